@@ -1,0 +1,26 @@
+"""ridgeline: how fast a network could run on a machine, how fast it does, and why there is a gap.
+
+A map of the package, in the order data flows:
+
+    errors       the one error for people
+    records      what crosses between rooms
+    units        numbers to text
+    store        the results folder
+    provenance   where a number comes from
+    workloads    what is run: models by source, their inputs
+    count        what a model must do: FLOPs, bytes, parameters, memory
+    cli          one module per command
+"""
+
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import RidgelineError
+from ridgeline.records import Cost
+from ridgeline.version import __version__
+
+if TYPE_CHECKING:  # at run time the room of that name is what is called: see count/__init__.py
+    from ridgeline.api import count
+else:
+    from ridgeline import count
+
+__all__ = ["Cost", "RidgelineError", "__version__", "count"]

@@ -1,0 +1,52 @@
+# Everything a newcomer needs. `make` alone lists the targets; set-up happens by itself.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PARTS := .[torch,hf,docs,test]
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv and install ridgeline with all its parts
+
+demo: $(STAMP) ## Count what ResNet-50, VGG-16 and MobileNetV2 must do in a training step
+	$(BIN)/ridgeline count resnet50 vgg16 mobilenet_v2 --batch-size 32 --mode train --growth --depth 1 --output-dir results/demo
+
+test: $(STAMP) ## Run the tests
+	$(BIN)/python -m pytest -n 2
+
+check: $(STAMP) ## Lint, formatting and types
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy --strict src tests
+
+bench: $(STAMP) ## Run the benchmarks
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP) ## Build the documentation into docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+clean: ## Remove what was built: environment, caches, documentation; results stay
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is newer than its inputs only after a whole installation, so a killed one starts again.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "ridgeline needs Python 3.11 or later, and '$(PYTHON)' is not that." >&2; \
+	  echo "  hint: name another one, for example: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "'$(PYTHON) -m venv' failed." >&2; \
+	  echo "  hint: some systems package it apart, as python3-venv" >&2; exit 1; }
+	@echo "installing into $(VENV); the first time this takes a few minutes"
+	@{ $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv \
+	  && $(BIN)/python -m uv pip install --python $(BIN)/python --compile-bytecode -c constraints.txt -e '$(PARTS)'; } \
+	  || { echo "uv did not succeed, trying pip" >&2; \
+	       $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '$(PARTS)'; }
+	@touch $@

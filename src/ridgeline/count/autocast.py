@@ -1,0 +1,95 @@
+"""CUDA's autocast on tensors of any device, so that mixed precision is counted without a GPU.
+
+PyTorch knows which operators CUDA's autocast touches; what it does not offer is to apply
+that to meta tensors. So the same operators get a kernel under a dispatch key that nothing
+else uses, and the key is switched on for every tensor while the model's forward runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_C: Any = torch._C
+_KEY_NAME = "AutocastHPU"
+
+PROMOTED = frozenset(
+    """addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot
+    scatter_add""".split()
+)
+LOWERED = frozenset(
+    """_convolution convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d
+    conv_transpose3d cudnn_convolution cudnn_convolution_transpose prelu addmm addmv addr matmul
+    einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot
+    _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
+    _cudnn_rnn scaled_dot_product_attention _scaled_dot_product_flash_attention""".split()
+)
+"""Operators that run in the low precision; every other one on PyTorch's list runs in fp32."""
+
+
+@contextmanager
+def autocast(dtype: torch.dtype) -> Iterator[None]:
+    """Run the block as `torch.autocast("cuda", dtype)` would, on whatever device."""
+    key = getattr(_C.DispatchKey, _KEY_NAME)
+    library = torch.library.Library("aten", "IMPL")
+    cache: dict[int, torch.Tensor] = {}
+    for name in _C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA"):
+        library.impl(name, _kernel(_operator(name), dtype, key, cache), _KEY_NAME)
+    _switch(key, on=True)
+    try:
+        yield
+    finally:
+        _switch(key, on=False)
+        library._destroy()
+
+
+def _switch(key: Any, *, on: bool) -> None:
+    _C._dispatch_tls_set_dispatch_key_excluded(key, not on)
+    _C._dispatch_tls_set_dispatch_key_included(key, on)
+
+
+def _operator(name: str) -> Any:
+    packet, _, overload = name.removeprefix("aten::").partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _kernel(
+    operator: Any, low: torch.dtype, key: Any, cache: dict[int, torch.Tensor]
+) -> Callable[..., Any]:
+    name = operator._schema.name.removeprefix("aten::")
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with _C._ExcludeDispatchKeyGuard(_C.DispatchKeySet(key)):
+            target = _target(name, low, args)
+            cast = [_cast(value, target, cache) for value in args]
+            return operator(*cast, **{k: _cast(v, target, cache) for k, v in kwargs.items()})
+
+    return kernel
+
+
+def _target(name: str, low: torch.dtype, args: tuple[Any, ...]) -> torch.dtype:
+    if name in LOWERED:
+        return low
+    if name in PROMOTED:
+        wide = any(isinstance(a, torch.Tensor) and a.dtype == torch.float32 for a in args)
+        return torch.float32 if wide else low
+    return torch.float32
+
+
+def _cast(value: Any, dtype: torch.dtype, cache: dict[int, torch.Tensor]) -> Any:
+    """Cast as autocast does: fp64 is left alone, a weight is cast once and kept."""
+    if isinstance(value, list | tuple):
+        return type(value)(_cast(item, dtype, cache) for item in value)
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    if value.dtype in (dtype, torch.float64):
+        return value
+    is_weight = value.requires_grad and value.is_leaf and value.dtype == torch.float32
+    if not is_weight:
+        return value.to(dtype)
+    if id(value) not in cache:
+        cache[id(value)] = value.to(dtype)
+    return cache[id(value)]

@@ -1,0 +1,122 @@
+"""Which backward work serves the weights and which the inputs.
+
+Autograd runs one node per forward operator, and a node's outputs go along edges: to a
+parameter, or to the activation before it. Work whose result goes only to parameters is
+weight-grad; all other work is input-grad. A node with both kinds of edges is told apart
+by following its results back through the operators it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WEIGHT, INPUT = 1, 2
+ROW = "_ridgeline_row"
+NO_SEQUENCE = 2**64 - 1  # the number that autograd gives to the nodes that fill `.grad`
+
+
+class Attribution:
+    """Edges of the autograd graph, sorted into those towards weights and towards inputs."""
+
+    def __init__(self, weights: dict[int, str]) -> None:
+        self._weights = weights  # id of a parameter → path of its module
+        self._of_weights: dict[int, bool] = {}  # sequence number → forward used weights only
+        self._paths: dict[int, str] = {}  # sequence number → module path of the forward operator
+        self._nodes: dict[Any, int] = {}  # node → WEIGHT, INPUT, or both
+        self.served: dict[int, int] = {}  # row → WEIGHT, INPUT, or both
+        self._parents: dict[int, tuple[int, ...]] = {}
+        self._row_node: dict[int, Any] = {}
+
+    def saw_forward(self, sequence: int, path: str, *, weights_only: bool) -> None:
+        """Remember where a forward operator ran; the first with its number is the one."""
+        if sequence not in self._paths:
+            self._paths[sequence] = path
+            self._of_weights[sequence] = weights_only
+
+    def walk(self, roots: Iterable[Tensor]) -> None:
+        """Sort every node reachable from the roots, and watch those that serve both sides."""
+        stack = [t.grad_fn for t in roots if isinstance(t, Tensor) and t.grad_fn is not None]
+        while stack:
+            node = stack.pop()
+            if node in self._nodes:
+                continue
+            following = [n for n, _ in node.next_functions if n is not None]
+            served = 0
+            for n in following:
+                served |= self._edge(n)
+            self._nodes[node] = served
+            if served == WEIGHT | INPUT:
+                node.register_hook(self._watch(node))
+            stack.extend(following)
+
+    def _edge(self, node: Any) -> int:
+        if hasattr(node, "variable"):
+            return WEIGHT if id(node.variable) in self._weights else INPUT
+        return WEIGHT if self._of_weights.get(node._sequence_nr(), False) else INPUT
+
+    def _watch(self, node: Any) -> Any:
+        edges = [self._edge(n) if n is not None else 0 for n, _ in node.next_functions]
+
+        def after(grad_inputs: tuple[Tensor | None, ...], _grad_outputs: Any) -> None:
+            for grad, edge in zip(grad_inputs, edges, strict=False):
+                row = getattr(grad, ROW, None) if grad is not None else None
+                if row is not None:
+                    self._mark(row, edge, node)
+
+        return after
+
+    def _mark(self, row: int, edge: int, node: Any) -> None:
+        if self._row_node.get(row) is not node or self.served.get(row, 0) & edge:
+            return
+        self.served[row] = self.served.get(row, 0) | edge
+        for parent in self._parents[row]:
+            self._mark(parent, edge, node)
+
+    def saw_backward(self, row: int, node: Any, inputs: Iterable[Tensor]) -> str | None:
+        """Note an operator that autograd runs now; answers the module path it belongs to."""
+        parents = tuple({p for t in inputs if (p := getattr(t, ROW, None)) is not None})
+        self._parents[row] = parents
+        self._row_node[row] = node
+        if node is None:
+            return None
+        if hasattr(node, "variable"):
+            self._nodes[node] = WEIGHT
+            return self._weights.get(id(node.variable))
+        if node not in self._nodes:
+            self.walk_one(node)
+        return self._paths.get(node._sequence_nr())
+
+    def walk_one(self, node: Any) -> None:
+        served = 0
+        for following, _ in node.next_functions:
+            served |= self._edge(following) if following is not None else 0
+        self._nodes[node] = served
+
+    def parent_of(self, row: int) -> int | None:
+        return next(iter(self._parents.get(row, ())), None)
+
+    def finish(self) -> dict[int, str]:
+        """The phase of every row, once backward is over; autograd's nodes are let go."""
+        phases = {
+            row: "weight-grad" if self._side(row) == WEIGHT else "input-grad"
+            for row in self._row_node
+        }
+        self._row_node, self._nodes = {}, {}
+        return phases
+
+    def _side(self, row: int) -> int:
+        node = self._row_node.get(row)
+        if node is None:  # gradients of several uses being summed: as their summands
+            parents = self._parents.get(row, ())
+            return WEIGHT if parents and all(self._side(p) == WEIGHT for p in parents) else INPUT
+        served = self._nodes[node]
+        return self.served.get(row, INPUT) if served == WEIGHT | INPUT else served
+
+
+def current_node() -> Any:
+    """The autograd node that is running, if any."""
+    return torch._C._current_autograd_node()  # type: ignore[attr-defined]

@@ -1,0 +1,142 @@
+"""One operator call as the model made it: names, shapes and settings, no tensors, no cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+
+DTYPE_NAMES = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.complex64: "complex64",
+    torch.complex128: "complex128",
+}
+
+
+class TensorMeta(NamedTuple):
+    """What is known of a tensor without its values."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    distinct: int  # elements that really exist: an expanded dimension counts once
+    storage: int  # which storage it lives in, numbered in order of appearance
+    ident: int  # same number, same tensor: x * x reads x once
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.distinct * self.dtype.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.is_floating_point or self.dtype.is_complex
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The short name used in tables: fp32, bf16, int64."""
+    return DTYPE_NAMES.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The parts of an operator's schema that counting needs, looked up once per operator."""
+
+    name: str  # "aten::mm"; overloads share it unless a formula asks for one
+    overload: str
+    arguments: tuple[str, ...]
+    defaults: dict[str, Any]
+    is_view: bool
+    written: tuple[str, ...]  # arguments that the operator writes into
+
+
+class OpCall:
+    """The input of every formula."""
+
+    def __init__(
+        self,
+        signature: Signature,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outputs: tuple[TensorMeta, ...],
+        *,
+        causal: str = "full",
+    ) -> None:
+        self.signature = signature
+        self.args = args
+        self.kwargs = kwargs
+        self.outputs = outputs
+        self.causal = causal  # "full" or "half": how causal attention is counted
+
+    @property
+    def name(self) -> str:
+        return self.signature.name
+
+    def get(self, argument: str, default: Any = None) -> Any:
+        """The value of a schema argument by name, or its schema default."""
+        if argument in self.kwargs:
+            return self.kwargs[argument]
+        if argument in self.signature.arguments:
+            position = self.signature.arguments.index(argument)
+            if position < len(self.args):
+                return self.args[position]
+        return self.signature.defaults.get(argument, default)
+
+    @cached_property
+    def inputs(self) -> tuple[TensorMeta, ...]:
+        """Every tensor argument, in order; lists of tensors are flattened."""
+        return tuple(_tensors((*self.args, *self.kwargs.values())))
+
+    @property
+    def out(self) -> TensorMeta:
+        return self.outputs[0]
+
+    @cached_property
+    def is_float(self) -> bool:
+        """Whether the call does floating-point work at all."""
+        return any(t.is_float for t in self.inputs) or any(t.is_float for t in self.outputs)
+
+    @cached_property
+    def read_bytes(self) -> int:
+        """Each distinct operand once."""
+        return sum(t.nbytes for t in {t.ident: t for t in self.inputs}.values())
+
+    @cached_property
+    def written_bytes(self) -> int:
+        """Each result once, and each argument that the operator writes into."""
+        into = tuple(_tensors([self.get(name) for name in self.signature.written]))
+        return sum(t.nbytes for t in {t.ident: t for t in (*self.outputs, *into)}.values())
+
+
+def _tensors(values: Any) -> Iterator[TensorMeta]:
+    for value in values:
+        if isinstance(value, TensorMeta):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def signature_of(func: Any) -> Signature:
+    """Read an OpOverload's schema."""
+    schema = func._schema
+    returns_alias = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    written = tuple(
+        a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
+    )
+    return Signature(
+        name=schema.name,
+        overload=schema.overload_name,
+        arguments=tuple(a.name for a in schema.arguments),
+        defaults={a.name: a.default_value for a in schema.arguments if a.has_default_value()},
+        is_view=returns_alias and not written,
+        written=written,
+    )

@@ -1,0 +1,269 @@
+"""The way in: a model, by name or as a module, to what one step of it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.count import meta
+from ridgeline.count.errors import broken_model, needs_values
+from ridgeline.count.evaluate import ideal_bytes, op_costs
+from ridgeline.count.result import CountResult
+from ridgeline.count.step import OPTIMIZERS, Step, Traced, run_step
+from ridgeline.count.trace import Tracer
+from ridgeline.errors import RidgelineError
+from ridgeline.records import MODES, PRECISIONS, WorkloadSpec
+from ridgeline.workloads import Workload, resolve
+from ridgeline.workloads.offline import refuse_downloads
+
+CAUSAL = ("full", "half")
+CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to count: everything but the model and its inputs."""
+
+    mode: str = "infer"
+    precision: str = "fp32"
+    optimizer: str = "sgd"
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    causal: str = "full"
+
+    def __post_init__(self) -> None:
+        _one_of("mode", self.mode, MODES)
+        _one_of("precision", self.precision, PRECISIONS)
+        _one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        _one_of("causal", self.causal, CAUSAL)
+
+
+def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise RidgelineError(
+            f"{what} {value!r} is not known", hint=f"valid values: {', '.join(choices)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """One way to run the model, tried in order until one works."""
+
+    traced_on: str  # "meta" or "real"
+    make: Callable[[], Step]
+
+
+def count_workload(spec: WorkloadSpec, settings: Settings) -> CountResult:
+    """Count a model that ridgeline builds itself."""
+    workload = resolve(replace(spec, mode=settings.mode))
+    traced, step, on = _first_that_works(
+        [
+            _Candidate("meta", lambda: _build(workload, spec.batch_size, settings, "meta")),
+            _Candidate("meta", lambda: _build_with_values(workload, spec.batch_size, settings)),
+            _Candidate("real", lambda: _build(workload, spec.batch_size, settings, "cpu")),
+        ]
+    )
+    return _result(workload.name, spec.batch_size, traced, step, settings, on)
+
+
+def count_module(
+    model: Callable[..., Any],
+    inputs: Any,
+    settings: Settings,
+    *,
+    loss: Callable[[Any], Tensor] | None = None,
+) -> CountResult:
+    """Count a module, or any function of tensors, on the given inputs."""
+    args, kwargs = _arguments(inputs)
+
+    def step(module: Callable[..., Any], convert: Callable[[Any], Any]) -> Step:
+        return _step(module, convert(args), convert(kwargs), settings, loss)
+
+    if not isinstance(model, nn.Module):
+        candidates = [
+            _Candidate("meta", lambda: step(model, meta.inputs_without_data)),
+            _Candidate("real", lambda: step(model, meta.inputs_on_cpu)),
+        ]
+    else:
+        candidates = [_Candidate("meta", lambda: step(_on_meta(model), meta.inputs_without_data))]
+        if not meta.is_on_meta(model):
+            real = _Candidate("real", lambda: step(meta.copy_to_cpu(model), meta.inputs_on_cpu))
+            candidates.append(real)
+    traced, ran, on = _first_that_works(candidates)
+    name = type(model).__name__ if isinstance(model, nn.Module) else _function_name(model)
+    return _result(name, _batch_size(args, kwargs), traced, ran, settings, on)
+
+
+def _function_name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _on_meta(model: nn.Module) -> nn.Module:
+    """The model itself if it has no data: nothing is there that counting could spoil."""
+    if meta.is_on_meta(model):
+        return model
+    return meta.copy_to_meta(model)
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments from whatever form the user gave.
+
+    A shape such as (1, 3, 224, 224) stands for a floating-point tensor of that shape.
+    """
+    if inputs is None:
+        return (), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, list | tuple):
+        if inputs and all(isinstance(item, int) for item in inputs):
+            return (torch.empty(tuple(inputs), device="meta"),), {}
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def _batch_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor) and value.dim():
+            return int(value.shape[0])
+    return 1
+
+
+# ---------------------------------------------------------------- preparing a step
+
+
+def _build(workload: Workload, batch_size: int, settings: Settings, device: str) -> Step:
+    with refuse_downloads(), torch.device(device):
+        model = workload.build()
+        inputs = workload.inputs(batch_size)
+    convert = meta.inputs_without_data if device == "meta" else meta.inputs_on_cpu
+    given = replace(inputs, args=convert(inputs.args), kwargs=convert(inputs.kwargs))
+    if inputs.targets is not None:
+        given = replace(given, targets=convert(inputs.targets))
+    loss = workload.loss
+    return _step(
+        model, given.args, given.kwargs, settings, (lambda out: loss(out, given)) if loss else None
+    )
+
+
+def _build_with_values(workload: Workload, batch_size: int, settings: Settings) -> Step:
+    """Build while following values, for models whose buffers or constructor need them."""
+    with Tracer(None, keep_values=True):
+        return _build(workload, batch_size, settings, "meta")
+
+
+def _step(
+    model: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    settings: Settings,
+    loss: Callable[[Any], Tensor] | None,
+) -> Step:
+    if settings.precision in CAST:
+        dtype = CAST[settings.precision]
+        model = model.to(dtype) if isinstance(model, nn.Module) else model
+        args, kwargs = meta.cast_floats(args, dtype), meta.cast_floats(kwargs, dtype)
+    return Step(
+        model=model,
+        args=args,
+        kwargs=kwargs,
+        mode=settings.mode,
+        precision=settings.precision,
+        optimizer=settings.optimizer if settings.mode == "train" else None,
+        optimizer_options=settings.optimizer_options,
+        loss=loss,
+    )
+
+
+# ---------------------------------------------------------------- running it
+
+
+def _first_that_works(candidates: list[_Candidate]) -> tuple[Traced, Step, str]:
+    """Run the candidates in order; the next is tried only where values were missing."""
+    for number, candidate in enumerate(candidates):
+        is_last = number == len(candidates) - 1
+        step: Step | None = None
+        try:
+            step = candidate.make()
+            with _mode_of(step), refuse_downloads():
+                traced = run_step(step, keep_values=candidate.traced_on == "meta")
+            return traced, step, candidate.traced_on
+        except RidgelineError:
+            raise
+        except Exception as error:
+            if is_last or not needs_values(error):
+                raise broken_model(error, step) from error
+    raise AssertionError("there is always a last candidate")
+
+
+class _mode_of:  # noqa: N801 - reads as a phrase where it is used
+    """Train or eval as the step asks, and back afterwards; gradients are put back too."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        modules = list(step.module.modules()) if step.module is not None else []
+        self._training = [(m, m.training) for m in modules]
+        weights = list(step.module.parameters()) if step.module is not None else []
+        self._gradients = [(p, p.grad) for p in weights]
+
+    def __enter__(self) -> None:
+        module = self._step.module
+        if module is None:
+            return
+        for parameter, _ in self._gradients:
+            parameter.grad = None
+        if self._step.mode == "infer":
+            module.eval()
+        elif not module.training:
+            module.train()
+
+    def __exit__(self, *_: object) -> None:
+        for module, training in self._training:
+            module.training = training
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+
+
+def _result(
+    name: str, batch_size: int, traced: Traced, step: Step, settings: Settings, traced_on: str
+) -> CountResult:
+    costs = op_costs(traced, precision=settings.precision, causal=settings.causal)
+    return CountResult(
+        model=name,
+        batch_size=batch_size,
+        mode=settings.mode,
+        precision=settings.precision,
+        optimizer=step.optimizer,
+        params=sum(p.numel() for p in step.module.parameters()) if step.module else 0,
+        op_costs=costs,
+        modules=traced.tracer.modules.calls,
+        module_params=_own_params(step.module),
+        memory=traced.memory,
+        ideal=ideal_bytes(traced, costs, mode=settings.mode),
+        traced_on=traced_on,
+        notes=_notes(traced, traced_on, settings),
+    )
+
+
+def _own_params(module: nn.Module | None) -> dict[str, int]:
+    """Parameters that each module holds itself; a shared one counts where it is met first."""
+    own: dict[str, int] = {}
+    for name, parameter in module.named_parameters() if module is not None else ():
+        path = name.rpartition(".")[0]
+        own[path] = own.get(path, 0) + parameter.numel()
+    return own
+
+
+def _notes(traced: Traced, traced_on: str, settings: Settings) -> tuple[str, ...]:
+    notes = []
+    values = traced.tracer.values
+    if traced_on == "real":
+        notes.append("traced on real tensors: the model looks at values that shapes cannot give")
+    if values is not None and values.assumed:
+        chosen = ", ".join(sorted(name.removeprefix("aten::") for name in values.assumed))
+        notes.append(f"choices made from activations ({chosen}) were assumed to be evenly spread")
+    if settings.causal == "half":
+        notes.append("causal attention: only the query-key pairs that are not masked were counted")
+    return tuple(notes)

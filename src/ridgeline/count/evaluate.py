@@ -1,0 +1,90 @@
+"""From what was traced to what it costs: formulas applied, phases named, bytes bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ridgeline.count.call import OpCall
+from ridgeline.count.formulas import Work
+from ridgeline.count.result import IdealBytes, OpCost, product_dtype
+from ridgeline.count.step import Traced
+from ridgeline.count.trace import Row
+from ridgeline.records import Cost
+
+PRODUCT_KINDS = ("matmul", "conv", "attention")
+
+
+def op_costs(traced: Traced, *, precision: str, causal: str) -> tuple[OpCost, ...]:
+    """Every traced call with its cost, one for each phase it serves."""
+    return tuple(
+        cost
+        for index, row in enumerate(traced.rows)
+        for cost in _costs(index, row, traced.phases, precision, causal)
+    )
+
+
+def _costs(
+    index: int, row: Row, phases: dict[int, str], precision: str, causal: str
+) -> Iterator[OpCost]:
+    signature = row.operator.signature
+    call = OpCall(signature, tuple(row.args), row.kwargs, row.outputs, causal=causal)
+    entry = row.operator.entry
+    kind = entry.kind if entry is not None else "unknown"
+    work = entry.function(call) if entry is not None else None
+    phase = phases.get(index, "input-grad") if row.stage == "backward" else row.stage
+    parts = work if isinstance(work, dict) else {phase: work}
+    for part_phase, part in parts.items():
+        yield OpCost(
+            path=row.path,
+            op=signature.name,
+            kind=kind,
+            phase=part_phase,
+            dtype=_dtype(call, kind, precision),
+            cost=part.cost(call) if part is not None else _bytes_only(call),
+            work=part,
+            call=call,
+            is_recomputed=row.is_recomputed,
+        )
+
+
+def _bytes_only(call: OpCall) -> Cost:
+    """What can be said of an operator without a formula."""
+    return Cost(read_bytes=call.read_bytes, written_bytes=call.written_bytes)
+
+
+def _dtype(call: OpCall, kind: str, precision: str) -> str:
+    name = product_dtype(call)
+    return "tf32" if precision == "tf32" and kind in PRODUCT_KINDS and name == "fp32" else name
+
+
+def ideal_bytes(traced: Traced, costs: tuple[OpCost, ...], *, mode: str) -> IdealBytes:
+    """Each tensor moved once: parameters and inputs read, outputs written.
+
+    Training also writes and reads the saved activations, writes and reads the gradients, and
+    reads and writes parameters and optimizer state in the optimizer. A table of which only
+    some rows are looked up counts with the rows.
+    """
+    memory = traced.memory
+    touched = _touched(traced, costs)
+    if mode == "infer":
+        return IdealBytes(read_bytes=touched, written_bytes=traced.output_bytes)
+    gradients, state = memory.gradient_bytes, memory.optimizer_bytes
+    updated = memory.parameter_bytes if gradients else 0
+    activations = memory.activation_bytes
+    return IdealBytes(
+        read_bytes=2 * touched - memory.input_bytes + activations + gradients + state,
+        written_bytes=activations + gradients + updated + state,
+    )
+
+
+def _touched(traced: Traced, costs: tuple[OpCost, ...]) -> int:
+    """Bytes of parameters, buffers and inputs that forward reads, each at most once."""
+    seen: dict[int, int] = {}
+    for op in costs:
+        if op.phase != "forward":
+            continue
+        for tensor in op.call.inputs:
+            if tensor.storage in traced.fixed_storages:
+                read = min(tensor.nbytes, op.cost.read_bytes)
+                seen[tensor.storage] = seen.get(tensor.storage, 0) + read
+    return sum(min(read, traced.fixed_storages[key]) for key, read in seen.items())

@@ -1,0 +1,25 @@
+"""Cost formulas by family; importing this package fills the registry."""
+
+from ridgeline.count.formulas import (
+    attention,
+    moves,
+    norms,
+    optimizers,
+    pointwise,
+    pooling,
+    products,
+    recurrent,
+    reductions,
+)
+from ridgeline.count.formulas.moves import FREE
+from ridgeline.count.formulas.registry import FORMULAS, Entry, Phased, Work, find, register
+
+__all__ = ["FORMULAS", "FREE", "Entry", "Phased", "Work", "entry_for", "register"]
+_FAMILIES = (attention, moves, norms, pointwise, pooling, products, recurrent, reductions)
+
+
+def entry_for(name: str, overload: str) -> Entry | None:
+    """The formula of an operator, or None where ridgeline has none."""
+    if name.startswith("aten::_foreach_"):
+        return optimizers.foreach_entry(name)
+    return find(name, overload)

@@ -1,0 +1,99 @@
+"""Operators on lists of tensors, and optimizers that run as one operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ridgeline.count.call import OpCall, TensorMeta
+from ridgeline.count.formulas.pointwise import PER_ELEMENT
+from ridgeline.count.formulas.registry import Entry, Work, aten
+
+ADAM = (12, 1)  # FLOPs and square roots of an element, bias corrections taken as scalars
+FUSED = {
+    # decay of the weight is 2 FLOPs more; momentum is 2 more
+    "_fused_adam_": ADAM,
+    "_fused_adamw_": ADAM,
+    "_fused_sgd_": (2, 0),
+    "_fused_adagrad_": (5, 1),
+}
+
+
+def foreach_entry(name: str) -> Entry | None:
+    """The formula of a `_foreach_` operator: that of its element-wise form on every tensor."""
+    base = name.removeprefix("aten::_foreach_").removesuffix("_")
+    known = {**PER_ELEMENT, "add": (1, 0), "sub": (1, 0), "copy": (0, 0), "zero": (0, 0)}
+    known |= {"addcmul": (2, 0), "addcdiv": (2, 0), "pow": (1, 0), "norm": (2, 0), "clone": (0, 0)}
+    if base not in known:
+        return None
+    flops, transcendentals = known[base]
+
+    def formula(call: OpCall) -> Work:
+        return _over_list(call, flops + _scaled(call), transcendentals)
+
+    return Entry("foreach", formula)
+
+
+def _scaled(call: OpCall) -> int:
+    """One more FLOP an element where a factor other than 1 is applied."""
+    value = call.get("alpha", call.get("value", 1))
+    scalars = call.get("scalars")
+    if "addc" in call.name and scalars is not None:
+        return int(any(s != 1 for s in scalars)) if isinstance(scalars, list | tuple) else 1
+    return int("addc" in call.name and value != 1) + int("add" in call.name and call.get("alpha", 1) != 1)
+
+
+def _over_list(call: OpCall, flops: int, transcendentals: int) -> Work:
+    n = sum(t.numel for t in _list(call.args[0]) if t.is_float)
+    read: int | None = None
+    if call.name == "aten::_foreach_zero_":
+        read = 0
+    elif call.name == "aten::_foreach_copy_":
+        read = sum(t.nbytes for t in _list(call.args[1]))
+    return Work(
+        other_flops=flops * n,
+        transcendentals=transcendentals * n,
+        read_bytes=read,
+        written_bytes=_written(call),
+        factor=flops,
+        terms=(("n", n),),
+    )
+
+
+def _written(call: OpCall) -> int | None:
+    """In place the first list is written; an operator that returns nothing shows no outputs."""
+    if call.name.endswith("_"):
+        return sum(t.nbytes for t in _list(call.args[0]))
+    return None
+
+
+def _list(value: Any) -> list[TensorMeta]:
+    return [t for t in value if isinstance(t, TensorMeta)]
+
+
+@aten(*FUSED, kind="optimizer")
+def fused_optimizer(call: OpCall) -> Work:
+    """One pass over weights, gradients and state; all but the gradients are written back."""
+    name = call.name.removeprefix("aten::")
+    flops, roots = FUSED[name]
+    n = sum(t.numel for t in _list(call.get("self")))
+    flops += 2 * bool(call.get("weight_decay")) + 2 * bool(call.get("momentum"))
+    state = [t for key in call.signature.written for t in _list(call.get(key) or [])]
+    return Work(
+        other_flops=flops * n,
+        transcendentals=roots * n,
+        written_bytes=sum(t.nbytes for t in state if t.numel) - _gradients(call),
+        factor=flops,
+        terms=(("n", n),),
+    )
+
+
+def _gradients(call: OpCall) -> int:
+    return sum(t.nbytes for t in _list(call.get("grads") or [])) if "grads" in call.signature.written else 0
+
+
+@aten("_amp_foreach_non_finite_check_and_unscale_", kind="optimizer")
+def unscale(call: OpCall) -> Work:
+    n = sum(t.numel for t in _list(call.args[0]))
+    return Work(
+        other_flops=2 * n, written_bytes=sum(t.nbytes for t in _list(call.args[0])), factor=2, terms=(("n", n),)
+    )

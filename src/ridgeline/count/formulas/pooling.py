@@ -1,0 +1,177 @@
+"""Pooling, interpolation and sampling. Each result reads a window of known size."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ridgeline.count.call import OpCall
+from ridgeline.count.formulas.registry import Work, aten, register
+
+
+def _windows(call: OpCall, per_window: int, *, divide: bool) -> Work:
+    n = call.out.numel
+    return Work(
+        other_flops=n * per_window + n * divide,
+        terms=(("n", n), ("window", per_window)),
+    )
+
+
+def _kernel(call: OpCall) -> int:
+    size, dims = call.get("kernel_size"), int(call.name[-2]) if call.name[-1] == "d" else 2
+    size = size if isinstance(size, list | tuple) else [size]
+    return int(prod(size * dims)) if len(size) == 1 else int(prod(size))
+
+
+@aten("max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool2d", "max_pool3d",
+      "max_pool1d", "mkldnn_max_pool2d", kind="pool")
+def max_pool(call: OpCall) -> Work:
+    kernel = call.get("kernel_size")
+    dims = {"1": 1, "2": 2, "3": 3}[call.name.split("pool")[1][0]]
+    window = prod(kernel) if len(kernel) > 1 else kernel[0] ** dims
+    return _windows(call, window, divide=False)
+
+
+@aten("avg_pool2d", "avg_pool3d", "avg_pool1d", kind="pool")
+def avg_pool(call: OpCall) -> Work:
+    return _windows(call, _kernel(call), divide=True)
+
+
+@aten("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d",
+      "mkldnn_adaptive_avg_pool2d", kind="pool")
+def adaptive_avg_pool(call: OpCall) -> Work:
+    return _windows(call, _adaptive_window(call), divide=True)
+
+
+@aten("adaptive_max_pool2d", "adaptive_max_pool3d", "adaptive_max_pool1d", kind="pool")
+def adaptive_max_pool(call: OpCall) -> Work:
+    return _windows(call, _adaptive_window(call), divide=False)
+
+
+def _adaptive_window(call: OpCall) -> int:
+    """Largest window: windows of an uneven division differ by one at most."""
+    dims = {"1": 1, "2": 2, "3": 3}[call.name.split("pool")[1][0]]
+    sizes = zip(call.inputs[0].shape[-dims:], call.out.shape[-dims:], strict=True)
+    return prod(-(-size // max(out, 1)) for size, out in sizes)
+
+
+@aten("fractional_max_pool2d", "fractional_max_pool3d", kind="pool")
+def fractional_max_pool(call: OpCall) -> Work:
+    return _windows(call, prod(call.get("kernel_size")), divide=False)
+
+
+@aten("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward",
+      "adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward",
+      "fractional_max_pool2d_backward", kind="pool")
+def max_pool_backward(call: OpCall) -> Work:
+    """Each gradient is added at its index; the input's values are not read."""
+    grad, indices = call.inputs[0], call.inputs[-1]
+    return Work(
+        other_flops=grad.numel,
+        read_bytes=grad.nbytes + indices.nbytes,
+        terms=(("n", grad.numel),),
+    )
+
+
+@aten("avg_pool2d_backward", "avg_pool3d_backward", kind="pool")
+def avg_pool_backward(call: OpCall) -> Work:
+    """One division per gradient, one addition per window element; the input is not read."""
+    grad = call.inputs[0]
+    window = _kernel_backward(call)
+    return Work(
+        other_flops=grad.numel * (window + 1),
+        read_bytes=grad.nbytes,
+        terms=(("n", grad.numel), ("window", window)),
+    )
+
+
+def _kernel_backward(call: OpCall) -> int:
+    size = call.get("kernel_size")
+    dims = 3 if "3d" in call.name else 2
+    return int(prod(size)) if len(size) > 1 else int(size[0] ** dims)
+
+
+@aten("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", kind="pool")
+def adaptive_avg_pool_backward(call: OpCall) -> Work:
+    grad, x = call.inputs[:2]
+    return Work(
+        other_flops=grad.numel + x.numel, read_bytes=grad.nbytes, terms=(("n", x.numel),)
+    )
+
+
+# A weighted sum of t taps is t products and t − 1 sums.
+TAPS = {"nearest": 1, "linear": 2, "bilinear": 4, "trilinear": 8, "bicubic": 16}
+
+
+def _upsample_names(suffix: str = "") -> list[str]:
+    kinds = ["nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d"]
+    exact = ["_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"]
+    smooth = ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
+    return [f"aten::upsample_{kind}{suffix}" for kind in kinds] + [
+        f"aten::{name}{suffix}" for name in exact + smooth
+    ]
+
+
+@register(_upsample_names(), kind="interpolate")
+def upsample(call: OpCall) -> Work:
+    per_element = 2 * _taps(call.name) - 1 if _taps(call.name) > 1 else 0
+    n = call.out.numel
+    return Work(other_flops=per_element * n, factor=per_element, terms=(("n", n),))
+
+
+@register(_upsample_names("_backward"), kind="interpolate")
+def upsample_backward(call: OpCall) -> Work:
+    """Every gradient is shared out over its taps: a product and an addition each."""
+    taps = _taps(call.name)
+    n, per_element = call.inputs[0].numel, 2 * taps if taps > 1 else 1
+    return Work(other_flops=per_element * n, factor=per_element, terms=(("n", n),))
+
+
+def _taps(name: str) -> int:
+    kind = next(k for k in ("nearest", "trilinear", "bilinear", "bicubic", "linear") if k in name)
+    return TAPS[kind]
+
+
+@aten("grid_sampler_2d", "grid_sampler_3d", kind="interpolate")
+def grid_sampler(call: OpCall) -> Work:
+    taps = 8 if call.name.endswith("3d") else 4
+    per_element = 0 if call.get("interpolation_mode") == 1 else 2 * taps - 1
+    n = call.out.numel
+    return Work(other_flops=per_element * n, factor=per_element, terms=(("n", n),))
+
+
+@aten("grid_sampler_2d_backward", "grid_sampler_3d_backward", kind="interpolate")
+def grid_sampler_backward(call: OpCall) -> Work:
+    taps = 8 if "3d" in call.name else 4
+    n = call.inputs[0].numel
+    return Work(other_flops=4 * taps * n, factor=4 * taps, terms=(("n", n),))
+
+
+@register(["torchvision::roi_align"], kind="interpolate")
+def roi_align(call: OpCall) -> Work:
+    """Four taps for each sampling point; two points a side where the ratio is adaptive."""
+    ratio = call.get("sampling_ratio")
+    points = ratio * ratio if ratio > 0 else 4
+    n = call.out.numel
+    return Work(other_flops=8 * points * n, factor=8 * points, terms=(("n", n),))
+
+
+@register(["torchvision::_roi_align_backward"], kind="interpolate")
+def roi_align_backward(call: OpCall) -> Work:
+    ratio = call.get("sampling_ratio")
+    points = ratio * ratio if ratio > 0 else 4
+    n = call.inputs[0].numel
+    return Work(other_flops=8 * points * n, factor=8 * points, terms=(("n", n),))
+
+
+@register(["torchvision::nms"], kind="boxes")
+def nms(call: OpCall) -> Work:
+    """All pairs of boxes in the worst case; 12 FLOPs for one overlap."""
+    boxes = call.inputs[0].shape[0]
+    pairs = boxes * (boxes - 1) // 2
+    return Work(other_flops=12 * pairs, factor=12, terms=(("pairs", pairs),))
+
+
+@register(["torchvision::roi_pool", "torchvision::ps_roi_align", "torchvision::ps_roi_pool"], kind="pool")
+def roi_pool(call: OpCall) -> Work:
+    n = call.out.numel
+    return Work(other_flops=n, terms=(("n", n),))

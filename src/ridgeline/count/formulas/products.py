@@ -1,0 +1,289 @@
+"""Matrix products and convolutions: the operators whose MACs are counted."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ridgeline.count.call import OpCall, TensorMeta
+from ridgeline.count.formulas.registry import Phased, Terms, Work, aten, register
+
+COMPLEX_MACS = 4  # real multiply-adds in one complex multiply-add
+
+
+def product(terms: Terms, like: TensorMeta, *, other_flops: int = 0) -> Work:
+    """Work of a product whose MACs are the terms multiplied."""
+    scale = COMPLEX_MACS if like.dtype.is_complex else 1
+    return Work(
+        macs=scale * prod(value for _, value in terms),
+        other_flops=other_flops,
+        factor=2 * scale,
+        terms=terms,
+    )
+
+
+@aten("mm", "_int_mm", kind="matmul")
+def mm(call: OpCall) -> Work:
+    (m, k), (_, n) = call.inputs[0].shape, call.inputs[1].shape
+    return product((("M", m), ("N", n), ("K", k)), call.out)
+
+
+@aten("_scaled_mm", kind="matmul")
+def scaled_mm(call: OpCall) -> Work:
+    (m, k), (_, n) = call.inputs[0].shape, call.inputs[1].shape
+    bias = call.out.numel if call.get("bias") is not None else 0
+    return product((("M", m), ("N", n), ("K", k)), call.out, other_flops=call.out.numel + bias)
+
+
+@aten("_weight_int8pack_mm", kind="matmul")
+def weight_int8_mm(call: OpCall) -> Work:
+    (m, k), n = call.inputs[0].shape, call.out.shape[-1]
+    return product((("M", m), ("N", n), ("K", k)), call.out, other_flops=call.out.numel)
+
+
+@aten("_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu", kind="matmul")
+def weight_int4_mm(call: OpCall) -> Work:
+    (m, k), n = call.inputs[0].shape, call.out.shape[-1]
+    dequantise = 2 * n * k  # a scale and a zero point for each weight
+    return product((("M", m), ("N", n), ("K", k)), call.out, other_flops=dequantise)
+
+
+@aten("bmm", kind="matmul")
+def bmm(call: OpCall) -> Work:
+    (b, m, k), n = call.inputs[0].shape, call.inputs[1].shape[-1]
+    return product((("B", b), ("M", m), ("N", n), ("K", k)), call.out)
+
+
+def _scaling(call: OpCall) -> int:
+    """FLOPs per element of `beta * c + alpha * product`, beyond the product."""
+    if call.get("beta") == 0:
+        return int(call.get("alpha") != 1)
+    return 1 + (call.get("beta") != 1) + (call.get("alpha") != 1)
+
+
+def _bias_bytes(call: OpCall) -> int:
+    """Bytes of the added matrix that beta = 0 leaves unread."""
+    return call.inputs[0].nbytes if call.get("beta") == 0 else 0
+
+
+@aten("addmm", "_addmm_activation", kind="matmul")
+def addmm(call: OpCall) -> Work:
+    _, a, b = call.inputs[:3]
+    (m, k), n = a.shape, b.shape[1]
+    return _added(call, (("M", m), ("N", n), ("K", k)))
+
+
+@aten("baddbmm", kind="matmul")
+def baddbmm(call: OpCall) -> Work:
+    _, a, b = call.inputs[:3]
+    (batch, m, k), n = a.shape, b.shape[-1]
+    return _added(call, (("B", batch), ("M", m), ("N", n), ("K", k)))
+
+
+@aten("addbmm", kind="matmul")
+def addbmm(call: OpCall) -> Work:
+    _, a, b = call.inputs[:3]
+    (batch, m, k), n = a.shape, b.shape[-1]
+    return _added(call, (("B", batch), ("M", m), ("N", n), ("K", k)))
+
+
+@aten("addmv", kind="matmul")
+def addmv(call: OpCall) -> Work:
+    m, k = call.inputs[1].shape
+    return _added(call, (("M", m), ("K", k)))
+
+
+def _added(call: OpCall, terms: Terms) -> Work:
+    work = product(terms, call.out, other_flops=_scaling(call) * call.out.numel)
+    return Work(
+        macs=work.macs,
+        other_flops=work.other_flops,
+        read_bytes=call.read_bytes - _bias_bytes(call),
+        factor=work.factor,
+        terms=terms,
+    )
+
+
+@aten("mv", kind="matmul")
+def mv(call: OpCall) -> Work:
+    m, k = call.inputs[0].shape
+    return product((("M", m), ("K", k)), call.out)
+
+
+@aten("dot", "vdot", kind="matmul")
+def dot(call: OpCall) -> Work:
+    return product((("K", call.inputs[0].numel),), call.out)
+
+
+@aten("linalg_vecdot", kind="matmul")
+def vecdot(call: OpCall) -> Work:
+    return product((("n", max(t.numel for t in call.inputs)),), call.out)
+
+
+@aten("addr", kind="matmul")
+def addr(call: OpCall) -> Work:
+    return product((("M", call.out.shape[0]), ("N", call.out.shape[1])), call.out)
+
+
+@aten("linear", kind="matmul")
+def linear(call: OpCall) -> Work:
+    out_features, in_features = call.inputs[1].shape
+    rows = call.inputs[0].numel // in_features
+    bias = call.out.numel if len(call.inputs) > 2 else 0
+    terms = (("rows", rows), ("Cout", out_features), ("Cin", in_features))
+    return product(terms, call.out, other_flops=bias)
+
+
+@aten("matmul", kind="matmul")
+def matmul(call: OpCall) -> Work:
+    """Only seen where PyTorch does not decompose it; the inner size is the left operand's last."""
+    return product((("out", call.out.numel), ("K", call.inputs[0].shape[-1])), call.out)
+
+
+@aten("_trilinear", kind="matmul")
+def trilinear(call: OpCall) -> Work:
+    """Three operands multiplied and summed: two MACs per point of the common shape."""
+    expands = [call.get(f"expand{i}") for i in (1, 2, 3)]
+    shapes = []
+    for tensor, expand in zip(call.inputs, expands, strict=True):
+        shape = list(tensor.shape)
+        for dim in expand:
+            shape.insert(dim, 1)
+        shapes.append(shape)
+    points = prod(max(sizes) for sizes in zip(*shapes, strict=True))
+    return product((("2", 2), ("points", points)), call.out)
+
+
+@aten("_grouped_mm", "_scaled_grouped_mm", kind="matmul")
+def grouped_mm(call: OpCall) -> Work:
+    """Rows are shared out among the groups, so each row meets one group's matrix."""
+    a, b = call.inputs[:2]
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    if len(a.shape) == 3 and len(b.shape) == 3:
+        return product((("G", a.shape[0]), ("M", m), ("N", n), ("K", k)), call.out)
+    return product((("M", m), ("N", n), ("K", k)), call.out)
+
+
+@register(["transformers::grouped_mm_fallback"], kind="matmul")
+def grouped_mm_fallback(call: OpCall) -> Work:
+    return grouped_mm(call)
+
+
+@aten("cdist", "_cdist_forward", kind="distance")
+def cdist(call: OpCall) -> Work:
+    features = call.inputs[0].shape[-1]
+    n = call.out.numel
+    return Work(other_flops=3 * n * features, transcendentals=n, factor=3, terms=(("pairs", n), ("K", features)))
+
+
+# ---------------------------------------------------------------- convolutions
+
+AXES = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
+
+
+def conv_terms(call: OpCall, x: TensorMeta, w: TensorMeta, out: TensorMeta, *, transposed: bool) -> Terms:
+    """The factors of a convolution's MACs.
+
+    Each output (or, transposed, each input) position meets the whole kernel, padding included.
+    """
+    names = AXES[len(w.shape) - 2]
+    kernel = tuple((f"K{axis.lower()}", size) for axis, size in zip(names, w.shape[2:], strict=True))
+    batch = ("N", x.shape[0] if len(x.shape) == len(w.shape) else 1)
+    positions, label = (x.shape, "in") if transposed else (out.shape, "out")
+    space = tuple(
+        (f"{axis}{label}", size) for axis, size in zip(names, positions[-len(names) :], strict=True)
+    )
+    # The weight is (Cout, Cin/g, …) or, transposed, (Cin, Cout/g, …).
+    outer, inner = ("Cin", "(Cout/g)") if transposed else ("Cout", "(Cin/g)")
+    return (batch, (outer, w.shape[0]), *space, (inner, w.shape[1]), *kernel)
+
+
+@aten("convolution", "_convolution", "convolution_overrideable", kind="conv")
+def convolution(call: OpCall) -> Work:
+    x, w = call.inputs[:2]
+    terms = conv_terms(call, x, w, call.out, transposed=bool(call.get("transposed")))
+    bias = call.out.numel if call.get("bias") is not None else 0
+    return product(terms, call.out, other_flops=bias)
+
+
+@aten("mkldnn_convolution", "cudnn_convolution", "miopen_convolution", "slow_conv3d",
+      "_slow_conv2d_forward", "conv_depthwise3d", "_conv_depthwise2d", "slow_conv_dilated2d",
+      "slow_conv_dilated3d", "thnn_conv2d", "conv1d", "conv2d", "conv3d", kind="conv")
+def plain_convolution(call: OpCall) -> Work:
+    x, w = call.inputs[:2]
+    bias = call.out.numel if call.get("bias") is not None else 0
+    return product(conv_terms(call, x, w, call.out, transposed=False), call.out, other_flops=bias)
+
+
+@aten("cudnn_convolution_transpose", "miopen_convolution_transpose", "slow_conv_transpose2d",
+      "slow_conv_transpose3d", kind="conv")
+def transposed_convolution(call: OpCall) -> Work:
+    x, w = call.inputs[:2]
+    return product(conv_terms(call, x, w, call.out, transposed=True), call.out)
+
+
+@aten("convolution_backward", "convolution_backward_overrideable", kind="conv")
+def convolution_backward(call: OpCall) -> Phased:
+    """Input and weight gradient each repeat the forward's multiply-adds, whatever the groups."""
+    grad, x, w = call.inputs[:3]
+    wanted = call.get("output_mask")
+    terms = conv_terms(call, x, w, grad, transposed=bool(call.get("transposed")))
+    phases: Phased = {}
+    if wanted[0]:
+        phases["input-grad"] = _conv_grad(terms, grad, w, x)
+    if wanted[1] or wanted[2]:
+        bias = (grad.numel, grad.shape[1] * grad.dtype.itemsize) if wanted[2] else (0, 0)
+        phases["weight-grad"] = _conv_grad(terms, grad, x, w, bias=bias, products=wanted[1])
+    return phases
+
+
+def _conv_grad(
+    terms: Terms,
+    grad: TensorMeta,
+    saved: TensorMeta,
+    result: TensorMeta,
+    *,
+    bias: tuple[int, int] = (0, 0),
+    products: bool = True,
+) -> Work:
+    """One gradient of a convolution: reads the gradient and the other operand, writes the result."""
+    bias_flops, bias_bytes = bias
+    if not products:
+        return Work(other_flops=bias_flops, read_bytes=grad.nbytes, written_bytes=bias_bytes)
+    work = product(terms, grad, other_flops=bias_flops)
+    return Work(
+        macs=work.macs,
+        other_flops=bias_flops,
+        read_bytes=grad.nbytes + saved.nbytes,
+        written_bytes=result.numel * result.dtype.itemsize + bias_bytes,
+        factor=work.factor,
+        terms=terms,
+    )
+
+
+@register(["torchvision::deform_conv2d"], kind="conv")
+def deform_conv2d(call: OpCall) -> Work:
+    """A convolution on bilinear samples: 7 FLOPs for each sampled value, one more with a mask."""
+    x, w = call.inputs[:2]
+    terms = conv_terms(call, x, w, call.out, transposed=False)
+    samples = x.shape[0] * x.shape[1] * prod(call.out.shape[2:]) * prod(w.shape[2:])
+    per_sample = 8 if call.get("use_mask") else 7
+    return product(terms, call.out, other_flops=per_sample * samples + call.out.numel)
+
+
+# ---------------------------------------------------------------- quantised products
+
+
+@register(["quantized::linear", "quantized::linear_relu", "quantized::linear_dynamic",
+           "quantized::linear_relu_dynamic", "quantized::linear_dynamic_fp16"], kind="matmul")
+def quantized_linear(call: OpCall) -> Work:
+    """The weight is packed out of sight: its size follows from the input's and output's."""
+    k, n = call.inputs[0].shape[-1], call.out.shape[-1]
+    rows = call.inputs[0].numel // k
+    return Work(
+        macs=rows * n * k,
+        other_flops=2 * call.out.numel,  # rescale and bias
+        read_bytes=call.inputs[0].nbytes + n * k,
+        factor=2,
+        terms=(("rows", rows), ("Cout", n), ("Cin", k)),
+    )

@@ -1,0 +1,58 @@
+"""Recurrent layers where PyTorch runs them as one operator.
+
+Elsewhere (on meta tensors, where ridgeline usually counts) they appear as their products
+and element-wise steps, which give the same MACs.
+"""
+
+from __future__ import annotations
+
+from ridgeline.count.call import OpCall
+from ridgeline.count.formulas.registry import Work, aten
+
+GATES = {0: 1, 1: 1, 2: 4, 3: 3}  # cuDNN's modes: ReLU, tanh, LSTM, GRU
+CELL = {1: (1, 1), 4: (12, 5), 3: (10, 3)}  # gates: FLOPs and transcendentals of one hidden unit
+
+
+@aten("mkldnn_rnn_layer", kind="recurrent")
+def mkldnn_layer(call: OpCall) -> Work:
+    """One layer, one direction: every step multiplies the input's and the hidden weights."""
+    x, w_input, w_hidden = call.inputs[:3]
+    steps = x.numel // x.shape[-1]
+    return _layer(steps, w_input.shape, w_hidden.shape)
+
+
+def _layer(steps: int, w_input: tuple[int, ...], w_hidden: tuple[int, ...]) -> Work:
+    rows, hidden = w_hidden[0], w_hidden[1]
+    gates = rows // hidden
+    flops, transcendentals = CELL[gates]
+    return Work(
+        macs=steps * rows * (w_input[1] + hidden),
+        other_flops=steps * (2 * rows + flops * hidden),
+        transcendentals=steps * transcendentals * hidden,
+        factor=2,
+        terms=(("steps", steps), ("G·H", rows), ("(I+H)", w_input[1] + hidden)),
+    )
+
+
+@aten("_cudnn_rnn", "miopen_rnn", "_lstm_mps", kind="recurrent")
+def fused_rnn(call: OpCall) -> Work:
+    """All layers and directions: the matrices among the weights, each used at every step."""
+    x, weights = call.inputs[0], call.get("weight", call.get("params"))
+    steps = x.numel // x.shape[-1]
+    matrices = [w.shape for w in weights if len(w.shape) == 2]
+    rows = sum(shape[0] for shape in matrices)
+    macs = steps * sum(rows * columns for rows, columns in matrices)
+    return Work(macs=macs, other_flops=steps * 4 * rows, factor=2, terms=(("steps", steps),))
+
+
+@aten("_thnn_fused_lstm_cell", kind="recurrent")
+def lstm_cell(call: OpCall) -> Work:
+    """The element-wise part of an LSTM step; its products are separate operators."""
+    n = call.outputs[0].numel
+    return Work(other_flops=20 * n, transcendentals=5 * n, factor=20, terms=(("n", n),))
+
+
+@aten("_thnn_fused_gru_cell", kind="recurrent")
+def gru_cell(call: OpCall) -> Work:
+    n = call.outputs[0].numel
+    return Work(other_flops=16 * n, transcendentals=3 * n, factor=16, terms=(("n", n),))

@@ -1,0 +1,128 @@
+"""Reductions, scans, sorts and transforms: cost by the elements read."""
+
+from __future__ import annotations
+
+from math import log2, prod
+
+from ridgeline.count.call import OpCall
+from ridgeline.count.formulas.registry import FORMULAS, Entry, Work, aten
+
+
+def _reduction(flops: int, transcendentals_out: int = 0) -> object:
+    """So many FLOPs per element read, so many transcendentals per result."""
+
+    def formula(call: OpCall) -> Work:
+        n = call.inputs[0].distinct
+        if not call.inputs[0].is_float and not call.out.is_float:
+            return Work(terms=(("n", n),), factor=0)
+        return Work(
+            other_flops=flops * n,
+            transcendentals=transcendentals_out * call.out.numel,
+            factor=flops,
+            terms=(("n", n),),
+        )
+
+    return formula
+
+
+_PER_INPUT = {
+    "sum": (1, 0), "nansum": (1, 0), "prod": (1, 0), "amax": (1, 0), "amin": (1, 0), "max": (1, 0),
+    "min": (1, 0), "aminmax": (2, 0), "_aminmax": (2, 0), "argmax": (1, 0), "argmin": (1, 0),
+    "var": (4, 0), "var_mean": (4, 0), "std": (4, 1), "std_mean": (4, 1), "cumsum": (1, 0),
+    "cumprod": (1, 0), "cummax": (1, 0), "cummin": (1, 0), "_cummax_helper": (1, 0),
+    "_cummin_helper": (1, 0), "trace": (1, 0), "count_nonzero": (1, 0), "mode": (1, 0),
+    "median": (1, 0), "nanmedian": (1, 0), "kthvalue": (1, 0),
+}  # fmt: skip
+for _name, _cost in _PER_INPUT.items():
+    FORMULAS[f"aten::{_name}"] = Entry("reduce", _reduction(*_cost))  # type: ignore[arg-type]
+
+
+@aten("max.other", "min.other", kind="pointwise")
+def binary_extreme(call: OpCall) -> Work:
+    n = call.out.numel
+    return Work(other_flops=n * call.is_float, terms=(("n", n),))
+
+
+@aten("mean", kind="reduce")
+def mean(call: OpCall) -> Work:
+    n, results = call.inputs[0].distinct, call.out.numel
+    return Work(other_flops=n + results, terms=(("n", n),))
+
+
+@aten("norm", "linalg_vector_norm", kind="reduce")
+def norm(call: OpCall) -> Work:
+    """A square and an addition per element, a root per result."""
+    n = call.inputs[0].distinct
+    return Work(other_flops=2 * n, transcendentals=call.out.numel, factor=2, terms=(("n", n),))
+
+
+@aten("logsumexp", kind="reduce")
+def logsumexp(call: OpCall) -> Work:
+    n, results = call.inputs[0].numel, call.out.numel
+    return Work(other_flops=3 * n, transcendentals=n + results, factor=3, terms=(("n", n),))
+
+
+@aten("logcumsumexp", kind="reduce")
+def logcumsumexp(call: OpCall) -> Work:
+    n = call.inputs[0].numel
+    return Work(other_flops=3 * n, transcendentals=2 * n, factor=3, terms=(("n", n),))
+
+
+@aten("all", "any", "equal", "is_nonzero", kind="reduce")
+def truth(call: OpCall) -> Work:
+    return Work()
+
+
+@aten("sort", "argsort", "msort", kind="sort")
+def sort(call: OpCall) -> Work:
+    """n·log2(length) comparisons."""
+    x = call.inputs[0]
+    dim = call.get("dim", -1)
+    length = x.shape[dim if isinstance(dim, int) else -1] if x.shape else 1
+    comparisons = x.numel * _log2(length)
+    return Work(other_flops=comparisons * x.is_float, terms=(("n·log2", comparisons),))
+
+
+@aten("topk", kind="sort")
+def topk(call: OpCall) -> Work:
+    """Each element is compared with a heap of k."""
+    x = call.inputs[0]
+    comparisons = x.numel * max(_log2(call.get("k")), 1)
+    return Work(other_flops=comparisons * x.is_float, terms=(("n·log2", comparisons),))
+
+
+def _log2(size: int) -> int:
+    return max(size - 1, 0).bit_length()
+
+
+@aten("searchsorted", "bucketize", kind="sort")
+def searchsorted(call: OpCall) -> Work:
+    return Work(other_flops=call.out.numel * _log2(max(t.shape[-1] for t in call.inputs if t.shape)))
+
+
+@aten("histc", "bincount", "unique_dim", "_unique2", "unique_consecutive", "histogram", kind="sort")
+def histogram(call: OpCall) -> Work:
+    return Work()
+
+
+@aten("_fft_c2c", "_fft_r2c", "_fft_c2r", kind="fft")
+def fft(call: OpCall) -> Work:
+    """5·n·log2(n) for a complex transform of n points, half of that where one side is real."""
+    big = max((*call.inputs, call.out), key=lambda t: t.numel)
+    dims = call.get("dim")
+    points = prod(big.shape[d] for d in dims)
+    flops = 5 * big.numel * log2(points) if points > 1 else 0
+    real = call.name != "aten::_fft_c2c"
+    return Work(other_flops=round(flops / 2 if real else flops), terms=(("n", big.numel),))
+
+
+@aten("linalg_cross", kind="pointwise")
+def cross(call: OpCall) -> Work:
+    return Work(other_flops=3 * call.out.numel, factor=3, terms=(("n", call.out.numel),))
+
+
+@aten("_cdist_backward", kind="distance")
+def cdist_backward(call: OpCall) -> Work:
+    grad, x = call.inputs[:2]
+    n = grad.numel * x.shape[-1]
+    return Work(other_flops=4 * n, factor=4, terms=(("n", n),))

@@ -1,0 +1,88 @@
+"""The registry of cost formulas: one short function per operator, found by name.
+
+Conventions, once for all formulas:
+
+* a multiply-add of a matrix product or convolution is one MAC and two FLOPs;
+* every other addition, multiplication, division or comparison of floating-point
+  numbers is one FLOP; work on integers and booleans is none;
+* exp, log, erf, tanh, sin, sqrt and their kin are transcendentals, counted apart;
+* every operand is read once and every result is written once, unless the formula says
+  otherwise; views are free.
+
+To add an operator: write its formula beside its relatives and a row in tests/count/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ridgeline.count.call import OpCall
+from ridgeline.records import Cost
+
+Terms = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a formula answers. Bytes left at None are the default: each operand and result once."""
+
+    macs: int = 0
+    other_flops: int = 0
+    transcendentals: int = 0
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    factor: int = 1  # the number before the terms in the written-out formula
+    terms: Terms = ()  # the factors of the largest part, as in ("N", 32), ("Cout", 64)
+
+    def cost(self, call: OpCall) -> Cost:
+        read, written = self.read_bytes, self.written_bytes
+        return Cost(
+            macs=self.macs,
+            other_flops=self.other_flops,
+            transcendentals=self.transcendentals,
+            read_bytes=call.read_bytes if read is None else read,
+            written_bytes=call.written_bytes if written is None else written,
+        )
+
+
+Phased = dict[str, Work]  # an operator that serves several phases at once
+Formula = Callable[[OpCall], Work | Phased]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    kind: str  # the family shown in tables: "conv", "matmul", "norm"
+    function: Formula
+
+
+FORMULAS: dict[str, Entry] = {}
+
+
+def register(names: Iterable[str], kind: str) -> Callable[[Formula], Formula]:
+    """Register the decorated function as the formula of these operators."""
+
+    def add(function: Formula) -> Formula:
+        for name in names:
+            if name in FORMULAS:
+                raise ValueError(f"two formulas for {name!r}: {FORMULAS[name]} and {function}")
+            FORMULAS[name] = Entry(kind, function)
+        return function
+
+    return add
+
+
+def aten(*names: str, kind: str) -> Callable[[Formula], Formula]:
+    """`register` for operators of PyTorch's own library."""
+    return register([f"aten::{name}" for name in names], kind)
+
+
+def find(name: str, overload: str = "") -> Entry | None:
+    """The formula of an operator: of this overload if there is one, else of its name.
+
+    An in-place operator has the formula of its out-of-place form.
+    """
+    for key in (f"{name}.{overload}", name, name.removesuffix("_")):
+        if key in FORMULAS:
+            return FORMULAS[key]
+    return None

@@ -1,0 +1,99 @@
+"""The table by module: every operator's cost added to its module and all modules around it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.count.modules import ModuleCall, Shapes
+from ridgeline.records import PHASES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ridgeline.count.result import CountResult, OpCost
+
+PRODUCT_FORMULAS = ("conv", "matmul", "attention", "recurrent")
+
+
+def ancestors(path: str) -> list[str]:
+    """`a.b.c` → ["", "a", "a.b", "a.b.c"]: the whole model first."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[:n]) for n in range(len(parts) + 1)]
+
+
+def layer_table(result: CountResult, depth: int | None) -> pd.DataFrame:
+    """One row for every module that ran, down to `depth` (0 is the whole model).
+
+    Columns: path, type, depth, calls, input_shapes, output_shapes, params, macs, other_flops,
+    flops, transcendentals, read_bytes, written_bytes, ideal_bytes, the flops of each phase,
+    and the formula of the module's own largest product.
+    """
+    import pandas as pd
+
+    rows: dict[str, dict[str, Any]] = {}
+    for path in result.modules:
+        for ancestor in ancestors(path):
+            rows.setdefault(ancestor, _empty(result, ancestor))
+    for op in result.op_costs:
+        for ancestor in ancestors(op.path):
+            _add(rows.setdefault(ancestor, _empty(result, ancestor)), op)
+    _add_params(rows, result)
+    _add_formulas(rows, result)
+    table = pd.DataFrame(list(rows.values()))
+    return table if depth is None else table[table["depth"] <= depth].reset_index(drop=True)
+
+
+def _empty(result: CountResult, path: str) -> dict[str, Any]:
+    call = result.modules.get(path, ModuleCall(""))
+    return {
+        "path": path or "(model)",
+        "type": call.type_name,
+        "depth": len(ancestors(path)) - 1,
+        "calls": call.calls,
+        "input_shapes": _text(call.input_shapes),
+        "output_shapes": _text(call.output_shapes),
+        "params": 0,
+        "macs": 0,
+        "other_flops": 0,
+        "flops": 0,
+        "transcendentals": 0,
+        "read_bytes": 0,
+        "written_bytes": 0,
+        "boundary_bytes": call.input_bytes + call.output_bytes,
+        **{f"{phase.replace('-', '_')}_flops": 0 for phase in PHASES},
+        "formula": "",
+    }
+
+
+def _text(shapes: Shapes) -> str:
+    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes)
+
+
+def _add(row: dict[str, Any], op: OpCost) -> None:
+    cost = op.cost
+    row["macs"] += cost.macs
+    row["other_flops"] += cost.other_flops
+    row["flops"] += cost.flops
+    row["transcendentals"] += cost.transcendentals
+    row["read_bytes"] += cost.read_bytes
+    row["written_bytes"] += cost.written_bytes
+    row[f"{op.phase.replace('-', '_')}_flops"] += cost.flops
+
+
+def _add_params(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
+    for path, params in result.module_params.items():
+        for ancestor in ancestors(path):
+            if ancestor in rows:
+                rows[ancestor]["params"] += params
+
+
+def _add_formulas(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
+    """The forward formula of a module's own heaviest operator, products before the rest."""
+    best: dict[str, tuple[bool, int]] = {}
+    for op in result.op_costs:
+        if op.phase != "forward" or not op.formula:
+            continue
+        rank = (op.kind in PRODUCT_FORMULAS, op.cost.flops)
+        if rank > best.get(op.path, (False, -1)):
+            best[op.path] = rank
+            rows[op.path]["formula"] = op.formula

@@ -1,0 +1,63 @@
+"""What is alive when: bytes of every storage from its first use to its release."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes a step needs. Workspaces and allocator rounding are not included."""
+
+    parameter_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int  # kept by autograd from forward to backward, and the outputs
+    peak_bytes: int  # the most that is alive at once, of all the above and temporaries
+    peak_at: str  # the operator during which that was
+
+    @property
+    def lasting_bytes(self) -> int:
+        """What stays from step to step."""
+        return self.parameter_bytes + self.buffer_bytes + self.optimizer_bytes
+
+
+class Liveness:
+    """Counts the bytes of live storages; a storage ends when its last tensor does."""
+
+    def __init__(self) -> None:
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self.peak_row: int | None = None
+        self._live: dict[int, tuple[int, weakref.ref[object]]] = {}
+
+    def reset_peak(self) -> None:
+        self.peak_bytes, self.peak_row = self.live_bytes, None
+
+    def add(self, tensors: Iterable[Tensor], row: int | None = None) -> None:
+        """Note tensors that an operator made; those already known are passed over."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key not in self._live:
+                nbytes = storage.nbytes()
+                self._live[key] = (nbytes, weakref.ref(storage, lambda _, key=key: self._end(key)))
+                self.live_bytes += nbytes
+        if self.live_bytes > self.peak_bytes:
+            self.peak_bytes, self.peak_row = self.live_bytes, row
+
+    def _end(self, key: int) -> None:
+        nbytes, _ = self._live.pop(key)
+        self.live_bytes -= nbytes
+
+
+def distinct_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the tensors' storages, each once however many tensors share it."""
+    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())

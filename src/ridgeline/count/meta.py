@@ -1,0 +1,92 @@
+"""Models and inputs without data: copies whose tensors have shapes only."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ridgeline.count.values import LARGEST, with_value
+
+
+class _CopyTensors(TorchFunctionMode):
+    """While a module is deep-copied, copy each tensor by `change` instead."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self._change = change
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is not Tensor.__deepcopy__:
+            return func(*args, **(kwargs or {}))
+        tensor, memo = args
+        if id(tensor) not in memo:
+            memo[id(tensor)] = self._copy(tensor)
+        return memo[id(tensor)]
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(self._change(tensor.data), requires_grad=tensor.requires_grad)
+        return self._change(tensor.detach()).requires_grad_(tensor.requires_grad)
+
+
+def copy_to_meta(module: nn.Module) -> nn.Module:
+    """A copy that costs no memory; small buffers keep their values."""
+    with _CopyTensors(_without_data):
+        return copy.deepcopy(module)
+
+
+def copy_to_cpu(module: nn.Module) -> nn.Module:
+    """A real copy, so that counting leaves the user's model as it was."""
+    with _CopyTensors(lambda tensor: tensor.to("cpu", copy=True)):
+        return copy.deepcopy(module)
+
+
+def _without_data(tensor: Tensor) -> Tensor:
+    if tensor.is_meta:
+        return tensor
+    if tensor.is_floating_point() or tensor.numel() > LARGEST:
+        return tensor.to("meta")
+    return with_value(tensor.to("cpu"))
+
+
+def is_on_meta(module: nn.Module) -> bool:
+    """Whether all tensors of the module are without data already."""
+    return all(t.is_meta for t in (*module.parameters(), *module.buffers()))
+
+
+def inputs_without_data(value: Any) -> Any:
+    """The same nested inputs on meta; whole numbers and truth values stay known."""
+    return change_tensors(value, _without_data)
+
+
+def inputs_on_cpu(value: Any) -> Any:
+    return change_tensors(value, _with_data)
+
+
+def _with_data(tensor: Tensor) -> Tensor:
+    return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor.detach().to("cpu")
+
+
+def cast_floats(value: Any, dtype: torch.dtype) -> Any:
+    """Floating-point tensors in another precision; everything else as it is."""
+    return change_tensors(value, lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+
+def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A nested value with every tensor replaced."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: change_tensors(item, change) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(change_tensors(item, change) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)(change_tensors(item, change) for item in value)
+    return value

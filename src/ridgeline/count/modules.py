@@ -1,0 +1,90 @@
+"""Which module is running: a stack of paths kept by global forward hooks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class ModuleCall:
+    """What went in and out of a module the first time, and how often it ran."""
+
+    type_name: str
+    calls: int = 0
+    input_shapes: Shapes = ()
+    output_shapes: Shapes = ()
+    input_bytes: int = 0
+    output_bytes: int = 0
+
+
+class ModuleStack:
+    """The path of the module that is running now, and a record of every module that ran."""
+
+    def __init__(self, root: nn.Module | None) -> None:
+        named = root.named_modules() if root is not None else ()
+        self._names = {id(module): name for name, module in named}
+        self._stack: list[str] = [""]
+        self.calls: dict[str, ModuleCall] = {}
+        self.failed: str | None = None  # the innermost module in which an error arose
+
+    @property
+    def path(self) -> str:
+        return self._stack[-1]
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        before = module_hooks.register_module_forward_pre_hook(self._enter)
+        after = module_hooks.register_module_forward_hook(self._leave, always_call=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        path = self._names.get(id(module), self.path)
+        self._stack.append(path)
+        call = self.calls.get(path)
+        if call is None:
+            call = self.calls[path] = ModuleCall(type(module).__name__)
+            call.input_shapes, call.input_bytes = shapes_of(args)
+        call.calls += 1
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if len(self._stack) > 1:
+            path = self._stack.pop()
+            if self.failed is None and sys.exc_info()[0] is not None:
+                self.failed = path
+            call = self.calls.get(path)
+            if call is not None and not call.output_shapes:
+                call.output_shapes, call.output_bytes = shapes_of(output)
+
+
+def shapes_of(value: Any) -> tuple[Shapes, int]:
+    """Shapes of all tensors in a nested value, and their bytes."""
+    tensors = list(tensors_in(value))
+    return tuple(tuple(t.shape) for t in tensors), sum(t.nbytes for t in tensors)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors of a nested value: tuples, lists, dictionaries, model outputs."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, list | tuple | set):
+        for item in value:
+            yield from tensors_in(item)
+    elif hasattr(value, "to_tuple"):
+        yield from tensors_in(value.to_tuple())

@@ -1,0 +1,246 @@
+"""The answer to a count: totals, phases, layers, and a row for every operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.count.call import OpCall, TensorMeta, dtype_name
+from ridgeline.count.formulas import Work
+from ridgeline.count.memory import Memory
+from ridgeline.count.modules import ModuleCall
+from ridgeline.errors import RidgelineError
+from ridgeline.records import PHASES, Cost
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total(Cost):
+    """The cost of a whole step or phase, with the model's parameters beside it."""
+
+    params: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpCost:
+    """One operator call in one phase, and what it costs."""
+
+    path: str
+    op: str
+    kind: str
+    phase: str
+    dtype: str
+    cost: Cost
+    work: Work | None  # None: no formula, bytes only
+    call: OpCall
+    is_recomputed: bool = False
+
+    @property
+    def formula(self) -> str:
+        """The formula in symbols and with the numbers put in, or nothing if there is none."""
+        return formula_text(self.work) if self.work is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdealBytes:
+    """Each tensor moved once: the least that the step could move if everything were fused."""
+
+    read_bytes: int
+    written_bytes: int
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountResult:
+    """What a model must do in one step. See `total`, `phase`, `ops`, `layers`, `memory`."""
+
+    model: str
+    batch_size: int
+    mode: str
+    precision: str
+    optimizer: str | None
+    params: int
+    op_costs: tuple[OpCost, ...]
+    modules: dict[str, ModuleCall]
+    module_params: dict[str, int]  # parameters held by each module itself
+    memory: Memory
+    ideal: IdealBytes
+    traced_on: str  # "meta" or "real"
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def total(self) -> Total:
+        return self._sum(self.op_costs)
+
+    def phase(self, name: str) -> Total:
+        """The cost of one phase; zero where the phase did not run."""
+        if name not in PHASES:
+            raise RidgelineError(
+                f"there is no phase {name!r}", hint=f"choose one of {', '.join(PHASES)}"
+            )
+        return self._sum(op for op in self.op_costs if op.phase == name)
+
+    @property
+    def phases(self) -> dict[str, Total]:
+        """The phases that ran, in order."""
+        ran = {op.phase for op in self.op_costs}
+        return {name: self.phase(name) for name in PHASES if name in ran}
+
+    def _sum(self, ops: Iterable[OpCost]) -> Total:
+        costs = [op.cost for op in ops]
+        return Total(
+            params=self.params,
+            macs=sum(c.macs for c in costs),
+            other_flops=sum(c.other_flops for c in costs),
+            transcendentals=sum(c.transcendentals for c in costs),
+            read_bytes=sum(c.read_bytes for c in costs),
+            written_bytes=sum(c.written_bytes for c in costs),
+        )
+
+    @cached_property
+    def unknown(self) -> dict[str, dict[str, float]]:
+        """Operators without a formula: calls, bytes, and their share of all bytes."""
+        found: dict[str, dict[str, float]] = {}
+        for op in self.op_costs:
+            if op.work is None:
+                entry = found.setdefault(op.op, {"calls": 0, "bytes": 0, "share": 0.0})
+                entry["calls"] += 1
+                entry["bytes"] += op.cost.moved_bytes
+        moved = self.total.moved_bytes
+        for entry in found.values():
+            entry["share"] = entry["bytes"] / moved if moved else 0.0
+        return dict(sorted(found.items(), key=lambda item: -item[1]["bytes"]))
+
+    @property
+    def coverage(self) -> float:
+        """Share of the bytes moved by operators that have a formula; 1.0 is all of them."""
+        if not self.unknown:
+            return 1.0
+        by_bytes = 1.0 - sum(entry["share"] for entry in self.unknown.values())
+        calls = sum(entry["calls"] for entry in self.unknown.values())
+        return min(by_bytes, 1.0 - calls / len(self.op_costs))
+
+    @property
+    def intensity_range(self) -> tuple[float, float]:
+        """FLOPs per byte: unfused (every operator moves its data) and ideal (each tensor once)."""
+        flops = self.total.flops
+        unfused, ideal = self.total.moved_bytes, self.ideal.moved_bytes
+        return (flops / unfused if unfused else 0.0, flops / ideal if ideal else 0.0)
+
+    @cached_property
+    def ops(self) -> pd.DataFrame:
+        """A row for every operator call and phase."""
+        import pandas as pd
+
+        return pd.DataFrame([op_row(op) for op in self.op_costs], columns=list(OP_COLUMNS))
+
+    def layers(self, depth: int | None = None) -> pd.DataFrame:
+        """A row for every module down to `depth` (None: all), in the order they first ran."""
+        from ridgeline.count.layers import layer_table
+
+        return layer_table(self, depth)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; see docs/count.md."""
+        return {
+            "model": self.model,
+            "batch_size": self.batch_size,
+            "mode": self.mode,
+            "precision": self.precision,
+            "optimizer": self.optimizer,
+            **cost_dict(self.total),
+            "params": self.params,
+            "coverage": self.coverage,
+            "phases": {name: cost_dict(cost) for name, cost in self.phases.items()},
+            "unknown_ops": [{"op": op, **entry} for op, entry in self.unknown.items()],
+            "ideal_bytes": {
+                "read_bytes": self.ideal.read_bytes,
+                "written_bytes": self.ideal.written_bytes,
+            },
+            "intensity_flops_per_byte": dict(
+                zip(("unfused", "ideal"), self.intensity_range, strict=True)
+            ),
+            "memory": memory_dict(self.memory),
+            "traced_on": self.traced_on,
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"CountResult({self.model}, batch_size={self.batch_size}, {self.mode}, {self.precision}:"
+            f" macs={self.total.macs}, flops={self.total.flops}, params={self.params},"
+            f" coverage={self.coverage:.4f})"
+        )
+
+
+OP_COLUMNS = (
+    "path", "op", "kind", "phase", "dtype", "input_shapes", "output_shapes", "macs", "other_flops",
+    "flops", "transcendentals", "read_bytes", "written_bytes", "formula", "has_formula",
+    "is_recomputed",
+)  # fmt: skip
+
+
+def op_row(op: OpCost) -> tuple[Any, ...]:
+    """The values of OP_COLUMNS for one operator call."""
+    c = op.cost
+    return (
+        op.path, op.op, op.kind, op.phase, op.dtype,
+        shapes_text(op.call.inputs), shapes_text(op.call.outputs),
+        c.macs, c.other_flops, c.flops, c.transcendentals, c.read_bytes, c.written_bytes,
+        op.formula, op.work is not None, op.is_recomputed,
+    )  # fmt: skip
+
+
+def shapes_text(tensors: Iterable[TensorMeta]) -> str:
+    """Shapes as people write them: 32x3x224x224, a scalar as ()."""
+    return " ".join("x".join(map(str, t.shape)) or "()" for t in tensors)
+
+
+def formula_text(work: Work) -> str:
+    """`2·M·N·K = 2·4·8·16 = 1024`; a sum of several parts shows its largest."""
+    if not work.terms or not work.factor:
+        return ""
+    factor = [] if work.factor == 1 else [str(work.factor)]
+    symbols = "·".join([*factor, *(name for name, _ in work.terms)])
+    numbers = "·".join([*factor, *(str(value) for _, value in work.terms)])
+    value = work.factor
+    for _, size in work.terms:
+        value *= size
+    return f"{symbols} = {numbers} = {value}"
+
+
+def cost_dict(cost: Cost) -> dict[str, int]:
+    return {
+        "macs": cost.macs,
+        "flops": cost.flops,
+        "other_flops": cost.other_flops,
+        "transcendentals": cost.transcendentals,
+        "read_bytes": cost.read_bytes,
+        "written_bytes": cost.written_bytes,
+    }
+
+
+def memory_dict(memory: Memory) -> dict[str, Any]:
+    return {
+        name: getattr(memory, name)
+        for name in (
+            "parameter_bytes", "buffer_bytes", "input_bytes", "gradient_bytes", "optimizer_bytes",
+            "activation_bytes", "peak_bytes", "peak_at",
+        )
+    }  # fmt: skip
+
+
+def product_dtype(call: OpCall) -> str:
+    """The precision an operator computes in: that of its widest floating-point operand."""
+    floats = [t.dtype for t in (*call.inputs, *call.outputs) if t.is_float]
+    if not floats:
+        tensors = (*call.outputs, *call.inputs)
+        return dtype_name(tensors[0].dtype) if tensors else ""
+    return dtype_name(max(floats, key=lambda dtype: dtype.itemsize))

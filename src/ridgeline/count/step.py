@@ -1,0 +1,203 @@
+"""Run one step of a model under the tracer: forward, and when training backward and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.count.autocast import autocast
+from ridgeline.count.memory import Memory, distinct_bytes
+from ridgeline.count.modules import tensors_in
+from ridgeline.count.trace import Row, Tracer
+from ridgeline.errors import RidgelineError
+
+AMP_DTYPE = torch.float16
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("SGD", {}),
+    "momentum": ("SGD", {"momentum": 0.9}),
+    "nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+    "adamax": ("Adamax", {}),
+    "nadam": ("NAdam", {}),
+    "radam": ("RAdam", {}),
+    "rmsprop": ("RMSprop", {}),
+    "adagrad": ("Adagrad", {}),
+    "adadelta": ("Adadelta", {}),
+    "adafactor": ("Adafactor", {}),
+}
+"""The names users give, and the class and settings of torch.optim that they stand for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What is to be run."""
+
+    model: Callable[..., Any]  # a module, or any function of tensors
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    mode: str = "infer"
+    precision: str = "fp32"
+    optimizer: str | None = None
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    loss: Callable[[Any], Tensor] | None = None  # scalar from the model's output
+
+    @property
+    def module(self) -> nn.Module | None:
+        return self.model if isinstance(self.model, nn.Module) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What was seen while it ran."""
+
+    rows: list[Row]
+    phases: dict[int, str]  # of the rows of backward
+    tracer: Tracer
+    memory: Memory
+    fixed_storages: dict[int, int]  # storage of every parameter, buffer and input → its bytes
+    output_bytes: int
+
+
+def run_step(step: Step, *, keep_values: bool) -> Traced:
+    """Run the step once and return every operator it called."""
+    tracer = Tracer(step.module, keep_values=keep_values)
+    runner = _Runner(step, tracer)
+    try:
+        return runner.run()
+    except Exception as error:
+        error.add_note(f"ridgeline-module: {tracer.modules.failed}")
+        raise
+
+
+class _Runner:
+    """The state of one traced step."""
+
+    def __init__(self, step: Step, tracer: Tracer) -> None:
+        self.step, self.tracer = step, tracer
+        self.phases: dict[int, str] = {}
+        module = step.module
+        self.weights = list(module.parameters()) if module is not None else []
+        self.buffers = list(module.buffers()) if module is not None else []
+        self.inputs = [*tensors_in(step.args), *tensors_in(dict(step.kwargs))]
+
+    def run(self) -> Traced:
+        training = self.step.mode == "train"
+        memory = self.tracer.memory
+        memory.add([*self.weights, *self.buffers, *self.inputs])
+        fixed = self._fixed_storages()
+        base_bytes = memory.live_bytes
+        with self.tracer.watching(gradients=training):
+            output = self._forward()
+            kept_bytes = memory.live_bytes - base_bytes
+            output_bytes = distinct_bytes(tensors_in(output))
+            if training:
+                self._backward(output)
+                del output
+        busy_peak, peak_row = memory.peak_bytes, memory.peak_row
+        state_bytes, last_peak = self._optimize() if training and self.weights else (0, 0)
+        return Traced(
+            rows=self.tracer.rows,
+            phases=self.phases,
+            tracer=self.tracer,
+            fixed_storages=fixed,
+            output_bytes=output_bytes,
+            memory=Memory(
+                parameter_bytes=distinct_bytes(self.weights),
+                buffer_bytes=distinct_bytes(self.buffers),
+                input_bytes=distinct_bytes(self.inputs),
+                gradient_bytes=distinct_bytes(p.grad for p in self.weights if p.grad is not None),
+                optimizer_bytes=state_bytes,
+                activation_bytes=kept_bytes,
+                peak_bytes=max(busy_peak + state_bytes, last_peak),
+                peak_at=self._name_of(peak_row) if busy_peak + state_bytes >= last_peak else "optimizer",
+            ),
+        )
+
+    def _fixed_storages(self) -> dict[int, int]:
+        tensors = [*self.weights, *self.buffers, *self.inputs]
+        return {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
+
+    def _forward(self) -> Any:
+        context = autocast(AMP_DTYPE) if self.step.precision == "amp" else nullcontext()
+        with context:
+            output = self.step.model(*self.step.args, **self.step.kwargs)
+            if self.step.mode == "train" and self.step.loss is not None:
+                return self.step.loss(output)
+        return output
+
+    def _backward(self, output: Any) -> None:
+        """Backward from the loss, or from all outputs with gradients of their own shape."""
+        roots = [t for t in tensors_in(output) if t.requires_grad]
+        if not roots:
+            raise RidgelineError(
+                "nothing in the model's output can be differentiated",
+                hint="train mode needs parameters with requires_grad=True; use mode='infer' to count "
+                "the forward pass alone",
+            )
+        self.tracer.stage = "backward"
+        gradients = [torch.empty_like(t) if t.dim() else None for t in roots]
+        with _watched_backward(self.tracer):
+            torch.autograd.backward(roots, gradients)
+        self.phases = self.tracer.attribution.finish()
+
+    def _optimize(self) -> tuple[int, int]:
+        """One optimizer step as in the middle of training: its state exists already."""
+        module, name = self.step.module, self.step.optimizer
+        weights = [p for p in self.weights if p.grad is not None]
+        if module is None or name is None or not weights:
+            return 0, 0
+        optimizer = make_optimizer(name, weights, self.step.optimizer_options)
+        optimizer.step()
+        state = list(tensors_in(list(optimizer.state.values())))
+        memory, tracer = self.tracer.memory, self.tracer
+        memory.add(state)
+        memory.reset_peak()
+        tracer.claim_gradients(module)
+        tracer.stage = "optimizer"
+        with torch.no_grad(), tracer:
+            optimizer.step()
+        return distinct_bytes(state), memory.peak_bytes
+
+    def _name_of(self, row: int | None) -> str:
+        if row is None or row >= len(self.tracer.rows):
+            return "before the first operator"
+        seen = self.tracer.rows[row]
+        return f"{seen.path or 'the model'} ({seen.operator.signature.name}, {seen.stage})"
+
+
+def make_optimizer(
+    name: str, weights: list[Any], options: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    """The optimizer of that name, one operator per tensor unless the options say otherwise."""
+    if name not in OPTIMIZERS:
+        raise RidgelineError(
+            f"there is no optimizer {name!r}", hint=f"choose one of {', '.join(OPTIMIZERS)}"
+        )
+    class_name, settings = OPTIMIZERS[name]
+    chosen = {"lr": 1e-3, "foreach": False, **settings, **options}
+    if chosen.get("fused"):
+        del chosen["foreach"]
+    optimizer: torch.optim.Optimizer = getattr(torch.optim, class_name)(weights, **chosen)
+    return optimizer
+
+
+@contextmanager
+def _watched_backward(tracer: Tracer) -> Iterator[None]:
+    """Sort the autograd graph before each backward: reentrant checkpoints start their own."""
+    original = torch.autograd.backward
+
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        tracer.attribution.walk([tensors] if isinstance(tensors, Tensor) else tensors)
+        original(tensors, *args, **kwargs)
+
+    torch.autograd.backward = backward
+    try:
+        yield
+    finally:
+        torch.autograd.backward = original

@@ -1,0 +1,314 @@
+"""Watch a model run on tensors without data, and write down every operator call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ridgeline.count import formulas
+from ridgeline.count.backward import NO_SEQUENCE, ROW, Attribution, current_node
+from ridgeline.count.call import Signature, TensorMeta, signature_of
+from ridgeline.count.memory import Liveness
+from ridgeline.count.modules import ModuleStack
+from ridgeline.count.sdpa import one_attention_operator
+from ridgeline.count.values import VALUE, NoValue, Values, with_value
+
+_OF_WEIGHTS = "_ridgeline_of_weights"
+_next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+_get_mkldnn: Any = torch._C._get_mkldnn_enabled  # type: ignore[attr-defined]
+_set_mkldnn: Any = torch._C._set_mkldnn_enabled  # type: ignore[attr-defined]
+_CAN_DECOMPOSE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+class Operator:
+    """What is known of an operator before it is called; one for each overload."""
+
+    __slots__ = ("decomposes", "entry", "is_free", "signature")
+
+    def __init__(self, func: Any) -> None:
+        self.signature: Signature = signature_of(func)
+        name = self.signature.name
+        self.entry = formulas.entry_for(name, self.signature.overload)
+        self.is_free = (
+            self.signature.is_view or name in formulas.FREE or name.startswith(("profiler::", "prim::"))
+        )
+        self.decomposes = (
+            self.entry is None
+            and not self.is_free
+            and func.has_kernel_for_dispatch_key(_CAN_DECOMPOSE)
+        )
+
+
+class Row:
+    """One operator call as it was seen."""
+
+    __slots__ = ("args", "is_recomputed", "kwargs", "operator", "outputs", "path", "stage")
+
+    def __init__(
+        self,
+        operator: Operator,
+        args: Any,
+        kwargs: dict[str, Any],
+        outputs: tuple[TensorMeta, ...],
+        path: str,
+        stage: str,
+        is_recomputed: bool,
+    ) -> None:
+        self.operator = operator
+        self.args = args
+        self.kwargs = kwargs
+        self.outputs = outputs
+        self.path = path
+        self.stage = stage  # "forward", "backward", "optimizer"
+        self.is_recomputed = is_recomputed
+
+
+_operators: dict[Any, Operator] = {}
+
+
+def forget_operators() -> None:
+    """Look every formula up again: a new one was registered."""
+    _operators.clear()
+
+
+def describe(tensor: Tensor) -> TensorMeta:
+    """The part of a tensor that a formula may use."""
+    shape = tuple(tensor.shape)
+    if tensor.layout is not torch.strided:
+        return TensorMeta(shape, tensor.dtype, tensor.numel(), 0, id(tensor))
+    distinct = tensor.numel()
+    if distinct and not tensor.is_contiguous():
+        distinct = 1
+        for size, stride in zip(shape, tensor.stride(), strict=True):
+            distinct *= size if stride else 1
+    return TensorMeta(
+        shape, tensor.dtype, distinct, tensor.untyped_storage()._cdata, id(tensor)
+    )
+
+
+def _describe_all(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return describe(value)
+    if isinstance(value, list | tuple):
+        return [_describe_all(item) for item in value]
+    return value
+
+
+def _flat(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _flat(value)
+
+
+class Tracer(TorchDispatchMode):
+    """Records every operator that reaches PyTorch's dispatcher while it is active."""
+
+    def __init__(self, model: nn.Module | None, *, keep_values: bool) -> None:
+        super().__init__()
+        self.rows: list[Row] = []
+        self.modules = ModuleStack(model)
+        self.memory = Liveness()
+        self.values = Values() if keep_values else None
+        self.stage = "forward"
+        self.weights = _weight_paths(model)
+        self.attribution = Attribution(self.weights)
+        self._weight_tensors = _weight_tensors(model)
+        self._traces_gradients = False
+
+    @contextmanager
+    def watching(self, *, gradients: bool) -> Iterator[None]:
+        """Trace the block. Fused inference paths, which depend on the device, are off."""
+        self._traces_gradients = gradients
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        with ExitStack() as stack:
+            stack.callback(torch.backends.mha.set_fastpath_enabled, fast_path)
+            torch.backends.mha.set_fastpath_enabled(False)
+            stack.callback(_set_mkldnn, _get_mkldnn())
+            _set_mkldnn(False)
+            stack.enter_context(one_attention_operator())
+            stack.enter_context(self.modules.watching())
+            stack.enter_context(torch.set_grad_enabled(gradients))
+            stack.enter_context(self)
+            yield
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        operator = _operators.get(func)
+        if operator is None:
+            operator = _operators[func] = Operator(func)
+        if operator.decomposes:
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        out, args = self._run(func, operator, args, kwargs)
+        if self.values is not None:
+            self._follow_values(func, operator, args, kwargs, out)
+        self._record(operator, args, kwargs, out)
+        return out
+
+    # ------------------------------------------------------------ running
+
+    def _run(self, func: Any, operator: Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Run the operator on tensors without data; look at values only where it must be."""
+        try:
+            return func(*args, **kwargs), args
+        except (NotImplementedError, RuntimeError) as error:
+            if self.values is None:
+                raise
+            return self._run_with_values(func, operator, args, kwargs, error)
+
+    def _run_with_values(
+        self, func: Any, operator: Operator, args: Any, kwargs: Any, error: Exception
+    ) -> tuple[Any, Any]:
+        name = operator.signature.name
+        if name == "aten::_to_copy" and _leaves_meta(args, kwargs):
+            return self._answer(func, name, args, kwargs, error), args
+        mixed = _all_meta(args)
+        if mixed is not args:
+            return self._run(func, operator, mixed, kwargs)
+        return self._answer(func, name, args, kwargs, error), args
+
+    def _answer(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
+        assert self.values is not None
+        try:
+            if name == "aten::_to_copy":
+                real, _ = self.values.real(args, {})
+                return func(*real, **kwargs)
+            return self.values.answer(func, name, args, kwargs)
+        except NoValue:
+            raise error from None
+
+    def _follow_values(
+        self, func: Any, operator: Operator, args: Any, kwargs: Any, out: Any
+    ) -> None:
+        assert self.values is not None
+        known = all(not t.is_meta or hasattr(t, VALUE) for t in _flat((*args, *kwargs.values())))
+        name = operator.signature.name
+        overwrites = bool(operator.signature.written) and isinstance(out, Tensor) and hasattr(out, VALUE)
+        if known or overwrites or name in ("aten::topk", "aten::sort", "aten::argmax", "aten::max"):
+            self.values.follow(func, name, args, kwargs, out)
+
+    # ------------------------------------------------------------ recording
+
+    def _record(self, operator: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> None:
+        outs = (out,) if isinstance(out, Tensor) else out if isinstance(out, list | tuple) else ()
+        tensors = [t for t in outs if isinstance(t, Tensor)]
+        index = len(self.rows)
+        path, stage, recomputed = self._place(operator, index, args, kwargs, tensors)
+        if operator.is_free:
+            if operator.signature.name.startswith("aten::"):
+                self.memory.add(tensors, index)
+            return
+        described = [_describe_all(a) for a in args]
+        named = {key: _describe_all(value) for key, value in kwargs.items()}
+        row = Row(
+            operator, described, named, tuple(describe(t) for t in tensors), path, stage, recomputed
+        )
+        self.rows.append(row)
+        self.memory.add(tensors, index)
+
+    def _place(
+        self, operator: Operator, index: int, args: Any, kwargs: Any, outs: list[Tensor]
+    ) -> tuple[str, str, bool]:
+        """Module path, stage, and whether this is forward work done again during backward."""
+        if not self._traces_gradients:
+            return self.modules.path, self.stage, False
+        inputs = list(_flat((*args, *kwargs.values())))
+        if self.stage == "forward":
+            self._note_forward(inputs, outs)
+            return self.modules.path, self.stage, False
+        if self.stage == "optimizer":
+            return self._owner(inputs), self.stage, False
+        if torch.is_grad_enabled():
+            self._note_forward(inputs, outs)
+            return self.modules.path, "forward", True
+        return self._place_backward(operator, index, inputs, outs), self.stage, False
+
+    def _note_forward(self, inputs: list[Tensor], outs: list[Tensor]) -> None:
+        weights_only = all(
+            id(t) in self._weight_tensors or hasattr(t, _OF_WEIGHTS) for t in inputs
+        )
+        if weights_only:
+            for tensor in outs:
+                setattr(tensor, _OF_WEIGHTS, True)
+        self.attribution.saw_forward(
+            _next_sequence() - 1, self.modules.path, weights_only=weights_only
+        )
+
+    def _place_backward(
+        self, operator: Operator, index: int, inputs: list[Tensor], outs: list[Tensor]
+    ) -> str:
+        if operator.is_free:
+            parent = next((p for t in inputs if (p := getattr(t, ROW, None)) is not None), None)
+            if parent is not None:
+                for tensor in outs:
+                    setattr(tensor, ROW, parent)
+            return ""
+        path = self.attribution.saw_backward(index, current_node(), inputs)
+        for tensor in outs:
+            setattr(tensor, ROW, index)
+        if path is None:
+            parent = self.attribution.parent_of(index)
+            path = self.rows[parent].path if parent is not None else ""
+        return path
+
+    def _owner(self, inputs: list[Tensor]) -> str:
+        """The module whose parameter the optimizer works on; as before where it cannot be told."""
+        for tensor in inputs:
+            path = self.weights.get(id(tensor))
+            if path is not None:
+                self._last_owner = path
+                return path
+        return getattr(self, "_last_owner", "")
+
+    def claim_gradients(self, model: nn.Module) -> None:
+        """Let gradients belong to their parameters' modules, for the optimizer's rows."""
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                self.weights[id(parameter.grad)] = self.weights[id(parameter)]
+
+
+def _weight_paths(model: nn.Module | None) -> dict[int, str]:
+    if model is None:
+        return {}
+    return {id(p): name.rpartition(".")[0] for name, p in model.named_parameters()}
+
+
+def _weight_tensors(model: nn.Module | None) -> set[int]:
+    if model is None:
+        return set()
+    return {id(t) for t in (*model.parameters(), *model.buffers())}
+
+
+def _leaves_meta(args: Any, kwargs: Any) -> bool:
+    device = kwargs.get("device")
+    return device is not None and device.type != "meta" and args[0].is_meta
+
+
+def _all_meta(args: Any) -> Any:
+    """The arguments with real tensors replaced by meta twins, if real and meta are mixed."""
+    tensors = list(_flat(args))
+    if not any(t.is_meta for t in tensors) or all(t.is_meta for t in tensors):
+        return args
+
+    def change(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value if value.is_meta else with_value(value)
+        if isinstance(value, list | tuple):
+            return type(value)(change(item) for item in value)
+        return value
+
+    return tuple(change(a) for a in args)
+
+
+__all__ = ["NO_SEQUENCE", "Row", "Tracer", "describe", "forget_operators"]

@@ -1,0 +1,306 @@
+"""Where a number came from: its kind, and the machine, software and command that made it.
+
+Nothing here imports a heavy package to learn its version, and nothing here can fail a run: what
+cannot be found out is None or absent. Commands and files come in as functions, so that tests
+put recorded text in their place.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ridgeline.version import __version__
+
+ProvenanceKind = Literal[
+    "static",  # counted from the graph
+    "measured",  # by a clock or a meter
+    "counter",  # by the hardware
+    "datasheet",  # from the vendor, with a source
+    "predicted",  # by a model of ours
+    "imported",  # from someone else's report
+]
+PROVENANCE_KINDS: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
+
+LIBRARIES = (  # those that can change a result; in the order of pyproject.toml
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "torch",
+    "torchvision",
+    "triton",
+    "timm",
+    "transformers",
+    "ultralytics",
+    "onnx",
+    "onnxruntime",
+)
+
+RunCommand = Callable[[Sequence[str]], str | None]  # its output; None if it is absent or fails
+ReadText = Callable[[str], str | None]  # None if there is no such file
+
+NVIDIA_QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,name,memory.total,driver_version,"
+    "clocks.max.sm,clocks.max.memory,power.limit,compute_cap",
+    "--format=csv,noheader,nounits",
+)
+_COMMAND_LIMIT_S = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator, as its driver describes it."""
+
+    kind: str  # "cuda" or "mps"
+    index: int
+    name: str
+    memory_bytes: int | None = None  # on an Apple chip, all of the machine's
+    driver: str | None = None
+    max_core_clock_hz: float | None = None
+    max_memory_clock_hz: float | None = None
+    power_limit_w: float | None = None
+    compute_capability: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine that did the work."""
+
+    name: str
+    os: str  # "Debian GNU/Linux 13 (trixie)", "macOS 15.5"
+    kernel: str
+    architecture: str  # "x86_64", "arm64"
+    cpu: str
+    physical_cores: int | None
+    logical_cores: int | None
+    usable_cores: int | None  # what the scheduler or the container lets this process have
+    ram_bytes: int
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """The state of the repository that the command was run in."""
+
+    sha: str
+    is_dirty: bool  # tracked files differ from the commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Everything that is needed to say where, when and with what a result was made."""
+
+    time: str  # ISO 8601, with its offset from UTC
+    command: tuple[str, ...]
+    host: Host
+    python: str
+    ridgeline: str
+    libraries: Mapping[str, str]  # versions of what is installed, of LIBRARIES
+    backends: Mapping[str, str]  # what torch was built with, when torch was in use
+    commit: Commit | None  # None outside a repository, or without git
+
+
+def run_command(command: Sequence[str]) -> str | None:
+    """What a command printed; None if it is absent, fails or hangs."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_COMMAND_LIMIT_S, check=True
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def read_text(path: str) -> str | None:
+    """The text of a file; None if it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def collect(
+    *,
+    run: RunCommand = run_command,
+    read: ReadText = read_text,
+    system: str | None = None,
+    argv: Sequence[str] | None = None,
+    now: datetime | None = None,
+) -> Provenance:
+    """Everything about here and now. Call it once per run, outside what is timed."""
+    return Provenance(
+        time=(now or datetime.now()).astimezone().isoformat(timespec="seconds"),
+        command=command_line(sys.argv if argv is None else argv),
+        host=describe_host(run=run, read=read, system=system or platform.system()),
+        python=platform.python_version(),
+        ridgeline=__version__,
+        libraries=library_versions(),
+        backends=torch_backends(sys.modules.get("torch")),
+        commit=find_commit(run),
+    )
+
+
+def describe_host(*, run: RunCommand, read: ReadText, system: str) -> Host:
+    """The machine, from what Linux or macOS tells about it."""
+    import psutil  # here, so that the record types alone cost nothing
+
+    ram_bytes = psutil.virtual_memory().total
+    cpu = cpu_name(run=run, read=read, system=system)
+    return Host(
+        name=socket.gethostname(),
+        os=os_name(read("/etc/os-release"), system=system),
+        kernel=platform.release(),
+        architecture=platform.machine(),
+        cpu=cpu,
+        physical_cores=psutil.cpu_count(logical=False),
+        logical_cores=psutil.cpu_count(),
+        usable_cores=_usable_cores(),
+        ram_bytes=ram_bytes,
+        devices=find_devices(run=run, cpu=cpu, ram_bytes=ram_bytes),
+    )
+
+
+def find_devices(*, run: RunCommand, cpu: str, ram_bytes: int) -> tuple[Device, ...]:
+    """The accelerators, by their driver's own tool; none of them is woken up for this."""
+    if cpu.startswith("Apple "):  # the GPU is a part of the chip and shares its memory
+        return (Device(kind="mps", index=0, name=cpu, memory_bytes=ram_bytes),)
+    listed = run(NVIDIA_QUERY)
+    if listed is not None:
+        return parse_nvidia_smi(listed)
+    return _torch_devices(sys.modules.get("torch"))
+
+
+def parse_nvidia_smi(text: str) -> tuple[Device, ...]:
+    """Devices from the answer to NVIDIA_QUERY."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+    return tuple(_nvidia_device(row) for row in rows if len(row) == 8 and row[0].isdigit())
+
+
+def _nvidia_device(row: Sequence[str]) -> Device:
+    index, name, memory_mib, driver, core_mhz, memory_mhz, power_w, capability = row
+    memory = _number(memory_mib)
+    return Device(
+        kind="cuda",
+        index=int(index),
+        name=name,
+        memory_bytes=None if memory is None else int(memory * 2**20),
+        driver=_known(driver),
+        max_core_clock_hz=_scaled(core_mhz, 1e6),
+        max_memory_clock_hz=_scaled(memory_mhz, 1e6),
+        power_limit_w=_number(power_w),
+        compute_capability=_known(capability),
+    )
+
+
+def _torch_devices(torch: Any) -> tuple[Device, ...]:
+    """Devices of a torch that is already using them, where there is no tool to ask."""
+    if torch is None or not torch.cuda.is_initialized():
+        return ()
+    properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return tuple(
+        Device(kind="cuda", index=i, name=p.name, memory_bytes=p.total_memory)
+        for i, p in enumerate(properties)
+    )
+
+
+def cpu_name(*, run: RunCommand, read: ReadText, system: str) -> str:
+    """The processor as its maker calls it."""
+    if system == "Darwin":
+        name = run(("sysctl", "-n", "machdep.cpu.brand_string"))
+    else:
+        name = parse_cpu_name(read("/proc/cpuinfo") or "") or parse_cpu_name(run(("lscpu",)) or "")
+    return (name or platform.processor() or platform.machine()).strip()
+
+
+def parse_cpu_name(text: str) -> str | None:
+    """The model from /proc/cpuinfo or, on processors that are not named there, from lscpu."""
+    found = re.search(r"^\s*model name\s*:\s*(.+)$", text, re.IGNORECASE | re.MULTILINE)
+    return found[1].strip() if found else None
+
+
+def os_name(os_release: str | None, *, system: str) -> str:
+    """The distribution from the text of /etc/os-release, or the version of macOS."""
+    if system == "Darwin":
+        return f"macOS {platform.mac_ver()[0]}".strip()
+    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', os_release or "", re.MULTILINE)
+    return found[1] if found else system
+
+
+def library_versions() -> dict[str, str]:
+    """Installed versions of LIBRARIES, from their metadata: nothing is imported."""
+    versions = {name: _version(name) for name in LIBRARIES}
+    return {name: version for name, version in versions.items() if version is not None}
+
+
+def torch_backends(torch: Any) -> dict[str, str]:
+    """The CUDA, ROCm and cuDNN that an already imported torch uses."""
+    if torch is None:
+        return {}
+    versions = {
+        "cuda": torch.version.cuda,
+        "rocm": getattr(torch.version, "hip", None),
+        "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,
+    }
+    return {name: str(version) for name, version in versions.items() if version is not None}
+
+
+def find_commit(run: RunCommand) -> Commit | None:
+    """The commit of the working directory's repository."""
+    sha = run(("git", "rev-parse", "HEAD"))
+    # Untracked files are left out: results written beside the code do not change the code.
+    changes = run(("git", "status", "--porcelain", "--untracked-files=no"))
+    if sha is None or changes is None:
+        return None
+    return Commit(sha=sha.strip(), is_dirty=bool(changes.strip()))
+
+
+def command_line(argv: Sequence[str]) -> tuple[str, ...]:
+    """The command as it was typed: the program by its name, not by where it is installed."""
+    if not argv:
+        return ()
+    program = Path(argv[0])
+    if program.name == "__main__.py":
+        return ("python", "-m", program.parent.name, *argv[1:])
+    return (program.name, *argv[1:])
+
+
+def _usable_cores() -> int | None:
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _version(name: str) -> str | None:
+    from importlib import metadata  # a third of this module's import time
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _known(cell: str) -> str | None:
+    """None for `[N/A]`, `[Not Supported]` and their kind."""
+    return None if not cell or cell.startswith("[") else cell
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _scaled(cell: str, factor: float) -> float | None:
+    number = _number(cell)
+    return None if number is None else number * factor

@@ -1,0 +1,288 @@
+"""The results folder: where things are, how they get there whole, how they are read.
+
+    results/
+      runs/RUN_ID/
+        run.json         asked · found · provenance · schema_version
+        ops.parquet      a row per op, when there are any
+        layers.parquet   a row per layer, when there are any
+        log.txt          what was said on the way, when anything was
+
+A run is written under a temporary name beside its final one, flushed to disk and renamed, so a
+run folder is whole or absent, also when its writer is killed. No two writers share a file, so
+many jobs can write to one folder on a network file system without locks.
+
+History of the schema (raise SCHEMA_VERSION when an older reader would misread a run):
+    1  2026-11-15  run.json with asked, found and provenance; tables ops and layers; log.txt
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:  # pandas takes half a second to import; only those who read tables pay it
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+TABLES = ("ops", "layers")
+DEFAULT_RESULTS = Path("results")
+
+_TEMPORARY = ".tmp-"
+_LABEL_LENGTH = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One stored run, without its tables."""
+
+    run_id: str
+    path: Path
+    schema_version: int
+    asked: dict[str, Any]  # the workload and the settings
+    found: dict[str, Any]  # results and warnings
+    provenance: dict[str, Any]  # where, when and with what
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsFolder:
+    """A results folder. It need not exist until something is written to it."""
+
+    path: Path = DEFAULT_RESULTS
+
+    @property
+    def runs_path(self) -> Path:
+        return self.path / "runs"
+
+    def write_run(
+        self,
+        *,
+        label: str,
+        asked: object,
+        found: object,
+        provenance: object,
+        tables: Mapping[str, pd.DataFrame] | None = None,
+        log: str = "",
+    ) -> Run:
+        """Store a run, whole or not at all, and return it as it can be read back.
+
+        `asked`, `found` and `provenance` are records or mappings. `label` names the run to
+        people, usually by its model. `tables` holds any of `ops` and `layers`.
+        """
+        run_id = new_run_id(label)
+        content = {"schema_version": SCHEMA_VERSION, "run_id": run_id}
+        content |= {"asked": asked, "found": found, "provenance": provenance}
+        with _writing(self.path), _whole_folder(self.runs_path / run_id) as folder:
+            for name, table in _known(tables or {}).items():
+                table.to_parquet(folder / f"{name}.parquet", index=False)
+            if log:
+                (folder / "log.txt").write_text(log, encoding="utf-8")
+            (folder / "run.json").write_text(to_json(content), encoding="utf-8")
+        return self.read_run(run_id)
+
+    def run_ids(self) -> list[str]:
+        """The stored runs, oldest first. What a killed writer left behind is not a run."""
+        found = self.runs_path.glob("*/run.json")
+        return sorted(p.parent.name for p in found if not p.parent.name.startswith("."))
+
+    def read_run(self, run_id: str) -> Run:
+        """Read one run, without its tables."""
+        path = self._run_path(run_id)
+        content = _read_json(path / "run.json")
+        return Run(
+            run_id=run_id,
+            path=path,
+            schema_version=_schema_version(content, path),
+            asked=_part(content, "asked", path),
+            found=_part(content, "found", path),
+            provenance=_part(content, "provenance", path),
+        )
+
+    def read_runs(self) -> list[Run]:
+        """Every stored run, oldest first."""
+        return [self.read_run(run_id) for run_id in self.run_ids()]
+
+    def read_table(
+        self, run_id: str, name: str, *, columns: list[str] | None = None
+    ) -> pd.DataFrame:
+        """Read one table of a run; only `columns` of it when they are named."""
+        path = self._run_path(run_id) / f"{name}.parquet"
+        if not path.is_file():
+            there = ", ".join(sorted(p.stem for p in path.parent.glob("*.parquet"))) or "none"
+            raise RidgelineError(f"run {run_id} has no table {name!r}", hint=f"its tables: {there}")
+        import pandas as pd
+
+        try:
+            return pd.read_parquet(path, columns=columns)
+        except (OSError, ValueError) as error:  # pyarrow's errors are kinds of these
+            raise _damaged(path, _first_line(error)) from error
+
+    def read_log(self, run_id: str) -> str:
+        """What was said while the run was made; empty when nothing was."""
+        path = self._run_path(run_id) / "log.txt"
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+    def _run_path(self, run_id: str) -> Path:
+        path = self.runs_path / run_id
+        if _is_safe(run_id) and path.is_dir():
+            return path
+        newest = self.run_ids()[-3:]
+        raise RidgelineError(
+            f"there is no run {run_id!r} in {self.path}",
+            hint=f"the newest runs there: {', '.join(reversed(newest))}"
+            if newest
+            else "there are no runs in this folder; name another one with --results DIR",
+        )
+
+
+def new_run_id(label: str, *, now: datetime | None = None) -> str:
+    """A name for a run: sorts by time, can be read, is new, and is safe in any file system."""
+    moment = (now or datetime.now(UTC)).astimezone(UTC)
+    time = f"{moment:%Y-%m-%dT%H%M%S}.{moment.microsecond // 1000:03}Z"
+    words = re.sub(r"[^A-Za-z0-9_.]+", "-", label)[:_LABEL_LENGTH].strip("-.") or "run"
+    return f"{time}-{words}-{secrets.token_hex(3)}"
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """Write a file so that readers see the old text or the new one, never a part."""
+    with _writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(_TEMPORARY + secrets.token_hex(8))
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            _flush(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _flush(path.parent)
+
+
+def to_json(content: object) -> str:
+    """JSON text of records, mappings and sequences.
+
+    A number that JSON cannot hold (nan, infinity) becomes null: other tools read these files.
+    """
+    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: object) -> object:
+    """The value in JSON's own types."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if not isinstance(value, (str, int, float)) and hasattr(value, "item"):
+        return _plain(value.item())  # a numpy scalar
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def _whole_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder that takes the name `path` when the block ends without an error."""
+    temporary = path.with_name(f"{_TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            _flush(file)
+        _flush(temporary)
+        # Refused by the system when `path` holds a run already: a run is never overwritten.
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _flush(path.parent)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Turn the refusal of a file system (full, read-only, not ours) into advice."""
+    try:
+        yield
+    except OSError as error:
+        raise RidgelineError(
+            f"cannot write to {folder}: {error.strerror or error}",
+            hint="make room or get permission there, or name another folder with --results DIR",
+        ) from error
+
+
+def _flush(path: Path) -> None:
+    """Have the system put a file or a folder's entries on disk before we go on."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot flush a folder; they write its entries at once.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP) or not path.is_dir():
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _known(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, pd.DataFrame]:
+    unknown = sorted(set(tables) - set(TABLES))
+    if unknown:
+        raise ValueError(f"no such table: {', '.join(unknown)}; a run may have {', '.join(TABLES)}")
+    return tables
+
+
+def _is_safe(run_id: str) -> bool:
+    """Whether this is the name of a run, not of a way out of the folder."""
+    return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", run_id) is not None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged(path, _first_line(error)) from error
+    if not isinstance(content, dict):
+        raise _damaged(path, "it is not a JSON object")
+    return content
+
+
+def _schema_version(content: dict[str, Any], run_path: Path) -> int:
+    version = content.get("schema_version")
+    if not isinstance(version, int):
+        raise _damaged(run_path / "run.json", "it has no schema_version")
+    if version > SCHEMA_VERSION:
+        raise RidgelineError(
+            f"run {run_path.name} was written by a later ridgeline: "
+            f"its schema is {version}, this one reads up to {SCHEMA_VERSION}",
+            hint="update ridgeline and try again",
+        )
+    return version
+
+
+def _part(content: dict[str, Any], name: str, run_path: Path) -> dict[str, Any]:
+    part = content.get(name)
+    if not isinstance(part, dict):
+        raise _damaged(run_path / "run.json", f"it has no {name!r}")
+    return part
+
+
+def _damaged(path: Path, reason: str) -> RidgelineError:
+    return RidgelineError(
+        f"cannot read {path}: {reason}",
+        hint=f"the run was changed after it was written; remove {path.parent} or restore it",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,23 @@
+"""What is run: a model by its name, inputs of the right shape, and a loss to train it with.
+
+    workload.py          the records: Workload and Inputs
+    resolve.py           a name → the source that knows it; the list of all names
+    from_torchvision.py  and one module more for each source: timm, transformers, a Python file, ultralytics
+    networks/            the networks of our own: CIFAR-10 forms, an LSTM, a YOLO-style detector
+    offline.py           nothing is downloaded while a model is built or run
+
+Importing this package imports no torch: each source is loaded when a name asks for it.
+"""
+
+from ridgeline.workloads.offline import DownloadRefusedError, refuse_downloads
+from ridgeline.workloads.resolve import list_models, resolve
+from ridgeline.workloads.workload import Inputs, Workload
+
+__all__ = [
+    "DownloadRefusedError",
+    "Inputs",
+    "Workload",
+    "list_models",
+    "refuse_downloads",
+    "resolve",
+]

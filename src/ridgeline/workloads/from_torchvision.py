@@ -1,0 +1,165 @@
+"""torchvision's models: classification, detection, segmentation, video and optical flow.
+
+A model comes in the form of its published weights: the input size of their transforms, and
+the auxiliary heads they have, so that parameters and operations can be checked against what
+torchvision publishes. Quantised models are left out: their integer kernels are other programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import nn
+from torchvision import models
+
+from ridgeline.errors import RidgelineError
+from ridgeline.records import WorkloadSpec
+from ridgeline.workloads import losses
+from ridgeline.workloads.checks import no_config, no_seq_len, size_text, unknown_name
+from ridgeline.workloads.detection import detection_inputs
+from ridgeline.workloads.images import CHANNELS, classified, height_width, labels
+from ridgeline.workloads.workload import Inputs, Workload
+
+TASKS = ("segmentation", "detection", "video", "optical_flow", "quantization")  # = module names
+CLASSES = {"classification": 1000, "video": 400, "segmentation": 21}
+CLIP_FRAMES = 16  # the length at which torchvision counts the operations of its video models
+FLOW_SIZE = (520, 960)  # of torchvision's own example
+SCALED_TO = {  # a detector scales its images to this; given that size it has nothing to scale
+    "ssd300_vgg16": 300,
+    "ssdlite320_mobilenet_v3_large": 320,
+    "fasterrcnn_mobilenet_v3_large_320_fpn": 320,
+}
+SCALED_TO_ELSE = 800
+LOSSES: dict[str, Callable[[Any, Inputs], torch.Tensor]] = {
+    "classification": losses.classify,
+    "video": losses.classify,
+    "segmentation": losses.segment,
+    "detection": losses.sum_of_losses,
+    "optical_flow": losses.flow,
+}
+
+
+@cache
+def names() -> list[str]:
+    return [name for name in models.list_models() if task_of(name) != "quantization"]
+
+
+def about(name: str) -> str:
+    task = task_of(name)
+    return f"{task.replace('_', ' ')}, {size_text((CHANNELS, *default_size(name, task)))}"
+
+
+def task_of(name: str) -> str:
+    """What a model is for: the module it lives in says it."""
+    module = models.get_model_builder(name).__module__
+    return next((task for task in TASKS if f".{task}." in module), "classification")
+
+
+def workload(name: str, spec: WorkloadSpec) -> Workload:
+    if name not in names():
+        hint = "`ridgeline count --list PATTERN` lists the models"
+        raise unknown_name("torchvision model", name, names(), hint=hint)
+    no_config(spec, "torchvision")
+    no_seq_len(spec)
+    task = task_of(name)
+    size = chosen_size(name, task, spec.input_size)
+    return Workload(
+        name=name,
+        source="torchvision",
+        mode=spec.mode,
+        make=partial(make, name, size, spec),
+        make_inputs=partial(make_inputs, name, size, spec.mode),
+        loss=LOSSES[task],
+        describe={"task": task.replace("_", " "), "input_size": size},
+    )
+
+
+def default_size(name: str, task: str) -> tuple[int, ...]:
+    """Height and width (frames first for video) that the published weights were tested at."""
+    if task == "detection":
+        side = SCALED_TO.get(name, SCALED_TO_ELSE)
+        return side, side
+    if task == "optical_flow":
+        return FLOW_SIZE
+    transforms = models.get_model_weights(name)["DEFAULT"].transforms()
+    sides = transforms.resize_size if task == "segmentation" else transforms.crop_size
+    size = (sides[0], sides[-1])
+    return (CLIP_FRAMES, *size) if task == "video" else size
+
+
+def chosen_size(name: str, task: str, asked: tuple[int, ...] | None) -> tuple[int, ...]:
+    if asked is None:
+        return default_size(name, task)
+    if task != "video":
+        return height_width(asked, name)
+    if len(asked) == 3:
+        return asked
+    return (CLIP_FRAMES, *height_width(asked, name))
+
+
+def make(name: str, size: tuple[int, ...], spec: WorkloadSpec) -> nn.Module:
+    """The model with random weights: asking for none keeps torchvision from fetching any."""
+    task = task_of(name)
+    options: dict[str, Any] = {"weights": None}
+    if task in ("segmentation", "detection"):
+        options["weights_backbone"] = None
+    options |= head_options(name, task, spec.mode) | size_options(name, task, size, spec)
+    module: nn.Module = models.get_model(name, **options)
+    return module
+
+
+def head_options(name: str, task: str, mode: str) -> dict[str, Any]:
+    """The auxiliary heads of the published form; GoogLeNet's are there only in training."""
+    if task == "segmentation" and not name.startswith("lraspp"):
+        return {"aux_loss": True}
+    if name == "googlenet":
+        return {"aux_logits": mode == "train", "init_weights": False}
+    if name == "inception_v3":  # init_weights: torchvision's truncated normal takes seconds
+        return {"init_weights": False}
+    return {}
+
+
+def size_options(
+    name: str, task: str, size: tuple[int, ...], spec: WorkloadSpec
+) -> dict[str, Any]:
+    """What a constructor must know of the input's size, for models that are made for one."""
+    if name.startswith("vit_"):
+        return {"image_size": square_side(name, size)}
+    if name.startswith("maxvit"):
+        return {"input_size": size}
+    if name.startswith("mvit"):
+        return {"temporal_size": size[0], "spatial_size": size[1:]}
+    if task == "detection" and spec.input_size and not name.startswith("ssd"):
+        return {"min_size": min(size), "max_size": max(size)}
+    return {}
+
+
+def square_side(name: str, size: tuple[int, ...]) -> int:
+    if size[0] != size[1]:
+        raise RidgelineError(
+            f"input size {size_text(size)} does not fit {name}",
+            hint="it takes square images whose side is a multiple of its patch: 224",
+        )
+    return size[0]
+
+
+def make_inputs(name: str, size: tuple[int, ...], mode: str, batch_size: int) -> Inputs:
+    task = task_of(name)
+    if task == "detection":
+        return detection_inputs(name, size, mode, batch_size)
+    if task == "optical_flow":
+        return flow_inputs(size, mode, batch_size)
+    inputs = classified(batch_size, (CHANNELS, *size), CLASSES[task], mode)
+    if task == "segmentation" and mode == "train":
+        return Inputs(args=inputs.args, targets=labels(batch_size, CLASSES[task], *size))
+    return inputs
+
+
+def flow_inputs(size: tuple[int, ...], mode: str, batch_size: int) -> Inputs:
+    """Two images, and the movement of each pixel between them."""
+    images = [torch.rand(batch_size, CHANNELS, *size) for _ in range(2)]
+    targets = torch.rand(batch_size, 2, *size) if mode == "train" else None
+    return Inputs(args=tuple(images), targets=targets)

@@ -1,0 +1,76 @@
+"""ultralytics' detectors, for a user who has installed it. Its licence is AGPL-3.0.
+
+Nothing of it is in ridgeline: a model is built from the description that ultralytics carries
+(`yolov8n` is its yolov8n.yaml), without weights. Its own loss needs its trainer, so a training
+step here ends in the mean of the outputs: the network's forward and backward are all there.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ridgeline.records import WorkloadSpec
+from ridgeline.workloads.checks import no_config, no_seq_len, unknown_name
+from ridgeline.workloads.images import CHANNELS, height_width
+from ridgeline.workloads.losses import mean_of_outputs
+from ridgeline.workloads.workload import Inputs, Workload
+
+SIZE = (640, 640)
+SCALES = "nsmlx"  # yolov8.yaml describes yolov8n to yolov8x
+FAMILY = re.compile(r"^(yolov?\d+)(?![a-z0-9])")
+
+
+@cache
+def names() -> list[str]:
+    """Every description in the installed package, once for each scale of its family."""
+    return sorted({name for stem in stems() for name in scaled(stem)})
+
+
+def stems() -> list[str]:
+    spec = find_spec("ultralytics")
+    folders = spec.submodule_search_locations if spec else None
+    found = [Path(folder, "cfg", "models").rglob("*.yaml") for folder in folders or []]
+    return [path.stem for paths in found for path in paths]
+
+
+def scaled(stem: str) -> list[str]:
+    if not FAMILY.match(stem):
+        return [stem]
+    return [FAMILY.sub(rf"\g<1>{scale}", stem) for scale in SCALES]
+
+
+def about(name: str) -> str:
+    return "ultralytics (AGPL-3.0), 3x640x640"
+
+
+def workload(name: str, spec: WorkloadSpec) -> Workload:
+    if name not in names():
+        hint = "`ridgeline count --list 'ultralytics:*'` lists the models"
+        raise unknown_name("ultralytics model", name, names(), hint=hint)
+    no_config(spec, "ultralytics")
+    no_seq_len(spec)
+    size = height_width(spec.input_size, name) if spec.input_size else SIZE
+    return Workload(
+        name=name,
+        source="ultralytics",
+        mode=spec.mode,
+        make=lambda: make(name),
+        make_inputs=lambda n: Inputs(args=(torch.rand(n, CHANNELS, *size),)),
+        loss=mean_of_outputs,
+        describe={"input_size": size, "loss": "mean of the outputs"},
+    )
+
+
+def make(name: str) -> nn.Module:
+    """Built with real tensors first: it runs itself once to find its strides."""
+    device = torch.empty(0).device
+    with torch.device("cpu"):
+        module: nn.Module = import_module("ultralytics").YOLO(f"{name}.yaml").model
+    return module.requires_grad_().to(device)

@@ -1,0 +1,86 @@
+"""The losses that networks are trained with, on whatever a network returns.
+
+Each takes the output of the model and the inputs it came from, and returns one number.
+Auxiliary heads are weighted as torchvision's own training recipes weight them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workloads.workload import Inputs
+
+GOOGLENET_AUX = 0.3  # for each of two heads
+INCEPTION_AUX = 0.4
+SEGMENTATION_AUX = 0.5
+
+
+def classify(output: Any, inputs: Inputs) -> Tensor:
+    """Cross entropy; also of the auxiliary heads where the output has them."""
+    if isinstance(output, Tensor):
+        return entropy(output, inputs)
+    main, *heads = [entropy(head, inputs) for head in output if head is not None]
+    weight = GOOGLENET_AUX if len(heads) > 1 else INCEPTION_AUX
+    return sum((weight * head for head in heads), start=main)
+
+
+def segment(output: dict[str, Tensor], inputs: Inputs) -> Tensor:
+    """Cross entropy per pixel of `out`, and half of that of `aux`."""
+    main = entropy(output["out"], inputs)
+    return main + SEGMENTATION_AUX * entropy(output["aux"], inputs) if "aux" in output else main
+
+
+def sum_of_losses(output: dict[str, Tensor], inputs: Inputs) -> Tensor:
+    """Of a detector that computes its losses itself, the sum of them."""
+    first, *rest = output.values()
+    return sum(rest, start=first)
+
+
+def flow(output: list[Tensor], inputs: Inputs, gamma: float = 0.8) -> Tensor:
+    """RAFT's: the error of every refinement, the last counting most (arXiv:2003.12039)."""
+    errors = [(estimate - target_of(estimate, inputs)).abs().mean() for estimate in output]
+    first, *rest = [gamma**age * error for age, error in enumerate(reversed(errors))]
+    return sum(rest, start=first)
+
+
+def tokens(output: Tensor, inputs: Inputs) -> Tensor:
+    """Cross entropy of the next token: (batch, length, vocabulary) against (batch, length)."""
+    return functional.cross_entropy(output.flatten(0, 1), target_of(output, inputs).flatten())
+
+
+def entropy(scores: Tensor, inputs: Inputs) -> Tensor:
+    return functional.cross_entropy(scores, target_of(scores, inputs))
+
+
+def target_of(output: Tensor, inputs: Inputs) -> Tensor:
+    """The targets, where the output is: a no-op for a batch that was moved with its model."""
+    assert isinstance(inputs.targets, Tensor)
+    return inputs.targets.to(output.device)
+
+
+def mean_of_outputs(output: Any, inputs: Inputs) -> Tensor:
+    """A loss for a model that has none: its own if it returns one, else the mean of the floats."""
+    own = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if isinstance(own, Tensor):
+        return own
+    means = [tensor.mean() for tensor in float_tensors(output)]
+    if not means:
+        raise RidgelineError(
+            "the model returns no tensor that could be trained",
+            hint="count it with --mode infer; a file can define loss(output) for its model",
+        )
+    return sum(means[1:], means[0])
+
+
+def float_tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() else []
+    if isinstance(output, dict):
+        output = list(output.values())
+    if isinstance(output, list | tuple):
+        return [tensor for item in output for tensor in float_tensors(item)]
+    return []

@@ -1,0 +1,1 @@
+"""Networks of our own, in plain PyTorch. `ridgeline.workloads.own` gives them their names."""

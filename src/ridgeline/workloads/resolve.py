@@ -1,0 +1,142 @@
+"""A name to the workload it means.
+
+A bare name is one of our own networks or torchvision's; `source:NAME` says which source;
+anything that looks like a Python file is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Protocol
+
+from ridgeline.errors import RidgelineError
+from ridgeline.records import WorkloadSpec
+from ridgeline.workloads.checks import check_spec, unknown_name
+from ridgeline.workloads.workload import Workload
+
+Listed = tuple[str, str, str]  # the name to type, its source, one line about it
+
+EXTRAS = {  # the package a source needs, and how to get it
+    "torchvision": "pip install 'ridgeline[torch]'",
+    "timm": "pip install 'ridgeline[hf]'",
+    "transformers": "pip install 'ridgeline[hf]'",
+    "ultralytics": "pip install ultralytics (its licence is AGPL-3.0: read it before you share "
+    "what you build with it; `yolo` is a detector of our own that needs nothing)",
+}
+MODULES = {
+    "ridgeline": "ridgeline.workloads.own",
+    "torchvision": "ridgeline.workloads.from_torchvision",
+    "timm": "ridgeline.workloads.from_timm",
+    "transformers": "ridgeline.workloads.from_transformers",
+    "ultralytics": "ridgeline.workloads.from_ultralytics",
+}
+BARE = ("ridgeline", "torchvision")  # sources whose names need no prefix, in this order
+LIST_HINT = "`ridgeline count --list PATTERN` lists the models"
+
+
+class Source(Protocol):
+    """What each module in MODULES offers."""
+
+    def names(self) -> list[str]: ...
+    def about(self, name: str) -> str: ...
+    def workload(self, name: str, spec: WorkloadSpec) -> Workload: ...
+
+
+def resolve(spec: WorkloadSpec) -> Workload:
+    """The workload that `spec` names; RidgelineError when there is none."""
+    check_spec(spec)
+    need("torch", spec.model)
+    if is_file(spec.model):
+        from ridgeline.workloads import from_file
+
+        return from_file.workload(spec.model, spec)
+    prefix, colon, name = spec.model.partition(":")
+    return named(prefix, name, spec) if colon else bare(spec.model, spec)
+
+
+def is_file(model: str) -> bool:
+    """Whether `model` is path/to/file.py or path/to/file.py:factory."""
+    return model.partition(":")[0] not in MODULES and (model.endswith(".py") or ".py:" in model)
+
+
+def bare(name: str, spec: WorkloadSpec) -> Workload:
+    """A name without a source: ours, then torchvision's."""
+    known: list[str] = []
+    for source in BARE:
+        if is_installed(source):
+            names = load(source).names()
+            if name in names:
+                return load(source).workload(name, spec)
+            known += names
+    raise unknown_name("model", name, known, hint=bare_hint(name))
+
+
+def bare_hint(name: str) -> str:
+    """Where else to look; a source that has this very name is named."""
+    for source in ("timm", "transformers"):
+        if is_installed(source) and name in load(source).names():
+            return f"{source} has it: write {source}:{name}"
+    if not is_installed("torchvision"):
+        return f"torchvision is not installed: {EXTRAS['torchvision']}"
+    return f"{LIST_HINT}; other sources are {other_sources()}"
+
+
+def other_sources() -> str:
+    return "timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
+
+
+def named(prefix: str, name: str, spec: WorkloadSpec) -> Workload:
+    """`source:NAME`."""
+    if prefix not in MODULES:
+        hint = f"the sources are {', '.join(MODULES)} and path/to/file.py:factory"
+        raise unknown_name("source", prefix, MODULES, hint=hint)
+    need(prefix, spec.model)
+    return load(prefix).workload(name, spec)
+
+
+def need(source: str, model: str) -> None:
+    """Say how to install the package of a source that is not there."""
+    if not is_installed(source):
+        command = EXTRAS.get(source, EXTRAS["torchvision"])
+        raise RidgelineError(f"{model} needs {source}, which is not installed", hint=command)
+
+
+def is_installed(source: str) -> bool:
+    return source == "ridgeline" or find_spec(source) is not None
+
+
+def load(source: str) -> Source:
+    module: Source = import_module(MODULES[source])  # type: ignore[assignment]
+    return module
+
+
+def list_models(pattern: str | None = None) -> list[Listed]:
+    """Every name that can be typed, its source and a line about it; only what is installed.
+
+    `pattern` is a shell pattern (`resnet*`) or a part of the name.
+    """
+    return [
+        (shown, source, load(source).about(name))
+        for source, name, shown in _all_names()
+        if _matches(shown, name, pattern)
+    ]
+
+
+def _all_names() -> Iterator[tuple[str, str, str]]:
+    for source in MODULES:
+        if is_installed(source) and is_installed("torch"):
+            for name in load(source).names():
+                yield source, name, name if source in BARE else f"{source}:{name}"
+
+
+def _matches(shown: str, name: str, pattern: str | None) -> bool:
+    if pattern is None:
+        return True
+    wanted = pattern.lower()
+    candidates = (shown.lower(), name.lower())
+    if any(mark in wanted for mark in "*?["):
+        return any(fnmatchcase(candidate, wanted) for candidate in candidates)
+    return any(wanted in candidate for candidate in candidates)

@@ -1,0 +1,276 @@
+"""Runs are stored whole or not at all, and read back as they were."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from time import sleep
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ridgeline import store
+from ridgeline.errors import RidgelineError
+from ridgeline.store import ResultsFolder, Run, atomic_write_text, new_run_id, to_json
+
+OPS = pd.DataFrame({"kind": ["conv", "relu"], "macs": [118_013_952, 0]})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    model: str
+    input_size: tuple[int, ...]
+
+
+def write(folder: ResultsFolder, *, label: str = "resnet50") -> Run:
+    return folder.write_run(
+        label=label,
+        asked=Asked(model=label, input_size=(224, 224)),
+        found={"macs": np.int64(118_013_952), "loss": float("nan")},
+        provenance={"host": "node7"},
+        tables={"ops": OPS},
+        log="counted\n",
+    )
+
+
+def test_a_run_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path / "results")
+
+    run = write(folder)
+
+    assert run == Run(
+        run_id=run.run_id,
+        path=tmp_path / "results" / "runs" / run.run_id,
+        schema_version=1,
+        asked={"model": "resnet50", "input_size": [224, 224]},
+        found={"macs": 118_013_952, "loss": None},
+        provenance={"host": "node7"},
+    )
+    assert folder.read_runs() == [run]
+    assert folder.read_log(run.run_id) == "counted\n"
+    pd.testing.assert_frame_equal(folder.read_table(run.run_id, "ops"), OPS)
+    assert list(folder.read_table(run.run_id, "ops", columns=["macs"])) == ["macs"]
+    assert sorted(p.name for p in run.path.iterdir()) == ["log.txt", "ops.parquet", "run.json"]
+
+
+def test_run_ids_sort_by_time_and_are_safe() -> None:
+    noon = datetime(2026, 3, 1, 13, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
+
+    first = new_run_id("timm:vit/tiny patch", now=noon)
+    later = new_run_id("alexnet", now=noon + timedelta(milliseconds=1))
+
+    assert re.fullmatch(r"2026-03-01T120000\.005Z-timm-vit-tiny-patch-[0-9a-f]{6}", first)
+    assert first < later
+    assert new_run_id("x", now=noon) != new_run_id("x", now=noon)
+    assert re.fullmatch(r"\S+Z-run-[0-9a-f]{6}", new_run_id("../", now=noon))
+    assert len(new_run_id("m" * 500)) < 100
+
+
+def test_runs_are_listed_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter(["2026-03-01-b", "2026-01-01-a"])
+    monkeypatch.setattr(store, "new_run_id", lambda label: next(names))
+    folder = ResultsFolder(tmp_path)
+
+    write(folder)
+    write(folder)
+
+    assert folder.run_ids() == ["2026-01-01-a", "2026-03-01-b"]
+
+
+def test_a_stored_run_is_never_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "new_run_id", lambda label: "same")
+    folder = ResultsFolder(tmp_path)
+    run = write(folder, label="first")
+
+    with pytest.raises(RidgelineError, match="cannot write to"):
+        write(folder, label="second")
+
+    assert folder.read_runs() == [run]
+    assert [p.name for p in folder.runs_path.iterdir()] == ["same"]
+
+
+def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path)
+
+    with pytest.raises(TypeError):
+        folder.write_run(label="x", asked={}, found={"what": object()}, provenance={})
+
+    assert list(folder.runs_path.iterdir()) == []
+
+
+def test_an_unknown_table_is_a_bug_of_the_caller(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such table: opps; a run may have ops, layers"):
+        ResultsFolder(tmp_path).write_run(
+            label="x", asked={}, found={}, provenance={}, tables={"opps": OPS}
+        )
+
+
+# A writer whose table takes its time: half of it is on disk when the writer says so and waits.
+HALF_WAY = """
+import sys, time
+from pathlib import Path
+from ridgeline.store import ResultsFolder
+
+class SlowTable:
+    def to_parquet(self, path, index):
+        Path(path).write_bytes(b"PAR1 and half of the rows")
+        print("half-way", flush=True)
+        time.sleep(60)
+
+ResultsFolder(Path(sys.argv[1])).write_run(
+    label="killed", asked={}, found={}, provenance={}, tables={"ops": SlowTable()})
+"""
+
+
+def test_a_writer_killed_half_way_leaves_no_run(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path)
+    kept = write(folder)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", HALF_WAY, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "half-way\n"
+
+    writer.kill()
+
+    assert writer.wait() == -signal.SIGKILL
+    assert len(list(folder.runs_path.glob(".tmp-*/ops.parquet"))) == 1  # it did get half-way
+    assert folder.read_runs() == [kept]
+
+
+# A writer that stores one run after another until it is killed.
+EAGER = """
+import sys
+from itertools import count
+from pathlib import Path
+from ridgeline.store import ResultsFolder
+
+folder = ResultsFolder(Path(sys.argv[1]))
+for number in count():
+    run = folder.write_run(
+        label="eager", asked={"number": number}, found={"samples_s": [0.5] * 20_000},
+        provenance={}, log="line\\n" * 20_000)
+    print(run.run_id, flush=True)
+"""
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.011, 0.027])
+def test_a_writer_killed_at_any_moment_leaves_whole_runs_only(
+    tmp_path: Path, delay_s: float
+) -> None:
+    folder = ResultsFolder(tmp_path)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", EAGER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    said = [writer.stdout.readline().strip()]
+
+    sleep(delay_s)
+    writer.kill()
+    said += writer.stdout.read().split()
+    writer.wait()
+
+    # The last run may have been renamed just before the kill, and not been announced.
+    runs = folder.read_runs()
+    assert [run.run_id for run in runs][: len(said)] == said
+    assert len(runs) - len(said) in (0, 1)
+    assert [run.asked["number"] for run in runs] == list(range(len(runs)))
+    assert {len(run.found["samples_s"]) for run in runs} == {20_000}
+    assert {len(folder.read_log(run.run_id)) for run in runs} == {100_000}
+
+
+def test_many_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path)
+
+    with ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(lambda n: write(folder, label=f"net{n}"), range(32)))
+
+    assert folder.read_runs() == sorted(runs, key=lambda run: run.run_id)
+    assert {run.asked["model"] for run in runs} == {f"net{n}" for n in range(32)}
+
+
+def test_a_missing_run_says_which_there_are(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path)
+    with pytest.raises(RidgelineError, match="hint: there are no runs in this folder"):
+        folder.read_run("nosuch")
+
+    run = write(folder)
+    with pytest.raises(RidgelineError, match=f"there is no run 'nosuch' .*\n.*{run.run_id}"):
+        folder.read_run("nosuch")
+    with pytest.raises(RidgelineError, match="there is no run"):
+        folder.read_run(f"../runs/{run.run_id}")
+    with pytest.raises(RidgelineError, match="has no table 'layers'\n  hint: its tables: ops"):
+        folder.read_table(run.run_id, "layers")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema_ver', "cannot read .*run.json: Unterminated string"),
+        ("[]", "it is not a JSON object"),
+        ("{}", "it has no schema_version"),
+        ('{"schema_version": 1, "asked": {}}', "it has no 'found'"),
+        ('{"schema_version": 99}', "by a later ridgeline: its schema is 99, .* up to 1\n.*update"),
+    ],
+)
+def test_a_run_that_cannot_be_read_says_why(tmp_path: Path, text: str, message: str) -> None:
+    folder = ResultsFolder(tmp_path)
+    run = write(folder)
+    (run.path / "run.json").write_text(text)
+
+    with pytest.raises(RidgelineError, match=message):
+        folder.read_run(run.run_id)
+
+
+def test_a_damaged_table_says_so(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path)
+    run = write(folder)
+    (run.path / "ops.parquet").write_bytes(b"PAR1 and no more")
+
+    with pytest.raises(RidgelineError, match=r"cannot read .*ops\.parquet"):
+        folder.read_table(run.run_id, "ops")
+
+
+def test_a_folder_that_cannot_be_written_gives_advice(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(RidgelineError, match=r"cannot write to .*\n  hint: .*--results DIR"):
+        write(ResultsFolder(tmp_path / "file"))
+
+
+def test_atomic_write_text(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "summary.json"
+
+    atomic_write_text(path, "first\n")
+    atomic_write_text(path, "2 · 3 = 6\n")
+
+    assert path.read_text(encoding="utf-8") == "2 · 3 = 6\n"
+    assert [p.name for p in path.parent.iterdir()] == ["summary.json"]
+
+
+def test_json_is_json_for_every_reader() -> None:
+    content = {"a": (1, float("inf")), "where": Path("x/y"), "when": np.float64(0.5)}
+
+    assert json.loads(to_json(content)) == {"a": [1, None], "where": "x/y", "when": 0.5}
+
+
+def test_the_store_is_cheap_to_import() -> None:
+    code = "import sys, ridgeline.store; print('pandas' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"
+
+
+def test_times_are_universal() -> None:
+    assert new_run_id("x", now=datetime(2026, 3, 1, tzinfo=UTC)).startswith(
+        "2026-03-01T000000.000Z"
+    )
