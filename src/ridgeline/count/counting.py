@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.count import meta
-from ridgeline.count.errors import broken_model, needs_values
+from ridgeline.count.errors import broken_model, check_fits, needs_values
 from ridgeline.count.evaluate import ideal_bytes, op_costs
 from ridgeline.count.result import CountResult
 from ridgeline.count.step import OPTIMIZERS, Step, Traced, run_step
 from ridgeline.count.trace import Tracer
+from ridgeline.count.values import literals_known
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, PRECISIONS, WorkloadSpec
 from ridgeline.workloads import Workload, resolve
@@ -150,7 +151,7 @@ def _build(workload: Workload, batch_size: int, settings: Settings, device: str)
 
 def _build_with_values(workload: Workload, batch_size: int, settings: Settings) -> Step:
     """Build while following values, for models whose buffers or constructor need them."""
-    with Tracer(None, keep_values=True):
+    with Tracer(None, keep_values=True), literals_known():
         return _build(workload, batch_size, settings, "meta")
 
 
@@ -182,16 +183,19 @@ def _step(
 
 def _first_that_works(candidates: list[_Candidate]) -> tuple[Traced, Step, str]:
     """Run the candidates in order; the next is tried only where values were missing."""
+    step: Step | None = None
     for number, candidate in enumerate(candidates):
         is_last = number == len(candidates) - 1
-        step: Step | None = None
+        if candidate.traced_on == "real" and step is not None:
+            check_fits(step)
         try:
             step = candidate.make()
             with _mode_of(step), refuse_downloads():
                 traced = run_step(step, keep_values=candidate.traced_on == "meta")
             return traced, step, candidate.traced_on
-        except RidgelineError:
-            raise
+        except RidgelineError as error:
+            if is_last or error.__cause__ is None or not needs_values(error.__cause__):
+                raise
         except Exception as error:
             if is_last or not needs_values(error):
                 raise broken_model(error, step) from error

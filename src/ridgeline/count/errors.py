@@ -11,7 +11,9 @@ from torch import nn
 
 from ridgeline.count.step import Step
 from ridgeline.errors import RidgelineError
+from ridgeline.units import format_bytes
 
+COPIES_TO_TRAIN = 4  # weights, gradients, and two of optimizer state
 _NOTE = "ridgeline-module: "
 _EXPECTS = {
     "in_channels": "{} input channels",
@@ -31,6 +33,22 @@ def needs_values(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return any(word in text for word in _VALUE_WORDS) or "is on" in text
+
+
+def check_fits(step: Step) -> None:
+    """Refuse to run a model for real that this machine's memory cannot hold."""
+    import psutil
+
+    module = step.module
+    weights = sum(p.nbytes for p in module.parameters()) if module is not None else 0
+    needed = weights * (COPIES_TO_TRAIN if step.mode == "train" else 1)
+    free = psutil.virtual_memory().available
+    if needed > free / 2:
+        raise RidgelineError(
+            f"this model looks at values that shapes cannot give, and its weights need "
+            f"{format_bytes(needed)} to run for real: too much for {format_bytes(free)} of free memory",
+            hint="count a smaller configuration (fewer layers) and scale, or use a larger machine",
+        )
 
 
 def broken_model(error: BaseException, step: Step | None) -> RidgelineError:

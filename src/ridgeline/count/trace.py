@@ -16,7 +16,7 @@ from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.memory import Liveness
 from ridgeline.count.modules import ModuleStack
 from ridgeline.count.sdpa import one_attention_operator
-from ridgeline.count.values import VALUE, NoValue, Values, with_value
+from ridgeline.count.values import VALUE, NoValue, Values, literals_known, with_value
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
 _next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
@@ -134,6 +134,8 @@ class Tracer(TorchDispatchMode):
             _set_mkldnn(False)
             stack.enter_context(one_attention_operator())
             stack.enter_context(self.modules.watching())
+            if self.values is not None:
+                stack.enter_context(literals_known())
             stack.enter_context(torch.set_grad_enabled(gradients))
             stack.enter_context(self)
             yield

@@ -9,7 +9,8 @@ even spread is assumed, and `assumed` tells that it was used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -25,6 +26,28 @@ _RANDOM = {"aten::rand", "aten::randn", "aten::rand_like", "aten::randn_like", "
            "aten::uniform_", "aten::bernoulli_", "aten::bernoulli", "aten::native_dropout",
            "aten::exponential_", "aten::empty", "aten::empty_like", "aten::empty_strided",
            "aten::new_empty", "aten::new_empty_strided", "aten::random_", "aten::randint"}  # fmt: skip
+
+
+_make_tensor: Any = torch.tensor
+
+
+def _tensor(data: Any, **settings: Any) -> Tensor:
+    """`torch.tensor`, but what is made on meta remembers the numbers it was made from."""
+    made: Tensor = _make_tensor(data, **settings)
+    if not made.is_meta or isinstance(data, Tensor):
+        return made
+    twin = with_value(_make_tensor(data, **{**settings, "device": "cpu"}))
+    return twin.requires_grad_(made.requires_grad)
+
+
+@contextmanager
+def literals_known() -> Iterator[None]:
+    """Inside the block numbers written out in the model are known, also on meta."""
+    torch.tensor = _tensor
+    try:
+        yield
+    finally:
+        torch.tensor = _make_tensor
 
 
 class NoValue(Exception):
@@ -81,7 +104,10 @@ class Values:
 
     def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         real_args, real_kwargs = self.real(args, kwargs)
-        return func(*real_args, **real_kwargs)
+        try:
+            return func(*real_args, **real_kwargs)
+        except (RuntimeError, TypeError) as error:  # a kernel that the CPU does not have
+            raise NoValue from error
 
     def real(self, args: Any, kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """The arguments as real tensors on the CPU; NoValue where one is not known."""

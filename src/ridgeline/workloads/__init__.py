@@ -2,7 +2,7 @@
 
     workload.py          the records: Workload and Inputs
     resolve.py           a name → the source that knows it; the list of all names
-    from_torchvision.py  and one module more for each source: timm, transformers, a Python file, ultralytics
+    from_torchvision.py  and a module each for timm, transformers, a Python file and ultralytics
     networks/            the networks of our own: CIFAR-10 forms, an LSTM, a YOLO-style detector
     offline.py           nothing is downloaded while a model is built or run
 

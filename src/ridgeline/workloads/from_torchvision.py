@@ -122,9 +122,7 @@ def head_options(name: str, task: str, mode: str) -> dict[str, Any]:
     return {}
 
 
-def size_options(
-    name: str, task: str, size: tuple[int, ...], spec: WorkloadSpec
-) -> dict[str, Any]:
+def size_options(name: str, task: str, size: tuple[int, ...], spec: WorkloadSpec) -> dict[str, Any]:
     """What a constructor must know of the input's size, for models that are made for one."""
     if name.startswith("vit_"):
         return {"image_size": square_side(name, size)}

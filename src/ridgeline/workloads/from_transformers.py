@@ -114,7 +114,7 @@ def head_of(model_type: str) -> str:
     if base is None:
         raise RidgelineError(
             f"transformers:{model_type} is a part of other models, not one by itself",
-            hint="name a class that takes it, transformers:TYPE:ClassName, or the whole model's type",
+            hint="name a class that takes it, transformers:TYPE:ClassName, or the whole model",
         )
     return first(base)
 

@@ -15,6 +15,13 @@ from ridgeline.workloads.config_values import overridden
 from ridgeline.workloads.workload import one_line
 
 FILE_KEY = "config_file"
+LEFT_EMPTY: dict[str, dict[str, Any]] = {  # values without a default, as a published model has them
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},  # esm2_t33_650M_UR50D
+    "nemotron": {"num_key_value_heads": 8},  # Nemotron-4 15B
+    "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},  # DeepSeek-V2-Lite
+    "wav2vec2-bert": {"vocab_size": 32},  # letters, as in wav2vec2
+    "moonshine": {"pad_token_id": 0},
+}
 NOT_FOR_COUNTING = ("use_cache",)  # a cache for the next token: another workload than one pass
 
 
@@ -28,7 +35,8 @@ def make_config(model_type: str, asked: Mapping[str, Any]) -> PretrainedConfig:
     stored = read_file(asked.pop(FILE_KEY, None) or file_in(model_type))
     model_type = stored.get("model_type", model_type)
     config_class = class_of(model_type)
-    values = values_of(model_type, config_class, stored, asked)
+    empty = {} if stored else LEFT_EMPTY.get(model_type, {})
+    values = {**empty, **values_of(model_type, config_class, stored, asked)}
     try:
         config = config_class.from_dict(values) if values else config_class()
     except Exception as error:  # each config class has errors of its own

@@ -7,8 +7,10 @@ tokens and could also take images gets tokens only, unless it compares the two (
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -22,7 +24,8 @@ from ridgeline.workloads.images import height_width, labels
 from ridgeline.workloads.workload import Inputs
 
 SEQ_LEN = 128
-IMAGE_SIZE = (224, 224)  # where the configuration does not say
+IMAGE_SIZES = {"ObjectDetection": 640, "Segmentation": 512, "": 224}  # if the config has none
+NEED_IMAGES = ("git", "vilt")  # beside their tokens, though the signature does not say so
 SECOND_SAMPLES = 16_000  # of sound, as speech models take it
 FIRST_WORD = 5  # the ids before it are taken by padding, start and end in most vocabularies
 FEW_WORDS = 1000  # ids stay below the special ones that lie at the end of some vocabularies
@@ -49,7 +52,7 @@ class Plan:
 
     @property
     def learns_tokens(self) -> bool:
-        return self.mode == "train" and label_feeder(self) is tokens
+        return self.mode == "train" and has_labels(self) and label_feeder(self) is tokens
 
     def described(self) -> dict[str, object]:
         """The sizes that matter: of tokens, images or both."""
@@ -68,7 +71,7 @@ def plan(config: PretrainedConfig, model_class: type[PreTrainedModel], spec: Wor
         model_class=model_class,
         mode=spec.mode,
         seq_len=chosen_length(config, spec),
-        image_size=chosen_image(config, spec),
+        image_size=chosen_image(config, model_class, spec),
     )
 
 
@@ -103,15 +106,18 @@ def is_rotary(config: PretrainedConfig) -> bool:
     return find(config, "rope_parameters", "rope_theta", "rope_scaling") is not None
 
 
-def chosen_image(config: PretrainedConfig, spec: WorkloadSpec) -> tuple[int, int]:
+def chosen_image(
+    config: PretrainedConfig, model_class: type[PreTrainedModel], spec: WorkloadSpec
+) -> tuple[int, int]:
     if spec.input_size is not None:
         return height_width(spec.input_size, spec.model)
     size = find(config, "image_size", "crop_size")
-    if isinstance(size, int):
-        return size, size
     if isinstance(size, list | tuple) and len(size) == 2:
         return int(size[0]), int(size[1])
-    return IMAGE_SIZE
+    if isinstance(size, int):
+        return size, size
+    side = next(side for task, side in IMAGE_SIZES.items() if task in model_class.__name__)
+    return side, side
 
 
 def make_inputs(plan: Plan, batch_size: int) -> Inputs:
@@ -125,7 +131,7 @@ def fed_names(plan: Plan) -> list[str]:
     unknown = [name for name in wanted if name not in FEEDERS]
     if unknown:
         raise RidgelineError(
-            f"{plan.model_class.__name__} needs {', '.join(unknown)}, which ridgeline cannot make up",
+            f"{plan.model_class.__name__} needs {', '.join(unknown)}: ridgeline has no such input",
             hint="write a file with a function that builds it and inputs(batch_size), "
             "and name it path/to/file.py:function",
         )
@@ -146,11 +152,17 @@ def is_fed(plan: Plan, parameter: inspect.Parameter) -> bool:
         return training and has_labels(plan)
     if name == "return_loss":
         return training
-    return name in ("pixel_values", "input_features") and "return_loss" in plan.parameters
+    if name in ("spatial_shapes", "pixel_attention_mask"):
+        return "spatial_shapes" in plan.parameters
+    both = "return_loss" in plan.parameters or plan.config.model_type in NEED_IMAGES
+    return both and name in ("pixel_values", "input_features")
 
 
 def has_labels(plan: Plan) -> bool:
-    return label_feeder(plan) is not None and "labels" in plan.parameters
+    """Whether the model can be given labels for a loss; detectors match theirs with scipy."""
+    feed = label_feeder(plan)
+    matched = feed is not found_objects or find_spec("scipy") is not None
+    return feed is not None and matched and "labels" in plan.parameters
 
 
 def tokens(plan: Plan, batch_size: int) -> Tensor:
@@ -159,11 +171,28 @@ def tokens(plan: Plan, batch_size: int) -> Tensor:
 
 
 def pixels(plan: Plan, batch_size: int) -> Tensor:
-    """Images, or clips for a model that has a number of frames."""
+    """Images, or clips for a model that has a number of frames, or images cut up (siglip2)."""
+    if "spatial_shapes" in plan.parameters:
+        side = find(plan.config, "patch_size")
+        return torch.rand(batch_size, int(patch_grid(plan).prod()), 3 * side * side)
     channels = find(plan.config, "num_channels") or 3
     frames = find(plan.config, "num_frames", "frames_per_clip")
     clip = (frames,) if frames and "Video" in plan.model_class.__name__ else ()
     return torch.rand(batch_size, *clip, int(channels), *plan.image_size)
+
+
+def patch_grid(plan: Plan) -> Tensor:
+    """Patches up and across; one image has as many as the model has positions for."""
+    side = math.isqrt(find(plan.config, "num_patches") or 256)
+    return torch.tensor([side, side], device="cpu")
+
+
+def spatial_shapes(plan: Plan, batch_size: int) -> Tensor:
+    return patch_grid(plan).repeat(batch_size, 1)
+
+
+def patch_mask(plan: Plan, batch_size: int) -> Tensor:
+    return torch.ones(batch_size, int(patch_grid(plan).prod()), dtype=torch.long, device="cpu")
 
 
 def clips(plan: Plan, batch_size: int) -> Tensor:
@@ -182,11 +211,18 @@ def spectrogram(plan: Plan, batch_size: int) -> Tensor:
 
 
 def sound(plan: Plan, batch_size: int) -> Tensor:
-    """One second of sound, or for a spectrogram model its whole window."""
+    """One second of sound, with channels for a codec; for a spectrogram model its whole window."""
     bands, length = find(plan.config, "num_mel_bins"), find(plan.config, "max_length")
     if bands and length and hasattr(plan.config, "patch_size"):
         return torch.rand(batch_size, int(length), int(bands))
-    return torch.rand(batch_size, SECOND_SAMPLES)
+    channels = find(plan.config, "audio_channels")
+    return torch.rand(batch_size, *([int(channels)] if channels else []), SECOND_SAMPLES)
+
+
+def series(plan: Plan, batch_size: int) -> Tensor:
+    """A stretch of measured values, as long as the model looks back."""
+    length = find(plan.config, "context_length") or plan.seq_len
+    return torch.rand(batch_size, int(length), int(find(plan.config, "num_input_channels") or 1))
 
 
 def label_feeder(plan: Plan) -> Callable[[Plan, int], Any] | None:
@@ -201,16 +237,20 @@ def head_labels(plan: Plan, batch_size: int) -> Any:
     return feed(plan, batch_size)
 
 
+def label_count(plan: Plan) -> int:
+    return max(1, plan.config.num_labels or 1)
+
+
 def one_label(plan: Plan, batch_size: int) -> Tensor:
-    return labels(batch_size, max(1, plan.config.num_labels))
+    return labels(batch_size, label_count(plan))
 
 
 def label_per_token(plan: Plan, batch_size: int) -> Tensor:
-    return labels(batch_size, max(1, plan.config.num_labels), plan.seq_len)
+    return labels(batch_size, label_count(plan), plan.seq_len)
 
 
 def label_per_pixel(plan: Plan, batch_size: int) -> Tensor:
-    return labels(batch_size, max(1, plan.config.num_labels), *plan.image_size)
+    return labels(batch_size, label_count(plan), *plan.image_size)
 
 
 def spoken_words(plan: Plan, batch_size: int) -> Tensor:
@@ -222,7 +262,7 @@ def found_objects(plan: Plan, batch_size: int) -> list[dict[str, Tensor]]:
     """Two objects in each image: middle, width and height as parts of the image."""
     boxes = [[0.3, 0.3, 0.2, 0.4], [0.6, 0.5, 0.4, 0.3]]
     return [
-        {"class_labels": labels(2, max(1, plan.config.num_labels)), "boxes": torch.tensor(boxes)}
+        {"class_labels": labels(2, label_count(plan)), "boxes": torch.tensor(boxes)}
         for _ in range(batch_size)
     ]
 
@@ -247,8 +287,11 @@ FEEDERS: dict[str, Callable[[Plan, int], Any]] = {
     "decoder_input_ids": tokens,
     "pixel_values": pixels,
     "pixel_values_videos": clips,
+    "spatial_shapes": spatial_shapes,
+    "pixel_attention_mask": patch_mask,
     "input_features": spectrogram,
     "input_values": sound,
+    "past_values": series,
     "labels": head_labels,
     "return_loss": lambda plan, batch_size: True,
 }

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Protocol, cast
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
@@ -109,8 +109,7 @@ def is_installed(source: str) -> bool:
 
 
 def load(source: str) -> Source:
-    module: Source = import_module(MODULES[source])  # type: ignore[assignment]
-    return module
+    return cast("Source", import_module(MODULES[source]))
 
 
 def list_models(pattern: str | None = None) -> list[Listed]:

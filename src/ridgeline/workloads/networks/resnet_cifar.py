@@ -7,6 +7,7 @@ with 18 layers, 21,282,122 with 34.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 STAGE_CHANNELS = (64, 128, 256, 512)
@@ -22,13 +23,13 @@ class Block(nn.Module):
         self.norm1 = nn.BatchNorm2d(after)
         self.conv2 = conv3x3(after, after, 1)
         self.norm2 = nn.BatchNorm2d(after)
-        self.relu = nn.ReLU(inplace=True)
         self.around = nn.Identity() if before == after else resize(before, after, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.relu(self.norm1(self.conv1(x)))
+        y = torch.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
-        return self.relu(y + self.around(x))
+        y = y + self.around(x)
+        return torch.relu(y)
 
 
 class ResNetCifar(nn.Module):

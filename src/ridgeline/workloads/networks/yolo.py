@@ -41,12 +41,10 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            ConvUnit(channels, channels, 3), ConvUnit(channels, channels, 3)
-        )
+        self.body = nn.Sequential(ConvUnit(channels, channels, 3), ConvUnit(channels, channels, 3))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.body(x)
+        return torch.add(x, self.body(x))
 
 
 class CspBlock(nn.Module):
@@ -94,9 +92,7 @@ class Backbone(nn.Module):
         )
         self.stage3 = nn.Sequential(ConvUnit(w2, w3, 3, 2), CspBlock(w3, w3, 2))
         self.stage4 = nn.Sequential(ConvUnit(w3, w4, 3, 2), CspBlock(w4, w4, 2))
-        self.stage5 = nn.Sequential(
-            ConvUnit(w4, w5, 3, 2), CspBlock(w5, w5, 1), PooledContext(w5)
-        )
+        self.stage5 = nn.Sequential(ConvUnit(w4, w5, 3, 2), CspBlock(w5, w5, 1), PooledContext(w5))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         at8 = self.stage3(self.stem(x))
@@ -189,10 +185,15 @@ def cells(grids: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
 
 def corners(distances: Tensor, points: Tensor, strides: Tensor) -> Tensor:
     """The boxes that distributions of distances mean: x0, y0, x1, y1 in pixels."""
-    shares = distances.unflatten(-1, (4, BINS)).softmax(-1)
+    shares = split_sides(distances).softmax(-1)
     bins = torch.arange(BINS, device=shares.device, dtype=shares.dtype)
     sides = (shares * bins).sum(-1) * strides
     return torch.cat([points - sides[..., :2], points + sides[..., 2:]], -1)
+
+
+def split_sides(distances: Tensor) -> Tensor:
+    """(…, 4 · BINS) to (…, 4, BINS)."""
+    return distances.reshape(*distances.shape[:-1], 4, BINS)
 
 
 def detections(predictions: Predictions) -> Tensor:

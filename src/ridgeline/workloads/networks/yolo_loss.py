@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ridgeline.workloads.networks.yolo import BINS, Predictions, corners
+from ridgeline.workloads.networks.yolo import BINS, Predictions, corners, split_sides
 from ridgeline.workloads.workload import Inputs
 
 NEAREST = 10  # cells per object
@@ -90,7 +90,7 @@ def distance_term(output: Predictions, chosen: Tensor, wanted: Tensor) -> Tensor
     sides = sides.clamp(0, BINS - 1.01)
     below = sides.floor().long()
     share = sides - below
-    scores = pick(output.distances, chosen).unflatten(-1, (4, BINS)).flatten(0, 2)
+    scores = split_sides(pick(output.distances, chosen)).flatten(0, 2)
     low = functional.cross_entropy(scores, below.flatten(), reduction="none")
     high = functional.cross_entropy(scores, below.flatten() + 1, reduction="none")
     return (low * (1 - share.flatten()) + high * share.flatten()).mean()
