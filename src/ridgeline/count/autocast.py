@@ -36,14 +36,22 @@ def autocast(dtype: torch.dtype) -> Iterator[None]:
     key = getattr(_C.DispatchKey, _KEY_NAME)
     library = torch.library.Library("aten", "IMPL")
     cache: dict[int, torch.Tensor] = {}
-    for name in _C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA"):
+    for name in _touched_by_cuda():
         library.impl(name, _kernel(_operator(name), dtype, key, cache), _KEY_NAME)
+    others = torch.library.Library("_", "IMPL")
+    others.fallback(torch.library.fallthrough_kernel, _KEY_NAME)
     _switch(key, on=True)
     try:
         yield
     finally:
         _switch(key, on=False)
         library._destroy()
+        others._destroy()
+
+
+def _touched_by_cuda() -> list[str]:
+    names = _C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
+    return [name for name in names if name.startswith("aten::")]
 
 
 def _switch(key: Any, *, on: bool) -> None:

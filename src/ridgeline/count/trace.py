@@ -240,9 +240,11 @@ class Tracer(TorchDispatchMode):
         weights_only = all(
             id(t) in self._weight_tensors or hasattr(t, _OF_WEIGHTS) for t in inputs
         )
-        if weights_only:
-            for tensor in outs:
+        for tensor in outs:
+            if weights_only:
                 setattr(tensor, _OF_WEIGHTS, True)
+            elif hasattr(tensor, _OF_WEIGHTS):  # data were written into it
+                delattr(tensor, _OF_WEIGHTS)
         self.attribution.saw_forward(
             _next_sequence() - 1, self.modules.path, weights_only=weights_only
         )

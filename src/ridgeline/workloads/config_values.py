@@ -18,7 +18,7 @@ def overridden(
     """`defaults` with the values of `config` put in; an unknown key names its neighbours."""
     for key in config:
         if key not in defaults:
-            hint = f"it has {_some(sorted(defaults))}"
+            hint = f"it has {_some(list(defaults))}"
             raise unknown_name(f"--config key of {model}", key, defaults, hint=hint)
     return {**defaults, **{key: typed(key, config[key], defaults[key]) for key in config}}
 

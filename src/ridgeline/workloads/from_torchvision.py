@@ -91,13 +91,24 @@ def default_size(name: str, task: str) -> tuple[int, ...]:
 
 
 def chosen_size(name: str, task: str, asked: tuple[int, ...] | None) -> tuple[int, ...]:
+    usual = default_size(name, task)
     if asked is None:
-        return default_size(name, task)
-    if task != "video":
-        return height_width(asked, name)
-    if len(asked) == 3:
-        return asked
-    return (CLIP_FRAMES, *height_width(asked, name))
+        return usual
+    clip = task == "video" and len(asked) == 3
+    size = asked if clip else (*usual[:-2], *height_width(asked, name))
+    check_fits(name, size, usual)
+    return size
+
+
+def check_fits(name: str, size: tuple[int, ...], usual: tuple[int, ...]) -> None:
+    """Refuse a size that the constructor has no way to be told of."""
+    if name.startswith("mvit") and size != usual:
+        hint = f"torchvision builds it for clips of {size_text(usual)} only"
+    elif name.startswith("vit_") and size[0] != size[1]:
+        hint = f"it takes square images whose side is a multiple of its patch: {usual[0]}"
+    else:
+        return
+    raise RidgelineError(f"input size {size_text(size)} does not fit {name}", hint=hint)
 
 
 def make(name: str, size: tuple[int, ...], spec: WorkloadSpec) -> nn.Module:
@@ -125,23 +136,12 @@ def head_options(name: str, task: str, mode: str) -> dict[str, Any]:
 def size_options(name: str, task: str, size: tuple[int, ...], spec: WorkloadSpec) -> dict[str, Any]:
     """What a constructor must know of the input's size, for models that are made for one."""
     if name.startswith("vit_"):
-        return {"image_size": square_side(name, size)}
+        return {"image_size": size[0]}
     if name.startswith("maxvit"):
         return {"input_size": size}
-    if name.startswith("mvit"):
-        return {"temporal_size": size[0], "spatial_size": size[1:]}
     if task == "detection" and spec.input_size and not name.startswith("ssd"):
         return {"min_size": min(size), "max_size": max(size)}
     return {}
-
-
-def square_side(name: str, size: tuple[int, ...]) -> int:
-    if size[0] != size[1]:
-        raise RidgelineError(
-            f"input size {size_text(size)} does not fit {name}",
-            hint="it takes square images whose side is a multiple of its patch: 224",
-        )
-    return size[0]
 
 
 def make_inputs(name: str, size: tuple[int, ...], mode: str, batch_size: int) -> Inputs:

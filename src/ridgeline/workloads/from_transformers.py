@@ -101,9 +101,8 @@ def choose_class(config: PretrainedConfig, asked: str) -> type[PreTrainedModel]:
 
 def classes_of(config: PretrainedConfig) -> list[str]:
     """The models that live beside this configuration."""
-    package = type(config).__module__.rpartition(".")[0]
-    module = import_module(f"{package}.{package.rpartition('.')[2].replace('-', '_')}")
-    return [name for name in dir(module) if "Model" in name or "For" in name]
+    package = import_module(type(config).__module__.rpartition(".")[0])
+    return [name for name in dir(package) if "Model" in name or "For" in name]
 
 
 def head_of(model_type: str) -> str:

@@ -41,7 +41,7 @@ def make_config(model_type: str, asked: Mapping[str, Any]) -> PretrainedConfig:
         config = config_class.from_dict(values) if values else config_class()
     except Exception as error:  # each config class has errors of its own
         raise RidgelineError(
-            f"transformers refuses this {model_type} configuration: {one_line(error)}",
+            f"transformers refuses this {model_type} configuration: {one_line(error.__cause__ or error)}",
             hint="change the values of --config so that they fit together",
         ) from error
     without_cache(config, asked)
@@ -99,7 +99,9 @@ def known_values(config_class: type[PretrainedConfig]) -> dict[str, Any]:
     """Every key the class knows with its default, also by its second names (gpt2: n_embd)."""
     config = config_class()
     second = {name: getattr(config, own) for name, own in config.attribute_map.items()}
-    return {**config.to_dict(), **second, "num_labels": config.num_labels}
+    common = PretrainedConfig().to_dict()  # what every model has comes last
+    own = {key: value for key, value in config.to_dict().items() if key not in common}
+    return {**own, **second, "num_labels": config.num_labels, **config.to_dict()}
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from ridgeline.count.formulas.registry import Work, aten, register
 FREE = frozenset(
     f"aten::{name}"
     for name in """
-    empty empty_like empty_strided new_empty new_empty_strided empty_permuted _unsafe_view
+    unsafe_split unsafe_split_with_sizes unsafe_chunk empty empty_like empty_strided new_empty new_empty_strided empty_permuted _unsafe_view
     _reshape_alias lift lift_fresh lift_fresh_copy t_ transpose_ squeeze_ unsqueeze_ resize_
     resize_as_ set_ as_strided_ detach_ swapaxes_ swapdims_ requires_grad_ rename_
     _assert_async _assert_scalar _assert_tensor_metadata sym_size sym_stride sym_numel
