@@ -9,11 +9,13 @@ A map of the package, in the order data flows:
     provenance   where a number comes from
     workloads    what is run: models by source, their inputs
     count        what a model must do: FLOPs, bytes, parameters, memory
+    api          the functions below
     cli          one module per command
 """
 
 from typing import TYPE_CHECKING
 
+from ridgeline.api import formula, growth, list_models, max_batch
 from ridgeline.errors import RidgelineError
 from ridgeline.records import Cost
 from ridgeline.version import __version__
@@ -23,4 +25,13 @@ if TYPE_CHECKING:  # at run time the room of that name is what is called: see co
 else:
     from ridgeline import count
 
-__all__ = ["Cost", "RidgelineError", "__version__", "count"]
+__all__ = [
+    "Cost",
+    "RidgelineError",
+    "__version__",
+    "count",
+    "formula",
+    "growth",
+    "list_models",
+    "max_batch",
+]

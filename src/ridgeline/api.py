@@ -10,7 +10,10 @@ from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 
 if TYPE_CHECKING:
+    from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
+
+CostFunction = Callable[[Any], Any]  # OpCall → Cost or Work
 
 
 def count(
@@ -48,18 +51,78 @@ def count(
     )
     if not isinstance(model, str | Path):
         return count_module(model, inputs, settings, loss=loss)
-    return count_workload(
-        _spec(str(model), batch_size, input_size, seq_len, config), settings
-    )
+    return count_workload(spec(str(model), batch_size, input_size, seq_len, config), settings)
 
 
-def _spec(
+def growth(model: str, *, mode: str = "infer", precision: str = "fp32", **where: Any) -> Growth:
+    """How the cost of a named model grows with batch and input size, as formulas.
+
+    `where` takes `input_size`, `seq_len` and `config` as `count` does.
+    """
+    from ridgeline.count.counting import Settings
+    from ridgeline.count.growth import growth as find_growth
+
+    settings = Settings(mode=mode, precision=precision)
+    return find_growth(spec(model, 1, **_where(where)), settings)
+
+
+def max_batch(
+    model: str,
+    limit_bytes: int | str,
+    *,
+    mode: str = "train",
+    precision: str = "fp32",
+    optimizer: str = "sgd",
+    **where: Any,
+) -> int:
+    """The largest batch of a named model whose peak memory stays within the limit."""
+    from ridgeline.count.capacity import max_batch as find_max_batch
+    from ridgeline.units import parse_bytes
+
+    def peak_bytes(batch_size: int) -> int:
+        settings: dict[str, Any] = {"mode": mode, "precision": precision, "optimizer": optimizer}
+        return count(model, batch_size=batch_size, **settings, **where).memory.peak_bytes
+
+    return find_max_batch(peak_bytes, parse_bytes(limit_bytes))
+
+
+def formula(operator: str, kind: str = "custom") -> Callable[[CostFunction], CostFunction]:
+    """Register the decorated function as the cost of an operator, such as `"mylib::myop"`.
+
+    The function gets the call (`call.inputs`, `call.outputs`, `call.get("argument")`) and
+    returns a `Cost`, or a `Work` that leaves the bytes to ridgeline. It replaces any formula
+    that the operator had.
+    """
+    from ridgeline.count.formulas import FORMULAS, Entry
+    from ridgeline.count.trace import forget_operators
+
+    def register(function: CostFunction) -> CostFunction:
+        FORMULAS[operator] = Entry(kind, function)
+        forget_operators()
+        return function
+
+    return register
+
+
+def list_models(pattern: str | None = None) -> list[tuple[str, str, str]]:
+    """Names that `count` takes, with their source and a line of description."""
+    from ridgeline.workloads import list_models as find_models
+
+    return find_models(pattern)
+
+
+def _where(where: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: where.get(name) for name in ("input_size", "seq_len", "config")}
+
+
+def spec(
     model: str,
     batch_size: int,
     input_size: int | Sequence[int] | None,
     seq_len: int | None,
     config: Mapping[str, Any] | None,
 ) -> WorkloadSpec:
+    """What was asked for, from the loose forms that people write."""
     if model.endswith(".onnx"):
         raise RidgelineError(
             f"{model}: ONNX files cannot be counted yet",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ridgeline.count.call import OpCall
-from ridgeline.count.formulas import Work
+from ridgeline.count.formulas import Phased, Work
 from ridgeline.count.result import IdealBytes, OpCost, product_dtype
 from ridgeline.count.step import Traced
 from ridgeline.count.trace import Row
@@ -30,7 +30,7 @@ def _costs(
     call = OpCall(signature, tuple(row.args), row.kwargs, row.outputs, causal=causal)
     entry = row.operator.entry
     kind = entry.kind if entry is not None else "unknown"
-    work = entry.function(call) if entry is not None else None
+    work = _as_work(entry.function(call)) if entry is not None else None
     phase = phases.get(index, "input-grad") if row.stage == "backward" else row.stage
     parts = work if isinstance(work, dict) else {phase: work}
     for part_phase, part in parts.items():
@@ -45,6 +45,19 @@ def _costs(
             call=call,
             is_recomputed=row.is_recomputed,
         )
+
+
+def _as_work(answer: Work | Phased | Cost) -> Work | Phased:
+    """Formulas of users may answer with a whole Cost."""
+    if not isinstance(answer, Cost):
+        return answer
+    return Work(
+        macs=answer.macs,
+        other_flops=answer.other_flops,
+        transcendentals=answer.transcendentals,
+        read_bytes=answer.read_bytes,
+        written_bytes=answer.written_bytes,
+    )
 
 
 def _bytes_only(call: OpCall) -> Cost:

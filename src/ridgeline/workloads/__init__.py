@@ -1,7 +1,7 @@
 """What is run: a model by its name, inputs of the right shape, and a loss to train it with.
 
     workload.py          the records: Workload and Inputs
-    resolve.py           a name → the source that knows it; the list of all names
+    sources.py           a name → the source that knows it; the list of all names
     from_torchvision.py  and a module each for timm, transformers, a Python file and ultralytics
     networks/            the networks of our own: CIFAR-10 forms, an LSTM, a YOLO-style detector
     offline.py           nothing is downloaded while a model is built or run
@@ -10,7 +10,7 @@ Importing this package imports no torch: each source is loaded when a name asks 
 """
 
 from ridgeline.workloads.offline import DownloadRefusedError, refuse_downloads
-from ridgeline.workloads.resolve import list_models, resolve
+from ridgeline.workloads.sources import list_models, resolve
 from ridgeline.workloads.workload import Inputs, Workload
 
 __all__ = [

@@ -40,8 +40,9 @@ def make_config(model_type: str, asked: Mapping[str, Any]) -> PretrainedConfig:
     try:
         config = config_class.from_dict(values) if values else config_class()
     except Exception as error:  # each config class has errors of its own
+        reason = one_line(error.__cause__ or error)
         raise RidgelineError(
-            f"transformers refuses this {model_type} configuration: {one_line(error.__cause__ or error)}",
+            f"transformers refuses this {model_type} configuration: {reason}",
             hint="change the values of --config so that they fit together",
         ) from error
     without_cache(config, asked)

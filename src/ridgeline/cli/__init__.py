@@ -1,0 +1,88 @@
+"""The command line: one module per command, in the order a newcomer uses them.
+
+A command parses, calls one function of the library and prints. Results go to stdout;
+progress, advice and errors go to stderr. Nothing heavy is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from ridgeline.cli import count
+from ridgeline.errors import RidgelineError
+from ridgeline.version import __version__
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="ridgeline",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("count", epilog=count.EXAMPLES)(count.count)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ridgeline {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="Start with [bold]ridgeline count resnet50[/]. Each command has examples: ridgeline count --help"
+)
+def ridgeline(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """How fast a neural network could run on a machine, how fast it does run, and why there is a gap."""
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run a command. The one place that turns an error into two lines and an exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    debug = "--debug" in arguments
+    try:
+        app(args=arguments, standalone_mode=True)
+    except RidgelineError as error:
+        if debug:
+            raise
+        _complain(error)
+        sys.exit(USER_ERROR)
+    except KeyboardInterrupt:
+        print("ridgeline: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # the reader of a pipe has gone: `ridgeline … | head`
+        _close_quietly(sys.stdout)
+        sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        _report_bug(error)
+        sys.exit(1)
+
+
+def _complain(error: RidgelineError) -> None:
+    print(f"ridgeline: {error}", file=sys.stderr)
+
+
+def _report_bug(error: Exception) -> None:
+    text = " ".join(str(error).split())[:300]
+    print(f"ridgeline: internal error: {type(error).__name__}: {text}", file=sys.stderr)
+    print("  hint: this is a bug in ridgeline; --debug shows where", file=sys.stderr)
+
+
+def _close_quietly(stream: Any) -> None:
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,201 @@
+"""`ridgeline count`: what a model must do in one step."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    from ridgeline.cli.counted import Asked
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  ridgeline count resnet50
+  ridgeline count resnet50 vgg16 mobilenet_v2 -b 16,32,64 --mode train --output-dir summaries
+  ridgeline count vit_b_16 --mode train --optimizer adamw --precision amp --depth 3
+  ridgeline count transformers:llama --seq-len 2048 --config hidden_size=8192,num_hidden_layers=80
+  ridgeline count net.py:make --input-size 3,64,64 --formulas
+  ridgeline count resnet50 --mode train --find-max-batch 24GB
+  ridgeline count --list 'resnet*'
+"""
+
+_KNOWN = [
+    "alexnet", "bert", "densenet121", "googlenet", "lstm", "mobilenet_v2", "mobilenet_v3_large",
+    "resnet18", "resnet18_cifar", "resnet34_cifar", "resnet50", "resnet152", "swin_t", "vgg11",
+    "vgg16", "vit_b_16", "yolo", "timm:", "torchvision:", "transformers:bert", "transformers:gpt2",
+    "transformers:llama", "transformers:mixtral", "transformers:t5",
+]  # fmt: skip
+
+
+def _complete_model(incomplete: str) -> list[str]:
+    """Common names, without importing any model library while the user waits."""
+    return [name for name in _KNOWN if name.startswith(incomplete)]
+
+
+def count(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL…",
+            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, path/to/file.py:factory",
+            autocompletion=_complete_model,
+            show_default=False,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        str, typer.Option("-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.")
+    ] = "1",
+    mode: Annotated[str, typer.Option(help="infer or train.")] = "infer",
+    precision: Annotated[str, typer.Option(help="fp32, tf32, amp, bf16 or fp16.")] = "fp32",
+    optimizer: Annotated[
+        str, typer.Option(help="In train mode: sgd, momentum, adam, adamw, rmsprop, …")
+    ] = "sgd",
+    input_size: Annotated[
+        str | None, typer.Option(help="224, or 224,320, or 3,64,64 for a model of your own.")
+    ] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
+    config: Annotated[
+        str | None, typer.Option(help="hidden_size=1024,num_layers=4 or a config.json.")
+    ] = None,
+    causal: Annotated[
+        str, typer.Option(help="Causal attention: count it in full, or the unmasked half.")
+    ] = "full",
+    depth: Annotated[
+        int | None, typer.Option(help="Show modules down to this depth; 0 is the model.", min=0)
+    ] = None,
+    formulas: Annotated[
+        bool, typer.Option("--formulas", help="Show each layer's formula with its numbers.")
+    ] = False,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="Show how cost grows with batch and input size.")
+    ] = False,
+    find_max_batch: Annotated[
+        str | None,
+        typer.Option(metavar="BYTES", help="Largest batch that fits in 24GB, 80GiB, …"),
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="table, markdown, csv or json, on stdout.")
+    ] = "table",
+    table: Annotated[
+        str, typer.Option(help="Rows of csv and parquet: layers or ops.")
+    ] = "layers",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Write to a .csv, .parquet, .md or .json file."),
+    ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option(help="Write a text file per model and batch, and summary.json.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep each count as a run in this folder.")
+    ] = None,
+    list_models: Annotated[
+        bool, typer.Option("--list", help="List the models; MODEL is then a pattern.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Count what models must do in one step: FLOPs, bytes, parameters, memory; by layer and phase.
+
+    Nothing is run and no weights are needed: a model with 70 billion parameters counts on a laptop.
+    """
+    if list_models:
+        return _list(models, as_json=as_json or form == "json")
+    from ridgeline.cli.counted import Asked, run
+
+    asked = Asked(
+        models=tuple(models or ()),
+        batch_sizes=_whole_numbers("--batch-size", batch_size),
+        mode=mode,
+        precision=precision,
+        optimizer=optimizer,
+        input_size=_whole_numbers("--input-size", input_size) if input_size else None,
+        seq_len=seq_len,
+        config=_config(config),
+        causal=causal,
+        depth=depth,
+        formulas=formulas,
+        growth=growth,
+        limit=find_max_batch,
+        form="json" if as_json else form,
+        table=table,
+        output=output,
+        output_dir=output_dir,
+        results=results,
+        quiet=quiet,
+    )
+    _check(asked)
+    run(asked)
+
+
+def _check(asked: Asked) -> None:
+    if not asked.models:
+        raise RidgelineError(
+            "no model was named", hint="for example: ridgeline count resnet50; --list shows all names"
+        )
+    _one_of("--format", asked.form, ("table", "markdown", "csv", "json"))
+    _one_of("--table", asked.table, ("layers", "ops"))
+    if asked.output is not None:
+        _one_of("the ending of --output", asked.output.suffix, (".csv", ".parquet", ".md", ".json"))
+
+
+def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise RidgelineError(f"{what}: {value!r} is not known", hint=f"choose {', '.join(choices)}")
+
+
+def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
+    """`16,32,64` as numbers; each must be 1 or more."""
+    try:
+        numbers = tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        numbers = (0,)
+    if min(numbers) < 1:
+        raise RidgelineError(
+            f"{option} {text!r} is not valid",
+            hint="give whole numbers of 1 or more, separated by commas: 1,8,32",
+        )
+    return numbers
+
+
+def _config(text: str | None) -> dict[str, Any]:
+    """`a=1,b=2`, or the path of a config.json."""
+    if text is None:
+        return {}
+    if text.endswith(".json"):
+        return {"config_file": text}
+    pairs = [part.partition("=") for part in text.split(",")]
+    if any(not equals or not key.strip() for key, equals, _ in pairs):
+        raise RidgelineError(
+            f"--config {text!r} is not valid", hint="write key=value,key=value or name a config.json"
+        )
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _list(patterns: list[str] | None, *, as_json: bool) -> None:
+    """Print the known models, a line each."""
+    import json
+
+    from ridgeline.workloads import list_models
+
+    found = [row for pattern in patterns or [None] for row in list_models(pattern)]  # type: ignore[list-item]
+    if not found:
+        raise RidgelineError(
+            f"no model matches {' '.join(patterns or [])!r}",
+            hint="try a part of the name, or a pattern in quotes: --list '*net*'",
+        )
+    if as_json:
+        rows = [{"model": name, "source": source, "about": about} for name, source, about in found]
+        print(json.dumps(rows, indent=2))
+        return
+    width = max(len(name) for name, _, _ in found)
+    for name, source, about in found:
+        print(f"{name:<{width}}  {source:<12}  {about}".rstrip())
+    print(f"{len(found)} models", file=sys.stderr)

@@ -1,0 +1,145 @@
+"""The work behind `ridgeline count`: count everything that was asked, then show and keep it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ridgeline import api
+from ridgeline.cli import show
+from ridgeline.count.counting import Settings
+from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
+from ridgeline.count.growth import growth as find_growth
+from ridgeline.count.result import CountResult
+from ridgeline.errors import RidgelineError
+from ridgeline.records import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The command line, parsed."""
+
+    models: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    mode: str
+    precision: str
+    optimizer: str
+    input_size: tuple[int, ...] | None
+    seq_len: int | None
+    config: dict[str, Any]
+    causal: str
+    depth: int | None
+    formulas: bool
+    growth: bool
+    limit: str | None
+    form: str
+    table: str
+    output: Path | None
+    output_dir: Path | None
+    results: Path | None
+    quiet: bool
+
+    def spec(self, model: str, batch_size: int = 1) -> WorkloadSpec:
+        return api.spec(model, batch_size, self.input_size, self.seq_len, self.config)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            mode=self.mode, precision=self.precision, optimizer=self.optimizer, causal=self.causal
+        )
+
+
+@dataclass(slots=True)
+class Counted:
+    """What has been counted so far."""
+
+    results: list[CountResult] = field(default_factory=list)
+    growths: dict[str, Growth] = field(default_factory=dict)
+    max_batches: dict[str, int] = field(default_factory=dict)
+    errors: list[tuple[str, RidgelineError]] = field(default_factory=list)
+
+
+def run(asked: Asked) -> None:
+    """Count, show, keep. What was counted is shown even if a later model fails."""
+    _ = asked.settings  # refuses an unknown mode, precision or optimizer before any work
+    counted = Counted()
+    try:
+        _count_all(asked, counted)
+    finally:
+        if counted.results:
+            show.show(asked, counted)
+            show.keep(asked, counted)
+    if counted.errors:
+        _raise_errors(counted.errors, asked.form)
+
+
+def _raise_errors(errors: list[tuple[str, RidgelineError]], form: str) -> None:
+    """The last error ends the command; those before it are printed."""
+    *earlier, (_, last) = errors
+    for _, error in earlier:
+        print(f"ridgeline: {error}", file=sys.stderr)
+    raise last
+
+
+def _count_all(asked: Asked, counted: Counted) -> None:
+    with _progress(asked) as step:
+        for model in asked.models:
+            try:
+                _count_model(asked, counted, model, step)
+            except RidgelineError as error:
+                counted.errors.append((model, error))
+
+
+def _count_model(asked: Asked, counted: Counted, model: str, step: Any) -> None:
+    for batch_size in asked.batch_sizes:
+        step(f"{model}, batch {batch_size}")
+        result = _count(asked, model, batch_size)
+        counted.results.append(result)
+    if asked.growth:
+        spec = asked.spec(model)
+        counted.growths[model] = find_growth(
+            spec, asked.settings, progress=lambda: step(f"{model}, growth")
+        )
+    if asked.limit is not None:
+        counted.max_batches[model] = _max_batch(asked, model, step)
+
+
+def _count(asked: Asked, model: str, batch_size: int) -> CountResult:
+    from ridgeline.count.counting import count_workload
+
+    return count_workload(asked.spec(model, batch_size), asked.settings)
+
+
+def _max_batch(asked: Asked, model: str, step: Any) -> int:
+    from ridgeline.count.capacity import max_batch
+    from ridgeline.units import parse_bytes
+
+    def peak_bytes(batch_size: int) -> int:
+        step(f"{model}, does batch {batch_size} fit?")
+        return _count(asked, model, batch_size).memory.peak_bytes
+
+    return max_batch(peak_bytes, parse_bytes(asked.limit or ""))
+
+
+@contextmanager
+def _progress(asked: Asked) -> Iterator[Any]:
+    """A progress bar on stderr where someone can see it; nothing otherwise."""
+    if asked.quiet or not sys.stderr.isatty():
+        yield lambda _what: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    each = len(asked.batch_sizes) + (len(BATCHES) + SIZES_TRIED if asked.growth else 0)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("importing", total=each * len(asked.models))
+
+        def step(what: str) -> None:
+            progress.update(task, advance=1, description=what)
+
+        yield step

@@ -1,0 +1,57 @@
+"""The largest batch whose peak memory fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ridgeline.errors import RidgelineError
+from ridgeline.units import format_bytes
+
+LARGEST_BATCH = 1 << 20
+
+
+def max_batch(peak_bytes: Callable[[int], int], limit_bytes: int) -> int:
+    """The largest batch with `peak_bytes(batch) <= limit_bytes`.
+
+    Peak memory grows with the batch, nearly in a straight line, so a line through two counts
+    gives the place to look, and the count at that place and beside it decides.
+    """
+    low, low_peak = 1, peak_bytes(1)
+    if low_peak > limit_bytes:
+        raise RidgelineError(
+            f"one sample needs {format_bytes(low_peak)}, more than {format_bytes(limit_bytes)}",
+            hint="try a smaller input, a lower precision, or an optimizer with less state",
+        )
+    high, high_peak = 2, peak_bytes(2)
+    while high_peak <= limit_bytes and high < LARGEST_BATCH:
+        slope = max((high_peak - low_peak) / (high - low), 1)
+        guess = high + max(int((limit_bytes - high_peak) / slope), high)
+        low, low_peak = high, high_peak
+        high, high_peak = guess, peak_bytes(guess)
+    return _between(peak_bytes, limit_bytes, (low, low_peak), (high, high_peak))
+
+
+def _between(
+    peak_bytes: Callable[[int], int], limit: int, low: tuple[int, int], high: tuple[int, int]
+) -> int:
+    """Close in on the last batch that fits; `low` fits and `high` does not."""
+    if high[1] <= limit:
+        return high[0]
+    while high[0] - low[0] > 1:
+        guess = _place(limit, low, high)
+        peak = peak_bytes(guess)
+        if peak <= limit:
+            low = (guess, peak)
+            beside = guess + 1
+            if beside < high[0] and (next_peak := peak_bytes(beside)) > limit:
+                high = (beside, next_peak)
+        else:
+            high = (guess, peak)
+    return low[0]
+
+
+def _place(limit: int, low: tuple[int, int], high: tuple[int, int]) -> int:
+    """Where the line between two counts meets the limit, strictly between them."""
+    share = (limit - low[1]) / max(high[1] - low[1], 1)
+    guess = low[0] + int(share * (high[0] - low[0]))
+    return min(max(guess, low[0] + 1), high[0] - 1)

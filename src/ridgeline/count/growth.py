@@ -1,0 +1,150 @@
+"""How cost grows with batch and input size: polynomials found by counting at several sizes.
+
+Counting is exact, so a polynomial through enough counts is exact too, and one count more
+tells whether it is. Where sizes round (a stride that does not divide) no polynomial fits
+all sizes; the step between the sizes keeps to those that divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ridgeline.count.counting import Settings, count_workload
+from ridgeline.count.result import CountResult
+from ridgeline.errors import RidgelineError
+from ridgeline.records import WorkloadSpec
+from ridgeline.workloads import resolve
+
+BATCHES = (2, 3, 4, 5)  # one sample alone cannot be normalised in training
+IMAGE_STEP = 32  # the stride of most vision networks
+SIZES_TRIED = 6  # a degree of four at most, and one count to check it
+QUANTITIES = ("macs", "flops", "moved_bytes", "peak_bytes")
+
+_SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial:
+    """Coefficients from the constant up, in one variable."""
+
+    variable: str
+    coefficients: tuple[Fraction, ...]
+
+    def __call__(self, x: int) -> Fraction:
+        return sum((c * x**power for power, c in enumerate(self.coefficients)), Fraction(0))
+
+    def __str__(self) -> str:
+        terms = [
+            _term(float(c), self.variable, power)
+            for power, c in reversed(list(enumerate(self.coefficients)))
+            if c
+        ]
+        return " + ".join(terms).replace("+ -", "− ") or "0"
+
+
+def _term(coefficient: float, variable: str, power: int) -> str:
+    number = f"{coefficient:.4g}".replace("e+0", "e").replace("e+", "e")
+    if power == 0:
+        return number
+    return f"{number}·{variable}" + (str(power).translate(_SUPERSCRIPT) if power > 1 else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Formulas of one quantity each, in the batch N and, where it can vary, the size S."""
+
+    by_batch: dict[str, Polynomial]
+    by_size: dict[str, Polynomial]
+    size_name: str  # what S is: "input size" or "tokens"
+    sizes: tuple[int, ...]  # where the size was varied
+    notes: tuple[str, ...] = ()
+
+
+def fit(variable: str, xs: Sequence[int], ys: Sequence[int]) -> Polynomial | None:
+    """The polynomial of lowest degree through all points, if one point fewer gives it too."""
+    for degree in range(len(xs) - 1):
+        candidate = _interpolate(variable, xs[: degree + 1], ys[: degree + 1])
+        if all(candidate(x) == y for x, y in zip(xs, ys, strict=True)):
+            return candidate
+    return None
+
+
+def _interpolate(variable: str, xs: Sequence[int], ys: Sequence[int]) -> Polynomial:
+    """Lagrange's form, multiplied out."""
+    total = [Fraction(0)] * len(xs)
+    for i, (xi, yi) in enumerate(zip(xs, ys, strict=True)):
+        basis = [Fraction(yi)]
+        for j, xj in enumerate(xs):
+            if j != i:
+                basis = _times(basis, Fraction(-xj, xi - xj), Fraction(1, xi - xj))
+        total = [a + b for a, b in zip(total, basis, strict=True)]
+    return Polynomial(variable, tuple(total))
+
+
+def _times(polynomial: list[Fraction], constant: Fraction, slope: Fraction) -> list[Fraction]:
+    shifted = [Fraction(0), *(slope * c for c in polynomial)]
+    return [a + constant * b for a, b in zip(shifted, [*polynomial, Fraction(0)], strict=True)]
+
+
+def growth(
+    spec: WorkloadSpec, settings: Settings, *, progress: Callable[[], None] = lambda: None
+) -> Growth:
+    """Count the workload at several batches and sizes and return the formulas that fit."""
+
+    def counted(at: WorkloadSpec) -> CountResult:
+        progress()
+        return count_workload(at, settings)
+
+    batches = [counted(replace(spec, batch_size=batch)) for batch in BATCHES]
+    name, sizes, vary = _size_axis(spec)
+    notes, counts = [], []
+    try:
+        counts = [counted(vary(size)) for size in sizes]
+    except RidgelineError as error:
+        notes.append(f"the {name} cannot vary: {error.problem}")
+    return Growth(
+        by_batch=_fits("N", BATCHES, batches),
+        by_size=_fits("S", sizes, counts) if counts else {},
+        size_name=name,
+        sizes=tuple(sizes) if counts else (),
+        notes=tuple(notes),
+    )
+
+
+def _fits(variable: str, xs: Sequence[int], results: list[CountResult]) -> dict[str, Polynomial]:
+    found: dict[str, Polynomial] = {}
+    for quantity in QUANTITIES:
+        polynomial = fit(variable, xs, [_quantity(r, quantity) for r in results])
+        if polynomial is not None:
+            found[quantity] = polynomial
+    return found
+
+
+def _quantity(result: CountResult, name: str) -> int:
+    source = result.memory if name == "peak_bytes" else result.total
+    return int(getattr(source, name))
+
+
+def _size_axis(
+    spec: WorkloadSpec,
+) -> tuple[str, list[int], Callable[[int], WorkloadSpec]]:
+    """What varies: the tokens of a language model, or the side of a square image."""
+    chosen = resolve(spec).describe
+    tokens = chosen.get("seq_len")
+    if isinstance(tokens, int):
+        step = max(tokens // SIZES_TRIED, 1)
+        sizes = [step * n for n in range(1, SIZES_TRIED + 1)]
+        return "tokens", sizes, lambda size: replace(spec, seq_len=size)
+    base = _side(chosen.get("input_size"))
+    sizes = [base + IMAGE_STEP * n for n in range(SIZES_TRIED)]
+    return "input size", sizes, lambda size: replace(spec, input_size=(size,))
+
+
+def _side(input_size: object) -> int:
+    if isinstance(input_size, int):
+        return input_size
+    if isinstance(input_size, list | tuple) and input_size and isinstance(input_size[-1], int):
+        return input_size[-1]
+    return 224

@@ -1,0 +1,191 @@
+"""A name finds its source, and a wrong one finds its neighbours."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from tests.workloads.running import error_text, workload
+
+import ridgeline.workloads.sources as room
+from ridgeline.errors import RidgelineError
+from ridgeline.records import WorkloadSpec
+from ridgeline.workloads import list_models, resolve
+
+OTHERS = (
+    "other sources are timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
+)
+
+
+def test_importing_the_room_imports_no_torch() -> None:
+    code = "import sys, ridgeline.workloads; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "source"),
+    [
+        ("resnet50", "resnet50", "torchvision"),
+        ("torchvision:resnet50", "resnet50", "torchvision"),
+        ("yolo", "yolo", "ridgeline"),
+        ("ridgeline:lstm", "lstm", "ridgeline"),
+        ("timm:resnet18", "resnet18", "timm"),
+        ("bert", "bert", "transformers"),
+        ("transformers:bert:BertModel", "bert.BertModel", "transformers"),
+    ],
+)
+def test_names_and_sources(model: str, name: str, source: str) -> None:
+    made = workload(model)
+    assert (made.name, made.source, made.mode) == (name, source, "infer")
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (
+            "resnt50",
+            "unknown model 'resnt50'\n  hint: did you mean resnet50, resnet152 or resnet101? "
+            f"`ridgeline count --list PATTERN` lists the models; {OTHERS}",
+        ),
+        (
+            "vit_tiny_patch16_224",
+            "unknown model 'vit_tiny_patch16_224'\n"
+            "  hint: timm has it: write timm:vit_tiny_patch16_224",
+        ),
+        ("llama", "unknown model 'llama'\n  hint: transformers has it: write transformers:llama"),
+        (
+            "torchvison:resnet50",
+            "unknown source 'torchvison'\n  hint: did you mean torchvision? the sources are "
+            "ridgeline, torchvision, timm, transformers, ultralytics and path/to/file.py:factory",
+        ),
+        (
+            "torchvision:alexnett",
+            "unknown torchvision model 'alexnett'\n  hint: did you mean alexnet? "
+            "`ridgeline count --list PATTERN` lists the models",
+        ),
+        (
+            "transformers:mixtrall",
+            "unknown transformers type 'mixtrall'\n"
+            "  hint: did you mean mixtral, pixtral or mistral? `ridgeline count --list 'transformers:*'` lists the types",
+        ),
+    ],
+)
+def test_unknown_names(model: str, text: str) -> None:
+    assert error_text(model) == text
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (
+            {"batch_size": 0},
+            "batch size 0 is not possible\n  hint: a batch size is a whole number, 1 or more",
+        ),
+        (
+            {"input_size": (224, -1)},
+            "input size 224x-1 is not possible\n  hint: each size is a whole number, 1 or more: "
+            "224, or 480x640 for height and width",
+        ),
+        (
+            {"input_size": (1, 224, 224)},
+            "input size 1x224x224 does not fit resnet50\n  hint: it takes images of three "
+            "channels: give 224, or 480x640 for height and width",
+        ),
+        (
+            {"seq_len": 0},
+            "sequence length 0 is not possible\n"
+            "  hint: a sequence length is a whole number of tokens, 1 or more",
+        ),
+        (
+            {"seq_len": 16},
+            "resnet50 has no sequence length\n"
+            "  hint: it takes images: choose their size with --input-size",
+        ),
+        ({"mode": "test"}, "unknown mode 'test'\n  hint: the modes are infer and train"),
+        (
+            {"config": {"depth": 3}},
+            "resnet50 takes no --config (depth)\n  hint: models of torchvision are chosen by name; "
+            "--config is for transformers: and lstm",
+        ),
+    ],
+)
+def test_impossible_wishes(asked: dict[str, Any], text: str) -> None:
+    assert error_text("resnet50", **asked) == text
+
+
+def test_a_batch_is_checked_where_it_is_made() -> None:
+    with pytest.raises(RidgelineError, match="batch size -3 is not possible"):
+        workload("resnet50").inputs(-3)
+
+
+def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    """Make one package look as if it were not installed."""
+    monkeypatch.setattr(room, "find_spec", lambda n: None if n == missing else find_spec(n))
+
+
+@pytest.mark.parametrize(
+    ("model", "package", "text"),
+    [
+        (
+            "timm:resnet18",
+            "timm",
+            "timm:resnet18 needs timm, which is not installed\n  hint: pip install 'ridgeline[hf]'",
+        ),
+        (
+            "resnet50",
+            "torch",
+            "resnet50 needs torch, which is not installed\n  hint: pip install 'ridgeline[torch]'",
+        ),
+        (
+            "ultralytics:yolov8n",
+            "ultralytics",
+            "ultralytics:yolov8n needs ultralytics, which is not installed\n"
+            "  hint: pip install ultralytics (its licence is AGPL-3.0: read it before you share "
+            "what you build with it; `yolo` is a detector of our own that needs nothing)",
+        ),
+    ],
+)
+def test_a_source_that_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, model: str, package: str, text: str
+) -> None:
+    without(monkeypatch, package)
+    assert error_text(model) == text
+
+
+def test_without_torchvision_our_own_networks_remain(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "torchvision")
+    assert resolve(WorkloadSpec(model="resnet18_cifar")).source == "ridgeline"
+    assert error_text("alexnet").endswith(
+        "torchvision is not installed: pip install 'ridgeline[torch]'"
+    )
+
+
+def test_list_by_part_by_pattern_and_by_source() -> None:
+    assert list_models("_cifar") == [
+        ("resnet18_cifar", "ridgeline", "classification, ResNet-18 for CIFAR-10, 3x32x32"),
+        ("resnet34_cifar", "ridgeline", "classification, ResNet-34 for CIFAR-10, 3x32x32"),
+        ("vgg11_cifar", "ridgeline", "classification, VGG-11 for CIFAR-10, 3x32x32"),
+    ]
+    assert list_models("r?d_18") == [("r3d_18", "torchvision", "video, 3x16x112x112")]
+    assert list_models("transformers:gpt2") == [
+        ("transformers:gpt2", "transformers", "causal lm, GPT2LMHeadModel")
+    ]
+    assert list_models("no such model") == []
+
+
+def test_every_listed_name_is_typed_as_listed() -> None:
+    listed = list_models(None)
+    names = [name for name, _, _ in listed]
+    assert len(names) == len(set(names))
+    assert {source for _, source, _ in listed} >= {
+        "ridgeline",
+        "torchvision",
+        "timm",
+        "transformers",
+    }
+
+
+def test_a_source_that_is_missing_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "timm")
+    assert all(source != "timm" for _, source, _ in list_models("resnet"))

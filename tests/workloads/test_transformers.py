@@ -1,0 +1,231 @@
+"""transformers by type: configuration, head, inputs and loss, all without weights."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.workloads.running import error_text, params, run_on_meta, train_on_meta, workload
+from torch import Tensor
+
+LLAMA_70B = {
+    "hidden_size": "8192",
+    "num_hidden_layers": "80",
+    "num_attention_heads": "64",
+    "num_key_value_heads": "8",
+    "intermediate_size": "28672",
+    "vocab_size": "128256",
+}
+
+
+PARTS = ("text", "vision")
+
+
+def shapes(values: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "class_name", "fed"),
+    [
+        ("bert", "BertForMaskedLM", {"input_ids": (2, 128)}),
+        ("gpt2", "GPT2LMHeadModel", {"input_ids": (2, 128)}),
+        ("llama", "LlamaForCausalLM", {"input_ids": (2, 128)}),
+        ("mixtral", "MixtralForCausalLM", {"input_ids": (2, 128)}),
+        (
+            "t5",
+            "T5ForConditionalGeneration",
+            {"input_ids": (2, 128), "decoder_input_ids": (2, 128)},
+        ),
+        ("vit", "ViTForImageClassification", {"pixel_values": (2, 3, 224, 224)}),
+        (
+            "whisper",
+            "WhisperForConditionalGeneration",
+            {"input_features": (2, 80, 3000), "decoder_input_ids": (2, 128)},
+        ),
+        ("clip", "CLIPModel", {"input_ids": (2, 77), "pixel_values": (2, 3, 224, 224)}),
+        ("wav2vec2", "Wav2Vec2ForCTC", {"input_values": (2, 16000)}),
+        ("videomae", "VideoMAEForVideoClassification", {"pixel_values": (2, 16, 3, 224, 224)}),
+        ("detr", "DetrForObjectDetection", {"pixel_values": (2, 3, 640, 640)}),
+    ],
+)
+def test_heads_and_inputs(
+    model_type: str, class_name: str, fed: dict[str, tuple[int, ...]]
+) -> None:
+    made = workload(f"transformers:{model_type}")
+    assert made.describe["class"] == class_name
+    assert shapes(made.inputs(2).kwargs) == fed
+
+
+def test_llama_70b_builds_at_once() -> None:
+    made = workload("transformers:llama", config=LLAMA_70B, seq_len=2048)  # imports the library
+    start_s = time.perf_counter()
+    with torch.device("meta"):
+        module = made.build()
+    assert sum(p.numel() for p in module.parameters()) == 70_553_706_496
+    assert time.perf_counter() - start_s < 3
+
+
+@pytest.mark.parametrize("model_type", ["bert", "t5", "vit", "clip", "convnext", "segformer"])
+def test_training_gives_one_number(model_type: str) -> None:
+    assert train_on_meta(workload(f"transformers:{model_type}", mode="train")).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "config"),
+    [
+        ("gpt2", {"n_layer": 1, "n_embd": 24}),
+        (
+            "mixtral",
+            {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 32, "vocab_size": 99},
+        ),
+        ("whisper", {"encoder_layers": 1, "decoder_layers": 1, "max_source_positions": 50}),
+        ("wav2vec2", {"num_hidden_layers": 1}),
+    ],
+)
+def test_training_with_real_values(model_type: str, config: dict[str, Any]) -> None:
+    made = workload(f"transformers:{model_type}", mode="train", config=config, seq_len=16)
+    inputs = made.inputs(2)
+    output = made.build()(**inputs.kwargs)
+    assert made.loss is not None
+    loss = made.loss(output, inputs)
+    assert torch.isfinite(loss)
+    assert loss is output.loss
+
+
+def test_a_model_without_a_loss_trains_on_its_output() -> None:
+    made = workload("transformers:bert:BertModel", mode="train", config={"num_hidden_layers": "1"})
+    assert train_on_meta(made).shape == ()
+
+
+def test_tokens_are_valid_and_avoid_the_special_ones() -> None:
+    config = {"vocab_size": "12", "num_hidden_layers": "1"}
+    with torch.device("meta"):
+        inputs = workload("bert", mode="train", config=config, seq_len=9).inputs(1)
+    ids = inputs.kwargs["input_ids"]
+    assert ids.tolist() == [[5, 6, 7, 8, 9, 10, 11, 5, 6]]
+    assert isinstance(inputs.targets, Tensor)
+
+
+def test_nothing_is_cached_for_a_next_token() -> None:
+    config = {"num_hidden_layers": "1"}
+    output, _ = run_on_meta(workload("transformers:t5", config=config))
+    assert output.past_key_values is None
+
+
+def test_image_size_is_built_in() -> None:
+    output, inputs = run_on_meta(workload("transformers:vit:ViTModel", input_size=(96,)))
+    assert shapes(inputs.kwargs) == {"pixel_values": (2, 3, 96, 96)}
+    assert tuple(output.last_hidden_state.shape) == (2, 1 + 36, 768)
+
+
+def test_a_part_of_a_configuration_is_named_with_a_dot() -> None:
+    small = {"text_config.num_hidden_layers": "1", "vision_config.num_hidden_layers": "2"}
+    with torch.device("meta"):
+        module = workload("transformers:clip", config=small).build()
+    text, vision = (module.get_submodule(f"{part}_model.encoder.layers") for part in PARTS)
+    assert [len(list(part.children())) for part in (text, vision)] == [1, 2]
+
+
+@pytest.fixture
+def config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    stored = {
+        "model_type": "llama",
+        "architectures": ["LlamaModel"],
+        "hidden_size": 8,
+        "intermediate_size": 16,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+        "vocab_size": 10,
+    }
+    Path("config.json").write_text(json.dumps(stored))
+    return "config.json"
+
+
+def test_a_config_file_says_type_and_class(config_file: str) -> None:
+    layer = 4 * 8 * 8 + 3 * 8 * 16 + 2 * 8
+    made = workload(f"transformers:{config_file}")
+    assert (made.describe["class"], made.name) == ("LlamaModel", "config")
+    assert params(f"transformers:{config_file}") == 10 * 8 + layer + 8
+    changed = {"config_file": config_file, "num_hidden_layers": "3"}
+    assert params("transformers:llama", config=changed) == 10 * 8 + 3 * layer + 8
+
+
+def test_a_config_file_that_is_not_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert error_text("transformers:none.json") == (
+        "cannot read none.json: No such file or directory\n"
+        "  hint: give the path of a config.json as transformers writes it"
+    )
+    Path("list.json").write_text("[]")
+    assert error_text("transformers:list.json") == (
+        'list.json has no model_type\n  hint: add one, "model_type": "llama", '
+        "or write transformers:TYPE --config KEY=VALUE"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "text"),
+    [
+        (
+            "transformers:bert:BertModle",
+            {},
+            "unknown class of transformers 'BertModle'\n  hint: did you mean BertModel or "
+            "BertLMHeadModel? for example BertForMaskedLM; classes are named as in transformers",
+        ),
+        (
+            "transformers:llama",
+            {"config": {"hidden_size": "large"}},
+            "--config hidden_size=large is not a whole number\n"
+            "  hint: the default is hidden_size=4096",
+        ),
+        (
+            "transformers:gpt2",
+            {"seq_len": 2000},
+            "transformers:gpt2 has 1024 positions, fewer than --seq-len 2000\n"
+            "  hint: use a shorter sequence, or --config max_position_embeddings=2000",
+        ),
+    ],
+)
+def test_wrong_wishes(model: str, asked: dict[str, Any], text: str) -> None:
+    assert error_text(model, **asked) == text
+
+
+def test_a_misspelt_key_names_its_neighbours() -> None:
+    text = error_text("transformers:llama", config={"hidden_siz": "8"})
+    assert text.startswith(
+        "unknown --config key of transformers:llama 'hidden_siz'\n  hint: did you mean hidden_size"
+    )
+
+
+def test_heads_that_do_not_divide_are_refused_in_the_library_s_words() -> None:
+    text = error_text("transformers:gpt2", config={"n_embd": "100"}, build=True)
+    problem, hint = text.splitlines()
+    assert problem.startswith("transformers cannot build gpt2: ValueError: `embed_dim` must be")
+    assert hint == "  hint: check --config and --input-size; `--debug` shows where it happened"
+
+
+@pytest.mark.parametrize("key", ["n_embd", "hidden_size"])  # its own name, and everybody's
+def test_a_key_has_two_names(key: str) -> None:
+    with torch.device("meta"):
+        module = workload("transformers:gpt2:GPT2Model", config={key: "24", "n_layer": "1"}).build()
+    assert tuple(module.state_dict()["wte.weight"].shape) == (50257, 24)
+
+
+def test_labels_are_counted_from_the_configuration() -> None:
+    made = workload("transformers:vit", config={"num_labels": "3"}, mode="train")
+    output, inputs = run_on_meta(made, batch_size=4)
+    assert tuple(output.logits.shape) == (4, 3)
+    assert inputs.kwargs["labels"].tolist() == [0, 1, 2, 0]
+
+
+def test_a_type_whose_input_we_do_not_know() -> None:
+    text = error_text("transformers:time_series_transformer")
+    assert text == (
+        "TimeSeriesTransformerModel needs past_time_features, past_observed_mask: ridgeline has "
+        "no such input\n  hint: write a file with a function that builds it and "
+        "inputs(batch_size), and name it path/to/file.py:function"
+    )
