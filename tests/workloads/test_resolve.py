@@ -67,7 +67,8 @@ def test_names_and_sources(model: str, name: str, source: str) -> None:
         (
             "transformers:mixtrall",
             "unknown transformers type 'mixtrall'\n"
-            "  hint: did you mean mixtral, pixtral or mistral? `ridgeline count --list 'transformers:*'` lists the types",
+            "  hint: did you mean mixtral, pixtral or mistral? "
+            "`ridgeline count --list 'transformers:*'` lists the types",
         ),
     ],
 )

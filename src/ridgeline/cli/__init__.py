@@ -35,7 +35,8 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback(
-    epilog="Start with [bold]ridgeline count resnet50[/]. Each command has examples: ridgeline count --help"
+    epilog="Start with [bold]ridgeline count resnet50[/]."
+    " Each command has examples: ridgeline count --help"
 )
 def ridgeline(
     version: Annotated[
@@ -45,7 +46,7 @@ def ridgeline(
         ),
     ] = False,
 ) -> None:
-    """How fast a neural network could run on a machine, how fast it does run, and why there is a gap."""
+    """How fast a network could run on a machine, how fast it does run, and why there is a gap."""
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -43,7 +43,7 @@ def count(
         list[str] | None,
         typer.Argument(
             metavar="MODEL…",
-            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, path/to/file.py:factory",
+            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory",
             autocompletion=_complete_model,
             show_default=False,
         ),
@@ -82,9 +82,7 @@ def count(
     form: Annotated[
         str, typer.Option("--format", help="table, markdown, csv or json, on stdout.")
     ] = "table",
-    table: Annotated[
-        str, typer.Option(help="Rows of csv and parquet: layers or ops.")
-    ] = "layers",
+    table: Annotated[str, typer.Option(help="Rows of csv and parquet: layers or ops.")] = "layers",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write to a .csv, .parquet, .md or .json file."),
@@ -138,7 +136,8 @@ def count(
 def _check(asked: Asked) -> None:
     if not asked.models:
         raise RidgelineError(
-            "no model was named", hint="for example: ridgeline count resnet50; --list shows all names"
+            "no model was named",
+            hint="for example: ridgeline count resnet50; --list shows all names",
         )
     _one_of("--format", asked.form, ("table", "markdown", "csv", "json"))
     _one_of("--table", asked.table, ("layers", "ops"))
@@ -174,7 +173,8 @@ def _config(text: str | None) -> dict[str, Any]:
     pairs = [part.partition("=") for part in text.split(",")]
     if any(not equals or not key.strip() for key, equals, _ in pairs):
         raise RidgelineError(
-            f"--config {text!r} is not valid", hint="write key=value,key=value or name a config.json"
+            f"--config {text!r} is not valid",
+            hint="write key=value,key=value or name a config.json",
         )
     return {key.strip(): value.strip() for key, _, value in pairs}
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline import api
-from ridgeline.cli import show
-from ridgeline.count.counting import Settings
+from ridgeline.cli import files, show
+from ridgeline.count.capacity import max_batch
+from ridgeline.count.counting import Settings, count_workload
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
 from ridgeline.count.growth import growth as find_growth
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
+from ridgeline.units import parse_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +74,12 @@ def run(asked: Asked) -> None:
     finally:
         if counted.results:
             show.show(asked, counted)
-            show.keep(asked, counted)
+            files.keep(asked, counted)
     if counted.errors:
-        _raise_errors(counted.errors, asked.form)
+        _raise_errors(counted.errors)
 
 
-def _raise_errors(errors: list[tuple[str, RidgelineError]], form: str) -> None:
+def _raise_errors(errors: list[tuple[str, RidgelineError]]) -> None:
     """The last error ends the command; those before it are printed."""
     *earlier, (_, last) = errors
     for _, error in earlier:
@@ -109,15 +111,10 @@ def _count_model(asked: Asked, counted: Counted, model: str, step: Any) -> None:
 
 
 def _count(asked: Asked, model: str, batch_size: int) -> CountResult:
-    from ridgeline.count.counting import count_workload
-
     return count_workload(asked.spec(model, batch_size), asked.settings)
 
 
 def _max_batch(asked: Asked, model: str, step: Any) -> int:
-    from ridgeline.count.capacity import max_batch
-    from ridgeline.units import parse_bytes
-
     def peak_bytes(batch_size: int) -> int:
         step(f"{model}, does batch {batch_size} fit?")
         return _count(asked, model, batch_size).memory.peak_bytes
@@ -132,10 +129,21 @@ def _progress(asked: Asked) -> Iterator[Any]:
         yield lambda _what: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     each = len(asked.batch_sizes) + (len(BATCHES) + SIZES_TRIED if asked.growth else 0)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("importing", total=each * len(asked.models))
 

@@ -1,15 +1,15 @@
 """Static cost of a model: FLOPs, bytes, parameters and memory, without running any arithmetic.
 
-    counting.py   the way in: a model's name or a module → CountResult
-    meta.py       models and inputs without data
-    step.py       one step run under the tracer
-    trace.py      the tracer; values.py, sdpa.py, autocast.py, modules.py, backward.py help it
-    call.py       one operator call, what formulas see
-    formulas/     operator → cost, by family
-    evaluate.py   traced calls + formulas → costs
-    result.py     the answer; layers.py is its table by module
-    memory.py     what is alive when
-    growth.py     how cost grows with batch and input size; capacity.py the largest batch
+counting.py   the way in: a model's name or a module → CountResult
+meta.py       models and inputs without data
+step.py       one step run under the tracer
+trace.py      the tracer; values.py, sdpa.py, autocast.py, modules.py, backward.py help it
+call.py       one operator call, what formulas see
+formulas/     operator → cost, by family
+evaluate.py   traced calls + formulas → costs
+result.py     the answer; layers.py is its table by module
+memory.py     what is alive when
+growth.py     how cost grows with batch and input size; capacity.py the largest batch
 """
 
 from __future__ import annotations

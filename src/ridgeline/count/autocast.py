@@ -18,14 +18,15 @@ _KEY_NAME = "AutocastHPU"
 
 PROMOTED = frozenset(
     """addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot
-    scatter_add""".split()
+    scatter_add""".split()  # noqa: SIM905 - a list of names reads better as text
 )
 LOWERED = frozenset(
     """_convolution convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d
     conv_transpose3d cudnn_convolution cudnn_convolution_transpose prelu addmm addmv addr matmul
     einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot
     _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
-    _cudnn_rnn scaled_dot_product_attention _scaled_dot_product_flash_attention""".split()
+    _cudnn_rnn scaled_dot_product_attention
+    _scaled_dot_product_flash_attention""".split()  # noqa: SIM905
 )
 """Operators that run in the low precision; every other one on PyTorch's list runs in fp32."""
 

@@ -119,4 +119,4 @@ class Attribution:
 
 def current_node() -> Any:
     """The autograd node that is running, if any."""
-    return torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    return torch._C._current_autograd_node()

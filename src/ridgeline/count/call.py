@@ -128,7 +128,9 @@ def _tensors(values: Any) -> Iterator[TensorMeta]:
 def signature_of(func: Any) -> Signature:
     """Read an OpOverload's schema."""
     schema = func._schema
-    returns_alias = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    returns_alias = any(
+        r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
+    )
     written = tuple(
         a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
     )

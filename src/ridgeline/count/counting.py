@@ -251,12 +251,16 @@ def _result(
     )
 
 
-def _own_params(module: nn.Module | None) -> dict[str, int]:
-    """Parameters that each module holds itself; a shared one counts where it is met first."""
-    own: dict[str, int] = {}
+def _own_params(module: nn.Module | None) -> dict[str, tuple[int, int]]:
+    """Number and bytes of the parameters that each module holds itself.
+
+    A shared parameter counts where it is met first.
+    """
+    own: dict[str, tuple[int, int]] = {}
     for name, parameter in module.named_parameters() if module is not None else ():
         path = name.rpartition(".")[0]
-        own[path] = own.get(path, 0) + parameter.numel()
+        number, nbytes = own.get(path, (0, 0))
+        own[path] = (number + parameter.numel(), nbytes + parameter.nbytes)
     return own
 
 

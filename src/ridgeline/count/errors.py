@@ -46,7 +46,7 @@ def check_fits(step: Step) -> None:
     if needed > free / 2:
         raise RidgelineError(
             f"this model looks at values that shapes cannot give, and its weights need "
-            f"{format_bytes(needed)} to run for real: too much for {format_bytes(free)} of free memory",
+            f"{format_bytes(needed)} to run for real; {format_bytes(free)} of memory are free",
             hint="count a smaller configuration (fewer layers) and scale, or use a larger machine",
         )
 
@@ -59,7 +59,7 @@ def broken_model(error: BaseException, step: Step | None) -> RidgelineError:
     if module is None:
         return RidgelineError(
             f"the model failed while running: {first_line}{_place(error)}",
-            hint="check the inputs with --input-size, --seq-len or inputs=; --debug shows the traceback",
+            hint="check --input-size, --seq-len or inputs=; --debug shows the traceback",
         )
     return RidgelineError(
         f"layer {path or '(model)'} ({type(module).__name__}) failed: {first_line}",

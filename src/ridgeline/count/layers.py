@@ -22,14 +22,20 @@ def ancestors(path: str) -> list[str]:
 
 
 def layer_table(result: CountResult, depth: int | None) -> pd.DataFrame:
-    """One row for every module that ran, down to `depth` (0 is the whole model).
-
-    Columns: path, type, depth, calls, input_shapes, output_shapes, params, macs, other_flops,
-    flops, transcendentals, read_bytes, written_bytes, ideal_bytes, the flops of each phase,
-    and the formula of the module's own largest product.
-    """
+    """`layer_rows` as a DataFrame."""
     import pandas as pd
 
+    return pd.DataFrame(layer_rows(result, depth))
+
+
+def layer_rows(result: CountResult, depth: int | None) -> list[dict[str, Any]]:
+    """One row for every module that ran, down to `depth` (0 is the whole model).
+
+    Keys: path, type, depth, calls, input_shapes, output_shapes, params, macs, other_flops,
+    flops, transcendentals, read_bytes, written_bytes, ideal_bytes (inputs, outputs and
+    parameters of one forward, each once), the flops of each phase, and the formula of the
+    module's own largest product.
+    """
     rows: dict[str, dict[str, Any]] = {}
     for path in result.modules:
         for ancestor in ancestors(path):
@@ -39,8 +45,7 @@ def layer_table(result: CountResult, depth: int | None) -> pd.DataFrame:
             _add(rows.setdefault(ancestor, _empty(result, ancestor)), op)
     _add_params(rows, result)
     _add_formulas(rows, result)
-    table = pd.DataFrame(list(rows.values()))
-    return table if depth is None else table[table["depth"] <= depth].reset_index(drop=True)
+    return [row for row in rows.values() if depth is None or row["depth"] <= depth]
 
 
 def _empty(result: CountResult, path: str) -> dict[str, Any]:
@@ -59,7 +64,7 @@ def _empty(result: CountResult, path: str) -> dict[str, Any]:
         "transcendentals": 0,
         "read_bytes": 0,
         "written_bytes": 0,
-        "boundary_bytes": call.input_bytes + call.output_bytes,
+        "ideal_bytes": call.input_bytes + call.output_bytes,
         **{f"{phase.replace('-', '_')}_flops": 0 for phase in PHASES},
         "formula": "",
     }
@@ -81,10 +86,11 @@ def _add(row: dict[str, Any], op: OpCost) -> None:
 
 
 def _add_params(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
-    for path, params in result.module_params.items():
+    for path, (params, nbytes) in result.module_params.items():
         for ancestor in ancestors(path):
             if ancestor in rows:
                 rows[ancestor]["params"] += params
+                rows[ancestor]["ideal_bytes"] += nbytes
 
 
 def _add_formulas(rows: dict[str, dict[str, Any]], result: CountResult) -> None:

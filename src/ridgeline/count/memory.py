@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -47,14 +47,17 @@ class Liveness:
             key = storage._cdata
             if key not in self._live:
                 nbytes = storage.nbytes()
-                self._live[key] = (nbytes, weakref.ref(storage, lambda _, key=key: self._end(key)))
+                self._live[key] = (nbytes, weakref.ref(storage, self._ender(key)))
                 self.live_bytes += nbytes
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes, self.peak_row = self.live_bytes, row
 
-    def _end(self, key: int) -> None:
-        nbytes, _ = self._live.pop(key)
-        self.live_bytes -= nbytes
+    def _ender(self, key: int) -> Callable[[object], None]:
+        def end(_: object) -> None:
+            nbytes, _ref = self._live.pop(key)
+            self.live_bytes -= nbytes
+
+        return end
 
 
 def distinct_bytes(tensors: Iterable[Tensor]) -> int:

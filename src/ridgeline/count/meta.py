@@ -20,17 +20,15 @@ class _CopyTensors(TorchFunctionMode):
         super().__init__()
         self._change = change
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not Tensor.__deepcopy__:
             return func(*args, **(kwargs or {}))
         tensor, memo = args
         if id(tensor) not in memo:
-            memo[id(tensor)] = self._copy(tensor)
+            memo[id(tensor)] = self.copy(tensor)
         return memo[id(tensor)]
 
-    def _copy(self, tensor: Tensor) -> Tensor:
+    def copy(self, tensor: Tensor) -> Tensor:
         if isinstance(tensor, nn.Parameter):
             return nn.Parameter(self._change(tensor.data), requires_grad=tensor.requires_grad)
         return self._change(tensor.detach()).requires_grad_(tensor.requires_grad)
@@ -38,21 +36,29 @@ class _CopyTensors(TorchFunctionMode):
 
 def copy_to_meta(module: nn.Module) -> nn.Module:
     """A copy that costs no memory; small buffers keep their values."""
-    with _CopyTensors(_without_data):
-        return copy.deepcopy(module)
+    return _copied(module, _without_data)
 
 
 def copy_to_cpu(module: nn.Module) -> nn.Module:
     """A real copy, so that counting leaves the user's model as it was."""
-    with _CopyTensors(lambda tensor: tensor.to("cpu", copy=True)):
-        return copy.deepcopy(module)
+    return _copied(module, lambda tensor: tensor.to("cpu", copy=True))
+
+
+def _copied(module: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
+    """A deep copy with every tensor changed.
+
+    A parameter copies itself unseen by the mode, so those are handed over beforehand.
+    """
+    with torch.inference_mode(False), _CopyTensors(change) as copying:
+        memo: dict[int, Any] = {id(p): copying.copy(p) for p in module.parameters()}
+        return copy.deepcopy(module, memo)
 
 
 def _without_data(tensor: Tensor) -> Tensor:
     if tensor.is_meta:
         return tensor
-    if tensor.is_floating_point() or tensor.numel() > LARGEST:
-        return tensor.to("meta")
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > LARGEST:
+        return tensor.detach().to("meta").requires_grad_(tensor.requires_grad)
     return with_value(tensor.to("cpu"))
 
 
@@ -71,7 +77,8 @@ def inputs_on_cpu(value: Any) -> Any:
 
 
 def _with_data(tensor: Tensor) -> Tensor:
-    return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor.detach().to("cpu")
+    real = torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor.detach().to("cpu")
+    return real.requires_grad_(tensor.requires_grad)
 
 
 def cast_floats(value: Any, dtype: torch.dtype) -> Any:

@@ -69,7 +69,7 @@ class CountResult:
     params: int
     op_costs: tuple[OpCost, ...]
     modules: dict[str, ModuleCall]
-    module_params: dict[str, int]  # parameters held by each module itself
+    module_params: dict[str, tuple[int, int]]  # number and bytes that each module holds itself
     memory: Memory
     ideal: IdealBytes
     traced_on: str  # "meta" or "real"
@@ -174,9 +174,9 @@ class CountResult:
 
     def __repr__(self) -> str:
         return (
-            f"CountResult({self.model}, batch_size={self.batch_size}, {self.mode}, {self.precision}:"
-            f" macs={self.total.macs}, flops={self.total.flops}, params={self.params},"
-            f" coverage={self.coverage:.4f})"
+            f"CountResult({self.model}, batch_size={self.batch_size}, {self.mode},"
+            f" {self.precision}: macs={self.total.macs}, flops={self.total.flops},"
+            f" params={self.params}, coverage={self.coverage:.4f})"
         )
 
 

@@ -19,9 +19,9 @@ _SCHEMA = (
     " bool is_causal, float? scale, bool enable_gqa) -> (Tensor, Tensor)"
 )
 _BACKWARD_SCHEMA = (
-    "sdpa_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp,"
-    " Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, bool enable_gqa)"
-    " -> (Tensor, Tensor, Tensor)"
+    "sdpa_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out,"
+    " Tensor logsumexp, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale,"
+    " bool enable_gqa) -> (Tensor, Tensor, Tensor)"
 )
 _library = torch.library.Library("ridgeline", "DEF")
 _library.define(_SCHEMA)
@@ -38,9 +38,9 @@ def _shapes(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
     mask, dropout_p, is_causal, scale, enable_gqa = settings
-    out = _plain_attention(
-        q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-    )[0]
+    out = _plain_attention(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[
+        0
+    ]
     return out, q.new_zeros(out.shape[:-1], dtype=torch.float32)
 
 
@@ -65,9 +65,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _gradient(ctx: Any, grad: Tensor, _grad_logsumexp: Any) -> tuple[Any, ...]:
     q, k, v, mask, out, logsumexp = ctx.saved_tensors
-    grads = torch.ops.ridgeline.sdpa_backward(
-        grad, q, k, v, out, logsumexp, mask, *ctx.settings
-    )
+    grads = torch.ops.ridgeline.sdpa_backward(grad, q, k, v, out, logsumexp, mask, *ctx.settings)
     return (*grads, None, None, None, None, None)
 
 

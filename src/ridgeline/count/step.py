@@ -115,7 +115,9 @@ class _Runner:
                 optimizer_bytes=state_bytes,
                 activation_bytes=kept_bytes,
                 peak_bytes=max(busy_peak + state_bytes, last_peak),
-                peak_at=self._name_of(peak_row) if busy_peak + state_bytes >= last_peak else "optimizer",
+                peak_at=self._name_of(peak_row)
+                if busy_peak + state_bytes >= last_peak
+                else "optimizer",
             ),
         )
 
@@ -137,8 +139,8 @@ class _Runner:
         if not roots:
             raise RidgelineError(
                 "nothing in the model's output can be differentiated",
-                hint="train mode needs parameters with requires_grad=True; use mode='infer' to count "
-                "the forward pass alone",
+                hint="train mode needs parameters with requires_grad=True; "
+                "mode='infer' counts the forward pass alone",
             )
         self.tracer.stage = "backward"
         gradients = [torch.empty_like(t) if t.dim() else None for t in roots]

@@ -16,12 +16,12 @@ from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.memory import Liveness
 from ridgeline.count.modules import ModuleStack
 from ridgeline.count.sdpa import one_attention_operator
-from ridgeline.count.values import VALUE, NoValue, Values, literals_known, with_value
+from ridgeline.count.values import VALUE, NoValueError, Values, literals_known, with_value
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
 _next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
-_get_mkldnn: Any = torch._C._get_mkldnn_enabled  # type: ignore[attr-defined]
-_set_mkldnn: Any = torch._C._set_mkldnn_enabled  # type: ignore[attr-defined]
+_get_mkldnn: Any = torch._C._get_mkldnn_enabled
+_set_mkldnn: Any = torch._C._set_mkldnn_enabled
 _CAN_DECOMPOSE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -35,7 +35,9 @@ class Operator:
         name = self.signature.name
         self.entry = formulas.entry_for(name, self.signature.overload)
         self.is_free = (
-            self.signature.is_view or name in formulas.FREE or name.startswith(("profiler::", "prim::"))
+            self.signature.is_view
+            or name in formulas.FREE
+            or name.startswith(("profiler::", "prim::"))
         )
         self.decomposes = (
             self.entry is None
@@ -86,9 +88,7 @@ def describe(tensor: Tensor) -> TensorMeta:
         distinct = 1
         for size, stride in zip(shape, tensor.stride(), strict=True):
             distinct *= size if stride else 1
-    return TensorMeta(
-        shape, tensor.dtype, distinct, tensor.untyped_storage()._cdata, id(tensor)
-    )
+    return TensorMeta(shape, tensor.dtype, distinct, tensor.untyped_storage()._cdata, id(tensor))
 
 
 def _describe_all(value: Any) -> Any:
@@ -111,7 +111,7 @@ class Tracer(TorchDispatchMode):
     """Records every operator that reaches PyTorch's dispatcher while it is active."""
 
     def __init__(self, model: nn.Module | None, *, keep_values: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.rows: list[Row] = []
         self.modules = ModuleStack(model)
         self.memory = Liveness()
@@ -141,7 +141,11 @@ class Tracer(TorchDispatchMode):
             yield
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         operator = _operators.get(func)
@@ -187,7 +191,7 @@ class Tracer(TorchDispatchMode):
                 real, _ = self.values.real(args, {})
                 return func(*real, **kwargs)
             return self.values.answer(func, name, args, kwargs)
-        except NoValue:
+        except NoValueError:
             raise error from None
 
     def _follow_values(
@@ -196,7 +200,9 @@ class Tracer(TorchDispatchMode):
         assert self.values is not None
         known = all(not t.is_meta or hasattr(t, VALUE) for t in _flat((*args, *kwargs.values())))
         name = operator.signature.name
-        overwrites = bool(operator.signature.written) and isinstance(out, Tensor) and hasattr(out, VALUE)
+        overwrites = (
+            bool(operator.signature.written) and isinstance(out, Tensor) and hasattr(out, VALUE)
+        )
         if known or overwrites or name in ("aten::topk", "aten::sort", "aten::argmax", "aten::max"):
             self.values.follow(func, name, args, kwargs, out)
 
@@ -237,9 +243,7 @@ class Tracer(TorchDispatchMode):
         return self._place_backward(operator, index, inputs, outs), self.stage, False
 
     def _note_forward(self, inputs: list[Tensor], outs: list[Tensor]) -> None:
-        weights_only = all(
-            id(t) in self._weight_tensors or hasattr(t, _OF_WEIGHTS) for t in inputs
-        )
+        weights_only = all(id(t) in self._weight_tensors or hasattr(t, _OF_WEIGHTS) for t in inputs)
         for tensor in outs:
             if weights_only:
                 setattr(tensor, _OF_WEIGHTS, True)

@@ -19,15 +19,16 @@ from torch import Tensor
 
 VALUE = "_ridgeline_value"
 LARGEST = 1 << 22  # elements; larger tensors are left without values
-_aten: Any = torch.ops.aten
-_CHOICES = {"aten::topk", "aten::sort", "aten::argmax", "aten::argsort", "aten::argmin", "aten::max",
-            "aten::min", "aten::multinomial"}  # fmt: skip
-_RANDOM = {"aten::rand", "aten::randn", "aten::rand_like", "aten::randn_like", "aten::normal_",
-           "aten::uniform_", "aten::bernoulli_", "aten::bernoulli", "aten::native_dropout",
-           "aten::exponential_", "aten::empty", "aten::empty_like", "aten::empty_strided",
-           "aten::new_empty", "aten::new_empty_strided", "aten::random_", "aten::randint"}  # fmt: skip
-
-
+_CHOICES = frozenset(
+    f"aten::{name}"
+    for name in ("topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial")
+)
+_RANDOM = frozenset(
+    f"aten::{name}"
+    for name in """rand randn randint rand_like randn_like normal_ uniform_ random_ exponential_
+    bernoulli bernoulli_ native_dropout empty empty_like empty_strided new_empty
+    new_empty_strided""".split()  # noqa: SIM905 - a list of names reads better as text
+)
 _make_tensor: Any = torch.tensor
 
 
@@ -43,14 +44,14 @@ def _tensor(data: Any, **settings: Any) -> Tensor:
 @contextmanager
 def literals_known() -> Iterator[None]:
     """Inside the block numbers written out in the model are known, also on meta."""
-    torch.tensor = _tensor
+    torch.tensor = _tensor  # type: ignore[assignment]
     try:
         yield
     finally:
         torch.tensor = _make_tensor
 
 
-class NoValue(Exception):
+class NoValueError(Exception):
     """A number was asked for that does not follow from the model's inputs alone."""
 
 
@@ -78,7 +79,7 @@ def _map(value: Any, change: Callable[[Tensor], Any]) -> Any:
 def _known(tensor: Tensor) -> Tensor:
     value = value_of(tensor)
     if value is None:
-        raise NoValue
+        raise NoValueError
     return value
 
 
@@ -96,7 +97,7 @@ class Values:
             return self._forget(out)
         try:
             self._attach(out, self._compute(func, args, kwargs))
-        except NoValue:
+        except NoValueError:
             if name in _CHOICES:
                 self._assume(name, args, kwargs, out)
             elif name.endswith("_") or name == "aten::copy":
@@ -107,10 +108,10 @@ class Values:
         try:
             return func(*real_args, **real_kwargs)
         except (RuntimeError, TypeError) as error:  # a kernel that the CPU does not have
-            raise NoValue from error
+            raise NoValueError from error
 
     def real(self, args: Any, kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """The arguments as real tensors on the CPU; NoValue where one is not known."""
+        """The arguments as real tensors on the CPU; NoValueError where one is not known."""
         real_kwargs = {key: _map(item, self._usable) for key, item in kwargs.items()}
         if real_kwargs.get("device") is not None:
             real_kwargs["device"] = torch.device("cpu")
@@ -119,7 +120,7 @@ class Values:
     def _usable(self, tensor: Tensor) -> Tensor:
         value = _known(tensor)
         if value.untyped_storage().data_ptr() in self._stale:
-            raise NoValue
+            raise NoValueError
         return value
 
     def _attach(self, out: Any, value: Any) -> None:
@@ -150,7 +151,7 @@ class Values:
         setattr(index, VALUE, value)
 
     def answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """Run an operator whose result's shape depends on values; NoValue if they are unknown."""
+        """Run an operator whose result's shape depends on values, if they are known."""
         self.assumed |= self._choices
         if name == "aten::_local_scalar_dense":
             return self._usable(args[0]).item()

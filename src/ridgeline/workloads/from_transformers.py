@@ -45,15 +45,14 @@ HEADS = (  # a type that has several is best known for the first
 
 
 def names() -> list[str]:
-    return model_types()
+    """The types that are models by themselves, not parts of others."""
+    whole = set(modeling_auto.MODEL_MAPPING_NAMES).union(*[head_names(head) for head in HEADS])
+    return [name for name in model_types() if name in whole]
 
 
 def about(name: str) -> str:
-    for head in HEADS:
-        if name in head_names(head):
-            return f"{head.lower().replace('_', ' ')}, {first(head_names(head)[name])}"
-    base = modeling_auto.MODEL_MAPPING_NAMES.get(name)
-    return f"base model, {first(base)}" if base else "a part of other models, not one by itself"
+    head = next((head for head in HEADS if name in head_names(head)), "BASE_MODEL")
+    return f"{head.lower().replace('_', ' ')}, {head_of(name)}"
 
 
 def workload(name: str, spec: WorkloadSpec) -> Workload:

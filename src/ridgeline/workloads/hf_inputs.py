@@ -48,7 +48,9 @@ class Plan:
 
     @property
     def vocab_size(self) -> int:
-        return int(find(text_part(self.config), "vocab_size") or find(self.config, "vocab_size"))
+        """How many ids there are; a model that takes any number (canine) gets a few."""
+        size = find(text_part(self.config), "vocab_size") or find(self.config, "vocab_size")
+        return int(size or FEW_WORDS)
 
     @property
     def learns_tokens(self) -> bool:
