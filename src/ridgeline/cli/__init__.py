@@ -16,7 +16,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.version import __version__
 
 USER_ERROR = 2
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="ridgeline",
@@ -60,9 +59,6 @@ def main(argv: list[str] | None = None) -> None:
             raise
         _complain(error)
         sys.exit(USER_ERROR)
-    except KeyboardInterrupt:
-        print("ridgeline: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has gone: `ridgeline … | head`
         _close_quietly(sys.stdout)
         sys.exit(0)

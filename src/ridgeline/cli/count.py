@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ridgeline.errors import RidgelineError
+from ridgeline.units import parse_bytes
 
 if TYPE_CHECKING:
     from ridgeline.cli.counted import Asked
@@ -121,7 +122,7 @@ def count(
         depth=depth,
         formulas=formulas,
         growth=growth,
-        limit=find_max_batch,
+        limit_bytes=parse_bytes(find_max_batch) if find_max_batch is not None else None,
         form="json" if as_json else form,
         table=table,
         output=output,

@@ -18,7 +18,8 @@ from ridgeline.count.growth import growth as find_growth
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.units import parse_bytes
+
+INTERRUPTED = 130  # as shells report a command that Ctrl-C ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class Asked:
     depth: int | None
     formulas: bool
     growth: bool
-    limit: str | None
+    limit_bytes: int | None
     form: str
     table: str
     output: Path | None
@@ -69,12 +70,17 @@ def run(asked: Asked) -> None:
     """Count, show, keep. What was counted is shown even if a later model fails."""
     _ = asked.settings  # refuses an unknown mode, precision or optimizer before any work
     counted = Counted()
+    interrupted = False
     try:
         _count_all(asked, counted)
-    finally:
-        if counted.results:
-            show.show(asked, counted)
-            files.keep(asked, counted)
+    except KeyboardInterrupt:
+        interrupted = True
+    if counted.results:
+        show.show(asked, counted)
+        files.keep(asked, counted)
+    if interrupted:
+        print("ridgeline: interrupted; what was counted until then is above", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     if counted.errors:
         _raise_errors(counted.errors)
 
@@ -106,7 +112,7 @@ def _count_model(asked: Asked, counted: Counted, model: str, step: Any) -> None:
         counted.growths[model] = find_growth(
             spec, asked.settings, progress=lambda: step(f"{model}, growth")
         )
-    if asked.limit is not None:
+    if asked.limit_bytes is not None:
         counted.max_batches[model] = _max_batch(asked, model, step)
 
 
@@ -119,7 +125,7 @@ def _max_batch(asked: Asked, model: str, step: Any) -> int:
         step(f"{model}, does batch {batch_size} fit?")
         return _count(asked, model, batch_size).memory.peak_bytes
 
-    return max_batch(peak_bytes, parse_bytes(asked.limit or ""))
+    return max_batch(peak_bytes, asked.limit_bytes or 0)
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def growth_lines(model: str, growth: Growth) -> list[str]:
         "moved_bytes": "bytes moved",
         "peak_bytes": "peak bytes",
     }
-    lines = [f"{model} grows with the batch N:"]
+    lines = [f"{model} grows with the batch N ({growth.size_name} {growth.size}):"]
     lines += [f"  {names[key]} = {formula}" for key, formula in growth.by_batch.items()]
     if growth.by_size:
         span = (
@@ -177,7 +177,8 @@ def _print_tables(asked: Asked, counted: Counted) -> None:
     for model, growth in counted.growths.items():
         console.print("\n" + "\n".join(growth_lines(model, growth)), markup=False)
     for model, batch in counted.max_batches.items():
-        console.print(f"\n{model}: the largest batch within {asked.limit} is {batch}", markup=False)
+        limit = format_bytes(asked.limit_bytes or 0)
+        console.print(f"\n{model}: the largest batch within {limit} is {batch}", markup=False)
 
 
 def _layers(asked: Asked, result: CountResult) -> tuple[list[str], Rows]:

@@ -67,7 +67,7 @@ def count_workload(spec: WorkloadSpec, settings: Settings) -> CountResult:
             _Candidate("real", lambda: _build(workload, spec.batch_size, settings, "cpu")),
         ]
     )
-    return _result(workload.name, spec.batch_size, traced, step, settings, on)
+    return _result(spec.model, spec.batch_size, traced, step, settings, on)
 
 
 def count_module(
@@ -89,7 +89,9 @@ def count_module(
             _Candidate("real", lambda: step(model, meta.inputs_on_cpu)),
         ]
     else:
-        candidates = [_Candidate("meta", lambda: step(_on_meta(model), meta.inputs_without_data))]
+        candidates = [
+            _Candidate("meta", lambda: step(_on_meta(model, settings), meta.inputs_without_data))
+        ]
         if not meta.is_on_meta(model):
             real = _Candidate("real", lambda: step(meta.copy_to_cpu(model), meta.inputs_on_cpu))
             candidates.append(real)
@@ -102,9 +104,9 @@ def _function_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _on_meta(model: nn.Module) -> nn.Module:
-    """The model itself if it has no data: nothing is there that counting could spoil."""
-    if meta.is_on_meta(model):
+def _on_meta(model: nn.Module, settings: Settings) -> nn.Module:
+    """The model itself if it has no data and stays as it is; else a copy without data."""
+    if meta.is_on_meta(model) and settings.precision not in CAST:
         return model
     return meta.copy_to_meta(model)
 
@@ -189,16 +191,17 @@ def _first_that_works(candidates: list[_Candidate]) -> tuple[Traced, Step, str]:
         if candidate.traced_on == "real" and step is not None:
             check_fits(step)
         try:
-            step = candidate.make()
-            with _mode_of(step), refuse_downloads():
-                traced = run_step(step, keep_values=candidate.traced_on == "meta")
+            with torch.inference_mode(False):  # whatever the caller is in
+                step = candidate.make()
+                with _mode_of(step), refuse_downloads():
+                    traced = run_step(step, keep_values=candidate.traced_on == "meta")
             return traced, step, candidate.traced_on
         except RidgelineError as error:
-            if is_last or error.__cause__ is None or not needs_values(error.__cause__):
+            if is_last or error.__cause__ is None or not needs_values(error):
                 raise
         except Exception as error:
             if is_last or not needs_values(error):
-                raise broken_model(error, step) from error
+                raise broken_model(error) from error
     raise AssertionError("there is always a last candidate")
 
 

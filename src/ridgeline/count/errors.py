@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from ridgeline.count.step import Step
+from ridgeline.count.modules import shapes_text
+from ridgeline.count.step import Step, StepFailedError
 from ridgeline.errors import RidgelineError
 from ridgeline.units import format_bytes
 
 COPIES_TO_TRAIN = 4  # weights, gradients, and two of optimizer state
-_NOTE = "ridgeline-module: "
 _EXPECTS = {
     "in_channels": "{} input channels",
     "in_features": "{} input features",
@@ -29,6 +28,7 @@ _VALUE_WORDS = ("meta", "data-dependent", "fake", "no data", "item()", "not impl
 
 def needs_values(error: BaseException) -> bool:
     """Whether another way of tracing may work: the model looked at data, or used it by hand."""
+    error = error.__cause__ or error
     if isinstance(error, NotImplementedError | TypeError | ValueError | AttributeError):
         return True
     text = str(error).lower()
@@ -51,32 +51,24 @@ def check_fits(step: Step) -> None:
         )
 
 
-def broken_model(error: BaseException, step: Step | None) -> RidgelineError:
-    """The model's own error in one line, with the layer it arose in."""
-    path = _failed_module(error)
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    module = _module(step, path)
-    if module is None:
+def broken_model(error: BaseException) -> RidgelineError:
+    """The model's own error in one line, with the layer it arose in and what that got."""
+    step, failed = (
+        (error.step, error.failed) if isinstance(error, StepFailedError) else (None, None)
+    )
+    own = (error.__cause__ or error) if isinstance(error, StepFailedError) else error
+    first_line = (str(own).strip() or type(own).__name__).splitlines()[0]
+    if step is None or step.module is None or failed is None:
         return RidgelineError(
-            f"the model failed while running: {first_line}{_place(error)}",
+            f"the model failed while running: {first_line}{_place(own)}",
             hint="check --input-size, --seq-len or inputs=; --debug shows the traceback",
         )
+    module = step.module.get_submodule(failed.path)
+    got = f" on input {shapes_text(failed.input_shapes)}" if failed.input_shapes else ""
     return RidgelineError(
-        f"layer {path or '(model)'} ({type(module).__name__}) failed: {first_line}",
+        f"layer {failed.path or '(model)'} ({type(module).__name__}) failed{got}: {first_line}",
         hint=_expectation(module) + "check --input-size, --seq-len or inputs=",
     )
-
-
-def _failed_module(error: BaseException) -> str | None:
-    notes = [n for n in getattr(error, "__notes__", []) if n.startswith(_NOTE)]
-    name = notes[-1].removeprefix(_NOTE) if notes else "None"
-    return None if name == "None" else name
-
-
-def _module(step: Step | None, path: str | None) -> Any:
-    if step is None or step.module is None or path is None:
-        return None
-    return step.module.get_submodule(path)
 
 
 def _expectation(module: nn.Module) -> str:

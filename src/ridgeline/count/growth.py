@@ -58,6 +58,7 @@ class Growth:
     by_batch: dict[str, Polynomial]
     by_size: dict[str, Polynomial]
     size_name: str  # what S is: "input size" or "tokens"
+    size: int  # where the batch was varied
     sizes: tuple[int, ...]  # where the size was varied
     notes: tuple[str, ...] = ()
 
@@ -98,7 +99,7 @@ def growth(
         return count_workload(at, settings)
 
     batches = [counted(replace(spec, batch_size=batch)) for batch in BATCHES]
-    name, sizes, vary = _size_axis(spec)
+    name, base, sizes, vary = _size_axis(spec)
     notes, counts = [], []
     try:
         counts = [counted(vary(size)) for size in sizes]
@@ -108,6 +109,7 @@ def growth(
         by_batch=_fits("N", BATCHES, batches),
         by_size=_fits("S", sizes, counts) if counts else {},
         size_name=name,
+        size=base,
         sizes=tuple(sizes) if counts else (),
         notes=tuple(notes),
     )
@@ -129,17 +131,17 @@ def _quantity(result: CountResult, name: str) -> int:
 
 def _size_axis(
     spec: WorkloadSpec,
-) -> tuple[str, list[int], Callable[[int], WorkloadSpec]]:
-    """What varies: the tokens of a language model, or the side of a square image."""
+) -> tuple[str, int, list[int], Callable[[int], WorkloadSpec]]:
+    """What varies, from where, and how: tokens, or the side of a square image."""
     chosen = resolve(spec).describe
     tokens = chosen.get("seq_len")
     if isinstance(tokens, int):
         step = max(tokens // SIZES_TRIED, 1)
         sizes = [step * n for n in range(1, SIZES_TRIED + 1)]
-        return "tokens", sizes, lambda size: replace(spec, seq_len=size)
+        return "tokens", tokens, sizes, lambda size: replace(spec, seq_len=size)
     base = _side(chosen.get("input_size"))
     sizes = [base + IMAGE_STEP * n for n in range(SIZES_TRIED)]
-    return "input size", sizes, lambda size: replace(spec, input_size=(size,))
+    return "input size", base, sizes, lambda size: replace(spec, input_size=(size,))
 
 
 def _side(input_size: object) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.modules import ModuleCall, Shapes
+from ridgeline.count.modules import ModuleCall, shapes_text
 from ridgeline.records import PHASES
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def _empty(result: CountResult, path: str) -> dict[str, Any]:
         "type": call.type_name,
         "depth": len(ancestors(path)) - 1,
         "calls": call.calls,
-        "input_shapes": _text(call.input_shapes),
-        "output_shapes": _text(call.output_shapes),
+        "input_shapes": shapes_text(call.input_shapes),
+        "output_shapes": shapes_text(call.output_shapes),
         "params": 0,
         "macs": 0,
         "other_flops": 0,
@@ -68,10 +68,6 @@ def _empty(result: CountResult, path: str) -> dict[str, Any]:
         **{f"{phase.replace('-', '_')}_flops": 0 for phase in PHASES},
         "formula": "",
     }
-
-
-def _text(shapes: Shapes) -> str:
-    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes)
 
 
 def _add(row: dict[str, Any], op: OpCost) -> None:

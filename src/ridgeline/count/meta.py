@@ -55,6 +55,8 @@ def _copied(module: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
 
 
 def _without_data(tensor: Tensor) -> Tensor:
+    if tensor.is_inference():  # made in the caller's inference mode: autograd would refuse it
+        tensor = tensor.clone()
     if tensor.is_meta:
         return tensor
     if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > LARGEST:
@@ -83,17 +85,30 @@ def _with_data(tensor: Tensor) -> Tensor:
 
 def cast_floats(value: Any, dtype: torch.dtype) -> Any:
     """Floating-point tensors in another precision; everything else as it is."""
-    return change_tensors(value, lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def cast(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
+
+    return change_tensors(value, cast)
 
 
 def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A nested value with every tensor replaced."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: change_tensors(item, change) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(change_tensors(item, change) for item in value))
-    if isinstance(value, list | tuple):
-        return type(value)(change_tensors(item, change) for item in value)
-    return value
+    """A nested value with every tensor replaced; one that appears twice is still the same one."""
+    changed: dict[int, Tensor] = {}
+
+    def visit(item: Any) -> Any:
+        if isinstance(item, Tensor):
+            if id(item) not in changed:
+                changed[id(item)] = change(item)
+            return changed[id(item)]
+        if isinstance(item, dict):
+            return {key: visit(entry) for key, entry in item.items()}
+        if isinstance(item, tuple) and hasattr(item, "_fields"):
+            return type(item)(*map(visit, item))
+        if isinstance(item, list | tuple):
+            return type(item)(map(visit, item))
+        return item
+
+    return visit(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,14 @@ class ModuleCall:
     output_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Where an error arose: the module's path, and the shapes that it got."""
+
+    path: str
+    input_shapes: Shapes
+
+
 class ModuleStack:
     """The path of the module that is running now, and a record of every module that ran."""
 
@@ -35,7 +43,7 @@ class ModuleStack:
         self._names = {id(module): name for name, module in named}
         self._stack: list[str] = [""]
         self.calls: dict[str, ModuleCall] = {}
-        self.failed: str | None = None  # the innermost module in which an error arose
+        self.failed: Failed | None = None  # the innermost module in which an error arose
 
     @property
     def path(self) -> str:
@@ -64,10 +72,15 @@ class ModuleStack:
         if len(self._stack) > 1:
             path = self._stack.pop()
             if self.failed is None and sys.exc_info()[0] is not None:
-                self.failed = path
+                self.failed = Failed(path, shapes_of(args)[0])
             call = self.calls.get(path)
             if call is not None and not call.output_shapes:
                 call.output_shapes, call.output_bytes = shapes_of(output)
+
+
+def shapes_text(shapes: Iterable[tuple[int, ...]]) -> str:
+    """Shapes as people write them: 32x3x224x224, a scalar as ()."""
+    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes)
 
 
 def shapes_of(value: Any) -> tuple[Shapes, int]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.call import OpCall, TensorMeta, dtype_name
+from ridgeline.count.call import OpCall, dtype_name
 from ridgeline.count.formulas import Work
 from ridgeline.count.memory import Memory
-from ridgeline.count.modules import ModuleCall
+from ridgeline.count.modules import ModuleCall, shapes_text
 from ridgeline.errors import RidgelineError
 from ridgeline.records import PHASES, Cost
 
@@ -192,15 +192,10 @@ def op_row(op: OpCost) -> tuple[Any, ...]:
     c = op.cost
     return (
         op.path, op.op, op.kind, op.phase, op.dtype,
-        shapes_text(op.call.inputs), shapes_text(op.call.outputs),
+        shapes_text(t.shape for t in op.call.inputs), shapes_text(t.shape for t in op.call.outputs),
         c.macs, c.other_flops, c.flops, c.transcendentals, c.read_bytes, c.written_bytes,
         op.formula, op.work is not None, op.is_recomputed,
     )  # fmt: skip
-
-
-def shapes_text(tensors: Iterable[TensorMeta]) -> str:
-    """Shapes as people write them: 32x3x224x224, a scalar as ()."""
-    return " ".join("x".join(map(str, t.shape)) or "()" for t in tensors)
 
 
 def formula_text(work: Work) -> str:

@@ -16,12 +16,12 @@ from torch import Tensor
 
 _SCHEMA = (
     "sdpa(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p,"
-    " bool is_causal, float? scale, bool enable_gqa) -> (Tensor, Tensor)"
+    " bool is_causal, float? scale, bool enable_gqa, bool for_backward) -> (Tensor, Tensor)"
 )
 _BACKWARD_SCHEMA = (
     "sdpa_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out,"
     " Tensor logsumexp, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale,"
-    " bool enable_gqa) -> (Tensor, Tensor, Tensor)"
+    " bool enable_gqa, bool[4] output_mask) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 _library = torch.library.Library("ridgeline", "DEF")
 _library.define(_SCHEMA)
@@ -29,35 +29,50 @@ _library.define(_BACKWARD_SCHEMA)
 _plain_attention: Any = torch.ops.aten._scaled_dot_product_attention_math.default
 
 
-def _shapes(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    """Output and the log-sum-exp of each query, which a fused backward needs."""
-    shape = torch.broadcast_shapes(q.shape[:-2], () if _[-1] else v.shape[:-2])
-    out = q.new_empty((*shape, q.shape[-2], v.shape[-1]))
-    return out, q.new_empty((*shape, q.shape[-2]), dtype=torch.float32)
+def _shapes(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
+    """Output and, where a backward will follow, the log-sum-exp of each query."""
+    *_, enable_gqa, for_backward = settings
+    shape = torch.broadcast_shapes(q.shape[:-2], () if enable_gqa else v.shape[:-2])
+    rows = (*shape, q.shape[-2])
+    return q.new_empty((*rows, v.shape[-1])), _logsumexp(q, rows if for_backward else (0,))
+
+
+def _logsumexp(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return like.new_zeros(shape, dtype=torch.float32)
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
-    mask, dropout_p, is_causal, scale, enable_gqa = settings
-    out = _plain_attention(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[
-        0
-    ]
-    return out, q.new_zeros(out.shape[:-1], dtype=torch.float32)
+    mask, dropout_p, is_causal, scale, enable_gqa, for_backward = settings
+    out, _ = _plain_attention(
+        q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+    return out, _logsumexp(q, tuple(out.shape[:-1]) if for_backward else (0,))
 
 
-def _backward_shapes(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+def _backward_shapes(grad: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    """Gradients of query, key, value and mask; empty where none is wanted."""
+    *operands, mask, wanted = *rest[:3], rest[5], rest[-1]
+    return tuple(
+        torch.empty_like(tensor) if want else grad.new_empty(0)
+        for tensor, want in zip((*operands, mask), wanted, strict=True)
+    )
 
 
-def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    settings = rest[2:]
+def _backward(grad: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    operands, mask, settings, wanted = rest[:3], rest[5], rest[6:-1], rest[-1]
     with torch.enable_grad():
-        leaves = [t.detach().requires_grad_() for t in (q, k, v)]
-        out, _ = _forward(*leaves, *settings)
-        return torch.autograd.grad(out, leaves, grad)
+        leaves: list[Any] = [
+            t.detach().requires_grad_(want) if t is not None else None
+            for t, want in zip((*operands, mask), wanted, strict=True)
+        ]
+        out, _ = _forward(*leaves, *settings, False)
+        asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
+        found = iter(torch.autograd.grad(out, asked, grad))
+    return tuple(next(found) if want else grad.new_empty(0) for want in wanted)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, mask, *settings = inputs
+    q, k, v, mask, *settings, _for_backward = inputs
     ctx.save_for_backward(q, k, v, mask, *output)
     ctx.settings = settings
     ctx.set_materialize_grads(False)
@@ -65,8 +80,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _gradient(ctx: Any, grad: Tensor, _grad_logsumexp: Any) -> tuple[Any, ...]:
     q, k, v, mask, out, logsumexp = ctx.saved_tensors
-    grads = torch.ops.ridgeline.sdpa_backward(grad, q, k, v, out, logsumexp, mask, *ctx.settings)
-    return (*grads, None, None, None, None, None)
+    wanted = list(ctx.needs_input_grad[:4])
+    grads = torch.ops.ridgeline.sdpa_backward(
+        grad, q, k, v, out, logsumexp, mask, *ctx.settings, wanted
+    )
+    known = [g if want else None for g, want in zip(grads, wanted, strict=True)]
+    return (*known, None, None, None, None, None)
 
 
 for _name, _kernel, _shape_kernel in (
@@ -89,8 +108,12 @@ def _route(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
+    operands = (query, key, value, attn_mask)
+    for_backward = torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in operands
+    )
     out, _ = torch.ops.ridgeline.sdpa(
-        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        *operands, dropout_p, is_causal, scale, enable_gqa, for_backward
     )
     return out
 

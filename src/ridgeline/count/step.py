@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ridgeline.count.autocast import autocast
 from ridgeline.count.memory import Memory, distinct_bytes
-from ridgeline.count.modules import tensors_in
+from ridgeline.count.modules import Failed, tensors_in
 from ridgeline.count.trace import Row, Tracer
 from ridgeline.errors import RidgelineError
 
@@ -70,9 +70,18 @@ def run_step(step: Step, *, keep_values: bool) -> Traced:
     runner = _Runner(step, tracer)
     try:
         return runner.run()
-    except Exception as error:
-        error.add_note(f"ridgeline-module: {tracer.modules.failed}")
+    except RidgelineError:
         raise
+    except Exception as error:
+        raise StepFailedError(step, tracer.modules.failed) from error
+
+
+class StepFailedError(Exception):
+    """The model raised while it ran; its own error is the cause."""
+
+    def __init__(self, step: Step, failed: Failed | None) -> None:
+        super().__init__(str(failed))
+        self.step, self.failed = step, failed
 
 
 class _Runner:

@@ -136,6 +136,7 @@ class Tracer(TorchDispatchMode):
             stack.enter_context(self.modules.watching())
             if self.values is not None:
                 stack.enter_context(literals_known())
+            stack.enter_context(_inference_mode_is_no_grad())
             stack.enter_context(torch.set_grad_enabled(gradients))
             stack.enter_context(self)
             yield
@@ -284,6 +285,30 @@ class Tracer(TorchDispatchMode):
         for parameter in model.parameters():
             if parameter.grad is not None:
                 self.weights[id(parameter.grad)] = self.weights[id(parameter)]
+
+
+@contextmanager
+def _inference_mode_is_no_grad() -> Iterator[None]:
+    """Inside the block `torch.inference_mode` acts as `no_grad`.
+
+    In inference mode composite operators (matmul, linear) arrive whole instead of as the
+    operators they are made of, and the count would depend on it.
+    """
+    mode: Any = torch.inference_mode
+    enter, leave = mode.__enter__, mode.__exit__
+
+    def no_grad(self: Any) -> None:
+        self._ridgeline_before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(not self.mode)
+
+    def restore(self: Any, *_: object) -> None:
+        torch._C._set_grad_enabled(self._ridgeline_before)
+
+    mode.__enter__, mode.__exit__ = no_grad, restore
+    try:
+        yield
+    finally:
+        mode.__enter__, mode.__exit__ = enter, leave
 
 
 def _weight_paths(model: nn.Module | None) -> dict[int, str]:

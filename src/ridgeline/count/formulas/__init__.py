@@ -2,6 +2,7 @@
 
 from ridgeline.count.formulas import (
     attention,
+    losses,
     moves,
     norms,
     optimizers,
@@ -15,7 +16,7 @@ from ridgeline.count.formulas.moves import FREE
 from ridgeline.count.formulas.registry import FORMULAS, Entry, Phased, Work, find, register
 
 __all__ = ["FORMULAS", "FREE", "Entry", "Phased", "Work", "entry_for", "register"]
-_FAMILIES = (attention, moves, norms, pointwise, pooling, products, recurrent, reductions)
+_FAMILIES = (attention, losses, moves, norms, pointwise, pooling, products, recurrent, reductions)
 
 
 def entry_for(name: str, overload: str) -> Entry | None:

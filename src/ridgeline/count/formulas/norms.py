@@ -2,7 +2,9 @@
 
 Statistics cost n for the mean and 3·n for the variance. Batch norm's scale and shift are
 folded per channel, so applying it is 2 FLOPs an element; where the statistics differ from
-row to row (layer, group norm) it is 2, and 2 more with a weight and bias.
+row to row (layer, group norm) it is 2, and one more for each of weight and bias. One root
+for each mean and variance. The updates of the running statistics, a few FLOPs a channel, are
+left out.
 """
 
 from __future__ import annotations
@@ -16,17 +18,18 @@ STATISTICS = 4
 
 
 def _per_element(n: int, flops: int, groups: int) -> Work:
-    return Work(
-        other_flops=flops * n, transcendentals=groups, factor=flops, terms=(("n", n),)
-    )
+    return Work(other_flops=flops * n, transcendentals=groups, factor=flops, terms=(("n", n),))
 
 
-@aten("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "miopen_batch_norm",
-      "_batch_norm_with_update", "_native_batch_norm_legit_functional", kind="norm")
+@aten(
+    "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm",
+    "_batch_norm_with_update _native_batch_norm_legit_functional",
+    kind="norm",
+)
 def batch_norm(call: OpCall) -> Work:
     x = call.inputs[0]
     if not call.get("training", call.get("train", True)):
-        return _per_element(x.numel, 2, _channels(x))
+        return batch_norm_inference(call)
     work = _per_element(x.numel, STATISTICS + 2, _channels(x))
     return replace(work, written_bytes=sum(t.nbytes for t in call.outputs) + _running_bytes(call))
 
@@ -37,24 +40,24 @@ def _running_bytes(call: OpCall) -> int:
     return sum(t.nbytes for t in running if isinstance(t, TensorMeta))
 
 
-@aten("_native_batch_norm_legit_no_training", "_batch_norm_no_update", kind="norm")
+@aten("_native_batch_norm_legit_no_training _batch_norm_no_update", kind="norm")
 def batch_norm_inference(call: OpCall) -> Work:
+    """Nothing is saved: only the result is written."""
     x = call.inputs[0]
-    return _per_element(x.numel, 2, _channels(x))
+    return replace(_per_element(x.numel, 2, _channels(x)), written_bytes=call.out.nbytes)
 
 
 def _channels(x: TensorMeta) -> int:
     return x.shape[1] if len(x.shape) > 1 else 1
 
 
-@aten("native_layer_norm", "native_group_norm", kind="norm")
+@aten("native_layer_norm native_group_norm", kind="norm")
 def layer_norm(call: OpCall) -> Work:
-    x, affine = call.inputs[0], len(call.inputs) > 1
-    groups = call.outputs[1].numel if len(call.outputs) > 1 else 0
-    return _per_element(x.numel, STATISTICS + 2 + 2 * affine, groups)
+    x, affine = call.inputs[0], len(call.inputs) - 1
+    return _per_element(x.numel, STATISTICS + 2 + affine, call.outputs[1].numel)
 
 
-@aten("_fused_rms_norm", "rms_norm", kind="norm")
+@aten("_fused_rms_norm rms_norm", kind="norm")
 def rms_norm(call: OpCall) -> Work:
     """Mean of squares, one product with its inverse root, one more with a weight."""
     x, affine = call.inputs[0], len(call.inputs) > 1
@@ -62,63 +65,89 @@ def rms_norm(call: OpCall) -> Work:
     return _per_element(x.numel, 3 + affine, groups)
 
 
-@aten("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward",
-      "batch_norm_backward", kind="norm")
+@aten(
+    "native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward",
+    "batch_norm_backward",
+    kind="norm",
+)
 def batch_norm_backward(call: OpCall) -> Phased:
-    """Two sums per channel (4·n), then three multiply-adds an element for the input."""
-    return _norm_backward(call, sums=4, apply=5)
+    """Σg and Σg·(x − mean) per channel; then (g − mean(g) − (x − mean)·c)·scale.
+
+    With fixed statistics the input's gradient is g·scale and needs no sums.
+    """
+    if not call.get("train", True):
+        return _norm_backward(call, sums=4, apply=1, input_needs_sums=False)
+    return _norm_backward(call, sums=4, apply=5, input_needs_sums=True)
 
 
-@aten("native_layer_norm_backward", "native_group_norm_backward", kind="norm")
+@aten("native_layer_norm_backward native_group_norm_backward", kind="norm")
 def layer_norm_backward(call: OpCall) -> Phased:
-    return _norm_backward(call, sums=4, apply=8)
+    """y = (x − mean)·r, h = g·w. Weight, bias: Σg·y, Σg. Input: (h − mean(h) − y·mean(h·y))·r."""
+    affine = isinstance(call.get("weight"), TensorMeta)
+    return _norm_backward(call, sums=5, apply=9 + affine, input_needs_sums=False)
 
 
 @aten("_fused_rms_norm_backward", kind="norm")
 def rms_norm_backward(call: OpCall) -> Phased:
-    return _norm_backward(call, sums=2, apply=6)
+    """y = x·r. Weight: Σg·y. Input: h = g·w; (h − y·mean(h·y))·r."""
+    affine = isinstance(call.get("weight"), TensorMeta)
+    return _norm_backward(call, sums=3, apply=6 + affine, input_needs_sums=False)
 
 
-def _norm_backward(call: OpCall, *, sums: int, apply: int) -> Phased:
+def _norm_backward(call: OpCall, *, sums: int, apply: int, input_needs_sums: bool) -> Phased:
     """The sums are the weight's and bias's gradients; the input's gradient reads the same data."""
     wanted = call.get("output_mask") or (True, True, True)
-    results = [out for out in call.outputs if out.numel > 0]
     x = max(call.inputs, key=lambda t: t.numel)
-    small = sum(t.nbytes for t in results if t.numel < x.numel)
+    per_element = apply if any(wanted[1:]) or not input_needs_sums else apply + sums
     phases: Phased = {}
     if wanted[0]:
         phases["input-grad"] = Work(
-            other_flops=apply * x.numel,
+            other_flops=per_element * x.numel,
+            read_bytes=_read_backward(call),
             written_bytes=x.numel * x.dtype.itemsize,
-            factor=apply,
+            factor=per_element,
             terms=(("n", x.numel),),
         )
     if any(wanted[1:]):
+        weight = call.get("weight", call.get("gamma"))
         phases["weight-grad"] = Work(
             other_flops=sums * x.numel,
-            read_bytes=0 if wanted[0] else None,  # one kernel: the data were read above
-            written_bytes=small,
+            read_bytes=0 if wanted[0] else _read_backward(call),  # one kernel reads the data once
+            written_bytes=sum(wanted[1:]) * weight.nbytes,
             factor=sums,
             terms=(("n", x.numel),),
         )
     return phases or {"input-grad": Work()}
 
 
-@aten("_softmax", "_safe_softmax", "softmax", kind="softmax")
+def _read_backward(call: OpCall) -> int:
+    """All operands but the statistics that are not in use."""
+    train = call.get("train", True)
+    unused = ("running_mean", "running_var") if train else ("save_mean", "save_invstd")
+    idle = [call.get(name) for name in unused]
+    return call.read_bytes - sum(t.nbytes for t in idle if isinstance(t, TensorMeta))
+
+
+@aten("_softmax _safe_softmax softmax", kind="softmax")
 def softmax(call: OpCall) -> Work:
     """Maximum, subtraction, sum, division; one exponential."""
     n = call.out.numel
     return Work(other_flops=4 * n, transcendentals=n, factor=4, terms=(("n", n),))
 
 
-@aten("_log_softmax", "log_softmax", kind="softmax")
+@aten("_log_softmax log_softmax", kind="softmax")
 def log_softmax(call: OpCall) -> Work:
     n, dim = call.out.numel, call.get("dim")
     rows = n // call.out.shape[dim] if n and call.out.shape else 1
     return Work(other_flops=4 * n, transcendentals=n + rows, factor=4, terms=(("n", n),))
 
 
-@aten("_softmax_backward_data", kind="softmax")
+@aten("_masked_softmax", kind="softmax")
+def masked_softmax(call: OpCall) -> Work:
+    return softmax(call)
+
+
+@aten("_softmax_backward_data _masked_softmax_backward", kind="softmax")
 def softmax_backward(call: OpCall) -> Work:
     """y·(g − Σ g·y)."""
     n = call.out.numel
@@ -134,9 +163,13 @@ def log_softmax_backward(call: OpCall) -> Work:
 
 @aten("_weight_norm_interface", kind="norm")
 def weight_norm(call: OpCall) -> Work:
-    v = call.inputs[0]
+    """v·(g/|v|): squares and their sum, a root and a quotient for each norm, a product."""
+    v, norms = call.inputs[0], call.outputs[1]
     return Work(
-        other_flops=3 * v.numel, transcendentals=call.outputs[1].numel, factor=3, terms=(("n", v.numel),)
+        other_flops=3 * v.numel + norms.numel,
+        transcendentals=norms.numel,
+        factor=3,
+        terms=(("n", v.numel),),
     )
 
 

@@ -10,12 +10,21 @@ from ridgeline.count.formulas.registry import Entry, Work, aten
 
 ADAM = (12, 1)  # FLOPs and square roots of an element, bias corrections taken as scalars
 FUSED = {
-    # decay of the weight is 2 FLOPs more; momentum is 2 more
     "_fused_adam_": ADAM,
     "_fused_adamw_": ADAM,
     "_fused_sgd_": (2, 0),
-    "_fused_adagrad_": (5, 1),
+    "_fused_adagrad_": (6, 1),
 }
+
+
+def _fused_extras(call: OpCall) -> int:
+    """FLOPs an element of what an optimizer does only when asked."""
+    decays = bool(call.get("weight_decay"))
+    # AdamW scales the weight; the others add the weight, scaled, to the gradient.
+    decay = (1 if "adamw" in call.name else 2) * decays
+    momentum = 2 * bool(call.get("momentum"))
+    lookahead = 2 * bool(call.get("nesterov"))
+    return decay + momentum + lookahead + bool(call.get("amsgrad")) + bool(call.get("maximize"))
 
 
 def foreach_entry(name: str) -> Entry | None:
@@ -39,7 +48,9 @@ def _scaled(call: OpCall) -> int:
     scalars = call.get("scalars")
     if "addc" in call.name and scalars is not None:
         return int(any(s != 1 for s in scalars)) if isinstance(scalars, list | tuple) else 1
-    return int("addc" in call.name and value != 1) + int("add" in call.name and call.get("alpha", 1) != 1)
+    return int("addc" in call.name and value != 1) + int(
+        "add" in call.name and call.get("alpha", 1) != 1
+    )
 
 
 def _over_list(call: OpCall, flops: int, transcendentals: int) -> Work:
@@ -76,7 +87,7 @@ def fused_optimizer(call: OpCall) -> Work:
     name = call.name.removeprefix("aten::")
     flops, roots = FUSED[name]
     n = sum(t.numel for t in _list(call.get("self")))
-    flops += 2 * bool(call.get("weight_decay")) + 2 * bool(call.get("momentum"))
+    flops += _fused_extras(call)
     state = [t for key in call.signature.written for t in _list(call.get(key) or [])]
     return Work(
         other_flops=flops * n,
@@ -88,12 +99,19 @@ def fused_optimizer(call: OpCall) -> Work:
 
 
 def _gradients(call: OpCall) -> int:
-    return sum(t.nbytes for t in _list(call.get("grads") or [])) if "grads" in call.signature.written else 0
+    return (
+        sum(t.nbytes for t in _list(call.get("grads") or []))
+        if "grads" in call.signature.written
+        else 0
+    )
 
 
 @aten("_amp_foreach_non_finite_check_and_unscale_", kind="optimizer")
 def unscale(call: OpCall) -> Work:
     n = sum(t.numel for t in _list(call.args[0]))
     return Work(
-        other_flops=2 * n, written_bytes=sum(t.nbytes for t in _list(call.args[0])), factor=2, terms=(("n", n),)
+        other_flops=2 * n,
+        written_bytes=sum(t.nbytes for t in _list(call.args[0])),
+        factor=2,
+        terms=(("n", n),),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from ridgeline.count.call import OpCall, TensorMeta
@@ -21,7 +22,7 @@ def product(terms: Terms, like: TensorMeta, *, other_flops: int = 0) -> Work:
     )
 
 
-@aten("mm", "_int_mm", kind="matmul")
+@aten("mm _int_mm", kind="matmul")
 def mm(call: OpCall) -> Work:
     (m, k), (_, n) = call.inputs[0].shape, call.inputs[1].shape
     return product((("M", m), ("N", n), ("K", k)), call.out)
@@ -40,7 +41,7 @@ def weight_int8_mm(call: OpCall) -> Work:
     return product((("M", m), ("N", n), ("K", k)), call.out, other_flops=call.out.numel)
 
 
-@aten("_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu", kind="matmul")
+@aten("_weight_int4pack_mm _weight_int4pack_mm_for_cpu", kind="matmul")
 def weight_int4_mm(call: OpCall) -> Work:
     (m, k), n = call.inputs[0].shape, call.out.shape[-1]
     dequantise = 2 * n * k  # a scale and a zero point for each weight
@@ -57,7 +58,7 @@ def _scaling(call: OpCall) -> int:
     """FLOPs per element of `beta * c + alpha * product`, beyond the product."""
     if call.get("beta") == 0:
         return int(call.get("alpha") != 1)
-    return 1 + (call.get("beta") != 1) + (call.get("alpha") != 1)
+    return 1 + int(call.get("beta") != 1) + int(call.get("alpha") != 1)
 
 
 def _bias_bytes(call: OpCall) -> int:
@@ -65,7 +66,7 @@ def _bias_bytes(call: OpCall) -> int:
     return call.inputs[0].nbytes if call.get("beta") == 0 else 0
 
 
-@aten("addmm", "_addmm_activation", kind="matmul")
+@aten("addmm _addmm_activation", kind="matmul")
 def addmm(call: OpCall) -> Work:
     _, a, b = call.inputs[:3]
     (m, k), n = a.shape, b.shape[1]
@@ -94,13 +95,7 @@ def addmv(call: OpCall) -> Work:
 
 def _added(call: OpCall, terms: Terms) -> Work:
     work = product(terms, call.out, other_flops=_scaling(call) * call.out.numel)
-    return Work(
-        macs=work.macs,
-        other_flops=work.other_flops,
-        read_bytes=call.read_bytes - _bias_bytes(call),
-        factor=work.factor,
-        terms=terms,
-    )
+    return replace(work, read_bytes=call.read_bytes - _bias_bytes(call))
 
 
 @aten("mv", kind="matmul")
@@ -109,19 +104,21 @@ def mv(call: OpCall) -> Work:
     return product((("M", m), ("K", k)), call.out)
 
 
-@aten("dot", "vdot", kind="matmul")
+@aten("dot vdot", kind="matmul")
 def dot(call: OpCall) -> Work:
     return product((("K", call.inputs[0].numel),), call.out)
 
 
 @aten("linalg_vecdot", kind="matmul")
 def vecdot(call: OpCall) -> Work:
-    return product((("n", max(t.numel for t in call.inputs)),), call.out)
+    length = call.inputs[0].shape[call.get("dim", -1)]
+    return product((("out", call.out.numel), ("K", length)), call.out)
 
 
 @aten("addr", kind="matmul")
 def addr(call: OpCall) -> Work:
-    return product((("M", call.out.shape[0]), ("N", call.out.shape[1])), call.out)
+    """As addmm with an inner size of one."""
+    return _added(call, (("M", call.out.shape[0]), ("N", call.out.shape[1])))
 
 
 @aten("linear", kind="matmul")
@@ -141,7 +138,7 @@ def matmul(call: OpCall) -> Work:
 
 @aten("_trilinear", kind="matmul")
 def trilinear(call: OpCall) -> Work:
-    """Three operands multiplied and summed: two MACs per point of the common shape."""
+    """Σ a·b·c over the common shape: one product and one multiply-add for each point."""
     expands = [call.get(f"expand{i}") for i in (1, 2, 3)]
     shapes = []
     for tensor, expand in zip(call.inputs, expands, strict=True):
@@ -150,10 +147,10 @@ def trilinear(call: OpCall) -> Work:
             shape.insert(dim, 1)
         shapes.append(shape)
     points = prod(max(sizes) for sizes in zip(*shapes, strict=True))
-    return product((("2", 2), ("points", points)), call.out)
+    return product((("points", points),), call.out, other_flops=points)
 
 
-@aten("_grouped_mm", "_scaled_grouped_mm", kind="matmul")
+@aten("_grouped_mm _scaled_grouped_mm", kind="matmul")
 def grouped_mm(call: OpCall) -> Work:
     """Rows are shared out among the groups, so each row meets one group's matrix."""
     a, b = call.inputs[:2]
@@ -169,11 +166,47 @@ def grouped_mm_fallback(call: OpCall) -> Work:
     return grouped_mm(call)
 
 
-@aten("cdist", "_cdist_forward", kind="distance")
+def _distance(call: OpCall, pairs: int, features: int) -> Work:
+    """|x − y|: a difference, a power and an addition for each feature, a root for each pair."""
+    p = call.get("p", 2.0)
+    n = pairs * features
+    per_feature = 0 if p in (0, 1, 2, float("inf")) else n
+    roots = 0 if p in (0, 1, float("inf")) else pairs
+    return Work(
+        other_flops=3 * n,
+        transcendentals=per_feature + roots,
+        factor=3,
+        terms=(("pairs", pairs), ("K", features)),
+    )
+
+
+@aten("cdist _cdist_forward", kind="distance")
 def cdist(call: OpCall) -> Work:
-    features = call.inputs[0].shape[-1]
-    n = call.out.numel
-    return Work(other_flops=3 * n * features, transcendentals=n, factor=3, terms=(("pairs", n), ("K", features)))
+    return _distance(call, call.out.numel, call.inputs[0].shape[-1])
+
+
+@aten("_pdist_forward", kind="distance")
+def pdist(call: OpCall) -> Work:
+    return _distance(call, call.out.numel, call.inputs[0].shape[-1])
+
+
+@aten("_cdist_backward _pdist_backward", kind="distance")
+def distance_backward(call: OpCall) -> Work:
+    """For each pair and feature: the difference, over the distance, times g, added."""
+    grad, x = call.inputs[:2]
+    n = grad.numel * x.shape[-1]
+    return Work(other_flops=4 * n, factor=4, terms=(("n", n),))
+
+
+@aten("_euclidean_dist", kind="distance")
+def euclidean_dist(call: OpCall) -> Work:
+    """√(|x|² − 2·x·y + |y|²) as one product: both squares ride along as two more features."""
+    x, y = call.inputs[:2]
+    pairs, features = call.out.numel, x.shape[-1]
+    own = 2 * (x.numel + y.numel) + x.numel  # the squared norms, and −2·x
+    terms = (("pairs", pairs), ("(K+2)", features + 2))
+    work = product(terms, call.out, other_flops=own + pairs)  # a comparison with 0 for each pair
+    return replace(work, transcendentals=pairs)
 
 
 # ---------------------------------------------------------------- convolutions
@@ -181,13 +214,17 @@ def cdist(call: OpCall) -> Work:
 AXES = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
 
 
-def conv_terms(call: OpCall, x: TensorMeta, w: TensorMeta, out: TensorMeta, *, transposed: bool) -> Terms:
+def conv_terms(
+    call: OpCall, x: TensorMeta, w: TensorMeta, out: TensorMeta, *, transposed: bool
+) -> Terms:
     """The factors of a convolution's MACs.
 
     Each output (or, transposed, each input) position meets the whole kernel, padding included.
     """
     names = AXES[len(w.shape) - 2]
-    kernel = tuple((f"K{axis.lower()}", size) for axis, size in zip(names, w.shape[2:], strict=True))
+    kernel = tuple(
+        (f"K{axis.lower()}", size) for axis, size in zip(names, w.shape[2:], strict=True)
+    )
     batch = ("N", x.shape[0] if len(x.shape) == len(w.shape) else 1)
     positions, label = (x.shape, "in") if transposed else (out.shape, "out")
     space = tuple(
@@ -198,7 +235,7 @@ def conv_terms(call: OpCall, x: TensorMeta, w: TensorMeta, out: TensorMeta, *, t
     return (batch, (outer, w.shape[0]), *space, (inner, w.shape[1]), *kernel)
 
 
-@aten("convolution", "_convolution", "convolution_overrideable", kind="conv")
+@aten("convolution _convolution convolution_overrideable", kind="conv")
 def convolution(call: OpCall) -> Work:
     x, w = call.inputs[:2]
     terms = conv_terms(call, x, w, call.out, transposed=bool(call.get("transposed")))
@@ -206,23 +243,29 @@ def convolution(call: OpCall) -> Work:
     return product(terms, call.out, other_flops=bias)
 
 
-@aten("mkldnn_convolution", "cudnn_convolution", "miopen_convolution", "slow_conv3d",
-      "_slow_conv2d_forward", "conv_depthwise3d", "_conv_depthwise2d", "slow_conv_dilated2d",
-      "slow_conv_dilated3d", "thnn_conv2d", "conv1d", "conv2d", "conv3d", kind="conv")
+@aten(
+    "mkldnn_convolution cudnn_convolution miopen_convolution slow_conv3d _slow_conv2d_forward",
+    "conv_depthwise3d _conv_depthwise2d slow_conv_dilated2d slow_conv_dilated3d thnn_conv2d",
+    "conv1d conv2d conv3d",
+    kind="conv",
+)
 def plain_convolution(call: OpCall) -> Work:
     x, w = call.inputs[:2]
     bias = call.out.numel if call.get("bias") is not None else 0
     return product(conv_terms(call, x, w, call.out, transposed=False), call.out, other_flops=bias)
 
 
-@aten("cudnn_convolution_transpose", "miopen_convolution_transpose", "slow_conv_transpose2d",
-      "slow_conv_transpose3d", kind="conv")
+@aten(
+    "cudnn_convolution_transpose miopen_convolution_transpose slow_conv_transpose2d",
+    "slow_conv_transpose3d",
+    kind="conv",
+)
 def transposed_convolution(call: OpCall) -> Work:
     x, w = call.inputs[:2]
     return product(conv_terms(call, x, w, call.out, transposed=True), call.out)
 
 
-@aten("convolution_backward", "convolution_backward_overrideable", kind="conv")
+@aten("convolution_backward convolution_backward_overrideable", kind="conv")
 def convolution_backward(call: OpCall) -> Phased:
     """Input and weight gradient each repeat the forward's multiply-adds, whatever the groups."""
     grad, x, w = call.inputs[:3]
@@ -246,7 +289,7 @@ def _conv_grad(
     bias: tuple[int, int] = (0, 0),
     products: bool = True,
 ) -> Work:
-    """One gradient of a convolution: reads the gradient and the other operand, writes the result."""
+    """One gradient of a convolution: reads the output's gradient and the other operand."""
     bias_flops, bias_bytes = bias
     if not products:
         return Work(other_flops=bias_flops, read_bytes=grad.nbytes, written_bytes=bias_bytes)
@@ -274,8 +317,16 @@ def deform_conv2d(call: OpCall) -> Work:
 # ---------------------------------------------------------------- quantised products
 
 
-@register(["quantized::linear", "quantized::linear_relu", "quantized::linear_dynamic",
-           "quantized::linear_relu_dynamic", "quantized::linear_dynamic_fp16"], kind="matmul")
+@register(
+    [
+        "quantized::linear",
+        "quantized::linear_relu",
+        "quantized::linear_dynamic",
+        "quantized::linear_relu_dynamic",
+        "quantized::linear_dynamic_fp16",
+    ],
+    kind="matmul",
+)
 def quantized_linear(call: OpCall) -> Work:
     """The weight is packed out of sight: its size follows from the input's and output's."""
     k, n = call.inputs[0].shape[-1], call.out.shape[-1]

@@ -9,8 +9,13 @@ from __future__ import annotations
 from ridgeline.count.call import OpCall
 from ridgeline.count.formulas.registry import Work, aten
 
-GATES = {0: 1, 1: 1, 2: 4, 3: 3}  # cuDNN's modes: ReLU, tanh, LSTM, GRU
-CELL = {1: (1, 1), 4: (12, 5), 3: (10, 3)}  # gates: FLOPs and transcendentals of one hidden unit
+BIAS_AND_SUM = 3  # additions per gate: input bias, hidden bias, input part + hidden part
+CELL = {
+    # gates: FLOPs and transcendentals of one hidden unit after its gates' sums
+    1: (0, 1),  # tanh (ReLU is a comparison instead)
+    3: (10, 3),  # GRU: two sigmoids, r·h inside the third gate, (h − n)·z + n
+    4: (13, 5),  # LSTM: three sigmoids, f·c + i·g, o·tanh(c)
+}
 
 
 @aten("mkldnn_rnn_layer", kind="recurrent")
@@ -27,32 +32,43 @@ def _layer(steps: int, w_input: tuple[int, ...], w_hidden: tuple[int, ...]) -> W
     flops, transcendentals = CELL[gates]
     return Work(
         macs=steps * rows * (w_input[1] + hidden),
-        other_flops=steps * (2 * rows + flops * hidden),
+        other_flops=steps * (BIAS_AND_SUM * rows + flops * hidden),
         transcendentals=steps * transcendentals * hidden,
         factor=2,
         terms=(("steps", steps), ("G·H", rows), ("(I+H)", w_input[1] + hidden)),
     )
 
 
-@aten("_cudnn_rnn", "miopen_rnn", "_lstm_mps", kind="recurrent")
+@aten("_cudnn_rnn miopen_rnn _lstm_mps", kind="recurrent")
 def fused_rnn(call: OpCall) -> Work:
     """All layers and directions: the matrices among the weights, each used at every step."""
     x, weights = call.inputs[0], call.get("weight", call.get("params"))
     steps = x.numel // x.shape[-1]
     matrices = [w.shape for w in weights if len(w.shape) == 2]
-    rows = sum(shape[0] for shape in matrices)
     macs = steps * sum(rows * columns for rows, columns in matrices)
-    return Work(macs=macs, other_flops=steps * 4 * rows, factor=2, terms=(("steps", steps),))
+    outputs = steps * sum(rows for rows, _ in matrices)
+    return Work(macs=macs, other_flops=4 * outputs, factor=2, terms=(("steps", steps),))
 
 
 @aten("_thnn_fused_lstm_cell", kind="recurrent")
 def lstm_cell(call: OpCall) -> Work:
     """The element-wise part of an LSTM step; its products are separate operators."""
-    n = call.outputs[0].numel
-    return Work(other_flops=20 * n, transcendentals=5 * n, factor=20, terms=(("n", n),))
+    return _cell(call, gates=4)
 
 
 @aten("_thnn_fused_gru_cell", kind="recurrent")
 def gru_cell(call: OpCall) -> Work:
+    return _cell(call, gates=3)
+
+
+def _cell(call: OpCall, *, gates: int) -> Work:
     n = call.outputs[0].numel
-    return Work(other_flops=16 * n, transcendentals=3 * n, factor=16, terms=(("n", n),))
+    flops, transcendentals = CELL[gates]
+    biased = call.get("input_bias") is not None
+    flops += gates * (BIAS_AND_SUM if biased else 1)
+    return Work(
+        other_flops=flops * n,
+        transcendentals=transcendentals * n,
+        factor=flops,
+        terms=(("n", n),),
+    )

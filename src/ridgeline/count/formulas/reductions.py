@@ -12,7 +12,7 @@ def _reduction(flops: int, transcendentals_out: int = 0) -> object:
     """So many FLOPs per element read, so many transcendentals per result."""
 
     def formula(call: OpCall) -> Work:
-        n = call.inputs[0].distinct
+        n = call.inputs[0].numel
         if not call.inputs[0].is_float and not call.out.is_float:
             return Work(terms=(("n", n),), factor=0)
         return Work(
@@ -37,7 +37,7 @@ for _name, _cost in _PER_INPUT.items():
     FORMULAS[f"aten::{_name}"] = Entry("reduce", _reduction(*_cost))  # type: ignore[arg-type]
 
 
-@aten("max.other", "min.other", kind="pointwise")
+@aten("max.other min.other", kind="pointwise")
 def binary_extreme(call: OpCall) -> Work:
     n = call.out.numel
     return Work(other_flops=n * call.is_float, terms=(("n", n),))
@@ -45,15 +45,36 @@ def binary_extreme(call: OpCall) -> Work:
 
 @aten("mean", kind="reduce")
 def mean(call: OpCall) -> Work:
-    n, results = call.inputs[0].distinct, call.out.numel
+    n, results = call.inputs[0].numel, call.out.numel
     return Work(other_flops=n + results, terms=(("n", n),))
 
 
-@aten("norm", "linalg_vector_norm", kind="reduce")
+@aten("norm linalg_vector_norm native_norm", kind="reduce")
 def norm(call: OpCall) -> Work:
-    """A square and an addition per element, a root per result."""
-    n = call.inputs[0].distinct
-    return Work(other_flops=2 * n, transcendentals=call.out.numel, factor=2, terms=(("n", n),))
+    """A power and an addition (or their like) per element, a root per result."""
+    n, results = call.inputs[0].numel, call.out.numel
+    order = call.get("ord", call.get("p"))
+    order = 2 if order is None else order
+    if order in (0, 1, float("inf"), float("-inf")):
+        return Work(other_flops=2 * n, factor=2, terms=(("n", n),))
+    powers = 0 if order == 2 else n
+    return Work(other_flops=2 * n, transcendentals=powers + results, factor=2, terms=(("n", n),))
+
+
+@aten("dist", kind="reduce")
+def dist(call: OpCall) -> Work:
+    """The norm of a difference."""
+    n = max(t.numel for t in call.inputs)
+    return Work(other_flops=3 * n, transcendentals=1, factor=3, terms=(("n", n),))
+
+
+@aten("renorm", kind="reduce")
+def renorm(call: OpCall) -> Work:
+    """The norm of each slice, and a scale."""
+    x = call.inputs[0]
+    slices = x.shape[call.get("dim")]
+    n = x.numel
+    return Work(other_flops=3 * n, transcendentals=slices, factor=3, terms=(("n", n),))
 
 
 @aten("logsumexp", kind="reduce")
@@ -68,12 +89,12 @@ def logcumsumexp(call: OpCall) -> Work:
     return Work(other_flops=3 * n, transcendentals=2 * n, factor=3, terms=(("n", n),))
 
 
-@aten("all", "any", "equal", "is_nonzero", kind="reduce")
+@aten("all any equal is_nonzero allclose _is_all_true _is_any_true", kind="reduce")
 def truth(call: OpCall) -> Work:
     return Work()
 
 
-@aten("sort", "argsort", "msort", kind="sort")
+@aten("sort argsort msort", kind="sort")
 def sort(call: OpCall) -> Work:
     """n·log2(length) comparisons."""
     x = call.inputs[0]
@@ -95,17 +116,24 @@ def _log2(size: int) -> int:
     return max(size - 1, 0).bit_length()
 
 
-@aten("searchsorted", "bucketize", kind="sort")
+@aten("searchsorted bucketize", kind="sort")
 def searchsorted(call: OpCall) -> Work:
-    return Work(other_flops=call.out.numel * _log2(max(t.shape[-1] for t in call.inputs if t.shape)))
+    """A bisection of the sorted values for each result."""
+    ordered = call.get("boundaries", call.get("sorted_sequence"))
+    steps = call.out.numel * _log2(ordered.shape[-1] + 1)
+    return Work(other_flops=steps * call.is_float, terms=(("n·log2", steps),))
 
 
-@aten("histc", "bincount", "unique_dim", "_unique2", "unique_consecutive", "histogram", kind="sort")
+@aten(
+    "histc histogram bincount unique_dim _unique _unique2 unique_consecutive",
+    "unique_dim_consecutive",
+    kind="sort",
+)
 def histogram(call: OpCall) -> Work:
     return Work()
 
 
-@aten("_fft_c2c", "_fft_r2c", "_fft_c2r", kind="fft")
+@aten("_fft_c2c _fft_r2c _fft_c2r", kind="fft")
 def fft(call: OpCall) -> Work:
     """5·n·log2(n) for a complex transform of n points, half of that where one side is real."""
     big = max((*call.inputs, call.out), key=lambda t: t.numel)
@@ -119,10 +147,3 @@ def fft(call: OpCall) -> Work:
 @aten("linalg_cross", kind="pointwise")
 def cross(call: OpCall) -> Work:
     return Work(other_flops=3 * call.out.numel, factor=3, terms=(("n", call.out.numel),))
-
-
-@aten("_cdist_backward", kind="distance")
-def cdist_backward(call: OpCall) -> Work:
-    grad, x = call.inputs[:2]
-    n = grad.numel * x.shape[-1]
-    return Work(other_flops=4 * n, factor=4, terms=(("n", n),))

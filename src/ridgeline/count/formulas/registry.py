@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ridgeline.count.call import OpCall
 from ridgeline.records import Cost
@@ -59,10 +60,13 @@ class Entry:
 FORMULAS: dict[str, Entry] = {}
 
 
-def register(names: Iterable[str], kind: str) -> Callable[[Formula], Formula]:
+F = TypeVar("F", bound=Formula)
+
+
+def register(names: Iterable[str], kind: str) -> Callable[[F], F]:
     """Register the decorated function as the formula of these operators."""
 
-    def add(function: Formula) -> Formula:
+    def add(function: F) -> F:
         for name in names:
             if name in FORMULAS:
                 raise ValueError(f"two formulas for {name!r}: {FORMULAS[name]} and {function}")
@@ -72,9 +76,14 @@ def register(names: Iterable[str], kind: str) -> Callable[[Formula], Formula]:
     return add
 
 
-def aten(*names: str, kind: str) -> Callable[[Formula], Formula]:
-    """`register` for operators of PyTorch's own library."""
-    return register([f"aten::{name}" for name in names], kind)
+def aten_names(*texts: str) -> list[str]:
+    """Names of operators of PyTorch's own library; one text may hold several."""
+    return [f"aten::{name}" for text in texts for name in text.split()]
+
+
+def aten(*names: str, kind: str) -> Callable[[F], F]:
+    """`register` for operators of PyTorch's own library; one text may hold several names."""
+    return register(aten_names(*names), kind)
 
 
 def find(name: str, overload: str = "") -> Entry | None:

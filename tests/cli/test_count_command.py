@@ -1,0 +1,241 @@
+"""`ridgeline count` as a user meets it: what it prints, writes and refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ridgeline.cli import main
+from ridgeline.store import ResultsFolder
+
+NET = """
+import torch
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
+"""
+SIZE = ("--input-size", "3,8,8")
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A small network in a file, and the folder of the test as the working directory."""
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return "net.py:make"
+
+
+def ridgeline(*arguments: str) -> int:
+    """Run the command line in this process; answers the exit code."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["count", *arguments])
+    return int(stopped.value.code or 0)
+
+
+def test_json_has_the_promised_keys(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # when a network is counted as JSON
+    assert ridgeline(net, *SIZE, "-b", "2,4", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    # then the interface that scripts rely on is there, by hand:
+    # conv 2·8·6·6·3·3·3 = 15552 MACs and 576 bias adds, ReLU 576, linear 2·10·288 = 5760 and 20
+    assert answer["schema"] == 1
+    first, second = answer["models"]
+    expected = {
+        "model": "net.py:make", "batch_size": 2, "mode": "infer", "precision": "fp32",
+        "params": 8 * 27 + 8 + 2880 + 10, "macs": 15552 + 5760,
+        "flops": 2 * (15552 + 5760) + 576 + 576 + 20, "coverage": 1.0, "unknown_ops": [],
+    }  # fmt: skip
+    assert {key: first[key] for key in expected} == expected
+    assert set(first["phases"]) == {"forward"}
+    assert second["batch_size"] == 4
+    assert second["macs"] == 2 * first["macs"]
+
+
+def test_table_shows_layers_and_formulas(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline(net, *SIZE, "--formulas", "--format", "markdown") == 0
+    out = capsys.readouterr().out
+    formula = "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw = 2·1·8·6·6·3·3·3 = 15552"
+    assert formula in out
+    assert "| 0 | Conv2d | 1x3x8x8 | 1x8x6x6 | 224 |" in out
+
+
+def test_training_phases_are_printed(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline(net, *SIZE, "--mode", "train", "--optimizer", "adam") == 0
+    out = capsys.readouterr().out
+    for phase in ("forward", "input-grad", "weight-grad", "optimizer"):
+        assert f"\n {phase} " in out
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".md", ".json"])
+def test_output_in_every_form(net: str, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "deep" / f"table{suffix}"
+    assert ridgeline(net, *SIZE, "--table", "ops", "-o", str(path), "-q") == 0
+    if suffix in (".csv", ".parquet"):
+        read = {".csv": pd.read_csv, ".parquet": pd.read_parquet}[suffix]
+        table = read(path)  # type: ignore[operator]
+        assert table["op"].tolist() == ["aten::convolution", "aten::relu", "aten::addmm"]
+        assert table["macs"].tolist() == [7776, 0, 2880]
+        assert table["model"].tolist() == ["net.py:make"] * 3
+    else:
+        assert "net" in path.read_text()
+
+
+def test_csv_of_layers_on_stdout(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline(net, *SIZE, "--format", "csv") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("model,batch_size,mode,precision,path,type,depth,calls,input_shapes")
+    assert [line.split(",")[4] for line in lines[1:]] == ["(model)", "0", "1", "2", "3"]
+
+
+def test_output_dir_holds_text_and_summary(net: str, tmp_path: Path) -> None:
+    assert ridgeline(net, *SIZE, "-b", "1,2", "--output-dir", str(tmp_path / "out"), "-q") == 0
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "net.py_make_bs1.txt",
+        "net.py_make_bs2.txt",
+        "summary.json",
+    ]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    two = summary["net.py:make"]["2"]
+    assert two["mult_adds_per_batch_forward"] == 21312
+    assert two["mult_adds_per_sample_forward"] == 10656
+    assert two["flops_per_sample_forward"] == two["flops_per_batch_forward"] / 2
+    assert "Conv2d" in (tmp_path / "out" / "net.py_make_bs1.txt").read_text()
+
+
+def test_results_keeps_a_run_with_provenance(net: str, tmp_path: Path) -> None:
+    assert ridgeline(net, *SIZE, "--results", str(tmp_path / "results"), "-q") == 0
+    (run,) = ResultsFolder(tmp_path / "results").read_runs()
+    assert run.asked["model"] == "net.py:make"
+    assert run.asked["batch_size"] == 1
+    assert run.found["macs"] == 10656
+    assert run.found["provenance"] == "static"
+    assert "host" in run.provenance
+    table = ResultsFolder(tmp_path / "results").read_table(run.run_id, "ops")
+    assert table["macs"].sum() == 10656
+
+
+def test_what_was_counted_survives_a_later_error(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ridgeline(net, "resnet5", *SIZE, "--json") == 2
+    streams = capsys.readouterr()
+    answer = json.loads(streams.out)
+    assert [m["model"] for m in answer["models"]] == ["net.py:make"]
+    assert answer["errors"][0]["model"] == "resnet5"
+    assert streams.err.startswith(
+        "ridgeline: unknown model 'resnet5'\n  hint: did you mean resnet50"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--batch-size", "0"), "--batch-size '0' is not valid"),
+        (("--batch-size", "two"), "--batch-size 'two' is not valid"),
+        (("--input-size", "-1"), "--input-size '-1' is not valid"),
+        (("--precision", "fp8"), "precision 'fp8' is not known\n  hint: valid values: fp32, tf32"),
+        (("--mode", "trian"), "mode 'trian' is not known\n  hint: valid values: infer, train"),
+        (("--mode", "train", "--optimizer", "sdg"), "optimizer 'sdg' is not known\n  hint: valid"),
+        (("--causal", "both"), "causal 'both' is not known\n  hint: valid values: full, half"),
+        (("--find-max-batch", "lots"), "'lots' is not an amount of memory"),
+        (("--format", "xml"), "--format: 'xml' is not known\n  hint: choose table, markdown"),
+        (("-o", "table.xls"), "the ending of --output: '.xls' is not known\n  hint: choose .csv"),
+        (("--config", "hidden"), "--config 'hidden' is not valid\n  hint: write key=value"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_options_are_refused_with_the_valid_ones(
+    net: str, arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = () if "--input-size" in arguments else SIZE
+    assert ridgeline(net, *size, *arguments) == 2
+    assert capsys.readouterr().err.startswith(f"ridgeline: {complaint}")
+
+
+def test_a_wrong_shape_names_the_layer(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline(net, "--input-size", "3,9,9") == 2
+    assert capsys.readouterr().err == (
+        "ridgeline: layer 3 (Linear) failed on input 1x392: a and b must have same reduction dim,"
+        " but got [1, 392] X [288, 10].\n"
+        "  hint: it expects 288 input features; check --input-size, --seq-len or inputs=\n"
+    )
+
+
+def test_no_model_and_onnx_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline() == 2
+    assert "no model was named" in capsys.readouterr().err
+    assert ridgeline("model.onnx") == 2
+    assert "ONNX files cannot be counted yet" in capsys.readouterr().err
+
+
+def test_list_takes_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("--list", "resnet*_cifar") == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["resnet18_cifar", "resnet34_cifar"]
+    assert ridgeline("--list", "no-such-network") == 2
+
+
+def test_growth_and_largest_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("resnet18_cifar", "--growth", "--find-max-batch", "100MB", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    macs = answer["models"][0]["macs"]
+    by_batch = answer["growth"]["resnet18_cifar"]["by_batch"]
+    assert by_batch["macs"]["coefficients"] == [0, macs]
+    batch = answer["max_batch"]["resnet18_cifar"]
+    peaks = [_peak_bytes(capsys, batch), _peak_bytes(capsys, batch + 1)]
+    assert peaks[0] <= 100e6 < peaks[1]
+
+
+def _peak_bytes(capsys: pytest.CaptureFixture[str], batch: int) -> int:
+    ridgeline("resnet18_cifar", "-b", str(batch), "--json")
+    answer = json.loads(capsys.readouterr().out)
+    return int(answer["models"][0]["memory"]["peak_bytes"])
+
+
+def test_debug_shows_the_traceback(net: str) -> None:
+    from ridgeline.errors import RidgelineError
+
+    with pytest.raises(RidgelineError):
+        main(["count", net, "--input-size", "3,9,9", "--debug"])
+
+
+def test_every_option_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("--help") == 0
+    out = capsys.readouterr().out
+    assert "Examples" in out
+    for option in ("--batch-size", "--mode", "--growth", "--json", "--output-dir", "--list"):
+        assert option in out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_interrupt_leaves_what_is_done(tmp_path: Path) -> None:
+    # given a command that counts many models
+    names = ["resnet18_cifar", *["resnet152"] * 200]
+    command = [
+        sys.executable,
+        "-m",
+        "ridgeline",
+        "count",
+        *names,
+        "--mode",
+        "train",
+        "--json",
+        "-q",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # when it is interrupted after the first ones
+    time.sleep(9)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    # then those are printed whole
+    assert process.returncode == 130
+    assert json.loads(out)["models"][0]["model"] == "resnet18_cifar"
+    assert "interrupted" in err
+    assert "Traceback" not in err

@@ -1,0 +1,54 @@
+"""The largest batch that fits."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline.count.capacity import max_batch
+from ridgeline.errors import RidgelineError
+
+
+def line(fixed: int, each: int) -> Callable[[int], int]:
+    return lambda batch: fixed + each * batch
+
+
+def test_a_line_by_hand() -> None:
+    # 100 + 7·batch ≤ 1000 up to 128: 996; 129 needs 1003
+    assert max_batch(line(100, 7), 1000) == 128
+
+
+def test_one_sample_too_many() -> None:
+    with pytest.raises(RidgelineError, match="one sample needs 107 B, more than 50 B"):
+        max_batch(line(100, 7), 50)
+
+
+@given(
+    fixed=st.integers(0, 10**6),
+    each=st.integers(1, 10**4),
+    jump=st.integers(0, 10**5),
+    limit=st.integers(1, 10**7),
+)
+def test_the_next_batch_never_fits(fixed: int, each: int, jump: int, limit: int) -> None:
+    # given memory that grows with a jump on the way, as when the peak moves to another layer
+    def peak(batch: int) -> int:
+        return fixed + each * batch + (jump if batch > 50 else 0)
+
+    if peak(1) > limit:
+        with pytest.raises(RidgelineError):
+            max_batch(peak, limit)
+        return
+    batch = max_batch(peak, limit)
+    assert peak(batch) <= limit < peak(batch + 1)
+
+
+def test_few_counts_are_needed() -> None:
+    asked = []
+
+    def peak(batch: int) -> int:
+        asked.append(batch)
+        return 10**8 + 85_000_000 * batch
+
+    assert max_batch(peak, 24 * 10**9) == 281
+    assert len(asked) <= 8
