@@ -78,7 +78,7 @@ def count_module(
     loss: Callable[[Any], Tensor] | None = None,
 ) -> CountResult:
     """Count a module, or any function of tensors, on the given inputs."""
-    args, kwargs = _arguments(inputs)
+    args, kwargs = _arguments(model, inputs)
 
     def step(module: Callable[..., Any], convert: Callable[[Any], Any]) -> Step:
         return _step(module, convert(args), convert(kwargs), settings, loss)
@@ -96,12 +96,13 @@ def count_module(
             real = _Candidate("real", lambda: step(meta.copy_to_cpu(model), meta.inputs_on_cpu))
             candidates.append(real)
     traced, ran, on = _first_that_works(candidates)
-    name = type(model).__name__ if isinstance(model, nn.Module) else _function_name(model)
-    return _result(name, _batch_size(args, kwargs), traced, ran, settings, on)
+    return _result(_name_of(model), _batch_size(args, kwargs), traced, ran, settings, on)
 
 
-def _function_name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
+def _name_of(model: Callable[..., Any]) -> str:
+    if isinstance(model, nn.Module):
+        return type(model).__name__
+    return getattr(model, "__name__", type(model).__name__)
 
 
 def _on_meta(model: nn.Module, settings: Settings) -> nn.Module:
@@ -111,13 +112,22 @@ def _on_meta(model: nn.Module, settings: Settings) -> nn.Module:
     return meta.copy_to_meta(model)
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(model: Any, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments from whatever form the user gave.
 
     A shape such as (1, 3, 224, 224) stands for a floating-point tensor of that shape.
     """
+    if not callable(model):
+        raise RidgelineError(
+            f"a {type(model).__name__} cannot be counted",
+            hint="pass a model's name, a torch.nn.Module, or a function of tensors",
+        )
     if inputs is None:
-        return (), {}
+        raise RidgelineError(
+            f"{_name_of(model)} needs inputs",
+            hint="pass inputs=: a tensor, a tuple of arguments, a dictionary of keyword arguments, "
+            "or a shape such as (1, 3, 224, 224)",
+        )
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, list | tuple):

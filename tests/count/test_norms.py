@@ -1,0 +1,235 @@
+"""Normalisations and softmax by hand, for n elements.
+
+The mean costs n, the variance 3·n, applying them 2·n, and a weight or bias one more each, except
+that batch norm folds these per channel. One root for each variance.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import ridgeline
+from tests.count.cases import FP32, INT64, Case, assert_cost, check, table, x
+
+N = 2 * 3 * 4 * 4
+IMAGE = x(2, 3, 4, 4)
+
+
+@table(
+    Case(
+        "batch norm, inference",
+        nn.BatchNorm2d(3),
+        IMAGE,
+        other=2 * N,
+        transcendental=3,
+        read=FP32 * (N + 4 * 3),
+        written=FP32 * N,
+    ),
+    Case(
+        "batch norm 1d, inference",
+        nn.BatchNorm1d(6),
+        x(5, 6),
+        other=2 * 30,
+        transcendental=6,
+        read=FP32 * (30 + 4 * 6),
+        written=FP32 * 30,
+    ),
+    Case(
+        "layer norm",  # 2 rows of 6; mean and deviation of each row are written
+        nn.LayerNorm(6),
+        x(2, 6),
+        other=(1 + 3 + 2 + 2) * 12,
+        transcendental=2,
+        read=FP32 * (12 + 6 + 6),
+        written=FP32 * (12 + 2 + 2),
+    ),
+    Case(
+        "layer norm without bias",
+        nn.LayerNorm(6, bias=False),
+        x(2, 6),
+        other=(1 + 3 + 2 + 1) * 12,
+        transcendental=2,
+        read=FP32 * (12 + 6),
+        written=FP32 * (12 + 2 + 2),
+    ),
+    Case(
+        "layer norm without weights",
+        nn.LayerNorm(6, elementwise_affine=False),
+        x(2, 6),
+        other=(1 + 3 + 2) * 12,
+        transcendental=2,
+    ),
+    Case(
+        "layer norm over two dimensions",
+        nn.LayerNorm([3, 4]),
+        x(5, 3, 4),
+        other=8 * 60,
+        transcendental=5,
+    ),
+    Case(
+        "group norm",  # 2 images · 2 groups
+        nn.GroupNorm(2, 4),
+        x(2, 4, 3),
+        other=8 * 24,
+        transcendental=2 * 2,
+        read=FP32 * (24 + 4 + 4),
+        written=FP32 * (24 + 4 + 4),
+    ),
+    Case(
+        "instance norm takes statistics in inference too",
+        nn.InstanceNorm2d(3),
+        IMAGE,
+        other=6 * N,
+        transcendental=2 * 3,
+        read=FP32 * N,
+        written=FP32 * (N + 6 + 6),
+    ),
+    Case(
+        "rms norm",  # x², mean (and 2 divisions), + eps, ·root, ·weight; 2 rows
+        nn.RMSNorm(6),
+        x(2, 6),
+        other=12 + (12 + 2) + 2 + 12 + 12,
+        transcendental=2,
+    ),
+    Case(
+        "local response norm",  # x², window of 3 and its division, ·α, + k, power, quotient
+        nn.LocalResponseNorm(3),
+        x(2, 4, 5),
+        other=(1 + 3 + 1 + 1 + 1 + 1) * 40,
+        transcendental=40,
+    ),
+    Case(
+        "softmax",  # maximum, difference, sum, quotient
+        nn.Softmax(dim=-1),
+        x(2, 6),
+        other=4 * 12,
+        transcendental=12,
+        read=FP32 * 12,
+        written=FP32 * 12,
+    ),
+    Case(
+        "log softmax",  # maximum, difference, sum, difference; a logarithm a row
+        nn.LogSoftmax(dim=-1),
+        x(2, 6),
+        other=4 * 12,
+        transcendental=12 + 2,
+    ),
+    Case(
+        "log softmax over the first dimension",
+        nn.LogSoftmax(dim=0),
+        x(2, 6),
+        other=4 * 12,
+        transcendental=12 + 6,
+    ),
+    Case(
+        "softmax of channels",
+        nn.Softmax2d(),
+        IMAGE,
+        other=4 * N,
+        transcendental=N,
+    ),
+    Case("softmin", nn.Softmin(dim=-1), x(2, 6), other=5 * 12, transcendental=12),
+    Case(
+        "normalize",  # squares and sum, root, floor of the norm, quotient
+        lambda a: F.normalize(a, dim=-1),
+        (x(2, 6),),
+        other=2 * 12 + 2 + 12,
+        transcendental=2,
+    ),
+)
+def test_forward(case: Case) -> None:
+    check(case)
+
+
+def test_batch_norm_in_training() -> None:
+    r = ridgeline.count(nn.BatchNorm2d(3), IMAGE, mode="train")
+    assert_cost(
+        r.phase("forward"),
+        other=(1 + 3 + 2) * N,
+        transcendental=3,
+        # weight, bias, running mean and variance; the count of batches
+        read=FP32 * (N + 4 * 3) + INT64,
+        # saved mean and deviation, running mean and variance; the count of batches
+        written=FP32 * (N + 4 * 3) + INT64,
+    )
+    # Σg: 1, Σg·(x − mean): 3
+    assert_cost(
+        r.phase("weight-grad"),
+        other=4 * N,
+        read=FP32 * (2 * N + 3 * 3),
+        written=FP32 * 2 * 3,
+    )
+    assert_cost(r.phase("input-grad"), other=0, read=0, written=0)
+    assert_cost(r.phase("optimizer"), other=2 * 6)
+
+
+def test_batch_norm_passes_gradients_on() -> None:
+    r = ridgeline.count(nn.BatchNorm2d(3), IMAGE.clone().requires_grad_(), mode="train")
+    assert_cost(
+        r.phase("input-grad"),
+        other=5 * N,  # x − mean, ·c, g −, − mean(g), ·scale
+        read=FP32 * (2 * N + 3 * 3),
+        written=FP32 * N,
+    )
+    assert_cost(r.phase("weight-grad"), other=4 * N, read=0, written=FP32 * 6)
+
+
+def test_batch_norm_without_weights_still_needs_the_sums() -> None:
+    layer = nn.BatchNorm2d(3, affine=False)
+    r = ridgeline.count(layer, IMAGE.clone().requires_grad_(), mode="train")
+    assert_cost(r.phase("input-grad"), other=9 * N)
+    assert_cost(r.phase("weight-grad"), other=0)
+
+
+def test_batch_norm_kept_in_eval_while_training() -> None:
+    class Frozen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3)
+
+        def train(self, mode: bool = True) -> Frozen:
+            super().train(mode)
+            self.norm.eval()
+            return self
+
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.norm(image)
+            return out
+
+    r = ridgeline.count(Frozen(), IMAGE.clone().requires_grad_(), mode="train")
+    assert_cost(r.phase("forward"), other=2 * N)
+    assert_cost(r.phase("input-grad"), other=N)  # g·scale
+    assert_cost(r.phase("weight-grad"), other=4 * N)
+
+
+def test_layer_norm_in_training() -> None:
+    r = ridgeline.count(nn.LayerNorm(6), x(2, 6).requires_grad_(), mode="train")
+    # g·w; x − mean, ·r; two sums and a product; four to put them together
+    assert_cost(r.phase("input-grad"), other=(1 + 2 + 3 + 4) * 12, written=FP32 * 12)
+    # x − mean, ·r, ·g, and two sums
+    assert_cost(r.phase("weight-grad"), other=5 * 12, written=FP32 * 12)
+
+
+def test_softmax_backward() -> None:
+    r = ridgeline.count(nn.Softmax(dim=-1), x(2, 6).requires_grad_(), mode="train")
+    assert_cost(
+        r.phase("input-grad"),
+        other=4 * 12,  # g·y, its sum, a difference, ·y
+        transcendental=0,
+        read=FP32 * 24,
+        written=FP32 * 12,
+    )
+
+
+def test_log_softmax_backward() -> None:
+    r = ridgeline.count(nn.LogSoftmax(dim=-1), x(2, 6).requires_grad_(), mode="train")
+    assert_cost(r.phase("input-grad"), other=3 * 12, transcendental=12)
+
+
+def test_weight_norm() -> None:
+    """(4, 3) weights in 4 rows: squares, sum, g/norm, product."""
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 4, bias=False))
+    r = ridgeline.count(layer, x(2, 3))
+    assert_cost(r.total, macs=2 * 4 * 3, other=3 * 12 + 4, transcendental=4)
