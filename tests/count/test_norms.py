@@ -198,7 +198,7 @@ def test_batch_norm_kept_in_eval_while_training() -> None:
             out: torch.Tensor = self.norm(image)
             return out
 
-    r = ridgeline.count(Frozen(), IMAGE.clone().requires_grad_(), mode="train")
+    r = ridgeline.count(Frozen().train(), IMAGE.clone().requires_grad_(), mode="train")
     assert_cost(r.phase("forward"), other=2 * N)
     assert_cost(r.phase("input-grad"), other=N)  # g·scale
     assert_cost(r.phase("weight-grad"), other=4 * N)
