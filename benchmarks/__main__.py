@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from benchmarks import peers, report
+from ridgeline import provenance
 
 NAMES = (  # in the order of a whole run: what is quick and says most comes first
     "speed",
@@ -42,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The few options there are."""
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument("names", nargs="*", metavar="NAME", help="which to run; all if none is named")
+    found.add_argument(
+        "names", nargs="*", metavar="NAME", help="which to run; all if none is named"
+    )
     found.add_argument("--list", action="store_true", help="list the benchmarks")
     found.add_argument(
         "--peers", action="store_true", help="print what `make bench` installs to compare with"
@@ -53,9 +56,10 @@ def parser() -> argparse.ArgumentParser:
 def run_one(name: str) -> None:
     """Run, print and keep one benchmark."""
     print(f"== {name}: {title(name)}", flush=True)
+    made = provenance.collect()  # before: the code that runs is the code there is now
     start_s = time.perf_counter()
     found = import_module(f"benchmarks.{name}").run()
-    path = report.write(name, found)
+    path = report.write(name, found, made)
     print(path.read_text(encoding="utf-8"))
     took_s = time.perf_counter() - start_s
     print(f"wrote {path.relative_to(report.ROOT)} in {took_s:.0f} s\n", flush=True)

@@ -60,8 +60,10 @@ def run() -> Report:
         notes=[
             "Multiply-adds of matrix products and convolutions. The arithmetic is in the second "
             "column: batch, outputs, then what each output sums over. Causal attention is counted "
-            "whole. Layers have no bias except where the name says so and in the attention modules: some "
-            "counters add one multiply-add for each bias, and that should not decide. The last cases "
+            "whole. Layers have no bias except where the name says so and in the "
+            "attention modules: some "
+            "counters add one multiply-add for each bias, and that should not decide. "
+            "The last cases "
             "have no product at all, and some counters count their normalisation or lookup as "
             "multiply-adds. Modules are in eval mode under no_grad.",
             "“Silent zero” is an answer of 0 where there are products, without an error.",
@@ -110,7 +112,8 @@ def summary(columns: dict[str, list[Answer]]) -> str:
     best = max((name for name in columns if not name.startswith(OURS.name)), key=right)
     ours = [f"{right(name)} on {name.split(', ')[1]}" for name in list(columns)[:2]]
     return (
-        f"**Of {len(CASES)} cases ridgeline has {' and '.join(ours)} right; the best other counter, "
+        f"**Of {len(CASES)} cases ridgeline has {' and '.join(ours)} right; the best "
+        "other counter, "
         f"{best}, {right(best)}.**"
     )
 
@@ -266,7 +269,8 @@ def deformable() -> tuple[nn.Module, tuple[Any, ...]]:
 
 
 def weight_normed() -> nn.Module:
-    return nn.utils.parametrizations.weight_norm(nn.Linear(8, 4, bias=False))
+    module: nn.Module = nn.utils.parametrizations.weight_norm(nn.Linear(8, 4, bias=False))
+    return module
 
 
 CONVOLUTIONS = [
@@ -275,7 +279,8 @@ CONVOLUTIONS = [
     case("conv1d", "2·6·16·4·5", layer(lambda: nn.Conv1d(4, 6, 5, bias=False), (2, 4, 20))),
     case("conv1d, stride 2", "1·6·11·4·3",
          layer(lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1, bias=False), (1, 4, 21))),
-    case("conv2d", "2·8·10·10·3·3·3", layer(lambda: nn.Conv2d(3, 8, 3, padding=1, bias=False), (2, 3, 10, 10))),
+    case("conv2d", "2·8·10·10·3·3·3",
+         layer(lambda: nn.Conv2d(3, 8, 3, padding=1, bias=False), (2, 3, 10, 10))),
     case("conv2d, stride 2", "1·16·16·16·3·7·7",
          layer(lambda: nn.Conv2d(3, 16, 7, stride=2, padding=3, bias=False), (1, 3, 32, 32))),
     case("conv2d, dilated", "1·4·8·8·4·3·3",
@@ -286,17 +291,21 @@ CONVOLUTIONS = [
          layer(lambda: nn.Conv2d(8, 8, 3, groups=8, padding=1, bias=False), (1, 8, 6, 6))),
     case("conv2d, depthwise, 2 outputs each", "1·8·4·4·1·3·3",
          layer(lambda: nn.Conv2d(4, 8, 3, groups=4, bias=False), (1, 4, 6, 6))),
-    case("conv2d without a batch", "8·8·8·3·3·3", layer(lambda: nn.Conv2d(3, 8, 3, bias=False), (3, 10, 10))),
+    case("conv2d without a batch", "8·8·8·3·3·3",
+         layer(lambda: nn.Conv2d(3, 8, 3, bias=False), (3, 10, 10))),
     case("conv2d, 1×5 kernel", "1·4·7·9·2·1·5",
          layer(lambda: nn.Conv2d(2, 4, (1, 5), padding=(0, 2), bias=False), (1, 2, 7, 9))),
     case("conv2d, same padding, even kernel", "1·5·9·9·3·4·4",
          layer(lambda: nn.Conv2d(3, 5, 4, padding="same", bias=False), (1, 3, 9, 9))),
     case("conv2d, circular padding", "1·5·8·8·3·3·3",
-         layer(lambda: nn.Conv2d(3, 5, 3, padding=1, padding_mode="circular", bias=False), (1, 3, 8, 8))),
+         layer(lambda: nn.Conv2d(3, 5, 3, padding=1, padding_mode="circular", bias=False),
+               (1, 3, 8, 8))),
     case("F.conv2d", "1·5·6·6·3·3·3", function(called(F, "conv2d"), (1, 3, 8, 8), (5, 3, 3, 3))),
-    case("conv3d", "1·4·4·4·4·2·3·3·3", layer(lambda: nn.Conv3d(2, 4, 3, bias=False), (1, 2, 6, 6, 6))),
+    case("conv3d", "1·4·4·4·4·2·3·3·3",
+         layer(lambda: nn.Conv3d(2, 4, 3, bias=False), (1, 2, 6, 6, 6))),
     case("conv3d, 2 groups", "1·4·5·6·6·2·1·3·3",
-         layer(lambda: nn.Conv3d(4, 4, (1, 3, 3), groups=2, padding=(0, 1, 1), bias=False), (1, 4, 5, 6, 6))),
+         layer(lambda: nn.Conv3d(4, 4, (1, 3, 3), groups=2, padding=(0, 1, 1), bias=False),
+               (1, 4, 5, 6, 6))),
     case("transposed conv2d", "1·5·5·4·6·3·3",
          layer(lambda: nn.ConvTranspose2d(4, 6, 3, bias=False), (1, 4, 5, 5))),
     case("transposed conv2d, stride 2", "1·5·5·4·6·4·4",
@@ -324,7 +333,8 @@ PRODUCTS = [
     case("dot", "9", function(called(torch, "dot"), (9,), (9,))),
     case("bmm", "3·4·6·8", function(called(torch, "bmm"), (3, 4, 8), (3, 8, 6))),
     case("4-D @ matrix", "2·3·4·6·8", function(called(torch, "matmul"), (2, 3, 4, 8), (8, 6))),
-    case("both sides broadcast", "2·3·4·6·8", function(called(torch, "matmul"), (2, 1, 4, 8), (3, 8, 6))),
+    case("both sides broadcast", "2·3·4·6·8",
+         function(called(torch, "matmul"), (2, 1, 4, 8), (3, 8, 6))),
     case("4-D @ vector", "2·3·4·8", function(called(torch, "matmul"), (2, 3, 4, 8), (8,))),
     case("addmm", "4·6·8", function(called(torch, "addmm"), (4, 6), (4, 8), (8, 6))),
     case("addmv", "4·8", function(called(torch, "addmv"), (4,), (4, 8), (8,))),
@@ -383,13 +393,15 @@ RECURRENT = [
     case("LSTM", "5·2·32·6 + 5·2·32·8", layer(lambda: nn.LSTM(6, 8, bias=False), (5, 2, 6))),
     case("LSTM, 2 layers, both directions",
          "2·5·2·32·6 + 2·5·2·32·8 + 2·5·2·32·16 + 2·5·2·32·8",
-         layer(lambda: nn.LSTM(6, 8, 2, batch_first=True, bidirectional=True, bias=False), (2, 5, 6))),
+         layer(lambda: nn.LSTM(6, 8, 2, batch_first=True, bidirectional=True, bias=False),
+               (2, 5, 6))),
     case("LSTM with a projection", "5·2·32·6 + 5·2·32·3 + 5·2·3·8",
          layer(lambda: nn.LSTM(6, 8, proj_size=3, bias=False), (5, 2, 6))),
     case("GRU", "5·2·24·6 + 5·2·24·8", layer(lambda: nn.GRU(6, 8, bias=False), (5, 2, 6))),
     case("GRU, 2 layers", "5·2·24·6 + 5·2·24·8 + 5·2·24·8 + 5·2·24·8",
          layer(lambda: nn.GRU(6, 8, 2, batch_first=True, bias=False), (2, 5, 6))),
-    case("LSTM without a batch", "5·32·6 + 5·32·8", layer(lambda: nn.LSTM(6, 8, bias=False), (5, 6))),
+    case("LSTM without a batch", "5·32·6 + 5·32·8",
+         layer(lambda: nn.LSTM(6, 8, bias=False), (5, 6))),
     case("LSTMCell", "2·32·6 + 2·32·8", layer(lambda: nn.LSTMCell(6, 8, bias=False), (2, 6))),
     case("GRUCell", "2·24·6 + 2·24·8", layer(lambda: nn.GRUCell(6, 8, bias=False), (2, 6))),
     case("RNNCell", "2·8·6 + 2·8·8", layer(lambda: nn.RNNCell(6, 8, bias=False), (2, 6))),

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +106,11 @@ def torch_restored() -> Iterator[None]:
                     setattr(owner, name, value)
 
 
-def use_site() -> None:
-    """Make the installed counters importable, behind everything else."""
+def imported(name: str) -> Any:
+    """One of the installed counters; their folder comes behind everything else on the path."""
     if str(SITE) not in sys.path:
         sys.path.append(str(SITE))
+    return import_module(name)
 
 
 # ---------------------------------------------------------------- the tools
@@ -131,10 +132,8 @@ def flop_counter_macs(module: nn.Module, args: Sequence[Any]) -> int:
 
 
 def ptflops_macs(module: nn.Module, args: Sequence[Any]) -> int:
-    """Its aten backend, which its authors recommend; it passes one argument, so we pass the rest."""
-    use_site()
+    """Its aten backend. It passes one argument on, so the others are bound to the module."""
     import torch
-    from ptflops import get_model_complexity_info
 
     class Bound(torch.nn.Module):
         def __init__(self) -> None:
@@ -145,7 +144,7 @@ def ptflops_macs(module: nn.Module, args: Sequence[Any]) -> int:
             return self.inner(first, *args[1:])
 
     with torch.no_grad():
-        macs, _ = get_model_complexity_info(
+        macs, _ = imported("ptflops").get_model_complexity_info(
             module if len(args) == 1 else Bound().eval(),
             (1,),
             input_constructor=lambda _: args[0],
@@ -159,49 +158,36 @@ def ptflops_macs(module: nn.Module, args: Sequence[Any]) -> int:
 
 
 def calflops_macs(module: nn.Module, args: Sequence[Any]) -> int:
-    use_site()
-    from calflops import calculate_flops
-
-    found = calculate_flops(
+    found = imported("calflops").calculate_flops(
         module, args=list(args), output_as_string=False, print_results=False, print_detailed=False
     )
     return int(found[1])
 
 
 def deepspeed_macs(module: nn.Module, args: Sequence[Any]) -> int:
-    use_site()
     import torch
-    from deepspeed.profiling.flops_profiler import get_model_profile
 
+    profiler = imported("deepspeed.profiling.flops_profiler")
     with torch.no_grad():
-        found = get_model_profile(
+        found = profiler.get_model_profile(
             module, args=list(args), print_profile=False, as_string=False, warm_up=0
         )
     return int(found[1])
 
 
 def torchinfo_macs(module: nn.Module, args: Sequence[Any]) -> int:
-    use_site()
-    import torchinfo
-
     device = next((a.device for a in args if hasattr(a, "device")), "cpu")
-    found = torchinfo.summary(module, input_data=list(args), verbose=0, device=device)
+    found = imported("torchinfo").summary(module, input_data=list(args), verbose=0, device=device)
     return int(found.total_mult_adds)
 
 
 def thop_macs(module: nn.Module, args: Sequence[Any]) -> int:
-    use_site()
-    import thop
-
-    macs, _ = thop.profile(module, inputs=tuple(args), verbose=False)
+    macs, _ = imported("thop").profile(module, inputs=tuple(args), verbose=False)
     return int(macs)
 
 
 def fvcore_macs(module: nn.Module, args: Sequence[Any]) -> int:
-    use_site()
-    from fvcore.nn import FlopCountAnalysis
-
-    analysis = FlopCountAnalysis(module, tuple(args))
+    analysis = imported("fvcore.nn").FlopCountAnalysis(module, tuple(args))
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     return int(analysis.total())
 

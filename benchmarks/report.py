@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import peers
-from ridgeline import provenance
+from ridgeline.provenance import Provenance
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -43,15 +43,15 @@ class Report:
     uses_peers: bool = False
 
 
-def write(name: str, report: Report) -> Path:
+def write(name: str, report: Report, made: Provenance) -> Path:
     """The report as a page of the documentation."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.md"
-    path.write_text(markdown(name, report), encoding="utf-8")
+    path.write_text(markdown(name, report, made), encoding="utf-8")
     return path
 
 
-def markdown(name: str, report: Report) -> str:
+def markdown(name: str, report: Report, made: Provenance) -> str:
     """The whole page."""
     parts = [
         f"# {report.title}",
@@ -59,21 +59,20 @@ def markdown(name: str, report: Report) -> str:
         *(table.markdown() for table in report.tables),
         "## How it was done",
         *report.notes,
-        made_on(name, uses_peers=report.uses_peers),
+        made_on(name, made, uses_peers=report.uses_peers),
     ]
     return without_folders("\n\n".join(parts)) + "\n"
 
 
-def made_on(name: str, *, uses_peers: bool) -> str:
+def made_on(name: str, made: Provenance, *, uses_peers: bool) -> str:
     """When, with what and on which processor, as a list."""
-    found = provenance.collect()
-    versions = [f"{lib} {found.libraries[lib]}" for lib in LIBRARIES if lib in found.libraries]
-    commit = found.commit
+    versions = [f"{lib} {made.libraries[lib]}" for lib in LIBRARIES if lib in made.libraries]
+    commit = made.commit
     state = f" at {commit.sha[:10]}{' and changes' if commit.is_dirty else ''}" if commit else ""
     lines = [
-        f"- `python -m benchmarks {name}` on {found.time[:10]}",
-        f"- ridgeline {found.ridgeline}{state}, Python {found.python}, {', '.join(versions)}",
-        f"- {found.host.cpu}, {found.host.usable_cores} cores",
+        f"- `python -m benchmarks {name}` on {made.time[:10]}",
+        f"- ridgeline {made.ridgeline}{state}, Python {made.python}, {', '.join(versions)}",
+        f"- {made.host.cpu}, {made.host.usable_cores} cores",
     ]
     if uses_peers:
         lines.insert(2, f"- {', '.join(peers.described())}")
@@ -88,7 +87,7 @@ def without_folders(text: str) -> str:
 def one_line(text: object, limit: int = 160) -> str:
     """A message in one cell of a table."""
     flat = " ".join(str(text).split()).replace("|", "/").replace("`", "'").replace("*", "·")
-    flat = flat.replace("<", "‹").replace(">", "›")
+    flat = flat.replace("<", "&lt;").replace(">", "&gt;")
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 

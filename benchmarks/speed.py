@@ -28,13 +28,17 @@ def run() -> Report:
         (name, *(f"{1e3 * t[way]:.1f}" for way in WAYS), f"{ratio:.2f}", f"{forward:.2f}")
         for (name, t), ratio, forward in zip(times.items(), ratios, forwards, strict=True)
     ]
-    rows.append(("geometric mean", *[""] * len(WAYS), f"{mean(ratios):.2f}", f"{mean(forwards):.2f}"))
+    rows.append(
+        ("geometric mean", *[""] * len(WAYS), f"{mean(ratios):.2f}", f"{mean(forwards):.2f}")
+    )
     help_s = help_time()
     return Report(
         title="Time to count",
         summary=[
-            f"**ridgeline takes {mean(ratios):.2f} × the time of FlopCounterMode** (the aim is 1.0, at "
-            f"most 1.5), and counts bytes, memory and every operator in it. `ridgeline --help` takes "
+            f"**ridgeline takes {mean(ratios):.2f} × the time of FlopCounterMode** "
+            "(the aim is 1.0, at "
+            "most 1.5), and counts bytes, memory and every operator in it. `ridgeline "
+            "--help` takes "
             f"{help_s:.2f} s."
         ],
         tables=[
@@ -45,8 +49,10 @@ def run() -> Report:
             )
         ],
         notes=[
-            f"Batch 1, 224×224, meta tensors, eval mode; best of {ROUNDS} by turns, so that whatever "
-            f"else ran on the machine met all three alike. `--help` is the best of {HELP_ROUNDS} new "
+            f"Batch 1, 224×224, meta tensors, eval mode; best of {ROUNDS} by turns, so "
+            "that whatever "
+            "else ran on the machine met all three alike. `--help` is the best of "
+            f"{HELP_ROUNDS} new "
             "processes."
         ],
     )  # fmt: skip

@@ -25,6 +25,7 @@ from benchmarks.report import ROOT, Report, Table, one_line, without_folders
 
 CACHE = ROOT / "build" / "bench"
 PROCESSES = 2
+TOO_LONG = "took longer than"
 MODELS_PER_PROCESS = 100  # then a new one, so that nothing piles up
 
 
@@ -80,12 +81,14 @@ def digest() -> str:
 
 
 def read(cache: Path) -> Iterator[Outcome]:
-    """What an earlier run has finished; a line cut off by a kill is left out."""
+    """What an earlier run has finished. Lines cut off by a kill and timeouts are tried again."""
     for line in cache.read_text(encoding="utf-8").splitlines() if cache.exists() else []:
         try:
-            yield Outcome(**json.loads(line))
+            outcome = Outcome(**json.loads(line))
         except ValueError:
             continue
+        if not outcome.error.startswith(TOO_LONG):
+            yield outcome
 
 
 def append(cache: Path, outcome: Outcome) -> None:
@@ -161,7 +164,7 @@ def finished(workers: Sequence[Worker], limit_s: float) -> list[tuple[Worker, Ou
     ready = wait([worker.connection for worker in workers], timeout=0.5)
     found = [(worker, worker.result()) for worker in workers if worker.connection in ready]
     late = [
-        (worker, worker.failed(f"took longer than {limit_s:.0f} s"))
+        (worker, worker.failed(f"{TOO_LONG} {limit_s:.0f} s"))
         for worker in workers
         if worker.connection not in ready and time.monotonic() - worker.start_s > limit_s
     ]
@@ -235,7 +238,8 @@ def report(title: str, outcomes: Sequence[Outcome], *, limit_s: float, what: str
             slowest(outcomes),
         ],
         notes=[
-            f"`ridgeline.count(name)` at batch 1 in infer mode, {PROCESSES} processes of one thread "
+            f"`ridgeline.count(name)` at batch 1 in infer mode, {PROCESSES} processes "
+            "of one thread "
             f"each, at most {limit_s:.0f} s per model. Times are of building and counting."
         ],
     )
@@ -272,7 +276,9 @@ def uncovered(counted: Sequence[Outcome]) -> Table:
         for o in counted
         if o.coverage < 1
     ]
-    return _or_none("Coverage below 100 %", ("model", "operators without a formula", "covered"), rows)
+    return _or_none(
+        "Coverage below 100 %", ("model", "operators without a formula", "covered"), rows
+    )
 
 
 def odd_ways(counted: Sequence[Outcome]) -> Table:

@@ -197,9 +197,11 @@ def errors(meta: Answers, cpu: Answers) -> Table:
 def notes(cases: Sequence[Case], cpu: Answers) -> list[str]:
     asked = sum(answer is not None for answer in cpu["ptflops"])
     return [
-        f"{len({case.name for case in cases})} models, {len(cases)} model × resolution cases, batch "
+        f"{len({case.name for case in cases})} models, {len(cases)} model × resolution "
+        "cases, batch "
         "1, eval mode. On the CPU the module is built with real weights and handed over as it is; "
-        f"the {asked} cases of at most {CPU_LIMIT_GMACS} GMACs are given to every counter there, the "
+        f"the {asked} cases of at most {CPU_LIMIT_GMACS} GMACs are given to every "
+        "counter there, the "
         "larger ones to ridgeline and FlopCounterMode.",
         f"Time is the geometric mean of the ratio to FlopCounterMode, best of {ROUNDS} alternated "
         "calls, on meta. What ridgeline does in that time includes the bytes and all other "

@@ -55,9 +55,12 @@ def run() -> Report:
     return Report(
         title="Products of a training step",
         summary=[
-            f"**ridgeline is exact for {len(rows) - len(wrong)} of {len(rows)} networks, on meta and "
+            f"**ridgeline is exact for {len(rows) - len(wrong)} of {len(rows)} "
+            "networks, on meta and "
             "on the CPU.** FlopCounterMode multiplies the backward of grouped convolutions by the "
-            "number of groups."
+            "number of groups. On the CPU it adds the scores that fused attention "
+            "computes again in "
+            "backward, and does not see the fused LSTM."
         ],
         tables=[
             Table(
@@ -68,10 +71,13 @@ def run() -> Report:
             )
         ],
         notes=[
-            f"Multiply-adds, batch {BATCH}, 224×224 images; the LSTM has {STEPS} steps. The expected "
+            f"Multiply-adds, batch {BATCH}, 224×224 images; the LSTM has {STEPS} "
+            "steps. The expected "
             "numbers come from the shapes that forward hooks see at convolutions, linear layers, "
-            "attention and the LSTM: each product with a weight costs the same again for the weight's "
-            "gradient and for the input's, where that input has one; each product of two activations "
+            "attention and the LSTM: each product with a weight costs the same again "
+            "for the weight's "
+            "gradient and for the input's, where that input has one; each product of "
+            "two activations "
             "twice more. The state an LSTM starts from has no gradient either."
         ],
     )  # fmt: skip
@@ -141,9 +147,7 @@ def convolution(found: Products, name: str, layer: nn.Conv2d, inputs: Any, out: 
 
 
 def linear(found: Products, name: str, layer: nn.Linear, inputs: Any, out: Tensor) -> None:
-    found.weighted(
-        out.numel() * layer.in_features, name, needs_input_grad=inputs[0].requires_grad
-    )
+    found.weighted(out.numel() * layer.in_features, name, needs_input_grad=inputs[0].requires_grad)
 
 
 def attention(found: Products, name: str, layer: Any, inputs: Any, out: Any) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.count.cases import FP32, Case, assert_cost, check, table, x
 from torch import Tensor, nn
 
 import ridgeline
-from tests.count.cases import FP32, Case, assert_cost, check, table, x
 
 N = 12
 
@@ -41,9 +41,7 @@ ROWS: list[tuple[nn.Module, tuple[int, int], tuple[int, int]]] = [
 @pytest.mark.parametrize(
     ("module", "forward", "backward"), ROWS, ids=[repr(row[0]).split("(")[0] for row in ROWS]
 )
-def test_activation(
-    module: nn.Module, forward: tuple[int, int], backward: tuple[int, int]
-) -> None:
+def test_activation(module: nn.Module, forward: tuple[int, int], backward: tuple[int, int]) -> None:
     data = x(2, 6).requires_grad_()
     r = ridgeline.count(module, data, mode="train")
     assert_cost(r.phase("forward"), other=forward[0] * N, transcendental=forward[1] * N)
@@ -190,6 +188,8 @@ def test_dropout_in_training() -> None:
 
 
 def test_functions_of_a_whole_model_in_place() -> None:
-    r = ridgeline.count(nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), x(2, 4), mode="train")
+    r = ridgeline.count(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), x(2, 4), mode="train"
+    )
     assert_cost(r.phase("forward"), macs=32, other=8 + 8)
     assert_cost(r.phase("input-grad"), macs=0, other=8)

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from tests.count.cases import FP32, Case, assert_cost, check, table, x
 from torch import Tensor, nn
 
 import ridgeline
-from tests.count.cases import FP32, Case, assert_cost, check, table, x
 
 
 def attend(**settings: Any) -> Callable[..., Tensor]:
@@ -147,7 +147,7 @@ def test_forward(case: Case) -> None:
 
 
 def test_backward_is_four_products() -> None:
-    """dV and dP of 4 features, dQ and dK of 4: twice the forward; the softmax's is 4 + 1 a score."""
+    """dV, dP, dQ and dK: twice the forward; the softmax and scale are 4 + 1 a score."""
     qkv = tuple(t.clone().requires_grad_() for t in QKV)
     r = ridgeline.count(attend(), qkv, mode="train")
     assert_cost(
@@ -273,9 +273,7 @@ def test_encoder_with_a_padding_mask() -> None:
     encoder = nn.TransformerEncoder(layer, 1).eval()
     padding = torch.tensor([[False, False, False], [False, False, True]])
     with torch.no_grad():
-        r = ridgeline.count(
-            encoder, {"src": torch.zeros(2, 3, E), "src_key_padding_mask": padding}
-        )
+        r = ridgeline.count(encoder, {"src": torch.zeros(2, 3, E), "src_key_padding_mask": padding})
     assert r.total.macs == ENCODER
 
 

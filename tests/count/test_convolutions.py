@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from tests.count.cases import FP32, Case, assert_cost, check, table, x
 from torch import nn
 
 import ridgeline
-from tests.count.cases import FP32, Case, assert_cost, check, table, x
 
 
 @table(
@@ -270,7 +271,7 @@ def visits(s: dict[str, int], sides: int) -> int:
 def test_as_many_as_the_loops_do(s: dict[str, int]) -> None:
     kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[s["dims"] - 1]
     channels = s["groups"] * s["in_per_group"], s["groups"] * s["out_per_group"]
-    options = {key: s[key] for key in ("stride", "padding", "dilation", "groups")}
+    options: dict[str, Any] = {key: s[key] for key in ("stride", "padding", "dilation", "groups")}
     with torch.device("meta"):
         layer = kind(*channels, s["kernel"], bias=False, **options)
     given_input = x(s["batch"], channels[0], *[s["size"]] * s["dims"])
@@ -283,7 +284,7 @@ def test_transposed_as_many_as_the_loops_do(s: dict[str, int]) -> None:
     """Every input place spreads over the whole kernel."""
     kind = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[s["dims"] - 1]
     channels = s["groups"] * s["in_per_group"], s["groups"] * s["out_per_group"]
-    options = {key: s[key] for key in ("stride", "padding", "dilation", "groups")}
+    options: dict[str, Any] = {key: s[key] for key in ("stride", "padding", "dilation", "groups")}
     with torch.device("meta"):
         layer = kind(*channels, s["kernel"], bias=False, **options)
     given_input = x(s["batch"], channels[0], *[s["size"]] * s["dims"])

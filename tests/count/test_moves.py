@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.count.cases import FP32, INT64, Case, assert_cost, check, ids, table, x
 from torch import Tensor, nn
 
 import ridgeline
-from tests.count.cases import FP32, INT64, Case, assert_cost, check, ids, table, x
 
 A = x(3, 4)
 
@@ -184,7 +184,9 @@ def test_forward(case: Case) -> None:
 BAGS = torch.tensor([[1, 2, 5], [3, 4, 6]])  # two bags of three rows of 4
 
 
-@pytest.mark.parametrize(("mode", "divisions", "places"), [("sum", 0, 0), ("mean", 8, 0), ("max", 0, 8)])
+@pytest.mark.parametrize(
+    ("mode", "divisions", "places"), [("sum", 0, 0), ("mean", 8, 0), ("max", 0, 8)]
+)
 def test_embedding_bag(mode: str, divisions: int, places: int) -> None:
     r = ridgeline.count(nn.EmbeddingBag(100, 4, mode=mode), BAGS)
     bag = next(op for op in r.op_costs if op.kind == "gather")

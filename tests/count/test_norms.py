@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from tests.count.cases import FP32, INT64, Case, assert_cost, check, table, x
 from torch import nn
 
 import ridgeline
-from tests.count.cases import FP32, INT64, Case, assert_cost, check, table, x
 
 N = 2 * 3 * 4 * 4
 IMAGE = x(2, 3, 4, 4)
@@ -94,7 +94,7 @@ IMAGE = x(2, 3, 4, 4)
         transcendental=2,
     ),
     Case(
-        "local response norm",  # x², window of 3 and its division, ·α, + k, power, quotient
+        "local response norm",  # x², window of 3 and its division, ·a, + k, power, quotient
         nn.LocalResponseNorm(3),
         x(2, 4, 5),
         other=(1 + 3 + 1 + 1 + 1 + 1) * 40,

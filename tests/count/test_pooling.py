@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tests.count.cases import FP32, INT64, Case, assert_cost, check, table, x
 from torch import Tensor, nn
 
 import ridgeline
-from tests.count.cases import FP32, INT64, Case, assert_cost, check, table, x
 
 IMAGE = x(2, 3, 4, 4)
 
@@ -117,7 +117,7 @@ def sample(mode: str) -> Any:
     ),
     Case(
         "unpooling moves",
-        lambda values, places: F.max_unpool2d(values, places, 2),
+        lambda values, places: F.max_unpool2d(values, places, [2, 2]),
         (x(2, 3, 2, 2), x(2, 3, 2, 2, dtype=torch.int64)),
         read=(FP32 + INT64) * 24,
         written=FP32 * 96,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
+from tests.count.cases import FP32, Case, assert_cost, check, table, x
 from torch import nn
 
 import ridgeline
-from tests.count.cases import FP32, Case, assert_cost, check, table, x
 
 COMPLEX = 8  # bytes of a complex64
 
@@ -160,7 +159,7 @@ COMPLEX = 8  # bytes of a complex64
         lambda c, a, b: torch.addmm(c, a, b, alpha=2.0, beta=0.5),
         (x(2, 4), x(2, 3), x(3, 4)),
         macs=2 * 4 * 3,
-        other=3 * 8,  # β·c, α·product, their sum
+        other=3 * 8,  # beta·c, alpha·product, their sum
         read=FP32 * (8 + 6 + 12),
         written=FP32 * 8,
     ),
@@ -342,6 +341,29 @@ COMPLEX = 8  # bytes of a complex64
         read=FP32 * 2 * 15,  # two different tensors, though one storage
         written=FP32 * 9,
     ),
+    Case("determinant", torch.linalg.det, (x(6, 6),), other=2 * 6**3 // 3),
+    Case("cholesky of 5", torch.linalg.cholesky, (x(5, 6, 6),), other=5 * 6**3 // 3),
+    Case("inverse", torch.linalg.inv, (x(6, 6),), other=2 * 6**3),
+    Case(
+        "solve for two columns",
+        torch.linalg.solve,
+        (x(6, 6), x(6, 2)),
+        other=2 * 6**3 // 3 + 2 * 36 * 2,
+    ),
+    Case(
+        "triangular solve",
+        lambda a, b: torch.linalg.solve_triangular(a, b, upper=True),
+        (x(6, 6), x(6, 2)),
+        other=36 * 2,
+    ),
+    Case("qr of 6 × 3", torch.linalg.qr, (x(6, 3),), other=2 * (2 * 9 * (6 - 1))),
+    Case(
+        "convolution of time, batch, channels",
+        torch.conv_tbc,
+        (x(5, 2, 3), x(3, 3, 4), x(4)),  # 3 steps out
+        macs=3 * 2 * 4 * 3 * 3,
+        other=3 * 2 * 4,
+    ),
     Case("kronecker", torch.kron, (x(3, 4), x(5, 4)), other=3 * 4 * 5 * 4),
 )
 def test_forward(case: Case) -> None:
@@ -365,7 +387,8 @@ def test_linear_phases() -> None:
         r.phase("weight-grad"),
         macs=one + two,
         other=5 * 6 + 5 * 3,
-        read=FP32 * ((30 + 20) + (15 + 30) + 30 + 15),  # gradient and input; biases sum the gradient
+        read=FP32
+        * ((30 + 20) + (15 + 30) + 30 + 15),  # gradient and input; biases sum the gradient
         written=FP32 * weights,
     )
     assert_cost(
@@ -423,7 +446,6 @@ def test_a_weight_used_twice_adds_its_gradients() -> None:
 
 
 def test_bilinear_sides() -> None:
-    assert F.bilinear is not None
     r = ridgeline.count(nn.Bilinear(3, 4, 5, bias=False), (x(2, 3), x(2, 4)), mode="train")
     assert_cost(r.phase("weight-grad"), macs=2 * 5 * 3 * 4)
     assert_cost(r.phase("input-grad"), macs=0)

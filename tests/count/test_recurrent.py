@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.count.cases import FP32, Case, assert_cost, check, table, x
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import ridgeline
-from tests.count.cases import FP32, Case, assert_cost, check, table, x
 
-T, N, I, H = 3, 2, 4, 5  # steps, sequences, inputs, hidden units
+T, N, D, H = 3, 2, 4, 5  # steps, sequences, inputs, hidden units
 
 RNN_FLOPS = 3  # two biases, one addition
 LSTM_FLOPS = 4 * 3 + 3 * 3 + 3 + 1  # gates; sigmoids; f·c + i·g; o·tanh(c)
@@ -26,124 +26,124 @@ GRU_FLOPS = 3 * 3 + 2 * 3 + 1 + 3  # gates; sigmoids; r·(…); (h − n)·z + n
 @table(
     Case(
         "rnn tanh",
-        nn.RNN(I, H),
-        x(T, N, I),
-        macs=T * N * H * (I + H),
+        nn.RNN(D, H),
+        x(T, N, D),
+        macs=T * N * H * (D + H),
         other=T * N * H * RNN_FLOPS,
         transcendental=T * N * H,
     ),
     Case(
         "rnn relu",
-        nn.RNN(I, H, nonlinearity="relu"),
-        x(T, N, I),
-        macs=T * N * H * (I + H),
+        nn.RNN(D, H, nonlinearity="relu"),
+        x(T, N, D),
+        macs=T * N * H * (D + H),
         other=T * N * H * (RNN_FLOPS + 1),
     ),
     Case(
         "rnn without bias",
-        nn.RNN(I, H, bias=False),
-        x(T, N, I),
-        macs=T * N * H * (I + H),
+        nn.RNN(D, H, bias=False),
+        x(T, N, D),
+        macs=T * N * H * (D + H),
         other=T * N * H,
         transcendental=T * N * H,
     ),
     Case(
         "lstm",
-        nn.LSTM(I, H),
-        x(T, N, I),
-        macs=T * N * 4 * H * (I + H),
+        nn.LSTM(D, H),
+        x(T, N, D),
+        macs=T * N * 4 * H * (D + H),
         other=T * N * H * LSTM_FLOPS,
         transcendental=T * N * H * 5,
     ),
     Case(
         "lstm, batch first",
-        nn.LSTM(I, H, batch_first=True),
-        x(N, T, I),
-        macs=T * N * 4 * H * (I + H),
+        nn.LSTM(D, H, batch_first=True),
+        x(N, T, D),
+        macs=T * N * 4 * H * (D + H),
         other=T * N * H * LSTM_FLOPS,
         transcendental=T * N * H * 5,
     ),
     Case(
         "lstm unbatched",
-        nn.LSTM(I, H),
-        x(T, I),
-        macs=T * 4 * H * (I + H),
+        nn.LSTM(D, H),
+        x(T, D),
+        macs=T * 4 * H * (D + H),
         other=T * H * LSTM_FLOPS,
         transcendental=T * H * 5,
     ),
     Case(
         "lstm of two layers",
-        nn.LSTM(I, H, num_layers=2),
-        x(T, N, I),
-        macs=T * N * 4 * H * ((I + H) + (H + H)),
+        nn.LSTM(D, H, num_layers=2),
+        x(T, N, D),
+        macs=T * N * 4 * H * ((D + H) + (H + H)),
         other=2 * T * N * H * LSTM_FLOPS,
         transcendental=2 * T * N * H * 5,
     ),
     Case(
         "lstm in both directions",
-        nn.LSTM(I, H, bidirectional=True),
-        x(T, N, I),
-        macs=2 * T * N * 4 * H * (I + H),
+        nn.LSTM(D, H, bidirectional=True),
+        x(T, N, D),
+        macs=2 * T * N * 4 * H * (D + H),
         other=2 * T * N * H * LSTM_FLOPS,
         transcendental=2 * T * N * H * 5,
     ),
     Case(
         "lstm of two layers in both directions",  # the second layer reads 2·H
-        nn.LSTM(I, H, num_layers=2, bidirectional=True),
-        x(T, N, I),
-        macs=2 * T * N * 4 * H * ((I + H) + (2 * H + H)),
+        nn.LSTM(D, H, num_layers=2, bidirectional=True),
+        x(T, N, D),
+        macs=2 * T * N * 4 * H * ((D + H) + (2 * H + H)),
         other=4 * T * N * H * LSTM_FLOPS,
         transcendental=4 * T * N * H * 5,
     ),
     Case(
         "lstm with projection to 2",
-        nn.LSTM(I, H, proj_size=2),
-        x(T, N, I),
-        macs=T * N * (4 * H * (I + 2) + 2 * H),
+        nn.LSTM(D, H, proj_size=2),
+        x(T, N, D),
+        macs=T * N * (4 * H * (D + 2) + 2 * H),
         other=T * N * H * LSTM_FLOPS,
         transcendental=T * N * H * 5,
     ),
     Case(
         "gru",
-        nn.GRU(I, H),
-        x(T, N, I),
-        macs=T * N * 3 * H * (I + H),
+        nn.GRU(D, H),
+        x(T, N, D),
+        macs=T * N * 3 * H * (D + H),
         other=T * N * H * GRU_FLOPS,
         transcendental=T * N * H * 3,
     ),
     Case(
         "gru, two layers, both directions",
-        nn.GRU(I, H, num_layers=2, bidirectional=True),
-        x(T, N, I),
-        macs=2 * T * N * 3 * H * ((I + H) + (2 * H + H)),
+        nn.GRU(D, H, num_layers=2, bidirectional=True),
+        x(T, N, D),
+        macs=2 * T * N * 3 * H * ((D + H) + (2 * H + H)),
         other=4 * T * N * H * GRU_FLOPS,
         transcendental=4 * T * N * H * 3,
     ),
     Case(
         "lstm cell",
-        nn.LSTMCell(I, H),
-        x(N, I),
-        macs=N * 4 * H * (I + H),
+        nn.LSTMCell(D, H),
+        x(N, D),
+        macs=N * 4 * H * (D + H),
         other=N * H * LSTM_FLOPS,
         transcendental=N * H * 5,
     ),
     Case(
         "gru cell",
-        nn.GRUCell(I, H),
-        x(N, I),
-        macs=N * 3 * H * (I + H),
+        nn.GRUCell(D, H),
+        x(N, D),
+        macs=N * 3 * H * (D + H),
         other=N * H * GRU_FLOPS,
         transcendental=N * H * 3,
     ),
     Case(
         "rnn cell",
-        nn.RNNCell(I, H),
-        (x(N, I), x(N, H)),
-        macs=N * H * (I + H),
+        nn.RNNCell(D, H),
+        (x(N, D), x(N, H)),
+        macs=N * H * (D + H),
         other=N * H * RNN_FLOPS,
         transcendental=N * H,
         # two products with their biases, their sum, and its tanh; each N × H
-        read=FP32 * ((N * I + H * I + H) + (N * H + H * H + H) + 2 * N * H + N * H),
+        read=FP32 * ((N * D + H * D + H) + (N * H + H * H + H) + 2 * N * H + N * H),
         written=FP32 * 4 * N * H,
     ),
 )
@@ -153,18 +153,18 @@ def test_forward(case: Case) -> None:
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
 def test_real_modules_in_eval_give_the_same(kind: Any) -> None:
-    layer = kind(I, H, num_layers=2, bidirectional=True)
-    on_meta = ridgeline.count(layer.to("meta"), x(T, N, I))
-    real = kind(I, H, num_layers=2, bidirectional=True).eval()
+    layer = kind(D, H, num_layers=2, bidirectional=True)
+    on_meta = ridgeline.count(layer.to("meta"), x(T, N, D))
+    real = kind(D, H, num_layers=2, bidirectional=True).eval()
     with torch.no_grad():
-        on_cpu = ridgeline.count(real, torch.zeros(T, N, I))
+        on_cpu = ridgeline.count(real, torch.zeros(T, N, D))
     assert on_cpu.total == on_meta.total
 
 
 def test_lstm_phases() -> None:
-    """Weight gradients repeat the forward; back through time go the hidden products but the first."""
-    r = ridgeline.count(nn.LSTM(I, H), x(T, N, I), mode="train")
-    forward = T * N * 4 * H * (I + H)
+    """Weight gradients repeat the forward; all hidden products but the first go back in time."""
+    r = ridgeline.count(nn.LSTM(D, H), x(T, N, D), mode="train")
+    forward = T * N * 4 * H * (D + H)
     assert_cost(r.phase("forward"), macs=forward)
     assert_cost(r.phase("weight-grad"), macs=forward)
     assert_cost(r.phase("input-grad"), macs=(T - 1) * N * 4 * H * H)
@@ -176,12 +176,12 @@ def test_packed_sequences_do_only_the_steps_there_are() -> None:
     class Packed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.lstm = nn.LSTM(I, H, batch_first=True)
+            self.lstm = nn.LSTM(D, H, batch_first=True)
 
         def forward(self, data: Tensor, lengths: Tensor) -> Tensor:
             packed = pack_padded_sequence(data, lengths, batch_first=True, enforce_sorted=False)
             out: Tensor = self.lstm(packed)[0].data
             return out
 
-    r = ridgeline.count(Packed(), (torch.zeros(2, 3, I), torch.tensor([3, 1])))
-    assert_cost(r.total, macs=(3 + 1) * 4 * H * (I + H), transcendental=4 * H * 5)
+    r = ridgeline.count(Packed(), (torch.zeros(2, 3, D), torch.tensor([3, 1])))
+    assert_cost(r.total, macs=(3 + 1) * 4 * H * (D + H), transcendental=4 * H * 5)

@@ -16,7 +16,8 @@ from ridgeline.store import ResultsFolder, atomic_write_text
 if TYPE_CHECKING:
     from ridgeline.cli.counted import Asked, Counted
 
-ASKED = ("model", "batch_size", "mode", "precision", "optimizer")
+FOUND_WITH = ("model", "batch_size", "mode", "precision", "optimizer")
+ASKED_FOR = ("input_size", "seq_len", "config", "causal")
 
 
 def keep(asked: Asked, counted: Counted) -> None:
@@ -126,10 +127,19 @@ def _write_runs(asked: Asked, counted: Counted, folder: Path) -> list[Path]:
     for result in counted.results:
         run = store.write_run(
             label=f"count-{safe_name(result.model)}-bs{result.batch_size}",
-            asked={key: getattr(result, key) for key in ASKED} | {"command": "count"},
+            asked=_question(asked, result),
             found={"provenance": "static", **result.to_dict()},
             provenance=where,
             tables={"ops": result.ops, "layers": result.layers()},
         )  # fmt: skip
         paths.append(store.runs_path / run.run_id)
     return paths
+
+
+def _question(asked: Asked, result: CountResult) -> dict[str, Any]:
+    """Enough to count the same again."""
+    return {
+        "command": "count",
+        **{name: getattr(result, name) for name in FOUND_WITH},
+        **{name: getattr(asked, name) for name in ASKED_FOR},
+    }

@@ -253,7 +253,7 @@ def _result(
         mode=settings.mode,
         precision=settings.precision,
         optimizer=step.optimizer,
-        params=sum(p.numel() for p in step.module.parameters()) if step.module else 0,
+        params=sum(p.numel() for p in step.module.parameters()) if step.module is not None else 0,
         op_costs=costs,
         modules=traced.tracer.modules.calls,
         module_params=_own_params(step.module),

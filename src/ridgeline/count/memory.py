@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -42,7 +43,7 @@ class Liveness:
 
     def add(self, tensors: Iterable[Tensor], row: int | None = None) -> None:
         """Note tensors that an operator made; those already known are passed over."""
-        for tensor in tensors:
+        for tensor in dense_parts(tensors):
             storage = tensor.untyped_storage()
             key = storage._cdata
             if key not in self._live:
@@ -62,5 +63,14 @@ class Liveness:
 
 def distinct_bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes of the tensors' storages, each once however many tensors share it."""
-    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
-    return sum(storages.values())
+    stored = [t.untyped_storage() for t in dense_parts(tensors)]
+    return sum({storage._cdata: storage.nbytes() for storage in stored}.values())
+
+
+def dense_parts(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors that hold the data: a sparse one (an embedding's gradient) has two."""
+    for tensor in tensors:
+        if tensor.layout is torch.sparse_coo:
+            yield from (tensor._indices(), tensor._values())
+        elif tensor.layout is torch.strided:
+            yield tensor

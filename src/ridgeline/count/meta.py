@@ -61,12 +61,13 @@ def _without_data(tensor: Tensor) -> Tensor:
         return tensor
     if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > LARGEST:
         return tensor.detach().to("meta").requires_grad_(tensor.requires_grad)
-    return with_value(tensor.to("cpu"))
+    return with_value(tensor.to("cpu", copy=True))  # a model may count its batches in place
 
 
 def is_on_meta(module: nn.Module) -> bool:
-    """Whether all tensors of the module are without data already."""
-    return all(t.is_meta for t in (*module.parameters(), *module.buffers()))
+    """Whether all tensors of the module are without data already; it must have some."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return bool(tensors) and all(t.is_meta for t in tensors)
 
 
 def inputs_without_data(value: Any) -> Any:

@@ -17,6 +17,7 @@ from ridgeline.count.trace import Row, Tracer
 from ridgeline.errors import RidgelineError
 
 AMP_DTYPE = torch.float16
+STEPS_BEFORE = 1000  # optimizer steps taken before the one that is counted
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {}),
     "momentum": ("SGD", {"momentum": 0.9}),
@@ -165,11 +166,14 @@ class _Runner:
             return 0, 0
         optimizer = make_optimizer(name, weights, self.step.optimizer_options)
         optimizer.step()
+        _advance(optimizer)
         state = list(tensors_in(list(optimizer.state.values())))
         memory, tracer = self.tracer.memory, self.tracer
         memory.add(state)
         memory.reset_peak()
         tracer.claim_gradients(module)
+        for weight, kept in optimizer.state.items():
+            tracer.claim(weight, tensors_in(kept))
         tracer.stage = "optimizer"
         with torch.no_grad(), tracer:
             optimizer.step()
@@ -196,6 +200,14 @@ def make_optimizer(
         del chosen["foreach"]
     optimizer: torch.optim.Optimizer = getattr(torch.optim, class_name)(weights, **chosen)
     return optimizer
+
+
+def _advance(optimizer: torch.optim.Optimizer) -> None:
+    """Let many steps have passed: the first few of some optimizers (RAdam) are different."""
+    for kept in optimizer.state.values():
+        step = kept.get("step")
+        if isinstance(step, Tensor) and not step.is_meta:
+            step.fill_(STEPS_BEFORE)
 
 
 @contextmanager

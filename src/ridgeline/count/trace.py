@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -81,6 +81,8 @@ def forget_operators() -> None:
 def describe(tensor: Tensor) -> TensorMeta:
     """The part of a tensor that a formula may use."""
     shape = tuple(tensor.shape)
+    if tensor.layout is torch.sparse_coo:
+        return TensorMeta(shape, tensor.dtype, tensor._values().numel(), 0, id(tensor))
     if tensor.layout is not torch.strided:
         return TensorMeta(shape, tensor.dtype, tensor.numel(), 0, id(tensor))
     distinct = tensor.numel()
@@ -136,6 +138,8 @@ class Tracer(TorchDispatchMode):
             stack.enter_context(self.modules.watching())
             if self.values is not None:
                 stack.enter_context(literals_known())
+            else:  # on real tensors dropout draws real numbers
+                stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(_inference_mode_is_no_grad())
             stack.enter_context(torch.set_grad_enabled(gradients))
             stack.enter_context(self)
@@ -284,7 +288,12 @@ class Tracer(TorchDispatchMode):
         """Let gradients belong to their parameters' modules, for the optimizer's rows."""
         for parameter in model.parameters():
             if parameter.grad is not None:
-                self.weights[id(parameter.grad)] = self.weights[id(parameter)]
+                self.claim(parameter, [parameter.grad])
+
+    def claim(self, parameter: Tensor, tensors: Iterable[Tensor]) -> None:
+        """Let tensors belong to a parameter's module, for the optimizer's rows."""
+        for tensor in tensors:
+            self.weights[id(tensor)] = self.weights[id(parameter)]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from ridgeline.count.formulas import (
     attention,
+    linalg,
     losses,
     moves,
     norms,
@@ -16,7 +17,9 @@ from ridgeline.count.formulas.moves import FREE
 from ridgeline.count.formulas.registry import FORMULAS, Entry, Phased, Work, find, register
 
 __all__ = ["FORMULAS", "FREE", "Entry", "Phased", "Work", "entry_for", "register"]
-_FAMILIES = (attention, losses, moves, norms, pointwise, pooling, products, recurrent, reductions)
+_FAMILIES = (
+    attention, linalg, losses, moves, norms, pointwise, pooling, products, recurrent, reductions
+)  # fmt: skip
 
 
 def entry_for(name: str, overload: str) -> Entry | None:

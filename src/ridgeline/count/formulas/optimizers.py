@@ -17,6 +17,10 @@ FUSED = {
 }
 
 
+UNCHANGED = ("grads", "state_steps")
+"""Lists that the operators say they write into, but only read: steps are counted beforehand."""
+
+
 def _fused_extras(call: OpCall) -> int:
     """FLOPs an element of what an optimizer does only when asked."""
     decays = bool(call.get("weight_decay"))
@@ -49,7 +53,7 @@ def _scaled(call: OpCall) -> int:
     if "addc" in call.name and scalars is not None:
         return int(any(s != 1 for s in scalars)) if isinstance(scalars, list | tuple) else 1
     return int("addc" in call.name and value != 1) + int(
-        "add" in call.name and call.get("alpha", 1) != 1
+        "add" in call.name and call.get("alpha", 1) not in (1, -1)
     )
 
 
@@ -88,21 +92,13 @@ def fused_optimizer(call: OpCall) -> Work:
     flops, roots = FUSED[name]
     n = sum(t.numel for t in _list(call.get("self")))
     flops += _fused_extras(call)
-    state = [t for key in call.signature.written for t in _list(call.get(key) or [])]
+    kept = [key for key in call.signature.written if key not in UNCHANGED]
     return Work(
         other_flops=flops * n,
         transcendentals=roots * n,
-        written_bytes=sum(t.nbytes for t in state if t.numel) - _gradients(call),
+        written_bytes=sum(t.nbytes for key in kept for t in _list(call.get(key) or [])),
         factor=flops,
         terms=(("n", n),),
-    )
-
-
-def _gradients(call: OpCall) -> int:
-    return (
-        sum(t.nbytes for t in _list(call.get("grads") or []))
-        if "grads" in call.signature.written
-        else 0
     )
 
 

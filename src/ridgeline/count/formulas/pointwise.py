@@ -79,7 +79,8 @@ for _name in PER_ELEMENT:
 
 @aten("add sub rsub subtract", kind="pointwise")
 def add(call: OpCall) -> Work:
-    scaled = call.get("alpha", 1) != 1
+    """One FLOP, and one more for a factor; a factor of −1 only turns the sign."""
+    scaled = call.get("alpha", 1) not in (1, -1)
     return elementwise(call, 2 if scaled else 1, 0)
 
 
@@ -173,6 +174,16 @@ def dropout_backward(call: OpCall) -> Work:
 def logic(call: OpCall) -> Work:
     """Selections and bit operations move data and do no floating-point arithmetic."""
     return Work()
+
+
+@aten(
+    "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask",
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    kind="pointwise",
+)
+def fake_quantize(call: OpCall) -> Work:
+    """x/scale, + zero point, round, two bounds, − zero point, ·scale."""
+    return elementwise(call, 7, 0)
 
 
 @aten("rrelu_with_noise rrelu_with_noise_functional", kind="pointwise")

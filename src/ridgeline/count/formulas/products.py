@@ -265,6 +265,14 @@ def transposed_convolution(call: OpCall) -> Work:
     return product(conv_terms(call, x, w, call.out, transposed=True), call.out)
 
 
+@aten("conv_tbc", kind="conv")
+def conv_tbc(call: OpCall) -> Work:
+    """Time, batch, channels; the weight is (K, Cin, Cout)."""
+    kernel, channels, _ = call.inputs[1].shape
+    terms = (("out", call.out.numel), ("Cin", channels), ("K", kernel))
+    return product(terms, call.out, other_flops=call.out.numel)
+
+
 @aten("convolution_backward convolution_backward_overrideable", kind="conv")
 def convolution_backward(call: OpCall) -> Phased:
     """Input and weight gradient each repeat the forward's multiply-adds, whatever the groups."""

@@ -1,0 +1,136 @@
+"""The answer depends on the model and its inputs, and on nothing else; nor does it change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from tests.count.cases import x
+from torch import nn
+
+import ridgeline
+
+CALLERS: list[Callable[[], AbstractContextManager[Any]]] = [
+    nullcontext,
+    torch.no_grad,
+    torch.inference_mode,
+    torch.enable_grad,
+]
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 9, 5)
+    )
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.1)
+    return nn.TransformerEncoder(layer, 2)
+
+
+MODELS: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
+    (network, (2, 3, 5, 5)),
+    (encoder, (2, 3, 8)),
+    (lambda: nn.LSTM(4, 5, bidirectional=True), (3, 2, 4)),
+    (lambda: nn.MultiheadAttention(8, 2), (3, 2, 8)),
+]
+
+
+def arguments(model: nn.Module, data: torch.Tensor) -> Any:
+    return (data, data, data) if isinstance(model, nn.MultiheadAttention) else data
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize(("make", "shape"), MODELS)
+def test_device_and_callers_gradient_mode_do_not_matter(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], caller: Any, mode: str
+) -> None:
+    with torch.device("meta"):
+        without_data = make()
+    expected = ridgeline.count(without_data, arguments(without_data, x(*shape)), mode=mode)
+    real = make().eval()
+    with caller():
+        r = ridgeline.count(real, arguments(real, torch.zeros(shape)), mode=mode)
+    assert r.total == expected.total
+    assert r.traced_on == "meta"
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_was(mode: str, training: bool) -> None:
+    model = network().train(training)
+    model[0].eval()
+    model[4].weight.grad = torch.ones(5, 36)
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    flags = [m.training for m in model.modules()]
+    noise = torch.get_rng_state()
+    ridgeline.count(model, torch.zeros(2, 3, 5, 5), mode=mode, optimizer="adam")
+    assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
+    assert [m.training for m in model.modules()] == flags
+    assert model[0].weight.grad is None
+    assert torch.equal(model[4].weight.grad, torch.ones(5, 36))
+    assert torch.equal(torch.get_rng_state(), noise)
+    assert all(p.requires_grad for p in model.parameters())
+    assert not any(p.is_meta for p in model.parameters())
+
+
+def test_random_numbers_are_left_as_they_were() -> None:
+    """Also where the model has to run for real."""
+
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.drop = nn.Linear(4, 4), nn.Dropout(0.5)
+
+        def forward(self, data: torch.Tensor) -> Any:
+            return self.drop(self.layer(data)) if data.sum() >= 0 else data
+
+    model = Branch()
+    noise = torch.get_rng_state()
+    assert ridgeline.count(model, torch.zeros(2, 4), mode="train").traced_on == "real"
+    assert torch.equal(torch.get_rng_state(), noise)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "amp"])
+def test_a_model_without_data_is_left_as_it_was(precision: str) -> None:
+    with torch.device("meta"):
+        model = network().eval()
+    ridgeline.count(model, x(2, 3, 5, 5), mode="train", precision=precision)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert all(p.grad is None for p in model.parameters())
+    assert not model.training
+
+
+def test_the_inputs_are_left_as_they_were() -> None:
+    data = torch.ones(2, 4)
+    ridgeline.count(nn.ReLU(inplace=True), data.neg_())
+    assert torch.equal(data, -torch.ones(2, 4))
+
+
+def test_one_tensor_given_twice_is_still_one() -> None:
+    data = torch.zeros(5)
+    assert ridgeline.count(torch.mul, (data, data)).total.read_bytes == 20
+    assert ridgeline.count(torch.mul, (data, data.clone())).total.read_bytes == 40
+
+
+def test_settings_of_torch_are_left_as_they_were() -> None:
+    fast = torch.backends.mha.get_fastpath_enabled()
+    ridgeline.count(encoder(), torch.zeros(2, 3, 8), precision="amp")
+    assert torch.backends.mha.get_fastpath_enabled() == fast
+    assert torch.is_grad_enabled()
+    assert torch.tensor(1).device.type == "cpu"
+    with torch.inference_mode():
+        assert torch.is_inference_mode_enabled()
+    q = torch.ones(1, 1, 2, 2)
+    assert torch.nn.functional.scaled_dot_product_attention(q, q, q).shape == (1, 1, 2, 2)
+
+
+def test_twice_gives_the_same() -> None:
+    model = network()
+    first = ridgeline.count(model, torch.zeros(2, 3, 5, 5), mode="train")
+    assert ridgeline.count(model, torch.zeros(2, 3, 5, 5), mode="train").total == first.total

@@ -1,0 +1,207 @@
+"""Which phase work belongs to, by hand, where autograd makes it less than obvious."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.count.cases import FP32, assert_cost, x
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import ridgeline
+
+
+def square(bias: bool = False) -> nn.Linear:
+    return nn.Linear(4, 4, bias=bias)
+
+
+ONE = 2 * 4 * 4  # MACs of one such layer on 2 rows
+
+
+def macs(r: Any) -> list[int]:
+    return [r.phase(p).macs for p in ("forward", "input-grad", "weight-grad")]
+
+
+def test_the_first_layer_has_no_input_gradient() -> None:
+    r = ridgeline.count(nn.Sequential(square(), square(), square()), x(2, 4), mode="train")
+    assert macs(r) == [3 * ONE, 2 * ONE, 3 * ONE]
+
+
+def test_an_input_that_wants_a_gradient_gets_one() -> None:
+    r = ridgeline.count(square(), x(2, 4).requires_grad_(), mode="train")
+    assert macs(r) == [ONE, ONE, ONE]
+
+
+def test_frozen_first_layers_end_the_backward_pass() -> None:
+    model = nn.Sequential(square(), square(), square())
+    model[0].requires_grad_(False)
+    model[1].requires_grad_(False)
+    assert macs(ridgeline.count(model, x(2, 4), mode="train")) == [3 * ONE, 0, ONE]
+
+
+def test_a_frozen_layer_in_the_middle_passes_gradients_on() -> None:
+    model = nn.Sequential(square(), square(), square())
+    model[1].requires_grad_(False)
+    r = ridgeline.count(model, x(2, 4), mode="train")
+    assert macs(r) == [3 * ONE, 2 * ONE, 2 * ONE]
+    assert r.params == 3 * 16
+    assert r.memory.gradient_bytes == FP32 * 2 * 16
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.block = square(), nn.Sequential(square(), nn.ReLU(), square())
+        self.reentrant = reentrant
+
+    def forward(self, data: Tensor) -> Any:
+        return checkpoint(self.block, self.first(data), use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_repeats_the_forward(reentrant: bool) -> None:
+    r = ridgeline.count(Checkpointed(reentrant=reentrant), x(2, 4), mode="train")
+    again = [op for op in r.op_costs if op.is_recomputed]
+    assert {op.phase for op in again} == {"forward"}
+    # the newer way stops once the last saved tensor is back: before the second product
+    repeated = 2 * ONE if reentrant else ONE
+    assert macs(r) == [3 * ONE + repeated, 2 * ONE, 3 * ONE]
+    assert r.phase("input-grad").other_flops == 8  # of the ReLU
+
+
+def test_checkpointing_saves_memory() -> None:
+    def kept(model: nn.Module) -> int:
+        return ridgeline.count(model, x(64, 4), mode="train").memory.activation_bytes
+
+    plain = nn.Sequential(square(), square(), nn.ReLU(), square())
+    assert kept(Checkpointed(reentrant=False)) < kept(plain)
+
+
+class Scaled(torch.autograd.Function):
+    """A function with a backward of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, data: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(data, weight)
+        return data @ weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        data, weight = ctx.saved_tensors
+        return grad @ weight.t(), data.t() @ grad
+
+
+def test_a_custom_function_is_told_apart_by_its_results() -> None:
+    class Custom(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.weight = square(), nn.Parameter(torch.empty(4, 4))
+
+        def forward(self, data: Tensor) -> Any:
+            return Scaled.apply(self.first(data), self.weight)
+
+    r = ridgeline.count(Custom(), x(2, 4), mode="train")
+    assert macs(r) == [2 * ONE, ONE, 2 * ONE]
+
+
+def test_work_on_weights_alone_is_weight_gradient() -> None:
+    """The weight is scaled before use; its scaling's backward serves the weight too."""
+
+    class Standardised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(4, 4))
+
+        def forward(self, data: Tensor) -> Tensor:
+            return data @ (self.weight * 2.0)
+
+    r = ridgeline.count(Standardised(), x(2, 4), mode="train")
+    assert_cost(r.phase("forward"), macs=ONE, other=16)
+    assert_cost(r.phase("weight-grad"), macs=ONE, other=16)
+    assert_cost(r.phase("input-grad"), macs=0, other=0, read=0)
+
+
+def test_fan_out_adds_gradients() -> None:
+    """Three uses of one activation: two additions of 8 elements."""
+
+    class FanOut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = square()
+            self.branches = nn.ModuleList(square() for _ in range(3))
+
+        def forward(self, data: Tensor) -> list[Tensor]:
+            start = self.first(data)
+            return [branch(start) for branch in self.branches]
+
+    r = ridgeline.count(FanOut(), x(2, 4), mode="train")
+    assert macs(r) == [4 * ONE, 3 * ONE, 4 * ONE]
+    assert r.phase("input-grad").other_flops == 2 * 8
+
+
+def test_no_grad_inside_the_model_cuts_the_graph() -> None:
+    class Teacher(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher, self.student = square(), square()
+
+        def forward(self, data: Tensor) -> Tensor:
+            with torch.no_grad():
+                target = self.teacher(data)
+            out: Tensor = self.student(data) - target
+            return out
+
+    r = ridgeline.count(Teacher(), x(2, 4), mode="train")
+    assert macs(r) == [2 * ONE, 0, ONE]
+
+
+def test_inference_mode_inside_the_model_cuts_the_graph() -> None:
+    class Teacher(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher, self.student = square(), square()
+
+        def forward(self, data: Tensor) -> Tensor:
+            with torch.inference_mode():
+                target = self.teacher(data)
+            out: Tensor = self.student(data) - target.clone()
+            return out
+
+    r = ridgeline.count(Teacher(), x(2, 4), mode="train")
+    assert macs(r) == [2 * ONE, 0, ONE]
+    assert ridgeline.count(Teacher(), x(2, 4)).total.macs == 2 * ONE
+
+
+def test_vmap_and_functional_gradients() -> None:
+    weight = torch.zeros(4, 4)
+
+    def per_sample(data: Tensor) -> Any:
+        return torch.func.vmap(lambda row: weight.to(row.device) @ row)(data)
+
+    assert ridgeline.count(per_sample, (x(2, 4),)).total.macs == ONE
+
+
+def test_gradients_taken_inside_the_model() -> None:
+    """A gradient penalty: forward, and an input gradient that belongs to the forward pass."""
+
+    class Penalty(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = square()
+
+        def forward(self, data: Tensor) -> Tensor:
+            data = data.detach().requires_grad_()
+            (grad,) = torch.autograd.grad(self.layer(data).sum(), data, create_graph=True)
+            out: Tensor = grad.square().sum()
+            return out
+
+    r = ridgeline.count(Penalty(), x(2, 4), mode="train")
+    assert r.phase("forward").macs == 2 * ONE
+    assert r.total.macs >= 3 * ONE
+
+
+def test_nothing_to_train() -> None:
+    with pytest.raises(ridgeline.RidgelineError, match="nothing in the model's output"):
+        ridgeline.count(nn.ReLU(), x(2, 4), mode="train")

@@ -1,0 +1,147 @@
+"""Models that look at numbers, and operators that nobody has a formula for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from tests.count.cases import FP32, x
+from torch import Tensor, nn
+
+import ridgeline
+
+
+def test_item_of_a_known_value() -> None:
+    def model(mask: Tensor, data: Tensor) -> Tensor:
+        length = int(mask.sum().item())
+        return data[:, :length] @ data[:, :length].transpose(1, 2)
+
+    mask = torch.tensor([1, 1, 1, 0, 0])
+    r = ridgeline.count(model, (mask, x(2, 5, 4)))
+    assert (r.total.macs, r.traced_on) == (2 * 3 * 3 * 4, "meta")
+
+
+def test_a_branch_on_activations_runs_for_real() -> None:
+    """All inputs are zero there, so the sum is not above zero."""
+
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.small, self.large = nn.Linear(4, 1, bias=False), nn.Linear(4, 9, bias=False)
+
+        def forward(self, data: Tensor) -> Any:
+            return self.large(data) if data.sum() > 0 else self.small(data)
+
+    r = ridgeline.count(Branch(), x(2, 4))
+    assert (r.total.macs, r.traced_on) == (2 * 4, "real")
+    assert any("real tensors" in note for note in r.notes)
+    positive = ridgeline.count(Branch(), torch.ones(2, 4))
+    assert positive.total.macs == 2 * 4 * 9
+
+
+def test_nonzero_of_a_known_mask() -> None:
+    def model(mask: Tensor, data: Tensor) -> Tensor:
+        return data[mask.nonzero().squeeze(1)] @ data.t()
+
+    mask = torch.tensor([True, False, True, True])
+    r = ridgeline.count(model, (mask, x(4, 6)))
+    assert r.total.macs == 3 * 4 * 6
+
+
+class Experts(nn.Module):
+    """Four experts of 6 → 5, two for each token, written as a loop over experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(6, 4, bias=False)
+        self.experts = nn.ModuleList(nn.Linear(6, 5, bias=False) for _ in range(4))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        weights, chosen = F.softmax(self.router(tokens), dim=-1).topk(2)
+        out = tokens.new_zeros(tokens.shape[0], 5)
+        for number, expert in enumerate(self.experts):
+            rows, slot = torch.where(chosen == number)
+            if rows.numel():
+                out.index_add_(0, rows, expert(tokens[rows]) * weights[rows, slot, None])
+        return out
+
+
+def test_mixture_of_experts() -> None:
+    """Whatever the routing, every token meets two experts."""
+    r = ridgeline.count(Experts(), x(8, 6))
+    assert r.total.macs == 8 * 4 * 6 + 8 * 2 * 5 * 6
+    assert r.traced_on == "meta"
+    assert any("evenly spread" in note for note in r.notes)
+    real = ridgeline.count(Experts(), torch.randn(8, 6))
+    assert real.total.macs == r.total.macs
+
+
+def test_mixture_of_experts_in_training() -> None:
+    r = ridgeline.count(Experts(), x(8, 6), mode="train")
+    router, experts = 8 * 4 * 6, 8 * 2 * 5 * 6
+    assert r.phase("forward").macs == router + experts
+    assert r.phase("weight-grad").macs == router + experts
+    assert r.phase("input-grad").macs == 0  # the tokens are the input
+
+
+@torch.library.custom_op("ridgeline_test::mystery", mutates_args=())
+def mystery(data: Tensor) -> Tensor:
+    return data.clone()
+
+
+@mystery.register_fake
+def _(data: Tensor) -> Tensor:
+    return torch.empty_like(data)
+
+
+def test_an_operator_without_a_formula_is_never_silent() -> None:
+    """8 elements read and written by each operator: half of all bytes are not covered."""
+    r = ridgeline.count(lambda data: mystery(data.relu()), (x(2, 4),))
+    assert r.unknown == {
+        "ridgeline_test::mystery": {"calls": 1, "bytes": 2 * FP32 * 8, "share": 0.5}
+    }
+    assert r.coverage == 0.5
+    assert r.total.read_bytes == r.total.written_bytes == 2 * FP32 * 8
+    assert r.total.other_flops == 8
+
+
+def test_compiled_modules() -> None:
+    """What torch.compile would run is what the module asks for."""
+    r = ridgeline.count(torch.compile(nn.Linear(4, 3, bias=False)), x(2, 4))
+    assert r.total.macs == 2 * 3 * 4
+
+
+def test_a_module_without_weights_may_look_at_values_too() -> None:
+    class Branch(nn.Module):
+        def forward(self, data: Tensor) -> Tensor:
+            return data @ data.t() if data.sum() >= 0 else data
+
+    r = ridgeline.count(Branch(), x(2, 4))
+    assert (r.total.macs, r.traced_on) == (2 * 2 * 4, "real")
+
+
+def test_scripted_traced_and_wrapped_modules() -> None:
+    layer, data = nn.Linear(4, 3), torch.zeros(2, 4)
+    for model in (torch.jit.script(layer), torch.jit.trace(layer, data), nn.DataParallel(layer)):
+        assert ridgeline.count(model, data).total.macs == 2 * 3 * 4
+
+
+def test_tensors_that_are_not_parameters() -> None:
+    """One in an attribute, one in a list, one from outside."""
+    outside = torch.ones(3, 3)
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside, self.listed = torch.ones(4, 3), [torch.ones(3, 3)]
+
+        def forward(self, data: Tensor) -> Tensor:
+            return data @ self.inside @ self.listed[0] @ outside
+
+    assert ridgeline.count(Plain(), x(2, 4)).total.macs == 2 * (4 * 3 + 3 * 3 + 3 * 3)
+
+
+def test_a_sparse_gradient_does_not_stop_the_count() -> None:
+    r = ridgeline.count(nn.Embedding(10, 4, sparse=True), torch.tensor([1, 2]), mode="train")
+    assert r.phase("forward").read_bytes == FP32 * 8 + 2 * 8
