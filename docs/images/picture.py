@@ -3,6 +3,7 @@
 Needs Chromium; run from the project's root: `.venv/bin/python docs/images/picture.py`.
 """
 
+import io
 import re
 import subprocess
 import sys
@@ -21,7 +22,7 @@ SIZE = "1090,980"
 def main() -> None:
     run = [sys.executable, "-m", "ridgeline", *COMMAND]
     output = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    console = Console(record=True, width=200, file=tempfile.TemporaryFile("w"))
+    console = Console(record=True, width=200, file=io.StringIO())
     console.print(Text(f"$ ridgeline {' '.join(COMMAND[:-1])}", style="bold"))
     console.print(Text(re.sub(r"\n\s*\n+", "\n\n", output).strip("\n")))
     with tempfile.TemporaryDirectory() as folder:

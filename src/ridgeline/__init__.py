@@ -15,15 +15,18 @@ A map of the package, in the order data flows:
 
 from typing import TYPE_CHECKING
 
-from ridgeline.api import formula, growth, list_models, max_batch
+from ridgeline import api
+from ridgeline.api import formula, growth, list_models, make_callable, max_batch
 from ridgeline.errors import RidgelineError
 from ridgeline.records import Cost
 from ridgeline.version import __version__
 
-if TYPE_CHECKING:  # at run time the room of that name is what is called: see count/__init__.py
+if TYPE_CHECKING:
     from ridgeline.api import count
-else:
+else:  # the room and its main function share a name: the room itself is made callable
     from ridgeline import count
+
+    make_callable(count, api.count)
 
 __all__ = [
     "Cost",

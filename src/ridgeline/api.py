@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
@@ -113,6 +114,16 @@ def list_models(pattern: str | None = None) -> list[tuple[str, str, str]]:
 
 def _where(where: Mapping[str, Any]) -> dict[str, Any]:
     return {name: where.get(name) for name in ("input_size", "seq_len", "config")}
+
+
+def make_callable(room: ModuleType, function: Callable[..., Any]) -> None:
+    """Let a room be called like its main function: importing a room would hide the function."""
+
+    class CallableRoom(ModuleType):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+    room.__class__ = CallableRoom
 
 
 def spec(

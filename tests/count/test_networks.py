@@ -1,7 +1,6 @@
 """Whole networks against published figures and closed forms."""
 
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -84,7 +83,7 @@ LLAMA_3_70B = {
 }  # fmt: skip
 
 
-def decoder_macs(c: dict[str, Any], tokens: int, *, experts: int = 1) -> int:
+def decoder_macs(c: dict[str, int], tokens: int, *, experts: int = 1) -> int:
     """Closed form: projections, feed-forward (three matrices), full attention, language head."""
     width, heads = c["hidden_size"], c["num_attention_heads"]
     kv = width * c["num_key_value_heads"] // heads
@@ -103,8 +102,8 @@ def test_llama_70b_counts_without_weights_or_mask() -> None:
 
 def test_mixtral_counts_its_experts() -> None:
     config = {
-        "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "intermediate_size": 112, "vocab_size": 320, "num_local_experts": 8,
+        "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 320,
+        "num_key_value_heads": 2, "intermediate_size": 112, "num_local_experts": 8,
     }  # fmt: skip
     result = ridgeline.count("transformers:mixtral", seq_len=24, config=config)
     assert result.total.macs == decoder_macs(config, 24, experts=2)

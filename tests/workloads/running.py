@@ -41,7 +41,7 @@ def train_on_meta(made: Workload, batch_size: int = 2) -> Tensor:
     output, inputs = run_on_meta(made, batch_size)
     assert made.loss is not None
     loss = made.loss(output, inputs)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     return loss
 
 

@@ -130,7 +130,7 @@ def test_yolo_learns_one_picture() -> None:
         assert isinstance(output, Predictions)
         loss = yolo_loss(output, inputs)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]

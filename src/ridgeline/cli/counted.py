@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ridgeline import api
+from ridgeline.api import spec
 from ridgeline.cli import files, show
 from ridgeline.count.capacity import max_batch
 from ridgeline.count.counting import Settings, count_workload
@@ -47,7 +47,7 @@ class Asked:
     quiet: bool
 
     def spec(self, model: str, batch_size: int = 1) -> WorkloadSpec:
-        return api.spec(model, batch_size, self.input_size, self.seq_len, self.config)
+        return spec(model, batch_size, self.input_size, self.seq_len, self.config)
 
     @property
     def settings(self) -> Settings:

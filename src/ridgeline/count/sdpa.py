@@ -1,14 +1,12 @@
 """Scaled dot-product attention as one operator, whatever the device would choose.
 
 PyTorch picks a backend by device: fused on a GPU, another on the CPU, four separate steps
-on meta tensors. A count must not depend on that, so while a model is traced the call is
-routed to one operator of ours with a forward and a backward.
+on meta tensors. A count must not depend on that, so there is one operator of ours, with a
+forward and a backward; routes.py sends the calls here while a model is traced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -97,7 +95,7 @@ for _name, _kernel, _shape_kernel in (
 torch.library.register_autograd("ridgeline::sdpa", _gradient, setup_context=_save, lib=_library)
 
 
-def _route(
+def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -108,6 +106,7 @@ def _route(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
+    """`scaled_dot_product_attention` by the one operator."""
     operands = (query, key, value, attn_mask)
     for_backward = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in operands
@@ -116,15 +115,3 @@ def _route(
         *operands, dropout_p, is_causal, scale, enable_gqa, for_backward
     )
     return out
-
-
-@contextmanager
-def one_attention_operator() -> Iterator[None]:
-    """Inside the block, `scaled_dot_product_attention` is seen as `ridgeline::sdpa`."""
-    library = torch.library.Library("aten", "IMPL")
-    for key in ("AutogradMeta", "AutogradCPU"):
-        library.impl("scaled_dot_product_attention", _route, key)
-    try:
-        yield
-    finally:
-        library._destroy()

@@ -15,7 +15,7 @@ from ridgeline.count.backward import NO_SEQUENCE, ROW, Attribution, current_node
 from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.memory import Liveness
 from ridgeline.count.modules import ModuleStack
-from ridgeline.count.sdpa import one_attention_operator
+from ridgeline.count.routes import same_on_every_device
 from ridgeline.count.values import VALUE, NoValueError, Values, literals_known, with_value
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
@@ -134,7 +134,7 @@ class Tracer(TorchDispatchMode):
             torch.backends.mha.set_fastpath_enabled(False)
             stack.callback(_set_mkldnn, _get_mkldnn())
             _set_mkldnn(False)
-            stack.enter_context(one_attention_operator())
+            stack.enter_context(same_on_every_device())
             stack.enter_context(self.modules.watching())
             if self.values is not None:
                 stack.enter_context(literals_known())
