@@ -26,7 +26,7 @@ check: $(STAMP) ## Lint, formatting and types
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy --strict src tests
 
-bench: $(STAMP) $(PEERS)/.installed ## Run the benchmarks, beside other counters; takes about half an hour
+bench: $(STAMP) $(PEERS)/.installed ## Run the benchmarks, beside other counters; takes about an hour
 	$(BIN)/python -m benchmarks
 
 docs: $(STAMP) ## Build the documentation into docs/_build/html

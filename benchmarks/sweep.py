@@ -228,7 +228,7 @@ def report(title: str, outcomes: Sequence[Outcome], *, limit_s: float, what: str
         title=title,
         summary=[
             f"**{len(counted)} of {len(outcomes)} {what} counted, {len(whole)} of them with every "
-            f"operator covered**, in {total_s:.0f} s of processor time."
+            f"operator covered**, in {total_s:.0f} s summed over models."
         ],
         tables=[
             totals(outcomes, total_s),
@@ -238,9 +238,9 @@ def report(title: str, outcomes: Sequence[Outcome], *, limit_s: float, what: str
             slowest(outcomes),
         ],
         notes=[
-            f"`ridgeline.count(name)` at batch 1 in infer mode, {PROCESSES} processes "
-            "of one thread "
-            f"each, at most {limit_s:.0f} s per model. Times are of building and counting."
+            f"`ridgeline.count(name)` at batch 1 in infer mode, {PROCESSES} processes of one "
+            f"thread each, at most {limit_s:.0f} s per model. Times are of building and counting, "
+            "with whatever else ran on the machine."
         ],
     )
 
@@ -256,7 +256,7 @@ def totals(outcomes: Sequence[Outcome], total_s: float) -> Table:
         ("coverage below 100 %", sum(o.coverage < 1 for o in counted)),
         ("no MACs found", sum(o.macs == 0 for o in counted)),
         ("not counted", len(outcomes) - len(counted)),
-        ("time, s", f"{total_s:.0f}"),
+        ("time summed over models, s", f"{total_s:.0f}"),
         ("median time, s", f"{sorted(o.time_s for o in outcomes)[len(outcomes) // 2]:.2f}"),
     ]
     return Table(title="Totals", columns=("", "number"), rows=rows)

@@ -117,7 +117,7 @@ def exactness(cases: Sequence[Case], answers: Sequence[Answer | None]) -> tuple[
     if not counted:
         return f"{right}/{len(asked)}", "cannot run"
     failed = len(asked) - len(counted)
-    text = f"{median(counted):.2g} / {max(counted):.2g} %"
+    text = f"{median(counted):.2g} / {max(counted):.3g} %"
     return f"{right}/{len(asked)}", text + (f", {failed} not run" if failed else "")
 
 

@@ -55,16 +55,21 @@ def count(
     return count_workload(spec(str(model), batch_size, input_size, seq_len, config), settings)
 
 
-def growth(model: str, *, mode: str = "infer", precision: str = "fp32", **where: Any) -> Growth:
-    """How the cost of a named model grows with batch and input size, as formulas.
-
-    `where` takes `input_size`, `seq_len` and `config` as `count` does.
-    """
+def growth(
+    model: str,
+    *,
+    mode: str = "infer",
+    precision: str = "fp32",
+    input_size: int | Sequence[int] | None = None,
+    seq_len: int | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Growth:
+    """How the cost of a named model grows with batch and input size, as formulas."""
     from ridgeline.count.counting import Settings
     from ridgeline.count.growth import growth as find_growth
 
     settings = Settings(mode=mode, precision=precision)
-    return find_growth(spec(model, 1, **_where(where)), settings)
+    return find_growth(spec(model, 1, input_size, seq_len, config), settings)
 
 
 def max_batch(
@@ -76,7 +81,10 @@ def max_batch(
     optimizer: str = "sgd",
     **where: Any,
 ) -> int:
-    """The largest batch of a named model whose peak memory stays within the limit."""
+    """The largest batch of a named model whose peak memory stays within the limit.
+
+    `where` takes `input_size`, `seq_len`, `config` and the rest of what `count` does.
+    """
     from ridgeline.count.capacity import max_batch as find_max_batch
     from ridgeline.units import parse_bytes
 
@@ -110,10 +118,6 @@ def list_models(pattern: str | None = None) -> list[tuple[str, str, str]]:
     from ridgeline.workloads import list_models as find_models
 
     return find_models(pattern)
-
-
-def _where(where: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: where.get(name) for name in ("input_size", "seq_len", "config")}
 
 
 def make_callable(room: ModuleType, function: Callable[..., Any]) -> None:

@@ -110,12 +110,10 @@ class Provenance:
     commit: Commit | None  # None outside a repository, or without git
 
 
-def run_command(command: Sequence[str]) -> str | None:
+def run_command(command: Sequence[str], *, limit_s: float = _COMMAND_LIMIT_S) -> str | None:
     """What a command printed; None if it is absent, fails or hangs."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_COMMAND_LIMIT_S, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=True)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     return done.stdout

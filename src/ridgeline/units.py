@@ -1,8 +1,8 @@
 """Numbers to text for people, and back. The only place that knows a prefix.
 
 Inside, every quantity is a plain number in an SI base unit. Here it gets three significant
-digits and a prefix. kB, MB and GB are powers of 1000; powers of 1024 are read (`80GiB`) but
-never written.
+digits and a prefix. kB, MB and GB are powers of 1000; powers of 1024 are read (`80GiB`), and
+written only for caches, which are known by them.
 """
 
 from __future__ import annotations
@@ -52,6 +52,12 @@ def format_count(count: float) -> str:
 def format_bytes(size_bytes: float) -> str:
     """An amount of memory, by powers of 1000: `97.8 MB`."""
     return si(size_bytes, "B")
+
+
+def format_cache(size_bytes: int) -> str:
+    """The size of a cache, by powers of 1024: `48 KiB`, `1.25 MiB`."""
+    prefix = "Mi" if size_bytes >= BINARY_PREFIXES["Mi"] else "Ki"
+    return f"{size_bytes / BINARY_PREFIXES[prefix]:.5g} {prefix}B"
 
 
 def format_flops(flops: float) -> str:

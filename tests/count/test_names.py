@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from ridgeline.count import formulas
@@ -15,8 +17,8 @@ def existing() -> set[str]:
     return {name.split(".")[0] for name in full} | set(full)
 
 
-def aten(names: object) -> set[str]:
-    return {name for name in names if name.startswith("aten::")}  # type: ignore[attr-defined]
+def aten(names: Iterable[str]) -> set[str]:
+    return {name for name in names if name.startswith("aten::")}
 
 
 def test_formulas() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ridgeline.cli import count
+from ridgeline.cli import count, doctor
 from ridgeline.errors import RidgelineError
 from ridgeline.version import __version__
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("count", epilog=count.EXAMPLES)(count.count)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -180,16 +181,17 @@ def _config(text: str | None) -> dict[str, Any]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _list(patterns: list[str] | None, *, as_json: bool) -> None:
+def _list(models: list[str] | None, *, as_json: bool) -> None:
     """Print the known models, a line each."""
     import json
 
     from ridgeline.workloads import list_models
 
-    found = [row for pattern in patterns or [None] for row in list_models(pattern)]  # type: ignore[list-item]
+    patterns: Sequence[str | None] = models or [None]
+    found = [row for pattern in patterns for row in list_models(pattern)]
     if not found:
         raise RidgelineError(
-            f"no model matches {' '.join(patterns or [])!r}",
+            f"no model matches {' '.join(models or [])!r}",
             hint="try a part of the name, or a pattern in quotes: --list '*net*'",
         )
     if as_json:

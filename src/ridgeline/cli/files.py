@@ -26,7 +26,7 @@ def keep(asked: Asked, counted: Counted) -> None:
     if asked.output is not None:
         written.append(_write(asked, counted, asked.output))
     if asked.output_dir is not None:
-        written += _write_folder(asked, counted, asked.output_dir)
+        written += _write_folder(counted, asked.output_dir)
     if asked.results is not None:
         written += _write_runs(asked, counted, asked.results)
     if not asked.quiet:
@@ -56,7 +56,7 @@ def _cannot_write(path: Path, error: OSError) -> RidgelineError:
     )
 
 
-def _write_folder(asked: Asked, counted: Counted, folder: Path) -> list[Path]:
+def _write_folder(counted: Counted, folder: Path) -> list[Path]:
     """A text file for each model and batch, and the summary.json that roofline scripts read."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,9 +105,6 @@ def complexity(results: Iterable[CountResult]) -> dict[str, dict[str, Any]]:
     for r in results:
         forward, batch = r.phase("forward"), r.batch_size
         summary.setdefault(r.model, {})[str(batch)] = {
-            "model": r.model,
-            "batch_size": batch,
-            "params": r.params,
             "mult_adds_per_batch_forward": forward.macs,
             "mult_adds_per_sample_forward": forward.macs / batch,
             "flops_per_batch_forward": forward.flops,
@@ -131,7 +128,7 @@ def _write_runs(asked: Asked, counted: Counted, folder: Path) -> list[Path]:
             found={"provenance": "static", **result.to_dict()},
             provenance=where,
             tables={"ops": result.ops, "layers": result.layers()},
-        )  # fmt: skip
+        )
         paths.append(store.runs_path / run.run_id)
     return paths
 

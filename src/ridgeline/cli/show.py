@@ -164,14 +164,13 @@ def _print_tables(asked: Asked, counted: Counted) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(_rich("", SUMMARY_HEADER, summary_rows(counted.results), text_columns=1))
+    console.print(_rich(SUMMARY_HEADER, summary_rows(counted.results), text_columns=1))
     for result in counted.results:
         console.print(f"\n[bold]{heading(result)}[/]")
         if result.mode == "train":
-            console.print(_rich("", PHASE_HEADER, phase_rows(result), text_columns=1))
-        console.print(_rich("", ["memory", "bytes"], memory_rows(result), text_columns=1))
-        header, rows = _layers(asked, result)
-        console.print(_rich("", header, rows, text_columns=4))
+            console.print(_rich(PHASE_HEADER, phase_rows(result), text_columns=1))
+        console.print(_rich(["memory", "bytes"], memory_rows(result), text_columns=1))
+        console.print(_rich(*_layers(asked, result), text_columns=4))
         for line in note_lines(result):
             console.print(line, markup=False)
     for model, growth in counted.growths.items():
@@ -187,12 +186,12 @@ def _layers(asked: Asked, result: CountResult) -> tuple[list[str], Rows]:
     return header, layer_rows(result, depth, formulas=asked.formulas)
 
 
-def _rich(title: str, header: list[str], rows: Rows, *, text_columns: int) -> Any:
+def _rich(header: list[str], rows: Rows, *, text_columns: int) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(header):
         is_text = number < text_columns or name == "formula"
         table.add_column(

@@ -16,7 +16,6 @@ from torch import Tensor
 
 WEIGHT, INPUT = 1, 2
 ROW = "_ridgeline_row"
-NO_SEQUENCE = 2**64 - 1  # the number that autograd gives to the nodes that fill `.grad`
 
 
 class Attribution:
@@ -44,14 +43,21 @@ class Attribution:
             node = stack.pop()
             if node in self._nodes:
                 continue
-            following = [n for n, _ in node.next_functions if n is not None]
-            served = 0
-            for n in following:
-                served |= self._edge(n)
-            self._nodes[node] = served
-            if served == WEIGHT | INPUT:
+            self._nodes[node] = self._served_by(node)
+            if self._nodes[node] == WEIGHT | INPUT:
                 node.register_hook(self._watch(node))
-            stack.extend(following)
+            stack.extend(following for following, _ in node.next_functions if following is not None)
+
+    def _served_by(self, node: Any) -> int:
+        """All sides that the node's results go to."""
+        served = 0
+        for edge in self._edges(node):
+            served |= edge
+        return served
+
+    def _edges(self, node: Any) -> list[int]:
+        """The side of each result of a node, 0 where nobody wants it."""
+        return [self._edge(n) if n is not None else 0 for n, _ in node.next_functions]
 
     def _edge(self, node: Any) -> int:
         if hasattr(node, "variable"):
@@ -59,7 +65,7 @@ class Attribution:
         return WEIGHT if self._of_weights.get(node._sequence_nr(), False) else INPUT
 
     def _watch(self, node: Any) -> Any:
-        edges = [self._edge(n) if n is not None else 0 for n, _ in node.next_functions]
+        edges = self._edges(node)
 
         def after(grad_inputs: tuple[Tensor | None, ...], _grad_outputs: Any) -> None:
             for grad, edge in zip(grad_inputs, edges, strict=False):
@@ -87,14 +93,8 @@ class Attribution:
             self._nodes[node] = WEIGHT
             return self._weights.get(id(node.variable))
         if node not in self._nodes:
-            self.walk_one(node)
+            self._nodes[node] = self._served_by(node)
         return self._paths.get(node._sequence_nr())
-
-    def walk_one(self, node: Any) -> None:
-        served = 0
-        for following, _ in node.next_functions:
-            served |= self._edge(following) if following is not None else 0
-        self._nodes[node] = served
 
     def parent_of(self, row: int) -> int | None:
         return next(iter(self._parents.get(row, ())), None)

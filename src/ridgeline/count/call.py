@@ -26,8 +26,8 @@ class TensorMeta(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
     distinct: int  # elements that really exist: an expanded dimension counts once
-    storage: int  # which storage it lives in, numbered in order of appearance
-    ident: int  # same number, same tensor: x * x reads x once
+    storage: int  # where its storage is; tells storages apart only while both are alive
+    ident: int  # same number in one call, same tensor: x * x reads x once
 
     @property
     def numel(self) -> int:

@@ -23,11 +23,6 @@ class Memory:
     peak_bytes: int  # the most that is alive at once, of all the above and temporaries
     peak_at: str  # the operator during which that was
 
-    @property
-    def lasting_bytes(self) -> int:
-        """What stays from step to step."""
-        return self.parameter_bytes + self.buffer_bytes + self.optimizer_bytes
-
 
 class Liveness:
     """Counts the bytes of live storages; a storage ends when its last tensor does."""

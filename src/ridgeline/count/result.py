@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.count.call import OpCall, dtype_name
@@ -120,7 +121,7 @@ class CountResult:
 
     @property
     def coverage(self) -> float:
-        """Share of the bytes moved by operators that have a formula; 1.0 is all of them."""
+        """How much has a formula, by bytes or by calls, whichever is less; 1.0 is all of it."""
         if not self.unknown:
             return 1.0
         by_bytes = 1.0 - sum(entry["share"] for entry in self.unknown.values())
@@ -160,14 +161,11 @@ class CountResult:
             "coverage": self.coverage,
             "phases": {name: cost_dict(cost) for name, cost in self.phases.items()},
             "unknown_ops": [{"op": op, **entry} for op, entry in self.unknown.items()],
-            "ideal_bytes": {
-                "read_bytes": self.ideal.read_bytes,
-                "written_bytes": self.ideal.written_bytes,
-            },
+            "ideal_bytes": asdict(self.ideal),
             "intensity_flops_per_byte": dict(
                 zip(("unfused", "ideal"), self.intensity_range, strict=True)
             ),
-            "memory": memory_dict(self.memory),
+            "memory": asdict(self.memory),
             "traced_on": self.traced_on,
             "notes": list(self.notes),
         }
@@ -205,9 +203,7 @@ def formula_text(work: Work) -> str:
     factor = [] if work.factor == 1 else [str(work.factor)]
     symbols = "·".join([*factor, *(name for name, _ in work.terms)])
     numbers = "·".join([*factor, *(str(value) for _, value in work.terms)])
-    value = work.factor
-    for _, size in work.terms:
-        value *= size
+    value = work.factor * prod(size for _, size in work.terms)
     return f"{symbols} = {numbers} = {value}"
 
 
@@ -220,16 +216,6 @@ def cost_dict(cost: Cost) -> dict[str, int]:
         "read_bytes": cost.read_bytes,
         "written_bytes": cost.written_bytes,
     }
-
-
-def memory_dict(memory: Memory) -> dict[str, Any]:
-    return {
-        name: getattr(memory, name)
-        for name in (
-            "parameter_bytes", "buffer_bytes", "input_bytes", "gradient_bytes", "optimizer_bytes",
-            "activation_bytes", "peak_bytes", "peak_at",
-        )
-    }  # fmt: skip
 
 
 def product_dtype(call: OpCall) -> str:

@@ -189,11 +189,7 @@ class _Runner:
 def make_optimizer(
     name: str, weights: list[Any], options: Mapping[str, Any]
 ) -> torch.optim.Optimizer:
-    """The optimizer of that name, one operator per tensor unless the options say otherwise."""
-    if name not in OPTIMIZERS:
-        raise RidgelineError(
-            f"there is no optimizer {name!r}", hint=f"choose one of {', '.join(OPTIMIZERS)}"
-        )
+    """One of OPTIMIZERS; one operator per tensor unless the options say otherwise."""
     class_name, settings = OPTIMIZERS[name]
     chosen = {"lr": 1e-3, "foreach": False, **settings, **options}
     if chosen.get("fused"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,12 +12,19 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ridgeline.count import formulas
-from ridgeline.count.backward import NO_SEQUENCE, ROW, Attribution, current_node
+from ridgeline.count.backward import ROW, Attribution, current_node
 from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.memory import Liveness
 from ridgeline.count.modules import ModuleStack
 from ridgeline.count.routes import same_on_every_device
-from ridgeline.count.values import VALUE, NoValueError, Values, literals_known, with_value
+from ridgeline.count.values import (
+    VALUE,
+    NoValueError,
+    Values,
+    literals_known,
+    map_tensors,
+    with_value,
+)
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
 _next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
@@ -46,28 +54,17 @@ class Operator:
         )
 
 
+@dataclass(slots=True)  # there are many: a frozen one takes several times as long to make
 class Row:
     """One operator call as it was seen."""
 
-    __slots__ = ("args", "is_recomputed", "kwargs", "operator", "outputs", "path", "stage")
-
-    def __init__(
-        self,
-        operator: Operator,
-        args: Any,
-        kwargs: dict[str, Any],
-        outputs: tuple[TensorMeta, ...],
-        path: str,
-        stage: str,
-        is_recomputed: bool,
-    ) -> None:
-        self.operator = operator
-        self.args = args
-        self.kwargs = kwargs
-        self.outputs = outputs
-        self.path = path
-        self.stage = stage  # "forward", "backward", "optimizer"
-        self.is_recomputed = is_recomputed
+    operator: Operator
+    args: Any
+    kwargs: dict[str, Any]
+    outputs: tuple[TensorMeta, ...]
+    path: str
+    stage: str  # "forward", "backward", "optimizer"
+    is_recomputed: bool
 
 
 _operators: dict[Any, Operator] = {}
@@ -123,6 +120,7 @@ class Tracer(TorchDispatchMode):
         self.attribution = Attribution(self.weights)
         self._weight_tensors = _weight_tensors(model)
         self._traces_gradients = False
+        self._last_owner = ""
 
     @contextmanager
     def watching(self, *, gradients: bool) -> Iterator[None]:
@@ -282,7 +280,7 @@ class Tracer(TorchDispatchMode):
             if path is not None:
                 self._last_owner = path
                 return path
-        return getattr(self, "_last_owner", "")
+        return self._last_owner
 
     def claim_gradients(self, model: nn.Module) -> None:
         """Let gradients belong to their parameters' modules, for the optimizer's rows."""
@@ -342,15 +340,4 @@ def _all_meta(args: Any) -> Any:
     tensors = list(_flat(args))
     if not any(t.is_meta for t in tensors) or all(t.is_meta for t in tensors):
         return args
-
-    def change(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value if value.is_meta else with_value(value)
-        if isinstance(value, list | tuple):
-            return type(value)(change(item) for item in value)
-        return value
-
-    return tuple(change(a) for a in args)
-
-
-__all__ = ["NO_SEQUENCE", "Row", "Tracer", "describe", "forget_operators"]
+    return map_tensors(args, lambda tensor: tensor if tensor.is_meta else with_value(tensor))

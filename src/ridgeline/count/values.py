@@ -68,11 +68,12 @@ def with_value(tensor: Tensor) -> Tensor:
     return twin
 
 
-def _map(value: Any, change: Callable[[Tensor], Any]) -> Any:
+def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    """The arguments or results of an operator with every tensor changed."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, list | tuple):
-        return type(value)(_map(item, change) for item in value)
+        return type(value)(map_tensors(item, change) for item in value)
     return value
 
 
@@ -112,10 +113,10 @@ class Values:
 
     def real(self, args: Any, kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """The arguments as real tensors on the CPU; NoValueError where one is not known."""
-        real_kwargs = {key: _map(item, self._usable) for key, item in kwargs.items()}
+        real_kwargs = {key: map_tensors(item, self._usable) for key, item in kwargs.items()}
         if real_kwargs.get("device") is not None:
             real_kwargs["device"] = torch.device("cpu")
-        return _map(args, self._usable), real_kwargs
+        return map_tensors(args, self._usable), real_kwargs
 
     def _usable(self, tensor: Tensor) -> Tensor:
         value = _known(tensor)
@@ -161,7 +162,7 @@ class Values:
         if name == "aten::masked_select":
             chosen = int(torch.count_nonzero(self._usable(args[1])))
             return args[0].new_empty((chosen,))
-        return _map(self._compute(func, args, kwargs), with_value)
+        return map_tensors(self._compute(func, args, kwargs), with_value)
 
     def _positions(self, index: Tensor | None) -> list[Tensor | None]:
         """A boolean index as the positions of its true entries, one list for each dimension."""

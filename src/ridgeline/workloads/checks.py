@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, WorkloadSpec
 
+LIST_HINT = "`ridgeline count --list PATTERN` lists the models"
+
 
 def check_spec(spec: WorkloadSpec) -> None:
     """Refuse a spec that no model could follow."""

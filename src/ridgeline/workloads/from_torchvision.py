@@ -18,7 +18,13 @@ from torchvision import models
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import losses
-from ridgeline.workloads.checks import no_config, no_seq_len, size_text, unknown_name
+from ridgeline.workloads.checks import (
+    LIST_HINT,
+    no_config,
+    no_seq_len,
+    size_text,
+    unknown_name,
+)
 from ridgeline.workloads.detection import detection_inputs
 from ridgeline.workloads.images import CHANNELS, classified, height_width, labels
 from ridgeline.workloads.workload import Inputs, Workload
@@ -60,8 +66,7 @@ def task_of(name: str) -> str:
 
 def workload(name: str, spec: WorkloadSpec) -> Workload:
     if name not in names():
-        hint = "`ridgeline count --list PATTERN` lists the models"
-        raise unknown_name("torchvision model", name, names(), hint=hint)
+        raise unknown_name("torchvision model", name, names(), hint=LIST_HINT)
     no_config(spec, "torchvision")
     no_seq_len(spec)
     task = task_of(name)

@@ -14,7 +14,13 @@ from torch import nn
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import losses
-from ridgeline.workloads.checks import no_config, no_seq_len, size_text, unknown_name
+from ridgeline.workloads.checks import (
+    LIST_HINT,
+    no_config,
+    no_seq_len,
+    size_text,
+    unknown_name,
+)
 from ridgeline.workloads.config_values import overridden
 from ridgeline.workloads.detection import BOXES
 from ridgeline.workloads.images import CHANNELS, classified, height_width, labels
@@ -55,8 +61,7 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
         from ridgeline.workloads import from_transformers
 
         return from_transformers.workload(name, spec)
-    hint = "`ridgeline count --list PATTERN` lists the models"
-    raise unknown_name("network of ridgeline", name, names(), hint=hint)
+    raise unknown_name("network of ridgeline", name, names(), hint=LIST_HINT)
 
 
 def cifar(make: Callable[[], nn.Module], name: str, spec: WorkloadSpec) -> Workload:

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads.checks import check_spec, unknown_name
+from ridgeline.workloads.checks import LIST_HINT, check_spec, unknown_name
 from ridgeline.workloads.workload import Workload
 
 Listed = tuple[str, str, str]  # the name to type, its source, one line about it
@@ -34,7 +34,7 @@ MODULES = {
     "ultralytics": "ridgeline.workloads.from_ultralytics",
 }
 BARE = ("ridgeline", "torchvision")  # sources whose names need no prefix, in this order
-LIST_HINT = "`ridgeline count --list PATTERN` lists the models"
+OTHER_SOURCES = "timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
 
 
 class Source(Protocol):
@@ -81,11 +81,7 @@ def bare_hint(name: str) -> str:
             return f"{source} has it: write {source}:{name}"
     if not is_installed("torchvision"):
         return f"torchvision is not installed: {EXTRAS['torchvision']}"
-    return f"{LIST_HINT}; other sources are {other_sources()}"
-
-
-def other_sources() -> str:
-    return "timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
+    return f"{LIST_HINT}; other sources are {OTHER_SOURCES}"
 
 
 def named(prefix: str, name: str, spec: WorkloadSpec) -> Workload:

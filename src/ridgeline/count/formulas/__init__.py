@@ -14,12 +14,14 @@ from ridgeline.count.formulas import (
     reductions,
 )
 from ridgeline.count.formulas.moves import FREE
-from ridgeline.count.formulas.registry import FORMULAS, Entry, Phased, Work, find, register
+from ridgeline.count.formulas.registry import FORMULAS, Entry, Phased, Work, find
 
-__all__ = ["FORMULAS", "FREE", "Entry", "Phased", "Work", "entry_for", "register"]
+# Imported for what they register; the tuple tells that they are in use.
 _FAMILIES = (
     attention, linalg, losses, moves, norms, pointwise, pooling, products, recurrent, reductions
 )  # fmt: skip
+
+__all__ = ["FORMULAS", "FREE", "Entry", "Phased", "Work", "entry_for"]
 
 
 def entry_for(name: str, overload: str) -> Entry | None:

@@ -6,6 +6,8 @@ mean divides once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ridgeline.count.call import OpCall, TensorMeta
 from ridgeline.count.formulas.registry import Formula, Work, aten
 
@@ -95,11 +97,9 @@ def _label_pairs(scores: TensorMeta) -> int:
 def nll_loss(call: OpCall) -> Work:
     """−log p of each target; reads one log-probability per target, not all of them."""
     scores, target = call.inputs[:2]
-    work = _loss(call, target.numel, 1 + _weighted(call), 0)
-    return Work(
-        other_flops=work.other_flops,
+    return replace(
+        _loss(call, target.numel, 1 + _weighted(call), 0),
         read_bytes=target.numel * scores.dtype.itemsize + sum(t.nbytes for t in call.inputs[1:]),
-        factor=work.factor,
         terms=(("targets", target.numel),),
     )
 
@@ -107,10 +107,9 @@ def nll_loss(call: OpCall) -> Work:
 @aten("nll_loss_backward nll_loss2d_backward", kind="loss")
 def nll_loss_backward(call: OpCall) -> Work:
     """Writes a gradient that is zero but for one entry per target; the scores are not read."""
-    grad, scores, *rest = call.inputs
+    grad, _scores, *rest = call.inputs
     targets = rest[0].numel
     per_target = 1 + _weighted(call)
-    del scores
     return Work(
         other_flops=per_target * targets,
         read_bytes=grad.nbytes + sum(t.nbytes for t in rest),

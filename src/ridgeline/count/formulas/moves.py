@@ -75,25 +75,12 @@ def fill(call: OpCall) -> Work:
 # ---------------------------------------------------------------- picking
 
 
-@aten("embedding index_select", kind="gather")
-def gather_rows(call: OpCall) -> Work:
-    """Reads the rows that are named, not the table."""
-    return _gathered(call)
-
-
-@aten("gather take take_along_dim", kind="gather")
+@aten(
+    "embedding index_select gather take take_along_dim index _unsafe_index _unsafe_masked_index",
+    kind="gather",
+)
 def gather(call: OpCall) -> Work:
-    """Reads the elements that are named."""
-    return _gathered(call)
-
-
-@aten("index _unsafe_index _unsafe_masked_index", kind="gather")
-def index(call: OpCall) -> Work:
-    """Reads the elements that are named, and the indices or the mask."""
-    return _gathered(call)
-
-
-def _gathered(call: OpCall) -> Work:
+    """Reads the rows or elements that are named, and the indices or the mask; not the table."""
     table, *indices = call.inputs
     named = call.out.numel * table.dtype.itemsize
     return Work(read_bytes=named + sum(t.nbytes for t in indices))
@@ -233,13 +220,12 @@ def _indexed(call: OpCall) -> int:
     A mask does not tell; then it is as many as there are values, or all where one value serves.
     """
     target, values = call.inputs[0], call.inputs[-1]
-    indices = [i for i in call.get("indices") or [] if isinstance(i, TensorMeta)]
-    if any(not i.dtype.is_signed for i in indices):  # truth values
+    given = enumerate(call.get("indices") or [])
+    indices = {dim: index for dim, index in given if isinstance(index, TensorMeta)}
+    if any(not index.dtype.is_signed for index in indices.values()):  # truth values
         return values.numel if values.numel > 1 else target.numel
-    given = call.get("indices") or []
-    positions = [n for n, i in enumerate(given) if isinstance(i, TensorMeta)]
-    rest = prod(size for n, size in enumerate(target.shape) if n not in positions)
-    return rest * prod(_broadcast([i.shape for i in indices]))
+    rest = prod(size for dim, size in enumerate(target.shape) if dim not in indices)
+    return rest * prod(_broadcast([index.shape for index in indices.values()]))
 
 
 def _broadcast(shapes: list[tuple[int, ...]]) -> list[int]:

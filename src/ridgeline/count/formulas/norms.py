@@ -128,7 +128,7 @@ def _read_backward(call: OpCall) -> int:
     return call.read_bytes - sum(t.nbytes for t in idle if isinstance(t, TensorMeta))
 
 
-@aten("_softmax _safe_softmax softmax", kind="softmax")
+@aten("_softmax _safe_softmax _masked_softmax softmax", kind="softmax")
 def softmax(call: OpCall) -> Work:
     """Maximum, subtraction, sum, division; one exponential."""
     n = call.out.numel
@@ -140,11 +140,6 @@ def log_softmax(call: OpCall) -> Work:
     n, dim = call.out.numel, call.get("dim")
     rows = n // call.out.shape[dim] if n and call.out.shape else 1
     return Work(other_flops=4 * n, transcendentals=n + rows, factor=4, terms=(("n", n),))
-
-
-@aten("_masked_softmax", kind="softmax")
-def masked_softmax(call: OpCall) -> Work:
-    return softmax(call)
 
 
 @aten("_softmax_backward_data _masked_softmax_backward", kind="softmax")

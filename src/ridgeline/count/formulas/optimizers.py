@@ -15,8 +15,6 @@ FUSED = {
     "_fused_sgd_": (2, 0),
     "_fused_adagrad_": (6, 1),
 }
-
-
 UNCHANGED = ("grads", "state_steps")
 """Lists that the operators say they write into, but only read: steps are counted beforehand."""
 
@@ -48,13 +46,12 @@ def foreach_entry(name: str) -> Entry | None:
 
 def _scaled(call: OpCall) -> int:
     """One more FLOP an element where a factor other than 1 is applied."""
-    value = call.get("alpha", call.get("value", 1))
+    if "addc" not in call.name:
+        return int("add" in call.name and call.get("alpha", 1) not in (1, -1))
     scalars = call.get("scalars")
-    if "addc" in call.name and scalars is not None:
-        return int(any(s != 1 for s in scalars)) if isinstance(scalars, list | tuple) else 1
-    return int("addc" in call.name and value != 1) + int(
-        "add" in call.name and call.get("alpha", 1) not in (1, -1)
-    )
+    if scalars is None:
+        return int(call.get("value", 1) != 1)
+    return int(not isinstance(scalars, list | tuple) or any(s != 1 for s in scalars))
 
 
 def _over_list(call: OpCall, flops: int, transcendentals: int) -> Work:

@@ -8,7 +8,7 @@ PyTorch fuses; the others appear as plain arithmetic.
 from __future__ import annotations
 
 from ridgeline.count.call import OpCall
-from ridgeline.count.formulas.registry import FORMULAS, Entry, Work, aten
+from ridgeline.count.formulas.registry import Work, aten
 
 PER_ELEMENT: dict[str, tuple[int, int]] = {}
 
@@ -72,9 +72,7 @@ def _tabled(call: OpCall) -> Work:
     return elementwise(call, *PER_ELEMENT[key])
 
 
-for _name in PER_ELEMENT:
-    if "." not in _name:
-        FORMULAS[f"aten::{_name}"] = Entry("pointwise", _tabled)
+aten(*(name for name in PER_ELEMENT if "." not in name), kind="pointwise")(_tabled)
 
 
 @aten("add sub rsub subtract", kind="pointwise")

@@ -30,6 +30,7 @@ def _kernel(call: OpCall) -> int:
 @aten(
     "max_pool2d_with_indices max_pool3d_with_indices max_pool2d max_pool3d max_pool1d",
     "mkldnn_max_pool2d mkldnn_max_pool3d quantized_max_pool1d quantized_max_pool2d",
+    "fractional_max_pool2d fractional_max_pool3d",
     kind="pool",
 )
 def max_pool(call: OpCall) -> Work:
@@ -69,11 +70,6 @@ def _adaptive_visits(call: OpCall, x: TensorMeta, out: TensorMeta) -> int:
 def _covered(size: int, windows: int) -> int:
     """Lengths added up: window i spans floor(i·size/windows) to ceil((i + 1)·size/windows)."""
     return sum(-(-(i + 1) * size // windows) - i * size // windows for i in range(windows))
-
-
-@aten("fractional_max_pool2d fractional_max_pool3d", kind="pool")
-def fractional_max_pool(call: OpCall) -> Work:
-    return _windows(call, _kernel(call), divide=False)
 
 
 @aten(
@@ -120,7 +116,6 @@ def adaptive_avg_pool_backward(call: OpCall) -> Work:
     )
 
 
-# A weighted sum of t taps is t products and t − 1 sums.
 TAPS = {"nearest": 1, "linear": 2, "bilinear": 4, "trilinear": 8, "bicubic": 16}
 
 
@@ -143,7 +138,12 @@ def _upsample_names(suffix: str = "") -> list[str]:
 
 @register(_upsample_names(), kind="interpolate")
 def upsample(call: OpCall) -> Work:
-    per_element = 2 * _taps(call.name) - 1 if _taps(call.name) > 1 else 0
+    return _weighted_sum(call, _taps(call.name))
+
+
+def _weighted_sum(call: OpCall, taps: int) -> Work:
+    """Of t taps: t products and t − 1 sums; a single one is copied."""
+    per_element = 2 * taps - 1 if taps > 1 else 0
     n = call.out.numel
     return Work(other_flops=per_element * n, factor=per_element, terms=(("n", n),))
 
@@ -172,10 +172,7 @@ def _grid_taps(call: OpCall) -> int:
 @aten("grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback", kind="interpolate")
 def grid_sampler(call: OpCall) -> Work:
     """The taps' weighted sum; finding the weights, once for all channels, is left out."""
-    taps = _grid_taps(call)
-    per_element = 2 * taps - 1 if taps > 1 else 0
-    n = call.out.numel
-    return Work(other_flops=per_element * n, factor=per_element, terms=(("n", n),))
+    return _weighted_sum(call, _grid_taps(call))
 
 
 @aten("grid_sampler_2d_backward grid_sampler_3d_backward", kind="interpolate")
@@ -197,18 +194,18 @@ def affine_grid(call: OpCall) -> Work:
 
 @register(["torchvision::roi_align"], kind="interpolate")
 def roi_align(call: OpCall) -> Work:
-    """Four taps for each sampling point; two points a side where the ratio is adaptive."""
-    ratio = call.get("sampling_ratio")
-    points = ratio * ratio if ratio > 0 else 4
-    n = call.out.numel
-    return Work(other_flops=8 * points * n, factor=8 * points, terms=(("n", n),))
+    return _roi_samples(call, call.out.numel)
 
 
 @register(["torchvision::_roi_align_backward"], kind="interpolate")
 def roi_align_backward(call: OpCall) -> Work:
+    return _roi_samples(call, call.inputs[0].numel)
+
+
+def _roi_samples(call: OpCall, n: int) -> Work:
+    """Four taps for each sampling point; two points a side where the ratio is adaptive."""
     ratio = call.get("sampling_ratio")
     points = ratio * ratio if ratio > 0 else 4
-    n = call.inputs[0].numel
     return Work(other_flops=8 * points * n, factor=8 * points, terms=(("n", n),))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from ridgeline.count.call import OpCall, TensorMeta
-from ridgeline.count.formulas.registry import Phased, Terms, Work, aten, register
+from ridgeline.count.formulas.registry import Phased, Terms, Work, aten, aten_names, register
 
 COMPLEX_MACS = 4  # real multiply-adds in one complex multiply-add
 
@@ -73,15 +73,8 @@ def addmm(call: OpCall) -> Work:
     return _added(call, (("M", m), ("N", n), ("K", k)))
 
 
-@aten("baddbmm", kind="matmul")
+@aten("baddbmm addbmm", kind="matmul")
 def baddbmm(call: OpCall) -> Work:
-    _, a, b = call.inputs[:3]
-    (batch, m, k), n = a.shape, b.shape[-1]
-    return _added(call, (("B", batch), ("M", m), ("N", n), ("K", k)))
-
-
-@aten("addbmm", kind="matmul")
-def addbmm(call: OpCall) -> Work:
     _, a, b = call.inputs[:3]
     (batch, m, k), n = a.shape, b.shape[-1]
     return _added(call, (("B", batch), ("M", m), ("N", n), ("K", k)))
@@ -150,7 +143,10 @@ def trilinear(call: OpCall) -> Work:
     return product((("points", points),), call.out, other_flops=points)
 
 
-@aten("_grouped_mm _scaled_grouped_mm", kind="matmul")
+@register(
+    [*aten_names("_grouped_mm _scaled_grouped_mm"), "transformers::grouped_mm_fallback"],
+    kind="matmul",
+)
 def grouped_mm(call: OpCall) -> Work:
     """Rows are shared out among the groups, so each row meets one group's matrix."""
     a, b = call.inputs[:2]
@@ -161,14 +157,11 @@ def grouped_mm(call: OpCall) -> Work:
     return product((("M", m), ("N", n), ("K", k)), call.out)
 
 
-@register(["transformers::grouped_mm_fallback"], kind="matmul")
-def grouped_mm_fallback(call: OpCall) -> Work:
-    return grouped_mm(call)
-
-
-def _distance(call: OpCall, pairs: int, features: int) -> Work:
+@aten("cdist _cdist_forward _pdist_forward", kind="distance")
+def distance(call: OpCall) -> Work:
     """|x − y|: a difference, a power and an addition for each feature, a root for each pair."""
     p = call.get("p", 2.0)
+    pairs, features = call.out.numel, call.inputs[0].shape[-1]
     n = pairs * features
     per_feature = 0 if p in (0, 1, 2, float("inf")) else n
     roots = 0 if p in (0, 1, float("inf")) else pairs
@@ -178,16 +171,6 @@ def _distance(call: OpCall, pairs: int, features: int) -> Work:
         factor=3,
         terms=(("pairs", pairs), ("K", features)),
     )
-
-
-@aten("cdist _cdist_forward", kind="distance")
-def cdist(call: OpCall) -> Work:
-    return _distance(call, call.out.numel, call.inputs[0].shape[-1])
-
-
-@aten("_pdist_forward", kind="distance")
-def pdist(call: OpCall) -> Work:
-    return _distance(call, call.out.numel, call.inputs[0].shape[-1])
 
 
 @aten("_cdist_backward _pdist_backward", kind="distance")
@@ -214,9 +197,7 @@ def euclidean_dist(call: OpCall) -> Work:
 AXES = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
 
 
-def conv_terms(
-    call: OpCall, x: TensorMeta, w: TensorMeta, out: TensorMeta, *, transposed: bool
-) -> Terms:
+def conv_terms(x: TensorMeta, w: TensorMeta, out: TensorMeta, *, transposed: bool) -> Terms:
     """The factors of a convolution's MACs.
 
     Each output (or, transposed, each input) position meets the whole kernel, padding included.
@@ -238,7 +219,7 @@ def conv_terms(
 @aten("convolution _convolution convolution_overrideable", kind="conv")
 def convolution(call: OpCall) -> Work:
     x, w = call.inputs[:2]
-    terms = conv_terms(call, x, w, call.out, transposed=bool(call.get("transposed")))
+    terms = conv_terms(x, w, call.out, transposed=bool(call.get("transposed")))
     bias = call.out.numel if call.get("bias") is not None else 0
     return product(terms, call.out, other_flops=bias)
 
@@ -252,7 +233,7 @@ def convolution(call: OpCall) -> Work:
 def plain_convolution(call: OpCall) -> Work:
     x, w = call.inputs[:2]
     bias = call.out.numel if call.get("bias") is not None else 0
-    return product(conv_terms(call, x, w, call.out, transposed=False), call.out, other_flops=bias)
+    return product(conv_terms(x, w, call.out, transposed=False), call.out, other_flops=bias)
 
 
 @aten(
@@ -262,7 +243,7 @@ def plain_convolution(call: OpCall) -> Work:
 )
 def transposed_convolution(call: OpCall) -> Work:
     x, w = call.inputs[:2]
-    return product(conv_terms(call, x, w, call.out, transposed=True), call.out)
+    return product(conv_terms(x, w, call.out, transposed=True), call.out)
 
 
 @aten("conv_tbc", kind="conv")
@@ -278,7 +259,7 @@ def convolution_backward(call: OpCall) -> Phased:
     """Input and weight gradient each repeat the forward's multiply-adds, whatever the groups."""
     grad, x, w = call.inputs[:3]
     wanted = call.get("output_mask")
-    terms = conv_terms(call, x, w, grad, transposed=bool(call.get("transposed")))
+    terms = conv_terms(x, w, grad, transposed=bool(call.get("transposed")))
     phases: Phased = {}
     if wanted[0]:
         phases["input-grad"] = _conv_grad(terms, grad, w, x)
@@ -301,14 +282,10 @@ def _conv_grad(
     bias_flops, bias_bytes = bias
     if not products:
         return Work(other_flops=bias_flops, read_bytes=grad.nbytes, written_bytes=bias_bytes)
-    work = product(terms, grad, other_flops=bias_flops)
-    return Work(
-        macs=work.macs,
-        other_flops=bias_flops,
+    return replace(
+        product(terms, grad, other_flops=bias_flops),
         read_bytes=grad.nbytes + saved.nbytes,
         written_bytes=result.numel * result.dtype.itemsize + bias_bytes,
-        factor=work.factor,
-        terms=terms,
     )
 
 
@@ -316,7 +293,7 @@ def _conv_grad(
 def deform_conv2d(call: OpCall) -> Work:
     """A convolution on bilinear samples: 7 FLOPs for each sampled value, one more with a mask."""
     x, w = call.inputs[:2]
-    terms = conv_terms(call, x, w, call.out, transposed=False)
+    terms = conv_terms(x, w, call.out, transposed=False)
     samples = x.shape[0] * x.shape[1] * prod(call.out.shape[2:]) * prod(w.shape[2:])
     per_sample = 8 if call.get("use_mask") else 7
     return product(terms, call.out, other_flops=per_sample * samples + call.out.numel)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import log2, prod
 
 from ridgeline.count.call import OpCall
-from ridgeline.count.formulas.registry import FORMULAS, Entry, Work, aten
+from ridgeline.count.formulas.registry import Formula, Work, aten
 
 
-def _reduction(flops: int, transcendentals_out: int = 0) -> object:
+def _reduction(flops: int, transcendentals_out: int) -> Formula:
     """So many FLOPs per element read, so many transcendentals per result."""
 
     def formula(call: OpCall) -> Work:
@@ -34,7 +34,7 @@ _PER_INPUT = {
     "median": (1, 0), "nanmedian": (1, 0), "kthvalue": (1, 0),
 }  # fmt: skip
 for _name, _cost in _PER_INPUT.items():
-    FORMULAS[f"aten::{_name}"] = Entry("reduce", _reduction(*_cost))  # type: ignore[arg-type]
+    aten(_name, kind="reduce")(_reduction(*_cost))
 
 
 @aten("max.other min.other", kind="pointwise")

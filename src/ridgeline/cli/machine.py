@@ -1,0 +1,351 @@
+"""`ridgeline machine`: what this machine is and what it can do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    from ridgeline.machine.ceiling import Ceiling
+    from ridgeline.machine.passport import Passport, Passports
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  ridgeline machine describe
+  ridgeline machine measure --quick
+  ridgeline machine measure --device cuda:0 --device cpu --name my-server
+  ridgeline machine show my-server --png roofs.png
+  ridgeline machine diff my-server other.json
+  ridgeline machine export my-server --peaks peaks.json
+"""
+
+app = typer.Typer(
+    no_args_is_help=True, help="What this machine is and what it can do.", epilog=EXAMPLES
+)
+
+Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="The results folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+DEFAULT = Path("results")
+
+
+@app.command()
+def describe(as_json: Json = False, debug: Debug = False) -> None:
+    """Describe this machine: CPU, caches, memory, GPUs, drivers, libraries, as Markdown or JSON."""
+    from ridgeline.machine.describe import describe as look
+    from ridgeline.store import to_json
+
+    found = look()
+    print(to_json(found.to_dict()) if as_json else found.to_markdown())
+
+
+@app.command(epilog=EXAMPLES)
+def measure(
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="cpu, cuda:0, mps; may be repeated. Default: all accelerators, or the CPU."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer samples: about a third of the time.")
+    ] = False,
+    name: Annotated[str | None, typer.Option(help="Name of the passport.")] = None,
+    results: Results = DEFAULT,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Measure every ceiling of this machine and keep them as its passport.
+
+    About a minute on a GPU and two on a CPU. No clock or power setting is changed.
+    """
+    from ridgeline.machine.measure import choose_devices, steps
+
+    devices = choose_devices(device or [])
+    with _progress(steps(devices, quick=quick), quiet=quiet) as progress:
+        passport = _measure(devices, quick=quick, name=name, progress=progress)
+    passports = _passports(results)
+    drifted = _drift(passports, passport)
+    path = passports.write(passport)
+    if as_json:
+        print(json.dumps(passport.to_dict(), indent=2, default=str))
+    else:
+        _print_passport(passport)
+    if not quiet:
+        for line in drifted:
+            print(line, file=sys.stderr)
+        print(f"wrote {path}", file=sys.stderr)
+
+
+def _measure(
+    devices: list[str], *, quick: bool, name: str | None, progress: Callable[[str], None]
+) -> Passport:
+    from dataclasses import asdict
+
+    from ridgeline.machine.describe import describe as look
+    from ridgeline.machine.describe import machine_name
+    from ridgeline.machine.measure import measure_machine
+    from ridgeline.provenance import collect
+
+    found = look()
+    where = collect()
+    return measure_machine(
+        _safe(name) if name else machine_name(found),
+        devices,
+        quick=quick,
+        progress=progress,
+        description=found.to_dict(),
+        provenance=asdict(where),
+        measured_at=where.time,
+    )
+
+
+def _safe(name: str) -> str:
+    if not name or not all(c.isalnum() or c in "._-" for c in name) or name.startswith("."):
+        raise RidgelineError(
+            f"{name!r} cannot be the name of a passport",
+            hint="use letters, digits, '.', '_' and '-'",
+        )
+    return name
+
+
+def _drift(passports: Passports, passport: Passport) -> list[str]:
+    """What moved since the passport that this one replaces, if it is of the same devices."""
+    from ridgeline.machine.compare import drift
+
+    if passport.name not in passports.names():
+        return []
+    return drift(passports.read(passport.name), passport)
+
+
+def _passports(results: Path) -> Passports:
+    from ridgeline.machine.passport import Passports
+
+    return Passports(results)
+
+
+@app.command("list")
+def list_passports(results: Results = DEFAULT, as_json: Json = False, debug: Debug = False) -> None:
+    """List the passports of the results folder."""
+    passports = _passports(results)
+    found = [passports.read(name) for name in passports.names()]
+    if as_json:
+        rows = [
+            {"machine": p.name, "measured_at": p.measured_at, "ceilings": len(p.ceilings)}
+            for p in found
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    if not found:
+        raise RidgelineError(
+            f"there are no passports in {passports.folder}",
+            hint="make one: ridgeline machine measure",
+        )
+    width = max(len(p.name) for p in found)
+    for p in found:
+        print(f"{p.name:<{width}}  {p.measured_at[:19]}  {len(p.ceilings)} ceilings")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A name from `machine list`, or a .json file.")],
+    png: Annotated[
+        Path | None, typer.Option(help="Draw the roofs into a .png or .svg file.")
+    ] = None,
+    results: Results = DEFAULT,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show a passport: its ceilings, and the roofs drawn in the terminal and as a picture."""
+    passport = _passports(results).read(name)
+    if as_json:
+        print(json.dumps(passport.to_dict(), indent=2, default=str))
+    else:
+        _print_passport(passport)
+    if png is not None:
+        _draw(passport, png)
+        print(f"wrote {png}", file=sys.stderr)
+
+
+def _draw(passport: Passport, path: Path) -> None:
+    from ridgeline.report.roofs import compute_roofs, memory_roofs
+    from ridgeline.report.roofs_figure import save
+
+    if path.suffix not in (".png", ".svg"):
+        raise RidgelineError(f"{path} is no picture", hint="name a .png or .svg file")
+    device = passport.ceilings[0].device if passport.ceilings else ""
+    mine = [c for c in passport.ceilings if c.device == device]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save(path, f"{passport.name}, {passport.measured_at[:10]}",
+             (compute_roofs(mine), memory_roofs(mine)), datasheet=[])  # fmt: skip
+    except OSError as error:
+        raise RidgelineError(
+            f"cannot write {path}: {error.strerror}", hint="name a place that you may write to"
+        ) from error
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(help="A passport's name or file.")],
+    after: Annotated[str, typer.Argument(help="The other one.")],
+    results: Results = DEFAULT,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare two passports: what differs, by how much, and what may explain it."""
+    from ridgeline.machine.compare import changed_settings, differences, label
+
+    passports = _passports(results)
+    left, right = passports.read(before), passports.read(after)
+    found = differences(left, right)
+    settings = changed_settings(left, right)
+    if as_json:
+        rows = [{"ceiling": label(d.before), "device": d.before.device, "before": d.before.best,
+                 "after": d.after.best, "change": d.change, "explanation": d.explanation}
+                for d in found]  # fmt: skip
+        print(json.dumps({"differences": rows, "settings": settings}, indent=2))
+        return
+    cells = [[d.before.device, label(d.before), _value(d.before), _value(d.after),
+             f"{d.change:+.1%}", d.explanation] for d in found]  # fmt: skip
+    _print_table(
+        ["device", "ceiling", left.name, right.name, "change", "why"], cells, right=(2, 3, 4)
+    )
+    for line in settings:
+        print(line)
+    if not found:
+        print("the two passports have no ceiling in common")
+
+
+@app.command()
+def export(
+    name: Annotated[str, typer.Argument(help="A name from `machine list`.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the passport here.")
+    ] = None,
+    peaks_file: Annotated[
+        Path | None,
+        typer.Option("--peaks", help="Write a peaks.json: GB/s, and GFLOP/s by precision."),
+    ] = None,
+    results: Results = DEFAULT,
+    debug: Debug = False,
+) -> None:
+    """Export a passport as JSON, or as the peaks.json that roofline scripts read."""
+    from ridgeline.machine.passport import peaks
+    from ridgeline.store import atomic_write_text, to_json
+
+    passport = _passports(results).read(name)
+    if peaks_file is not None:
+        atomic_write_text(peaks_file, to_json(peaks(passport)))
+    if output is not None:
+        atomic_write_text(output, to_json(passport.to_dict()))
+    if output is None and peaks_file is None:
+        print(to_json(passport.to_dict()))
+
+
+@app.command("import")
+def import_passport(
+    file: Annotated[Path, typer.Argument(help="A passport that was exported elsewhere.")],
+    name: Annotated[str | None, typer.Option(help="Keep it under another name.")] = None,
+    results: Results = DEFAULT,
+    debug: Debug = False,
+) -> None:
+    """Take a passport from a file into the results folder."""
+    from dataclasses import replace
+
+    from ridgeline.machine.passport import read_passport
+
+    passport = read_passport(file)
+    kept = replace(passport, name=_safe(name or passport.name))
+    print(f"wrote {_passports(results).write(kept)}", file=sys.stderr)
+
+
+# ---------------------------------------------------------------- printing
+
+
+def _value(ceiling: Ceiling, number: float | None = None) -> str:
+    from ridgeline.units import si
+
+    unit = {"compute": "FLOP/s", "bandwidth": "B/s", "launch": "s", "power": "W"}[ceiling.kind]
+    if ceiling.precision == "int8":
+        unit = "OP/s"
+    return si(ceiling.best if number is None else number, unit)
+
+
+def _print_passport(passport: Passport) -> None:
+    from ridgeline.machine.compare import label
+    from ridgeline.report.roofs import compute_roofs, memory_roofs
+    from ridgeline.report.roofs_text import draw
+
+    print(f"{passport.name}, measured {passport.measured_at[:19]}, noise {passport.noise:.1%}\n")
+    rows = []
+    for c in passport.ceilings:
+        clock = f"{c.conditions.clock_hz / 1e6:.0f} MHz" if c.conditions.clock_hz else ""
+        power = f"{c.conditions.power_w:.0f} W" if c.conditions.power_w else ""
+        limits = ", ".join(c.conditions.throttle_reasons)
+        sustained = _value(c, c.sustained)
+        rows.append([c.device, label(c), _value(c), sustained, f"{c.spread:.1%}", clock, power,
+                     limits, c.how])  # fmt: skip
+    header = [
+        "device",
+        "ceiling",
+        "best",
+        "sustained",
+        "spread",
+        "clock",
+        "power",
+        "limited by",
+        "how",
+    ]
+    _print_table(header, rows, right=(2, 3, 4, 5, 6))
+    for device in dict.fromkeys(c.device for c in passport.ceilings):
+        mine = [c for c in passport.ceilings if c.device == device]
+        picture = draw(compute_roofs(mine), memory_roofs(mine))
+        if picture:
+            print(f"{device}\n{picture}\n")
+    for absent in passport.missing:
+        print(f"not measured: {absent.what}: {absent.reason}")
+
+
+def _print_table(header: list[str], rows: list[list[str]], *, right: tuple[int, ...]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(header):
+        table.add_column(name, justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(width=None if sys.stdout.isatty() else 180, highlight=False).print(table)
+
+
+@contextmanager
+def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A progress bar on stderr where someone can see it; nothing otherwise."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _what: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=total)
+        yield lambda what: bar.update(task, advance=1, description=what)

@@ -1,0 +1,122 @@
+"""Two passports side by side: what differs, by how much, and what may explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ridgeline.machine.ceiling import LOWER_IS_BETTER, Ceiling
+from ridgeline.machine.passport import DRIFT, Passport
+
+CLOCK_EXPLAINS = 0.03  # the ratio of clocks is the ratio of roofs, within this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One ceiling in two passports."""
+
+    key: tuple[str, ...]
+    before: Ceiling
+    after: Ceiling
+    explanation: str
+
+    @property
+    def change(self) -> float:
+        """0.1 is ten per cent more in the second passport."""
+        return self.after.best / self.before.best - 1
+
+
+def differences(before: Passport, after: Passport) -> list[Difference]:
+    """Ceilings that both have, the largest change first. Devices are matched by their order."""
+    earlier = {c.key: c for c in before.ceilings}
+    found = [
+        Difference(
+            key=c.key, before=earlier[c.key], after=c, explanation=_explain(earlier[c.key], c)
+        )
+        for c in after.ceilings
+        if c.key in earlier and earlier[c.key].best
+    ]
+    return sorted(found, key=lambda d: -abs(d.change))
+
+
+def _explain(before: Ceiling, after: Ceiling) -> str:
+    """What the conditions say about the change, if anything."""
+    reasons = []
+    ratio = after.best / before.best
+    clocks = (before.conditions.clock_hz, after.conditions.clock_hz)
+    if clocks[0] and clocks[1] and abs(clocks[1] / clocks[0] - 1) > CLOCK_EXPLAINS:
+        moved = f"clock {clocks[0] / 1e6:.0f} → {clocks[1] / 1e6:.0f} MHz"
+        explains = abs(ratio - clocks[1] / clocks[0]) < CLOCK_EXPLAINS
+        reasons.append(moved + (" explains it" if explains else ""))
+    new = set(after.conditions.throttle_reasons) - set(before.conditions.throttle_reasons)
+    if new:
+        reasons.append(f"limited by {', '.join(sorted(new))}")
+    if max(before.spread, after.spread) > abs(ratio - 1) > 0:
+        reasons.append("within the noise")
+    if before.how != after.how:
+        reasons.append(f"measured otherwise: {after.how}")
+    return "; ".join(reasons)
+
+
+def changed_settings(before: Passport, after: Passport) -> list[str]:
+    """Drivers, caps and libraries that differ: `power_limit_w: 700 → 500`."""
+    left = _flat({"description": before.description, "provenance": before.provenance})
+    right = _flat({"description": after.description, "provenance": after.provenance})
+    return [
+        f"{name}: {left[name]} → {right[name]}"
+        for name in left
+        if name in right and left[name] != right[name] and _matters(name)
+    ]
+
+
+_WORDS = ("driver", "power_limit", "clock", "ecc", "mig", "cuda", "cudnn", "torch", "triton", "cpu",
+          "governor", "kernel", "ram", "cores", "name")  # fmt: skip
+
+
+def _matters(name: str) -> bool:
+    last = name.lower()
+    return any(word in last for word in _WORDS) and "current" not in last and "time" not in last
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(content, Mapping):
+        return {
+            key: value
+            for name, item in content.items()
+            for key, value in _flat(item, f"{prefix}.{name}" if prefix else str(name)).items()
+        }
+    if isinstance(content, list | tuple):
+        return {
+            key: value
+            for number, item in enumerate(content)
+            for key, value in _flat(item, f"{prefix}.{number}").items()
+        }
+    return {prefix: content}
+
+
+def drift(before: Passport, after: Passport) -> list[str]:
+    """`the dram copy roof is 7 % below the passport of 2026-05-03`, for each that moved."""
+    day = before.measured_at[:10]
+    lines = []
+    for difference in differences(before, after):
+        if abs(difference.change) <= DRIFT or difference.before.kind == "power":
+            continue
+        worse = (difference.change < 0) != (difference.before.kind in LOWER_IS_BETTER)
+        direction = "below" if difference.change < 0 else "above"
+        word = "roof" if difference.before.kind != "launch" else "cost"
+        why = f" ({difference.explanation})" if difference.explanation else ""
+        lines.append(
+            f"{'slower' if worse else 'faster'}: the {label(difference.before)} {word} is "
+            f"{abs(difference.change):.0%} {direction} the passport of {day}{why}"
+        )
+    return lines
+
+
+def label(ceiling: Ceiling) -> str:
+    """What a ceiling is of, in words: `bf16 matrix`, `dram copy`, `graph replay`."""
+    if ceiling.kind == "compute":
+        return f"{ceiling.precision} {ceiling.path}"
+    if ceiling.kind == "bandwidth":
+        return f"{ceiling.level} {ceiling.pattern}"
+    return f"{ceiling.what} {ceiling.kind}"

@@ -1,0 +1,69 @@
+"""Which CPUs to work on: one for each core that this process may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.cpu_levels import CPUS, cpu_list
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def cpus_to_use(
+    threads: int | None = None, *, root: Path = CPUS, cgroups: Path = CGROUPS
+) -> tuple[int, ...]:
+    """As many CPUs as `threads`; by default one a core, and no more than a container may use."""
+    allowed = allowed_cpus()
+    if threads is not None and not 1 <= threads <= len(allowed):
+        raise RidgelineError(
+            f"cannot measure with {threads} threads",
+            hint=f"this process may use {len(allowed)} CPUs; choose between 1 and {len(allowed)}",
+        )
+    cores = first_of_each_core(allowed, root)
+    if threads is None:
+        limit = cpu_quota(cgroups)
+        threads = len(cores) if limit is None else max(1, min(len(cores), int(limit)))
+    others = [cpu for cpu in allowed if cpu not in cores]
+    return tuple([*cores, *others][:threads])
+
+
+def allowed_cpus() -> list[int]:
+    """The CPUs that the scheduler gives to this process."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def first_of_each_core(allowed: Sequence[int], root: Path = CPUS) -> list[int]:
+    """Threads of one core share its units, so one of them is enough."""
+    taken: set[int] = set()
+    first = []
+    for cpu in allowed:
+        if cpu in taken:
+            continue
+        first.append(cpu)
+        try:
+            topology = root / f"cpu{cpu}" / "topology"
+            taken |= cpu_list((topology / "thread_siblings_list").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+    return first
+
+
+def cpu_quota(cgroups: Path = CGROUPS) -> float | None:
+    """CPUs' worth of time that a container may use; None if it is not limited."""
+    try:
+        quota, period = (cgroups / "cpu.max").read_text(encoding="utf-8").split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:  # the first version of cgroups
+        folder = cgroups / "cpu"
+        quota_us = int((folder / "cpu.cfs_quota_us").read_text(encoding="utf-8"))
+        period_us = int((folder / "cpu.cfs_period_us").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return quota_us / period_us if quota_us > 0 and period_us > 0 else None

@@ -1,0 +1,244 @@
+"""The CPU's kernels behind one interface: C, numba, or numpy, by what is installed.
+
+A kernel has a name (`memory_read`, `vector_fp32`, `tiles_bf16`) and does `passes` passes over the
+memory of one thread. All threads of a sample start together at a gate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from ridgeline.machine import cpu_build
+from ridgeline.machine.cpu_team import Team, Worker
+from ridgeline.machine.sampling import best_of_rounds
+
+PATTERNS = ("read", "copy", "triad")
+COMPUTE_KERNELS = {  # path, precision, accumulator of each kernel
+    "vector_fp64": ("vector", "fp64", "fp64"),
+    "vector_fp32": ("vector", "fp32", "fp32"),
+    "vector_fp16": ("vector", "fp16", "fp16"),
+    "vector_bf16": ("vector", "bf16", "fp32"),
+    "vector_int8": ("vector", "int8", "int32"),
+    "tiles_bf16": ("matrix", "bf16", "fp32"),
+    "tiles_int8": ("matrix", "int8", "int32"),
+}
+MEMORY_KERNELS = tuple(f"memory_{pattern}" for pattern in PATTERNS)
+STREAMING_KERNELS = ("memory_copy_nt", "memory_triad_nt")
+BARRIER_LIMIT_S = 10
+TRIAL_BYTES = 16 * 1024
+WARM_BYTES = 2**26  # larger sets than this are in no cache, so need no warm-up
+
+GetCompiler = Callable[[], cpu_build.Compiler]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What one thread did in one sample."""
+
+    start_s: float
+    end_s: float
+    work: float  # flops or bytes
+
+
+class Kernels(Protocol):
+    """One way to run kernels."""
+
+    how: str
+    names: frozenset[str]
+
+    def gate(self, threads: int) -> Any:
+        """What the threads of one sample meet at."""
+
+    def run(
+        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Any
+    ) -> Span:
+        """`warm` passes, the gate, then `passes` timed ones."""
+
+
+class CKernels:
+    """Kernels compiled from cpu_kernels.c; ctypes releases the interpreter while they run."""
+
+    def __init__(self, library: ctypes.CDLL, compiler: cpu_build.Compiler, width: int) -> None:
+        self.library = library
+        self.width = width
+        self.how = f"C by {Path(compiler.path).name} ({compiler.version}), {8 * width}-bit vectors"
+        possible = {*COMPUTE_KERNELS, *MEMORY_KERNELS, *STREAMING_KERNELS, "cycles"}
+        names = {name for name in possible if hasattr(library, name)}
+        if hasattr(library, "ridgeline_allow_tiles") and library.ridgeline_allow_tiles() != 0:
+            names = {name for name in names if not name.startswith("tiles")}
+        self.names = frozenset(names)
+        self._run = library.ridgeline_run
+        pointer, count = ctypes.c_void_p, ctypes.c_long
+        self._run.argtypes = [pointer, pointer, ctypes.c_size_t, count, count, pointer,
+                              ctypes.c_int64, pointer]  # fmt: skip
+        self._kernels = {n: ctypes.cast(getattr(library, n), ctypes.c_void_p) for n in names}
+        library.ridgeline_parallel_region.restype = ctypes.c_double
+        library.ridgeline_parallel_region.argtypes = [ctypes.c_int, ctypes.c_long]
+
+    def gate(self, threads: int) -> tuple[ctypes.c_int64, int]:
+        """A counter of those who have come, and how many are to come."""
+        return ctypes.c_int64(0), threads
+
+    def run(
+        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Any
+    ) -> Span:
+        """See Kernels."""
+        arrived, everyone = gate
+        result = (ctypes.c_double * 3)()
+        failed = self._run(self._kernels[name], worker.address, size_bytes, warm, passes,
+                           ctypes.byref(arrived), everyone, result)  # fmt: skip
+        if failed:
+            raise TimeoutError("a thread of the sample did not start within ten seconds")
+        return Span(start_s=result[0], end_s=result[1], work=result[2])
+
+    def parallel_region_s(self, threads: int, regions: int) -> float | None:
+        """Seconds of an empty OpenMP region; None if compiled without OpenMP."""
+        taken_s = float(self.library.ridgeline_parallel_region(threads, regions))
+        return taken_s if taken_s > 0 else None
+
+
+class PythonKernels:
+    """Kernels that are Python callables, `function(memory, passes) -> work`."""
+
+    def __init__(self, how: str, functions: dict[str, Callable[[Any, int], float]]) -> None:
+        self.how = how
+        self.names = frozenset(functions)
+        self._functions = functions
+
+    def gate(self, threads: int) -> threading.Barrier:
+        """A barrier of the standard library; it costs some 50 µs, so samples should be longer."""
+        return threading.Barrier(threads)
+
+    def run(
+        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Any
+    ) -> Span:
+        """See Kernels."""
+        function, memory = self._functions[name], worker.memory[:size_bytes]
+        if warm:
+            function(memory, warm)
+        gate.wait(timeout=BARRIER_LIMIT_S)
+        start_s = perf_counter()
+        work = function(memory, passes)
+        return Span(start_s=start_s, end_s=perf_counter(), work=work)
+
+
+def vector_widths(cpu: str) -> tuple[int, ...]:
+    """Bytes of the vectors that are worth trying, from the processor's list of instructions."""
+    flags = set(cpu.split())
+    if "avx512f" in flags:
+        return 64, 32  # on some processors the narrower ones are as fast, at a higher clock
+    return (32,) if "avx" in flags else (16,)
+
+
+def c_kernels(
+    *, compiler: GetCompiler = cpu_build.find_compiler, folder: Path | None = None
+) -> list[CKernels]:
+    """The C kernels, one set for each width; BuildError says why there are none."""
+    found, cpu = compiler(), cpu_build.processor()
+    return [
+        CKernels(cpu_build.library(width, found, folder=folder), found, width)
+        for width in vector_widths(cpu)
+    ]
+
+
+def numba_kernels() -> PythonKernels:
+    """The kernels in numba; ImportError where it is not installed."""
+    from ridgeline.machine import cpu_numba
+
+    return PythonKernels(cpu_numba.how(), cpu_numba.functions())
+
+
+def numpy_kernels() -> PythonKernels:
+    """What numpy reaches: large reads and copies."""
+
+    def read(memory: Any, passes: int) -> float:
+        whole = memory[: memory.size // 8 * 8].view(np.int64)
+        for _ in range(passes):
+            whole.max()
+        return float(passes * whole.nbytes)
+
+    def copy(memory: Any, passes: int) -> float:
+        half = memory.size // 2
+        for _ in range(passes):
+            np.copyto(memory[half : 2 * half], memory[:half])
+        return float(passes * 2 * half)
+
+    return PythonKernels(f"numpy {np.__version__}", {"memory_read": read, "memory_copy": copy})
+
+
+class Probe:
+    """One sample a call: the rate of a kernel on the first `threads` threads of a team."""
+
+    def __init__(
+        self,
+        team: Team,
+        kernels: Kernels,
+        name: str,
+        *,
+        threads: int,
+        size_bytes: int = 0,
+        sample_s: float = 0.002,
+    ) -> None:
+        self.team = team
+        self.kernels = kernels
+        self.name = name
+        self.threads = threads
+        self.size_bytes = size_bytes
+        self.passes = 0
+        self._sample_s = sample_s
+
+    def __call__(self) -> float:
+        """Work of all threads over the time from the first start to the last end."""
+        if not self.passes:
+            self.passes = self._passes_per_sample()
+        rate, _ = self._sample(self.passes)
+        return rate
+
+    def _sample(self, passes: int) -> tuple[float, float]:
+        gate = self.kernels.gate(self.threads)
+        warm = 1 if 0 < self.size_bytes <= WARM_BYTES else 0
+
+        def body(worker: Worker) -> Span:
+            return self.kernels.run(self.name, worker, self.size_bytes, warm, passes, gate)
+
+        spans = self.team.run(body, self.threads)
+        taken_s = max(s.end_s for s in spans) - min(s.start_s for s in spans)
+        taken_s = max(taken_s, 1e-9)
+        return sum(s.work for s in spans) / taken_s, taken_s
+
+    def _passes_per_sample(self) -> int:
+        """How many passes last a sample; the quickest of three, for a thread may have to wait."""
+        passes = 1
+        while True:
+            taken_s = min(self._sample(passes)[1] for _ in range(3))
+            if taken_s >= 0.7 * self._sample_s:
+                return passes
+            passes = max(2 * passes, int(passes * min(1000.0, self._sample_s / taken_s)))
+
+
+def choose(team: Team, candidates: Sequence[Kernels], threads: int) -> dict[str, Kernels]:
+    """For each kernel the set that runs it fastest; streaming stores as their plain ones."""
+    names = {name for kernels in candidates for name in kernels.names}
+    chosen: dict[str, Kernels] = {}
+    for name in sorted(names - set(STREAMING_KERNELS)):
+        able = [kernels for kernels in candidates if name in kernels.names]
+        size_bytes = TRIAL_BYTES if name in MEMORY_KERNELS else 0
+        trials = {
+            i: Probe(team, kernels, name, threads=threads, size_bytes=size_bytes, sample_s=0.001)
+            for i, kernels in enumerate(able)
+        }
+        best = best_of_rounds(trials, rounds=10) if len(able) > 1 else {0: 0.0}
+        chosen[name] = able[max(best, key=lambda i: best[i])]
+    for name in STREAMING_KERNELS:
+        plain = chosen.get(name.removesuffix("_nt"))
+        if plain is not None and name in plain.names:
+            chosen[name] = plain
+    return chosen

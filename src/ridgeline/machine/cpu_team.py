@@ -1,0 +1,100 @@
+"""Threads that work at the same time, each on its own core, each with its own memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+HUGE_PAGE_BYTES = 2**21
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One thread of a team, as a kernel sees it."""
+
+    index: int
+    memory: NDArray[np.uint8]  # touched first by this thread, so on its side of the machine
+    address: int
+
+
+class Team:
+    """A context manager: the threads live from its start to its end.
+
+    Each is pinned to one of `cpus` where the system can do that; the calling thread is not.
+    """
+
+    def __init__(self, cpus: Sequence[int], bytes_per_thread: int) -> None:
+        self.cpus = tuple(cpus)
+        self.bytes_per_thread = bytes_per_thread
+        self._tasks: list[SimpleQueue[Any]] = [SimpleQueue() for _ in self.cpus]
+        self._threads = [
+            threading.Thread(target=self._work, args=(i,), daemon=True, name=f"ceiling-{i}")
+            for i in range(len(self.cpus))
+        ]
+
+    def __enter__(self) -> Team:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for tasks in self._tasks:
+            tasks.put(None)
+        for thread in self._threads:
+            thread.join(timeout=30)
+
+    def run(self, body: Callable[[Worker], T], threads: int) -> list[T]:
+        """What `body` returned in each of the first `threads` threads; its error if it failed."""
+        futures: list[Future[T]] = [Future() for _ in range(threads)]
+        for tasks, future in zip(self._tasks, futures, strict=False):
+            tasks.put((body, future))
+        return [future.result() for future in futures]
+
+    def _work(self, index: int) -> None:
+        pin(self.cpus[index])
+        memory = huge_memory(self.bytes_per_thread)
+        memory[:] = 0  # zeros: no denormal numbers, and every page is there before it is timed
+        worker = Worker(index=index, memory=memory, address=memory.ctypes.data)
+        while (task := self._tasks[index].get()) is not None:
+            body, future = task
+            try:
+                future.set_result(body(worker))
+            except BaseException as error:
+                future.set_exception(error)
+
+
+def pin(cpu: int) -> None:
+    """Keep the calling thread on one CPU; where that is not possible it stays free."""
+    try:
+        os.sched_setaffinity(0, {cpu})
+    except (AttributeError, OSError):
+        return
+
+
+def huge_memory(size_bytes: int) -> NDArray[np.uint8]:
+    """Memory that starts at a huge page and asks for such pages: fewer misses of the TLB."""
+    area = mmap.mmap(-1, size_bytes + HUGE_PAGE_BYTES)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            area.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(area, dtype=np.uint8)
+    offset = -whole.ctypes.data % HUGE_PAGE_BYTES
+    return whole[offset : offset + size_bytes]

@@ -1,0 +1,397 @@
+"""The ceilings of a CUDA device: products, vector units, memory levels, launches, power.
+
+No clock or power setting is changed: roofs are those that people get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from time import sleep
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.ceiling import Ceiling, Conditions, Missing
+from ridgeline.machine.cuda_clock import Clock, Meter, event_clock, host_clock, nvml_reader, seconds
+
+SHAPES = (
+    (8192, 8192, 8192),
+    (4096, 8192, 8192),
+    (16384, 8192, 4096),
+    (8192, 8192, 16384),
+    (12288, 9216, 8192),
+    (4096, 4096, 4096),
+)
+"""M, N, K of the products that are tried; the best shape differs from chip to chip."""
+
+QUICK_SHAPES = SHAPES[:2]
+SLOW = ("fp64", "fp32")  # half the size is enough to fill the device
+DRAM_SHARE_OF_L2 = 32  # a DRAM buffer is this many times the L2, so that the cache hardly helps
+TRANSFER_BYTES = 256 << 20
+IDLE_S = 2.0
+REST_S = 0.25
+BURST_CALLS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """One kind of matrix product, and how to make one."""
+
+    precision: str
+    accumulator: str
+    make: Callable[[Any, int, int, int, str], Callable[[], object]]  # torch, m, n, k, device
+    min_capability: tuple[int, int] = (0, 0)
+
+
+def _random(torch: Any, rows: int, columns: int, dtype: Any, device: str) -> Any:
+    """Random data: products of zeros draw less power and run faster than real ones."""
+    return torch.randn(rows, columns, device=device, dtype=torch.float32).to(dtype)
+
+
+def _plain(name: str) -> Callable[[Any, int, int, int, str], Callable[[], object]]:
+    def make(torch: Any, m: int, n: int, k: int, device: str) -> Callable[[], object]:
+        dtype = getattr(torch, name)
+        a, b = _random(torch, m, k, dtype, device), _random(torch, k, n, dtype, device)
+        out = torch.empty(m, n, dtype=dtype, device=device)
+        return lambda: torch.mm(a, b, out=out)
+
+    return make
+
+
+def _tf32(torch: Any, m: int, n: int, k: int, device: str) -> Callable[[], object]:
+    product = _plain("float32")(torch, m, n, k, device)
+
+    def call() -> object:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        try:
+            return product()
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = False
+
+    return call
+
+
+def _fp8(torch: Any, m: int, n: int, k: int, device: str) -> Callable[[], object]:
+    a = _random(torch, m, k, torch.float8_e4m3fn, device)
+    b = _random(torch, n, k, torch.float8_e4m3fn, device).t()
+    one = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+def _int8(torch: Any, m: int, n: int, k: int, device: str) -> Callable[[], object]:
+    a = torch.randint(-128, 127, (m, k), dtype=torch.int8, device=device)
+    b = torch.randint(-128, 127, (n, k), dtype=torch.int8, device=device).t()
+    return lambda: torch._int_mm(a, b)
+
+
+PRODUCTS = (
+    Product(precision="bf16", accumulator="fp32", make=_plain("bfloat16"), min_capability=(8, 0)),
+    Product(precision="fp16", accumulator="fp32", make=_plain("float16")),
+    Product(precision="tf32", accumulator="fp32", make=_tf32, min_capability=(8, 0)),
+    Product(precision="fp8", accumulator="fp32", make=_fp8, min_capability=(8, 9)),
+    Product(precision="int8", accumulator="int32", make=_int8, min_capability=(7, 5)),
+    Product(precision="fp64", accumulator="fp64", make=_plain("float64")),
+    Product(precision="fp32", accumulator="fp32", make=_plain("float32")),
+)
+VECTOR = (("fp32", "float32"), ("fp64", "float64"), ("fp16", "float16"), ("bf16", "bfloat16"))
+
+
+class CudaCeilings:
+    """All measurements of one device; each adds ceilings, or says what is missing and why."""
+
+    def __init__(
+        self, torch: Any, device: int, *, quick: bool, progress: Callable[[str], None]
+    ) -> None:
+        self.torch, self.device, self.quick = torch, device, quick
+        self.name = f"cuda:{device}"
+        self.ceilings: list[Ceiling] = []
+        self.missing: list[Missing] = []
+        self._progress = progress
+        self._clock: Clock = event_clock(torch, device)
+        properties = torch.cuda.get_device_properties(device)
+        self._capability = (properties.major, properties.minor)
+        self._l2_bytes = int(getattr(properties, "L2_cache_size", 0)) or (40 << 20)
+        reader = nvml_reader(str(getattr(properties, "uuid", "")))
+        self._has_nvml = reader is not None
+        self._meter = Meter(reader or Conditions)
+
+    def run(self) -> tuple[list[Ceiling], list[Missing]]:
+        """Measure everything; a part that fails is listed, the others go on."""
+        for what, part in self.parts():
+            self._progress(what)
+            try:
+                part()
+            except RidgelineError:
+                raise
+            except Exception as error:
+                if not self.torch.cuda.is_available():
+                    raise _vanished(self.name, error) from error
+                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                self.missing.append(Missing(what=what, reason=reason))
+            finally:
+                self.torch.cuda.empty_cache()
+        return self.ceilings, self.missing
+
+    def parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is measured, in order: idle first, while the device is still cool."""
+        yield "idle power", self._idle
+        for product in PRODUCTS:
+            yield f"{product.precision} products", partial(self._product, product)
+        for precision, dtype in VECTOR:
+            yield f"{precision} vector units", partial(self._vector, precision, dtype)
+        yield "DRAM", self._dram
+        yield "L2", self._l2
+        yield "L1", self._l1
+        yield "host and device", self._transfers
+        yield "launches", self._launches
+
+    # ------------------------------------------------------------ one measurement
+
+    def _measure(self, call: Callable[[], object], work: float, **named: Any) -> Ceiling:
+        """Sample a call and note the rate under the conditions it ran in."""
+        samples = self._bursts(call) if named.get("path") == "matrix" else []
+        with self._meter.running():
+            samples += seconds(call, self._clock, samples=6 if self.quick else 20)
+        ceiling = Ceiling(
+            device=self.name,
+            samples=tuple(work / s for s in samples),
+            conditions=self._meter.conditions,
+            **named,
+        )
+        self.ceilings.append(ceiling)
+        return ceiling
+
+    def _bursts(self, call: Callable[[], object]) -> list[float]:
+        """Short runs after a rest, before the power cap lowers the clock: the device's best."""
+        call()
+        samples = []
+        for _ in range(2 if self.quick else 5):
+            self.torch.cuda.synchronize(self.device)
+            sleep(REST_S)
+            samples.append(self._clock(call, BURST_CALLS))
+        return samples
+
+    def _product(self, product: Product) -> None:
+        if self._capability < product.min_capability:
+            need = ".".join(map(str, product.min_capability))
+            reason = f"needs compute capability {need}"
+            self.missing.append(Missing(what=f"{product.precision} products", reason=reason))
+            return
+        shapes: tuple[tuple[int, int, int], ...] = QUICK_SHAPES if self.quick else SHAPES
+        if product.precision in SLOW:
+            shapes = tuple((m // 2, n // 2, k // 2) for m, n, k in shapes)
+        m, n, k = max(shapes, key=lambda shape: self._rate(product, shape))
+        call = product.make(self.torch, m, n, k, self.name)
+        ceiling = self._measure(
+            call,
+            2 * m * n * k,
+            kind="compute",
+            path="matrix",
+            precision=product.precision,
+            accumulator=product.accumulator,
+            how=f"torch product {m}x{n}x{k}, random data",
+        )
+        if product.precision in ("bf16", "fp32"):
+            self._power(f"{product.precision} products", ceiling, call)
+
+    def _rate(self, product: Product, shape: tuple[int, int, int]) -> float:
+        m, n, k = shape
+        call = product.make(self.torch, m, n, k, self.name)
+        call()
+        self.torch.cuda.synchronize(self.device)
+        sleep(REST_S / 2)
+        return 2 * m * n * k / min(self._clock(call, 4) for _ in range(2))
+
+    def _vector(self, precision: str, dtype: str) -> None:
+        from ridgeline.machine import cuda_kernels
+
+        launch = cuda_kernels.fma_chain(getattr(self.torch, dtype), self.device)
+        self._measure(
+            launch.call,
+            launch.work,
+            kind="compute",
+            path="vector",
+            precision=precision,
+            accumulator=precision,
+            how=launch.how,
+        )
+
+    def _dram(self) -> None:
+        from ridgeline.machine import cuda_kernels
+
+        size = min(DRAM_SHARE_OF_L2 * self._l2_bytes, self._free_bytes() // 8)
+        read = cuda_kernels.read_shared(self.device, size, rounds=1, programs_per_sm=16)
+        self._bandwidth("dram", "read", read, size)
+        copy = self._copy(size)
+        self._power("DRAM copy", self._bandwidth("dram", "copy", copy, size), copy.call)
+        triad = cuda_kernels.triad_shared(self.device, size, rounds=1)
+        self._bandwidth("dram", "triad", triad, size)
+
+    def _copy(self, size: int) -> Any:
+        """The faster of the driver's copy and a kernel's; bytes read and written both count."""
+        from ridgeline.machine import cuda_kernels
+
+        source = self.torch.zeros(size, dtype=self.torch.uint8, device=self.name)
+        target = self.torch.empty_like(source)
+        ways = (
+            cuda_kernels.Launch(lambda: target.copy_(source), 2 * size, f"torch copy of {size} B"),
+            cuda_kernels.copy_shared(self.device, size, rounds=1),
+        )
+        return max(ways, key=lambda way: way.work / min(seconds(way.call, self._clock, samples=3)))
+
+    def _free_bytes(self) -> int:
+        free, _total = self.torch.cuda.mem_get_info(self.device)
+        return int(free)
+
+    def _l2(self) -> None:
+        from ridgeline.machine import cuda_kernels
+
+        size = self._l2_bytes // 4
+        read = cuda_kernels.read_shared(self.device, size, rounds=64)
+        self._bandwidth("l2", "read", read, size)
+        self._bandwidth(
+            "l2", "copy", cuda_kernels.copy_shared(self.device, size // 2, rounds=64), size
+        )
+
+    def _l1(self) -> None:
+        from ridgeline.machine import cuda_kernels
+
+        size = 32 << 10
+        self._bandwidth("l1", "read", cuda_kernels.read_l1(self.device, size), size)
+
+    def _bandwidth(self, level: str, pattern: str, launch: Any, size: int) -> Ceiling:
+        return self._measure(
+            launch.call,
+            launch.work,
+            kind="bandwidth",
+            level=level,
+            pattern=pattern,
+            how=launch.how,
+            working_set_bytes=size,
+        )
+
+    def _transfers(self) -> None:
+        """Host to device and back, pinned and pageable."""
+        torch = self.torch
+        on_device = torch.empty(TRANSFER_BYTES, dtype=torch.uint8, device=self.name)
+        for kind in ("pinned", "pageable"):
+            on_host = torch.empty(TRANSFER_BYTES, dtype=torch.uint8, pin_memory=kind == "pinned")
+            ways = {
+                "host-to-device": lambda h=on_host: on_device.copy_(h, non_blocking=True),
+                "device-to-host": lambda h=on_host: h.copy_(on_device, non_blocking=True),
+            }
+            for level, call in ways.items():
+                self._measure(
+                    call,
+                    TRANSFER_BYTES,
+                    kind="bandwidth",
+                    level=level,
+                    pattern=kind,
+                    how=f"copy of {TRANSFER_BYTES} B",
+                )
+
+    def _launches(self) -> None:
+        """What a kernel costs when it has nothing to do: dispatched, launched, replayed."""
+        torch = self.torch
+        x = torch.zeros(32, device=self.name)
+
+        def tiny() -> None:
+            for _ in range(100):
+                x.add_(1)
+
+        def waits() -> None:
+            for _ in range(100):
+                torch.cuda._sleep(0)
+
+        graph = torch.cuda.CUDAGraph()
+        tiny()
+        with torch.cuda.graph(graph):
+            tiny()
+        no_wait = host_clock(lambda: None)
+        self._launch("eager dispatch", tiny, no_wait, "100 additions of 32 numbers, host time")
+        self._launch("kernel", waits, self._clock, "100 kernels that wait for no time, device time")
+        self._launch("graph replay", graph.replay, self._clock, "a graph of 100 additions")
+
+    def _launch(self, what: str, call: Callable[[], object], clock: Clock, how: str) -> None:
+        with self._meter.running():
+            self.torch.cuda.synchronize(self.device)
+            samples = seconds(call, clock, samples=20, sample_s=0.005)
+            self.torch.cuda.synchronize(self.device)
+        per_kernel = tuple(s / 100 for s in samples)
+        self.ceilings.append(
+            Ceiling(
+                kind="launch",
+                device=self.name,
+                what=what,
+                samples=per_kernel,
+                how=how,
+                conditions=self._meter.conditions,
+            )
+        )
+
+    # ------------------------------------------------------------ power
+
+    def _idle(self) -> None:
+        if not self._has_nvml:
+            reason = "NVML cannot be read: pip install nvidia-ml-py"
+            self.missing.append(Missing(what="power, clocks and temperature", reason=reason))
+            return
+        with self._meter.running():
+            sleep(IDLE_S / 4 if self.quick else IDLE_S)
+        self._note_power("idle", "nothing running")
+
+    def _power(self, what: str, ceiling: Ceiling, call: Callable[[], object]) -> None:
+        """Power while a call repeats for seconds: the sensor needs that long."""
+        if not self._has_nvml:
+            return
+        with self._meter.running():
+            seconds(call, self._clock, samples=4 if self.quick else 20, sample_s=0.1)
+        self._note_power(what, f"{ceiling.how}, at {ceiling.sustained:.4g} per second")
+
+    def _note_power(self, what: str, how: str) -> None:
+        conditions = self._meter.conditions
+        if conditions.power_w is None:
+            self.missing.append(Missing(what=f"power, {what}", reason="the device has no meter"))
+            return
+        samples = self._meter.powers_w
+        self.ceilings.append(
+            Ceiling(
+                kind="power",
+                device=self.name,
+                what=what,
+                samples=samples,
+                how=how,
+                conditions=conditions,
+            )
+        )
+
+
+def _vanished(device: str, error: Exception) -> RidgelineError:
+    text = " ".join(str(error).split())[:200]
+    return RidgelineError(
+        f"{device} stopped answering during the measurement: {text}",
+        hint="check it with nvidia-smi and the system log, then measure again; nothing was stored",
+    )
+
+
+def measure_cuda(
+    device: int = 0, *, quick: bool = False, progress: Callable[[str], None] = lambda _what: None
+) -> tuple[list[Ceiling], list[Missing]]:
+    """Measure all ceilings of a CUDA device."""
+    import torch
+
+    if not torch.cuda.is_available() or device >= torch.cuda.device_count():
+        seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        raise RidgelineError(
+            f"there is no CUDA device {device}: torch sees {seen}",
+            hint="`ridgeline doctor` says what is missing; --device cpu measures the CPU",
+        )
+    torch.backends.cuda.matmul.allow_tf32 = False
+    with torch.cuda.device(device):
+        return CudaCeilings(torch, device, quick=quick, progress=progress).run()
+
+
+def cuda_steps() -> int:
+    """How often `progress` is called."""
+    return 1 + len(PRODUCTS) + len(VECTOR) + 5

@@ -1,0 +1,161 @@
+"""Time on a CUDA device, and what the device did meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from ridgeline.machine.ceiling import Conditions
+
+Clock = Callable[[Callable[[], object], int], float]
+"""Runs a call so many times and answers the seconds that one took."""
+
+SAMPLES = 15
+SAMPLE_S = 0.02
+METER_INTERVAL_S = 0.02
+
+
+def event_clock(torch: Any, device: int) -> Clock:
+    """Times with device events, synchronised outside of the timed region only."""
+
+    def clock(call: Callable[[], object], times: int) -> float:
+        with torch.cuda.device(device):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for _ in range(times):
+                call()
+            end.record()
+            end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3 / times
+
+    return clock
+
+
+def host_clock(synchronize: Callable[[], object]) -> Clock:
+    """Times with the host's monotonic clock, for what the host itself does."""
+
+    def clock(call: Callable[[], object], times: int) -> float:
+        synchronize()
+        start_s = perf_counter()
+        for _ in range(times):
+            call()
+        synchronize()
+        return (perf_counter() - start_s) / times
+
+    return clock
+
+
+def seconds(
+    call: Callable[[], object], clock: Clock, *, samples: int = SAMPLES, sample_s: float = SAMPLE_S
+) -> list[float]:
+    """Seconds of one call, sampled; each sample repeats the call for about `sample_s`."""
+    first = clock(call, 1)  # compiles and warms up
+    first = min(first, clock(call, 2))
+    times = max(1, round(sample_s / max(first, 1e-7)))
+    times = max(1, round(sample_s / max(clock(call, times), 1e-7)))
+    return [clock(call, times) for _ in range(samples)]
+
+
+class Meter:
+    """Reads clocks, temperature, power and throttle reasons in a thread of its own."""
+
+    def __init__(self, read: Callable[[], Conditions]) -> None:
+        self._read = read
+        self._seen: list[Conditions] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Read until the block ends; the first reading comes at once."""
+        stop = threading.Event()
+        self._seen = []
+
+        def watch() -> None:
+            while True:
+                self._seen.append(self._read())
+                if stop.wait(METER_INTERVAL_S):
+                    return
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    @property
+    def conditions(self) -> Conditions:
+        """The middle of what was seen; every throttle reason that occurred."""
+        reasons = sorted({r for seen in self._seen for r in seen.throttle_reasons})
+        return Conditions(
+            clock_hz=_middle([seen.clock_hz for seen in self._seen]),
+            memory_clock_hz=_middle([seen.memory_clock_hz for seen in self._seen]),
+            temperature_c=_middle([seen.temperature_c for seen in self._seen]),
+            power_w=_middle([seen.power_w for seen in self._seen]),
+            throttle_reasons=tuple(reasons),
+        )
+
+    @property
+    def powers_w(self) -> tuple[float, ...]:
+        """Every power reading, in order."""
+        return tuple(seen.power_w for seen in self._seen if seen.power_w is not None)
+
+
+def _middle(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+# Bits of NVML's "clocks event reasons"; being idle is not a limit.
+THROTTLE_BITS = {
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+
+
+def throttle_reasons(mask: int) -> tuple[str, ...]:
+    """The names of the bits that are set."""
+    return tuple(name for bit, name in THROTTLE_BITS.items() if mask & bit)
+
+
+def nvml_reader(uuid: str) -> Callable[[], Conditions] | None:
+    """A function that reads the device with this UUID, or None where NVML is not there."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(_nvml_uuid(uuid))
+    except Exception:  # not installed, no driver, or a device that NVML does not show
+        return None
+    return lambda: _read(pynvml, handle)
+
+
+def _nvml_uuid(uuid: str) -> str:
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
+def _read(nvml: Any, handle: Any) -> Conditions:
+    def ask(scale: float, question: Callable[..., Any], *args: Any) -> float | None:
+        try:
+            return float(question(handle, *args)) * scale
+        except nvml.NVMLError:
+            return None
+
+    mask = ask(1, nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+    return Conditions(
+        clock_hz=ask(1e6, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+        memory_clock_hz=ask(1e6, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
+        temperature_c=ask(1, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+        power_w=ask(1e-3, nvml.nvmlDeviceGetPowerUsage),
+        throttle_reasons=throttle_reasons(int(mask or 0)),
+    )

@@ -1,0 +1,442 @@
+"""Published figures of common devices: the second roof, or the only one before a measurement.
+
+The figures are in `datasheets/*.toml`, a file a family, each entry with its source. All of them are
+dense: no 2:4 sparsity, no sum of two boards. Where a document states no figure, it is derived as
+units × FLOP per cycle (`rates.toml`) × clock, and says so. A device is found by the exact name
+its driver reports; a name that fits no entry, or several, gets None, never a neighbour's figures.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+
+KINDS = ("gpu", "laptop-gpu", "soc", "cpu")
+PUBLISHED, DERIVED = "published", "derived"
+PROVENANCE = "datasheet"
+MEMORY_SHARES = (0.85, 1.1)  # reported over nominal memory: firmware and ECC take some of it
+
+_RATES_FILE = "rates.toml"
+_NOISE = (  # what a driver or /proc/cpuinfo adds to a product's name
+    r"\((r|tm|nvgpu)\)|[®™]",
+    r"@\s*[\d.]+\s*ghz",
+    r"\b\d+-cores?\b",
+    r"^\d+th gen\b",
+    r"\bwith radeon.*",
+    r"\b(nvidia|geforce|tesla|amd|intel|cpu|gpu|processor)\b",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """The most arithmetic per second of one path and precision, dense."""
+
+    path: str  # "matrix" or "vector"
+    precision: str
+    accumulator: str | None  # the precision of the sum; None for vectors, or where not stated
+    flops_per_s: float
+    confidence: str  # PUBLISHED or DERIVED
+    flops_per_cycle: int | None  # of one unit; None where the units differ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Datasheet:
+    """What the documents say about one device: what a driver calls a device, not a board of two."""
+
+    name: str
+    driver_names: tuple[str, ...]
+    family: str  # the file it is from: "nvidia_geforce"
+    kind: str  # one of KINDS
+    architecture: str
+    compute_capability: str | None  # "9.0", "gfx942"
+    unit: str  # what `units` counts: "SM", "CU", "GPU core", "core"
+    units: int
+    boost_clock_hz: float | None
+    matrix_clock_hz: float | None  # where matrix peaks are stated at another clock
+    base_clock_hz: float | None
+    memory_bytes: int | None  # None: depends on what was bought
+    dram_bytes_per_s: float
+    l2_bytes: int | None
+    l3_bytes: int | None
+    tdp_w: float | None
+    peaks: tuple[Peak, ...]
+    confidence: str  # DERIVED: some of units, clock or peaks are not from the maker
+    note: str | None
+    source: str
+    assumes: str | None = None  # set by a look-up that had to choose between parts of one name
+
+    def peak(self, path: str, precision: str, accumulator: str | None = None) -> Peak | None:
+        """The peak of a path and precision; without an accumulator the one that sums in fp32."""
+        found = [p for p in self.peaks if (p.path, p.precision) == (path, precision)]
+        if accumulator is not None:
+            found = [p for p in found if p.accumulator == accumulator]
+        return next((p for p in found if p.accumulator == "fp32"), found[0] if found else None)
+
+    def ceilings(
+        self, device: str = "cuda:0", *, clock_hz: float | None = None, units: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The roofs as the passport writes them, labelled with their provenance and source.
+
+        With a clock that was seen, or with fewer units than the part has (cores of a virtual
+        machine), compute roofs are units × FLOP per cycle × clock instead of the printed figure.
+        """
+        label = {
+            "provenance": PROVENANCE,
+            "name": self.name,
+            "source": self.source,
+            "assumes": self.assumes,
+        }
+        compute = [
+            {
+                "kind": "compute",
+                "device": device,
+                "path": peak.path,
+                "precision": peak.precision,
+                "accumulator": peak.accumulator,
+                "flops_per_s": flops_per_s,
+                "clock_hz": peak_clock_hz,
+                "confidence": confidence,
+                **label,
+            }
+            for peak in self.peaks
+            for flops_per_s, peak_clock_hz, confidence in [self._rate(peak, clock_hz, units)]
+        ]
+        memory = {
+            "kind": "bandwidth",
+            "device": device,
+            "level": "dram",
+            "pattern": "any",
+            "bytes_per_s": self.dram_bytes_per_s,
+            "confidence": PUBLISHED if self.kind != "cpu" else self.confidence,
+            **label,
+        }
+        power = {
+            "kind": "power",
+            "device": device,
+            "what": "limit",
+            "power_w": self.tdp_w,
+            "confidence": PUBLISHED,
+            **label,
+        }
+        return [*compute, memory, *([power] if self.tdp_w is not None else [])]
+
+    def _rate(
+        self, peak: Peak, clock_hz: float | None, units: int | None
+    ) -> tuple[float, float | None, str]:
+        """FLOP/s, the clock it is for (None where the units differ) and its confidence."""
+        if peak.flops_per_cycle is None:
+            if clock_hz is None and units is None:
+                return peak.flops_per_s, None, peak.confidence
+            raise RidgelineError(
+                f"the cores of {self.name} differ, so its peak cannot be scaled",
+                hint="leave out clock_hz and units, or add up `cpu_peak` per kind of core",
+            )
+        stated_hz = peak.flops_per_s / (peak.flops_per_cycle * self.units)
+        if clock_hz is None and units is None:
+            return peak.flops_per_s, stated_hz, peak.confidence
+        clock_hz = clock_hz or stated_hz
+        return (units or self.units) * peak.flops_per_cycle * clock_hz, clock_hz, DERIVED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A datasheet and the other parts that are sold and reported under the same name."""
+
+    main: Datasheet
+    variants: tuple[Datasheet, ...]
+
+
+def list_datasheets() -> list[Datasheet]:
+    """Every device with a datasheet, by family and in the order of the files."""
+    return [part.main for part in _parts()]
+
+
+def datasheet_for(
+    device_name: str, *, units: int | None = None, memory_bytes: int | None = None
+) -> Datasheet | None:
+    """The datasheet of the device a driver calls `device_name`; None if there is not exactly one.
+
+    The number of SMs (compute units, cores) and the memory, where the caller knows them, tell parts
+    of one name apart. A GPU that differs from all entries of its name in these is not in the table.
+    Where only the name is known and several parts carry it, `assumes` says which one this is.
+    """
+    found = _candidates(device_name, units=units, memory_bytes=memory_bytes)
+    return found[0] if len(found) == 1 else None
+
+
+def find_datasheet(
+    device_name: str, *, units: int | None = None, memory_bytes: int | None = None
+) -> Datasheet:
+    """As `datasheet_for`, but a name without exactly one datasheet is an error that lists some."""
+    found = _candidates(device_name, units=units, memory_bytes=memory_bytes)
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(closest_names(device_name)) or "none"
+    if found:
+        raise RidgelineError(
+            f"{len(found)} devices report the name {device_name!r}",
+            hint=f"give the number of units or the memory, or one of these names: {names}",
+        )
+    if _candidates(device_name):
+        raise RidgelineError(
+            f"no datasheet of {device_name!r} has {_told(units, memory_bytes)}",
+            hint="this is another part under the same name; measure it with "
+            "`ridgeline machine measure`",
+        )
+    raise RidgelineError(
+        f"there is no datasheet for {device_name!r}",
+        hint=f"the closest names are: {names}; without a datasheet, roofs are measured with "
+        "`ridgeline machine measure`",
+    )
+
+
+def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
+    """Names of the table that resemble `device_name`, best first: for people, never for figures."""
+    wanted = _normalised(device_name)
+    same = [part.main.name for part in _parts() if wanted in _names(part.main)]
+    words = set(wanted.split())
+
+    def likeness(sheet: Datasheet) -> float:
+        return max(
+            2 * len(words & set(name.split())) / max(1, len(words))
+            + SequenceMatcher(None, wanted, name).ratio()
+            for name in _names(sheet)
+        )
+
+    scored = [(likeness(sheet), sheet.name) for sheet in list_datasheets()]
+    similar = [name for score, name in sorted(scored, key=lambda s: -s[0]) if score > 1]
+    return list(dict.fromkeys([*same, *similar]))[: max(limit, len(same))]
+
+
+def cpu_peak(cores: int, isa: str, clock_hz: float, precision: str = "fp32") -> float:
+    """FLOP/s of `cores` physical cores: cores × FLOP per cycle of the instruction set × clock.
+
+    `cpu_isas()` lists the instruction sets; "avx2" has two 256-bit fused multiply-add units and
+    does 32 fp32 FLOP per cycle, "avx512-1" and "avx512-2" have one and two 512-bit units.
+    """
+    if isa not in cpu_isas():
+        raise RidgelineError(
+            f"{isa!r} is not an instruction set with a known rate",
+            hint=f"choose one of {', '.join(cpu_isas())}",
+        )
+    rates = {
+        rate["precision"]: rate["flops"]
+        for rate in _rates()[isa]["flops_per_cycle"]
+        if rate["path"] == "vector"
+    }
+    if precision not in rates:
+        raise RidgelineError(
+            f"{isa} has no vector rate for {precision}", hint=f"it has {', '.join(rates)}"
+        )
+    return float(cores * rates[precision] * clock_hz)
+
+
+def cpu_isas() -> tuple[str, ...]:
+    """The instruction sets that `cpu_peak` knows."""
+    return tuple(name for name, rates in _rates().items() if rates["unit"] == "core")
+
+
+# Finding
+
+
+def _candidates(
+    device_name: str, *, units: int | None = None, memory_bytes: int | None = None
+) -> list[Datasheet]:
+    wanted = _normalised(device_name)
+    named = [part for part in _parts() if wanted in _names(part.main)]
+    if len(named) == 1 and named[0].main.kind == "cpu":
+        return [named[0].main]  # a virtual machine shows some of the cores, two sockets show more
+    found: list[Datasheet] = []
+    for part in named:
+        options = [
+            sheet
+            for sheet in (part.main, *part.variants)
+            if units in (None, sheet.units) and _fits(sheet, memory_bytes)
+        ]
+        if len(options) > 1:
+            found.append(_assumed(options))
+        else:
+            found += options
+    return found
+
+
+def _assumed(options: list[Datasheet]) -> Datasheet:
+    main, *others = options
+    also = " or ".join(_described(other, main) for other in others)
+    return replace(
+        main, assumes=f"the part with {_described(main, *others)}; others of this name have {also}"
+    )
+
+
+def _described(sheet: Datasheet, *others: Datasheet) -> str:
+    """What tells a part from others of its name."""
+    texts = []
+    if any(other.units != sheet.units for other in others):
+        texts.append(f"{sheet.units} {sheet.unit}s")
+    if sheet.memory_bytes is not None and any(
+        other.memory_bytes != sheet.memory_bytes for other in others
+    ):
+        texts.append(f"{sheet.memory_bytes / 2**30:.0f} GiB")
+    return " and ".join(texts)
+
+
+def _fits(sheet: Datasheet, memory_bytes: int | None) -> bool:
+    if memory_bytes is None or sheet.memory_bytes is None:
+        return True
+    least, most = MEMORY_SHARES
+    return least <= memory_bytes / sheet.memory_bytes <= most
+
+
+def _told(units: int | None, memory_bytes: int | None) -> str:
+    texts = [f"{units} units"] if units is not None else []
+    if memory_bytes is not None:
+        texts.append(f"{memory_bytes / 2**30:.1f} GiB")
+    return " and ".join(texts)
+
+
+def _names(sheet: Datasheet) -> set[str]:
+    return {_normalised(name) for name in (sheet.name, *sheet.driver_names)}
+
+
+@cache
+def _normalised(name: str) -> str:
+    """A product's name without vendor, marks, clock and punctuation; every other word counts."""
+    text = name.casefold().strip()
+    for noise in _NOISE:
+        text = re.sub(noise, " ", text)
+    text = re.sub(r"[-_/,()]+", " ", text)
+    return " ".join("laptop" if word == "mobile" else word for word in text.split())
+
+
+# Reading
+
+
+@cache
+def _rates() -> dict[str, dict[str, Any]]:
+    return _read(_RATES_FILE)
+
+
+def _read(file_name: str) -> dict[str, Any]:
+    return tomllib.loads((_folder() / file_name).read_text(encoding="utf-8"))
+
+
+def _folder() -> Traversable:
+    return files("ridgeline.machine") / "datasheets"
+
+
+@cache
+def _parts() -> tuple[_Part, ...]:
+    names = sorted(
+        file.name
+        for file in _folder().iterdir()
+        if file.name.endswith(".toml") and file.name != _RATES_FILE
+    )
+    return tuple(
+        _part(entry, family=name.removesuffix(".toml"))
+        for name in names
+        for entry in _read(name)["device"]
+    )
+
+
+def _part(entry: Mapping[str, Any], *, family: str) -> _Part:
+    variants = [
+        {key: value for key, value in entry.items() if key not in ("published", "variants")} | other
+        for other in entry.get("variants", ())
+    ]
+    return _Part(
+        main=_datasheet(entry, family=family),
+        variants=tuple(_datasheet(variant, family=family) for variant in variants),
+    )
+
+
+def _datasheet(entry: Mapping[str, Any], *, family: str) -> Datasheet:
+    groups = entry.get("core_groups") or [entry]
+    rates = _rates()[groups[0]["rates"]]
+    return Datasheet(
+        name=entry["name"],
+        driver_names=tuple(entry["driver_names"]),
+        family=family,
+        kind=entry["kind"],
+        architecture=rates["architecture"],
+        compute_capability=rates.get("compute_capability"),
+        unit=rates["unit"],
+        units=sum(group["units"] for group in groups),
+        boost_clock_hz=groups[0].get("boost_clock_hz"),
+        matrix_clock_hz=entry.get("matrix_clock_hz"),
+        base_clock_hz=entry.get("base_clock_hz"),
+        memory_bytes=entry.get("memory_bytes"),
+        dram_bytes_per_s=_dram_bytes_per_s(entry),
+        l2_bytes=entry.get("l2_bytes"),
+        l3_bytes=entry.get("l3_bytes"),
+        tdp_w=entry.get("tdp_w"),
+        peaks=_peaks(entry) if len(groups) == 1 else _summed_peaks(groups),
+        confidence=entry.get("confidence", PUBLISHED),
+        note=entry.get("note"),
+        source=entry["source"],
+    )
+
+
+def _dram_bytes_per_s(entry: Mapping[str, Any]) -> float:
+    if "dram_bytes_per_s" in entry:
+        return float(entry["dram_bytes_per_s"])
+    return float(entry["memory_channels"] * entry["memory_transfers_per_s"] * 8)
+
+
+def _peaks(entry: Mapping[str, Any]) -> tuple[Peak, ...]:
+    """A peak per rate of the architecture: the printed one, else units × FLOP per cycle × clock."""
+    printed = {_key(peak): float(peak["flops_per_s"]) for peak in entry.get("published", ())}
+    rates = {_key(rate): int(rate["flops"]) for rate in _rates()[entry["rates"]]["flops_per_cycle"]}
+    if unknown := printed.keys() - rates.keys():
+        raise ValueError(f"{entry['name']}: no rate in {entry['rates']} for {sorted(unknown)}")
+    peaks = []
+    for key, flops_per_cycle in rates.items():
+        path, precision, accumulator = key
+        clock_hz = entry.get("boost_clock_hz")
+        if path == "matrix":
+            clock_hz = entry.get("matrix_clock_hz", clock_hz)
+        if key not in printed and clock_hz is None:
+            continue  # neither a figure nor a clock: no roof is better than a guess
+        peaks.append(
+            Peak(
+                path=path,
+                precision=precision,
+                accumulator=accumulator or None,
+                flops_per_s=printed[key]
+                if key in printed
+                else float(entry["units"] * flops_per_cycle * clock_hz),
+                confidence=entry.get("confidence", PUBLISHED) if key in printed else DERIVED,
+                flops_per_cycle=flops_per_cycle,
+            )
+        )
+    return tuple(peaks)
+
+
+def _summed_peaks(groups: list[Mapping[str, Any]]) -> tuple[Peak, ...]:
+    """The peaks of a processor with several kinds of core."""
+    return tuple(
+        Peak(
+            path="vector",
+            precision=precision,
+            accumulator=None,
+            flops_per_s=sum(
+                cpu_peak(group["units"], group["rates"], group["boost_clock_hz"], precision)
+                for group in groups
+            ),
+            confidence=DERIVED,
+            flops_per_cycle=None,
+        )
+        for precision in ("fp64", "fp32")
+    )
+
+
+def _key(figure: Mapping[str, Any]) -> tuple[str, str, str]:
+    return figure["path"], figure["precision"], figure.get("accumulator", "")

@@ -1,0 +1,160 @@
+"""A machine's ceilings as a file: its passport. Written once, read by everything after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.ceiling import Ceiling, Missing, ceiling_from_dict
+from ridgeline.store import atomic_write_text, to_json
+
+# History of the format, newest first.
+# 1  2026-11-15  name, time, ceilings with samples, missing, description, provenance
+PASSPORT_VERSION = 1
+DRIFT = 0.05  # a roof that moved by more than this share is worth a word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passport:
+    """What one machine can do, when and how that was measured."""
+
+    name: str
+    measured_at: str  # ISO time with its zone
+    is_quick: bool
+    ceilings: tuple[Ceiling, ...]
+    missing: tuple[Missing, ...] = ()
+    description: Mapping[str, Any] = field(default_factory=dict)  # as `machine describe` gives it
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def noise(self) -> float:
+        """The widest spread of any bandwidth or vector roof: how steady the machine was.
+
+        Matrix products are left out: a power cap moves them on a quiet machine too.
+        """
+        return max((c.spread for c in self.ceilings if c.path == "vector" or c.level), default=0.0)
+
+    def find(self, **wanted: str) -> list[Ceiling]:
+        """Ceilings whose fields have these values: `find(kind="compute", precision="bf16")`."""
+        return [
+            c for c in self.ceilings if all(getattr(c, name) == v for name, v in wanted.items())
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema_version": PASSPORT_VERSION,
+            "machine": self.name,
+            "measured_at": self.measured_at,
+            "is_quick": self.is_quick,
+            "noise": self.noise,
+            "ceilings": [c.to_dict() for c in self.ceilings],
+            "missing": [{"what": m.what, "reason": m.reason} for m in self.missing],
+            "description": self.description,
+            "provenance": self.provenance,
+        }
+
+
+def passport_from_dict(content: Any, *, where: str) -> Passport:
+    """Read `Passport.to_dict` back; `where` names it in errors."""
+    try:
+        version = content["schema_version"]
+        if version > PASSPORT_VERSION:
+            raise RidgelineError(
+                f"{where} is a passport of version {version}; this ridgeline reads "
+                f"{PASSPORT_VERSION}",
+                hint="update ridgeline",
+            )
+        return Passport(
+            name=content["machine"],
+            measured_at=content["measured_at"],
+            is_quick=content["is_quick"],
+            ceilings=tuple(ceiling_from_dict(c) for c in content["ceilings"]),
+            missing=tuple(Missing(**m) for m in content["missing"]),
+            description=content["description"],
+            provenance=content["provenance"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RidgelineError(
+            f"{where} is not a passport: {type(error).__name__} {error}",
+            hint="measure the machine again: ridgeline machine measure",
+        ) from error
+
+
+def read_passport(path: Path) -> Passport:
+    """The passport in a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RidgelineError(
+            f"there is no passport {path}", hint="`ridgeline machine list` shows those there are"
+        ) from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RidgelineError(
+            f"{path} cannot be read as a passport: {error}",
+            hint="measure the machine again, or restore the file from a copy",
+        ) from error
+    return passport_from_dict(content, where=str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Passports:
+    """The passports of a results folder."""
+
+    results: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.results / "machines"
+
+    def path(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+    def names(self) -> list[str]:
+        return sorted(path.stem for path in self.folder.glob("*.json"))
+
+    def write(self, passport: Passport) -> Path:
+        """Store a passport; the one it replaces is kept beside it under its date."""
+        path = self.path(passport.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            before = read_passport(path)
+            if before.measured_at != passport.measured_at:
+                stamp = before.measured_at.replace(":", "").replace("+", "_")
+                earlier = self.folder / "earlier" / f"{passport.name}-{stamp}.json"
+                earlier.parent.mkdir(exist_ok=True)
+                atomic_write_text(earlier, to_json(before.to_dict()))
+        atomic_write_text(path, to_json(passport.to_dict()))
+        return path
+
+    def read(self, name: str) -> Passport:
+        """By name, or by the path of a file from anywhere."""
+        given = Path(name)
+        if given.suffix == ".json":
+            return read_passport(given)
+        if not self.path(name).exists():
+            known = ", ".join(self.names()) or "none yet"
+            raise RidgelineError(
+                f"there is no passport of {name!r} in {self.folder}",
+                hint=f"passports here: {known}; `ridgeline machine measure` makes one",
+            )
+        return read_passport(self.path(name))
+
+
+def peaks(passport: Passport) -> dict[str, Any]:
+    """The `peaks.json` that roofline scripts read: peak_gbps, and peak_gflops by precision."""
+    compute: dict[str, float] = {}
+    for ceiling in passport.find(kind="compute"):
+        name = ceiling.precision or ""
+        compute[name] = max(compute.get(name, 0.0), ceiling.best / 1e9)
+    dram = [c.best / 1e9 for c in passport.find(kind="bandwidth", level="dram")]
+    return {
+        passport.name: {
+            "description": f"measured by ridgeline on {passport.measured_at}",
+            "peak_gbps": max(dram, default=None),
+            "peak_gflops": compute,
+        }
+    }

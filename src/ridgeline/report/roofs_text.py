@@ -1,0 +1,87 @@
+"""A roofline in characters: slopes for memory levels, flat roofs for precisions."""
+
+from __future__ import annotations
+
+from math import log10
+
+from ridgeline.report.roofs import Roof, span
+from ridgeline.units import si
+
+SLOPE = "\u2571"  # a box-drawing diagonal
+
+
+def draw(compute: list[Roof], memory: list[Roof], *, width: int = 78, height: int = 20) -> str:
+    """The roofs of a machine; each slope ends where it meets the highest roof."""
+    if not compute or not memory:
+        return ""
+    low_x, high_x = span(compute, memory)
+    top = max(r.flops_per_s or 0 for r in compute)
+    bottom = min(r.bytes_per_s or top for r in memory) * low_x
+    grid = _Grid(width, height, (low_x, high_x), (bottom, top * 1.6))
+    slowest = min(r.bytes_per_s or top for r in memory)
+    for roof in compute:
+        rate = roof.flops_per_s or 0
+        grid.flat(rate, start=rate / max(m.bytes_per_s or 1 for m in memory))
+        grid.write(roof.label + " " + si(rate, "FLOP/s"), rate)
+    for roof in memory:
+        grid.slope(roof.bytes_per_s or slowest, top)
+        grid.write_slope(roof.label, roof.bytes_per_s or slowest)
+    axis = f"{low_x:.3g}".ljust(width - 12) + f"{high_x:.3g}".rjust(12)
+    legend = ", ".join(f"{r.label} {si(r.bytes_per_s or 0, 'B/s')}" for r in memory)
+    return f"{grid}\n{axis}\nFLOP per byte →   {legend}"
+
+
+class _Grid:
+    """Characters addressed by intensity and rate on logarithmic axes."""
+
+    def __init__(
+        self, width: int, height: int, x: tuple[float, float], y: tuple[float, float]
+    ) -> None:
+        self.width, self.height, self._x, self._y = width, height, x, y
+        self._cells = [[" "] * width for _ in range(height)]
+
+    def _column(self, x: float) -> int:
+        share = log10(x / self._x[0]) / log10(self._x[1] / self._x[0])
+        return round(share * (self.width - 1))
+
+    def _row(self, y: float) -> int:
+        share = log10(y / self._y[0]) / log10(self._y[1] / self._y[0])
+        return self.height - 1 - round(share * (self.height - 1))
+
+    def _intensity(self, column: int) -> float:
+        share = column / (self.width - 1)
+        return float(self._x[0] * (self._x[1] / self._x[0]) ** share)
+
+    def _put(self, row: int, column: int, mark: str) -> None:
+        if 0 <= row < self.height and 0 <= column < self.width and self._cells[row][column] == " ":
+            self._cells[row][column] = mark
+
+    def flat(self, rate: float, *, start: float) -> None:
+        for column in range(max(self._column(start), 0), self.width):
+            self._put(self._row(rate), column, "─")
+
+    def slope(self, bytes_per_s: float, top: float) -> None:
+        for column in range(self.width):
+            rate = bytes_per_s * self._intensity(column)
+            if rate <= top:
+                self._put(self._row(rate), column, SLOPE)
+
+    def write(self, text: str, rate: float) -> None:
+        """At the right end of a flat roof, one row above it, unless that is taken."""
+        row = self._row(rate) - 1
+        start = self.width - len(text)
+        if row >= 0 and all(cell == " " for cell in self._cells[row][start:]):
+            self._cells[row][start:] = list(text)
+
+    def write_slope(self, text: str, bytes_per_s: float) -> None:
+        """Left of the slope, at its lower end inside the picture."""
+        for row in range(self.height - 1, -1, -1):
+            line = self._cells[row]
+            at = next((n for n, cell in enumerate(line) if cell == SLOPE), None)
+            rate_row = at is not None and self._row(bytes_per_s * self._intensity(at)) == row
+            if at is not None and rate_row and at > len(text):
+                line[at - len(text) - 1 : at - 1] = list(text)
+                return
+
+    def __str__(self) -> str:
+        return "\n".join("".join(line).rstrip() for line in self._cells)

@@ -1,0 +1,480 @@
+"""What a machine is, from recorded text; and what is said where there is none."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ridgeline.machine.ask_cuda import ask
+from ridgeline.machine.describe import Description, describe, slug
+from ridgeline.machine.describe_cpu import parse_dmidecode
+from ridgeline.machine.describe_gpu import parse_rocm_smi
+from ridgeline.machine.describe_nvidia import ASK_CUDA, parse_gpu_query
+from ridgeline.machine.describe_nvml import gpus_from_nvml
+from ridgeline.machine.describe_system import find_container, find_virtualization, kernel_driver
+from ridgeline.machine.gpu import Gpu, Mig, throttle_reasons
+from ridgeline.machine.limits import find_limits, has_capability, parse_cpu_list
+from ridgeline.machine.processor import Cache
+from ridgeline.machine.visible import order_by_environment, parse_gpu_list
+from tests.machine.recorded import DATA, GPU, GPU_B, MIG_A, MIG_B, files, gpu_row, machine
+
+EPYC = "linux-amd-epyc-2c.json"
+ASK = " ".join(ASK_CUDA)
+
+
+def h200_machine(rows: str | None = None, **others: Any) -> Description:
+    commands = {"nvidia-smi --query-gpu": rows or gpu_row(), **others.pop("commands", {})}
+    return describe(machine(files(EPYC), commands, **others))
+
+
+# ---------------------------------------------------------------- processor and memory
+
+
+def test_a_virtual_machine_from_its_recorded_files() -> None:
+    found = describe(machine(files(EPYC), packages={"numpy": "2.4.6"}))
+    cpu = found.cpu
+    assert (cpu.model, cpu.vendor, cpu.sockets) == ("AMD EPYC", "AuthenticAMD", 1)
+    assert (cpu.physical_cores, cpu.logical_cores, cpu.usable_cores) == (2, 2, 2)
+    assert cpu.threads_per_core == 1
+    assert {"avx2", "fma", "avx512f", "avx512_bf16"} <= set(cpu.extensions)
+    assert "amx_tile" not in cpu.extensions
+    assert cpu.current_clock_hz == pytest.approx(2.59613e9)
+    assert cpu.governor is None
+    kib = 1024
+    assert cpu.caches == tuple(
+        Cache(level=level, kind=kind, size_bytes=size * kib, line_bytes=64, shared_by_cores=users,
+              instances=instances)
+        for level, kind, size, users, instances in (
+            (1, "data", 32, 1, 2), (1, "instruction", 32, 1, 2),
+            (2, "unified", 1024, 1, 2), (3, "unified", 32768, 2, 1),
+        )
+    )  # fmt: skip
+    assert [cache.name for cache in cpu.caches] == ["L1d", "L1i", "L2", "L3"]
+    assert found.memory.total_bytes == 24684100 * kib
+    assert (found.memory.swap_bytes, found.memory.swap_used_bytes) == (0, 0)
+    assert [(node.index, node.cpus) for node in found.numa_nodes] == [(0, (0, 1))]
+    assert (found.container, found.virtualization) == ("docker", "unnamed hypervisor")
+    assert found.libraries == {"numpy": "2.4.6"}
+    assert found.gpus == ()
+    assert found.name == "amd-epyc-2c"
+
+
+def test_two_threads_of_a_core_are_one_core() -> None:
+    # given four logical CPUs on two cores, of which this process may use the first core
+    cpus = "/sys/devices/system/cpu"
+    topology = {
+        f"{cpus}/cpu{cpu}/topology/thread_siblings_list": siblings
+        for cpu, siblings in enumerate(("0,2", "1,3", "0,2", "1,3"))
+    }
+    cache = {
+        f"{cpus}/cpu{cpu}/cache/index0/{name}": value
+        for cpu, shared in enumerate(("0,2", "1,3", "0,2", "1,3"))
+        for name, value in {"level": "1", "type": "Data", "size": "48K",
+                            "shared_cpu_list": shared}.items()
+    }  # fmt: skip
+    here = {f"{cpus}/online": "0-3", "/proc/self/status": "Cpus_allowed_list:\t0,2\n"}
+    cpu = describe(machine({**topology, **cache, **here})).cpu
+    # then a cache is shared by one core, and there are two of them
+    assert (cpu.physical_cores, cpu.logical_cores, cpu.threads_per_core) == (2, 4, 2)
+    assert (cpu.usable_cores, cpu.usable_threads) == (1, 2)
+    assert [(c.shared_by_cores, c.instances) for c in cpu.caches] == [(1, 2)]
+
+
+def test_the_tightest_limit_holds() -> None:
+    # given a job of Slurm: half a processor for the user, less memory for the job
+    found = find_limits(machine({
+        "/proc/self/status": "Cpus_allowed_list:\t4-7\n",
+        "/proc/self/cgroup": "0::/slurm/job_7\n",
+        "/sys/fs/cgroup/slurm/cpu.max": "250000 100000\n",
+        "/sys/fs/cgroup/slurm/job_7/cpu.max": "max 100000\n",
+        "/sys/fs/cgroup/slurm/memory.max": "max\n",
+        "/sys/fs/cgroup/slurm/job_7/memory.max": "8000000000\n",
+    }))  # fmt: skip
+    assert found.allowed_cpus == {4, 5, 6, 7}
+    assert (found.cpu_quota, found.memory_bytes) == (2.5, 8_000_000_000)
+    assert found.whole_cpus(4) == 2
+
+
+def test_limits_of_the_first_version_of_cgroups() -> None:
+    found = find_limits(machine({
+        "/proc/self/cgroup": "4:memory:/box\n1:cpu,cpuacct:/\n",
+        "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+        "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+        "/sys/fs/cgroup/memory/box/memory.limit_in_bytes": "9223372036854771712",
+    }))  # fmt: skip
+    assert (found.allowed_cpus, found.cpu_quota, found.memory_bytes) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("0-3,8", (0, 1, 2, 3, 8)), ("5\n", (5,)), ("", ()), ("\n", ())]
+)
+def test_cpu_lists(text: str, numbers: tuple[int, ...]) -> None:
+    assert parse_cpu_list(text) == numbers
+
+
+def test_capabilities() -> None:
+    assert has_capability("CapEff:\t000001ffffffffff\n", "CAP_SYS_ADMIN")
+    assert not has_capability("CapEff:\t00000000a80425fb\n", "CAP_SYS_ADMIN")  # docker's default
+    assert not has_capability("", "CAP_SYS_ADMIN")
+
+
+def test_memory_modules_of_dmidecode() -> None:
+    text = """Handle 0x0040, DMI type 17, 92 bytes
+Memory Device
+\tSize: 32 GB
+\tType: DDR5
+\tConfigured Memory Speed: 4800 MT/s
+
+Handle 0x0041, DMI type 17, 92 bytes
+Memory Device
+\tSize: No Module Installed
+\tType: Unknown
+"""
+    assert parse_dmidecode(text) == [("DDR5", 4.8e9)]
+
+
+def test_a_mac() -> None:
+    # given text written after the manual, not recorded
+    text = (DATA / "sysctl-apple-m2-pro.txt").read_text()
+    displays = {"SPDisplaysDataType": [{"sppci_model": "Apple M2 Pro", "sppci_cores": "19"}]}
+    found = describe(machine(
+        commands={
+            "sysctl -n machdep.cpu.brand_string": "Apple M2 Pro\n",
+            "sysctl -n": "0\n",
+            "sysctl": text,
+            "vm_stat": "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n"
+                       "Pages free:   100.\nPages active:  7.\nPages inactive:   50.\n",
+            "system_profiler SPDisplaysDataType": json.dumps(displays),
+            "system_profiler SPMemoryDataType":
+                json.dumps({"SPMemoryDataType": [{"dimm_type": "LPDDR5"}]}),
+        },
+        system="Darwin", architecture="arm64",
+    ))  # fmt: skip
+    assert found.cpu.kinds_of_cores == {"Performance": 8, "Efficiency": 4}
+    assert found.cpu.extensions == (
+        "neon", "neon-fp16", "neon-dot", "neon-fhm", "bf16", "i8mm",
+    )  # fmt: skip
+    shared = [(c.name, c.size_bytes >> 10, c.shared_by_cores, c.instances) for c in found.cpu.caches]
+    assert shared == [
+        ("L1d", 128, 1, 8), ("L1d", 64, 1, 4), ("L1i", 192, 1, 8), ("L1i", 128, 1, 4),
+        ("L2", 16384, 4, 2), ("L2", 4096, 4, 1),
+    ]  # fmt: skip
+    assert found.memory.total_bytes == 32 * 2**30
+    assert found.memory.available_bytes == 150 * 16384
+    assert (found.memory.kind, found.memory.swap_used_bytes) == ("LPDDR5", 512 * 2**20)
+    (gpu,) = found.gpus
+    assert (gpu.kind, gpu.name, gpu.compute_units) == ("mps", "Apple M2 Pro", 19)
+    assert found.name == "apple-m2-pro-12c"
+    assert "12 (8 performance, 4 efficiency)" in found.to_markdown()
+
+
+def test_a_machine_that_says_nothing() -> None:
+    found = describe(machine())
+    assert found.cpu.caches == found.gpus == found.numa_nodes == ()
+    assert found.cpu.usable_cores is None
+    assert json.loads(json.dumps(found.to_dict()))["gpus"] == []
+    assert "None was found." in found.to_markdown()
+
+
+def test_this_machine() -> None:
+    found = describe()
+    assert found.cpu.usable_threads
+    assert found.memory.total_bytes
+    assert json.loads(json.dumps(found.to_dict()))["machine"] == found.name
+
+
+# ---------------------------------------------------------------- container, hypervisor
+
+
+@pytest.mark.parametrize(
+    ("seen", "environ", "name"),
+    [
+        ({"/.dockerenv": ""}, {}, "docker"),
+        ({"/run/.containerenv": 'engine="podman-5"'}, {}, "podman"),
+        ({"/.dockerenv": ""}, {"KUBERNETES_SERVICE_HOST": "x"}, "kubernetes"),
+        ({}, {"APPTAINER_CONTAINER": "image.sif"}, "apptainer"),
+        ({"/proc/1/cgroup": "1:name=systemd:/lxc/box\n"}, {}, "lxc"),
+        ({"/proc/1/cgroup": "0::/init.scope\n"}, {}, None),
+    ],
+)
+def test_containers(seen: dict[str, str], environ: dict[str, str], name: str | None) -> None:
+    assert find_container(machine(seen, environ=environ)) == name
+
+
+FLAGGED = {"/proc/cpuinfo": "processor : 0\nflags : fpu hypervisor avx\n"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "name"),
+    [
+        ({"/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n"}, "WSL 2"),
+        ({**FLAGGED, "/sys/class/dmi/id/sys_vendor": "Amazon EC2\n"}, "Amazon EC2"),
+        ({"/sys/class/dmi/id/sys_vendor": "Amazon EC2\n"}, None),  # a bare one
+        ({"/sys/class/dmi/id/sys_vendor": "QEMU\n"}, "KVM or QEMU"),  # ARM has no such flag
+        (FLAGGED, "unnamed hypervisor"),
+        ({}, None),
+    ],
+)
+def test_hypervisors(seen: dict[str, str], name: str | None) -> None:
+    assert find_virtualization(machine(seen)) == name
+
+
+def test_the_driver_of_the_kernel() -> None:
+    text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n"
+    assert kernel_driver(machine({"/proc/driver/nvidia/version": text})) == "580.159.04"
+    assert kernel_driver(machine()) is None
+
+
+# ---------------------------------------------------------------- NVIDIA
+
+
+def test_an_h200() -> None:
+    cuda = {"cuda_version": "13.0", "devices": [
+        {"index": 0, "uuid": GPU.removeprefix("GPU-"), "compute_units": 132,
+         "l2_bytes": 62_914_560, "memory_bus_bits": 6016},
+    ]}  # fmt: skip
+    found = h200_machine(commands={ASK: json.dumps(cuda)})
+    (gpu,) = found.gpus
+    assert gpu == Gpu(
+        kind="cuda", name="NVIDIA H200", index=0, uuid=GPU, pci_id="00000000:19:00.0",
+        system_index=0, compute_units=132, compute_capability="9.0", clock_hz=345e6,
+        max_clock_hz=1.98e9, memory_clock_hz=3.201e9, max_memory_clock_hz=3.201e9,
+        power_limit_w=700, default_power_limit_w=700, max_power_limit_w=700, temperature_c=31,
+        has_ecc=True, has_mig=False, is_persistent=True, l2_bytes=62_914_560,
+        memory_bytes=143_771 * 2**20, memory_bus_bits=6016, pcie_generation=1,
+        max_pcie_generation=5, pcie_width=16, max_pcie_width=16, driver="580.159.04",
+    )  # fmt: skip
+    assert found.drivers["CUDA, newest that the driver supports"] == "13.0"
+    assert found.name == "nvidia-h200"
+    text = found.to_markdown()
+    assert "## Accelerator 0: NVIDIA H200" in text
+    assert "| multiprocessors | 132 |" in text
+    assert "| L2 | 60 MiB |" in text
+    assert "| power limit | 700 W, default 700 W, at most 700 W |" in text
+
+
+def test_what_a_driver_does_not_know() -> None:
+    (gpu,) = parse_gpu_query(gpu_row(
+        power__limit="[N/A]", ecc__mode__current="[N/A]", mig__mode__current="[N/A]",
+        compute_cap="[Not Supported]", clocks_throttle_reasons__active="[N/A]",
+    ))  # fmt: skip
+    assert gpu.power_limit_w is gpu.has_ecc is gpu.has_mig is gpu.compute_capability is None
+    assert gpu.throttle_reasons == ()
+
+
+def test_an_old_nvidia_smi_is_asked_less() -> None:
+    # given one that refuses the long question
+    recorded = (DATA / "nvidia-smi-h200.csv").read_text()
+    (gpu,) = describe(machine(commands={
+        "nvidia-smi --query-gpu=index,uuid": None,
+        "nvidia-smi --query-gpu=index,name": recorded,
+        "nvidia-smi -L": f"GPU 0: NVIDIA H200 (UUID: {GPU})\n",
+    })).gpus  # fmt: skip
+    assert (gpu.name, gpu.uuid, gpu.index, gpu.power_limit_w) == ("NVIDIA H200", GPU, 0, 700)
+
+
+def test_throttle_reasons() -> None:
+    assert throttle_reasons("0x0000000000000001") == ()  # idle
+    assert throttle_reasons("0x0000000000000044") == ("power cap", "hardware thermal")
+
+
+TWO = gpu_row(0, GPU, name="NVIDIA RTX A2000") + gpu_row(1, GPU_B)
+
+
+@pytest.mark.parametrize(
+    ("visible", "indices"),
+    [
+        (None, {GPU: 0, GPU_B: 1}),
+        ("1,0", {GPU_B: 0, GPU: 1}),
+        ("1", {GPU_B: 0}),
+        (GPU_B, {GPU_B: 0}),
+        ("GPU-6666, 0", {GPU_B: 0, GPU: 1}),  # the beginning is enough
+        ("", {}),
+        ("-1", {}),
+        ("0,5,1", {GPU: 0}),  # ends at what does not exist
+        ("0,0", {}),
+        ("GPU-", {}),  # both begin like this
+    ],
+)
+def test_the_order_that_the_environment_asks_for(
+    visible: str | None, indices: dict[str, int]
+) -> None:
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert order_by_environment([(GPU, ()), (GPU_B, ())], environ) == indices
+
+
+def test_indices_are_joined_by_uuid_when_cuda_answers() -> None:
+    # given that CUDA takes the second device for the fastest
+    cuda = {"devices": [{"index": 0, "uuid": GPU_B[4:]}, {"index": 1, "uuid": GPU[4:]}]}
+    found = h200_machine(TWO, commands={ASK: json.dumps(cuda)})
+    assert [(g.index, g.system_index, g.uuid) for g in found.gpus] == [(0, 1, GPU_B), (1, 0, GPU)]
+    assert found.notes == ()
+
+
+def test_a_guess_is_called_one() -> None:
+    guessed = h200_machine(TWO)
+    assert "a guess" in guessed.notes[0]
+    assert "a guess" in guessed.to_markdown()
+    assert h200_machine(TWO, environ={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}).notes == ()
+
+
+def test_a_hidden_device_is_described_and_not_counted() -> None:
+    found = h200_machine(TWO, environ={"CUDA_VISIBLE_DEVICES": "1"})
+    assert [(gpu.uuid, gpu.index) for gpu in found.gpus] == [(GPU_B, 0), (GPU, None)]
+    assert found.name == "nvidia-h200"
+    assert "not visible to CUDA: NVIDIA RTX A2000" in found.to_markdown()
+
+
+LISTED = (DATA / "nvidia-smi-L-mig.txt").read_text()
+DIVIDED = gpu_row(0, GPU, mig__mode__current="Enabled") + gpu_row(1, GPU_B)
+
+
+def test_slices_of_a_divided_device() -> None:
+    assert parse_gpu_list(LISTED) == {
+        GPU: (Mig(profile="3g.40gb", uuid=MIG_A), Mig(profile="1g.10gb", uuid=MIG_B)),
+        GPU_B: (),
+    }
+
+
+def test_mig_by_uuid() -> None:
+    found = h200_machine(DIVIDED, commands={"nvidia-smi -L": LISTED},
+                         environ={"CUDA_VISIBLE_DEVICES": MIG_B})  # fmt: skip
+    divided, whole = found.gpus
+    assert (divided.index, whole.index) == (None, None)
+    assert [mig.index for mig in divided.mig_instances] == [None, 0]
+    assert found.name == "nvidia-h200-mig-1g.10gb"
+    assert f"| 0 | 1g.10gb | {MIG_B} |" in found.to_markdown()
+
+
+def test_mig_as_cuda_tells_it() -> None:
+    cuda = {"devices": [{"index": 0, "uuid": MIG_A[4:], "compute_units": 60,
+                         "memory_bytes": 42_000_000_000}]}  # fmt: skip
+    found = h200_machine(DIVIDED, commands={"nvidia-smi -L": LISTED, ASK: json.dumps(cuda)})
+    first = found.gpus[0].mig_instances[0]
+    assert (first.index, first.compute_units, first.memory_bytes) == (0, 60, 42_000_000_000)
+
+
+def test_several_alike_are_counted_in_the_name() -> None:
+    assert h200_machine(gpu_row(0, GPU) + gpu_row(1, GPU_B)).name == "nvidia-h200-x2"
+
+
+class NoAnswerError(Exception):
+    """What the stand-in for NVML raises."""
+
+
+def fake_nvml(**answers: Any) -> Any:
+    """NVML that knows these functions and refuses all others."""
+
+    def refuse(*_: object) -> None:
+        raise NoAnswerError
+
+    class Fake(SimpleNamespace):
+        def __getattr__(self, name: str) -> Any:
+            return refuse
+
+    constants = dict.fromkeys(("NVML_CLOCK_SM", "NVML_CLOCK_MEM", "NVML_TEMPERATURE_GPU"), 0)
+    functions = {name: lambda *_, value=value: value for name, value in answers.items()}
+    return Fake(NVMLError=NoAnswerError, **constants, **functions)
+
+
+def test_nvml_where_there_is_no_nvidia_smi() -> None:
+    nvml = fake_nvml(
+        nvmlDeviceGetCount=1, nvmlDeviceGetHandleByIndex="handle", nvmlDeviceGetName=b"NVIDIA H200",
+        nvmlDeviceGetUUID=GPU, nvmlSystemGetDriverVersion="580.159.04",
+        nvmlDeviceGetCudaComputeCapability=(9, 0), nvmlDeviceGetNumGpuCores=132 * 128,
+        nvmlDeviceGetPowerManagementLimit=700_000, nvmlDeviceGetMaxClockInfo=1980,
+        nvmlDeviceGetMemoryBusWidth=6016, nvmlDeviceGetMigMode=(0, 0),
+    )  # fmt: skip
+    (gpu,) = gpus_from_nvml(nvml)
+    assert (gpu.name, gpu.uuid, gpu.driver) == ("NVIDIA H200", GPU, "580.159.04")
+    assert (gpu.compute_units, gpu.memory_bus_bits, gpu.power_limit_w) == (132, 6016, 700)
+    assert (gpu.max_clock_hz, gpu.has_mig, gpu.has_ecc) == (1.98e9, False, None)
+    assert describe(machine(nvml=lambda: nvml)).gpus[0].index == 0
+
+
+class FakeCuda:
+    """The CUDA driver library with one device, as far as it is called."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        return self.status
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
+        version._obj.value = 13000
+        return 0
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+        count._obj.value = 1
+        return 0
+
+    def cuDeviceGet(self, handle: Any, index: int) -> int:  # noqa: N802
+        handle._obj.value = index
+        return 0
+
+    def cuDeviceGetName(self, name: Any, size: int, handle: Any) -> int:  # noqa: N802
+        name.value = b"NVIDIA H200"
+        return 0
+
+    def cuDeviceGetUuid(self, uuid: Any, handle: Any) -> int:  # noqa: N802
+        ctypes.memmove(uuid._obj, bytes.fromhex(GPU[4:].replace("-", "")), 16)
+        return 0
+
+    def cuDeviceTotalMem_v2(self, size: Any, handle: Any) -> int:  # noqa: N802
+        size._obj.value = 150_000_000_000
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, number: int, handle: Any) -> int:  # noqa: N802
+        known = {16: 132, 38: 62_914_560, 37: 6016, 75: 9, 76: 0}
+        value._obj.value = known.get(number, 0)
+        return 0 if number in known else 1
+
+
+def test_cuda_is_asked() -> None:
+    assert ask(FakeCuda()) == {
+        "cuda_version": "13.0",
+        "devices": [{
+            "index": 0, "name": "NVIDIA H200", "uuid": GPU[4:], "memory_bytes": 150_000_000_000,
+            "compute_units": 132, "l2_bytes": 62_914_560, "memory_bus_bits": 6016,
+            "capability_major": 9, "capability_minor": 0,
+            "pci_domain": None, "pci_bus": None, "pci_device": None,
+        }],
+    }  # fmt: skip
+    assert ask(FakeCuda(status=100)) == {"error": "cuInit answered 100"}
+
+
+# ---------------------------------------------------------------- others
+
+
+def test_rocm_smi() -> None:
+    # given text written after the manual, not recorded
+    text = json.dumps({
+        "card0": {"Card Series": "AMD Instinct MI210", "Unique ID": "0x1234",
+                  "VRAM Total Memory (B)": "68702699520"},
+        "system": {"Driver version": "6.8.5"},
+    })  # fmt: skip
+    (gpu,) = parse_rocm_smi(text)
+    assert (gpu.kind, gpu.name, gpu.memory_bytes) == ("rocm", "AMD Instinct MI210", 68_702_699_520)
+    assert gpu.driver == "6.8.5"
+    assert parse_rocm_smi("ROCm is not here") == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Intel(R) Xeon(R) Platinum 8480+", "intel-xeon-platinum-8480"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "intel-xeon"),
+        ("13th Gen Intel(R) Core(TM) i7-1360P", "intel-core-i7-1360p"),
+        ("AMD EPYC 7763 64-Core Processor", "amd-epyc-7763"),
+        ("AMD Ryzen 7 7840U w/ Radeon 780M Graphics", "amd-ryzen-7-7840u"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "nvidia-geforce-rtx-4090-laptop"),
+        ("???", "unknown"),
+    ],
+)
+def test_short_names(model: str, name: str) -> None:
+    assert slug(model) == name
