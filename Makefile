@@ -24,7 +24,7 @@ test: $(STAMP) ## Run the tests
 check: $(STAMP) ## Lint, formatting and types
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy --strict src tests
+	$(BIN)/python -m mypy --strict src tests benchmarks
 
 bench: $(STAMP) $(PEERS)/.installed ## Run the benchmarks, beside other counters; takes about an hour
 	$(BIN)/python -m benchmarks
@@ -35,7 +35,7 @@ docs: $(STAMP) ## Build the documentation into docs/_build/html
 
 clean: ## Remove what was built: environment, caches, documentation; results stay
 	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests docs benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is newer than its inputs only after a whole installation, so a killed one starts again.
 $(STAMP): pyproject.toml constraints.txt

@@ -14,6 +14,7 @@ from ridgeline import provenance
 NAMES = (  # in the order of a whole run: what is quick and says most comes first
     "speed",
     "llama70b",
+    "cpu_ceilings",
     "hand_cases",
     "training_products",
     "torchvision_ops",

@@ -81,9 +81,9 @@ def how() -> str:
 def functions() -> dict[str, Callable[[Any, int], float]]:
     """The kernels by name, `function(memory, passes) -> work`; the first call compiles."""
     return {
-        "memory_read": _memory(1, lambda arrays, passes: _read(*arrays, passes)),
-        "memory_copy": _memory(2, lambda arrays, passes: _copy(*arrays, passes)),
-        "memory_triad": _memory(3, lambda arrays, passes: _triad(*arrays, 3.0, passes)),
+        "memory_read": _memory(1, lambda x, passes: _read(x[0], passes)),
+        "memory_copy": _memory(2, lambda x, passes: _copy(x[1], x[0], passes)),
+        "memory_triad": _memory(3, lambda x, passes: _triad(x[2], x[0], x[1], 3.0, passes)),
         "vector_fp32": _vector(np.float32),
         "vector_fp64": _vector(np.float64),
     }
