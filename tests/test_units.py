@@ -9,6 +9,7 @@ from ridgeline.units import (
     BINARY_PREFIXES,
     PREFIXES,
     format_bytes,
+    format_cache,
     format_count,
     format_flops,
     format_percent,
@@ -147,3 +148,11 @@ def test_a_plain_number_of_bytes_reads_back_exactly(size_bytes: int) -> None:
 def test_no_number_needs_more_than_three_digits(value: float) -> None:
     number = si(value, "FLOP").split()[0]
     assert len(number.replace(".", "")) == 3 or (value < 1000 and value.is_integer())
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(48 * 1024, "48 KiB"), (1_310_720, "1.25 MiB"), (512, "0.5 KiB"), (32 << 20, "32 MiB")],
+)
+def test_caches_by_powers_of_1024(size: int, text: str) -> None:
+    assert format_cache(size) == text

@@ -146,3 +146,13 @@ def test_real_and_meta_agree() -> None:
     on_meta = ridgeline.count(layer, x(2, 4), mode="train", optimizer="adam")
     real = ridgeline.count(nn.Linear(4, 3), torch.zeros(2, 4), mode="train", optimizer="adam")
     assert real.total == on_meta.total
+
+
+def test_an_option_that_the_optimizer_does_not_have() -> None:
+    with pytest.raises(ridgeline.RidgelineError, match="sgd refuses its options"):
+        step("sgd", beta=1)
+
+
+def test_a_number_to_the_power_of_many_tensors() -> None:
+    r = ridgeline.count(lambda a: torch._foreach_pow(2.0, [a]), (x(4),))
+    assert r.total.other_flops == 4

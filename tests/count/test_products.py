@@ -357,6 +357,9 @@ COMPLEX = 8  # bytes of a complex64
         other=36 * 2,
     ),
     Case("qr of 6 × 3", torch.linalg.qr, (x(6, 3),), other=2 * (2 * 9 * (6 - 1))),
+    Case("qr of 3 × 6", torch.linalg.qr, (x(3, 6),), other=2 * 9 * (6 - 1) + 2 * 9 * (3 - 1)),
+    Case("cholesky solve", torch.cholesky_solve, (x(8, 3), x(8, 8)), other=3 * 2 * 8**2),
+    Case("right-hand side first", torch.triangular_solve, (x(8, 3), x(8, 8)), other=3 * 8**2),
     Case(
         "convolution of time, batch, channels",
         torch.conv_tbc,

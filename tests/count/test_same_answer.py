@@ -134,3 +134,28 @@ def test_twice_gives_the_same() -> None:
     model = network()
     first = ridgeline.count(model, torch.zeros(2, 3, 5, 5), mode="train")
     assert ridgeline.count(model, torch.zeros(2, 3, 5, 5), mode="train").total == first.total
+
+
+def test_inputs_are_left_as_they_were_where_the_model_runs_for_real() -> None:
+    def model(data: torch.Tensor) -> torch.Tensor:
+        data.relu_()
+        return data + 1 if data.sum() > 0 else data
+
+    data = torch.tensor([-1.0, 2.0])
+    assert ridgeline.count(model, (data,)).traced_on == "real"
+    assert data.tolist() == [-1.0, 2.0]
+
+
+def test_random_choices_leave_the_random_numbers_alone() -> None:
+    noise = torch.get_rng_state()
+    ridgeline.count(lambda data: data[torch.randperm(4)], (torch.zeros(4),))
+    assert torch.equal(torch.get_rng_state(), noise)
+
+
+def test_the_failing_layer_is_named_also_while_another_error_is_handled() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 4))
+    try:
+        raise KeyError
+    except KeyError:
+        with pytest.raises(ridgeline.RidgelineError, match=r"^layer 1 .* on input 1x4"):
+            ridgeline.count(model, (1, 3))

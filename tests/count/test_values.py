@@ -145,3 +145,29 @@ def test_tensors_that_are_not_parameters() -> None:
 def test_a_sparse_gradient_does_not_stop_the_count() -> None:
     r = ridgeline.count(nn.Embedding(10, 4, sparse=True), torch.tensor([1, 2]), mode="train")
     assert r.phase("forward").read_bytes == FP32 * 8 + 2 * 8
+
+
+def test_the_largest_of_unknown_numbers_is_not_a_place() -> None:
+    """How many values are positive nobody knows without data, so the model runs for real."""
+
+    def model(data: Tensor) -> Tensor:
+        return data[:, : int((data > 0).sum(1).max())] + 1
+
+    r = ridgeline.count(model, (torch.tensor([[1.0, 2.0, -1.0], [-1.0, -1.0, -1.0]]),))
+    assert (r.op_costs[-1].cost.other_flops, r.traced_on) == (2 * 2, "real")
+
+
+def test_what_was_overwritten_does_not_spoil_later_values() -> None:
+    """Memory of a value that is gone may be used for another one."""
+
+    def model(data: Tensor) -> Tensor:
+        known = 0
+        for number in range(20):
+            mask = torch.zeros(4, dtype=torch.long, device=data.device)
+            mask.add_((data > 0).long())
+            del mask
+            known += int(torch.full((4,), number, dtype=torch.long, device=data.device)[0])
+        return data.expand(known, 4) * 2
+
+    r = ridgeline.count(model, (x(4),))
+    assert (r.traced_on, r.op_costs[-1].cost.other_flops) == ("meta", 190 * 4)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.machine.recorded import DATA, GPU, GPU_B, MIG_A, MIG_B, files, gpu_row, machine
 
 from ridgeline.machine.ask_cuda import ask
 from ridgeline.machine.describe import Description, describe, slug
@@ -20,7 +21,6 @@ from ridgeline.machine.gpu import Gpu, Mig, throttle_reasons
 from ridgeline.machine.limits import find_limits, has_capability, parse_cpu_list
 from ridgeline.machine.processor import Cache
 from ridgeline.machine.visible import order_by_environment, parse_gpu_list
-from tests.machine.recorded import DATA, GPU, GPU_B, MIG_A, MIG_B, files, gpu_row, machine
 
 EPYC = "linux-amd-epyc-2c.json"
 ASK = " ".join(ASK_CUDA)
@@ -94,7 +94,7 @@ def test_the_tightest_limit_holds() -> None:
         "/sys/fs/cgroup/slurm/memory.max": "max\n",
         "/sys/fs/cgroup/slurm/job_7/memory.max": "8000000000\n",
     }))  # fmt: skip
-    assert found.allowed_cpus == {4, 5, 6, 7}
+    assert found.allowed_cpus == frozenset({4, 5, 6, 7})
     assert (found.cpu_quota, found.memory_bytes) == (2.5, 8_000_000_000)
     assert found.whole_cpus(4) == 2
 
@@ -158,7 +158,9 @@ def test_a_mac() -> None:
     assert found.cpu.extensions == (
         "neon", "neon-fp16", "neon-dot", "neon-fhm", "bf16", "i8mm",
     )  # fmt: skip
-    shared = [(c.name, c.size_bytes >> 10, c.shared_by_cores, c.instances) for c in found.cpu.caches]
+    shared = [
+        (c.name, c.size_bytes >> 10, c.shared_by_cores, c.instances) for c in found.cpu.caches
+    ]
     assert shared == [
         ("L1d", 128, 1, 8), ("L1d", 64, 1, 4), ("L1i", 192, 1, 8), ("L1i", 128, 1, 4),
         ("L2", 16384, 4, 2), ("L2", 4096, 4, 1),
@@ -174,7 +176,7 @@ def test_a_mac() -> None:
 
 def test_a_machine_that_says_nothing() -> None:
     found = describe(machine())
-    assert found.cpu.caches == found.gpus == found.numa_nodes == ()
+    assert (found.cpu.caches, found.gpus, found.numa_nodes) == ((), (), ())
     assert found.cpu.usable_cores is None
     assert json.loads(json.dumps(found.to_dict()))["gpus"] == []
     assert "None was found." in found.to_markdown()
@@ -262,7 +264,8 @@ def test_what_a_driver_does_not_know() -> None:
         power__limit="[N/A]", ecc__mode__current="[N/A]", mig__mode__current="[N/A]",
         compute_cap="[Not Supported]", clocks_throttle_reasons__active="[N/A]",
     ))  # fmt: skip
-    assert gpu.power_limit_w is gpu.has_ecc is gpu.has_mig is gpu.compute_capability is None
+    unknown = (gpu.power_limit_w, gpu.has_ecc, gpu.has_mig, gpu.compute_capability)
+    assert unknown == (None, None, None, None)
     assert gpu.throttle_reasons == ()
 
 

@@ -101,7 +101,7 @@ def test_unknown_names(model: str, text: str) -> None:
         (
             {"seq_len": 16},
             "resnet50 has no sequence length\n"
-            "  hint: it takes images: choose their size with --input-size",
+            "  hint: choose the size of its input with --input-size",
         ),
         ({"mode": "test"}, "unknown mode 'test'\n  hint: the modes are infer and train"),
         (

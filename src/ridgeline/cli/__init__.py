@@ -10,21 +10,34 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from ridgeline.cli import count, doctor
+from ridgeline.cli import count, doctor, machine
 from ridgeline.errors import RidgelineError
 from ridgeline.version import __version__
 
 USER_ERROR = 2
 
+WORKFLOW = ("doctor", "machine", "count")
+
+
+class InWorkflowOrder(TyperGroup):
+    """Lists the commands in the order a newcomer uses them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=WORKFLOW.index)
+
+
 app = typer.Typer(
     name="ridgeline",
+    cls=InWorkflowOrder,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.add_typer(machine.app, name="machine")
 app.command("count", epilog=count.EXAMPLES)(count.count)
 
 

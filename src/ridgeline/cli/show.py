@@ -139,6 +139,14 @@ def growth_lines(model: str, growth: Growth) -> list[str]:
     return [*lines, *(f"  note: {note}" for note in growth.notes)]
 
 
+def max_batch_lines(asked: Asked, counted: Counted) -> list[str]:
+    limit = format_bytes(asked.limit_bytes or 0)
+    return [
+        f"{model}: the largest batch within {limit} is {batch}"
+        for model, batch in counted.max_batches.items()
+    ]
+
+
 def note_lines(result: CountResult) -> list[str]:
     """What a reader must know beside the numbers."""
     lines = [f"note: {note}" for note in result.notes]
@@ -175,9 +183,8 @@ def _print_tables(asked: Asked, counted: Counted) -> None:
             console.print(line, markup=False)
     for model, growth in counted.growths.items():
         console.print("\n" + "\n".join(growth_lines(model, growth)), markup=False)
-    for model, batch in counted.max_batches.items():
-        limit = format_bytes(asked.limit_bytes or 0)
-        console.print(f"\n{model}: the largest batch within {limit} is {batch}", markup=False)
+    for line in max_batch_lines(asked, counted):
+        console.print("\n" + line, markup=False)
 
 
 def _layers(asked: Asked, result: CountResult) -> tuple[list[str], Rows]:
@@ -215,6 +222,7 @@ def as_markdown(asked: Asked, counted: Counted) -> str:
         parts += note_lines(result)
     for model, growth in counted.growths.items():
         parts.append("```\n" + "\n".join(growth_lines(model, growth)) + "\n```")
+    parts += max_batch_lines(asked, counted)
     return "\n\n".join(parts)
 
 

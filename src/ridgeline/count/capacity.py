@@ -25,7 +25,7 @@ def max_batch(peak_bytes: Callable[[int], int], limit_bytes: int) -> int:
     high, high_peak = 2, peak_bytes(2)
     while high_peak <= limit_bytes and high < LARGEST_BATCH:
         slope = max((high_peak - low_peak) / (high - low), 1)
-        guess = high + max(int((limit_bytes - high_peak) / slope), high)
+        guess = min(high + max(int((limit_bytes - high_peak) / slope), high), LARGEST_BATCH)
         low, low_peak = high, high_peak
         high, high_peak = guess, peak_bytes(guess)
     return _between(peak_bytes, limit_bytes, (low, low_peak), (high, high_peak))

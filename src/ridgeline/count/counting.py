@@ -201,7 +201,8 @@ def _first_that_works(candidates: list[_Candidate]) -> tuple[Traced, Step, str]:
         if candidate.traced_on == "real" and step is not None:
             check_fits(step)
         try:
-            with torch.inference_mode(False):  # whatever the caller is in
+            # Whatever mode the caller is in, and with random numbers that he will not miss.
+            with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
                 step = candidate.make()
                 with _mode_of(step), refuse_downloads():
                     traced = run_step(step, keep_values=candidate.traced_on == "meta")

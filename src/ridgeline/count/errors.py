@@ -23,6 +23,7 @@ _EXPECTS = {
     "input_size": "{} input features",
     "embed_dim": "an embedding of {}",
 }
+_OURS = str(Path(__file__).parents[1])
 _VALUE_WORDS = ("meta", "data-dependent", "fake", "no data", "item()", "not implemented for")
 
 
@@ -83,5 +84,5 @@ def _expectation(module: nn.Module) -> str:
 def _place(error: BaseException) -> str:
     """Where in the user's own code it happened."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "site-packages" not in f.filename and "ridgeline" not in f.filename]
+    own = [f for f in frames if "site-packages" not in f.filename and _OURS not in f.filename]
     return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""

@@ -76,11 +76,15 @@ def inputs_without_data(value: Any) -> Any:
 
 
 def inputs_on_cpu(value: Any) -> Any:
+    """Real copies of the inputs, zeros where there are no data: a model may write into them."""
     return change_tensors(value, _with_data)
 
 
 def _with_data(tensor: Tensor) -> Tensor:
-    real = torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor.detach().to("cpu")
+    if tensor.is_meta:
+        real = torch.zeros_like(tensor, device="cpu")
+    else:
+        real = tensor.detach().to("cpu", copy=True)
     return real.requires_grad_(tensor.requires_grad)
 
 

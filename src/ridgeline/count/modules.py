@@ -44,6 +44,7 @@ class ModuleStack:
         self._stack: list[str] = [""]
         self.calls: dict[str, ModuleCall] = {}
         self.failed: Failed | None = None  # the innermost module in which an error arose
+        self._error_before = sys.exc_info()[1]  # what the caller may be handling already
 
     @property
     def path(self) -> str:
@@ -71,7 +72,7 @@ class ModuleStack:
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if len(self._stack) > 1:
             path = self._stack.pop()
-            if self.failed is None and sys.exc_info()[0] is not None:
+            if self.failed is None and sys.exc_info()[1] not in (None, self._error_before):
                 self.failed = Failed(path, shapes_of(args)[0])
             call = self.calls.get(path)
             if call is not None and not call.output_shapes:

@@ -194,7 +194,13 @@ def make_optimizer(
     chosen = {"lr": 1e-3, "foreach": False, **settings, **options}
     if chosen.get("fused"):
         del chosen["foreach"]
-    optimizer: torch.optim.Optimizer = getattr(torch.optim, class_name)(weights, **chosen)
+    try:
+        optimizer: torch.optim.Optimizer = getattr(torch.optim, class_name)(weights, **chosen)
+    except (TypeError, ValueError) as error:
+        raise RidgelineError(
+            f"the optimizer {name} refuses its options: {error}",
+            hint=f"optimizer_options are the arguments of torch.optim.{class_name}",
+        ) from None
     return optimizer
 
 

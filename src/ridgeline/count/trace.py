@@ -18,6 +18,7 @@ from ridgeline.count.memory import Liveness
 from ridgeline.count.modules import ModuleStack
 from ridgeline.count.routes import same_on_every_device
 from ridgeline.count.values import (
+    CHOICES,
     VALUE,
     NoValueError,
     Values,
@@ -136,8 +137,6 @@ class Tracer(TorchDispatchMode):
             stack.enter_context(self.modules.watching())
             if self.values is not None:
                 stack.enter_context(literals_known())
-            else:  # on real tensors dropout draws real numbers
-                stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(_inference_mode_is_no_grad())
             stack.enter_context(torch.set_grad_enabled(gradients))
             stack.enter_context(self)
@@ -206,7 +205,7 @@ class Tracer(TorchDispatchMode):
         overwrites = (
             bool(operator.signature.written) and isinstance(out, Tensor) and hasattr(out, VALUE)
         )
-        if known or overwrites or name in ("aten::topk", "aten::sort", "aten::argmax", "aten::max"):
+        if known or overwrites or name in CHOICES:
             self.values.follow(func, name, args, kwargs, out)
 
     # ------------------------------------------------------------ recording

@@ -19,10 +19,7 @@ from torch import Tensor
 
 VALUE = "_ridgeline_value"
 LARGEST = 1 << 22  # elements; larger tensors are left without values
-_CHOICES = frozenset(
-    f"aten::{name}"
-    for name in ("topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial")
-)
+CHOICES = frozenset(f"aten::{name}" for name in ("topk", "sort", "argmax", "argmin", "max", "min"))
 _RANDOM = frozenset(
     f"aten::{name}"
     for name in """rand randn randint rand_like randn_like normal_ uniform_ random_ exponential_
@@ -90,7 +87,8 @@ class Values:
     def __init__(self) -> None:
         self.assumed: set[str] = set()  # choices that were assumed before a value was asked for
         self._choices: set[str] = set()
-        self._stale: set[int] = set()  # storages overwritten with something unknown
+        # Values overwritten with something unknown, by address; kept, so that none is given twice.
+        self._stale: dict[int, Tensor] = {}
 
     def follow(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
         """Attach the value of `out` if all inputs are known; forget what was overwritten."""
@@ -99,7 +97,7 @@ class Values:
         try:
             self._attach(out, self._compute(func, args, kwargs))
         except NoValueError:
-            if name in _CHOICES:
+            if name in CHOICES and not _is_extreme_value(name, out):
                 self._assume(name, args, kwargs, out)
             elif name.endswith("_") or name == "aten::copy":
                 self._forget(out)
@@ -135,8 +133,8 @@ class Values:
     def _forget(self, out: Any) -> None:
         for tensor in out if isinstance(out, list | tuple) else (out,):
             value = getattr(tensor, VALUE, None)
-            if value is not None:
-                self._stale.add(value.untyped_storage().data_ptr())
+            if value is not None and value.numel():
+                self._stale[value.untyped_storage().data_ptr()] = value
 
     def _assume(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
         """Spread the choice evenly: neighbouring rows choose neighbouring places."""
@@ -170,6 +168,11 @@ class Values:
             return [index]
         places = self._usable(index).nonzero()
         return [with_value(column) for column in places.unbind(1)]
+
+
+def _is_extreme_value(name: str, out: Any) -> bool:
+    """`x.max()` is a number out of x, where `x.max(dim)` also tells its place."""
+    return name in ("aten::max", "aten::min") and isinstance(out, Tensor)
 
 
 def _is_index(tensor: Any) -> bool:

@@ -99,7 +99,8 @@ def describe(probe: Probe | None = None) -> Description:
 # ---------------------------------------------------------------- a name
 
 _NOISE = re.compile(
-    r"\((?:r|tm|c)\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b|\b\d+th gen\b|\b(?:with|w/) radeon.*|\bgpu\b",
+    r"\((?:r|tm|c)\)|\bcpu\b|\bgpu\b|\bprocessor\b|@.*"
+    r"|\b\d+-core\b|\b\d+th gen\b|\b(?:with|w/) radeon.*",
     re.IGNORECASE,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ridgeline.machine.checks import Facts, Finding, broken, check, missing, note, ok
+from ridgeline.machine.checks import Facts, Finding, check, missing, note, ok
 from ridgeline.machine.describe_cpu import CPUS
 from ridgeline.units import format_bytes
 
@@ -31,7 +31,7 @@ def cpu_energy(facts: Facts) -> Finding:
         return missing("no RAPL", "sudo modprobe intel_rapl_common intel_rapl_msr")
     readable = [facts.probe.number(f"{zone}/energy_uj") is not None for zone in zones]
     if not all(readable):
-        return broken("RAPL is there, but only root may read it", ALLOW_RAPL)
+        return missing("RAPL is there, but only root may read it", ALLOW_RAPL)
     return ok(f"RAPL of {', '.join(names)}")
 
 

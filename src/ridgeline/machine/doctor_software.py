@@ -12,7 +12,9 @@ from ridgeline.units import format_bytes
 
 CORE = ("numpy", "pandas", "pyarrow", "psutil", "rich", "typer")
 OLDEST_PYTHON = (3, 11)
-OLDEST_DRIVER = {  # by the major version of CUDA: table 2 of its compatibility guide
+# By major version of CUDA; a minor one needs no newer driver:
+# https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+OLDEST_DRIVER = {
     11: 450,
     12: 525,
     13: 580,

@@ -80,10 +80,19 @@ def no_config(spec: WorkloadSpec, source: str) -> None:
         )
 
 
+def no_input_size(spec: WorkloadSpec) -> None:
+    """Refuse `--input-size` where there are no images."""
+    if spec.input_size is not None:
+        raise RidgelineError(
+            f"{spec.model} has no input size",
+            hint="it takes tokens: choose their number with --seq-len",
+        )
+
+
 def no_seq_len(spec: WorkloadSpec) -> None:
     """Refuse `--seq-len` where there are no tokens."""
     if spec.seq_len is not None:
         raise RidgelineError(
             f"{spec.model} has no sequence length",
-            hint="it takes images: choose their size with --input-size",
+            hint="choose the size of its input with --input-size",
         )

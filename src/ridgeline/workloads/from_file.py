@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads.checks import or_text, unknown_name
+from ridgeline.workloads.checks import no_seq_len, or_text, unknown_name
 from ridgeline.workloads.config_values import overridden
 from ridgeline.workloads.losses import mean_of_outputs
 from ridgeline.workloads.python_file import PythonFile, import_file
@@ -123,6 +123,7 @@ def input_function(file: PythonFile, name: str, spec: WorkloadSpec) -> Callable[
     feed = file.get(f"{name}_inputs") or file.get("inputs")
     if feed is not None:
         return partial(call_inputs, file, feed, asked_sizes(file, feed, spec))
+    no_seq_len(spec)
     if spec.input_size is None:
         raise RidgelineError(
             f"{spec.model}: the shape of the input is not known",

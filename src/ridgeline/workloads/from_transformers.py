@@ -19,7 +19,7 @@ from transformers.models.auto import modeling_auto
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads.checks import unknown_name
+from ridgeline.workloads.checks import no_input_size, no_seq_len, unknown_name
 from ridgeline.workloads.hf_config import file_in, flat, make_config, model_types
 from ridgeline.workloads.hf_inputs import make_inputs, plan
 from ridgeline.workloads.images import height_width
@@ -60,6 +60,11 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
     config = make_config(model_type, with_image_size(model_type, spec))
     model_class = choose_class(config, asked_class)
     sizes = plan(config, model_class, spec)
+    used = sizes.described()
+    if set(used) == {"input_size"}:
+        no_seq_len(spec)
+    if "input_size" not in used:
+        no_input_size(spec)
     return Workload(
         name=short_name(model_type, asked_class),
         source="transformers",
@@ -67,7 +72,7 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
         make=lambda: model_class(config),
         make_inputs=partial(make_inputs, sizes),
         loss=mean_of_outputs,  # which is the model's own loss wherever it has labels for one
-        describe={"class": model_class.__name__, **sizes.described()},
+        describe={"class": model_class.__name__, **used},
     )
 
 

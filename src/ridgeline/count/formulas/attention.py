@@ -10,6 +10,8 @@ a backward needs it.
 
 from __future__ import annotations
 
+from math import prod
+
 from ridgeline.count.call import OpCall, TensorMeta
 from ridgeline.count.formulas.registry import Terms, Work, aten, aten_names, register
 
@@ -40,9 +42,7 @@ def attention(
     call: OpCall, q: TensorMeta, k: TensorMeta, v: TensorMeta, *, causal: bool
 ) -> tuple[int, int, Terms]:
     """MACs of the two forward products, number of scores, and the terms of the formula."""
-    batch = 1
-    for size in q.shape[:-2]:
-        batch *= size
+    batch = prod(max(sizes) for sizes in zip(q.shape[:-2], v.shape[:-2], strict=False))
     scored = pairs(q.shape[-2], k.shape[-2], causal=causal, convention=call.causal)
     dims = q.shape[-1] + v.shape[-1]
     return (

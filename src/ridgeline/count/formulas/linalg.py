@@ -54,25 +54,31 @@ def solve(call: OpCall) -> Work:
 @aten("linalg_solve_triangular triangular_solve", kind="linalg")
 def solve_triangular(call: OpCall) -> Work:
     """n² for each right-hand side."""
-    n = call.inputs[0].shape[-1]
+    n = _triangle(call).shape[-1]
     return Work(other_flops=n * call.out.numel, terms=(("n", n), ("out", call.out.numel)))
 
 
 @aten("linalg_lu_solve cholesky_solve _cholesky_solve_helper", kind="linalg")
 def solve_factored(call: OpCall) -> Work:
     """Two triangular systems: 2·n² for each right-hand side."""
-    n = call.inputs[0].shape[-1]
+    n = _triangle(call).shape[-1]
     return Work(
         other_flops=2 * n * call.out.numel, factor=2, terms=(("n", n), ("out", call.out.numel))
     )
 
 
+def _triangle(call: OpCall) -> TensorMeta:
+    """The matrix: some of these operators take the right-hand side first."""
+    named = (call.get(name) for name in ("A", "LU", "input2"))
+    return next((t for t in named if isinstance(t, TensorMeta)), call.inputs[0])
+
+
 @aten("linalg_qr", kind="linalg")
 def qr(call: OpCall) -> Work:
-    """Householder, m × n with k = min(m, n): 2·k²·(m − k/3) and as much again to form Q."""
+    """Householder, m × n with k = min(m, n): 2·k²·(max(m, n) − k/3), Q another 2·k²·(m − k/3)."""
     matrix = call.inputs[0]
     m, n = matrix.shape[-2:]
     k = min(m, n)
-    one = 2 * k * k * (3 * m - k) // 3
-    flops = prod(matrix.shape[:-2]) * one * (1 if call.get("mode") == "r" else 2)
+    factored, formed = (2 * k * k * (3 * size - k) // 3 for size in (max(m, n), m))
+    flops = prod(matrix.shape[:-2]) * (factored + (0 if call.get("mode") == "r" else formed))
     return Work(other_flops=flops, terms=(("~2·m·n²", flops),))

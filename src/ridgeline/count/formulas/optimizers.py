@@ -55,7 +55,8 @@ def _scaled(call: OpCall) -> int:
 
 
 def _over_list(call: OpCall, flops: int, transcendentals: int) -> Work:
-    n = sum(t.numel for t in _list(call.args[0]) if t.is_float)
+    first = next(value for value in call.args if isinstance(value, list | tuple))
+    n = sum(t.numel for t in _list(first) if t.is_float)
     read: int | None = None
     if call.name == "aten::_foreach_zero_":
         read = 0

@@ -1,0 +1,426 @@
+"""Each check where all is well, where something is missing and where it is broken."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.machine.recorded import GPU_B, files, gpu_row, machine
+
+from ridgeline.machine import checks as registry
+from ridgeline.machine.checks import CHECKS, GROUPS, STATES, Check, Facts
+from ridgeline.machine.doctor import diagnose, is_healthy
+from ridgeline.machine.doctor_software import CORE
+
+EPYC = files("linux-amd-epyc-2c.json")
+PACKAGES = dict.fromkeys(CORE, "1.0") | {"torch": "2.15.0", "nvidia-ml-py": "13.0"}
+BUILD = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\nhip: Optional[str] = None\n"
+WORKING = {"version": "2.15.0+cu132", "devices": ["NVIDIA H200"], "mps": False, "problem": None}
+NOBODY = "CapEff:\t0000000000000000\nCpus_allowed_list:\t0-1\n"
+
+
+def torch_says(answer: Mapping[str, object] | None) -> dict[str, str | None]:
+    return {registry.ASK_TORCH[0] + " -c": None if answer is None else json.dumps(answer)}
+
+
+def gpu_machine(
+    row: str | None = None,
+    *,
+    seen: Mapping[str, str] | None = None,
+    commands: Mapping[str, str | None] | None = None,
+    torch: Mapping[str, object] | None = WORKING,
+    **others: Any,
+) -> Facts:
+    """An H200 on which everything works, changed."""
+    found = {**EPYC, "/packages/torch/version.py": BUILD, **(seen or {})}
+    asked = {
+        "nvidia-smi --query-gpu": row or gpu_row(),
+        "nvidia-smi --query-compute-apps": "",
+        **torch_says(torch),
+        **(commands or {}),
+    }
+    others = {"packages": PACKAGES, "nvml": object, **others}
+    return Facts(probe=machine(found, asked, **others))
+
+
+def find(name: str, facts: Facts) -> Check | None:
+    """What one check says."""
+    (group,) = [group for group, other in CHECKS if other == name]
+    return next((c for c in diagnose(facts) if (c.group, c.name) == (group, name)), None)
+
+
+def state(name: str, facts: Facts) -> str | None:
+    check = find(name, facts)
+    return None if check is None else check.state
+
+
+# ---------------------------------------------------------------- as a whole
+
+
+def test_a_bare_machine_has_nothing_broken_but_its_packages() -> None:
+    # given a machine that answers no question at all
+    checks = diagnose(Facts(probe=machine()))
+    assert [check.name for check in checks if check.state == "broken"] == ["core packages"]
+    assert find("core packages", Facts(probe=machine())).mend.startswith("pip install numpy")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("system", ["Linux", "Darwin", "FreeBSD"])
+def test_with_its_packages_it_is_healthy_on_every_system(system: str) -> None:
+    probe = machine(packages=dict.fromkeys(CORE, "1.0"), system=system)
+    assert is_healthy(diagnose(Facts(probe=probe)))
+
+
+def test_every_line_is_whole() -> None:
+    for check in diagnose(gpu_machine()):
+        assert check.state in STATES
+        assert check.group in GROUPS
+        assert check.found
+        assert "\n" not in check.found + check.mend
+        assert check.mend or check.state != "broken", check
+
+
+def test_the_groups_come_in_order() -> None:
+    groups = [check.group for check in diagnose(gpu_machine())]
+    assert groups == sorted(groups, key=GROUPS.index)
+    assert set(groups) == set(GROUPS)
+
+
+def test_a_check_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ill(facts: Facts) -> None:
+        raise ZeroDivisionError("of\nall things")
+
+    monkeypatch.setitem(CHECKS, ("noise", "load"), ill)
+    check = find("load", gpu_machine())
+    assert check is not None
+    assert check.state == "broken"
+    assert check.found == "the check itself failed: ZeroDivisionError: of all things"
+
+
+def test_nothing_escapes_when_everything_raises() -> None:
+    def fall(*_: object) -> Any:
+        raise PermissionError("no")
+
+    probe = machine(run=fall, run_slow=fall, read=fall, find=fall, which=fall, version=fall,
+                    folder=fall, nvml=fall, free_bytes=fall, is_writable=fall)  # fmt: skip
+    checks = diagnose(Facts(probe=probe))
+    assert len(checks) == len(CHECKS)
+    assert {check.state for check in checks if check.name != "Python"} == {"broken"}
+
+
+def test_a_healthy_gpu_machine() -> None:
+    facts = gpu_machine()
+    assert [c for c in diagnose(facts) if c.state == "broken"] == []
+    torch = find("torch and the GPU", facts)
+    assert torch is not None
+    assert torch.found == "built for CUDA 13.2, computes on NVIDIA H200"
+
+
+# ---------------------------------------------------------------- torch
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        (gpu_machine(gpu_row(driver_version="570.86.10")), "needs driver 580 or later"),
+        (
+            gpu_machine(seen={"/packages/torch/version.py": "__version__ = '2.15.0+cpu'\n"}),
+            "a build for the CPU only",
+        ),
+        (gpu_machine(torch={**WORKING, "devices": []}), "torch sees no GPU"),
+        (
+            gpu_machine(torch={**WORKING, "problem": "RuntimeError: CUDA error: no kernel image"}),
+            "no kernel image",
+        ),
+    ],
+)
+def test_a_torch_that_cannot_use_the_gpu(facts: Facts, found: str) -> None:
+    check = find("torch and the GPU", facts)
+    assert check is not None
+    assert check.state == "broken"
+    assert found in check.found
+    assert check.mend
+
+
+def test_a_minor_version_of_cuda_does_not_need_a_new_driver() -> None:
+    # given a driver for CUDA 12.0 and a torch for 12.8
+    build = {"/packages/torch/version.py": BUILD.replace("13.2", "12.8")}
+    facts = gpu_machine(gpu_row(driver_version="525.60.13"), seen=build)
+    assert state("torch and the GPU", facts) == "ok"
+
+
+def test_a_gpu_that_was_hidden_on_purpose_is_not_broken() -> None:
+    facts = gpu_machine(torch={**WORKING, "devices": []}, environ={"CUDA_VISIBLE_DEVICES": ""})
+    assert state("torch and the GPU", facts) == "note"
+    assert state("visible to CUDA", facts) == "note"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(None, "crashes"), ({"problem": "OSError: libc10.so: cannot open"}, "libc10.so")],
+)
+def test_a_torch_that_does_not_import(answer: dict[str, object] | None, words: str) -> None:
+    facts = gpu_machine(torch=answer)
+    check = find("torch", facts)
+    assert check is not None
+    assert check.state == "broken"
+    assert words in check.found
+    assert find("torch and the GPU", facts) is None  # once is enough
+
+
+def test_without_torch() -> None:
+    facts = Facts(probe=machine(packages=dict.fromkeys(CORE, "1.0")))
+    assert state("torch", facts) == "missing"
+
+
+def test_what_the_import_prints_is_passed_over() -> None:
+    noise = "a warning\n" + json.dumps(WORKING) + "\n"
+    probe = machine(commands={registry.ASK_TORCH[0]: noise}, packages=PACKAGES)
+    assert state("torch", Facts(probe=probe)) == "ok"
+
+
+# ---------------------------------------------------------------- GPU and counters
+
+
+def test_an_nvidia_smi_that_fails() -> None:
+    facts = Facts(probe=machine(commands={"nvidia-smi": None}))
+    check = find("GPU", facts)
+    assert check is not None
+    assert (check.state, "cannot talk" in check.found) == ("broken", True)
+
+
+def test_a_card_without_a_driver() -> None:
+    card = "/sys/bus/pci/devices/0000:01:00.0"
+    seen = {f"{card}/vendor": "0x10de\n", f"{card}/class": "0x030000\n"}
+    check = find("GPU", Facts(probe=machine(seen)))
+    assert check is not None
+    assert (check.state, check.found) == ("broken", "an NVIDIA card without NVIDIA's driver")
+    sound = {**seen, f"{card}/class": "0x040300\n"}  # the card's audio part alone
+    assert state("GPU", Facts(probe=machine(sound))) == "missing"
+
+
+def test_nvml() -> None:
+    assert state("NVML", gpu_machine()) == "ok"
+    assert state("NVML", gpu_machine(nvml=lambda: None)) == "broken"
+    assert state("NVML", gpu_machine(packages={"torch": "2.15.0"})) == "missing"
+    assert state("NVML", Facts(probe=machine())) is None  # no GPU, no question
+
+
+NCU = {"ncu --version": "NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0\n"}
+ADMIN_ONLY = {"/proc/driver/nvidia/params": "Foo: 3\nRmProfilingAdminOnly: 1\n"}
+
+
+def test_counters_that_only_administrators_may_read() -> None:
+    facts = gpu_machine(seen={**ADMIN_ONLY, "/proc/self/status": NOBODY}, commands=NCU)
+    assert state("Nsight Compute", facts) == "ok"
+    check = find("GPU counters", facts)
+    assert check is not None
+    assert check.state == "broken"
+    assert "ERR_NVGPUCTRPERM" in check.found
+    assert "--cap-add SYS_ADMIN" in check.mend  # the recorded machine is a container
+    assert "options nvidia NVreg_RestrictProfilingToAdminUsers=0" in check.mend
+
+
+@pytest.mark.parametrize(
+    ("seen", "commands", "expected"),
+    [
+        ({"/proc/driver/nvidia/params": "RmProfilingAdminOnly: 0\n"}, NCU, "ok"),
+        (ADMIN_ONLY, NCU, "ok"),  # recorded as root, with CAP_SYS_ADMIN
+        ({**ADMIN_ONLY, "/proc/self/status": NOBODY}, {}, "note"),  # there is no ncu to fail
+        ({"/proc/self/status": NOBODY}, NCU, "note"),  # the settings are hidden
+        ({"/proc/sys/kernel/osrelease": "5.15-microsoft-standard-WSL2"}, NCU, "note"),
+    ],
+)
+def test_who_may_read_counters(
+    seen: dict[str, str], commands: dict[str, str | None], expected: str
+) -> None:
+    assert state("GPU counters", gpu_machine(seen=seen, commands=commands)) == expected
+
+
+def test_ncu_outside_of_the_path_is_found_by_version() -> None:
+    old, new = "/usr/local/cuda-9.2/bin/ncu", "/usr/local/cuda-13.0/bin/ncu"
+    facts = gpu_machine(seen={old: "", new: ""},
+                        commands={f"{new} --version": "Version 2025.3.1.0"})  # fmt: skip
+    check = find("Nsight Compute", facts)
+    assert check is not None
+    assert (check.state, check.found) == ("note", f"2025.3.1.0, at {new}")
+    assert check.mend == 'export PATH="/usr/local/cuda-13.0/bin:$PATH"'
+
+
+def test_an_ncu_that_does_not_start() -> None:
+    assert state("Nsight Compute", gpu_machine(commands={"ncu --version": None})) == "broken"
+
+
+PERF = "perf stat"
+PARANOID = "/proc/sys/kernel/perf_event_paranoid"
+
+
+@pytest.mark.parametrize(
+    ("printed", "level", "expected"),
+    [
+        ("123456,,cycles,700000,100.00,,\n", "2", "ok"),
+        ("<not supported>,,cycles,0,100.00,,\n", "2", "note"),  # recorded in a virtual machine
+        (None, "4", "broken"),
+        (None, "1", "broken"),
+    ],
+)
+def test_perf(printed: str | None, level: str, expected: str) -> None:
+    facts = Facts(probe=machine({**EPYC, PARANOID: level}, {PERF: printed}))
+    check = find("CPU counters", facts)
+    assert check is not None
+    assert check.state == expected
+    assert ("sysctl" in check.mend) == (level == "4")
+
+
+def test_without_perf() -> None:
+    assert state("CPU counters", Facts(probe=machine())) == "missing"
+
+
+# ---------------------------------------------------------------- software
+
+
+def test_a_compiler_that_is_only_a_promise() -> None:
+    # given macOS before its developer tools are installed
+    facts = Facts(probe=machine(commands={"cc": None}, system="Darwin"))
+    check = find("compiler", facts)
+    assert check is not None
+    assert (check.state, check.mend) == ("broken", "xcode-select --install")
+
+
+def test_compilers() -> None:
+    facts = Facts(probe=machine(commands={"gcc --version": "gcc (Debian) 14.2.0\nmore\n"}))
+    check = find("compiler", facts)
+    assert check is not None
+    assert (check.state, check.found) == ("ok", "gcc: gcc (Debian) 14.2.0")
+    probe = machine(commands={"apt-get": ""})
+    mend = find("compiler", Facts(probe=probe))
+    assert mend is not None
+    assert (mend.state, mend.mend) == ("missing", "sudo apt-get install gcc")
+
+
+@pytest.mark.parametrize(("partitions", "expected"), [("gpu*\ncpu\n", "ok"), (None, "broken")])
+def test_slurm(partitions: str | None, expected: str) -> None:
+    probe = machine(commands={"sinfo": partitions, "sbatch": ""})
+    assert state("Slurm", Facts(probe=probe)) == expected
+    assert state("Slurm", Facts(probe=machine())) == "missing"
+
+
+def test_browsers() -> None:
+    there = machine(commands={"google-chrome --version": "Google Chrome 150.0\n"})
+    assert state("browser", Facts(probe=there)) == "ok"
+    assert state("browser", Facts(probe=machine(commands={"chromium": None}))) == "broken"
+    assert state("browser", Facts(probe=machine())) == "missing"
+
+
+@pytest.mark.parametrize(
+    ("free", "writable", "expected"),
+    [
+        (50_000_000_000, True, "ok"),
+        (2_000_000_000, True, "note"),
+        (1_000_000, True, "broken"),
+        (50_000_000_000, False, "broken"),
+        (None, True, "note"),
+    ],
+)
+def test_disk(free: int | None, writable: bool, expected: str) -> None:
+    probe = machine(free_bytes=lambda path: free, is_writable=lambda path: writable)
+    assert state("disk for results", Facts(probe=probe)) == expected
+
+
+# ---------------------------------------------------------------- power and noise
+
+ZONE = "/sys/class/powercap/intel-rapl:0"
+
+
+def test_energy_of_the_cpu() -> None:
+    there = {f"{ZONE}/name": "package-0\n", f"{ZONE}/energy_uj": "12345\n"}
+    check = find("CPU energy", Facts(probe=machine(there)))
+    assert check is not None
+    assert (check.state, check.found) == ("ok", "RAPL of package-0")
+    # given that only root may read it, as on current kernels
+    del there[f"{ZONE}/energy_uj"]
+    locked = find("CPU energy", Facts(probe=machine(there)))
+    assert locked is not None
+    assert locked.state == "broken"
+    assert locked.mend.startswith("sudo chmod a+r /sys/class/powercap/")
+    absent = find("CPU energy", Facts(probe=machine(EPYC)))
+    assert absent is not None
+    assert (absent.state, absent.mend) == ("missing", "")  # nothing helps in a virtual machine
+
+
+def test_a_lowered_power_limit() -> None:
+    check = find("GPU power", gpu_machine(gpu_row(power__limit="400.00")))
+    assert check is not None
+    assert check.found == "NVIDIA H200 is limited to 400 W, not its usual 700 W"
+
+
+def test_battery() -> None:
+    supply = "/sys/class/power_supply"
+    laptop = {f"{supply}/AC/type": "Mains", f"{supply}/AC/online": "0",
+              f"{supply}/BAT0/type": "Battery", f"{supply}/BAT0/status": "Discharging"}  # fmt: skip
+    assert state("mains", Facts(probe=machine(laptop))) == "note"
+    assert state("mains", Facts(probe=machine({**laptop, f"{supply}/AC/online": "1"}))) == "ok"
+    mouse = {f"{supply}/hid/type": "Battery", f"{supply}/hid/scope": "Device"}
+    assert state("mains", Facts(probe=machine(mouse))) is None
+    mac = "Now drawing from 'Battery Power'\n -InternalBattery-0 (id=1)\t80%; discharging;\n"
+    probe = machine(commands={"pmset": mac}, system="Darwin")
+    assert state("mains", Facts(probe=probe)) == "note"
+
+
+CPUS = "/sys/devices/system/cpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "seen", "expected"),
+    [
+        ("clock governor", {f"{CPUS}/cpu0/cpufreq/scaling_governor": "performance\n"}, "ok"),
+        ("clock governor", {f"{CPUS}/cpu0/cpufreq/scaling_governor": "powersave\n"}, "note"),
+        ("clock governor", {}, "note"),
+        ("turbo", {f"{CPUS}/intel_pstate/no_turbo": "1"}, "ok"),
+        ("turbo", {f"{CPUS}/intel_pstate/no_turbo": "0"}, "note"),
+        ("turbo", {f"{CPUS}/cpufreq/boost": "1"}, "note"),
+        ("turbo", {}, None),
+        ("load", {"/proc/loadavg": "0.10 0.2 0.3 1/100 7\n"}, "ok"),
+        ("load", {"/proc/loadavg": "7.22 6.61 5.53 6/128 27953\n"}, "note"),
+        ("threads per core", {}, "ok"),
+        ("swap", {"/proc/meminfo": "SwapTotal: 2000 kB\nSwapFree: 1000 kB\n"}, "note"),
+        ("swap", {}, "ok"),
+        ("limits", {}, "ok"),
+        ("limits", {"/sys/fs/cgroup/cpu.max": "100000 100000\n"}, "note"),
+        ("limits", {"/sys/fs/cgroup/memory.max": "1000000\n"}, "note"),
+        ("limits", {"/proc/self/status": "Cpus_allowed_list:\t0\n"}, "note"),
+        ("CPU throttling", {f"{CPUS}/cpu0/thermal_throttle/core_throttle_count": "0"}, "ok"),
+        ("CPU throttling", {f"{CPUS}/cpu0/thermal_throttle/core_throttle_count": "9"}, "note"),
+        ("CPU throttling", {}, None),
+    ],
+)
+def test_noise(name: str, seen: dict[str, str], expected: str | None) -> None:
+    assert state(name, Facts(probe=machine({**EPYC, **seen}))) == expected
+
+
+def test_a_hot_gpu() -> None:
+    hot = gpu_machine(gpu_row(clocks_throttle_reasons__active="0x0000000000000040"))
+    check = find("GPU throttling", hot)
+    assert check is not None
+    assert check.found == "NVIDIA H200: hardware thermal"
+    capped = gpu_machine(gpu_row(clocks_throttle_reasons__active="0x0000000000000004"))
+    assert state("GPU throttling", capped) == "ok"
+
+
+def test_neighbours_on_the_gpu() -> None:
+    rows = f"{GPU_B}, 4242, /opt/env/bin/python, 1024\n"
+    facts = gpu_machine(commands={"nvidia-smi --query-compute-apps": rows})
+    check = find("other programs on the GPU", facts)
+    assert check is not None
+    assert (check.state, check.found) == ("note", "python (4242)")
+    assert state("other programs on the GPU", gpu_machine()) == "ok"
+
+
+def test_every_check_is_on_the_page() -> None:
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| ([^|]+?) \|", page, re.MULTILINE))
+    assert [name for _, name in CHECKS if name not in rows] == []
