@@ -159,7 +159,12 @@ def list_passports(results: Results = DEFAULT, as_json: Json = False, debug: Deb
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A name from `machine list`, or a .json file.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A name from `machine list`, a .json file, or a device with a datasheet."
+        ),
+    ],
     png: Annotated[
         Path | None, typer.Option(help="Draw the roofs into a .png or .svg file.")
     ] = None,
@@ -168,7 +173,10 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show a passport: its ceilings, and the roofs drawn in the terminal and as a picture."""
-    passport = _passports(results).read(name)
+    passports = _passports(results)
+    if name not in passports.names() and not name.endswith(".json") and _print_datasheet(name):
+        return
+    passport = passports.read(name)
     if as_json:
         print(json.dumps(passport.to_dict(), indent=2, default=str))
     else:
@@ -179,17 +187,27 @@ def show(
 
 
 def _draw(passport: Passport, path: Path) -> None:
-    from ridgeline.report.roofs import compute_roofs, memory_roofs
+    from ridgeline.machine.published import published
+    from ridgeline.report.roofs import Roof, compute_roofs, memory_roofs
     from ridgeline.report.roofs_figure import save
 
     if path.suffix not in (".png", ".svg"):
         raise RidgelineError(f"{path} is no picture", hint="name a .png or .svg file")
     device = passport.ceilings[0].device if passport.ceilings else ""
     mine = [c for c in passport.ceilings if c.device == device]
+    measured = (compute_roofs(mine), memory_roofs(mine))
+    if not measured[0] or not measured[1]:
+        raise RidgelineError(
+            f"{passport.name} has no roofs to draw", hint="measure it: ridgeline machine measure"
+        )
+    dashed = [
+        Roof(label=f"{c['precision']} {c['path']}", flops_per_s=c["flops_per_s"])
+        for c in published(passport).get(device, [])
+        if c["kind"] == "compute" and c["precision"] in ("bf16", "fp32")
+    ]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save(path, f"{passport.name}, {passport.measured_at[:10]}",
-             (compute_roofs(mine), memory_roofs(mine)), datasheet=[])  # fmt: skip
+        save(path, f"{passport.name}, {passport.measured_at[:10]}", measured, datasheet=dashed)
     except OSError as error:
         raise RidgelineError(
             f"cannot write {path}: {error.strerror}", hint="name a place that you may write to"
@@ -285,30 +303,20 @@ def _value(ceiling: Ceiling, number: float | None = None) -> str:
 
 def _print_passport(passport: Passport) -> None:
     from ridgeline.machine.compare import label
+    from ridgeline.machine.published import published, published_rate
     from ridgeline.report.roofs import compute_roofs, memory_roofs
     from ridgeline.report.roofs_text import draw
 
     print(f"{passport.name}, measured {passport.measured_at[:19]}, noise {passport.noise:.1%}\n")
+    sheets = published(passport)
     rows = []
     for c in passport.ceilings:
-        clock = f"{c.conditions.clock_hz / 1e6:.0f} MHz" if c.conditions.clock_hz else ""
-        power = f"{c.conditions.power_w:.0f} W" if c.conditions.power_w else ""
-        limits = ", ".join(c.conditions.throttle_reasons)
-        sustained = _value(c, c.sustained)
-        rows.append([c.device, label(c), _value(c), sustained, f"{c.spread:.1%}", clock, power,
-                     limits, c.how])  # fmt: skip
-    header = [
-        "device",
-        "ceiling",
-        "best",
-        "sustained",
-        "spread",
-        "clock",
-        "power",
-        "limited by",
-        "how",
-    ]
-    _print_table(header, rows, right=(2, 3, 4, 5, 6))
+        rate = published_rate(c, sheets)
+        rows.append([c.device, label(c), _value(c), _value(c, c.sustained), f"{c.spread:.1%}",
+                     f"{c.best / rate:.0%}" if rate else "", *_conditions(c), c.how])  # fmt: skip
+    header = ["device", "ceiling", "best", "sustained", "spread", "of datasheet", "clock", "power",
+              "limited by", "how"]  # fmt: skip
+    _print_table(header, rows, right=(2, 3, 4, 5, 6, 7))
     for device in dict.fromkeys(c.device for c in passport.ceilings):
         mine = [c for c in passport.ceilings if c.device == device]
         picture = draw(compute_roofs(mine), memory_roofs(mine))
@@ -316,6 +324,36 @@ def _print_passport(passport: Passport) -> None:
             print(f"{device}\n{picture}\n")
     for absent in passport.missing:
         print(f"not measured: {absent.what}: {absent.reason}")
+
+
+def _conditions(ceiling: Ceiling) -> tuple[str, str, str]:
+    seen = ceiling.conditions
+    clock = f"{seen.clock_hz / 1e6:.0f} MHz" if seen.clock_hz else ""
+    power = f"{seen.power_w:.0f} W" if seen.power_w else ""
+    return clock, power, ", ".join(seen.throttle_reasons)
+
+
+def _print_datasheet(name: str) -> bool:
+    """Show what the maker publishes for a device of this name; False where nothing is known."""
+    from ridgeline.machine.datasheets import datasheet_for
+    from ridgeline.units import si
+
+    sheet = datasheet_for(name)
+    if sheet is None:
+        return False
+    print(f"{sheet.name}: nothing was measured; these are published figures ({sheet.source})\n")
+    rows = []
+    for c in sheet.ceilings("datasheet"):
+        if c["kind"] == "compute":
+            rows.append(
+                [f"{c['precision']} {c['path']}", si(c["flops_per_s"], "FLOP/s"), c["confidence"]]
+            )
+        elif c["kind"] == "bandwidth":
+            rows.append([f"{c['level']} bandwidth", si(c["bytes_per_s"], "B/s"), c["confidence"]])
+        else:
+            rows.append([f"power {c['what']}", si(c["power_w"], "W"), c["confidence"]])
+    _print_table(["ceiling", "published, dense", "confidence"], rows, right=(1,))
+    return True
 
 
 def _print_table(header: list[str], rows: list[list[str]], *, right: tuple[int, ...]) -> None:

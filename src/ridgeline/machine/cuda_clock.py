@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from ridgeline.machine.ceiling import Conditions
+from ridgeline.machine.gpu import throttle_reasons
 
 Clock = Callable[[Callable[[], object], int], float]
 """Runs a call so many times and answers the seconds that one took."""
@@ -110,24 +111,6 @@ def _middle(values: list[float | None]) -> float | None:
     return median(known) if known else None
 
 
-# Bits of NVML's "clocks event reasons"; being idle is not a limit.
-THROTTLE_BITS = {
-    0x2: "application clocks",
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "thermal (software)",
-    0x40: "thermal (hardware)",
-    0x80: "power brake",
-    0x100: "display clocks",
-}
-
-
-def throttle_reasons(mask: int) -> tuple[str, ...]:
-    """The names of the bits that are set."""
-    return tuple(name for bit, name in THROTTLE_BITS.items() if mask & bit)
-
-
 def nvml_reader(uuid: str) -> Callable[[], Conditions] | None:
     """A function that reads the device with this UUID, or None where NVML is not there."""
     try:
@@ -157,5 +140,5 @@ def _read(nvml: Any, handle: Any) -> Conditions:
         memory_clock_hz=ask(1e6, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
         temperature_c=ask(1, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
         power_w=ask(1e-3, nvml.nvmlDeviceGetPowerUsage),
-        throttle_reasons=throttle_reasons(int(mask or 0)),
+        throttle_reasons=throttle_reasons(f"{int(mask or 0):#x}"),
     )

@@ -1,0 +1,45 @@
+"""Ceilings: summaries by hand, and there and back through JSON."""
+
+import json
+
+import pytest
+
+from ridgeline.machine.ceiling import Ceiling, Conditions, ceiling_from_dict
+
+COPY = Ceiling(
+    kind="bandwidth",
+    device="cuda:0",
+    level="dram",
+    pattern="copy",
+    samples=(90.0, 100.0, 110.0),
+    how="copy",
+    conditions=Conditions(clock_hz=1.98e9, throttle_reasons=("power cap",)),
+)
+
+
+def test_summaries_by_hand() -> None:
+    # 10th percentile 92, 90th 108, median 100
+    assert (COPY.best, COPY.sustained) == (110.0, 100.0)
+    assert COPY.spread == pytest.approx(0.16)
+
+
+def test_a_launch_is_best_when_short() -> None:
+    launch = Ceiling(kind="launch", device="cpu", what="kernel", samples=(3e-6, 2e-6), how="x")
+    assert launch.best == 2e-6
+
+
+def test_one_sample_has_no_spread() -> None:
+    assert Ceiling(kind="power", device="cpu", what="idle", samples=(5.0,), how="x").spread == 0
+
+
+def test_json_there_and_back() -> None:
+    content = json.loads(json.dumps(COPY.to_dict()))
+    assert content["bytes_per_s"] == 110.0
+    assert ceiling_from_dict(content) == COPY
+
+
+def test_the_promised_keys_of_a_compute_roof() -> None:
+    roof = Ceiling(kind="compute", device="cuda:0", path="matrix", precision="bf16",
+                   accumulator="fp32", samples=(8e14,), how="x")  # fmt: skip
+    wanted = {"kind", "path", "precision", "accumulator", "flops_per_s", "spread", "clock_hz"}
+    assert wanted <= set(roof.to_dict())

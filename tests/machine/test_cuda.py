@@ -1,0 +1,107 @@
+"""The logic around the GPU's measurements, with clocks and meters replaced."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine import cuda
+from ridgeline.machine.ceiling import Conditions
+from ridgeline.machine.cuda_clock import Meter, host_clock, nvml_reader, seconds
+
+
+def test_a_sample_lasts_about_as_long_as_asked() -> None:
+    # given a call of 1 ms on a clock that counts
+    times: list[int] = []
+
+    def clock(call: Callable[[], object], n: int) -> float:
+        times.append(n)
+        return 0.001
+
+    samples = seconds(lambda: None, clock, samples=3, sample_s=0.02)
+    assert samples == [0.001] * 3
+    assert times[-3:] == [20, 20, 20]
+
+
+def test_the_meter_keeps_the_middle_and_every_reason() -> None:
+    readings = iter([
+        Conditions(clock_hz=1e9, power_w=100.0),
+        Conditions(clock_hz=3e9, power_w=300.0, throttle_reasons=("power cap",)),
+    ])  # fmt: skip
+    meter = Meter(lambda: next(readings, Conditions(clock_hz=2e9, power_w=200.0)))
+    clock = host_clock(lambda: None)
+    with meter.running():
+        clock(lambda: sum(range(1000)), 3000)
+    assert meter.conditions.throttle_reasons == ("power cap",)
+    assert meter.conditions.clock_hz == 2e9
+    assert meter.powers_w[:2] == (100.0, 300.0)
+
+
+def test_without_nvml_there_is_no_reader() -> None:
+    assert nvml_reader("GPU-00000000-0000-0000-0000-000000000000") is None
+
+
+class FakeTorch:
+    """A torch with one device that can be asked for its properties and nothing else."""
+
+    def __init__(self, *, alive: bool = True, capability: tuple[int, int] = (9, 0)) -> None:
+        major, minor = capability
+        properties = SimpleNamespace(major=major, minor=minor, L2_cache_size=60 << 20, uuid="x")
+        self.cuda = SimpleNamespace(
+            get_device_properties=lambda _device: properties,
+            is_available=lambda: alive,
+            empty_cache=lambda: None,
+        )
+
+
+def measurement(torch: Any, monkeypatch: pytest.MonkeyPatch) -> cuda.CudaCeilings:
+    return cuda.CudaCeilings(torch, 0, quick=True, progress=lambda _what: None)
+
+
+def test_a_part_that_fails_is_listed_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measurement(FakeTorch(), monkeypatch)
+    done: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("no kernel image\nis available")
+
+    parts = [("L1", fail), ("L2", lambda: done.append("L2"))]
+    monkeypatch.setattr(found, "parts", lambda: iter(parts))
+    _, missing = found.run()
+    assert [(m.what, m.reason) for m in missing] == [("L1", "no kernel image is available")]
+    assert done == ["L2"]
+
+
+def test_a_device_that_vanishes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measurement(FakeTorch(alive=False), monkeypatch)
+
+    def fail() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(found, "parts", lambda: iter([("L1", fail)]))
+    with pytest.raises(RidgelineError, match="cuda:0 stopped answering") as stopped:
+        found.run()
+    assert "nothing was stored" in stopped.value.hint
+
+
+def test_old_devices_lack_new_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a V100: no bf16, tf32 or fp8 products
+    found = measurement(FakeTorch(capability=(7, 0)), monkeypatch)
+    for product in cuda.PRODUCTS:
+        if product.min_capability > (7, 0):
+            found._product(product)
+    assert [m.what for m in found.missing] == [
+        "bf16 products", "tf32 products", "fp8 products", "int8 products",
+    ]  # fmt: skip
+    assert found.missing[2].reason == "needs compute capability 8.9"
+
+
+def test_progress_is_told_for_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(list(measurement(FakeTorch(), monkeypatch).parts())) == cuda.cuda_steps()
+
+
+def test_no_device_is_a_clear_error() -> None:
+    with pytest.raises(RidgelineError, match="there is no CUDA device 7: torch sees"):
+        cuda.measure_cuda(7)

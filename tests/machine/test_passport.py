@@ -1,0 +1,119 @@
+"""Passports: kept, read, compared, and refused when they are broken."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.ceiling import Ceiling, Conditions
+from ridgeline.machine.compare import changed_settings, differences, drift
+from ridgeline.machine.passport import Passport, Passports, peaks, read_passport
+
+
+def roof(rate: float, *, clock_hz: float = 2e9, reasons: tuple[str, ...] = ()) -> Ceiling:
+    return Ceiling(kind="bandwidth", device="cuda:0", level="dram", pattern="copy", samples=(rate,),
+                   how="copy", conditions=Conditions(clock_hz=clock_hz, throttle_reasons=reasons))  # fmt: skip
+
+
+def product(rate: float, precision: str = "bf16") -> Ceiling:
+    return Ceiling(kind="compute", device="cuda:0", path="matrix", precision=precision,
+                   accumulator="fp32", samples=(rate,), how="product")  # fmt: skip
+
+
+def passport(*ceilings: Ceiling, day: str = "2026-05-03", driver: str = "580") -> Passport:
+    return Passport(
+        name="box",
+        measured_at=f"{day}T12:00:00+00:00",
+        is_quick=False,
+        ceilings=ceilings,
+        description={"gpus": [{"driver": driver, "power_limit_w": 700}]},
+    )
+
+
+def test_kept_and_read_again(tmp_path: Path) -> None:
+    store = Passports(tmp_path)
+    first = passport(roof(4e12), product(8e14))
+    path = store.write(first)
+    assert path == tmp_path / "machines" / "box.json"
+    assert store.names() == ["box"]
+    assert store.read("box") == first
+    assert store.read(str(path)) == first
+
+
+def test_the_one_before_is_kept(tmp_path: Path) -> None:
+    store = Passports(tmp_path)
+    old = passport(roof(4e12))
+    store.write(old)
+    store.write(passport(roof(5e12), day="2026-06-01"))
+    (earlier,) = (tmp_path / "machines" / "earlier").iterdir()
+    assert read_passport(earlier) == old
+
+
+def test_drift_is_told_in_words() -> None:
+    before, today = passport(roof(4.0e12)), passport(roof(3.72e12), day="2026-11-15")
+    assert drift(before, today) == [
+        "slower: the dram copy roof is 7% below the passport of 2026-05-03"
+    ]
+    assert drift(before, passport(roof(3.9e12))) == []
+
+
+def test_a_lower_clock_explains_a_lower_roof() -> None:
+    before = passport(roof(4e12, clock_hz=2e9))
+    after = passport(roof(3e12, clock_hz=1.5e9, reasons=("power cap",)), driver="590")
+    (found,) = differences(before, after)
+    assert found.change == pytest.approx(-0.25)
+    assert found.explanation == "clock 2000 → 1500 MHz explains it; limited by power cap"
+    assert changed_settings(before, after) == ["description.gpus.0.driver: 580 → 590"]
+
+
+def test_peaks_for_roofline_scripts() -> None:
+    answer = peaks(passport(roof(4e12), product(8e14), product(6e13, "fp32")))
+    assert answer == {
+        "box": {
+            "description": "measured by ridgeline on 2026-05-03T12:00:00+00:00",
+            "peak_gbps": 4000.0,
+            "peak_gflops": {"bf16": 800000.0, "fp32": 60000.0},
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "cannot be read as a passport"),
+        ("[]", "is not a passport"),
+        ('{"schema_version": 1}', "is not a passport: KeyError 'machine'"),
+        ('{"schema_version": 99}', "is a passport of version 99; this ridgeline reads 1"),
+        ("\x00\x01", "cannot be read as a passport"),
+    ],
+)
+def test_broken_files_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(text)
+    with pytest.raises(RidgelineError) as refused:
+        read_passport(path)
+    assert complaint in refused.value.problem
+
+
+def test_a_ceiling_with_a_wrong_field_is_refused(tmp_path: Path) -> None:
+    content = passport(roof(4e12)).to_dict()
+    content["ceilings"][0]["samples"] = ["fast"]
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(RidgelineError, match="is not a passport"):
+        read_passport(path)
+
+
+def test_an_unknown_name_lists_the_known(tmp_path: Path) -> None:
+    store = Passports(tmp_path)
+    store.write(passport(roof(4e12)))
+    with pytest.raises(RidgelineError, match=r"there is no passport of 'bax'.*\n.*: box;"):
+        store.read("bax")
+
+
+def test_noise_leaves_products_out() -> None:
+    noisy = replace(product(1.0), samples=(1.0, 2.0))
+    steady = replace(roof(1.0), samples=(100.0, 101.0))
+    assert passport(noisy, steady).noise == steady.spread
