@@ -17,11 +17,11 @@ from ridgeline.machine.cpu_levels import DRAM_FACTOR, read_caches, shares
 from ridgeline.machine.cpu_team import Team
 from ridgeline.machine.sampling import in_rounds
 
-ROUNDS = 40
-SAMPLE_S = 0.01
+ROUNDS = 8
+SAMPLE_S = 0.03
 AIM = 0.95
 RATE = {"flops": re.compile(r"MFlops/s:\s*([\d.]+)"), "bytes": re.compile(r"MByte/s:\s*([\d.]+)")}
-TIME = re.compile(r"^Time:\s*([\d.e+-]+)", re.MULTILINE)
+WORK_PER_BYTE = {"flops": 7.5, "bytes": 1.0}  # of likwid's tests; only sets how long they run
 CHUNK_BYTES = 64 * 1024  # sizes that both sides can split without rounding
 TITLE = "CPU ceilings and likwid-bench"
 
@@ -90,40 +90,38 @@ def _memory_cases(level: str, size_bytes: int, wide: Sequence[str]) -> list[Case
 def probes_of(
     case: Case, team: Team, kernels: dict[str, Kernels]
 ) -> list[tuple[str, str, Callable[[], float]]]:
-    """One after the other: a test of theirs, then one of ours, samples of the same length."""
+    """Theirs, then ours, with samples of about the same length."""
     threads = len(team.cpus)
-    ours: list[tuple[str, str, Callable[[], float]]] = [
-        ("ours", name, Probe(team, kernels[name], name, threads=threads,
-                             size_bytes=case.size_bytes if case.unit == "bytes" else 0,
-                             sample_s=SAMPLE_S))
+    size_bytes = case.size_bytes if case.unit == "bytes" else 0
+    ours = [
+        (name, Probe(team, kernels[name], name, threads=threads, size_bytes=size_bytes,
+                     sample_s=SAMPLE_S))
         for name in case.ours
         if name in kernels
     ]  # fmt: skip
-    theirs = [
-        ("theirs", test, likwid(test, case.unit, case.size_bytes * threads, threads))
-        for test in case.theirs
+    rate = max(probe() for _, probe in ours)
+    total_bytes = case.size_bytes * threads
+    passes = max(1, round(SAMPLE_S * rate / total_bytes / WORK_PER_BYTE[case.unit]))
+    theirs = [(test, likwid(test, case.unit, total_bytes, threads, passes)) for test in case.theirs]
+    return [
+        *(("theirs", test, probe) for test, probe in theirs),
+        *(("ours", name, probe) for name, probe in ours),
     ]
-    return [*theirs, *ours]
 
 
-def likwid(test: str, unit: str, size_bytes: int, threads: int) -> Callable[[], float]:
-    """A probe of likwid-bench; how many iterations last a sample is found out first."""
+def likwid(test: str, unit: str, size_bytes: int, threads: int, passes: int) -> Callable[[], float]:
+    """A probe of likwid-bench: a process of its own, of which it spends a second on its clock."""
+    group = f"N:{size_bytes // 1000}kB:{threads}"
+    command = ["likwid-bench", "-t", test, "-i", str(passes), "-W", group]
 
-    def measure(iterations: int) -> tuple[float, float]:
-        group = f"N:{size_bytes // 1000}kB:{threads}"
-        command = ["likwid-bench", "-t", test, "-i", str(iterations), "-W", group]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-        rate, taken = RATE[unit].search(said.stdout), TIME.search(said.stdout)
-        if rate is None or taken is None:
-            raise ValueError(f"likwid-bench {test} printed no rate: {said.stdout[-300:]}")
-        return 1e6 * float(rate[1]), float(taken[1])
+    def measure() -> float:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+        rate = RATE[unit].search(said)
+        if rate is None:
+            raise ValueError(f"likwid-bench {test} printed no rate: {said[-300:]}")
+        return 1e6 * float(rate[1])
 
-    iterations = 2
-    while (taken_s := min(measure(iterations)[1] for _ in range(2))) < 0.7 * SAMPLE_S:
-        iterations = max(
-            2 * iterations, int(iterations * min(1000.0, SAMPLE_S / max(taken_s, 1e-6)))
-        )
-    return lambda: measure(iterations)[0]
+    return measure
 
 
 def report(

@@ -21,6 +21,7 @@ from ridgeline.provenance import (
     command_line,
     cpu_name,
     find_commit,
+    find_own_commit,
     find_devices,
     library_versions,
     os_name,
@@ -141,9 +142,20 @@ def test_the_operating_system() -> None:
 @pytest.mark.parametrize(("status", "is_dirty"), [("", False), (" M src/a.py\n", True)])
 def test_the_commit_of_the_working_directory(status: str, is_dirty: bool) -> None:
     def run(command: Sequence[str]) -> str:
-        return "abc123\n" if command[1] == "rev-parse" else status
+        return "abc123\n" if "rev-parse" in command else status
 
     assert find_commit(run) == Commit(sha="abc123", is_dirty=is_dirty)
+
+
+def test_ridgelines_own_commit_is_told_where_it_is_tracked() -> None:
+    def tracked(command: Sequence[str]) -> str:
+        return "abc123\n" if "rev-parse" in command else ""
+
+    def installed(command: Sequence[str]) -> str | None:
+        return None if "ls-files" in command else tracked(command)
+
+    assert find_own_commit(tracked) == Commit(sha="abc123", is_dirty=False)
+    assert find_own_commit(installed) is None
 
 
 def test_without_git_there_is_no_commit() -> None:

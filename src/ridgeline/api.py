@@ -138,6 +138,8 @@ def spec(
     config: Mapping[str, Any] | None,
 ) -> WorkloadSpec:
     """What was asked for, from the loose forms that people write."""
+    if model.endswith(".onnx") and not Path(model).exists():
+        raise RidgelineError(f"no such file: {model}", hint="check the path")
     if model.endswith(".onnx"):
         raise RidgelineError(
             f"{model}: ONNX files cannot be counted yet",

@@ -107,7 +107,8 @@ class Provenance:
     ridgeline: str
     libraries: Mapping[str, str]  # versions of what is installed, of LIBRARIES
     backends: Mapping[str, str]  # what torch was built with, when torch was in use
-    commit: Commit | None  # None outside a repository, or without git
+    commit: Commit | None  # of the working directory; None outside a repository, or without git
+    ridgeline_commit: Commit | None = None  # where ridgeline itself runs from a clone
 
 
 def run_command(command: Sequence[str], *, limit_s: float = _COMMAND_LIMIT_S) -> str | None:
@@ -145,6 +146,7 @@ def collect(
         libraries=library_versions(),
         backends=torch_backends(sys.modules.get("torch")),
         commit=find_commit(run),
+        ridgeline_commit=find_own_commit(run),
     )
 
 
@@ -252,11 +254,19 @@ def torch_backends(torch: Any) -> dict[str, str]:
     return {name: str(version) for name, version in versions.items() if version is not None}
 
 
-def find_commit(run: RunCommand) -> Commit | None:
-    """The commit of the working directory's repository."""
-    sha = run(("git", "rev-parse", "HEAD"))
+def find_own_commit(run: RunCommand) -> Commit | None:
+    """The commit of ridgeline's own sources, where they are tracked by git."""
+    here = str(Path(__file__).parent)
+    if run(("git", "-C", here, "ls-files", "--error-unmatch", Path(__file__).name)) is None:
+        return None  # installed as a package, perhaps inside somebody else's repository
+    return find_commit(run, folder=here)
+
+
+def find_commit(run: RunCommand, folder: str = ".") -> Commit | None:
+    """The commit of the repository around a folder."""
+    sha = run(("git", "-C", folder, "rev-parse", "HEAD"))
     # Untracked files are left out: results written beside the code do not change the code.
-    changes = run(("git", "status", "--porcelain", "--untracked-files=no"))
+    changes = run(("git", "-C", folder, "status", "--porcelain", "--untracked-files=no"))
     if sha is None or changes is None:
         return None
     return Commit(sha=sha.strip(), is_dirty=bool(changes.strip()))

@@ -162,8 +162,13 @@ def test_a_config_file_that_is_not_one(tmp_path: Path, monkeypatch: pytest.Monke
     )
     Path("list.json").write_text("[]")
     assert error_text("transformers:list.json") == (
-        'list.json has no model_type\n  hint: add one, "model_type": "llama", '
-        "or write transformers:TYPE --config KEY=VALUE"
+        "list.json does not hold a JSON object\n"
+        "  hint: give a config.json as transformers writes it"
+    )
+    Path("bare.json").write_text("{}")
+    assert error_text("transformers:bare.json") == (
+        'bare.json has no model_type\n  hint: add one, "model_type": "llama", '
+        "or write transformers:TYPE --config FILE"
     )
 
 

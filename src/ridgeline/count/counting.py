@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.count import meta
-from ridgeline.count.errors import broken_model, check_fits, needs_values
+from ridgeline.count.errors import broken_model, check_fits, check_layouts, first_line, needs_values
 from ridgeline.count.evaluate import ideal_bytes, op_costs
+from ridgeline.count.modules import tensors_in
 from ridgeline.count.result import CountResult
 from ridgeline.count.step import OPTIMIZERS, Step, Traced, run_step
 from ridgeline.count.trace import Tracer
@@ -60,14 +61,14 @@ class _Candidate:
 def count_workload(spec: WorkloadSpec, settings: Settings) -> CountResult:
     """Count a model that ridgeline builds itself."""
     workload = resolve(replace(spec, mode=settings.mode))
-    traced, step, on = _first_that_works(
+    run = _first_that_works(
         [
             _Candidate("meta", lambda: _build(workload, spec.batch_size, settings, "meta")),
             _Candidate("meta", lambda: _build_with_values(workload, spec.batch_size, settings)),
             _Candidate("real", lambda: _build(workload, spec.batch_size, settings, "cpu")),
         ]
     )
-    return _result(spec.model, spec.batch_size, traced, step, settings, on)
+    return _result(spec.model, spec.batch_size, run, settings)
 
 
 def count_module(
@@ -79,6 +80,7 @@ def count_module(
 ) -> CountResult:
     """Count a module, or any function of tensors, on the given inputs."""
     args, kwargs = _arguments(model, inputs)
+    check_layouts([*tensors_in(args), *tensors_in(kwargs)])
 
     def step(module: Callable[..., Any], convert: Callable[[Any], Any]) -> Step:
         return _step(module, convert(args), convert(kwargs), settings, loss)
@@ -95,8 +97,8 @@ def count_module(
         if not meta.is_on_meta(model):
             real = _Candidate("real", lambda: step(meta.copy_to_cpu(model), meta.inputs_on_cpu))
             candidates.append(real)
-    traced, ran, on = _first_that_works(candidates)
-    return _result(_name_of(model), _batch_size(args, kwargs), traced, ran, settings, on)
+    run = _first_that_works(candidates)
+    return _result(_name_of(model), _batch_size(args, kwargs), run, settings)
 
 
 def _name_of(model: Callable[..., Any]) -> str:
@@ -193,9 +195,20 @@ def _step(
 # ---------------------------------------------------------------- running it
 
 
-def _first_that_works(candidates: list[_Candidate]) -> tuple[Traced, Step, str]:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A way that worked, and why those before it did not."""
+
+    traced: Traced
+    step: Step
+    traced_on: str
+    because: str = ""
+
+
+def _first_that_works(candidates: list[_Candidate]) -> _Run:
     """Run the candidates in order; the next is tried only where values were missing."""
     step: Step | None = None
+    because = ""
     for number, candidate in enumerate(candidates):
         is_last = number == len(candidates) - 1
         if candidate.traced_on == "real" and step is not None:
@@ -205,15 +218,25 @@ def _first_that_works(candidates: list[_Candidate]) -> tuple[Traced, Step, str]:
             with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
                 step = candidate.make()
                 with _mode_of(step), refuse_downloads():
+                    _finish_lazy(step)
                     traced = run_step(step, keep_values=candidate.traced_on == "meta")
-            return traced, step, candidate.traced_on
+            return _Run(traced, step, candidate.traced_on, because)
         except RidgelineError as error:
             if is_last or error.__cause__ is None or not needs_values(error):
                 raise
         except Exception as error:
             if is_last or not needs_values(error):
-                raise broken_model(error) from error
+                raise broken_model(error, on_meta=candidate.traced_on == "meta") from error
+            because = first_line(error)
     raise AssertionError("there is always a last candidate")
+
+
+def _finish_lazy(step: Step) -> None:
+    """Let lazy modules find their shapes in a first run, which is not counted."""
+    weights = step.module.parameters() if step.module is not None else ()
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in weights):
+        with torch.no_grad(), Tracer(None, keep_values=True):
+            step.model(*step.args, **step.kwargs)
 
 
 class _mode_of:  # noqa: N801 - reads as a phrase where it is used
@@ -244,9 +267,8 @@ class _mode_of:  # noqa: N801 - reads as a phrase where it is used
             parameter.grad = gradient
 
 
-def _result(
-    name: str, batch_size: int, traced: Traced, step: Step, settings: Settings, traced_on: str
-) -> CountResult:
+def _result(name: str, batch_size: int, run: _Run, settings: Settings) -> CountResult:
+    traced, step = run.traced, run.step
     costs = op_costs(traced, precision=settings.precision, causal=settings.causal)
     return CountResult(
         model=name,
@@ -260,8 +282,8 @@ def _result(
         module_params=_own_params(step.module),
         memory=traced.memory,
         ideal=ideal_bytes(traced, costs, mode=settings.mode),
-        traced_on=traced_on,
-        notes=_notes(traced, traced_on, settings),
+        traced_on=run.traced_on,
+        notes=_notes(run, settings),
     )
 
 
@@ -278,11 +300,11 @@ def _own_params(module: nn.Module | None) -> dict[str, tuple[int, int]]:
     return own
 
 
-def _notes(traced: Traced, traced_on: str, settings: Settings) -> tuple[str, ...]:
+def _notes(run: _Run, settings: Settings) -> tuple[str, ...]:
     notes = []
-    values = traced.tracer.values
-    if traced_on == "real":
-        notes.append("traced on real tensors: the model looks at values that shapes cannot give")
+    values = run.traced.tracer.values
+    if run.traced_on == "real":
+        notes.append(f"traced on real tensors: shapes alone were not enough ({run.because})")
     if values is not None and values.assumed:
         chosen = ", ".join(sorted(name.removeprefix("aten::") for name in values.assumed))
         notes.append(f"choices made from activations ({chosen}) were assumed to be evenly spread")

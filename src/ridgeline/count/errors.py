@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ridgeline.count.modules import shapes_text
 from ridgeline.count.step import Step, StepFailedError
@@ -25,15 +26,47 @@ _EXPECTS = {
 }
 _OURS = str(Path(__file__).parents[1])
 _VALUE_WORDS = ("meta", "data-dependent", "fake", "no data", "item()", "not implemented for")
+_FINAL_WORDS = (
+    "more than 1 value per channel",
+    "HigherOrderOperator",
+    "shapes cannot be multiplied",
+)
+_OWN_MISTAKES = (NameError, TypeError, KeyError, ImportError)
+_SHAPE_ERRORS = (RuntimeError, ValueError, IndexError, AssertionError)
+_SPECIAL_HINTS = {
+    "more than 1 value per channel": "batch norm needs several values per channel in training: "
+    "use --batch-size 2 or more",
+    "HigherOrderOperator": "operators that take functions (flex_attention, cond, while_loop) "
+    "cannot be counted yet",
+}
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what the model itself complained about."""
+    own = error.__cause__ if isinstance(error, StepFailedError) and error.__cause__ else error
+    text = (str(own).strip() or type(own).__name__).splitlines()[0]
+    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def needs_values(error: BaseException) -> bool:
     """Whether another way of tracing may work: the model looked at data, or used it by hand."""
     error = error.__cause__ or error
+    text = str(error)
+    if any(words in text for words in _FINAL_WORDS):
+        return False
     if isinstance(error, NotImplementedError | TypeError | ValueError | AttributeError):
         return True
-    text = str(error).lower()
-    return any(word in text for word in _VALUE_WORDS) or "is on" in text
+    return any(word in text.lower() for word in _VALUE_WORDS) or "is on" in text
+
+
+def check_layouts(tensors: Iterable[Tensor]) -> None:
+    """Refuse tensors whose storage is not a plain block of elements."""
+    for tensor in tensors:
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "nested" if tensor.is_nested else "sparse"
+            raise RidgelineError(
+                f"{kind} tensors as inputs cannot be counted yet", hint="pass a dense tensor"
+            )
 
 
 def check_fits(step: Step) -> None:
@@ -46,30 +79,51 @@ def check_fits(step: Step) -> None:
     free = psutil.virtual_memory().available
     if needed > free / 2:
         raise RidgelineError(
-            f"this model looks at values that shapes cannot give, and its weights need "
-            f"{format_bytes(needed)} to run for real; {format_bytes(free)} of memory are free",
+            f"this model looks at values that shapes cannot give, and to run it for real needs "
+            f"{format_bytes(needed)}, more than half of the {format_bytes(free)} that are free",
             hint="count a smaller configuration (fewer layers) and scale, or use a larger machine",
         )
 
 
-def broken_model(error: BaseException) -> RidgelineError:
+def broken_model(error: BaseException, *, on_meta: bool) -> RidgelineError:
     """The model's own error in one line, with the layer it arose in and what that got."""
-    step, failed = (
-        (error.step, error.failed) if isinstance(error, StepFailedError) else (None, None)
-    )
     own = (error.__cause__ or error) if isinstance(error, StepFailedError) else error
-    first_line = (str(own).strip() or type(own).__name__).splitlines()[0]
-    if step is None or step.module is None or failed is None:
+    if on_meta and needs_values(error) and not isinstance(own, _OWN_MISTAKES):
         return RidgelineError(
-            f"the model failed while running: {first_line}{_place(own)}",
-            hint="check --input-size, --seq-len or inputs=; --debug shows the traceback",
+            f"the model looks at values that shapes cannot give: {first_line(error)}",
+            hint="it has no data (device meta): build it with data, smaller if need be",
         )
-    module = step.module.get_submodule(failed.path)
-    got = f" on input {shapes_text(failed.input_shapes)}" if failed.input_shapes else ""
     return RidgelineError(
-        f"layer {failed.path or '(model)'} ({type(module).__name__}) failed{got}: {first_line}",
-        hint=_expectation(module) + "check --input-size, --seq-len or inputs=",
+        f"{_layer(error)}: {first_line(error)}{_place(own)}", hint=_hint(error, own)
     )
+
+
+def _layer(error: BaseException) -> str:
+    module = _failed_module(error)
+    if module is None or not isinstance(error, StepFailedError) or error.failed is None:
+        return "the model failed while running"
+    shapes = shapes_text(error.failed.input_shapes)
+    got = f" on input {shapes}" if shapes else ""
+    return f"layer {error.failed.path or '(model)'} ({type(module).__name__}) failed{got}"
+
+
+def _failed_module(error: BaseException) -> nn.Module | None:
+    if not isinstance(error, StepFailedError) or error.failed is None:
+        return None
+    root = error.step.module
+    return root.get_submodule(error.failed.path) if root is not None else None
+
+
+def _hint(error: BaseException, own: BaseException) -> str:
+    """What to do: known cases first, then shapes, then the model's own code."""
+    for words, hint in _SPECIAL_HINTS.items():
+        if words in str(own):
+            return hint
+    if not isinstance(own, _SHAPE_ERRORS):
+        return "the error is in the model's own code; --debug shows the traceback"
+    module = _failed_module(error)
+    expected = _expectation(module) if module is not None else ""
+    return f"{expected}check --input-size, --seq-len or inputs="
 
 
 def _expectation(module: nn.Module) -> str:

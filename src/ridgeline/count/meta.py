@@ -12,6 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from ridgeline.count.values import LARGEST, with_value
 
+_LAZY: Any = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
+
 
 class _CopyTensors(TorchFunctionMode):
     """While a module is deep-copied, copy each tensor by `change` instead."""
@@ -29,6 +31,10 @@ class _CopyTensors(TorchFunctionMode):
         return memo[id(tensor)]
 
     def copy(self, tensor: Tensor) -> Tensor:
+        if isinstance(tensor, _LAZY):  # no shape yet: the first run will give it one
+            device = self._change(torch.empty(0)).device
+            lazy: Tensor = type(tensor)(requires_grad=tensor.requires_grad, device=device)
+            return lazy
         if isinstance(tensor, nn.Parameter):
             return nn.Parameter(self._change(tensor.data), requires_grad=tensor.requires_grad)
         return self._change(tensor.detach()).requires_grad_(tensor.requires_grad)

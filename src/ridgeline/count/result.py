@@ -121,12 +121,13 @@ class CountResult:
 
     @property
     def coverage(self) -> float:
-        """How much has a formula, by bytes or by calls, whichever is less; 1.0 is all of it."""
-        if not self.unknown:
-            return 1.0
-        by_bytes = 1.0 - sum(entry["share"] for entry in self.unknown.values())
+        """Share of the bytes moved by operators that have a formula; 1.0 is all of them.
+
+        Operators that move no bytes count by their calls, so that an unknown one always shows.
+        """
+        share = sum(entry["share"] for entry in self.unknown.values())
         calls = sum(entry["calls"] for entry in self.unknown.values())
-        return min(by_bytes, 1.0 - calls / len(self.op_costs))
+        return 1.0 - (share or calls / max(len(self.op_costs), 1))
 
     @property
     def intensity_range(self) -> tuple[float, float]:

@@ -60,6 +60,8 @@ def the_factory(file: PythonFile) -> str:
     names = networks or factories(file)
     if not names:
         raise no_factory(file)
+    if len(names) == 1:
+        return names[0]
     raise RidgelineError(
         f"{file.shown} has {len(names)} models to choose from",
         hint=f"say which: {or_text([f'{file.shown}:{name}' for name in names])}",

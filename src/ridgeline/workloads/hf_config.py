@@ -33,6 +33,9 @@ def make_config(model_type: str, asked: Mapping[str, Any]) -> PretrainedConfig:
     """The configuration of `model_type`, or of the config.json that is named instead."""
     asked = dict(asked)
     stored = read_file(asked.pop(FILE_KEY, None) or file_in(model_type))
+    if file_in(model_type) and "model_type" not in stored:
+        hint = 'add one, "model_type": "llama", or write transformers:TYPE --config FILE'
+        raise RidgelineError(f"{model_type} has no model_type", hint=hint)
     model_type = stored.get("model_type", model_type)
     config_class = class_of(model_type)
     empty = {} if stored else LEFT_EMPTY.get(model_type, {})
@@ -73,9 +76,9 @@ def read_file(path: str | None) -> dict[str, Any]:
         raise RidgelineError(f"cannot read {path}: {error.strerror}", hint=hint) from error
     except ValueError as error:
         raise RidgelineError(f"{path} is not JSON: {error}", hint="mend the file") from error
-    if not isinstance(stored, dict) or "model_type" not in stored:
-        hint = 'add one, "model_type": "llama", or write transformers:TYPE --config KEY=VALUE'
-        raise RidgelineError(f"{path} has no model_type", hint=hint)
+    if not isinstance(stored, dict):
+        hint = "give a config.json as transformers writes it"
+        raise RidgelineError(f"{path} does not hold a JSON object", hint=hint)
     return stored
 
 

@@ -1,0 +1,109 @@
+"""What is said when a model fails, and models that once failed for no good reason."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ridgeline
+
+
+@dataclass
+class Output:
+    """A plain record, as some models return."""
+
+    scores: Tensor
+
+
+class Recorded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Output:
+        return Output(self.layer(x))
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) if x.sum() > 0 else self.layer(x) * 2
+
+
+class Misspelt(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return relo(x)  # type: ignore[name-defined, no-any-return]  # noqa: F821
+
+
+def complaint(model: nn.Module, x: Tensor, mode: str = "infer") -> str:
+    with pytest.raises(ridgeline.RidgelineError) as refused:
+        ridgeline.count(model, x, mode=mode)
+    return str(refused.value)
+
+
+def test_a_record_as_output_trains() -> None:
+    # forward and weight-grad, 2·3·4 each; the input needs no gradient
+    assert ridgeline.count(Recorded(), (2, 3), mode="train").total.macs == 48
+
+
+def test_lazy_modules_find_their_shapes_first() -> None:
+    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5))
+    result = ridgeline.count(model, (2, 3, 8, 8))
+    assert result.total.macs == 2 * 4 * 6 * 6 * 3 * 9 + 2 * 144 * 5
+    assert result.traced_on == "meta"
+    assert {op.op for op in result.op_costs} == {"aten::convolution", "aten::relu", "aten::addmm"}
+    assert isinstance(model[0], nn.LazyConv2d)  # the user's own is as it was
+
+
+def test_a_branch_on_values_is_run_for_real_and_says_why() -> None:
+    result = ridgeline.count(Branching(), torch.ones(2, 3))
+    assert result.traced_on == "real"
+    assert "item() cannot be called on meta tensors" in result.notes[0]
+
+
+def test_a_branch_on_values_without_data() -> None:
+    with torch.device("meta"):
+        model = Branching()
+    assert complaint(model, torch.empty(2, 3, device="meta")) == (
+        "the model looks at values that shapes cannot give: "
+        "Tensor.item() cannot be called on meta tensors\n"
+        "  hint: it has no data (device meta): build it with data, smaller if need be"
+    )
+
+
+def test_a_mistake_in_the_code_is_not_blamed_on_shapes() -> None:
+    text = complaint(Misspelt(), torch.ones(2))
+    assert "name 'relo' is not defined (test_errors.py:" in text
+    assert "the error is in the model's own code" in text
+
+
+def test_batch_norm_over_one_value_says_which_batch() -> None:
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3))
+    assert "use --batch-size 2 or more" in complaint(model, torch.ones(1, 3, 8, 8), "train")
+
+
+def test_sparse_inputs_are_refused() -> None:
+    assert "sparse tensors as inputs" in complaint(nn.Linear(3, 4), torch.eye(3).to_sparse())
+
+
+def test_attention_trains_on_real_tensors() -> None:
+    # given attention in a model that must run for real
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.project = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.project(x)
+            if x.sum() > -1e9:
+                x = nn.functional.scaled_dot_product_attention(x, x, x)
+            return x
+
+    result = ridgeline.count(Attends(), torch.ones(1, 2, 3, 4), mode="train")
+    products, attention = 2 * 3 * 4 * 4, 2 * 3 * 3 * (4 + 4)
+    assert result.traced_on == "real"
+    assert result.total.macs == 2 * products + 3 * attention
