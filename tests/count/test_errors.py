@@ -31,7 +31,8 @@ class Branching(nn.Module):
         self.layer = nn.Linear(3, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) if x.sum() > 0 else self.layer(x) * 2
+        out: Tensor = self.layer(x) if x.sum() > 0 else self.layer(x) * 2
+        return out
 
 
 class Misspelt(nn.Module):

@@ -13,8 +13,9 @@ from ridgeline.machine.passport import Passport, Passports, peaks, read_passport
 
 
 def roof(rate: float, *, clock_hz: float = 2e9, reasons: tuple[str, ...] = ()) -> Ceiling:
+    conditions = Conditions(clock_hz=clock_hz, throttle_reasons=reasons)
     return Ceiling(kind="bandwidth", device="cuda:0", level="dram", pattern="copy", samples=(rate,),
-                   how="copy", conditions=Conditions(clock_hz=clock_hz, throttle_reasons=reasons))  # fmt: skip
+                   how="copy", conditions=conditions)  # fmt: skip
 
 
 def product(rate: float, precision: str = "bf16") -> Ceiling:

@@ -313,7 +313,7 @@ def _print_passport(passport: Passport) -> None:
     for c in passport.ceilings:
         rate = published_rate(c, sheets)
         rows.append([c.device, label(c), _value(c), _value(c, c.sustained), f"{c.spread:.1%}",
-                     f"{c.best / rate:.0%}" if rate else "", *_conditions(c), c.how])  # fmt: skip
+                     f"{c.best / rate:.0%}" if rate else "", *_conditions(c), _how(c)])  # fmt: skip
     header = ["device", "ceiling", "best", "sustained", "spread", "of datasheet", "clock", "power",
               "limited by", "how"]  # fmt: skip
     _print_table(header, rows, right=(2, 3, 4, 5, 6, 7))
@@ -324,6 +324,17 @@ def _print_passport(passport: Passport) -> None:
             print(f"{device}\n{picture}\n")
     for absent in passport.missing:
         print(f"not measured: {absent.what}: {absent.reason}")
+
+
+def _how(ceiling: Ceiling) -> str:
+    """What ran, and for a power level the energy of one unit of its work."""
+    from ridgeline.units import si
+
+    if ceiling.energy_j_per_flop:
+        return f"{ceiling.how}: {si(ceiling.energy_j_per_flop, 'J')} per FLOP"
+    if ceiling.energy_j_per_byte:
+        return f"{ceiling.how}: {si(ceiling.energy_j_per_byte, 'J')} per byte"
+    return ceiling.how
 
 
 def _conditions(ceiling: Ceiling) -> tuple[str, str, str]:

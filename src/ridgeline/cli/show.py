@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, screen
 from ridgeline.count import layers
+from ridgeline.count.growth import QUANTITIES
 from ridgeline.count.result import CountResult
-from ridgeline.units import format_bytes, format_count, format_flops, format_percent, si
+from ridgeline.units import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_percent,
+    format_ratio,
+    si,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
     from ridgeline.cli.counted import Asked, Counted
-    from ridgeline.count.growth import Growth
+    from ridgeline.count.growth import Growth, Polynomial
 
 SCHEMA = 1
-Rows = list[list[str]]
 
 
 def show(asked: Asked, counted: Counted) -> None:
@@ -52,19 +60,21 @@ def as_json(counted: Counted) -> dict[str, Any]:
 
 
 def growth_dict(growth: Growth) -> dict[str, Any]:
-    def coefficients(formulas: Any) -> dict[str, Any]:
-        return {
-            name: {"formula": str(p), "coefficients": [float(c) for c in p.coefficients]}
-            for name, p in formulas.items()
-        }
-
+    """The formulas, null where no polynomial fits."""
     return {
-        "by_batch": coefficients(growth.by_batch),
-        "by_size": coefficients(growth.by_size),
+        "by_batch": _formula_dicts(growth.by_batch),
+        "by_size": _formula_dicts(growth.by_size) if growth.sizes else {},
         "size_name": growth.size_name,
         "sizes": list(growth.sizes),
-        "notes": list(growth.notes),
+        "notes": [*growth.notes, *growth.misfits],
     }
+
+
+def _formula_dicts(formulas: dict[str, Polynomial]) -> dict[str, Any]:
+    found: dict[str, Any] = dict.fromkeys(QUANTITIES)
+    for name, p in formulas.items():
+        found[name] = {"formula": str(p), "coefficients": [float(c) for c in p.coefficients]}
+    return found
 
 
 # ---------------------------------------------------------------- rows of text
@@ -73,6 +83,7 @@ SUMMARY_HEADER = ["model", "batch", "params", "MACs", "FLOPs", "bytes moved", "l
                   "FLOP/B", "peak memory", "coverage"]  # fmt: skip
 PHASE_HEADER = ["phase", "MACs", "FLOPs", "transcend.", "read", "written", "share of FLOPs"]
 LAYER_HEADER = ["module", "type", "input", "output", "params", "MACs", "FLOPs", "read", "written"]
+LAYER_SPARE = (("input",), ("output",), ("type",), ("params",), ("read", "written"), ("MACs",))
 
 
 def summary_rows(results: Iterable[CountResult]) -> Rows:
@@ -83,7 +94,8 @@ def summary_rows(results: Iterable[CountResult]) -> Rows:
             r.model, str(r.batch_size), format_count(r.params), si(r.total.macs),
             format_flops(r.total.flops), format_bytes(r.total.moved_bytes),
             format_bytes(r.ideal.moved_bytes),
-            f"{low:.3g}–{high:.3g}", format_bytes(r.memory.peak_bytes), format_percent(r.coverage),
+            f"{format_ratio(low)}–{format_ratio(high)}", format_bytes(r.memory.peak_bytes),
+            format_percent(r.coverage),
         ])  # fmt: skip
     return rows
 
@@ -120,23 +132,30 @@ def memory_rows(result: CountResult) -> Rows:
     return [[name, format_bytes(size)] for name, size in parts.items() if size]
 
 
+GROWTH_NAMES = {
+    "macs": "MACs", "flops": "FLOPs", "moved_bytes": "bytes moved", "peak_bytes": "peak bytes"
+}  # fmt: skip
+
+
 def growth_lines(model: str, growth: Growth) -> list[str]:
     """`FLOPs = 8.22e9·N` and its like; exact, checked at one more size."""
-    names = {
-        "macs": "MACs",
-        "flops": "FLOPs",
-        "moved_bytes": "bytes moved",
-        "peak_bytes": "peak bytes",
-    }
     lines = [f"{model} grows with the batch N ({growth.size_name} {growth.size}):"]
-    lines += [f"  {names[key]} = {formula}" for key, formula in growth.by_batch.items()]
-    if growth.by_size:
-        span = (
-            f"{growth.sizes[0]}…{growth.sizes[-1]} in steps of {growth.sizes[1] - growth.sizes[0]}"
-        )
+    lines += _formula_lines(growth.by_batch)
+    if growth.sizes:
+        first, second, *_, last = growth.sizes
+        span = f"{first}…{last} in steps of {second - first}"
         lines.append(f"and, one sample, with the {growth.size_name} S ({span}):")
-        lines += [f"  {names[key]} = {formula}" for key, formula in growth.by_size.items()]
+        lines += _formula_lines(growth.by_size)
     return [*lines, *(f"  note: {note}" for note in growth.notes)]
+
+
+def _formula_lines(formulas: dict[str, Polynomial]) -> list[str]:
+    return [
+        f"  {name} = {formulas[key]}"
+        if key in formulas
+        else f"  {name}: no polynomial fits these sizes"
+        for key, name in GROWTH_NAMES.items()
+    ]
 
 
 def max_batch_lines(asked: Asked, counted: Counted) -> list[str]:
@@ -169,44 +188,31 @@ def heading(result: CountResult) -> str:
 
 
 def _print_tables(asked: Asked, counted: Counted) -> None:
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(_rich(SUMMARY_HEADER, summary_rows(counted.results), text_columns=1))
+    console = screen()
+    print_grid(console, Grid(header=SUMMARY_HEADER, rows=summary_rows(counted.results), turns=True))
     for result in counted.results:
-        console.print(f"\n[bold]{heading(result)}[/]")
-        if result.mode == "train":
-            console.print(_rich(PHASE_HEADER, phase_rows(result), text_columns=1))
-        console.print(_rich(["memory", "bytes"], memory_rows(result), text_columns=1))
-        console.print(_rich(*_layers(asked, result), text_columns=4))
-        for line in note_lines(result):
-            console.print(line, markup=False)
+        _print_result(console, asked, result)
     for model, growth in counted.growths.items():
         console.print("\n" + "\n".join(growth_lines(model, growth)), markup=False)
     for line in max_batch_lines(asked, counted):
         console.print("\n" + line, markup=False)
 
 
+def _print_result(console: Console, asked: Asked, result: CountResult) -> None:
+    console.print("\n" + heading(result), style="bold", markup=False)
+    if result.mode == "train":
+        print_grid(console, Grid(header=PHASE_HEADER, rows=phase_rows(result), turns=True))
+    print_grid(console, Grid(header=["memory", "bytes"], rows=memory_rows(result)))
+    header, rows = _layers(asked, result)
+    print_grid(console, Grid(header=header, rows=rows, text_columns=4, spare=LAYER_SPARE))
+    for line in note_lines(result):
+        console.print(line, markup=False)
+
+
 def _layers(asked: Asked, result: CountResult) -> tuple[list[str], Rows]:
     depth = asked.depth if asked.depth is not None else 1
-    header = [*LAYER_HEADER, "formula"] if asked.formulas else LAYER_HEADER
+    header = [*LAYER_HEADER, FORMULA] if asked.formulas else LAYER_HEADER
     return header, layer_rows(result, depth, formulas=asked.formulas)
-
-
-def _rich(header: list[str], rows: Rows, *, text_columns: int) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, name in enumerate(header):
-        is_text = number < text_columns or name == "formula"
-        table.add_column(
-            name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
-        )
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
 
 
 # ---------------------------------------------------------------- Markdown and tables

@@ -62,6 +62,17 @@ class Growth:
     sizes: tuple[int, ...]  # where the size was varied
     notes: tuple[str, ...] = ()
 
+    @property
+    def misfits(self) -> tuple[str, ...]:
+        """A line for each quantity that no polynomial fits at the sizes that were counted."""
+        varied = {"N": self.by_batch, **({"S": self.by_size} if self.sizes else {})}
+        return tuple(
+            f"{quantity} by {variable}: no polynomial fits these sizes"
+            for variable, formulas in varied.items()
+            for quantity in QUANTITIES
+            if quantity not in formulas
+        )
+
 
 def fit(variable: str, xs: Sequence[int], ys: Sequence[int]) -> Polynomial | None:
     """The polynomial of lowest degree through all points, if one point fewer gives it too."""

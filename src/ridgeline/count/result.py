@@ -198,14 +198,14 @@ def op_row(op: OpCost) -> tuple[Any, ...]:
 
 
 def formula_text(work: Work) -> str:
-    """`2·M·N·K = 2·4·8·16 = 1024`; a sum of several parts shows its largest."""
+    """`2·M·N·K = 2·4·8·16 = 1024`, or `n = 64`; a sum of several parts shows its largest."""
     if not work.terms or not work.factor:
         return ""
     factor = [] if work.factor == 1 else [str(work.factor)]
     symbols = "·".join([*factor, *(name for name, _ in work.terms)])
     numbers = "·".join([*factor, *(str(value) for _, value in work.terms)])
-    value = work.factor * prod(size for _, size in work.terms)
-    return f"{symbols} = {numbers} = {value}"
+    value = str(work.factor * prod(size for _, size in work.terms))
+    return " = ".join(dict.fromkeys((symbols, numbers, value)))  # one term is its own product
 
 
 def cost_dict(cost: Cost) -> dict[str, int]:

@@ -43,6 +43,8 @@ class Ceiling:
     what: str | None = None  # launch: "kernel", "graph replay"; power: "idle", "compute"
     threads: int | None = None
     working_set_bytes: int | None = None
+    energy_j_per_flop: float | None = None  # power: over the rate while it was drawn
+    energy_j_per_byte: float | None = None
     conditions: Conditions = field(default_factory=Conditions)
 
     @property
@@ -75,7 +77,7 @@ class Ceiling:
         named = {
             name: getattr(self, name)
             for name in ("path", "precision", "accumulator", "level", "pattern", "what", "threads",
-                         "working_set_bytes")
+                         "working_set_bytes", "energy_j_per_flop", "energy_j_per_byte")
             if getattr(self, name) is not None
         }  # fmt: skip
         conditions = {

@@ -132,7 +132,7 @@ def measure_cpu(
             with _stage(plan, "launch", progress) as step:
                 ceilings += _launches(session, step)
             with _stage(plan, "power", progress) as step:
-                ceilings += _powers(session, described, step)
+                ceilings += _powers(session, step)
     return ceilings, missing
 
 
@@ -386,9 +386,7 @@ def _timed_samples(sample: Callable[[], float]) -> tuple[float, ...]:
     return tuple(taken)
 
 
-def _powers(
-    session: _Session, described: Mapping[str, int], step: Callable[[], None]
-) -> list[Ceiling]:
+def _powers(session: _Session, step: Callable[[], None]) -> list[Ceiling]:
     """Watts while idle, computing and moving memory; nothing where there is no meter."""
     meter = session.watch.meter
     if meter.reason is not None:

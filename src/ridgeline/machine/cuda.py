@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from time import sleep
 from typing import Any
 
@@ -193,7 +194,7 @@ class CudaCeilings:
             how=f"torch product {m}x{n}x{k}, random data",
         )
         if product.precision in ("bf16", "fp32"):
-            self._power(f"{product.precision} products", ceiling, call)
+            self._power(f"{product.precision} products", ceiling, call, flops=2 * m * n * k)
 
     def _rate(self, product: Product, shape: tuple[int, int, int]) -> float:
         m, n, k = shape
@@ -224,7 +225,8 @@ class CudaCeilings:
         read = cuda_kernels.read_shared(self.device, size, rounds=1, programs_per_sm=16)
         self._bandwidth("dram", "read", read, size)
         copy = self._copy(size)
-        self._power("DRAM copy", self._bandwidth("dram", "copy", copy, size), copy.call)
+        ceiling = self._bandwidth("dram", "copy", copy, size)
+        self._power("DRAM copy", ceiling, copy.call, moved_bytes=copy.work)
         triad = cuda_kernels.triad_shared(self.device, size, rounds=1)
         self._bandwidth("dram", "triad", triad, size)
 
@@ -341,28 +343,42 @@ class CudaCeilings:
             sleep(IDLE_S / 4 if self.quick else IDLE_S)
         self._note_power("idle", "nothing running")
 
-    def _power(self, what: str, ceiling: Ceiling, call: Callable[[], object]) -> None:
-        """Power while a call repeats for seconds: the sensor needs that long."""
+    def _power(
+        self,
+        what: str,
+        ceiling: Ceiling,
+        call: Callable[[], object],
+        *,
+        flops: int = 0,
+        moved_bytes: int = 0,
+    ) -> None:
+        """Power while a call repeats for seconds, as the sensor needs; and energy per unit of work."""
         if not self._has_nvml:
             return
         with self._meter.running():
-            seconds(call, self._clock, samples=4 if self.quick else 20, sample_s=0.1)
-        self._note_power(what, f"{ceiling.how}, at {ceiling.sustained:.4g} per second")
+            taken = seconds(call, self._clock, samples=4 if self.quick else 20, sample_s=0.1)
+        self._note_power(
+            what, ceiling.how, time_s=median(taken), flops=flops, moved_bytes=moved_bytes
+        )
 
-    def _note_power(self, what: str, how: str) -> None:
+    def _note_power(
+        self, what: str, how: str, *, time_s: float = 0.0, flops: int = 0, moved_bytes: int = 0
+    ) -> None:
         conditions = self._meter.conditions
         if conditions.power_w is None:
             self.missing.append(Missing(what=f"power, {what}", reason="the device has no meter"))
             return
-        samples = self._meter.powers_w
+        energy_j = conditions.power_w * time_s
         self.ceilings.append(
             Ceiling(
                 kind="power",
                 device=self.name,
                 what=what,
-                samples=samples,
+                samples=self._meter.powers_w,
                 how=how,
                 conditions=conditions,
+                energy_j_per_flop=energy_j / flops if flops else None,
+                energy_j_per_byte=energy_j / moved_bytes if moved_bytes else None,
             )
         )
 

@@ -74,13 +74,14 @@ class _Grid:
             self._cells[row][start:] = list(text)
 
     def write_slope(self, text: str, bytes_per_s: float) -> None:
-        """Left of the slope, at its lower end inside the picture."""
-        for row in range(self.height - 1, -1, -1):
-            line = self._cells[row]
-            at = next((n for n, cell in enumerate(line) if cell == SLOPE), None)
-            rate_row = at is not None and self._row(bytes_per_s * self._intensity(at)) == row
-            if at is not None and rate_row and at > len(text):
-                line[at - len(text) - 1 : at - 1] = list(text)
+        """Left of the slope, as low as there is room for it."""
+        for column in range(len(text) + 1, self.width):
+            row = self._row(bytes_per_s * self._intensity(column))
+            if not 0 <= row < self.height or self._cells[row][column] != SLOPE:
+                continue
+            start = column - len(text) - 1
+            if all(cell == " " for cell in self._cells[row][start:column]):
+                self._cells[row][start : column - 1] = list(text)
                 return
 
     def __str__(self) -> str:

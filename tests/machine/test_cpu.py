@@ -1,0 +1,394 @@
+"""The CPU's ceilings: the kernels do what they say, and what is missing is said."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ridgeline.machine import cpu, cpu_build, cpu_kernels, cpu_levels, cpu_matrix
+from ridgeline.machine.ceiling import Ceiling, Missing
+from ridgeline.machine.cpu_build import BuildError, Compiler, find_compiler
+from ridgeline.machine.cpu_conditions import RaplMeter, Watch, cpuinfo_hz, temperature_c
+from ridgeline.machine.cpu_kernels import Kernels, Probe, Span
+from ridgeline.machine.cpu_team import Team, Worker
+
+TINY = cpu.Plan(curve_rounds=1, per_octave=1, rounds=10, power_samples=2)
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small sets, few samples: a test asks whether it works, not how fast."""
+    monkeypatch.setattr(cpu, "QUICK", TINY)
+    monkeypatch.setattr(cpu_matrix, "LONGEST_S", {True: 0.0, False: 0.0})
+    monkeypatch.setattr(cpu, "LAUNCH_LIMIT_S", 0.0)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def c_kernels(cache: Path) -> list[Kernels]:
+    try:
+        return [*cpu_kernels.c_kernels(folder=cache)]
+    except BuildError as error:
+        pytest.skip(f"no C kernels here: {error}")
+
+
+def no_c() -> list[cpu_kernels.CKernels]:
+    raise BuildError("no C compiler was found")
+
+
+def no_numba() -> cpu_kernels.PythonKernels:
+    raise ImportError("No module named 'numba'")
+
+
+# ---- measuring -----------------------------------------------------------------------------------
+
+
+def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "c_kernels", lambda: c_kernels)
+    told: list[str] = []
+
+    ceilings, missing = cpu.measure_cpu(quick=True, progress=told.append)
+
+    assert len(told) == cpu.cpu_steps(True) == TINY.steps
+    assert all(ceiling.best > 0 for ceiling in ceilings)
+    assert all(len(ceiling.samples) >= 10 for ceiling in ceilings)
+    assert {ceiling.device for ceiling in ceilings} == {"cpu"}
+    assert len({ceiling.key for ceiling in ceilings}) == len(ceilings)
+    read = {c.level: c.best for c in ceilings if c.pattern == "read"}
+    assert read["l1"] >= read["dram"]
+    compute = {(c.path, c.precision) for c in ceilings if c.kind == "compute"}
+    assert {("vector", "fp32"), ("vector", "fp64"), ("matrix", "fp32")} <= compute
+    assert all(what.reason for what in missing)
+    patterns = {(c.level, c.pattern) for c in ceilings if c.kind == "bandwidth"}
+    assert {("dram", pattern) for pattern in ("read", "copy", "triad")} <= patterns
+
+
+def test_without_compiler_and_numba_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "c_kernels", no_c)
+    monkeypatch.setattr(cpu, "numba_kernels", no_numba)
+    monkeypatch.setattr(
+        cpu.cpu_levels, "shares", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21}
+    )
+
+    ceilings, missing = cpu.measure_cpu(quick=True, threads=1)
+
+    bandwidths = {(c.level, c.pattern): c for c in ceilings if c.kind == "bandwidth"}
+    assert sorted(bandwidths) == [
+        ("dram", "copy"), ("dram", "read"), ("l3", "copy"), ("l3", "read"),
+    ]  # fmt: skip
+    assert all(c.how.startswith("numpy") for c in bandwidths.values())
+    assert not [c for c in ceilings if c.path == "vector"]
+    reasons = {what.what: what.reason for what in missing}
+    for what in ("CPU fp32 vectors", "CPU fp64 vectors", "CPU l1 bandwidth", "CPU l2 bandwidth",
+                 "CPU triad bandwidth"):  # fmt: skip
+        assert reasons[what] == cpu.NEEDS_KERNELS
+    assert reasons["CPU parallel region"] == "needs a C compiler"
+    assert "no C compiler was found, and numba" in reasons["CPU kernels in C or numba"]
+
+
+def test_numba_is_next_after_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = cpu_kernels.PythonKernels("numba 1.0", {})
+    monkeypatch.setattr(cpu, "c_kernels", no_c)
+    monkeypatch.setattr(cpu, "numba_kernels", lambda: fake)
+
+    sources, missing = cpu.find_kernels()
+
+    assert sources == [fake]
+    assert missing == [Missing(what="CPU kernels in C", reason="no C compiler was found")]
+
+
+def test_without_torch_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_matrix, "_torch", lambda: None)
+
+    found = cpu_matrix.best_product("fp32", quick=True)
+
+    assert found is not None
+    assert found.how.startswith("numpy.matmul ")
+    assert found.probe() > 0
+    assert cpu_matrix.best_product("bf16", quick=True) is None
+
+
+def test_bf16_products_only_with_their_instructions() -> None:
+    assert cpu_matrix.precisions({"avx512f", "fma"}) == ("fp32", "fp64")
+    assert cpu_matrix.precisions({"avx512f", "avx512_bf16"}) == ("fp32", "fp64", "bf16")
+
+
+def test_vectors_as_wide_as_the_processor_has() -> None:
+    assert cpu_kernels.vector_widths("x86_64 flags : sse2 avx avx512f") == (64, 32)
+    assert cpu_kernels.vector_widths("x86_64 flags : sse2 avx avx2") == (32,)
+    assert cpu_kernels.vector_widths("aarch64 Features : asimd") == (16,)
+
+
+# ---- kernels -------------------------------------------------------------------------------------
+
+
+def spans(kernels: Kernels, name: str, memory_bytes: int, fill: Any = None) -> tuple[Span, Any]:
+    """One pass of one thread, and the memory after it."""
+    with Team([0], max(memory_bytes, 4096)) as team:
+
+        def body(worker: Worker) -> tuple[Span, Any]:
+            if fill is not None:
+                worker.memory[: fill.nbytes] = fill.view(np.uint8)
+            span = kernels.run(name, worker, memory_bytes, 0, 1, kernels.gate(1))
+            return span, worker.memory.copy().view(np.float64)
+
+        return team.run(body, 1)[0]
+
+
+def check_memory_kernels(kernels: Kernels) -> None:
+    """6 KiB: whole chunks for one, two and three arrays."""
+    numbers = np.random.default_rng(0).random(768)
+    for suffix in ("", "_nt"):
+        if f"memory_copy{suffix}" not in kernels.names:
+            continue
+        span, memory = spans(kernels, f"memory_copy{suffix}", 6144, numbers)
+        assert span.work == 6144
+        assert np.array_equal(memory[384:768], numbers[:384])
+        span, memory = spans(kernels, f"memory_triad{suffix}", 6144, numbers)
+        assert span.work == 6144
+        assert np.allclose(memory[512:768], numbers[:256] + 3 * numbers[256:512])
+    span, memory = spans(kernels, "memory_read", 6144, numbers)
+    assert span.work == 6144
+    assert np.array_equal(memory[:768], numbers)
+    assert span.end_s >= span.start_s
+
+
+def test_c_kernels_move_what_they_count(c_kernels: list[Kernels]) -> None:
+    for kernels in c_kernels:
+        check_memory_kernels(kernels)
+
+
+def test_numba_kernels_move_what_they_count() -> None:
+    pytest.importorskip("numba", reason="the extra `fast` is not installed")
+    kernels = cpu_kernels.numba_kernels()
+    check_memory_kernels(kernels)
+    span, _ = spans(kernels, "vector_fp32", 0)
+    assert span.work == 2 * 16 * 2048
+
+
+def test_numpy_kernels_move_what_they_count() -> None:
+    kernels = cpu_kernels.numpy_kernels()
+    numbers = np.random.default_rng(0).random(512)
+
+    span, memory = spans(kernels, "memory_copy", 4096, numbers)
+
+    assert span.work == 4096
+    assert np.array_equal(memory[256:512], numbers[:256])
+
+
+def test_a_rate_is_all_work_over_the_whole_time() -> None:
+    class Fake:
+        how, names = "fake", frozenset({"memory_read"})
+
+        def gate(self, threads: int) -> int:
+            return threads
+
+        def run(
+            self, name: str, worker: Worker, size: int, warm: int, passes: int, gate: Any
+        ) -> Span:
+            return Span(start_s=worker.index, end_s=worker.index + 3.0, work=8.0 * passes)
+
+    with Team([0, 0], 4096) as team:
+        assert Probe(team, Fake(), "memory_read", threads=2, size_bytes=4096)() == 16.0 / 4.0
+        assert Probe(team, Fake(), "memory_read", threads=1, size_bytes=4096)() == 8.0 / 3.0
+
+
+def test_an_error_in_a_thread_reaches_the_caller() -> None:
+    def fail(worker: Worker) -> None:
+        raise MemoryError("none left")
+
+    with Team([0], 4096) as team, pytest.raises(MemoryError, match="none left"):
+        team.run(fail, 1)
+
+
+# ---- compiling -----------------------------------------------------------------------------------
+
+
+def fake_compiler(folder: Path, script: str) -> Compiler:
+    path = folder / "cc"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return Compiler(path=str(path), version="cc 1.0")
+
+
+def test_a_library_is_compiled_once(tmp_path: Path) -> None:
+    runs: list[Sequence[str]] = []
+
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        runs.append(command)
+        return cpu_build.run(command)
+
+    try:
+        compiler = find_compiler()
+    except BuildError as error:
+        pytest.skip(str(error))
+    for _ in range(2):
+        library = cpu_build.library(16, compiler, folder=tmp_path, run=run)
+        assert library.memory_read
+    compiled = len(runs)
+    assert compiled in (1, 2)  # with OpenMP, or a second time without
+    (path,) = (tmp_path / "kernels").iterdir()
+
+    path.write_bytes(b"half a file")
+    assert cpu_build.library(16, compiler, folder=tmp_path, run=run).memory_read
+    assert len(runs) == 2 * compiled
+
+    cpu_build.library(16, compiler, folder=tmp_path, run=run, cpu="another processor")
+    assert len(list((tmp_path / "kernels").iterdir())) == 2
+
+
+def test_a_broken_compiler_is_a_reason(tmp_path: Path) -> None:
+    compiler = fake_compiler(tmp_path, 'echo "kernels.c:1: error: out of ideas" >&2; exit 1')
+
+    with pytest.raises(BuildError, match=r"cc did not compile the kernels: .*out of ideas"):
+        cpu_build.library(16, compiler, folder=tmp_path / "cache")
+
+    assert list((tmp_path / "cache" / "kernels").iterdir()) == []
+
+
+def test_a_compiler_that_makes_rubbish_is_a_reason(tmp_path: Path) -> None:
+    compiler = fake_compiler(tmp_path, 'for last; do :; done; echo rubbish > "$last"')
+
+    with pytest.raises(BuildError, match="the compiled kernels do not load"):
+        cpu_build.library(16, compiler, folder=tmp_path / "cache")
+
+
+def test_a_broken_compiler_leads_to_numba_or_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = fake_compiler(tmp_path, "exit 1")
+    monkeypatch.setattr(
+        cpu,
+        "c_kernels",
+        lambda: cpu_kernels.c_kernels(compiler=lambda: compiler, folder=tmp_path / "cache"),
+    )
+    monkeypatch.setattr(cpu, "numba_kernels", no_numba)
+
+    (source,), (missing,) = cpu.find_kernels()
+
+    assert source.how.startswith("numpy")
+    assert missing.reason.startswith("cc did not compile the kernels: no message, and numba is not")
+
+
+def test_compilers_are_asked_in_order() -> None:
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        works = command[0] == "/usr/bin/clang"
+        return subprocess.CompletedProcess(command, int(not works), "clang 19\nmore\n", "")
+
+    found = find_compiler(which=lambda name: f"/usr/bin/{name}", run=run, environ={"CC": "icc"})
+
+    assert found == Compiler(path="/usr/bin/clang", version="clang 19")
+    with pytest.raises(BuildError, match="no C compiler"):
+        find_compiler(which=lambda name: None, run=run, environ={})
+
+
+def test_where_the_cache_is() -> None:
+    assert cpu_build.cache_folder({"XDG_CACHE_HOME": "c"}, "linux") == Path("c", "ridgeline")
+    assert cpu_build.cache_folder({}, "linux").parts[-2:] == (".cache", "ridgeline")
+    assert cpu_build.cache_folder({}, "darwin").parts[-3:] == ("Library", "Caches", "ridgeline")
+
+
+# ---- conditions ----------------------------------------------------------------------------------
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def rapl(root: Path, energy_uj: int) -> None:
+    zone = root / "class" / "powercap" / "intel-rapl:0"
+    write(zone / "energy_uj", f"{energy_uj}\n")
+    write(zone / "max_energy_range_uj", "10000000\n")
+    write(zone.parent / "intel-rapl:0:0" / "energy_uj", "5\n")  # a part of the package
+
+
+def test_energy_is_counted_across_a_wrap(tmp_path: Path) -> None:
+    rapl(tmp_path, 9_000_000)
+    meter = RaplMeter(tmp_path)
+    rapl(tmp_path, 9_500_000)
+    assert meter.energy_j() == pytest.approx(0.5)
+    rapl(tmp_path, 1_000_000)
+    assert meter.energy_j() == pytest.approx(2.0)
+
+
+def test_no_meter_and_no_watts(tmp_path: Path) -> None:
+    meter = RaplMeter(tmp_path)
+
+    assert meter.energy_j() is None
+    assert meter.reason is not None and meter.reason.startswith("no RAPL energy counters")
+    rapl(tmp_path, 1)
+    (tmp_path / "class" / "powercap" / "intel-rapl:0" / "energy_uj").unlink()
+    assert "sudo chmod a+r" in (RaplMeter(tmp_path).reason or "")
+
+
+def test_power_is_measured_where_there_is_a_meter(
+    c_kernels: list[Kernels], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rapl(tmp_path, 0)
+    used_uj = 0
+
+    class Meter(RaplMeter):
+        def energy_j(self) -> float | None:
+            nonlocal used_uj
+            used_uj = (used_uj + 1_000_000) % 10_000_000
+            rapl(tmp_path, used_uj)
+            return super().energy_j()
+
+    watch = Watch([0], root=tmp_path)
+    watch.meter = Meter(tmp_path)
+    with Team([0], 2**20) as team:
+        kernels = cpu_kernels.choose(team, c_kernels[:1], 1)
+        session = cpu._Session(
+            plan=TINY, quick=True, cpus=(0,), team=team, kernels=kernels, sources=c_kernels,
+            watch=watch,
+        )  # fmt: skip
+        ceilings = cpu._powers(session, lambda: None)
+
+    assert [c.what for c in ceilings] == ["idle", "compute", "memory"]
+    assert all(0 < c.best < 10 for c in ceilings)  # 1 J in each tenth of a second, or longer
+
+
+def test_conditions_are_the_middle_of_what_was_noted(tmp_path: Path) -> None:
+    clocks = iter([1e9, 3e9, 2e9])
+    write(tmp_path / "class" / "hwmon" / "hwmon0" / "name", "k10temp\n")
+    write(tmp_path / "class" / "hwmon" / "hwmon0" / "temp1_input", "45500\n")
+    throttled = tmp_path / "devices/system/cpu/cpu0/thermal_throttle/package_throttle_count"
+    write(throttled, "7\n")
+    watch = Watch([0], cycles_per_s=lambda: next(clocks), root=tmp_path)
+
+    watch.note("a")
+    watch.note("a")
+    write(throttled, "8\n")
+    watch.note("b")
+
+    assert watch.conditions("a").clock_hz == 2e9
+    assert watch.conditions("a").temperature_c == 45.5
+    assert watch.conditions("a").power_w is None
+    assert watch.conditions("a").throttle_reasons == ()
+    assert watch.conditions("b").throttle_reasons == ("thermal",)
+
+
+def test_the_kernels_clock_goes_before_a_measured_one(tmp_path: Path) -> None:
+    write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2400000\n")
+
+    assert Watch([0], cycles_per_s=lambda: 1.0, root=tmp_path).clock_hz() == 2.4e9
+    assert cpuinfo_hz("cpu MHz\t\t: 2596.10\ncpu MHz : 2700.00\n") == 2.7e9
+    assert cpuinfo_hz("") is None
+    assert temperature_c(tmp_path) is None
+
+
+def test_a_one_core_ceiling_has_a_key_of_its_own() -> None:
+    def ceiling(what: str | None) -> Ceiling:
+        return Ceiling(kind="compute", device="cpu", samples=(1.0,), how="", what=what)
+
+    assert ceiling(cpu.ONE_CORE).key != ceiling(None).key

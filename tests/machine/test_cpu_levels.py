@@ -1,0 +1,182 @@
+"""Levels of memory: caches from recorded text, plateaus from curves made by hand and recorded."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.cpu_cores import cpu_quota, cpus_to_use, first_of_each_core
+from ridgeline.machine.cpu_levels import (
+    Cache,
+    Level,
+    Plateau,
+    best_size,
+    cpu_list,
+    grid,
+    name_levels,
+    plateaus,
+    read_caches,
+    shares,
+)
+
+DATA = Path(__file__).parents[1] / "data"
+KIB, MIB = 1024, 1024**2
+STEPS = [  # three caches and DRAM, two points an octave
+    *((4 * KIB * 2 ** (i / 2), 400.0) for i in range(7)),  # to 32 KiB
+    *((45 * KIB * 2 ** (i / 2), 200.0) for i in range(9)),  # to 720 KiB
+    (1 * MIB, 150.0),
+    *((1.5 * MIB * 2 ** (i / 2), 100.0) for i in range(7)),  # to 12 MiB
+    (17 * MIB, 60.0),
+    (24 * MIB, 35.0),
+    *((34 * MIB * 2 ** (i / 2), 20.0) for i in range(5)),  # to 136 MiB
+]
+HAND_MADE = [(int(size), rate) for size, rate in STEPS]
+
+
+def write_cache(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(f"{text}\n")
+
+
+def test_caches_are_read_from_sys(tmp_path: Path) -> None:
+    caches = tmp_path / "cpu0" / "cache"
+    write_cache(caches / "index0", type="Data", level="1", size="32K", shared_cpu_list="0")
+    write_cache(caches / "index1", type="Instruction", level="1", size="32K", shared_cpu_list="0")
+    write_cache(caches / "index2", type="Unified", level="2", size="1024K", shared_cpu_list="0")
+    write_cache(caches / "index3", type="Unified", level="3", size="32M", shared_cpu_list="0-1,8")
+    write_cache(caches / "index4", type="Unified", level="4")  # half described: left out
+
+    found = read_caches(0, tmp_path)
+
+    assert found == (
+        Cache(level=1, size_bytes=32 * KIB, cpus=frozenset({0})),
+        Cache(level=2, size_bytes=MIB, cpus=frozenset({0})),
+        Cache(level=3, size_bytes=32 * MIB, cpus=frozenset({0, 1, 8})),
+    )
+    assert shares(found, [0, 1]) == {"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB}
+    assert read_caches(0, tmp_path / "absent") == ()
+
+
+def test_lists_of_cpus() -> None:
+    assert cpu_list("0-2,5\n") == {0, 1, 2, 5}
+    assert cpu_list("") == frozenset()
+
+
+def test_the_grid_doubles_in_equal_steps() -> None:
+    assert grid(32 * KIB, per_octave=2) == [n * KIB for n in (4, 6, 8, 11, 16, 23, 32)]
+
+
+def test_plateaus_of_a_curve_made_by_hand() -> None:
+    found = plateaus(HAND_MADE)
+
+    assert [plateau.rate for plateau in found] == [400.0, 200.0, 100.0, 20.0]
+    assert [plateau.last_bytes for plateau in found[:2]] == [32 * KIB, 720 * KIB]
+
+
+def test_a_dip_does_not_split_a_plateau() -> None:
+    dipped = [
+        (size, rate / 2 if i in (3, 10) else rate) for i, (size, rate) in enumerate(HAND_MADE)
+    ]
+
+    assert plateaus(dipped) == plateaus(HAND_MADE)
+
+
+def test_a_slope_has_no_plateau() -> None:
+    assert plateaus([(KIB * 2**i, 1000.0 / 2**i) for i in range(12)]) == []
+
+
+def test_plateaus_of_a_curve_from_a_busy_machine() -> None:
+    with (DATA / "cpu-read-curve.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    curve = [(int(row["bytes_per_thread"]), float(row["bytes_per_s"])) for row in rows]
+
+    found = plateaus(curve)
+    levels = name_levels(found, {"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB})
+
+    assert [level.name for level in levels] == ["l1", "l2", "l3", "dram"]
+    assert [level.plateau is not None for level in levels] == [True] * 4
+    rates = [level.plateau.rate / 1e9 for level in levels if level.plateau]
+    assert rates == pytest.approx([466, 234, 199, 14], rel=0.02)
+
+
+def test_levels_are_measured_where_nearer_caches_cannot_help() -> None:
+    described = {"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB}
+
+    levels = name_levels(plateaus(HAND_MADE), described)
+
+    ranges = {level.name: (level.first_bytes, level.last_bytes) for level in levels}
+    assert ranges["l1"] == (4 * KIB, int(0.8 * 32 * KIB))
+    assert ranges["l2"] == (96 * KIB, 720 * KIB)
+    assert ranges["l3"][0] == 3 * MIB
+    assert ranges["dram"][0] == 64 * MIB
+    assert [level.described_bytes for level in levels] == [*described.values(), None]
+
+
+def test_a_described_cache_that_the_curve_does_not_show_is_said_to_have_no_plateau() -> None:
+    only_l1 = Plateau(first_bytes=4 * KIB, last_bytes=32 * KIB, rate=400.0)
+
+    levels = name_levels([only_l1], {"l1": 32 * KIB, "l2": MIB})
+
+    assert [(level.name, level.plateau) for level in levels] == [
+        ("l1", only_l1),
+        ("l2", None),
+        ("dram", None),
+    ]
+
+
+def test_without_descriptions_the_order_names_the_levels() -> None:
+    levels = name_levels(plateaus(HAND_MADE), {})
+
+    assert [level.name for level in levels] == ["l1", "l2", "l3", "dram"]
+    assert levels[1].last_bytes == 720 * KIB
+    assert name_levels([], {}) == []
+
+
+def test_the_fastest_size_of_a_level_and_the_largest_of_dram() -> None:
+    curve = [(4 * KIB, 5.0), (8 * KIB, 9.0), (16 * KIB, 7.0), (MIB, 2.0), (2 * MIB, 1.0)]
+
+    def level(name: str, first: int, last: int) -> Level:
+        return Level(
+            name=name, first_bytes=first, last_bytes=last, plateau=None, described_bytes=None
+        )
+
+    assert best_size(curve, level("l1", 4 * KIB, 16 * KIB)) == 8 * KIB
+    assert best_size(curve, level("l2", 300 * KIB, 400 * KIB)) == MIB  # nearest, in octaves
+    assert best_size(curve, level("dram", MIB, 2**62)) == 2 * MIB
+
+
+def test_one_cpu_of_each_core(tmp_path: Path) -> None:
+    for cpu, siblings in ((0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")):
+        write_cache(tmp_path / f"cpu{cpu}" / "topology", thread_siblings_list=siblings)
+
+    assert first_of_each_core([0, 1, 2, 3], tmp_path) == [0, 1]
+    assert first_of_each_core([0, 1, 2, 3], tmp_path / "absent") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_share_of_a_container(
+    tmp_path: Path, files: dict[str, str], cpus: float | None
+) -> None:
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    assert cpu_quota(tmp_path) == cpus
+
+
+def test_more_threads_than_cpus_are_refused() -> None:
+    with pytest.raises(RidgelineError, match="cannot measure with 0 threads\n  hint: this process"):
+        cpus_to_use(0)
