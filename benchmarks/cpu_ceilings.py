@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from benchmarks.report import Report, Table
 from ridgeline.machine.cpu_build import processor
 from ridgeline.machine.cpu_cores import cpus_to_use
-from ridgeline.machine.cpu_kernels import Kernels, Probe, c_kernels, choose
+from ridgeline.machine.cpu_kernels import DRAM_KERNELS, Kernels, Probe, c_kernels, choose
 from ridgeline.machine.cpu_levels import DRAM_FACTOR, read_caches, shares
 from ridgeline.machine.cpu_team import Team
 from ridgeline.machine.sampling import in_rounds
@@ -78,12 +78,12 @@ def _memory_cases(level: str, size_bytes: int, wide: Sequence[str]) -> list[Case
     size_bytes = max(chunk, size_bytes // chunk * chunk)
     copies = [f"copy_{isa}" for isa in wide]
     streams = [f"copy_mem_{isa}" for isa in wide] if level == "dram" else []
-    ours = ["memory_copy", "memory_copy_nt"] if level == "dram" else ["memory_copy"]
+    more = DRAM_KERNELS if level == "dram" else {"read": (), "copy": ()}
     return [
-        Case(name=f"{level} read", ours=["memory_read"], unit="bytes", size_bytes=size_bytes,
-             theirs=[f"load_{isa}" for isa in wide]),
-        Case(name=f"{level} copy", ours=ours, unit="bytes", size_bytes=size_bytes,
-             theirs=[*copies, *streams]),
+        Case(name=f"{level} read", ours=["memory_read", *more["read"]], unit="bytes",
+             size_bytes=size_bytes, theirs=[f"load_{isa}" for isa in wide]),
+        Case(name=f"{level} copy", ours=["memory_copy", *more["copy"]], unit="bytes",
+             size_bytes=size_bytes, theirs=[*copies, *streams]),
     ]  # fmt: skip
 
 

@@ -87,6 +87,13 @@ def test_a_driver_without_devices(text: str) -> None:
     assert parse_nvidia_smi(text) == ()
 
 
+@pytest.fixture
+def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if torch were not in use, whatever GPU this machine has."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+
+@pytest.mark.usefixtures("no_torch")
 def test_devices_come_from_the_driver_where_there_is_one() -> None:
     smi = (DATA / "nvidia-smi-h200.csv").read_text()
 
@@ -216,6 +223,7 @@ def test_a_command_that_is_absent_or_fails_is_none() -> None:
     assert read_text("no/such/file") is None
 
 
+@pytest.mark.usefixtures("no_torch")
 def test_the_whole_record_on_a_bare_container() -> None:
     now = datetime(2026, 3, 1, 12, 0, tzinfo=timezone(timedelta(hours=2)))
     read = {"/proc/cpuinfo": "model name : Xeon\n"}.get

@@ -9,6 +9,8 @@ A map of the package, in the order data flows:
     provenance   where a number comes from
     workloads    what is run: models by source, their inputs
     count        what a model must do: FLOPs, bytes, parameters, memory
+    machine      what a machine is and can do: description, doctor, ceilings, passports
+    report       figures from what is stored
     api          the functions below
     cli          one module per command
 """

@@ -1,11 +1,6 @@
 """`ridgeline count` as a user meets it: what it prints, writes and refuses."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -64,6 +59,7 @@ def test_table_shows_layers_and_formulas(net: str, capsys: pytest.CaptureFixture
     formula = "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw = 2·1·8·6·6·3·3·3 = 15552"
     assert formula in out
     assert "| 0 | Conv2d | 1x3x8x8 | 1x8x6x6 | 224 |" in out
+    assert "| n = 288 |" in out  # ReLU: one term is its own product
 
 
 def test_training_phases_are_printed(net: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +81,13 @@ def test_output_in_every_form(net: str, tmp_path: Path, suffix: str) -> None:
         assert table["model"].tolist() == ["net.py:make"] * 3
     else:
         assert "net" in path.read_text()
+
+
+def test_several_outputs_are_all_written(net: str, tmp_path: Path) -> None:
+    paths = [tmp_path / "a.csv", tmp_path / "b.md", tmp_path / "c.json"]
+    options = [option for path in paths for option in ("-o", str(path))]
+    assert ridgeline(net, *SIZE, *options, "-q") == 0
+    assert [path.exists() for path in paths] == [True] * 3
 
 
 def test_csv_of_layers_on_stdout(net: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,8 +141,16 @@ def test_what_was_counted_survives_a_later_error(
     ("arguments", "complaint"),
     [
         (("--batch-size", "0"), "--batch-size '0' is not valid"),
+        (
+            ("--batch-size", "1,3000000000"),
+            "--batch-size 3000000000 is too large\n  hint: 2147483648",
+        ),
         (("--batch-size", "two"), "--batch-size 'two' is not valid"),
-        (("--input-size", "-1"), "--input-size '-1' is not valid"),
+        (
+            ("--input-size", "-1"),
+            "--input-size '-1' is not valid\n  hint: give whole numbers of 1 or more,"
+            " separated by commas: 224 or 224,320 or 3,64,64",
+        ),
         (("--precision", "fp8"), "precision 'fp8' is not known\n  hint: valid values: fp32, tf32"),
         (("--mode", "trian"), "mode 'trian' is not known\n  hint: valid values: infer, train"),
         (("--mode", "train", "--optimizer", "sdg"), "optimizer 'sdg' is not known\n  hint: valid"),
@@ -147,6 +158,8 @@ def test_what_was_counted_survives_a_later_error(
         (("--find-max-batch", "lots"), "'lots' is not an amount of memory"),
         (("--format", "xml"), "--format: 'xml' is not known\n  hint: choose table, markdown"),
         (("-o", "table.xls"), "the ending of --output: '.xls' is not known\n  hint: choose .csv"),
+        (("--output-dir", ""), "the name of a folder is empty\n  hint: write . for this folder"),
+        (("--results", ""), "the name of a folder is empty\n  hint: write . for this folder"),
         (("--config", "hidden"), "--config 'hidden' is not valid\n  hint: write key=value"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
@@ -168,10 +181,13 @@ def test_a_wrong_shape_names_the_layer(net: str, capsys: pytest.CaptureFixture[s
     )
 
 
-def test_no_model_and_onnx_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_model_and_onnx_are_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert ridgeline() == 2
     assert "no model was named" in capsys.readouterr().err
-    assert ridgeline("model.onnx") == 2
+    (tmp_path / "model.onnx").touch()
+    assert ridgeline(str(tmp_path / "model.onnx")) == 2
     assert "ONNX files cannot be counted yet" in capsys.readouterr().err
 
 
@@ -199,6 +215,22 @@ def _peak_bytes(capsys: pytest.CaptureFixture[str], batch: int) -> int:
     return int(answer["models"][0]["memory"]["peak_bytes"])
 
 
+def test_growth_says_where_no_polynomial_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    # vgg16 pools to 7x7 whatever comes in: from sizes that 7 does not divide, windows overlap
+    assert ridgeline("vgg16", "--growth", "--depth", "0", "-q") == 0
+    assert "\n  FLOPs: no polynomial fits these sizes\n" in capsys.readouterr().out
+    assert ridgeline("vgg16", "--growth", "--json") == 0
+    growth = json.loads(capsys.readouterr().out)["growth"]["vgg16"]
+    assert growth["by_size"]["flops"] is None
+    assert growth["by_size"]["macs"]["formula"].endswith("1.236e8")
+    assert "flops by S: no polynomial fits these sizes" in growth["notes"]
+
+
+def test_large_intensities_are_plain_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("resnet18_cifar", "-b", "100000", "--format", "markdown", "--depth", "0") == 0
+    assert "e+" not in capsys.readouterr().out
+
+
 def test_debug_shows_the_traceback(net: str) -> None:
     from ridgeline.errors import RidgelineError
 
@@ -212,30 +244,3 @@ def test_every_option_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None
     assert "Examples" in out
     for option in ("--batch-size", "--mode", "--growth", "--json", "--output-dir", "--list"):
         assert option in out
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-def test_interrupt_leaves_what_is_done(tmp_path: Path) -> None:
-    # given a command that counts many models
-    names = ["resnet18_cifar", *["resnet152"] * 200]
-    command = [
-        sys.executable,
-        "-m",
-        "ridgeline",
-        "count",
-        *names,
-        "--mode",
-        "train",
-        "--json",
-        "-q",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # when it is interrupted after the first ones
-    time.sleep(9)
-    os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    # then those are printed whole
-    assert process.returncode == 130
-    assert json.loads(out)["models"][0]["model"] == "resnet18_cifar"
-    assert "interrupted" in err
-    assert "Traceback" not in err

@@ -8,8 +8,8 @@ import torch
 
 from ridgeline.count import formulas
 
-ONLY_IN_SOME_VERSIONS: frozenset[str] = frozenset()
-"""Operators of another supported version of PyTorch, none at present."""
+ONLY_IN_SOME_VERSIONS = frozenset({"aten::shallow_copy_data_"})
+"""Operators that some of the supported versions of PyTorch do not have."""
 
 
 def existing() -> set[str]:

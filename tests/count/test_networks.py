@@ -95,7 +95,9 @@ def decoder_macs(c: dict[str, int], tokens: int, *, experts: int = 1) -> int:
 
 def test_llama_70b_counts_without_weights_or_mask() -> None:
     result = ridgeline.count("transformers:llama", seq_len=2048, config=LLAMA_3_70B)
-    assert result.total.macs == decoder_macs(LLAMA_3_70B, 2048) == 147_837_069_295_616
+    assert decoder_macs(LLAMA_3_70B, 2048) == 147_837_069_295_616
+    # older versions of transformers make the rotary angles by a product of 64 × 1 and 1 × 2048
+    assert result.total.macs - decoder_macs(LLAMA_3_70B, 2048) in (0, 64 * 2048)
     assert (result.traced_on, result.coverage) == ("meta", 1.0)
     assert result.params == 70_553_706_496
 
@@ -106,7 +108,7 @@ def test_mixtral_counts_its_experts() -> None:
         "num_key_value_heads": 2, "intermediate_size": 112, "num_local_experts": 8,
     }  # fmt: skip
     result = ridgeline.count("transformers:mixtral", seq_len=24, config=config)
-    assert result.total.macs == decoder_macs(config, 24, experts=2)
+    assert result.total.macs - decoder_macs(config, 24, experts=2) in (0, 8 * 24)
     assert result.traced_on == "meta"
 
 

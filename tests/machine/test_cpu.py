@@ -75,9 +75,7 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
 def test_without_compiler_and_numba_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "c_kernels", no_c)
     monkeypatch.setattr(cpu, "numba_kernels", no_numba)
-    monkeypatch.setattr(
-        cpu.cpu_levels, "shares", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21}
-    )
+    monkeypatch.setattr(cpu_levels, "shares", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21})
 
     ceilings, missing = cpu.measure_cpu(quick=True, threads=1)
 
@@ -145,21 +143,22 @@ def spans(kernels: Kernels, name: str, memory_bytes: int, fill: Any = None) -> t
 
 
 def check_memory_kernels(kernels: Kernels) -> None:
-    """6 KiB: whole chunks for one, two and three arrays."""
-    numbers = np.random.default_rng(0).random(768)
-    for suffix in ("", "_nt"):
+    """24 KiB: whole chunks for one, two and three arrays, in one stream and in eight."""
+    numbers = np.random.default_rng(0).random(3072)
+    for suffix in ("", "_nt", "_nt_split"):
         if f"memory_copy{suffix}" not in kernels.names:
             continue
-        span, memory = spans(kernels, f"memory_copy{suffix}", 6144, numbers)
-        assert span.work == 6144
-        assert np.array_equal(memory[384:768], numbers[:384])
-        span, memory = spans(kernels, f"memory_triad{suffix}", 6144, numbers)
-        assert span.work == 6144
-        assert np.allclose(memory[512:768], numbers[:256] + 3 * numbers[256:512])
-    span, memory = spans(kernels, "memory_read", 6144, numbers)
-    assert span.work == 6144
-    assert np.array_equal(memory[:768], numbers)
-    assert span.end_s >= span.start_s
+        span, memory = spans(kernels, f"memory_copy{suffix}", 24576, numbers)
+        assert span.work == 24576
+        assert np.array_equal(memory[1536:], numbers[:1536])
+        span, memory = spans(kernels, f"memory_triad{suffix}", 24576, numbers)
+        assert span.work == 24576
+        assert np.allclose(memory[2048:], numbers[:1024] + 3 * numbers[1024:2048])
+    for name in {"memory_read", "memory_read_split"} & kernels.names:
+        span, memory = spans(kernels, name, 24576, numbers)
+        assert span.work == 24576
+        assert np.array_equal(memory, numbers)
+        assert span.end_s >= span.start_s
 
 
 def test_c_kernels_move_what_they_count(c_kernels: list[Kernels]) -> None:
@@ -238,8 +237,8 @@ def test_a_library_is_compiled_once(tmp_path: Path) -> None:
     assert compiled in (1, 2)  # with OpenMP, or a second time without
     (path,) = (tmp_path / "kernels").iterdir()
 
-    path.write_bytes(b"half a file")
-    assert cpu_build.library(16, compiler, folder=tmp_path, run=run).memory_read
+    write(tmp_path / "other" / "kernels" / path.name, "half a file")
+    assert cpu_build.library(16, compiler, folder=tmp_path / "other", run=run).memory_read
     assert len(runs) == 2 * compiled
 
     cpu_build.library(16, compiler, folder=tmp_path, run=run, cpu="another processor")

@@ -2,98 +2,27 @@
 
 A command parses, calls one function of the library and prints. Results go to stdout;
 progress, advice and errors go to stderr. Nothing heavy is imported before it is needed.
+
+app.py      the commands put together; errors to exit codes
+doctor.py   machine.py   count.py: the commands
+counted.py  the work behind `count`; show.py prints it, files.py keeps it
+tables.py   tables for a terminal of any width
+choices.py  what options take, for tab completion
+stdout.py   standard output that may be full or closed
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
-
-from ridgeline.cli import count, doctor, machine
-from ridgeline.errors import RidgelineError
-from ridgeline.version import __version__
-
-USER_ERROR = 2
-
-WORKFLOW = ("doctor", "machine", "count")
-
-
-class InWorkflowOrder(TyperGroup):
-    """Lists the commands in the order a newcomer uses them."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=WORKFLOW.index)
-
-
-app = typer.Typer(
-    name="ridgeline",
-    cls=InWorkflowOrder,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.add_typer(machine.app, name="machine")
-app.command("count", epilog=count.EXAMPLES)(count.count)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"ridgeline {__version__}")
-        raise typer.Exit
-
-
-@app.callback(
-    epilog="Start with [bold]ridgeline count resnet50[/]."
-    " Each command has examples: ridgeline count --help"
-)
-def ridgeline(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """How fast a network could run on a machine, how fast it does run, and why there is a gap."""
+INTERRUPTED = 130  # as shells report a command that Ctrl-C ended
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run a command. The one place that turns an error into two lines and an exit code."""
-    arguments = sys.argv[1:] if argv is None else argv
-    debug = "--debug" in arguments
+    """Run a command; Ctrl-C at any moment ends it without a traceback."""
     try:
-        app(args=arguments, standalone_mode=True)
-    except RidgelineError as error:
-        if debug:
-            raise
-        _complain(error)
-        sys.exit(USER_ERROR)
-    except BrokenPipeError:  # the reader of a pipe has gone: `ridgeline … | head`
-        _close_quietly(sys.stdout)
-        sys.exit(0)
-    except Exception as error:
-        if debug:
-            raise
-        _report_bug(error)
-        sys.exit(1)
+        from ridgeline.cli.app import run  # takes a while itself, and Ctrl-C may come then
 
-
-def _complain(error: RidgelineError) -> None:
-    print(f"ridgeline: {error}", file=sys.stderr)
-
-
-def _report_bug(error: Exception) -> None:
-    text = " ".join(str(error).split())[:300]
-    print(f"ridgeline: internal error: {type(error).__name__}: {text}", file=sys.stderr)
-    print("  hint: this is a bug in ridgeline; --debug shows where", file=sys.stderr)
-
-
-def _close_quietly(stream: Any) -> None:
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ridgeline.cli import INTERRUPTED
+from ridgeline.cli.choices import (
+    CAUSAL,
+    FORMATS,
+    MODELS,
+    OPTIMIZERS,
+    SOURCES,
+    TABLES,
+    complete,
+)
 from ridgeline.errors import RidgelineError
+from ridgeline.records import MODES, PRECISIONS
 from ridgeline.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -27,17 +42,16 @@ EXAMPLES = """
   ridgeline count --list 'resnet*'
 """
 
-_KNOWN = [
-    "alexnet", "bert", "densenet121", "googlenet", "lstm", "mobilenet_v2", "mobilenet_v3_large",
-    "resnet18", "resnet18_cifar", "resnet34_cifar", "resnet50", "resnet152", "swin_t", "vgg11",
-    "vgg16", "vit_b_16", "yolo", "timm:", "torchvision:", "transformers:bert", "transformers:gpt2",
-    "transformers:llama", "transformers:mixtral", "transformers:t5",
-]  # fmt: skip
+SCHEMA = 1  # of the JSON form
+NOTHING = {"schema": SCHEMA, "models": []}
+LARGEST = 2**31  # beyond it, torch's own sizes overflow
 
 
-def _complete_model(incomplete: str) -> list[str]:
-    """Common names, without importing any model library while the user waits."""
-    return [name for name in _KNOWN if name.startswith(incomplete)]
+def _folder(text: str) -> Path:
+    """The path of a folder; an empty text, as from an unset variable, would be this folder."""
+    if not text:
+        raise RidgelineError("the name of a folder is empty", hint="write . for this folder")
+    return Path(text)
 
 
 def count(
@@ -46,17 +60,26 @@ def count(
         typer.Argument(
             metavar="MODEL…",
             help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory",
-            autocompletion=_complete_model,
+            autocompletion=complete(MODELS + SOURCES),
             show_default=False,
         ),
     ] = None,
     batch_size: Annotated[
         str, typer.Option("-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.")
     ] = "1",
-    mode: Annotated[str, typer.Option(help="infer or train.")] = "infer",
-    precision: Annotated[str, typer.Option(help="fp32, tf32, amp, bf16 or fp16.")] = "fp32",
+    mode: Annotated[
+        str, typer.Option(help="infer or train.", autocompletion=complete(MODES))
+    ] = "infer",
+    precision: Annotated[
+        str,
+        typer.Option(help="fp32, tf32, amp, bf16 or fp16.", autocompletion=complete(PRECISIONS)),
+    ] = "fp32",
     optimizer: Annotated[
-        str, typer.Option(help="In train mode: sgd, momentum, adam, adamw, rmsprop, …")
+        str,
+        typer.Option(
+            help="In train mode: sgd, momentum, adam, adamw, rmsprop, …",
+            autocompletion=complete(OPTIMIZERS),
+        ),
     ] = "sgd",
     input_size: Annotated[
         str | None, typer.Option(help="224, or 224,320, or 3,64,64 for a model of your own.")
@@ -66,7 +89,11 @@ def count(
         str | None, typer.Option(help="hidden_size=1024,num_layers=4 or a config.json.")
     ] = None,
     causal: Annotated[
-        str, typer.Option(help="Causal attention: count it in full, or the unmasked half.")
+        str,
+        typer.Option(
+            help="Causal attention: count it in full, or the unmasked half.",
+            autocompletion=complete(CAUSAL),
+        ),
     ] = "full",
     depth: Annotated[
         int | None, typer.Option(help="Show modules down to this depth; 0 is the model.", min=0)
@@ -82,18 +109,40 @@ def count(
         typer.Option(metavar="BYTES", help="Largest batch that fits in 24GB, 80GiB, …"),
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="table, markdown, csv or json, on stdout.")
+        str,
+        typer.Option(
+            "--format",
+            help="table, markdown, csv or json, on stdout.",
+            autocompletion=complete(FORMATS),
+        ),
     ] = "table",
-    table: Annotated[str, typer.Option(help="Rows of csv and parquet: layers or ops.")] = "layers",
+    table: Annotated[
+        str,
+        typer.Option(
+            help="Rows of csv and parquet: layers or ops.", autocompletion=complete(TABLES)
+        ),
+    ] = "layers",
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Write to a .csv, .parquet, .md or .json file."),
+        list[Path] | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Write to a .csv, .parquet, .md or .json file; may be repeated.",
+        ),
     ] = None,
     output_dir: Annotated[
-        Path | None, typer.Option(help="Write a text file per model and batch, and summary.json.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            parser=_folder,
+            help="Write a text file per model and batch, and summary.json.",
+        ),
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep each count as a run in this folder.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", parser=_folder, help="Keep each count as a run in this folder."
+        ),
     ] = None,
     list_models: Annotated[
         bool, typer.Option("--list", help="List the models; MODEL is then a pattern.")
@@ -107,16 +156,19 @@ def count(
     Nothing is run and no weights are needed: a model with 70 billion parameters counts on a laptop.
     """
     if list_models:
-        return _list(models, as_json=as_json or form == "json")
-    from ridgeline.cli.counted import Asked, run
+        with _stopped_at_once("table"):
+            return _list(models, as_json=as_json or form == "json")
+    form = "json" if as_json else form
+    with _stopped_at_once(form):
+        from ridgeline.cli.counted import Asked, run
 
     asked = Asked(
         models=tuple(models or ()),
-        batch_sizes=_whole_numbers("--batch-size", batch_size),
+        batch_sizes=_whole_numbers("--batch-size", batch_size, like="1,8,32"),
         mode=mode,
         precision=precision,
         optimizer=optimizer,
-        input_size=_whole_numbers("--input-size", input_size) if input_size else None,
+        input_size=_input_size(input_size),
         seq_len=seq_len,
         config=_config(config),
         causal=causal,
@@ -124,9 +176,9 @@ def count(
         formulas=formulas,
         growth=growth,
         limit_bytes=parse_bytes(find_max_batch) if find_max_batch is not None else None,
-        form="json" if as_json else form,
+        form=form,
         table=table,
-        output=output,
+        outputs=tuple(output or ()),
         output_dir=output_dir,
         results=results,
         quiet=quiet,
@@ -141,10 +193,10 @@ def _check(asked: Asked) -> None:
             "no model was named",
             hint="for example: ridgeline count resnet50; --list shows all names",
         )
-    _one_of("--format", asked.form, ("table", "markdown", "csv", "json"))
-    _one_of("--table", asked.table, ("layers", "ops"))
-    if asked.output is not None:
-        _one_of("the ending of --output", asked.output.suffix, (".csv", ".parquet", ".md", ".json"))
+    _one_of("--format", asked.form, FORMATS)
+    _one_of("--table", asked.table, TABLES)
+    for path in asked.outputs:
+        _one_of("the ending of --output", path.suffix, (".csv", ".parquet", ".md", ".json"))
 
 
 def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
@@ -152,7 +204,7 @@ def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
         raise RidgelineError(f"{what}: {value!r} is not known", hint=f"choose {', '.join(choices)}")
 
 
-def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
+def _whole_numbers(option: str, text: str, *, like: str) -> tuple[int, ...]:
     """`16,32,64` as numbers; each must be 1 or more."""
     try:
         numbers = tuple(int(part) for part in text.replace("x", ",").split(","))
@@ -161,9 +213,42 @@ def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
     if min(numbers) < 1:
         raise RidgelineError(
             f"{option} {text!r} is not valid",
-            hint="give whole numbers of 1 or more, separated by commas: 1,8,32",
+            hint=f"give whole numbers of 1 or more, separated by commas: {like}",
+        )
+    if max(numbers) > LARGEST:
+        raise RidgelineError(
+            f"{option} {max(numbers)} is too large", hint=f"{LARGEST} is the largest"
         )
     return numbers
+
+
+def _input_size(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    return _whole_numbers("--input-size", text, like="224 or 224,320 or 3,64,64")
+
+
+@contextmanager
+def _stopped_at_once(form: str) -> Iterator[None]:
+    """Let Ctrl-C end the command here and now, with JSON that has nothing in it for a script.
+
+    Around imports: inside numpy and torch a KeyboardInterrupt is lost or becomes another error.
+    """
+
+    def stop(*_: object) -> None:
+        if form == "json":
+            print(json.dumps(NOTHING), flush=True)
+        print("ridgeline: interrupted", file=sys.stderr, flush=True)
+        os._exit(INTERRUPTED)
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # ignored, or someone else's
+        return
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _config(text: str | None) -> dict[str, Any]:
@@ -183,8 +268,6 @@ def _config(text: str | None) -> dict[str, Any]:
 
 def _list(models: list[str] | None, *, as_json: bool) -> None:
     """Print the known models, a line each."""
-    import json
-
     from ridgeline.workloads import list_models
 
     patterns: Sequence[str | None] = models or [None]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.api import spec
-from ridgeline.cli import files, show
+from ridgeline.cli import INTERRUPTED, files, show
 from ridgeline.count.capacity import max_batch
 from ridgeline.count.counting import Settings, count_workload
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
@@ -18,8 +18,6 @@ from ridgeline.count.growth import growth as find_growth
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-
-INTERRUPTED = 130  # as shells report a command that Ctrl-C ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +39,7 @@ class Asked:
     limit_bytes: int | None
     form: str
     table: str
-    output: Path | None
+    outputs: tuple[Path, ...]
     output_dir: Path | None
     results: Path | None
     quiet: bool
@@ -75,14 +73,23 @@ def run(asked: Asked) -> None:
         _count_all(asked, counted)
     except KeyboardInterrupt:
         interrupted = True
-    if counted.results:
-        show.show(asked, counted)
-        files.keep(asked, counted)
+    _answer(asked, counted, even_if_empty=interrupted and asked.form == "json")
     if interrupted:
-        print("ridgeline: interrupted; what was counted until then is above", file=sys.stderr)
+        above = "; what was counted until then is above" if counted.results else ""
+        print(f"ridgeline: interrupted{above}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if counted.errors:
         _raise_errors(counted.errors)
+
+
+def _answer(asked: Asked, counted: Counted, *, even_if_empty: bool) -> None:
+    if not counted.results and not even_if_empty:
+        return
+    try:
+        show.show(asked, counted)
+    finally:  # files are written even if nobody reads what is printed: `… -o FILE | head`
+        if counted.results:
+            files.keep(asked, counted)
 
 
 def _raise_errors(errors: list[tuple[str, RidgelineError]]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli import show
+from ridgeline.cli.tables import Rows
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.store import ResultsFolder, atomic_write_text
@@ -22,9 +23,7 @@ ASKED_FOR = ("input_size", "seq_len", "config", "causal")
 
 def keep(asked: Asked, counted: Counted) -> None:
     """Write the files that were asked for, and say where they are."""
-    written = []
-    if asked.output is not None:
-        written.append(_write(asked, counted, asked.output))
+    written = [_write(asked, counted, path) for path in asked.outputs]
     if asked.output_dir is not None:
         written += _write_folder(counted, asked.output_dir)
     if asked.results is not None:
@@ -90,7 +89,7 @@ def as_text(result: CountResult) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _aligned(header: list[str], rows: show.Rows) -> str:
+def _aligned(header: list[str], rows: Rows) -> str:
     widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
     lines = [header, ["-" * width for width in widths], *rows]
     return "\n".join(

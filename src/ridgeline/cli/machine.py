@@ -237,9 +237,8 @@ def diff(
         return
     cells = [[d.before.device, label(d.before), _value(d.before), _value(d.after),
              f"{d.change:+.1%}", d.explanation] for d in found]  # fmt: skip
-    _print_table(
-        ["device", "ceiling", left.name, right.name, "change", "why"], cells, right=(2, 3, 4)
-    )
+    header = ["device", "ceiling", "before", "after", "change", "why"]
+    _print_table(header, cells, names=2, spare="why")
     for line in settings:
         print(line)
     if not found:
@@ -316,7 +315,7 @@ def _print_passport(passport: Passport) -> None:
                      f"{c.best / rate:.0%}" if rate else "", *_conditions(c), _how(c)])  # fmt: skip
     header = ["device", "ceiling", "best", "sustained", "spread", "of datasheet", "clock", "power",
               "limited by", "how"]  # fmt: skip
-    _print_table(header, rows, right=(2, 3, 4, 5, 6, 7))
+    _print_table(header, rows, names=2, spare="how|limited by|power|clock|of datasheet|sustained")
     for device in dict.fromkeys(c.device for c in passport.ceilings):
         mine = [c for c in passport.ceilings if c.device == device]
         picture = draw(compute_roofs(mine), memory_roofs(mine))
@@ -363,22 +362,16 @@ def _print_datasheet(name: str) -> bool:
             rows.append([f"{c['level']} bandwidth", si(c["bytes_per_s"], "B/s"), c["confidence"]])
         else:
             rows.append([f"power {c['what']}", si(c["power_w"], "W"), c["confidence"]])
-    _print_table(["ceiling", "published, dense", "confidence"], rows, right=(1,))
+    _print_table(["ceiling", "published, dense", "confidence"], rows, names=1)
     return True
 
 
-def _print_table(header: list[str], rows: list[list[str]], *, right: tuple[int, ...]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _print_table(header: list[str], rows: list[list[str]], *, names: int, spare: str = "") -> None:
+    """A table that fits the terminal; columns in `spare` may go, the least important first."""
+    from ridgeline.cli.tables import Grid, print_grid, screen
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 180, highlight=False).print(table)
+    columns = tuple((name,) for name in spare.split("|") if name)
+    print_grid(screen(), Grid(header=header, rows=rows, text_columns=names, spare=columns))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.cli.count import SCHEMA
 from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, screen
 from ridgeline.count import layers
 from ridgeline.count.growth import QUANTITIES
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from ridgeline.cli.counted import Asked, Counted
     from ridgeline.count.growth import Growth, Polynomial
-
-SCHEMA = 1
 
 
 def show(asked: Asked, counted: Counted) -> None:

@@ -102,3 +102,21 @@ def _cast(value: Any, dtype: torch.dtype, cache: dict[int, torch.Tensor]) -> Any
     if id(value) not in cache:
         cache[id(value)] = value.to(dtype)
     return cache[id(value)]
+
+
+@contextmanager
+def autocast_knows_meta() -> Iterator[None]:
+    """Let models say `torch.autocast(x.device.type)`, also where that is meta.
+
+    Some versions of PyTorch refuse the name. What such a block asks for acts on no meta tensor.
+    """
+    original = torch.autocast.__init__
+
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        original(self, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+    torch.autocast.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = original  # type: ignore[method-assign]

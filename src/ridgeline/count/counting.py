@@ -79,6 +79,7 @@ def count_module(
     loss: Callable[[Any], Tensor] | None = None,
 ) -> CountResult:
     """Count a module, or any function of tensors, on the given inputs."""
+    model = model.module if isinstance(model, nn.DataParallel) else model  # wants GPUs to run
     args, kwargs = _arguments(model, inputs)
     check_layouts([*tensors_in(args), *tensors_in(kwargs)])
 

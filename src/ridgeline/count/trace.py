@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ridgeline.count import formulas
+from ridgeline.count.autocast import autocast_knows_meta
 from ridgeline.count.backward import ROW, Attribution, current_node
 from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.memory import Liveness
@@ -138,6 +139,7 @@ class Tracer(TorchDispatchMode):
             if self.values is not None:
                 stack.enter_context(literals_known())
             stack.enter_context(_inference_mode_is_no_grad())
+            stack.enter_context(autocast_knows_meta())
             stack.enter_context(torch.set_grad_enabled(gradients))
             stack.enter_context(self)
             yield
@@ -184,6 +186,8 @@ class Tracer(TorchDispatchMode):
         mixed = _all_meta(args)
         if mixed is not args:
             return self._run(func, operator, mixed, kwargs)
+        if name == "aten::_grouped_mm":  # some versions refuse fp32 here, which devices run
+            return _grouped_product(*args, **kwargs), args
         return self._answer(func, name, args, kwargs, error), args
 
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
@@ -327,6 +331,18 @@ def _weight_tensors(model: nn.Module | None) -> set[int]:
     if model is None:
         return set()
     return {id(t) for t in (*model.parameters(), *model.buffers())}
+
+
+def _grouped_product(
+    a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: Any, **__: Any
+) -> Tensor:
+    """The result of a grouped product, by the dimensions that its operands have."""
+    rows, columns = a.shape[-2], b.shape[-1]
+    if a.dim() == 2 and b.dim() == 2 and offsets is not None:
+        return a.new_empty((offsets.shape[0], rows, columns))
+    if a.dim() == 3 and b.dim() == 3:
+        return a.new_empty((a.shape[0], rows, columns))
+    return a.new_empty((rows, columns))
 
 
 def _leaves_meta(args: Any, kwargs: Any) -> bool:

@@ -23,6 +23,7 @@ from ridgeline.machine.cpu_conditions import Watch
 from ridgeline.machine.cpu_cores import cpus_to_use
 from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
+    DRAM_KERNELS,
     PATTERNS,
     CKernels,
     Kernels,
@@ -247,9 +248,10 @@ def _memory_probes(
     for level in levels:
         for pattern in patterns:
             size_bytes = cpu_levels.best_size(curves[pattern], level)
-            for name in (f"memory_{pattern}", f"memory_{pattern}_nt"):
+            others = DRAM_KERNELS[pattern] if level.name == "dram" else ()
+            for name in (f"memory_{pattern}", *others):
                 kernels = session.kernels.get(name)
-                if kernels is None or (name.endswith("_nt") and level.name != "dram"):
+                if kernels is None:
                     continue
                 probes[f"{level.name}/{name}"] = (
                     Probe(session.team, kernels, name, threads=session.threads,
@@ -285,8 +287,10 @@ def _curves(
 
 def _memory_how(kernels: Kernels, name: str, level: Level, size_bytes: int) -> str:
     parts = [kernels.how, f"{format_bytes(size_bytes)} a thread"]
-    if name.endswith("_nt"):
+    if "_nt" in name:
         parts.insert(1, "non-temporal stores")
+    if name.endswith("_split"):
+        parts.insert(1, "eight streams a thread")
     if level.plateau is None:
         parts.append("no plateau of its own in the curve")
     else:

@@ -98,7 +98,6 @@ TRIAD(memory_triad, SUMMED)
 /* Stores that go past the caches. Where there are none, these kernels are absent. */
 #if defined(__clang__)
 #define STREAM(p, x) __builtin_nontemporal_store(x, p)
-#define FENCE() __sync_synchronize()
 #elif VECTOR_BYTES == 64 && defined(__AVX512F__)
 #define STREAM(p, x) _mm512_stream_pd((double *)(p), (__m512d)(x))
 #elif VECTOR_BYTES == 32 && defined(__AVX__)
@@ -112,6 +111,36 @@ TRIAD(memory_triad, SUMMED)
 #define SUMMED_PAST(i) { vd x = b[i] + s * c[i]; OPAQUE(x); STREAM(a + i, x); }
 COPY(memory_copy_nt, COPIED_PAST)
 TRIAD(memory_triad_nt, SUMMED_PAST)
+#endif
+
+/* The same in eight streams side by side: each part of an array is read from its own place. Beyond
+   the caches one stream a core does not keep enough lines on their way. */
+enum { STREAMS = 8 };
+
+#define SPLIT(NAME, ARRAYS, STORE)                                                                \
+    double NAME(char *memory, size_t bytes, long passes) {                                        \
+        size_t n = bytes / (ARRAYS) / CHUNK / STREAMS, array = n * STREAMS * UNROLL;              \
+        vd s = (vd){0} + 3.0;                                                                     \
+        OPAQUE(s);                                                                                \
+        for (long pass = 0; pass < passes; pass++) {                                              \
+            for (size_t chunk = 0; chunk < n; chunk++) {                                          \
+                for (size_t stream = 0; stream < STREAMS; stream++) {                             \
+                    const vd *b = (const vd *)memory + (stream * n + chunk) * UNROLL;             \
+                    const vd *c = b + array;                                                      \
+                    vd *a = (vd *)memory + (b - (const vd *)memory) + ((ARRAYS) - 1) * array;     \
+                    (void)a, (void)c;                                                             \
+                    EIGHT(STORE)                                                                  \
+                }                                                                                 \
+            }                                                                                     \
+        }                                                                                         \
+        return (double)(ARRAYS) * (double)array * VECTOR_BYTES;                                   \
+    }
+
+#define READ(i) { vd x = b[i]; USE(x); }
+SPLIT(memory_read_split, 1, READ)
+#if defined(STREAM)
+SPLIT(memory_copy_nt_split, 2, COPIED_PAST)
+SPLIT(memory_triad_nt_split, 3, SUMMED_PAST)
 #endif
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */

@@ -31,7 +31,11 @@ COMPUTE_KERNELS = {  # path, precision, accumulator of each kernel
     "tiles_int8": ("matrix", "int8", "int32"),
 }
 MEMORY_KERNELS = tuple(f"memory_{pattern}" for pattern in PATTERNS)
-STREAMING_KERNELS = ("memory_copy_nt", "memory_triad_nt")
+DRAM_KERNELS = {  # for each pattern what else may be faster there: streaming stores, many streams
+    "read": ("memory_read_split",),
+    "copy": ("memory_copy_nt", "memory_copy_nt_split"),
+    "triad": ("memory_triad_nt", "memory_triad_nt_split"),
+}
 BARRIER_LIMIT_S = 10
 TRIAL_BYTES = 16 * 1024
 WARM_BYTES = 2**26  # larger sets than this are in no cache, so need no warm-up
@@ -70,7 +74,12 @@ class CKernels:
         self.library = library
         self.width = width
         self.how = f"C by {Path(compiler.path).name} ({compiler.version}), {8 * width}-bit vectors"
-        possible = {*COMPUTE_KERNELS, *MEMORY_KERNELS, *STREAMING_KERNELS, "cycles"}
+        possible = {
+            *COMPUTE_KERNELS,
+            *MEMORY_KERNELS,
+            *(x for others in DRAM_KERNELS.values() for x in others),
+            "cycles",
+        }
         names = {name for name in possible if hasattr(library, name)}
         if hasattr(library, "ridgeline_allow_tiles") and library.ridgeline_allow_tiles() != 0:
             names = {name for name in names if not name.startswith("tiles")}
@@ -225,10 +234,10 @@ class Probe:
 
 
 def choose(team: Team, candidates: Sequence[Kernels], threads: int) -> dict[str, Kernels]:
-    """For each kernel the set that runs it fastest; streaming stores as their plain ones."""
+    """For each kernel the set that runs it fastest; those for DRAM as their plain ones."""
     names = {name for kernels in candidates for name in kernels.names}
     chosen: dict[str, Kernels] = {}
-    for name in sorted(names - set(STREAMING_KERNELS)):
+    for name in sorted(names - {name for others in DRAM_KERNELS.values() for name in others}):
         able = [kernels for kernels in candidates if name in kernels.names]
         size_bytes = TRIAL_BYTES if name in MEMORY_KERNELS else 0
         trials = {
@@ -237,8 +246,8 @@ def choose(team: Team, candidates: Sequence[Kernels], threads: int) -> dict[str,
         }
         best = best_of_rounds(trials, rounds=10) if len(able) > 1 else {0: 0.0}
         chosen[name] = able[max(best, key=lambda i: best[i])]
-    for name in STREAMING_KERNELS:
-        plain = chosen.get(name.removesuffix("_nt"))
-        if plain is not None and name in plain.names:
-            chosen[name] = plain
+    for pattern, others in DRAM_KERNELS.items():
+        plain = chosen.get(f"memory_{pattern}")
+        if plain is not None:
+            chosen |= {name: plain for name in others if name in plain.names}
     return chosen

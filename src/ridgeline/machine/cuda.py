@@ -352,7 +352,7 @@ class CudaCeilings:
         flops: int = 0,
         moved_bytes: int = 0,
     ) -> None:
-        """Power while a call repeats for seconds, as the sensor needs; and energy per unit of work."""
+        """Power while a call repeats for seconds, as the sensor needs; and energy per work."""
         if not self._has_nvml:
             return
         with self._meter.running():

@@ -1,0 +1,93 @@
+"""All commands put together, and the one place where an error becomes two lines and a code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ridgeline.cli import count, doctor, machine
+from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout
+from ridgeline.errors import RidgelineError
+from ridgeline.version import __version__
+
+USER_ERROR = 2
+
+WORKFLOW = ("doctor", "machine", "count")
+
+
+class InWorkflowOrder(TyperGroup):
+    """Lists the commands in the order a newcomer uses them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=WORKFLOW.index)
+
+
+app = typer.Typer(
+    name="ridgeline",
+    cls=InWorkflowOrder,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.add_typer(machine.app, name="machine")
+app.command("count", epilog=count.EXAMPLES)(count.count)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ridgeline {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="Start with [bold]ridgeline count resnet50[/]."
+    " Each command has examples: ridgeline count --help"
+)
+def ridgeline(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """How fast a network could run on a machine, how fast it does run, and why there is a gap."""
+
+
+def run(arguments: list[str]) -> None:
+    """Run a command. The one place that turns an error into two lines and an exit code."""
+    debug = "--debug" in arguments
+    try:
+        with guarded_stdout():
+            app(args=arguments, prog_name="ridgeline", standalone_mode=True)
+    except StdoutError as error:
+        give_up_stdout()
+        if error.reader_has_gone:  # `ridgeline … | head`
+            sys.exit(0)
+        _complain(error)
+        sys.exit(USER_ERROR)
+    except RidgelineError as error:
+        if debug:
+            raise
+        _complain(error)
+        sys.exit(USER_ERROR)
+    except Exception as error:
+        if debug:
+            raise
+        _report_bug(error)
+        sys.exit(1)
+
+
+def _complain(error: RidgelineError) -> None:
+    print(f"ridgeline: {error}", file=sys.stderr)
+
+
+def _report_bug(error: Exception) -> None:
+    text = " ".join(str(error).split())[:300]
+    print(f"ridgeline: internal error: {type(error).__name__}: {text}", file=sys.stderr)
+    print("  hint: this is a bug in ridgeline; --debug shows where", file=sys.stderr)

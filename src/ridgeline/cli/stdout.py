@@ -1,0 +1,73 @@
+"""Standard output, with failures that cannot be taken for anything else.
+
+A full disk and a closed pipe raise OSError from any print. Typer and rich each have their own
+idea of what that means, and it looks like any other OSError; so it becomes an error of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any, TextIO
+
+from ridgeline.errors import RidgelineError
+
+
+class StdoutError(RidgelineError):
+    """Standard output took no more."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            f"cannot write to standard output: {error.strerror}",
+            hint="make room there, or send the output elsewhere",
+        )
+        self.reader_has_gone = isinstance(error, BrokenPipeError)
+
+
+class _Guarded:
+    """A text stream that raises StdoutError where the stream below raises OSError."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with _told_apart():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with _told_apart():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _told_apart() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StdoutError(error) from error
+
+
+@contextmanager
+def guarded_stdout() -> Iterator[None]:
+    """Everything printed inside has arrived at the end, or StdoutError is raised."""
+    if sys.stdout is None:  # closed by the shell: `>&-`
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+            yield
+        return
+    guarded: Any = _Guarded(sys.stdout)
+    with redirect_stdout(guarded):
+        try:
+            yield
+        finally:  # a command ends in SystemExit
+            guarded.flush()
+
+
+def give_up_stdout() -> None:
+    """Let what is still buffered go nowhere: Python would try it again, and fail, at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,121 @@
+"""`ridgeline machine` on a recorded passport of a real H200, and on what cannot be read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ridgeline.cli import main
+
+RECORDED = Path(__file__).parents[1] / "data" / "passport-h200.json"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A results folder with the passport of an H200, measured on 2026-11-15."""
+    (tmp_path / "machines").mkdir()
+    shutil.copy(RECORDED, tmp_path / "machines" / "nvidia-h200.json")
+    return tmp_path
+
+
+def ridgeline(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["machine", *arguments])
+    return int(stopped.value.code or 0)
+
+
+def test_list_and_show(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("list", "--results", str(results)) == 0
+    assert capsys.readouterr().out.startswith("nvidia-h200  2026-11-15T05:04:32  28 ceilings")
+    assert ridgeline("show", "nvidia-h200", "--results", str(results)) == 0
+    out = capsys.readouterr().out
+    assert "bf16 matrix" in out
+    assert "807 TFLOP/s" in out
+    assert "82%" in out  # of the 989 TFLOP/s of the datasheet
+    assert "DRAM 4.49 TB/s, L2 8.68 TB/s, L1 32.5 TB/s" in out
+
+
+def test_show_as_json_and_as_a_picture(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "figures" / "roofs.png"
+    code = ridgeline(
+        "show", "nvidia-h200", "--results", str(results), "--json", "--png", str(picture)
+    )
+    assert code == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["machine"] == "nvidia-h200"
+    copy = [c for c in content["ceilings"] if c.get("pattern") == "copy" and c["level"] == "dram"]
+    assert copy[0]["bytes_per_s"] == pytest.approx(4.28e12, rel=0.01)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_device_that_was_never_measured_has_its_datasheet(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ridgeline("show", "NVIDIA A100-SXM4-80GB", "--results", str(results)) == 0
+    out = capsys.readouterr().out
+    assert "nothing was measured; these are published figures" in out
+    assert "312 TFLOP/s" in out
+
+
+def test_a_passport_does_not_differ_from_itself(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ridgeline("diff", "nvidia-h200", str(RECORDED), "--results", str(results), "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["settings"] == []
+    assert {row["change"] for row in answer["differences"]} == {0.0}
+
+
+def test_export_and_import(results: Path, tmp_path: Path) -> None:
+    peaks, copy = tmp_path / "peaks.json", tmp_path / "copy.json"
+    at = ("--results", str(results))
+    assert ridgeline("export", "nvidia-h200", "--peaks", str(peaks), "-o", str(copy), *at) == 0
+    assert json.loads(peaks.read_text())["nvidia-h200"]["peak_gflops"]["bf16"] > 780_000
+    assert ridgeline("import", str(copy), "--name", "other", *at) == 0
+    assert (results / "machines" / "other.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("show", "nosuch"), "there is no passport of 'nosuch'"),
+        (("list",), "there are no passports in"),
+        (("show", "missing.json"), "there is no passport missing.json"),
+        (("measure", "--device", "tpu"), "there is no device 'tpu' here"),
+        (("measure", "--device", "cpu", "--name", "../x"), "'../x' cannot be the name"),
+        (("import", "missing.json"), "there is no passport missing.json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_done_is_explained(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    complaint: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ridgeline(*arguments) == 2
+    assert capsys.readouterr().err.startswith(f"ridgeline: {complaint}")
+
+
+def test_describe_as_markdown_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("describe") == 0
+    assert "## Processor" in capsys.readouterr().out
+    assert ridgeline("describe", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["cpu"]
+
+
+def test_a_whole_measurement_of_this_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = ridgeline("measure", "--device", "cpu", "--quick", "--results", str(tmp_path), "--json")
+    assert code == 0
+    answer = json.loads(capsys.readouterr().out)
+    kinds = {c["kind"] for c in answer["ceilings"]}
+    assert {"compute", "bandwidth"} <= kinds
+    assert all(c["spread"] >= 0 for c in answer["ceilings"])
+    assert [p.stem for p in (tmp_path / "machines").glob("*.json")] == [answer["machine"]]
