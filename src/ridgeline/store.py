@@ -84,7 +84,7 @@ class ResultsFolder:
         run_id = new_run_id(label)
         content = {"schema_version": SCHEMA_VERSION, "run_id": run_id}
         content |= {"asked": asked, "found": found, "provenance": provenance}
-        with _writing(self.path), _whole_folder(self.runs_path / run_id) as folder:
+        with writing(self.path), _whole_folder(self.runs_path / run_id) as folder:
             for name, table in _known(tables or {}).items():
                 table.to_parquet(folder / f"{name}.parquet", index=False)
             if log:
@@ -157,7 +157,7 @@ def new_run_id(label: str, *, now: datetime | None = None) -> str:
 
 def atomic_write_text(path: Path, text: str) -> None:
     """Write a file so that readers see the old text or the new one, never a part."""
-    with _writing(path.parent):
+    with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(_TEMPORARY + secrets.token_hex(8))
         try:
@@ -211,7 +211,7 @@ def _whole_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> Iterator[None]:
     """Turn the refusal of a file system (full, read-only, not ours) into advice."""
     try:
         yield

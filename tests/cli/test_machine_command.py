@@ -119,3 +119,26 @@ def test_a_whole_measurement_of_this_cpu(
     assert {"compute", "bandwidth"} <= kinds
     assert all(c["spread"] >= 0 for c in answer["ceilings"])
     assert [p.stem for p in (tmp_path / "machines").glob("*.json")] == [answer["machine"]]
+
+
+def test_the_passport_of_another_machine_is_not_replaced(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a passport of an H200, and this machine without one
+    code = ridgeline(
+        "measure", "--device", "cpu", "--quick", "--name", "nvidia-h200", "--results", str(results)
+    )
+    assert code == 2
+    err = capsys.readouterr().err
+    assert "is the passport of another machine (GPUs: 1 × NVIDIA H200 before, " in err
+    assert "--name NAME" in err
+    assert (results / "machines" / "nvidia-h200.json").read_text() == RECORDED.read_text()
+
+
+def test_a_damaged_passport_is_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "machines" / "box.json").write_text("{")
+    assert ridgeline("measure", "--device", "cpu", "--name", "box", "--results", str(tmp_path)) == 2
+    assert "cannot be read as a passport" in capsys.readouterr().err

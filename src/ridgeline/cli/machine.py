@@ -70,45 +70,80 @@ def measure(
 
     About a minute on a GPU and two on a CPU. No clock or power setting is changed.
     """
+    from ridgeline.machine.describe import describe as look
+    from ridgeline.machine.describe import machine_name
     from ridgeline.machine.measure import choose_devices, steps
 
     devices = choose_devices(device or [])
-    with _progress(steps(devices, quick=quick), quiet=quiet) as progress:
-        passport = _measure(devices, quick=quick, name=name, progress=progress)
+    description = look()
     passports = _passports(results)
-    drifted = _drift(passports, passport)
+    called = _safe(name) if name else machine_name(description)
+    before = _passport_before(passports, called, description.to_dict())
+    with _progress(steps(devices, quick=quick), quiet=quiet) as progress:
+        passport = _measure(called, devices, description.to_dict(), quick=quick, progress=progress)
     path = passports.write(passport)
     if as_json:
         print(json.dumps(passport.to_dict(), indent=2, default=str))
     else:
         _print_passport(passport)
     if not quiet:
-        for line in drifted:
+        for line in _changes(before, passport):
             print(line, file=sys.stderr)
         print(f"wrote {path}", file=sys.stderr)
 
 
 def _measure(
-    devices: list[str], *, quick: bool, name: str | None, progress: Callable[[str], None]
+    name: str,
+    devices: list[str],
+    description: dict[str, Any],
+    *,
+    quick: bool,
+    progress: Callable[[str], None],
 ) -> Passport:
     from dataclasses import asdict
 
-    from ridgeline.machine.describe import describe as look
-    from ridgeline.machine.describe import machine_name
     from ridgeline.machine.measure import measure_machine
     from ridgeline.provenance import collect
 
-    found = look()
     where = collect()
     return measure_machine(
-        _safe(name) if name else machine_name(found),
+        name,
         devices,
         quick=quick,
         progress=progress,
-        description=found.to_dict(),
+        description=description,
         provenance=asdict(where),
         measured_at=where.time,
     )
+
+
+def _passport_before(
+    passports: Passports, name: str, description: dict[str, Any]
+) -> Passport | None:
+    """The passport that will be replaced. Checked before the work, so that none of it is lost."""
+    from ridgeline.machine.identity import another_machine
+
+    if name not in passports.names():
+        return None
+    before = passports.read(name)
+    other = another_machine(before.description, description)
+    if other is not None:
+        raise RidgelineError(
+            f"{passports.path(name)} is the passport of another machine ({other})",
+            hint="keep this one under another name: --name NAME",
+        )
+    return before
+
+
+def _changes(before: Passport | None, passport: Passport) -> list[str]:
+    """What moved since the passport that this one replaces."""
+    from ridgeline.machine.compare import drift
+    from ridgeline.machine.identity import another_device
+
+    if before is None:
+        return []
+    other = another_device(before.description, passport.description)
+    return [*([other] if other else []), *drift(before, passport)]
 
 
 def _safe(name: str) -> str:
@@ -118,15 +153,6 @@ def _safe(name: str) -> str:
             hint="use letters, digits, '.', '_' and '-'",
         )
     return name
-
-
-def _drift(passports: Passports, passport: Passport) -> list[str]:
-    """What moved since the passport that this one replaces, if it is of the same devices."""
-    from ridgeline.machine.compare import drift
-
-    if passport.name not in passports.names():
-        return []
-    return drift(passports.read(passport.name), passport)
 
 
 def _passports(results: Path) -> Passports:

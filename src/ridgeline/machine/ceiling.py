@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 from statistics import median, quantiles
 from typing import Any
 
@@ -46,6 +47,12 @@ class Ceiling:
     energy_j_per_flop: float | None = None  # power: over the rate while it was drawn
     energy_j_per_byte: float | None = None
     conditions: Conditions = field(default_factory=Conditions)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"{self.kind!r} is no kind of ceiling; there are {', '.join(KINDS)}")
+        if not self.samples or not all(isfinite(sample) for sample in self.samples):
+            raise ValueError(f"a {self.kind} ceiling needs samples that are finite numbers")
 
     @property
     def best(self) -> float:
@@ -97,7 +104,7 @@ class Ceiling:
 
 
 def ceiling_from_dict(content: dict[str, Any]) -> Ceiling:
-    """Read `Ceiling.to_dict` back; KeyError and TypeError say that it is not one."""
+    """Read `Ceiling.to_dict` back; KeyError, TypeError and ValueError say that it is not one."""
     conditions = {
         name: content[name] for name in Conditions.__dataclass_fields__ if name in content
     }

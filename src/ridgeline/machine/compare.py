@@ -74,9 +74,14 @@ _WORDS = ("driver", "power_limit", "clock", "ecc", "mig", "cuda", "cudnn", "torc
           "governor", "kernel", "ram", "cores", "name")  # fmt: skip
 
 
+_MOVES_BY_ITSELF = ("current", "time", ".clock_hz", ".memory_clock_hz")
+
+
 def _matters(name: str) -> bool:
-    last = name.lower()
-    return any(word in last for word in _WORDS) and "current" not in last and "time" not in last
+    lower = name.lower()
+    return any(word in lower for word in _WORDS) and not any(
+        word in lower for word in _MOVES_BY_ITSELF
+    )
 
 
 def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
@@ -116,7 +121,8 @@ def drift(before: Passport, after: Passport) -> list[str]:
 def label(ceiling: Ceiling) -> str:
     """What a ceiling is of, in words: `bf16 matrix`, `dram copy`, `graph replay`."""
     if ceiling.kind == "compute":
-        return f"{ceiling.precision} {ceiling.path}"
+        share = f", {ceiling.what}" if ceiling.what else ""  # of one core, beside that of all
+        return f"{ceiling.precision} {ceiling.path}{share}"
     if ceiling.kind == "bandwidth":
         return f"{ceiling.level} {ceiling.pattern}"
     return f"{ceiling.what} {ceiling.kind}"

@@ -70,15 +70,28 @@ class Team:
 
     def _work(self, index: int) -> None:
         pin(self.cpus[index])
-        memory = huge_memory(self.bytes_per_thread)
-        memory[:] = 0  # zeros: no denormal numbers, and every page is there before it is timed
-        worker = Worker(index=index, memory=memory, address=memory.ctypes.data)
+        made: Future[Worker] = Future()  # without memory, every task gets to know why
+        _settle(made, self._worker, index)
         while (task := self._tasks[index].get()) is not None:
             body, future = task
-            try:
-                future.set_result(body(worker))
-            except BaseException as error:
-                future.set_exception(error)
+            _settle(future, _on, made, body)
+
+    def _worker(self, index: int) -> Worker:
+        memory = huge_memory(self.bytes_per_thread)
+        memory[:] = 0  # zeros: no denormal numbers, and every page is there before it is timed
+        return Worker(index=index, memory=memory, address=memory.ctypes.data)
+
+
+def _settle(future: Future[T], call: Callable[..., T], *arguments: Any) -> None:
+    """Give a future what a call returns, or its error."""
+    try:
+        future.set_result(call(*arguments))
+    except BaseException as error:
+        future.set_exception(error)
+
+
+def _on(made: Future[Worker], body: Callable[[Worker], T]) -> T:
+    return body(made.result())
 
 
 def pin(cpu: int) -> None:

@@ -6,7 +6,7 @@ No clock or power setting is changed: roofs are those that people get.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from time import sleep
@@ -15,6 +15,7 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceiling import Ceiling, Conditions, Missing
 from ridgeline.machine.cuda_clock import Clock, Meter, event_clock, host_clock, nvml_reader, seconds
+from ridgeline.machine.cuda_levels import SHARES_OF_L2, CacheEnd, cache_end
 
 SHAPES = (
     (8192, 8192, 8192),
@@ -30,6 +31,7 @@ QUICK_SHAPES = SHAPES[:2]
 SLOW = ("fp64", "fp32")  # half the size is enough to fill the device
 DRAM_SHARE_OF_L2 = 32  # a DRAM buffer is this many times the L2, so that the cache hardly helps
 TRANSFER_BYTES = 256 << 20
+L2_ROUNDS = 64  # passes over the working set in one kernel
 IDLE_S = 2.0
 REST_S = 0.25
 BURST_CALLS = 8
@@ -122,7 +124,7 @@ class CudaCeilings:
         for what, part in self.parts():
             self._progress(what)
             try:
-                part()
+                self._run_part(part)
             except RidgelineError:
                 raise
             except Exception as error:
@@ -130,9 +132,13 @@ class CudaCeilings:
                     raise _vanished(self.name, error) from error
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
                 self.missing.append(Missing(what=what, reason=reason))
-            finally:
-                self.torch.cuda.empty_cache()
         return self.ceilings, self.missing
+
+    def _run_part(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        finally:
+            self.torch.cuda.empty_cache()  # fails, too, on a device that has failed
 
     def parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """What is measured, in order: idle first, while the device is still cool."""
@@ -247,14 +253,32 @@ class CudaCeilings:
         return int(free)
 
     def _l2(self) -> None:
-        from ridgeline.machine import cuda_kernels
+        """Find where the cache ends from the curve, then measure inside it."""
+        from ridgeline.machine import cuda_kernels as kernels
 
-        size = self._l2_bytes // 4
-        read = cuda_kernels.read_shared(self.device, size, rounds=64)
-        self._bandwidth("l2", "read", read, size)
-        self._bandwidth(
-            "l2", "copy", cuda_kernels.copy_shared(self.device, size // 2, rounds=64), size
-        )
+        end = self._cache_end()
+        if not end.agrees(self._l2_bytes):
+            reason = end.text(self._l2_bytes)
+            self.missing.append(Missing(what="L2 where it is described", reason=reason))
+        size, found = end.fastest_bytes, end.text(self._l2_bytes)
+        launches = {
+            "read": kernels.read_shared(self.device, size, rounds=L2_ROUNDS),
+            "copy": kernels.copy_shared(self.device, size // 2, rounds=L2_ROUNDS),
+            "triad": kernels.triad_shared(self.device, size // 3, rounds=L2_ROUNDS),
+        }
+        for pattern, launch in launches.items():
+            self._bandwidth("l2", pattern, replace(launch, how=f"{launch.how}; {found}"), size)
+
+    def _cache_end(self) -> CacheEnd:
+        from ridgeline.machine import cuda_kernels as kernels
+
+        sizes = [int(share * self._l2_bytes) for share in SHARES_OF_L2]
+        rates = []
+        for size in sizes:
+            rounds = max(L2_ROUNDS * sizes[0] // size, 1)
+            launch = kernels.read_shared(self.device, size, rounds=rounds)
+            rates.append(launch.work / min(seconds(launch.call, self._clock, samples=3)))
+        return cache_end(sizes, rates)
 
     def _l1(self) -> None:
         from ridgeline.machine import cuda_kernels

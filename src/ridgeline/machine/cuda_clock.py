@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -75,10 +75,11 @@ class Meter:
         self._seen = []
 
         def watch() -> None:
-            while True:
-                self._seen.append(self._read())
-                if stop.wait(METER_INTERVAL_S):
-                    return
+            with suppress(Exception):  # a meter that fails costs its readings, not the measurement
+                while True:
+                    self._seen.append(self._read())
+                    if stop.wait(METER_INTERVAL_S):
+                        return
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -117,14 +118,20 @@ def nvml_reader(uuid: str) -> Callable[[], Conditions] | None:
         import pynvml
 
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(_nvml_uuid(uuid))
+        handle = nvml_handle(pynvml, uuid)
     except Exception:  # not installed, no driver, or a device that NVML does not show
         return None
     return lambda: _read(pynvml, handle)
 
 
-def _nvml_uuid(uuid: str) -> str:
-    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+def nvml_handle(nvml: Any, uuid: str) -> Any:
+    """The device or MIG slice of a UUID; torch leaves out the prefix that tells which it is."""
+    if uuid.startswith(("GPU-", "MIG-")):
+        return nvml.nvmlDeviceGetHandleByUUID(uuid)
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except nvml.NVMLError:
+        return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
 
 
 def _read(nvml: Any, handle: Any) -> Conditions:

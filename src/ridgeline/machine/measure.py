@@ -10,7 +10,6 @@ from ridgeline.machine.ceiling import Ceiling, Missing
 from ridgeline.machine.passport import Passport
 
 Progress = Callable[[str], None]
-Measurement = Callable[[], tuple[list[Ceiling], list[Missing]]]
 
 
 def find_devices() -> list[str]:
@@ -37,7 +36,7 @@ def choose_devices(asked: Sequence[str]) -> list[str]:
             f"there is no device {unknown[0]!r} here",
             hint=f"devices here: {', '.join(there)}; `ridgeline doctor` says what is missing",
         )
-    return wanted
+    return list(dict.fromkeys(wanted))
 
 
 def steps(devices: Sequence[str], *, quick: bool) -> int:
@@ -60,13 +59,22 @@ def measure_machine(
     provenance: Any,
     measured_at: str,
 ) -> Passport:
-    """Measure the devices one after the other and put everything into one passport."""
+    """Measure the devices one after the other and put everything into one passport.
+
+    A device that fails is listed as missing, unless nothing else was measured.
+    """
     ceilings: list[Ceiling] = []
     missing: list[Missing] = []
+    failed: RidgelineError | None = None
     for device in devices:
-        found, absent = _measure(device, quick=quick, progress=progress)
+        try:
+            found, absent = _measure(device, quick=quick, progress=progress)
+        except RidgelineError as error:
+            failed, found, absent = error, [], [Missing(what=device, reason=error.problem)]
         ceilings += found
         missing += absent
+    if failed is not None and not ceilings:
+        raise failed
     return Passport(
         name=name,
         measured_at=measured_at,

@@ -6,6 +6,7 @@ Written without such a machine at hand; the tests replace the device's calls.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ridgeline.errors import RidgelineError
@@ -45,20 +46,24 @@ def measure_mps(
     samples = 5 if quick else 15
     ceilings: list[Ceiling] = []
     missing = [Missing(what=what, reason=reason) for what, reason in NOT_REACHED]
-    for precision, dtype in PRECISIONS.items():
-        progress(f"{precision} products")
+    parts: dict[str, Callable[[], list[Ceiling]]] = {
+        f"{precision} products": partial(
+            _product, torch, precision, getattr(torch, dtype), clock, samples
+        )
+        for precision, dtype in PRECISIONS.items()
+    }
+    parts["memory"] = partial(_memory, torch, clock, samples)
+    parts["launches"] = partial(_dispatch, torch, clock, samples)
+    for what, part in parts.items():
+        progress(what)
         try:
-            ceilings.append(_product(torch, precision, getattr(torch, dtype), clock, samples))
+            ceilings += part()
         except (RuntimeError, TypeError) as error:
-            missing.append(Missing(what=f"{precision} products", reason=str(error)[:200]))
-    progress("memory")
-    ceilings += _memory(torch, clock, samples)
-    progress("launches")
-    ceilings.append(_dispatch(torch, clock, samples))
+            missing.append(Missing(what=what, reason=str(error)[:200]))
     return ceilings, missing
 
 
-def _product(torch: Any, precision: str, dtype: Any, clock: Clock, samples: int) -> Ceiling:
+def _product(torch: Any, precision: str, dtype: Any, clock: Clock, samples: int) -> list[Ceiling]:
     def make(shape: tuple[int, int, int]) -> Callable[[], object]:
         m, n, k = shape
         a = torch.randn(m, k, device="mps").to(dtype)
@@ -70,15 +75,17 @@ def _product(torch: Any, precision: str, dtype: Any, clock: Clock, samples: int)
 
     best = max(SHAPES, key=lambda s: flops(s) / min(seconds(make(s), clock, samples=3)))
     taken = seconds(make(best), clock, samples=samples)
-    return Ceiling(
-        kind="compute",
-        device="mps",
-        path="matrix",
-        precision=precision,
-        accumulator="fp32",
-        samples=tuple(flops(best) / s for s in taken),
-        how=f"torch.mm {'x'.join(map(str, best))}, random data",
-    )
+    return [
+        Ceiling(
+            kind="compute",
+            device="mps",
+            path="matrix",
+            precision=precision,
+            accumulator="fp32",
+            samples=tuple(flops(best) / s for s in taken),
+            how=f"torch.mm {'x'.join(map(str, best))}, random data",
+        )
+    ]
 
 
 def _memory(torch: Any, clock: Clock, samples: int) -> list[Ceiling]:
@@ -102,7 +109,7 @@ def _memory(torch: Any, clock: Clock, samples: int) -> list[Ceiling]:
     ]
 
 
-def _dispatch(torch: Any, clock: Clock, samples: int) -> Ceiling:
+def _dispatch(torch: Any, clock: Clock, samples: int) -> list[Ceiling]:
     x = torch.zeros(32, device="mps")
 
     def tiny() -> None:
@@ -110,10 +117,12 @@ def _dispatch(torch: Any, clock: Clock, samples: int) -> Ceiling:
             x.add_(1)
 
     taken = seconds(tiny, clock, samples=samples, sample_s=0.005)
-    return Ceiling(
-        kind="launch",
-        device="mps",
-        what="eager dispatch",
-        samples=tuple(s / 100 for s in taken),
-        how="100 additions of 32 numbers",
-    )
+    return [
+        Ceiling(
+            kind="launch",
+            device="mps",
+            what="eager dispatch",
+            samples=tuple(s / 100 for s in taken),
+            how="100 additions of 32 numbers",
+        )
+    ]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceiling import Ceiling, Missing, ceiling_from_dict
-from ridgeline.store import atomic_write_text, to_json
+from ridgeline.store import atomic_write_text, to_json, writing
 
 # History of the format, newest first.
 # 1  2026-11-15  name, time, ceilings with samples, missing, description, provenance
 PASSPORT_VERSION = 1
+Kind = TypeVar("Kind")
+
 DRIFT = 0.05  # a roof that moved by more than this share is worth a word
 
 
@@ -69,19 +72,26 @@ def passport_from_dict(content: Any, *, where: str) -> Passport:
                 hint="update ridgeline",
             )
         return Passport(
-            name=content["machine"],
-            measured_at=content["measured_at"],
-            is_quick=content["is_quick"],
+            name=_of_type(str, content, "machine"),
+            measured_at=_of_type(str, content, "measured_at"),
+            is_quick=_of_type(bool, content, "is_quick"),
             ceilings=tuple(ceiling_from_dict(c) for c in content["ceilings"]),
             missing=tuple(Missing(**m) for m in content["missing"]),
-            description=content["description"],
-            provenance=content["provenance"],
+            description=_of_type(dict, content, "description"),
+            provenance=_of_type(dict, content, "provenance"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RidgelineError(
             f"{where} is not a passport: {type(error).__name__} {error}",
             hint="measure the machine again: ridgeline machine measure",
         ) from error
+
+
+def _of_type(kind: type[Kind], content: Any, name: str) -> Kind:
+    value = content[name]
+    if not isinstance(value, kind):
+        raise TypeError(f"{name!r} is {value!r:.40}, not a {kind.__name__}")
+    return value
 
 
 def read_passport(path: Path) -> Passport:
@@ -119,16 +129,24 @@ class Passports:
     def write(self, passport: Passport) -> Path:
         """Store a passport; the one it replaces is kept beside it under its date."""
         path = self.path(passport.name)
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            before = read_passport(path)
-            if before.measured_at != passport.measured_at:
-                stamp = before.measured_at.replace(":", "").replace("+", "_")
-                earlier = self.folder / "earlier" / f"{passport.name}-{stamp}.json"
-                earlier.parent.mkdir(exist_ok=True)
-                atomic_write_text(earlier, to_json(before.to_dict()))
+            self._keep_earlier(path, passport.measured_at)
         atomic_write_text(path, to_json(passport.to_dict()))
         return path
+
+    def _keep_earlier(self, path: Path, measured_at: str) -> None:
+        """Move the file away unless it is of the same measurement; it need not be readable."""
+        try:
+            before = read_passport(path).measured_at
+        except RidgelineError:
+            before = f"unreadable-before-{measured_at}"
+        if before == measured_at:
+            return
+        stamp = re.sub(r"[^\w.-]", "", before.replace("+", "_"))
+        with writing(self.folder):
+            earlier = self.folder / "earlier"
+            earlier.mkdir(exist_ok=True)
+            path.replace(earlier / f"{path.stem}-{stamp}.json")
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""

@@ -21,7 +21,7 @@ def published(passport: Passport) -> Published:
             memory_bytes=gpu.get("memory_bytes"),
         )
         if sheet is not None and gpu.get("index") is not None:
-            device = f"cuda:{gpu['index']}"
+            device = "mps" if gpu.get("kind") == "mps" else f"cuda:{gpu['index']}"
             found[device] = list(sheet.ceilings(device))
     return found
 
