@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -274,3 +275,20 @@ def test_times_are_universal() -> None:
     assert new_run_id("x", now=datetime(2026, 3, 1, tzinfo=UTC)).startswith(
         "2026-03-01T000000.000Z"
     )
+
+
+def test_a_link_is_followed_and_a_pipe_is_left_a_pipe(tmp_path: Path) -> None:
+    # given a link to a file, and a named pipe with a reader
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    target.write_text("old")
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    # when both are written to
+    atomic_write_text(link, "new")
+    atomic_write_text(pipe, "through")
+    # then the link is still a link, and the text went through the pipe
+    assert (link.is_symlink(), target.read_text()) == (True, "new")
+    assert os.read(reader, 100) == b"through"
+    assert not pipe.is_file()
+    os.close(reader)

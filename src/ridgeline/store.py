@@ -156,9 +156,16 @@ def new_run_id(label: str, *, now: datetime | None = None) -> str:
 
 
 def atomic_write_text(path: Path, text: str) -> None:
-    """Write a file so that readers see the old text or the new one, never a part."""
+    """Write a file so that readers see the old text or the new one, never a part.
+
+    A link is followed, and what is no plain file (a pipe, a device) is written to as it is.
+    """
+    path = path.resolve()
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
         temporary = path.with_name(_TEMPORARY + secrets.token_hex(8))
         try:
             temporary.write_text(text, encoding="utf-8")
@@ -218,7 +225,7 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise RidgelineError(
             f"cannot write to {folder}: {error.strerror or error}",
-            hint="make room or get permission there, or name another folder with --results DIR",
+            hint="make room or get permission there, or name another place: -o FILE, --results DIR",
         ) from error
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli import main
+from ridgeline.machine.ceiling import Ceiling
 
 RECORDED = Path(__file__).parents[1] / "data" / "passport-h200.json"
 
@@ -58,6 +59,17 @@ def test_a_device_that_was_never_measured_has_its_datasheet(
     out = capsys.readouterr().out
     assert "nothing was measured; these are published figures" in out
     assert "312 TFLOP/s" in out
+
+
+def test_a_datasheet_as_json_and_never_as_a_picture(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ("show", "NVIDIA A100-SXM4-80GB", "--results", str(results))
+    assert ridgeline(*at, "--json") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert {c["provenance"] for c in content["ceilings"]} == {"datasheet"}
+    assert ridgeline(*at, "--png", "roofs.png") == 2
+    assert "was not measured, so there are no roofs to draw" in capsys.readouterr().err
 
 
 def test_a_passport_does_not_differ_from_itself(
@@ -141,4 +153,48 @@ def test_a_damaged_passport_is_told_before_the_work(
     (tmp_path / "machines").mkdir()
     (tmp_path / "machines" / "box.json").write_text("{")
     assert ridgeline("measure", "--device", "cpu", "--name", "box", "--results", str(tmp_path)) == 2
-    assert "cannot be read as a passport" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "cannot be read as a passport" in err
+    assert f"hint: remove {tmp_path / 'machines' / 'box.json'}, or" in err
+
+
+def measures_one_roof(monkeypatch: pytest.MonkeyPatch) -> None:
+    roof = Ceiling(kind="bandwidth", device="cpu", level="dram", pattern="read", samples=(7.0,),
+                   how="")  # fmt: skip
+    monkeypatch.setattr("ridgeline.machine.measure._measure", lambda *_, **__: ([roof], []))
+
+
+def test_a_measurement_that_cannot_be_kept_here_is_kept_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a results folder that turns out to be none
+    measures_one_roof(monkeypatch)
+    results = tmp_path / "results"
+    results.write_text("a file")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    # when the measurement is done
+    assert ridgeline("measure", "--device", "cpu", "--name", "box", "--results", str(results)) == 2
+    # then it can be imported from where the hint says
+    (spare,) = tmp_path.glob("ridgeline-*/machines/box.json")
+    assert f"hint: the measurement is in {spare}: ridgeline machine import" in (
+        capsys.readouterr().err
+    )
+    assert ridgeline("import", str(spare), "--results", str(tmp_path / "other")) == 0
+
+
+def test_a_folder_that_is_not_ours_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ridgeline.machine.probe.is_writable", lambda path: False)
+    monkeypatch.setattr("ridgeline.machine.measure._measure", None)  # must not be called
+    assert ridgeline("measure", "--device", "cpu", "--results", str(tmp_path)) == 2
+    assert capsys.readouterr().err.startswith(f"ridgeline: cannot write to {tmp_path}\n")
+
+
+def test_export_to_where_nothing_can_be_written(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    at = ("-o", str(tmp_path / "file" / "copy.json"), "--results", str(results))
+    assert ridgeline("export", "nvidia-h200", *at) == 2
+    assert capsys.readouterr().err.startswith(f"ridgeline: cannot write to {tmp_path / 'file'}: ")

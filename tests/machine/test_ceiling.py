@@ -1,6 +1,8 @@
 """Ceilings: summaries by hand, and there and back through JSON."""
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 
@@ -43,3 +45,14 @@ def test_the_promised_keys_of_a_compute_roof() -> None:
                    accumulator="fp32", samples=(8e14,), how="x")  # fmt: skip
     wanted = {"kind", "path", "precision", "accumulator", "flops_per_s", "spread", "clock_hz"}
     assert wanted <= set(roof.to_dict())
+
+
+@pytest.mark.parametrize("samples", [(), (1.0, math.nan), (math.inf,)])
+def test_no_ceiling_without_numbers(samples: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="needs samples that are finite numbers"):
+        replace(COPY, samples=samples)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="'colour' is no kind of ceiling; there are compute, "):
+        replace(COPY, kind="colour")

@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ridgeline.machine import cpu, cpu_build, cpu_kernels, cpu_levels, cpu_matrix
+from ridgeline.machine import cpu, cpu_build, cpu_kernels, cpu_launch, cpu_levels, cpu_matrix
 from ridgeline.machine.ceiling import Ceiling, Missing
 from ridgeline.machine.cpu_build import BuildError, Compiler, find_compiler
 from ridgeline.machine.cpu_conditions import RaplMeter, Watch, cpuinfo_hz, temperature_c
 from ridgeline.machine.cpu_kernels import Kernels, Probe, Span
+from ridgeline.machine.cpu_power import powers
+from ridgeline.machine.cpu_session import Plan, Session
 from ridgeline.machine.cpu_team import Team, Worker
+from ridgeline.machine.limits import Limits
 
-TINY = cpu.Plan(curve_rounds=1, per_octave=1, rounds=10, power_samples=2)
+TINY = Plan(curve_rounds=1, per_octave=1, rounds=10, power_samples=2)
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +28,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sets, few samples: a test asks whether it works, not how fast."""
     monkeypatch.setattr(cpu, "QUICK", TINY)
     monkeypatch.setattr(cpu_matrix, "LONGEST_S", {True: 0.0, False: 0.0})
-    monkeypatch.setattr(cpu, "LAUNCH_LIMIT_S", 0.0)
+    monkeypatch.setattr(cpu_launch, "LAUNCH_LIMIT_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +212,16 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
         team.run(fail, 1)
 
 
+def test_a_container_with_little_memory_gets_small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "find_limits", lambda: Limits(memory_bytes=2**26))
+    assert cpu._bytes_per_thread({"l3": 2**25}, threads=4) == 2**26 // 2 // 4
+
+
+def test_a_thread_without_memory_says_so_instead_of_waiting_for_ever() -> None:
+    with Team([0], 2**62) as team, pytest.raises((MemoryError, OSError, OverflowError)):
+        team.run(lambda worker: worker.index, 1)
+
+
 # ---- compiling -----------------------------------------------------------------------------------
 
 
@@ -347,11 +360,11 @@ def test_power_is_measured_where_there_is_a_meter(
     watch.meter = Meter(tmp_path)
     with Team([0], 2**20) as team:
         kernels = cpu_kernels.choose(team, c_kernels[:1], 1)
-        session = cpu._Session(
+        session = Session(
             plan=TINY, quick=True, cpus=(0,), team=team, kernels=kernels, sources=c_kernels,
             watch=watch,
         )  # fmt: skip
-        ceilings = cpu._powers(session, lambda: None)
+        ceilings = powers(session, lambda: None)
 
     assert [c.what for c in ceilings] == ["idle", "compute", "memory"]
     assert all(0 < c.best < 10 for c in ceilings)  # 1 J in each tenth of a second, or longer

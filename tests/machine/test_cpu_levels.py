@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.cpu_cores import cpu_quota, cpus_to_use, first_of_each_core
+from ridgeline.machine.cpu_cores import cpus_to_use, first_of_each_core
 from ridgeline.machine.cpu_levels import (
     Cache,
     Level,
     Plateau,
     best_size,
-    cpu_list,
     grid,
     name_levels,
     plateaus,
     read_caches,
     shares,
 )
+from ridgeline.machine.limits import Limits
 
 DATA = Path(__file__).parents[1] / "data"
 KIB, MIB = 1024, 1024**2
@@ -59,11 +59,6 @@ def test_caches_are_read_from_sys(tmp_path: Path) -> None:
     )
     assert shares(found, [0, 1]) == {"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB}
     assert read_caches(0, tmp_path / "absent") == ()
-
-
-def test_lists_of_cpus() -> None:
-    assert cpu_list("0-2,5\n") == {0, 1, 2, 5}
-    assert cpu_list("") == frozenset()
 
 
 def test_the_grid_doubles_in_equal_steps() -> None:
@@ -157,24 +152,14 @@ def test_one_cpu_of_each_core(tmp_path: Path) -> None:
     assert first_of_each_core([0, 1, 2, 3], tmp_path / "absent") == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("files", "cpus"),
-    [
-        ({"cpu.max": "150000 100000\n"}, 1.5),
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2.0),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({}, None),
-    ],
-)
-def test_the_share_of_a_container(
-    tmp_path: Path, files: dict[str, str], cpus: float | None
-) -> None:
-    (tmp_path / "cpu").mkdir()
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
+def test_no_more_threads_than_a_container_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ridgeline.machine.cpu_cores.allowed_cpus", lambda: [3, 4, 5, 6])
+    absent = Path("/absent")
 
-    assert cpu_quota(tmp_path) == cpus
+    assert cpus_to_use(root=absent, limits=Limits()) == (3, 4, 5, 6)
+    assert cpus_to_use(root=absent, limits=Limits(cpu_quota=2.5)) == (3, 4)
+    assert cpus_to_use(root=absent, limits=Limits(cpu_quota=0.5)) == (3,)
+    assert cpus_to_use(3, root=absent, limits=Limits(cpu_quota=0.5)) == (3, 4, 5)
 
 
 def test_more_threads_than_cpus_are_refused() -> None:

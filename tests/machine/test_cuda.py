@@ -1,6 +1,7 @@
 """The logic around the GPU's measurements, with clocks and meters replaced."""
 
 from collections.abc import Callable
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.machine import cuda
 from ridgeline.machine.ceiling import Conditions
-from ridgeline.machine.cuda_clock import Meter, host_clock, nvml_reader, seconds
+from ridgeline.machine.cuda_clock import Meter, nvml_handle, nvml_reader
+from ridgeline.machine.sampling import seconds
 
 
 def test_a_sample_lasts_about_as_long_as_asked() -> None:
@@ -26,14 +28,21 @@ def test_a_sample_lasts_about_as_long_as_asked() -> None:
 
 
 def test_the_meter_keeps_the_middle_and_every_reason() -> None:
-    readings = iter([
+    readings = [
         Conditions(clock_hz=1e9, power_w=100.0),
         Conditions(clock_hz=3e9, power_w=300.0, throttle_reasons=("power cap",)),
-    ])  # fmt: skip
-    meter = Meter(lambda: next(readings, Conditions(clock_hz=2e9, power_w=200.0)))
-    clock = host_clock(lambda: None)
+    ]
+    all_read = Event()
+
+    def read() -> Conditions:
+        if readings:
+            return readings.pop(0)
+        all_read.set()
+        return Conditions(clock_hz=2e9, power_w=200.0)
+
+    meter = Meter(read)
     with meter.running():
-        clock(lambda: sum(range(1000)), 3000)
+        assert all_read.wait(timeout=10)
     assert meter.conditions.throttle_reasons == ("power cap",)
     assert meter.conditions.clock_hz == 2e9
     assert meter.powers_w[:2] == (100.0, 300.0)
@@ -41,6 +50,49 @@ def test_the_meter_keeps_the_middle_and_every_reason() -> None:
 
 def test_without_nvml_there_is_no_reader() -> None:
     assert nvml_reader("GPU-00000000-0000-0000-0000-000000000000") is None
+
+
+def test_a_meter_that_fails_keeps_what_it_had_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a meter that breaks at its second reading, and a note of errors that nobody catches
+    uncaught: list[object] = []
+    monkeypatch.setattr("threading.excepthook", uncaught.append)
+    readings = [Conditions(power_w=100.0)]
+    broken = Event()
+
+    def read() -> Conditions:
+        if readings:
+            return readings.pop(0)
+        broken.set()
+        raise AttributeError("an old pynvml")
+
+    meter = Meter(read)
+    with meter.running():
+        assert broken.wait(timeout=10)
+    assert meter.powers_w == (100.0,)
+    assert uncaught == []
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ("1-2", ["GPU-1-2"]),
+        ("3-4", ["GPU-3-4", "MIG-3-4"]),
+        ("GPU-1-2", ["GPU-1-2"]),
+        ("MIG-3-4", ["MIG-3-4"]),
+    ],
+)
+def test_torch_does_not_say_whether_a_uuid_is_of_a_slice(given: str, asked: list[str]) -> None:
+    questions: list[str] = []
+
+    def by_uuid(uuid: str) -> str:
+        questions.append(uuid)
+        if uuid not in ("GPU-1-2", "MIG-3-4"):
+            raise LookupError(uuid)
+        return f"handle of {uuid}"
+
+    nvml = SimpleNamespace(nvmlDeviceGetHandleByUUID=by_uuid, NVMLError=LookupError)
+    assert nvml_handle(nvml, given) == f"handle of {asked[-1]}"
+    assert questions == asked
 
 
 class FakeTorch:
@@ -72,6 +124,21 @@ def test_a_part_that_fails_is_listed_and_the_others_go_on(monkeypatch: pytest.Mo
     _, missing = found.run()
     assert [(m.what, m.reason) for m in missing] == [("L1", "no kernel image is available")]
     assert done == ["L2"]
+
+
+def test_a_device_that_cannot_even_be_tidied_up_keeps_what_it_gave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = FakeTorch()
+    found = measurement(torch, monkeypatch)
+
+    def fail() -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    torch.cuda.empty_cache = fail
+    monkeypatch.setattr(found, "parts", lambda: iter([("L1", fail), ("L2", fail)]))
+    _, missing = found.run()
+    assert [m.what for m in missing] == ["L1", "L2"]
 
 
 def test_a_device_that_vanishes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,11 @@ from ridgeline.machine.cuda_levels import CacheEnd, cache_end
 
 def test_a_curve_by_hand() -> None:
     # 8 and 2 at the ends: the middle is 4, between 20 and 40
-    assert cache_end([10, 20, 40, 80], [7.0, 8.0, 3.0, 2.0]) == CacheEnd(20, 40, 20)
+    assert cache_end([10, 20, 40, 80], [7.0, 8.0, 3.0, 2.0]) == CacheEnd(20, 40)
 
 
 def test_agreement_with_the_description() -> None:
-    end = CacheEnd(20, 40, 20)
+    end = CacheEnd(20, 40)
     assert end.agrees(30)
     assert not end.agrees(300)
     assert end.text(30) == "the curve falls between 20 and 40 B; described L2 30 B"

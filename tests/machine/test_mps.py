@@ -72,3 +72,13 @@ def test_what_metal_refuses_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_apple_gpu() -> None:
     with pytest.raises(RidgelineError, match="there is no Apple GPU here"):
         mps.measure_mps(torch=torch)
+
+
+def test_memory_that_does_not_fit_costs_no_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("MPS backend out of memory")
+
+    monkeypatch.setattr(mps, "_memory", refuse)
+    ceilings, missing = mps.measure_mps(quick=True, torch=Metal())
+    assert {c.kind for c in ceilings} == {"compute", "launch"}
+    assert ("memory", "MPS backend out of memory") in {(m.what, m.reason) for m in missing}

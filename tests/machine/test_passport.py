@@ -3,13 +3,15 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceiling import Ceiling, Conditions
-from ridgeline.machine.compare import changed_settings, differences, drift
+from ridgeline.machine.compare import changed_settings, differences, drift, label
 from ridgeline.machine.passport import Passport, Passports, peaks, read_passport
+from ridgeline.machine.published import published
 
 
 def roof(rate: float, *, clock_hz: float = 2e9, reasons: tuple[str, ...] = ()) -> Ceiling:
@@ -52,6 +54,27 @@ def test_the_one_before_is_kept(tmp_path: Path) -> None:
     assert read_passport(earlier) == old
 
 
+def test_a_damaged_one_before_is_kept_and_does_not_stop_a_new_one(tmp_path: Path) -> None:
+    # given a passport that was cut off, in bytes that are no text either
+    store = Passports(tmp_path)
+    path = store.write(passport(roof(4e12)))
+    path.write_bytes(b'{"schema_ver\xff')
+    # when the machine is measured again
+    new = passport(roof(5e12), day="2026-06-01")
+    store.write(new)
+    # then both are there
+    assert store.read("box") == new
+    (earlier,) = (tmp_path / "machines" / "earlier").iterdir()
+    assert earlier.name == "box-unreadable-before-2026-06-01T120000_0000.json"
+    assert earlier.read_bytes() == b'{"schema_ver\xff'
+
+
+def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file")
+    with pytest.raises(RidgelineError, match="cannot write to"):
+        Passports(tmp_path / "results").write(passport(roof(4e12)))
+
+
 def test_drift_is_told_in_words() -> None:
     before, today = passport(roof(4.0e12)), passport(roof(3.72e12), day="2026-11-15")
     assert drift(before, today) == [
@@ -67,6 +90,31 @@ def test_a_lower_clock_explains_a_lower_roof() -> None:
     assert found.change == pytest.approx(-0.25)
     assert found.explanation == "clock 2000 → 1500 MHz explains it; limited by power cap"
     assert changed_settings(before, after) == ["description.gpus.0.driver: 580 → 590"]
+
+
+def test_nothing_is_compared_with_zero() -> None:
+    assert differences(passport(roof(0.0)), passport(roof(4e12))) == []
+    (gone,) = differences(passport(roof(4e12)), passport(roof(0.0)))
+    assert gone.change == -1.0
+
+
+def test_a_clock_that_moves_by_itself_is_no_setting() -> None:
+    gpus = ({"clock_hz": 345e6, "max_clock_hz": 1980e6}, {"clock_hz": 1980e6, "max_clock_hz": 2e9})
+    before, after = (replace(passport(roof(1.0)), description={"gpus": [g]}) for g in gpus)
+    assert changed_settings(before, after) == [
+        "description.gpus.0.max_clock_hz: 1980000000.0 → 2000000000.0"
+    ]
+
+
+def test_a_label_tells_one_core_from_all() -> None:
+    vector = replace(product(1.0), path="vector", device="cpu")
+    assert label(vector) == "bf16 vector"
+    assert label(replace(vector, what="one core")) == "bf16 vector, one core"
+
+
+def test_an_apple_gpu_has_its_datasheet_under_its_own_name() -> None:
+    gpu = {"kind": "mps", "name": "Apple M2 Pro", "index": 0, "compute_units": 19}
+    assert list(published(replace(passport(roof(1.0)), description={"gpus": [gpu]}))) == ["mps"]
 
 
 def test_peaks_for_roofline_scripts() -> None:
@@ -98,12 +146,36 @@ def test_broken_files_are_refused(tmp_path: Path, text: str, complaint: str) -> 
     assert complaint in refused.value.problem
 
 
-def test_a_ceiling_with_a_wrong_field_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"samples": ["fast"]},
+        {"samples": []},
+        {"samples": [float("nan")]},
+        {"samples": [None]},
+        {"kind": "colour"},
+    ],
+    ids=str,
+)
+def test_a_ceiling_with_a_wrong_field_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     content = passport(roof(4e12)).to_dict()
-    content["ceilings"][0]["samples"] = ["fast"]
+    content["ceilings"][0] |= changes
     path = tmp_path / "p.json"
     path.write_text(json.dumps(content))
     with pytest.raises(RidgelineError, match="is not a passport"):
+        read_passport(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"machine": 5}, {"measured_at": None}, {"is_quick": "no"}, {"description": []}],
+    ids=str,
+)
+def test_a_field_of_another_type_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(passport(roof(4e12)).to_dict() | changes))
+    (name,) = changes
+    with pytest.raises(RidgelineError, match=f"is not a passport: TypeError '{name}' is"):
         read_passport(path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.machine.sampling import best_of_rounds, calls_per_sample, in_rounds, sample_rates
+from ridgeline.machine.sampling import best_of_rounds, calls_per_sample, in_rounds, rate_probe
 
 
 class Clock:
@@ -54,14 +54,13 @@ def test_rates_are_work_over_time() -> None:
     clock = Clock()
     syncs: list[float] = []
 
-    rates = sample_rates(
+    probe = rate_probe(
         lambda: clock.wait(0.5),
         100.0,
         sync=lambda: syncs.append(clock.now_s),
-        samples=2,
         sample_s=1.0,
         clock=clock,
     )
 
-    assert rates == (200.0, 200.0)
+    assert (probe(), probe()) == (200.0, 200.0)
     assert len(syncs) == 2 * 4  # before and after: two trials and two samples

@@ -5,8 +5,10 @@ progress, advice and errors go to stderr. Nothing heavy is imported before it is
 
 app.py      the commands put together; errors to exit codes
 doctor.py   machine.py   count.py: the commands
+machine_text.py  what `machine` prints
 counted.py  the work behind `count`; show.py prints it, files.py keeps it
 tables.py   tables for a terminal of any width
+progress.py the progress bar
 choices.py  what options take, for tab completion
 stdout.py   standard output that may be full or closed
 """

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, files, show
+from ridgeline.cli.progress import progress_bar
 from ridgeline.count.capacity import max_batch
 from ridgeline.count.counting import Settings, count_workload
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
@@ -101,7 +101,7 @@ def _raise_errors(errors: list[tuple[str, RidgelineError]]) -> None:
 
 
 def _count_all(asked: Asked, counted: Counted) -> None:
-    with _progress(asked) as step:
+    with progress_bar(_steps(asked), quiet=asked.quiet, first="importing") as step:
         for model in asked.models:
             try:
                 _count_model(asked, counted, model, step)
@@ -109,7 +109,12 @@ def _count_all(asked: Asked, counted: Counted) -> None:
                 counted.errors.append((model, error))
 
 
-def _count_model(asked: Asked, counted: Counted, model: str, step: Any) -> None:
+def _steps(asked: Asked) -> int:
+    each = len(asked.batch_sizes) + (len(BATCHES) + SIZES_TRIED if asked.growth else 0)
+    return each * len(asked.models)
+
+
+def _count_model(asked: Asked, counted: Counted, model: str, step: Callable[[str], None]) -> None:
     for batch_size in asked.batch_sizes:
         step(f"{model}, batch {batch_size}")
         result = _count(asked, model, batch_size)
@@ -127,40 +132,9 @@ def _count(asked: Asked, model: str, batch_size: int) -> CountResult:
     return count_workload(asked.spec(model, batch_size), asked.settings)
 
 
-def _max_batch(asked: Asked, model: str, step: Any) -> int:
+def _max_batch(asked: Asked, model: str, step: Callable[[str], None]) -> int:
     def peak_bytes(batch_size: int) -> int:
         step(f"{model}, does batch {batch_size} fit?")
         return _count(asked, model, batch_size).memory.peak_bytes
 
     return max_batch(peak_bytes, asked.limit_bytes or 0)
-
-
-@contextmanager
-def _progress(asked: Asked) -> Iterator[Any]:
-    """A progress bar on stderr where someone can see it; nothing otherwise."""
-    if asked.quiet or not sys.stderr.isatty():
-        yield lambda _what: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    each = len(asked.batch_sizes) + (len(BATCHES) + SIZES_TRIED if asked.growth else 0)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("importing", total=each * len(asked.models))
-
-        def step(what: str) -> None:
-            progress.update(task, advance=1, description=what)
-
-        yield step

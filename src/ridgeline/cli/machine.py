@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ridgeline.cli.machine_text import print_as, print_datasheet, print_table, value
+from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
-    from ridgeline.machine.ceiling import Ceiling
+    from ridgeline.machine.datasheets import Datasheet
     from ridgeline.machine.passport import Passport, Passports
 
 EXAMPLES = """
@@ -46,7 +48,7 @@ def describe(as_json: Json = False, debug: Debug = False) -> None:
     from ridgeline.store import to_json
 
     found = look()
-    print(to_json(found.to_dict()) if as_json else found.to_markdown())
+    print(to_json(found.to_dict()).rstrip() if as_json else found.to_markdown())
 
 
 @app.command(epilog=EXAMPLES)
@@ -79,13 +81,11 @@ def measure(
     passports = _passports(results)
     called = _safe(name) if name else machine_name(description)
     before = _passport_before(passports, called, description.to_dict())
-    with _progress(steps(devices, quick=quick), quiet=quiet) as progress:
+    _check_writable(results)
+    with progress_bar(steps(devices, quick=quick), quiet=quiet, first="starting") as progress:
         passport = _measure(called, devices, description.to_dict(), quick=quick, progress=progress)
-    path = passports.write(passport)
-    if as_json:
-        print(json.dumps(passport.to_dict(), indent=2, default=str))
-    else:
-        _print_passport(passport)
+    path = _write(passports, passport)
+    print_as(passport, as_json=as_json)
     if not quiet:
         for line in _changes(before, passport):
             print(line, file=sys.stderr)
@@ -125,7 +125,13 @@ def _passport_before(
 
     if name not in passports.names():
         return None
-    before = passports.read(name)
+    try:
+        before = passports.read(name)
+    except RidgelineError as error:  # its own hint is to measure again, which would end here
+        raise RidgelineError(
+            error.problem,
+            hint=f"remove {passports.path(name)}, or keep this one under another name: --name NAME",
+        ) from error
     other = another_machine(before.description, description)
     if other is not None:
         raise RidgelineError(
@@ -144,6 +150,28 @@ def _changes(before: Passport | None, passport: Passport) -> list[str]:
         return []
     other = another_device(before.description, passport.description)
     return [*([other] if other else []), *drift(before, passport)]
+
+
+def _check_writable(results: Path) -> None:
+    """Refuse before a measurement of minutes, not after it."""
+    from ridgeline.machine.probe import is_writable
+
+    if not is_writable(str(results)):
+        raise RidgelineError(
+            f"cannot write to {results}", hint="name another folder with --results DIR"
+        )
+
+
+def _write(passports: Passports, passport: Passport) -> Path:
+    """Store a measurement; what the results folder does not take goes to the temporary one."""
+    try:
+        return passports.write(passport)
+    except RidgelineError as error:
+        spare = _passports(Path(mkdtemp(prefix="ridgeline-"))).write(passport)
+        raise RidgelineError(
+            error.problem,
+            hint=f"the measurement is in {spare}: ridgeline machine import {spare} --results DIR",
+        ) from error
 
 
 def _safe(name: str) -> str:
@@ -199,17 +227,32 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show a passport: its ceilings, and the roofs drawn in the terminal and as a picture."""
+    from ridgeline.machine.datasheets import datasheet_for
+
     passports = _passports(results)
-    if name not in passports.names() and not name.endswith(".json") and _print_datasheet(name):
-        return
+    if name not in passports.names() and not name.endswith(".json"):
+        sheet = datasheet_for(name)
+        if sheet is not None:
+            _show_datasheet(sheet, as_json=as_json, png=png)
+            return
     passport = passports.read(name)
-    if as_json:
-        print(json.dumps(passport.to_dict(), indent=2, default=str))
-    else:
-        _print_passport(passport)
+    print_as(passport, as_json=as_json)
     if png is not None:
         _draw(passport, png)
         print(f"wrote {png}", file=sys.stderr)
+
+
+def _show_datasheet(sheet: Datasheet, *, as_json: bool, png: Path | None) -> None:
+    if png is not None:
+        raise RidgelineError(
+            f"{sheet.name} was not measured, so there are no roofs to draw",
+            hint="on such a machine: ridgeline machine measure",
+        )
+    if as_json:
+        content = {"machine": sheet.name, "ceilings": sheet.ceilings("datasheet")}
+        print(json.dumps(content, indent=2))
+    else:
+        print_datasheet(sheet)
 
 
 def _draw(passport: Passport, path: Path) -> None:
@@ -236,7 +279,8 @@ def _draw(passport: Passport, path: Path) -> None:
         save(path, f"{passport.name}, {passport.measured_at[:10]}", measured, datasheet=dashed)
     except OSError as error:
         raise RidgelineError(
-            f"cannot write {path}: {error.strerror}", hint="name a place that you may write to"
+            f"cannot write {path}: {error.strerror or error}",
+            hint="name a place that you may write to",
         ) from error
 
 
@@ -261,10 +305,10 @@ def diff(
                 for d in found]  # fmt: skip
         print(json.dumps({"differences": rows, "settings": settings}, indent=2))
         return
-    cells = [[d.before.device, label(d.before), _value(d.before), _value(d.after),
+    cells = [[d.before.device, label(d.before), value(d.before), value(d.after),
              f"{d.change:+.1%}", d.explanation] for d in found]  # fmt: skip
     header = ["device", "ceiling", "before", "after", "change", "why"]
-    _print_table(header, cells, names=2, spare="why")
+    print_table(header, cells, names=2, spare="why")
     for line in settings:
         print(line)
     if not found:
@@ -294,7 +338,7 @@ def export(
     if output is not None:
         atomic_write_text(output, to_json(passport.to_dict()))
     if output is None and peaks_file is None:
-        print(to_json(passport.to_dict()))
+        print_as(passport, as_json=True)
 
 
 @app.command("import")
@@ -312,108 +356,3 @@ def import_passport(
     passport = read_passport(file)
     kept = replace(passport, name=_safe(name or passport.name))
     print(f"wrote {_passports(results).write(kept)}", file=sys.stderr)
-
-
-# ---------------------------------------------------------------- printing
-
-
-def _value(ceiling: Ceiling, number: float | None = None) -> str:
-    from ridgeline.units import si
-
-    unit = {"compute": "FLOP/s", "bandwidth": "B/s", "launch": "s", "power": "W"}[ceiling.kind]
-    if ceiling.precision == "int8":
-        unit = "OP/s"
-    return si(ceiling.best if number is None else number, unit)
-
-
-def _print_passport(passport: Passport) -> None:
-    from ridgeline.machine.compare import label
-    from ridgeline.machine.published import published, published_rate
-    from ridgeline.report.roofs import compute_roofs, memory_roofs
-    from ridgeline.report.roofs_text import draw
-
-    print(f"{passport.name}, measured {passport.measured_at[:19]}, noise {passport.noise:.1%}\n")
-    sheets = published(passport)
-    rows = []
-    for c in passport.ceilings:
-        rate = published_rate(c, sheets)
-        rows.append([c.device, label(c), _value(c), _value(c, c.sustained), f"{c.spread:.1%}",
-                     f"{c.best / rate:.0%}" if rate else "", *_conditions(c), _how(c)])  # fmt: skip
-    header = ["device", "ceiling", "best", "sustained", "spread", "of datasheet", "clock", "power",
-              "limited by", "how"]  # fmt: skip
-    _print_table(header, rows, names=2, spare="how|limited by|power|clock|of datasheet|sustained")
-    for device in dict.fromkeys(c.device for c in passport.ceilings):
-        mine = [c for c in passport.ceilings if c.device == device]
-        picture = draw(compute_roofs(mine), memory_roofs(mine))
-        if picture:
-            print(f"{device}\n{picture}\n")
-    for absent in passport.missing:
-        print(f"not measured: {absent.what}: {absent.reason}")
-
-
-def _how(ceiling: Ceiling) -> str:
-    """What ran, and for a power level the energy of one unit of its work."""
-    from ridgeline.units import si
-
-    if ceiling.energy_j_per_flop:
-        return f"{ceiling.how}: {si(ceiling.energy_j_per_flop, 'J')} per FLOP"
-    if ceiling.energy_j_per_byte:
-        return f"{ceiling.how}: {si(ceiling.energy_j_per_byte, 'J')} per byte"
-    return ceiling.how
-
-
-def _conditions(ceiling: Ceiling) -> tuple[str, str, str]:
-    seen = ceiling.conditions
-    clock = f"{seen.clock_hz / 1e6:.0f} MHz" if seen.clock_hz else ""
-    power = f"{seen.power_w:.0f} W" if seen.power_w else ""
-    return clock, power, ", ".join(seen.throttle_reasons)
-
-
-def _print_datasheet(name: str) -> bool:
-    """Show what the maker publishes for a device of this name; False where nothing is known."""
-    from ridgeline.machine.datasheets import datasheet_for
-    from ridgeline.units import si
-
-    sheet = datasheet_for(name)
-    if sheet is None:
-        return False
-    print(f"{sheet.name}: nothing was measured; these are published figures ({sheet.source})\n")
-    rows = []
-    for c in sheet.ceilings("datasheet"):
-        if c["kind"] == "compute":
-            rows.append(
-                [f"{c['precision']} {c['path']}", si(c["flops_per_s"], "FLOP/s"), c["confidence"]]
-            )
-        elif c["kind"] == "bandwidth":
-            rows.append([f"{c['level']} bandwidth", si(c["bytes_per_s"], "B/s"), c["confidence"]])
-        else:
-            rows.append([f"power {c['what']}", si(c["power_w"], "W"), c["confidence"]])
-    _print_table(["ceiling", "published, dense", "confidence"], rows, names=1)
-    return True
-
-
-def _print_table(header: list[str], rows: list[list[str]], *, names: int, spare: str = "") -> None:
-    """A table that fits the terminal; columns in `spare` may go, the least important first."""
-    from ridgeline.cli.tables import Grid, print_grid, screen
-
-    columns = tuple((name,) for name in spare.split("|") if name)
-    print_grid(screen(), Grid(header=header, rows=rows, text_columns=names, spare=columns))
-
-
-@contextmanager
-def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A progress bar on stderr where someone can see it; nothing otherwise."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _what: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=total)
-        yield lambda what: bar.update(task, advance=1, description=what)

@@ -55,7 +55,7 @@ def _explain(before: Ceiling, after: Ceiling) -> str:
     if max(before.spread, after.spread) > abs(ratio - 1) > 0:
         reasons.append("within the noise")
     if before.how != after.how:
-        reasons.append(f"measured otherwise: {after.how}")
+        reasons.append("measured with another kernel or size")
     return "; ".join(reasons)
 
 

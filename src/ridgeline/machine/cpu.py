@@ -10,14 +10,12 @@ it is not counted. A working set is that of all threads together, all arrays inc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from time import perf_counter, sleep
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ridgeline.machine import cpu_levels, cpu_matrix
-from ridgeline.machine.ceiling import Ceiling, Conditions, Missing
+from ridgeline.machine.ceiling import Ceiling, Missing
 from ridgeline.machine.cpu_build import BuildError, processor
 from ridgeline.machine.cpu_conditions import Watch
 from ridgeline.machine.cpu_cores import cpus_to_use
@@ -33,12 +31,15 @@ from ridgeline.machine.cpu_kernels import (
     numba_kernels,
     numpy_kernels,
 )
+from ridgeline.machine.cpu_launch import launches
 from ridgeline.machine.cpu_levels import Curve, Level
+from ridgeline.machine.cpu_power import powers
+from ridgeline.machine.cpu_session import DEVICE, Plan, Session, stage
 from ridgeline.machine.cpu_team import Team
-from ridgeline.machine.sampling import LEAST_SAMPLES, in_rounds, time_calls
+from ridgeline.machine.limits import find_limits
+from ridgeline.machine.sampling import in_rounds
 from ridgeline.units import format_bytes
 
-DEVICE = "cpu"
 ONE_CORE = "one core"  # in `what`: a ceiling of one thread beside that of all
 NEEDS_KERNELS = "needs a C compiler (gcc or clang) or numba (`pip install 'ridgeline[fast]'`)"
 NO_INSTRUCTION = {
@@ -49,54 +50,10 @@ NO_INSTRUCTION = {
     "tiles_int8": "AMX",
 }
 UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
-LAUNCH_LIMIT_S = 3.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much is done; `steps` is how often progress is told."""
-
-    curve_rounds: int
-    per_octave: int
-    rounds: int
-    power_samples: int
-
-    @property
-    def steps(self) -> int:
-        return sum(self.stages().values())
-
-    def stages(self) -> dict[str, int]:
-        """The steps of each stage, in order."""
-        return {
-            "kernels": 1,
-            "memory curve": self.curve_rounds,
-            "matrix shapes": 3,
-            "ceilings": self.rounds,
-            "launch": 2,
-            "power": 3,
-        }
 
 
 QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, power_samples=10)
 FULL = Plan(curve_rounds=12, per_octave=4, rounds=120, power_samples=20)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Session:
-    """What the stages of one measurement share."""
-
-    plan: Plan
-    quick: bool
-    cpus: tuple[int, ...]
-    team: Team
-    kernels: Mapping[str, Kernels]
-    sources: Sequence[Kernels]
-    watch: Watch
-    missing: list[Missing] = field(default_factory=list)
-
-    @property
-    def threads(self) -> int:
-        return len(self.cpus)
 
 
 def cpu_steps(quick: bool) -> int:
@@ -120,20 +77,20 @@ def measure_cpu(
     described = cpu_levels.shares(cpu_levels.read_caches(cpus[0]), cpus)
     sources, missing = find_kernels()
     with Team(cpus, _bytes_per_thread(described, len(cpus))) as team:
-        with _stage(plan, "kernels", progress):
+        with stage(plan, "kernels", progress):
             kernels = choose(team, sources, len(cpus))
         cycles = kernels.get("cycles")
         clock = Probe(team, cycles, "cycles", threads=1, sample_s=2e-4) if cycles else None
-        session = _Session(
+        session = Session(
             plan=plan, quick=quick, cpus=cpus, team=team, kernels=kernels, sources=sources,
             watch=Watch(cpus, cycles_per_s=clock), missing=missing,
         )  # fmt: skip
         with cpu_matrix.torch_threads(len(cpus)):
             ceilings = _ceilings(session, described, progress)
-            with _stage(plan, "launch", progress) as step:
-                ceilings += _launches(session, step)
-            with _stage(plan, "power", progress) as step:
-                ceilings += _powers(session, step)
+            with stage(plan, "launch", progress) as step:
+                ceilings += launches(session, step)
+            with stage(plan, "power", progress) as step:
+                ceilings += powers(session, step)
     return ceilings, missing
 
 
@@ -150,19 +107,16 @@ def find_kernels() -> tuple[list[Kernels], list[Missing]]:
         return [numpy_kernels()], [Missing(what="CPU kernels in C or numba", reason=reason)]
 
 
-# ---- arithmetic and memory -----------------------------------------------------------------------
-
-
 def _ceilings(
-    session: _Session, described: Mapping[str, int], progress: Callable[[str], None]
+    session: Session, described: Mapping[str, int], progress: Callable[[str], None]
 ) -> list[Ceiling]:
     plan = session.plan
-    with _stage(plan, "memory curve", progress) as step:
+    with stage(plan, "memory curve", progress) as step:
         memory = _memory_probes(session, described, step)
-    with _stage(plan, "matrix shapes", progress) as step:
+    with stage(plan, "matrix shapes", progress) as step:
         matrices = _matrix_probes(session, step)
     probes = {**_compute_probes(session), **matrices, **memory}
-    with _stage(plan, "ceilings", progress) as step:
+    with stage(plan, "ceilings", progress) as step:
         samples = in_rounds(
             {key: probe for key, (probe, _) in probes.items()},
             rounds=plan.rounds,
@@ -182,7 +136,7 @@ def _ceilings(
 Probes = dict[str, tuple[Callable[[], float], dict[str, Any]]]  # a probe, and fields of its ceiling
 
 
-def _compute_probes(session: _Session) -> Probes:
+def _compute_probes(session: Session) -> Probes:
     """Chains of independent multiply-adds, on all cores and on one."""
     probes: Probes = {}
     for name, (path, precision, accumulator) in COMPUTE_KERNELS.items():
@@ -202,7 +156,7 @@ def _compute_probes(session: _Session) -> Probes:
     return probes
 
 
-def _no_compute(session: _Session, name: str, path: str, precision: str) -> Missing:
+def _no_compute(session: Session, name: str, path: str, precision: str) -> Missing:
     what = f"CPU {precision} {'tiles' if path == 'matrix' else 'vectors'}"
     has_c = any(isinstance(source, CKernels) for source in session.sources)
     if name not in NO_INSTRUCTION or not has_c:
@@ -211,7 +165,7 @@ def _no_compute(session: _Session, name: str, path: str, precision: str) -> Miss
     return Missing(what=what, reason=reason)
 
 
-def _matrix_probes(session: _Session, step: Callable[[], None]) -> Probes:
+def _matrix_probes(session: Session, step: Callable[[], None]) -> Probes:
     probes: Probes = {}
     wanted = cpu_matrix.precisions(set(processor().split()))
     for precision in wanted:
@@ -235,7 +189,7 @@ def _matrix_probes(session: _Session, step: Callable[[], None]) -> Probes:
 
 
 def _memory_probes(
-    session: _Session, described: Mapping[str, int], step: Callable[[], None]
+    session: Session, described: Mapping[str, int], step: Callable[[], None]
 ) -> Probes:
     """The curve, the levels in it, and a probe for each level and pattern."""
     patterns = [p for p in PATTERNS if f"memory_{p}" in session.kernels]
@@ -266,7 +220,7 @@ def _memory_probes(
 
 
 def _curves(
-    session: _Session, patterns: Sequence[str], step: Callable[[], None]
+    session: Session, patterns: Sequence[str], step: Callable[[], None]
 ) -> dict[str, Curve]:
     """Best rate by working set of one thread, for each pattern."""
     sizes = cpu_levels.grid(session.team.bytes_per_thread, per_octave=session.plan.per_octave)
@@ -321,130 +275,14 @@ def _no_memory(
 
 
 def _bytes_per_thread(described: Mapping[str, int], threads: int) -> int:
-    """The largest working set: well beyond the caches, and at most half of the free memory."""
+    """The largest working set: well beyond the caches, and at most half of the free memory.
+
+    A container's limit is not in what the system calls free, and ends the process when reached.
+    """
     import psutil
 
     last_bytes = max(described.values(), default=0)
     wanted = 2 * cpu_levels.DRAM_FACTOR * last_bytes or UNDESCRIBED_BYTES / threads
-    free = psutil.virtual_memory().available / 2 / threads
-    return int(max(2**20, min(max(wanted, 2**24), free)))
-
-
-# ---- launch and power ----------------------------------------------------------------------------
-
-
-def _launches(session: _Session, step: Callable[[], None]) -> list[Ceiling]:
-    ceilings = []
-    for what, how, sample in (_eager_dispatch(session), _parallel_region(session)):
-        if sample is not None:
-            samples = _timed_samples(sample)
-            session.watch.note(what)
-            ceilings.append(
-                Ceiling(kind="launch", device=DEVICE, samples=samples, how=how, what=what,
-                        threads=1 if what == "eager dispatch" else session.threads,
-                        conditions=session.watch.conditions(what))
-            )  # fmt: skip
-        else:
-            session.missing.append(Missing(what=f"CPU {what}", reason=how))
-        step()
-    return ceilings
-
-
-Launch = tuple[str, str, Callable[[], float] | None]  # what; how, or why not; seconds of one
-
-
-def _eager_dispatch(session: _Session) -> Launch:
-    try:
-        import torch
-    except ImportError:
-        return "eager dispatch", "needs torch (`pip install 'ridgeline[torch]'`)", None
-    a, b, c = (torch.zeros(1) for _ in range(3))
-    calls = 500
-    how = f"torch.add of one element, out given, mean of {calls} calls"
-    return (
-        "eager dispatch",
-        how,
-        lambda: time_calls(lambda: torch.add(a, b, out=c), calls) / calls,
-    )
-
-
-def _parallel_region(session: _Session) -> Launch:
-    what, regions = "parallel region", 20
-    source = next((s for s in session.sources if isinstance(s, CKernels)), None)
-    if source is None:
-        return what, "needs a C compiler", None
-    if source.parallel_region_s(session.threads, 1) is None:
-        return what, "the C compiler has no OpenMP", None
-    how = f"empty OpenMP region of {session.threads} threads, mean of {regions}"
-    return what, how, lambda: source.parallel_region_s(session.threads, regions) or 0.0
-
-
-def _timed_samples(sample: Callable[[], float]) -> tuple[float, ...]:
-    """A hundred samples, or as many as fit in some seconds, but never too few."""
-    start_s = perf_counter()
-    taken: list[float] = []
-    while len(taken) < LEAST_SAMPLES or (
-        len(taken) < 100 and perf_counter() - start_s < LAUNCH_LIMIT_S
-    ):
-        taken.append(sample())
-    return tuple(taken)
-
-
-def _powers(session: _Session, step: Callable[[], None]) -> list[Ceiling]:
-    """Watts while idle, computing and moving memory; nothing where there is no meter."""
-    meter = session.watch.meter
-    if meter.reason is not None:
-        session.missing.append(Missing(what="CPU power", reason=meter.reason))
-        return []
-    loads: dict[str, tuple[str, Callable[[], object]]] = {"idle": ("sleeping", lambda: sleep(0.01))}
-    for what, name in (("compute", "vector_fp32"), ("memory", "memory_read")):
-        kernels = session.kernels.get(name)
-        if kernels is not None:
-            size_bytes = session.team.bytes_per_thread if what == "memory" else 0
-            probe = Probe(session.team, kernels, name, threads=session.threads,
-                          size_bytes=size_bytes, sample_s=0.01)  # fmt: skip
-            loads[what] = (f"{name}, {kernels.how}", probe)
-    ceilings = []
-    for what, (how, load) in loads.items():
-        samples = _watts(meter.energy_j, load, session.plan.power_samples)
-        session.watch.note(what)
-        if samples:
-            ceilings.append(
-                Ceiling(kind="power", device=DEVICE, samples=samples, what=what,
-                        how=f"RAPL, all packages, without the memory; {how}",
-                        threads=None if what == "idle" else session.threads,
-                        conditions=Conditions(clock_hz=session.watch.conditions(what).clock_hz))
-            )  # fmt: skip
-        step()
-    return ceilings
-
-
-def _watts(
-    energy_j: Callable[[], float | None], load: Callable[[], object], samples: int
-) -> tuple[float, ...]:
-    """Mean power of one tenth of a second each, under the load."""
-    watts = []
-    for _ in range(samples):
-        start_j, start_s = energy_j(), perf_counter()
-        while perf_counter() - start_s < 0.1:
-            load()
-        end_j, end_s = energy_j(), perf_counter()
-        if start_j is not None and end_j is not None:
-            watts.append((end_j - start_j) / (end_s - start_s))
-    return tuple(watts)
-
-
-@contextmanager
-def _stage(plan: Plan, name: str, progress: Callable[[str], None]) -> Iterator[Callable[[], None]]:
-    """Tells progress as often as the plan says, whatever of the stage could be done."""
-    left = plan.stages()[name]
-
-    def step() -> None:
-        nonlocal left
-        if left > 0:
-            left -= 1
-            progress(f"CPU {name}")
-
-    yield step
-    while left > 0:
-        step()
+    limit_bytes = find_limits().memory_bytes
+    free_bytes = min(psutil.virtual_memory().available, limit_bytes or math.inf)
+    return int(max(2**20, min(max(wanted, 2**24), free_bytes / 2 / threads)))

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.cpu_levels import CPUS, cpu_list
-
-CGROUPS = Path("/sys/fs/cgroup")
+from ridgeline.machine.cpu_levels import CPUS
+from ridgeline.machine.limits import Limits, find_limits, parse_cpu_list
 
 
 def cpus_to_use(
-    threads: int | None = None, *, root: Path = CPUS, cgroups: Path = CGROUPS
+    threads: int | None = None, *, root: Path = CPUS, limits: Limits | None = None
 ) -> tuple[int, ...]:
     """As many CPUs as `threads`; by default one a core, and no more than a container may use."""
     allowed = allowed_cpus()
@@ -24,8 +23,7 @@ def cpus_to_use(
         )
     cores = first_of_each_core(allowed, root)
     if threads is None:
-        limit = cpu_quota(cgroups)
-        threads = len(cores) if limit is None else max(1, min(len(cores), int(limit)))
+        threads = (limits or find_limits()).whole_cpus(len(cores))
     others = [cpu for cpu in allowed if cpu not in cores]
     return tuple([*cores, *others][:threads])
 
@@ -47,23 +45,8 @@ def first_of_each_core(allowed: Sequence[int], root: Path = CPUS) -> list[int]:
         first.append(cpu)
         try:
             topology = root / f"cpu{cpu}" / "topology"
-            taken |= cpu_list((topology / "thread_siblings_list").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            siblings = (topology / "thread_siblings_list").read_text(encoding="utf-8")
+            taken |= set(parse_cpu_list(siblings))
+        except OSError:
             continue
     return first
-
-
-def cpu_quota(cgroups: Path = CGROUPS) -> float | None:
-    """CPUs' worth of time that a container may use; None if it is not limited."""
-    try:
-        quota, period = (cgroups / "cpu.max").read_text(encoding="utf-8").split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:  # the first version of cgroups
-        folder = cgroups / "cpu"
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text(encoding="utf-8"))
-        period_us = int((folder / "cpu.cfs_period_us").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return quota_us / period_us if quota_us > 0 and period_us > 0 else None

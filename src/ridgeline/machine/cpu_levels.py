@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ridgeline.machine.limits import parse_cpu_list
 from ridgeline.units import parse_bytes
 
 CPUS = Path("/sys/devices/system/cpu")
@@ -69,20 +70,11 @@ def read_caches(cpu: int, root: Path = CPUS) -> tuple[Cache, ...]:
             if told["type"] not in ("Data", "Unified"):
                 continue
             size_bytes = parse_bytes(told["size"].replace("K", "KiB").replace("M", "MiB"))
-            sharers = cpu_list(told["shared_cpu_list"]) or frozenset({cpu})
+            sharers = frozenset(parse_cpu_list(told["shared_cpu_list"])) or frozenset({cpu})
             caches.append(Cache(level=int(told["level"]), size_bytes=size_bytes, cpus=sharers))
         except (OSError, ValueError):
             continue  # some virtual machines leave files out
     return tuple(sorted(caches, key=lambda cache: cache.level))
-
-
-def cpu_list(text: str) -> frozenset[int]:
-    """`0-2,5` is {0, 1, 2, 5}."""
-    cpus: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        cpus |= set(range(int(first), int(last or first) + 1))
-    return frozenset(cpus)
 
 
 def shares(caches: Sequence[Cache], used: Sequence[int]) -> dict[str, int]:

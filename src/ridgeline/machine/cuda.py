@@ -14,8 +14,9 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceiling import Ceiling, Conditions, Missing
-from ridgeline.machine.cuda_clock import Clock, Meter, event_clock, host_clock, nvml_reader, seconds
+from ridgeline.machine.cuda_clock import Meter, event_clock, nvml_reader
 from ridgeline.machine.cuda_levels import SHARES_OF_L2, CacheEnd, cache_end
+from ridgeline.machine.sampling import Clock, host_clock, seconds
 
 SHAPES = (
     (8192, 8192, 8192),
@@ -260,7 +261,7 @@ class CudaCeilings:
         if not end.agrees(self._l2_bytes):
             reason = end.text(self._l2_bytes)
             self.missing.append(Missing(what="L2 where it is described", reason=reason))
-        size, found = end.fastest_bytes, end.text(self._l2_bytes)
+        size, found = end.inside_bytes // 2, end.text(self._l2_bytes)
         launches = {
             "read": kernels.read_shared(self.device, size, rounds=L2_ROUNDS),
             "copy": kernels.copy_shared(self.device, size // 2, rounds=L2_ROUNDS),
@@ -427,9 +428,13 @@ def measure_cuda(
             f"there is no CUDA device {device}: torch sees {seen}",
             hint="`ridgeline doctor` says what is missing; --device cpu measures the CPU",
         )
+    before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
-    with torch.cuda.device(device):
-        return CudaCeilings(torch, device, quick=quick, progress=progress).run()
+    try:
+        with torch.cuda.device(device):
+            return CudaCeilings(torch, device, quick=quick, progress=progress).run()
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def cuda_steps() -> int:

@@ -6,17 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 from ridgeline.machine.ceiling import Conditions
 from ridgeline.machine.gpu import throttle_reasons
+from ridgeline.machine.sampling import Clock
 
-Clock = Callable[[Callable[[], object], int], float]
-"""Runs a call so many times and answers the seconds that one took."""
-
-SAMPLES = 15
-SAMPLE_S = 0.02
 METER_INTERVAL_S = 0.02
 
 
@@ -34,31 +29,6 @@ def event_clock(torch: Any, device: int) -> Clock:
         return float(start.elapsed_time(end)) / 1e3 / times
 
     return clock
-
-
-def host_clock(synchronize: Callable[[], object]) -> Clock:
-    """Times with the host's monotonic clock, for what the host itself does."""
-
-    def clock(call: Callable[[], object], times: int) -> float:
-        synchronize()
-        start_s = perf_counter()
-        for _ in range(times):
-            call()
-        synchronize()
-        return (perf_counter() - start_s) / times
-
-    return clock
-
-
-def seconds(
-    call: Callable[[], object], clock: Clock, *, samples: int = SAMPLES, sample_s: float = SAMPLE_S
-) -> list[float]:
-    """Seconds of one call, sampled; each sample repeats the call for about `sample_s`."""
-    first = clock(call, 1)  # compiles and warms up
-    first = min(first, clock(call, 2))
-    times = max(1, round(sample_s / max(first, 1e-7)))
-    times = max(1, round(sample_s / max(clock(call, times), 1e-7)))
-    return [clock(call, times) for _ in range(samples)]
 
 
 class Meter:
@@ -91,13 +61,17 @@ class Meter:
 
     @property
     def conditions(self) -> Conditions:
-        """The middle of what was seen; every throttle reason that occurred."""
+        """The middle of the second half of what was seen; every throttle reason that occurred.
+
+        The power sensor averages over a tenth of a second or more, so early readings lag behind.
+        """
+        late = self._seen[len(self._seen) // 2 :]
         reasons = sorted({r for seen in self._seen for r in seen.throttle_reasons})
         return Conditions(
-            clock_hz=_middle([seen.clock_hz for seen in self._seen]),
-            memory_clock_hz=_middle([seen.memory_clock_hz for seen in self._seen]),
-            temperature_c=_middle([seen.temperature_c for seen in self._seen]),
-            power_w=_middle([seen.power_w for seen in self._seen]),
+            clock_hz=_middle([seen.clock_hz for seen in late]),
+            memory_clock_hz=_middle([seen.memory_clock_hz for seen in late]),
+            temperature_c=_middle([seen.temperature_c for seen in late]),
+            power_w=_middle([seen.power_w for seen in late]),
             throttle_reasons=tuple(reasons),
         )
 

@@ -19,6 +19,8 @@ WARPS = 8
 LANES = 32
 PROGRAMS_PER_SM = 4
 FMA_ROUNDS = 4096
+BLOCK = 4 * WARPS * LANES  # elements of fp32: 16 bytes for each thread
+BLOCK_BYTES = 4 * BLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,30 @@ class Launch:
     call: Callable[[], object]
     work: int
     how: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A buffer of fp32 in whole blocks, dealt to programs by turns."""
+
+    blocks: int
+    programs: int
+
+    @property
+    def elements(self) -> int:
+        return self.blocks * BLOCK
+
+    @property
+    def size_bytes(self) -> int:
+        return self.blocks * BLOCK_BYTES
+
+
+def _cut(device: int, size_bytes: int, programs_per_sm: int = 8) -> _Cut:
+    return _Cut(size_bytes // BLOCK_BYTES, _sms(device) * programs_per_sm)
+
+
+def _sms(device: int) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -71,8 +97,7 @@ PACKED = {
 
 def fma_chain(dtype: torch.dtype, device: int, *, chains: int = CHAINS) -> Launch:
     """Independent chains of fused multiply-adds in registers; nothing is read in between."""
-    sms = torch.cuda.get_device_properties(device).multi_processor_count
-    block, programs = WARPS * LANES * chains, sms * PROGRAMS_PER_SM
+    block, programs = WARPS * LANES * chains, _sms(device) * PROGRAMS_PER_SM
     rounds = FMA_ROUNDS if dtype != torch.float64 else FMA_ROUNDS // 4
     out = torch.zeros(programs * block, dtype=dtype, device=f"cuda:{device}")
 
@@ -108,20 +133,20 @@ def _read_own(  # type: ignore[no-untyped-def]
 
 def read_l1(device: int, bytes_per_sm: int) -> Launch:
     """Every program reads a small region of its own again and again, through its SM's L1."""
-    sms = torch.cuda.get_device_properties(device).multi_processor_count
-    per_sm, block = 4, 4 * WARPS * LANES  # 16 bytes for each thread
-    blocks = max(bytes_per_sm // per_sm // (4 * block), 1)
-    programs, rounds = sms * per_sm, 8192
-    data = torch.zeros(programs * blocks * block, device=f"cuda:{device}")
-    out = torch.empty(programs * block, device=f"cuda:{device}")
+    per_sm, rounds = 4, 8192
+    programs = _sms(device) * per_sm
+    blocks = max(bytes_per_sm // per_sm // BLOCK_BYTES, 1)
+    data = torch.zeros(programs * blocks * BLOCK, device=f"cuda:{device}")
+    out = torch.empty(programs * BLOCK, device=f"cuda:{device}")
 
     def call() -> object:
         return _read_own[(programs,)](
-            data, out, rounds, 0, BLOCK=block, BLOCKS=blocks, num_warps=WARPS
+            data, out, rounds, 0, BLOCK=BLOCK, BLOCKS=blocks, num_warps=WARPS
         )
 
-    size = per_sm * blocks * block * 4
-    return Launch(call, programs * rounds * blocks * block * 4, f"Triton loop, {size} B per SM")
+    size_bytes = blocks * BLOCK_BYTES  # of one program
+    how = f"Triton loop, {per_sm * size_bytes} B per SM"
+    return Launch(call, programs * rounds * size_bytes, how)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -144,16 +169,16 @@ def _read_all(  # type: ignore[no-untyped-def]
 
 def read_shared(device: int, size_bytes: int, *, rounds: int, programs_per_sm: int = 8) -> Launch:
     """All SMs read the same buffer, past L1; in another order each round. L2, or DRAM if large."""
-    sms = torch.cuda.get_device_properties(device).multi_processor_count
-    block = 4 * WARPS * LANES
-    blocks, programs = size_bytes // (4 * block), sms * programs_per_sm
-    data = torch.zeros(blocks * block, device=f"cuda:{device}")
-    out = torch.empty(programs * block, device=f"cuda:{device}")
+    cut = _cut(device, size_bytes, programs_per_sm)
+    data = torch.zeros(cut.elements, device=f"cuda:{device}")
+    out = torch.empty(cut.programs * BLOCK, device=f"cuda:{device}")
 
     def call() -> object:
-        return _read_all[(programs,)](data, out, blocks, rounds, BLOCK=block, num_warps=WARPS)
+        return _read_all[(cut.programs,)](
+            data, out, cut.blocks, rounds, BLOCK=BLOCK, num_warps=WARPS
+        )
 
-    return Launch(call, rounds * blocks * block * 4, f"Triton loop over {blocks * block * 4} B")
+    return Launch(call, rounds * cut.size_bytes, f"Triton loop over {cut.size_bytes} B")
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -169,16 +194,16 @@ def _copy_all(source, target, blocks, rounds, BLOCK: tl.constexpr):  # type: ign
 
 def copy_shared(device: int, size_bytes: int, *, rounds: int) -> Launch:
     """Copy between two buffers; bytes read and bytes written both count."""
-    sms = torch.cuda.get_device_properties(device).multi_processor_count
-    block = 4 * WARPS * LANES
-    blocks, programs = size_bytes // (4 * block), sms * 8
-    source = torch.zeros(blocks * block, device=f"cuda:{device}")
+    cut = _cut(device, size_bytes)
+    source = torch.zeros(cut.elements, device=f"cuda:{device}")
     target = torch.empty_like(source)
 
     def call() -> object:
-        return _copy_all[(programs,)](source, target, blocks, rounds, BLOCK=block, num_warps=WARPS)
+        return _copy_all[(cut.programs,)](
+            source, target, cut.blocks, rounds, BLOCK=BLOCK, num_warps=WARPS
+        )
 
-    return Launch(call, 2 * rounds * blocks * block * 4, f"Triton copy of {blocks * block * 4} B")
+    return Launch(call, 2 * rounds * cut.size_bytes, f"Triton copy of {cut.size_bytes} B")
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -196,12 +221,12 @@ def _triad_all(a, b, c, scale, blocks, rounds, BLOCK: tl.constexpr):  # type: ig
 
 def triad_shared(device: int, size_bytes: int, *, rounds: int) -> Launch:
     """a = b + s·c: two reads and one write for each element."""
-    sms = torch.cuda.get_device_properties(device).multi_processor_count
-    block = 4 * WARPS * LANES
-    blocks, programs = size_bytes // (4 * block), sms * 8
-    a, b, c = (torch.zeros(blocks * block, device=f"cuda:{device}") for _ in range(3))
+    cut = _cut(device, size_bytes)
+    a, b, c = (torch.zeros(cut.elements, device=f"cuda:{device}") for _ in range(3))
 
     def call() -> object:
-        return _triad_all[(programs,)](a, b, c, 1.5, blocks, rounds, BLOCK=block, num_warps=WARPS)
+        return _triad_all[(cut.programs,)](
+            a, b, c, 1.5, cut.blocks, rounds, BLOCK=BLOCK, num_warps=WARPS
+        )
 
-    return Launch(call, 3 * rounds * blocks * block * 4, f"Triton triad of {blocks * block * 4} B")
+    return Launch(call, 3 * rounds * cut.size_bytes, f"Triton triad of {cut.size_bytes} B")

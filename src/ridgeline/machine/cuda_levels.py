@@ -16,7 +16,6 @@ class CacheEnd:
 
     inside_bytes: int
     outside_bytes: int | None
-    fastest_bytes: int  # the working set with the highest bandwidth
 
     def text(self, described_bytes: int) -> str:
         """For `how`: what the curve says beside what the device says."""
@@ -40,7 +39,6 @@ class CacheEnd:
 def cache_end(sizes: Sequence[int], rates: Sequence[float]) -> CacheEnd:
     """The fall of the curve: where it crosses the middle of its ends, on a logarithmic scale."""
     middle = sqrt(max(rates) * rates[-1])
-    fastest = sizes[rates.index(max(rates))]
     inside = max(size for size, rate in zip(sizes, rates, strict=True) if rate >= middle)
     beyond = [size for size in sizes if size > inside]
-    return CacheEnd(inside, min(beyond, default=None), fastest)
+    return CacheEnd(inside, min(beyond, default=None))

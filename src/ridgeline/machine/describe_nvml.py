@@ -11,7 +11,7 @@ SMALL_SM = ("6.0", "7.0", "7.2", "7.5", "8.0")  # 64 CUDA cores per multiprocess
 
 
 def gpus_from_nvml(nvml: Any) -> list[Gpu]:
-    """The same from NVML, where there is no nvidia-smi: in many containers."""
+    """Every device of the machine, without the index that CUDA gives it."""
     handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
     driver = _asked(nvml, nvml.nvmlSystemGetDriverVersion)
     return [

@@ -28,8 +28,9 @@ class Limits:
         return min(allowed, max(1, math.floor(self.cpu_quota)))
 
 
-def find_limits(probe: Probe) -> Limits:
+def find_limits(probe: Probe | None = None) -> Limits:
     """The limits of Linux; a Mac has none."""
+    probe = probe or Probe()
     status = probe.read("/proc/self/status") or ""
     groups = parse_cgroup(probe.read("/proc/self/cgroup") or "")
     return Limits(

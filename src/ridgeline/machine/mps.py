@@ -11,7 +11,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceiling import Ceiling, Missing
-from ridgeline.machine.cuda_clock import Clock, host_clock, seconds
+from ridgeline.machine.sampling import Clock, host_clock, seconds
 
 SHAPES = ((4096, 4096, 4096), (2048, 4096, 4096), (4096, 4096, 8192))
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}

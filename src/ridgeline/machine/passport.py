@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,7 +136,7 @@ class Passports:
         return path
 
     def _keep_earlier(self, path: Path, measured_at: str) -> None:
-        """Move the file away unless it is of the same measurement; it need not be readable."""
+        """Copy the file unless it is of the same measurement; it need not be a passport."""
         try:
             before = read_passport(path).measured_at
         except RidgelineError:
@@ -146,7 +147,7 @@ class Passports:
         with writing(self.folder):
             earlier = self.folder / "earlier"
             earlier.mkdir(exist_ok=True)
-            path.replace(earlier / f"{path.stem}-{stamp}.json")
+            shutil.copyfile(path, earlier / f"{path.stem}-{stamp}.json")
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""

@@ -13,6 +13,9 @@ from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
+Clock = Callable[[Callable[[], object], int], float]
+"""Runs a call so many times and answers the seconds that one took."""
+
 LEAST_SAMPLES = 10
 
 
@@ -68,20 +71,6 @@ def calls_per_sample(
     return calls
 
 
-def sample_rates(
-    call: Callable[[], object],
-    work_per_call: float,
-    *,
-    sync: Callable[[], object] = lambda: None,
-    samples: int = LEAST_SAMPLES,
-    sample_s: float = 0.01,
-    clock: Callable[[], float] = perf_counter,
-) -> tuple[float, ...]:
-    """Work per second, one figure for each sample of about `sample_s` seconds."""
-    probe = rate_probe(call, work_per_call, sync=sync, sample_s=sample_s, clock=clock)
-    return tuple(probe() for _ in range(samples))
-
-
 def rate_probe(
     call: Callable[[], object],
     work_per_call: float,
@@ -93,3 +82,19 @@ def rate_probe(
     """A probe for `in_rounds`: each call of it is one sample of the rate of `call`."""
     calls = calls_per_sample(call, sample_s=sample_s, sync=sync, clock=clock)
     return lambda: calls * work_per_call / time_calls(call, calls, sync=sync, clock=clock)
+
+
+def host_clock(synchronize: Callable[[], object]) -> Clock:
+    """Times with the host's monotonic clock, for what the host itself does."""
+    return lambda call, times: time_calls(call, times, sync=synchronize) / times
+
+
+def seconds(
+    call: Callable[[], object], clock: Clock, *, samples: int = 15, sample_s: float = 0.02
+) -> list[float]:
+    """Seconds of one call, sampled; each sample repeats the call for about `sample_s`."""
+    first = clock(call, 1)  # compiles and warms up
+    first = min(first, clock(call, 2))
+    times = max(1, round(sample_s / max(first, 1e-7)))
+    times = max(1, round(sample_s / max(clock(call, times), 1e-7)))
+    return [clock(call, times) for _ in range(samples)]

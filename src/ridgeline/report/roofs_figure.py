@@ -9,8 +9,8 @@ from typing import Any
 from ridgeline.report.roofs import Roof, ridge, span
 from ridgeline.units import si
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
 LABEL_FACTOR = 1.22  # labels closer than this on the logarithmic axis would overlap
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 

@@ -6,6 +6,8 @@ Auxiliary heads are weighted as torchvision's own training recipes weight them.
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
+
 from typing import Any
 
 from torch import Tensor
@@ -83,4 +85,6 @@ def float_tensors(output: Any) -> list[Tensor]:
         output = list(output.values())
     if isinstance(output, list | tuple):
         return [tensor for item in output for tensor in float_tensors(item)]
+    if is_dataclass(output) and not isinstance(output, type):
+        return float_tensors([getattr(output, part.name) for part in fields(output)])
     return []
