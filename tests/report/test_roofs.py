@@ -21,7 +21,7 @@ CEILINGS = [
 
 
 def test_roofs_by_hand() -> None:
-    # integer operations are no FLOPs; reading stands for a level
+    # integer operations are no FLOPs; the best pattern is a level's roof
     assert compute_roofs(CEILINGS) == [
         Roof(label="bf16 matrix", flops_per_s=8e14),
         Roof(label="fp32 vector", flops_per_s=6e13),

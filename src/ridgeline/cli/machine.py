@@ -41,7 +41,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 DEFAULT = Path("results")
 
 
-@app.command()
+@app.command(epilog=EXAMPLES)
 def describe(as_json: Json = False, debug: Debug = False) -> None:
     """Describe this machine: CPU, caches, memory, GPUs, drivers, libraries, as Markdown or JSON."""
     from ridgeline.machine.describe import describe as look
@@ -189,16 +189,17 @@ def _passports(results: Path) -> Passports:
     return Passports(results)
 
 
-@app.command("list")
+@app.command("list", epilog=EXAMPLES)
 def list_passports(results: Results = DEFAULT, as_json: Json = False, debug: Debug = False) -> None:
     """List the passports of the results folder."""
     passports = _passports(results)
-    found = [passports.read(name) for name in passports.names()]
+    found = _readable(passports)
     if as_json:
         rows = [
-            {"machine": p.name, "measured_at": p.measured_at, "ceilings": len(p.ceilings)}
+            {"machine": p.name, "measured_at": p.measured_at, "is_quick": p.is_quick,
+             "ceilings": len(p.ceilings)}
             for p in found
-        ]
+        ]  # fmt: skip
         print(json.dumps(rows, indent=2))
         return
     if not found:
@@ -208,10 +209,22 @@ def list_passports(results: Results = DEFAULT, as_json: Json = False, debug: Deb
         )
     width = max(len(p.name) for p in found)
     for p in found:
-        print(f"{p.name:<{width}}  {p.measured_at[:19]}  {len(p.ceilings)} ceilings")
+        quick = ", quick" if p.is_quick else ""
+        print(f"{p.name:<{width}}  {p.measured_at[:19]}  {len(p.ceilings)} ceilings{quick}")
 
 
-@app.command()
+def _readable(passports: Passports) -> list[Passport]:
+    """The passports that can be read; a damaged one is named and passed over."""
+    found = []
+    for name in passports.names():
+        try:
+            found.append(passports.read(name))
+        except RidgelineError as error:
+            print(f"ridgeline: passed over: {error.problem}", file=sys.stderr)
+    return found
+
+
+@app.command(epilog=EXAMPLES)
 def show(
     name: Annotated[
         str,
@@ -235,11 +248,25 @@ def show(
         if sheet is not None:
             _show_datasheet(sheet, as_json=as_json, png=png)
             return
+        _suggest_datasheets(name, passports)
     passport = passports.read(name)
     print_as(passport, as_json=as_json)
     if png is not None:
         _draw(passport, png)
         print(f"wrote {png}", file=sys.stderr)
+
+
+def _suggest_datasheets(name: str, passports: Passports) -> None:
+    """Refuse a name that is nearly that of a device with a datasheet."""
+    from ridgeline.machine.datasheets import closest_names
+
+    close = closest_names(name)
+    if close and not passports.path(name).exists():
+        raise RidgelineError(
+            f"there is neither a passport nor a datasheet of {name!r}",
+            hint=f"datasheets of a similar name: {', '.join(close)}; "
+            f"passports here: {', '.join(passports.names()) or 'none yet'}",
+        )
 
 
 def _show_datasheet(sheet: Datasheet, *, as_json: bool, png: Path | None) -> None:
@@ -284,7 +311,7 @@ def _draw(passport: Passport, path: Path) -> None:
         ) from error
 
 
-@app.command()
+@app.command(epilog=EXAMPLES)
 def diff(
     before: Annotated[str, typer.Argument(help="A passport's name or file.")],
     after: Annotated[str, typer.Argument(help="The other one.")],
@@ -294,6 +321,7 @@ def diff(
 ) -> None:
     """Compare two passports: what differs, by how much, and what may explain it."""
     from ridgeline.machine.compare import changed_settings, differences, label
+    from ridgeline.machine.identity import another_machine
 
     passports = _passports(results)
     left, right = passports.read(before), passports.read(after)
@@ -309,13 +337,16 @@ def diff(
              f"{d.change:+.1%}", d.explanation] for d in found]  # fmt: skip
     header = ["device", "ceiling", "before", "after", "change", "why"]
     print_table(header, cells, names=2, spare="why")
-    for line in settings:
-        print(line)
+    other = another_machine(left.description, right.description)
+    if other is not None:
+        print(f"these are two different machines ({other})")
+    else:
+        print("\n".join(settings))
     if not found:
         print("the two passports have no ceiling in common")
 
 
-@app.command()
+@app.command(epilog=EXAMPLES)
 def export(
     name: Annotated[str, typer.Argument(help="A name from `machine list`.")],
     output: Annotated[
@@ -341,7 +372,7 @@ def export(
         print_as(passport, as_json=True)
 
 
-@app.command("import")
+@app.command("import", epilog=EXAMPLES)
 def import_passport(
     file: Annotated[Path, typer.Argument(help="A passport that was exported elsewhere.")],
     name: Annotated[str | None, typer.Option(help="Keep it under another name.")] = None,

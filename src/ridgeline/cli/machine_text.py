@@ -81,9 +81,10 @@ def print_datasheet(sheet: Datasheet) -> None:
     rows = []
     for c in sheet.ceilings("datasheet"):
         if c["kind"] == "compute":
-            rows.append(
-                [f"{c['precision']} {c['path']}", si(c["flops_per_s"], "FLOP/s"), c["confidence"]]
-            )
+            unit = "OP/s" if c["precision"].startswith("int") else "FLOP/s"
+            sums = f", sums in {c['accumulator']}" if c["accumulator"] else ""
+            name = f"{c['precision']} {c['path']}{sums}"
+            rows.append([name, si(c["flops_per_s"], unit), c["confidence"]])
         elif c["kind"] == "bandwidth":
             rows.append([f"{c['level']} bandwidth", si(c["bytes_per_s"], "B/s"), c["confidence"]])
         else:

@@ -56,7 +56,8 @@ def print_grid(console: Console, grid: Grid) -> None:
     for part in fit(grid, console.width):
         console.print(_rich(part), crop=False)
         if part.left_out:
-            line = f"left out at this width: {', '.join(part.left_out)}; -o FILE has all"
+            names = ", ".join(part.left_out)
+            line = f"left out at this width: {names}; a wider window, a pipe or --json has all"
             console.print(line, style="dim", markup=False)
 
 

@@ -118,11 +118,14 @@ class Watch:
         )
 
     def clock_hz(self) -> float | None:
-        """By cpufreq, or measured, or as /proc/cpuinfo has it (nominal in a virtual machine)."""
+        """By cpufreq, or measured, or as /proc/cpuinfo has it; None where nothing tells."""
         told = cpufreq_hz(self._cpus, self._root)
         if told is None and self._cycles_per_s is not None:
             return self._cycles_per_s()
-        return told or cpuinfo_hz(_text(self._proc / "cpuinfo"))
+        cpuinfo = _text(self._proc / "cpuinfo")
+        if told or "hypervisor" in cpuinfo:  # there /proc/cpuinfo has the nominal clock only
+            return told
+        return cpuinfo_hz(cpuinfo)
 
     def _start(self) -> None:
         self._energy_j = self.meter.energy_j()

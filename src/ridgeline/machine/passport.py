@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from ridgeline.store import atomic_write_text, to_json, writing
 PASSPORT_VERSION = 1
 Kind = TypeVar("Kind")
 
+MEMORY_LEVELS = ("l1", "l2", "l3", "dram")
 DRIFT = 0.05  # a roof that moved by more than this share is worth a word
 
 
@@ -36,11 +38,13 @@ class Passport:
 
     @property
     def noise(self) -> float:
-        """The widest spread of any bandwidth or vector roof: how steady the machine was.
+        """How steady the machine was: the widest spread, or fall from best to median, of any roof.
 
-        Matrix products are left out: a power cap moves them on a quiet machine too.
+        Matrix products are left out, which a power cap moves on a quiet machine too, and so are
+        transfers, which depend on the host.
         """
-        return max((c.spread for c in self.ceilings if c.path == "vector" or c.level), default=0.0)
+        steady = [c for c in self.ceilings if c.path == "vector" or c.level in MEMORY_LEVELS]
+        return max((max(c.spread, c.best / c.sustained - 1) for c in steady), default=0.0)
 
     def find(self, **wanted: str) -> list[Ceiling]:
         """Ceilings whose fields have these values: `find(kind="compute", precision="bf16")`."""
@@ -74,7 +78,7 @@ def passport_from_dict(content: Any, *, where: str) -> Passport:
             )
         return Passport(
             name=_of_type(str, content, "machine"),
-            measured_at=_of_type(str, content, "measured_at"),
+            measured_at=_time(content),
             is_quick=_of_type(bool, content, "is_quick"),
             ceilings=tuple(ceiling_from_dict(c) for c in content["ceilings"]),
             missing=tuple(Missing(**m) for m in content["missing"]),
@@ -86,6 +90,13 @@ def passport_from_dict(content: Any, *, where: str) -> Passport:
             f"{where} is not a passport: {type(error).__name__} {error}",
             hint="measure the machine again: ridgeline machine measure",
         ) from error
+
+
+def _time(content: Any) -> str:
+    """When it was measured; ValueError if that is no time, since it becomes part of a path."""
+    text = _of_type(str, content, "measured_at")
+    datetime.fromisoformat(text)
+    return text
 
 
 def _of_type(kind: type[Kind], content: Any, name: str) -> Kind:

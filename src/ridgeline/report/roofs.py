@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ridgeline.machine.ceiling import Ceiling
 
 LEVELS = ("dram", "l3", "l2", "l1")
-PATTERN = "read"  # the pattern that stands for a level; the best of all where it is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +31,13 @@ def compute_roofs(ceilings: Iterable[Ceiling]) -> list[Roof]:
 
 
 def memory_roofs(ceilings: Iterable[Ceiling]) -> list[Roof]:
-    """One slope for each memory level, slowest first."""
+    """One slope for each memory level, slowest first: the best of its patterns is the roof."""
     found = list(ceilings)
     roofs = []
     for level in LEVELS:
         rates = {c.pattern: c.best for c in found if c.kind == "bandwidth" and c.level == level}
         if rates:
-            rate = rates.get(PATTERN, max(rates.values()))
-            roofs.append(Roof(label=level.upper() if level != "dram" else "DRAM", bytes_per_s=rate))
+            roofs.append(Roof(label=level.upper(), bytes_per_s=max(rates.values())))
     return roofs
 
 

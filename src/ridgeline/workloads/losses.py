@@ -7,7 +7,6 @@ Auxiliary heads are weighted as torchvision's own training recipes weight them.
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-
 from typing import Any
 
 from torch import Tensor
