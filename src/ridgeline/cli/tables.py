@@ -19,6 +19,7 @@ Rows = list[list[str]]
 
 UNLIMITED = 100_000  # columns of a file or a pipe
 FORMULA = "formula"
+PROSE = (FORMULA, "how", "why", "limited by", "confidence")  # columns of words behind the numbers
 LEAST_FORMULA = 24
 LEAST_NAME = 8
 TURNED_NAME = 16  # a model's name as the title of a column
@@ -163,7 +164,7 @@ def _rich(grid: Grid) -> Any:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, width=total_width(grid))
     for number, name in enumerate(grid.header):
-        is_text = number < grid.text_columns or name == FORMULA
+        is_text = number < grid.text_columns or name in PROSE
         table.add_column(Text(name), justify="left" if is_text else "right", no_wrap=True)
     for row in grid.rows:
         table.add_row(*(Text(cell) for cell in row))

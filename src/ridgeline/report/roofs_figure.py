@@ -11,6 +11,8 @@ from ridgeline.units import si
 
 LABEL_FACTOR = 1.22  # labels closer than this on the logarithmic axis would overlap
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
+CLOSE_SLOPES = 1.6  # between slopes closer than this there is no room for a label
+STYLES = ("-", (0, (6, 1.5)))  # a second round of colours is told apart by its line
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
@@ -46,12 +48,14 @@ def _slopes(axes: Any, compute: list[Roof], memory: list[Roof], low: float) -> l
     """Each memory roof rises to its ridge with the highest flat roof; the ridge is a vertex."""
     top = max(compute, key=lambda roof: roof.flops_per_s or 0)
     labels = []
-    for roof in memory:
+    for roof, above in zip(memory, [*memory[1:], None], strict=True):
         rate, corner = roof.bytes_per_s or 0, ridge(top, roof)
         axes.plot([low, corner], [rate * low, rate * corner], color="#333333", linewidth=1.4)
-        at = (low * 1.2, rate * low * 1.26)
+        is_close = above is not None and (above.bytes_per_s or 0) / rate < CLOSE_SLOPES
+        at = (low * 1.2, rate * low * (1.1 if is_close else 1.26))  # below or above the line
         text = f"{roof.label} {si(rate, 'B/s')}"
-        labels.append(axes.text(*at, text, fontsize=8, rotation_mode="anchor", va="bottom"))
+        side = "top" if is_close else "bottom"
+        labels.append(axes.text(*at, text, fontsize=8, rotation_mode="anchor", va=side))
     return labels
 
 
@@ -74,7 +78,9 @@ def _flats(axes: Any, compute: list[Roof], memory: list[Roof], high: float) -> N
     for number, (roof, height) in enumerate(zip(compute, heights, strict=True)):
         rate = roof.flops_per_s or 0
         colour = COLOURS[number % len(COLOURS)]
-        axes.plot([ridge(roof, fastest), high], [rate, rate], color=colour, linewidth=1.6)
+        style = STYLES[number // len(COLOURS) % len(STYLES)]
+        flat = [ridge(roof, fastest), high]
+        axes.plot(flat, [rate, rate], color=colour, linewidth=1.6, linestyle=style)
         for level in memory:
             axes.plot([ridge(roof, level)], [rate], marker="o", markersize=3, color=colour)
         axes.annotate(
