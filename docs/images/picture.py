@@ -16,7 +16,7 @@ from rich.text import Text
 COMMAND = ["count", "resnet50", "-b", "32", "--mode", "train", "--growth", "-q"]
 PAGE = """<body style="margin:0;background:#0d1117;color:#e6edf3"><pre style="font:15px/1.35
 'DejaVu Sans Mono',monospace;margin:16px 20px">{code}</pre></body>"""
-SIZE = "1090,980"
+SIZE = "1090,1020"
 
 
 def main() -> None:
