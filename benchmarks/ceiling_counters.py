@@ -6,8 +6,8 @@ Not part of `make bench`: it needs an NVIDIA GPU and ncu. From the project's roo
         python -m benchmarks.ceiling_counters
 
 with METRICS such as dram__bytes_read.sum,dram__bytes_write.sum,lts__t_sectors_srcunit_tex.sum,
-l1tex__t_bytes.sum,sm__ops_path_tensor_src_fp16.sum. It prints the work that ridgeline takes for each
-kernel, in the order they run; docs/results/h200-ceilings.md holds such a comparison.
+l1tex__t_bytes.sum,sm__ops_path_tensor_src_fp16.sum. It prints the work that ridgeline takes for
+each kernel, in the order they run; docs/results/h200-ceilings.md holds such a comparison.
 """
 
 from __future__ import annotations
