@@ -9,7 +9,7 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine import cuda
-from ridgeline.machine.ceiling import Conditions
+from ridgeline.machine.ceiling import Ceiling, Conditions, Missing
 from ridgeline.machine.cuda_clock import Meter, nvml_handle, nvml_reader
 from ridgeline.machine.sampling import seconds
 
@@ -149,9 +149,34 @@ def test_a_device_that_vanishes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError("CUDA error: unspecified launch failure")
 
     monkeypatch.setattr(found, "parts", lambda: iter([("L1", fail)]))
-    with pytest.raises(RidgelineError, match="cuda:0 stopped answering") as stopped:
+    with pytest.raises(RidgelineError, match="cuda:0 stopped answering before anything"):
         found.run()
-    assert "nothing was stored" in stopped.value.hint
+
+
+def test_what_was_measured_before_a_device_vanished_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = measurement(FakeTorch(alive=False), monkeypatch)
+    idle = Ceiling(kind="power", device="cuda:0", what="idle", samples=(80.0,), how="x")
+    done: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("unspecified launch failure")
+
+    parts = [
+        ("idle power", lambda: found.ceilings.append(idle)),
+        ("DRAM", fail),
+        ("L2", lambda: done.append("L2")),
+    ]
+    monkeypatch.setattr(found, "parts", lambda: iter(parts))
+    ceilings, missing = found.run()
+    assert (ceilings, done) == ([idle], [])
+    assert missing == [
+        Missing(
+            what="DRAM and all after it",
+            reason="cuda:0 stopped answering: unspecified launch failure",
+        )
+    ]
 
 
 def test_old_devices_lack_new_precisions(monkeypatch: pytest.MonkeyPatch) -> None:

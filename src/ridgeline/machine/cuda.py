@@ -121,7 +121,10 @@ class CudaCeilings:
         self._meter = Meter(reader or Conditions)
 
     def run(self) -> tuple[list[Ceiling], list[Missing]]:
-        """Measure everything; a part that fails is listed, the others go on."""
+        """Measure everything; a part that fails is listed, the others go on.
+
+        A device that vanishes ends it: what was measured before is kept.
+        """
         for what, part in self.parts():
             self._progress(what)
             try:
@@ -129,10 +132,15 @@ class CudaCeilings:
             except RidgelineError:
                 raise
             except Exception as error:
-                if not self.torch.cuda.is_available():
-                    raise _vanished(self.name, error) from error
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
-                self.missing.append(Missing(what=what, reason=reason))
+                if self.torch.cuda.is_available():
+                    self.missing.append(Missing(what=what, reason=reason))
+                    continue
+                if not self.ceilings:
+                    raise _vanished(self.name, reason) from error
+                lost = f"{self.name} stopped answering: {reason}"
+                self.missing.append(Missing(what=f"{what} and all after it", reason=lost))
+                break
         return self.ceilings, self.missing
 
     def _run_part(self, part: Callable[[], None]) -> None:
@@ -408,11 +416,10 @@ class CudaCeilings:
         )
 
 
-def _vanished(device: str, error: Exception) -> RidgelineError:
-    text = " ".join(str(error).split())[:200]
+def _vanished(device: str, reason: str) -> RidgelineError:
     return RidgelineError(
-        f"{device} stopped answering during the measurement: {text}",
-        hint="check it with nvidia-smi and the system log, then measure again; nothing was stored",
+        f"{device} stopped answering before anything was measured: {reason}",
+        hint="check it with nvidia-smi and the system log, then measure again",
     )
 
 
