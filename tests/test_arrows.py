@@ -17,6 +17,7 @@ ROOMS = [  # siblings on one line do not import each other
     ["units"],
     ["store"],
     ["provenance"],
+    ["sensors"],
     ["workloads"],
     ["count", "machine", "measure", "profile"],
     ["conv"],

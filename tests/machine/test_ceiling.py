@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ridgeline.machine.ceiling import Ceiling, Conditions, ceiling_from_dict
+from ridgeline.machine.ceiling import Ceiling, ceiling_from_dict
+from ridgeline.sensors.conditions import Conditions
 
 COPY = Ceiling(
     kind="bandwidth",
@@ -37,6 +38,12 @@ def test_one_sample_has_no_spread() -> None:
 def test_json_there_and_back() -> None:
     content = json.loads(json.dumps(COPY.to_dict()))
     assert content["bytes_per_s"] == 110.0
+    assert ceiling_from_dict(content) == COPY
+
+
+def test_a_passport_from_before_power_states_is_read() -> None:
+    content = COPY.to_dict()
+    del content["power_state"]
     assert ceiling_from_dict(content) == COPY
 
 

@@ -13,12 +13,13 @@ import pytest
 from ridgeline.machine import cpu, cpu_build, cpu_kernels, cpu_launch, cpu_levels, cpu_matrix
 from ridgeline.machine.ceiling import Ceiling, Missing
 from ridgeline.machine.cpu_build import BuildError, Compiler, find_compiler
-from ridgeline.machine.cpu_conditions import RaplMeter, Watch, cpuinfo_hz, temperature_c
+from ridgeline.machine.cpu_conditions import Watch
 from ridgeline.machine.cpu_kernels import Kernels, Probe, Span
 from ridgeline.machine.cpu_power import powers
 from ridgeline.machine.cpu_session import Plan, Session
 from ridgeline.machine.cpu_team import Team, Worker
 from ridgeline.machine.limits import Limits
+from ridgeline.sensors.rapl import RaplMeter
 
 TINY = Plan(curve_rounds=1, per_octave=1, rounds=10, power_samples=2)
 
@@ -324,25 +325,6 @@ def rapl(root: Path, energy_uj: int) -> None:
     write(zone.parent / "intel-rapl:0:0" / "energy_uj", "5\n")  # a part of the package
 
 
-def test_energy_is_counted_across_a_wrap(tmp_path: Path) -> None:
-    rapl(tmp_path, 9_000_000)
-    meter = RaplMeter(tmp_path)
-    rapl(tmp_path, 9_500_000)
-    assert meter.energy_j() == pytest.approx(0.5)
-    rapl(tmp_path, 1_000_000)
-    assert meter.energy_j() == pytest.approx(2.0)
-
-
-def test_no_meter_and_no_watts(tmp_path: Path) -> None:
-    meter = RaplMeter(tmp_path)
-
-    assert meter.energy_j() is None
-    assert meter.reason is not None and meter.reason.startswith("no RAPL energy counters")
-    rapl(tmp_path, 1)
-    (tmp_path / "class" / "powercap" / "intel-rapl:0" / "energy_uj").unlink()
-    assert "sudo chmod a+r" in (RaplMeter(tmp_path).reason or "")
-
-
 def test_power_is_measured_where_there_is_a_meter(
     c_kernels: list[Kernels], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,9 +376,6 @@ def test_the_kernels_clock_goes_before_a_measured_one(tmp_path: Path) -> None:
     write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2400000\n")
 
     assert Watch([0], cycles_per_s=lambda: 1.0, root=tmp_path).clock_hz() == 2.4e9
-    assert cpuinfo_hz("cpu MHz\t\t: 2596.10\ncpu MHz : 2700.00\n") == 2.7e9
-    assert cpuinfo_hz("") is None
-    assert temperature_c(tmp_path) is None
 
 
 def test_a_one_core_ceiling_has_a_key_of_its_own() -> None:

@@ -1,7 +1,6 @@
 """The logic around the GPU's measurements, with clocks and meters replaced."""
 
 from collections.abc import Callable
-from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +8,7 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine import cuda
-from ridgeline.machine.ceiling import Ceiling, Conditions, Missing
-from ridgeline.machine.cuda_clock import Meter, nvml_handle, nvml_reader
+from ridgeline.machine.ceiling import Ceiling, Missing
 from ridgeline.machine.sampling import seconds
 
 
@@ -25,75 +23,6 @@ def test_a_sample_lasts_about_as_long_as_asked() -> None:
     samples = seconds(lambda: None, clock, samples=3, sample_s=0.02)
     assert samples == [0.001] * 3
     assert times[-3:] == [20, 20, 20]
-
-
-def test_the_meter_keeps_the_middle_and_every_reason() -> None:
-    readings = [
-        Conditions(clock_hz=1e9, power_w=100.0),
-        Conditions(clock_hz=3e9, power_w=300.0, throttle_reasons=("power cap",)),
-    ]
-    all_read = Event()
-
-    def read() -> Conditions:
-        if readings:
-            return readings.pop(0)
-        all_read.set()
-        return Conditions(clock_hz=2e9, power_w=200.0)
-
-    meter = Meter(read)
-    with meter.running():
-        assert all_read.wait(timeout=10)
-    # then the readings of the second half count, and every reason
-    assert meter.conditions.throttle_reasons == ("power cap",)
-    assert meter.conditions.clock_hz in (2e9, 2.5e9)
-    assert meter.powers_w[:2] == (100.0, 300.0)
-
-
-def test_without_nvml_there_is_no_reader() -> None:
-    assert nvml_reader("GPU-00000000-0000-0000-0000-000000000000") is None
-
-
-def test_a_meter_that_fails_keeps_what_it_had_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a meter that breaks at its second reading, and a note of errors that nobody catches
-    uncaught: list[object] = []
-    monkeypatch.setattr("threading.excepthook", uncaught.append)
-    readings = [Conditions(power_w=100.0)]
-    broken = Event()
-
-    def read() -> Conditions:
-        if readings:
-            return readings.pop(0)
-        broken.set()
-        raise AttributeError("an old pynvml")
-
-    meter = Meter(read)
-    with meter.running():
-        assert broken.wait(timeout=10)
-    assert meter.powers_w == (100.0,)
-    assert uncaught == []
-
-
-@pytest.mark.parametrize(
-    ("given", "asked"),
-    [
-        ("1-2", ["GPU-1-2"]),
-        ("3-4", ["GPU-3-4", "MIG-3-4"]),
-        ("GPU-1-2", ["GPU-1-2"]),
-        ("MIG-3-4", ["MIG-3-4"]),
-    ],
-)
-def test_torch_does_not_say_whether_a_uuid_is_of_a_slice(given: str, asked: list[str]) -> None:
-    questions: list[str] = []
-
-    def by_uuid(uuid: str) -> str:
-        questions.append(uuid)
-        if uuid not in ("GPU-1-2", "MIG-3-4"):
-            raise LookupError(uuid)
-        return f"handle of {uuid}"
-
-    nvml = SimpleNamespace(nvmlDeviceGetHandleByUUID=by_uuid, NVMLError=LookupError)
-    assert nvml_handle(nvml, given) == f"handle of {asked[-1]}"
-    assert questions == asked
 
 
 class FakeTorch:

@@ -17,7 +17,7 @@ from ridgeline.machine.describe_gpu import parse_rocm_smi
 from ridgeline.machine.describe_nvidia import ASK_CUDA, parse_gpu_query
 from ridgeline.machine.describe_nvml import gpus_from_nvml
 from ridgeline.machine.describe_system import find_container, find_virtualization, kernel_driver
-from ridgeline.machine.gpu import Gpu, Mig, throttle_reasons
+from ridgeline.machine.gpu import Gpu, Mig
 from ridgeline.machine.limits import find_limits, has_capability, parse_cpu_list
 from ridgeline.machine.processor import Cache
 from ridgeline.machine.visible import order_by_environment, parse_gpu_list
@@ -278,11 +278,6 @@ def test_an_old_nvidia_smi_is_asked_less() -> None:
         "nvidia-smi -L": f"GPU 0: NVIDIA H200 (UUID: {GPU})\n",
     })).gpus  # fmt: skip
     assert (gpu.name, gpu.uuid, gpu.index, gpu.power_limit_w) == ("NVIDIA H200", GPU, 0, 700)
-
-
-def test_throttle_reasons() -> None:
-    assert throttle_reasons("0x0000000000000001") == ()  # idle
-    assert throttle_reasons("0x0000000000000044") == ("power cap", "hardware thermal")
 
 
 TWO = gpu_row(0, GPU, name="NVIDIA RTX A2000") + gpu_row(1, GPU_B)

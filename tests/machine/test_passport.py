@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling, Conditions
+from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.compare import changed_settings, differences, drift, label
 from ridgeline.machine.passport import Passport, Passports, peaks, read_passport
 from ridgeline.machine.published import published
+from ridgeline.sensors.conditions import Conditions
 
 
 def roof(rate: float, *, clock_hz: float = 2e9, reasons: tuple[str, ...] = ()) -> Ceiling:

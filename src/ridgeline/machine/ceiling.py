@@ -7,6 +7,8 @@ from math import isfinite
 from statistics import median, quantiles
 from typing import Any
 
+from ridgeline.sensors.conditions import Conditions
+
 KINDS = ("compute", "bandwidth", "launch", "power")
 LOWER_IS_BETTER = ("launch",)
 UNITS = {
@@ -15,17 +17,6 @@ UNITS = {
     "launch": "time_s",
     "power": "power_w",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
-    """What the device did during a measurement; None where it cannot be read."""
-
-    clock_hz: float | None = None
-    memory_clock_hz: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    throttle_reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +85,10 @@ class Ceiling:
             "kind": self.kind,
             "device": self.device,
             **named,
-            UNITS[self.kind]: self.best,
+            **conditions,
+            UNITS[self.kind]: self.best,  # after the conditions: a power ceiling is in watts, too
             "sustained": self.sustained,
             "spread": self.spread,
-            **conditions,
             "how": self.how,
             "samples": list(self.samples),
         }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter, sleep
 
-from ridgeline.machine.ceiling import Ceiling, Conditions, Missing
+from ridgeline.machine.ceiling import Ceiling, Missing
 from ridgeline.machine.cpu_kernels import Probe
 from ridgeline.machine.cpu_session import DEVICE, Session
+from ridgeline.sensors.conditions import Conditions
 
 
 def powers(session: Session, step: Callable[[], None]) -> list[Ceiling]:

@@ -13,10 +13,14 @@ from time import sleep
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling, Conditions, Missing
-from ridgeline.machine.cuda_clock import Meter, event_clock, nvml_reader
+from ridgeline.machine.ceiling import Ceiling, Missing
+from ridgeline.machine.cuda_clock import event_clock
 from ridgeline.machine.cuda_levels import SHARES_OF_L2, CacheEnd, cache_end
 from ridgeline.machine.sampling import Clock, host_clock, seconds
+from ridgeline.sensors.conditions import Conditions
+from ridgeline.sensors.meter import Meters
+from ridgeline.sensors.nvidia import nvml_reader
+from ridgeline.sensors.sampler import Sampler, settled
 
 SHAPES = (
     (8192, 8192, 8192),
@@ -36,6 +40,7 @@ L2_ROUNDS = 64  # passes over the working set in one kernel
 IDLE_S = 2.0
 REST_S = 0.25
 BURST_CALLS = 8
+METER_INTERVAL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +123,9 @@ class CudaCeilings:
         self._l2_bytes = int(getattr(properties, "L2_cache_size", 0)) or (40 << 20)
         reader = nvml_reader(str(getattr(properties, "uuid", "")))
         self._has_nvml = reader is not None
-        self._meter = Meter(reader or Conditions)
+        self._sampler = Sampler(
+            Meters(conditions=reader or Conditions), interval_s=METER_INTERVAL_S, conditions_s=0
+        )
 
     def run(self) -> tuple[list[Ceiling], list[Missing]]:
         """Measure everything; a part that fails is listed, the others go on.
@@ -167,12 +174,12 @@ class CudaCeilings:
     def _measure(self, call: Callable[[], object], work: float, **named: Any) -> Ceiling:
         """Sample a call and note the rate under the conditions it ran in."""
         samples = self._bursts(call) if named.get("path") == "matrix" else []
-        with self._meter.running():
+        with self._sampler:
             samples += seconds(call, self._clock, samples=6 if self.quick else 20)
         ceiling = Ceiling(
             device=self.name,
             samples=tuple(work / s for s in samples),
-            conditions=self._meter.conditions,
+            conditions=settled(self._sampler.readings),
             **named,
         )
         self.ceilings.append(ceiling)
@@ -349,7 +356,7 @@ class CudaCeilings:
         self._launch("graph replay", graph.replay, self._clock, "a graph of 100 additions")
 
     def _launch(self, what: str, call: Callable[[], object], clock: Clock, how: str) -> None:
-        with self._meter.running():
+        with self._sampler:
             self.torch.cuda.synchronize(self.device)
             samples = seconds(call, clock, samples=20, sample_s=0.005)
             self.torch.cuda.synchronize(self.device)
@@ -361,7 +368,7 @@ class CudaCeilings:
                 what=what,
                 samples=per_kernel,
                 how=how,
-                conditions=self._meter.conditions,
+                conditions=settled(self._sampler.readings),
             )
         )
 
@@ -372,7 +379,7 @@ class CudaCeilings:
             reason = "NVML cannot be read: pip install nvidia-ml-py"
             self.missing.append(Missing(what="power, clocks and temperature", reason=reason))
             return
-        with self._meter.running():
+        with self._sampler:
             sleep(IDLE_S / 4 if self.quick else IDLE_S)
         self._note_power("idle", "nothing running")
 
@@ -388,7 +395,7 @@ class CudaCeilings:
         """Power while a call repeats for seconds, as the sensor needs; and energy per work."""
         if not self._has_nvml:
             return
-        with self._meter.running():
+        with self._sampler:
             taken = seconds(call, self._clock, samples=4 if self.quick else 20, sample_s=0.1)
         self._note_power(
             what, ceiling.how, time_s=median(taken), flops=flops, moved_bytes=moved_bytes
@@ -397,17 +404,18 @@ class CudaCeilings:
     def _note_power(
         self, what: str, how: str, *, time_s: float = 0.0, flops: int = 0, moved_bytes: int = 0
     ) -> None:
-        conditions = self._meter.conditions
+        conditions = settled(self._sampler.readings)
         if conditions.power_w is None:
             self.missing.append(Missing(what=f"power, {what}", reason="the device has no meter"))
             return
         energy_j = conditions.power_w * time_s
+        powers = (reading.conditions.power_w for reading in self._sampler.readings)
         self.ceilings.append(
             Ceiling(
                 kind="power",
                 device=self.name,
                 what=what,
-                samples=self._meter.powers_w,
+                samples=tuple(power for power in powers if power is not None),
                 how=how,
                 conditions=conditions,
                 energy_j_per_flop=energy_j / flops if flops else None,

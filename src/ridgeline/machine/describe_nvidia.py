@@ -15,10 +15,11 @@ from typing import Any
 
 from ridgeline.machine import ask_cuda
 from ridgeline.machine.describe_nvml import gpus_from_nvml
-from ridgeline.machine.gpu import Gpu, Gpus, Mig, throttle_reasons
+from ridgeline.machine.gpu import Gpu, Gpus, Mig
 from ridgeline.machine.probe import Probe
 from ridgeline.machine.visible import order_by_environment, parse_gpu_list
 from ridgeline.provenance import NVIDIA_QUERY, Device, parse_nvidia_smi
+from ridgeline.sensors.nvidia import throttle_reasons
 
 FIELDS = (  # in the order of nvidia-smi's answer
     "index", "uuid", "pci.bus_id", "name", "driver_version", "compute_cap", "memory.total",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ridgeline.machine.gpu import Gpu, Mig, throttle_reasons
+from ridgeline.machine.gpu import Gpu, Mig
+from ridgeline.sensors.nvidia import throttle_reasons
 
 SMALL_SM = ("6.0", "7.0", "7.2", "7.5", "8.0")  # 64 CUDA cores per multiprocessor; the others 128
 

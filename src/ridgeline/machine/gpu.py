@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-THROTTLES = {  # bits of nvmlClocksThrottleReasons, in nvml.h; an idle device is not throttled
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mig:
@@ -67,12 +59,3 @@ class Gpus:
     found: tuple[Gpu, ...] = ()
     cuda_version: str | None = None  # the newest that the driver supports
     notes: tuple[str, ...] = ()
-
-
-def throttle_reasons(mask: str) -> tuple[str, ...]:
-    """What holds the clock down, from `0x0000000000000044`."""
-    try:
-        bits = int(mask, 16)
-    except ValueError:
-        return ()
-    return tuple(name for bit, name in THROTTLES.items() if bits & bit)

@@ -1,0 +1,123 @@
+"""Reads meters and conditions in a thread of its own, with a time for every reading."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from time import perf_counter
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ridgeline.sensors.conditions import Conditions, middle
+from ridgeline.sensors.meter import Meters
+
+SLOW_S = 0.1  # beside a timing: too rare to disturb it
+FAST_S = 0.005  # in energy windows: sees when a sensor refreshes, every 20 to 100 ms
+
+NOT_ASKED = Conditions()
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the meters said at one moment; None where one had nothing to say."""
+
+    time_s: float  # by the sampler's clock, which has no date
+    conditions: Conditions = NOT_ASKED
+    power_w: float | None = None
+    energy_j: float | None = None  # since the counter's own beginning
+
+
+class Sampler:
+    """Reads until its block ends; the first reading comes at once. A block begins anew.
+
+    `interval_s` may be changed at any time. Conditions take several questions, so they are asked
+    no more often than every `conditions_s`.
+    """
+
+    def __init__(
+        self,
+        meters: Meters,
+        *,
+        interval_s: float = SLOW_S,
+        conditions_s: float = SLOW_S,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self.interval_s = interval_s
+        self._counter, self._power, self._read = meters.counter, meters.power, meters.conditions
+        self._conditions_s, self._clock = conditions_s, clock
+        self._seen: list[Reading] = []
+        self._asked_s = -inf
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """All readings so far, in order."""
+        return tuple(self._seen)
+
+    def take(self) -> None:
+        """One reading now. A meter that fails costs its value, not the measurement."""
+        energy_j = _answer(self._counter.read) if self._counter else None
+        now_s = self._clock()
+        power_w = _answer(self._power.read) if self._power else None
+        conditions = None
+        if now_s - self._asked_s >= self._conditions_s:
+            self._asked_s = now_s
+            conditions = _answer(self._read)
+        if energy_j is None and power_w is None and conditions is None:
+            return
+        self._seen.append(
+            Reading(time_s=now_s, conditions=conditions or NOT_ASKED, power_w=power_w,
+                    energy_j=energy_j)
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        self._seen, self._asked_s, self._stop = [], -inf, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self.take()
+            if self._stop.wait(self.interval_s):
+                return
+
+
+def _answer(read: Callable[[], Value]) -> Value | None:
+    try:
+        return read()
+    except Exception:  # drivers fail in their own ways
+        return None
+
+
+def within(readings: Sequence[Reading], start_s: float = -inf, end_s: float = inf) -> list[Reading]:
+    """The readings of a window, its ends included."""
+    return [reading for reading in readings if start_s <= reading.time_s <= end_s]
+
+
+def summarise(readings: Sequence[Reading], start_s: float = -inf, end_s: float = inf) -> Conditions:
+    """The middle of what was seen in a window; every throttle reason that occurred."""
+    return middle([reading.conditions for reading in within(readings, start_s, end_s)])
+
+
+def settled(readings: Sequence[Reading]) -> Conditions:
+    """The middle of the second half of what was seen; every throttle reason that occurred.
+
+    Power sensors average over a tenth of a second or more, so early readings lag behind.
+    """
+    late = summarise(readings[len(readings) // 2 :])
+    return replace(late, throttle_reasons=summarise(readings).throttle_reasons)

@@ -1,0 +1,49 @@
+"""RAPL: joules across a wrap, or the reason why there are none."""
+
+from pathlib import Path
+
+import pytest
+
+from ridgeline.sensors.rapl import RaplMeter, rapl_meters
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def rapl(root: Path, energy_uj: int) -> None:
+    zone = root / "class" / "powercap" / "intel-rapl:0"
+    write(zone / "energy_uj", f"{energy_uj}\n")
+    write(zone / "max_energy_range_uj", "10000000\n")
+    write(zone.parent / "intel-rapl:0:0" / "energy_uj", "5\n")  # a part of the package
+
+
+def test_energy_is_counted_across_a_wrap(tmp_path: Path) -> None:
+    rapl(tmp_path, 9_000_000)
+    meter = RaplMeter(tmp_path)
+    rapl(tmp_path, 9_500_000)
+    assert meter.energy_j() == pytest.approx(0.5)
+    rapl(tmp_path, 1_000_000)
+    assert meter.energy_j() == pytest.approx(2.0)
+
+
+def test_no_meter_and_no_watts(tmp_path: Path) -> None:
+    meter = RaplMeter(tmp_path)
+
+    assert meter.energy_j() is None
+    assert meter.reason is not None and meter.reason.startswith("no RAPL energy counters")
+    rapl(tmp_path, 1)
+    (tmp_path / "class" / "powercap" / "intel-rapl:0" / "energy_uj").unlink()
+    assert "sudo chmod a+r" in (RaplMeter(tmp_path).reason or "")
+
+
+def test_as_a_meter_it_says_what_it_counts(tmp_path: Path) -> None:
+    assert rapl_meters(tmp_path).found == ()
+    rapl(tmp_path, 0)
+    (meter,) = rapl_meters(tmp_path).found
+    rapl(tmp_path, 3_000_000)
+
+    assert (meter.name, meter.kind) == ("RAPL energy counters", "counter")
+    assert meter.scope == "CPU packages, without the memory"
+    assert meter.read() == pytest.approx(3.0)
