@@ -14,13 +14,14 @@ from ridgeline.count.errors import broken_model, check_fits, check_layouts, firs
 from ridgeline.count.evaluate import ideal_bytes, op_costs
 from ridgeline.count.modules import tensors_in
 from ridgeline.count.result import CountResult
-from ridgeline.count.step import OPTIMIZERS, Step, Traced, run_step
+from ridgeline.count.step import Step, Traced, run_step
 from ridgeline.count.trace import Tracer
 from ridgeline.count.values import literals_known
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, PRECISIONS, WorkloadSpec
 from ridgeline.workloads import Workload, resolve
 from ridgeline.workloads.offline import refuse_downloads
+from ridgeline.workloads.optimizers import OPTIMIZERS
 
 CAUSAL = ("full", "half")
 CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -15,24 +15,10 @@ from ridgeline.count.memory import Memory, distinct_bytes
 from ridgeline.count.modules import Failed, tensors_in
 from ridgeline.count.trace import Row, Tracer
 from ridgeline.errors import RidgelineError
+from ridgeline.workloads.optimizers import make_optimizer
 
 AMP_DTYPE = torch.float16
 STEPS_BEFORE = 1000  # optimizer steps taken before the one that is counted
-OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sgd": ("SGD", {}),
-    "momentum": ("SGD", {"momentum": 0.9}),
-    "nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
-    "adam": ("Adam", {}),
-    "adamw": ("AdamW", {}),
-    "adamax": ("Adamax", {}),
-    "nadam": ("NAdam", {}),
-    "radam": ("RAdam", {}),
-    "rmsprop": ("RMSprop", {}),
-    "adagrad": ("Adagrad", {}),
-    "adadelta": ("Adadelta", {}),
-    "adafactor": ("Adafactor", {}),
-}
-"""The names users give, and the class and settings of torch.optim that they stand for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +150,9 @@ class _Runner:
         weights = [p for p in self.weights if p.grad is not None]
         if module is None or name is None or not weights:
             return 0, 0
-        optimizer = make_optimizer(name, weights, self.step.optimizer_options)
+        # one operator per tensor, so that each has a row of its own
+        options = {"foreach": False, **self.step.optimizer_options}
+        optimizer = make_optimizer(name, weights, options)
         optimizer.step()
         _advance(optimizer)
         state = list(tensors_in(list(optimizer.state.values())))
@@ -184,24 +172,6 @@ class _Runner:
             return "before the first operator"
         seen = self.tracer.rows[row]
         return f"{seen.path or 'the model'} ({seen.operator.signature.name}, {seen.stage})"
-
-
-def make_optimizer(
-    name: str, weights: list[Any], options: Mapping[str, Any]
-) -> torch.optim.Optimizer:
-    """One of OPTIMIZERS; one operator per tensor unless the options say otherwise."""
-    class_name, settings = OPTIMIZERS[name]
-    chosen = {"lr": 1e-3, "foreach": False, **settings, **options}
-    if chosen.get("fused"):
-        del chosen["foreach"]
-    try:
-        optimizer: torch.optim.Optimizer = getattr(torch.optim, class_name)(weights, **chosen)
-    except (TypeError, ValueError) as error:
-        raise RidgelineError(
-            f"the optimizer {name} refuses its options: {error}",
-            hint=f"optimizer_options are the arguments of torch.optim.{class_name}",
-        ) from None
-    return optimizer
 
 
 def _advance(optimizer: torch.optim.Optimizer) -> None:

@@ -1,0 +1,47 @@
+"""The optimizers that users name, and the classes of torch.optim that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    import torch
+
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("SGD", {}),
+    "momentum": ("SGD", {"momentum": 0.9}),
+    "nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+    "adamax": ("Adamax", {}),
+    "nadam": ("NAdam", {}),
+    "radam": ("RAdam", {}),
+    "rmsprop": ("RMSprop", {}),
+    "adagrad": ("Adagrad", {}),
+    "adadelta": ("Adadelta", {}),
+    "adafactor": ("Adafactor", {}),
+}
+DEFAULT_LR = 1e-3
+
+
+def make_optimizer(
+    name: str, weights: list[Any], options: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    """One of OPTIMIZERS; `options` are arguments of its class and go before its usual ones."""
+    import torch
+
+    class_name, settings = OPTIMIZERS[name]
+    chosen = {"lr": DEFAULT_LR, **settings, **options}
+    if chosen.get("fused"):
+        chosen.pop("foreach", None)
+    try:
+        optimizer: torch.optim.Optimizer = getattr(torch.optim, class_name)(weights, **chosen)
+    except (TypeError, ValueError) as error:
+        raise RidgelineError(
+            f"the optimizer {name} refuses its options: {error}",
+            hint=f"they are arguments of torch.optim.{class_name}",
+        ) from None
+    return optimizer
