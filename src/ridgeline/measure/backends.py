@@ -1,0 +1,231 @@
+"""Where a step runs: CPU, CUDA or Apple's MPS behind one small interface.
+
+A backend knows how to wait for its device, how to mark a moment on the device's own time line, and
+how much memory it held at most. Nothing else in this room asks which device it is on.
+
+MPS was written without such a machine at hand; its tests replace the device's calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.settings import BACKENDS
+from ridgeline.provenance import cpu_name, read_text, run_command
+
+FASTEST_CLOCK_HZ = 2.5e9  # no GPU counts cycles faster
+
+
+class Timeline(Protocol):
+    """Marks moments, without waiting for any of them."""
+
+    def mark(self) -> Any: ...
+    def seconds(self, start: Any, end: Any) -> float:
+        """Between two marks; the device has to be idle by then."""
+        ...
+
+
+class HostTimeline:
+    """The monotonic clock of the host: on a CPU a call returns when its work is done."""
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self.mark = clock
+
+    def seconds(self, start: float, end: float) -> float:
+        return end - start
+
+
+class EventTimeline:
+    """Events in the device's own queue: they are stamped when the device gets there."""
+
+    def __init__(self, make_event: Callable[[], Any]) -> None:
+        self._make_event = make_event
+        self._spare: list[Any] = []
+
+    def prepare(self, count: int) -> None:
+        """Make events before they are needed: creating one costs more than recording it."""
+        for _ in range(count - len(self._spare)):
+            event = self._make_event()
+            event.record()
+            self._spare.append(event)
+
+    def mark(self) -> Any:
+        event = self._spare.pop() if self._spare else self._make_event()
+        event.record()
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """What the framework's allocator held at most; None where it does not tell."""
+
+    allocated_bytes: int | None = None  # by tensors
+    reserved_bytes: int | None = None  # taken from the device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """A CPU, and what the other devices have in common with it."""
+
+    kind: str
+    device: torch.device
+    name: str  # as its maker calls it
+    uuid: str | None = None
+
+    @property
+    def has_events(self) -> bool:
+        """Whether the device runs behind the host and has a time line of its own."""
+        return False
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was given."""
+
+    def timeline(self) -> Timeline:
+        return HostTimeline()
+
+    def hold_back(self, time_s: float) -> None:
+        """Keep the device waiting about so long, so that what follows queues up behind."""
+
+    def reset_peak_memory(self) -> None:
+        """Forget the peak so far."""
+
+    def peak_memory(self) -> DeviceMemory:
+        return DeviceMemory()
+
+    def free_memory(self) -> None:
+        """Give cached memory back to the device, as after a step that did not fit."""
+
+    def total_memory_bytes(self) -> int | None:
+        """What the device has in all; None for a CPU, whose memory is everybody's."""
+        return None
+
+
+class CudaBackend(Backend):
+    """An NVIDIA (or, by the same calls, AMD) GPU."""
+
+    @property
+    def has_events(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.device)
+
+    def timeline(self) -> EventTimeline:
+        return EventTimeline(lambda: torch.cuda.Event(enable_timing=True))
+
+    def hold_back(self, time_s: float) -> None:
+        torch.cuda._sleep(int(time_s * FASTEST_CLOCK_HZ))
+
+    def reset_peak_memory(self) -> None:
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak_memory(self) -> DeviceMemory:
+        return DeviceMemory(
+            allocated_bytes=torch.cuda.max_memory_allocated(self.device),
+            reserved_bytes=torch.cuda.max_memory_reserved(self.device),
+        )
+
+    def free_memory(self) -> None:
+        torch.cuda.empty_cache()
+
+    def total_memory_bytes(self) -> int | None:
+        return int(torch.cuda.get_device_properties(self.device).total_memory)
+
+
+class MpsBackend(Backend):
+    """The GPU of an Apple chip, through Metal."""
+
+    @property
+    def has_events(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        torch.mps.synchronize()
+
+    def timeline(self) -> EventTimeline:
+        return EventTimeline(lambda: torch.mps.event.Event(enable_timing=True))
+
+    def peak_memory(self) -> DeviceMemory:
+        """What is held now: torch keeps no peak for Metal, and its allocator seldom gives back."""
+        return DeviceMemory(
+            allocated_bytes=torch.mps.current_allocated_memory(),
+            reserved_bytes=torch.mps.driver_allocated_memory(),
+        )
+
+    def free_memory(self) -> None:
+        torch.mps.empty_cache()
+
+    def total_memory_bytes(self) -> int | None:
+        return int(torch.mps.recommended_max_memory())
+
+
+def choose_backend(asked: str = "auto", index: int = 0) -> Backend:
+    """The backend of this name; `auto` is the fastest that is here."""
+    if asked not in BACKENDS:
+        raise RidgelineError(
+            f"unknown backend {asked!r}", hint=f"the backends are {', '.join(BACKENDS)}"
+        )
+    kind = _best() if asked == "auto" else asked
+    if index and kind != "cuda":
+        raise RidgelineError(
+            f"there is no {kind} device {index}", hint="only CUDA has several devices: --device 0"
+        )
+    return {"cuda": _cuda, "mps": _mps, "cpu": _cpu}[kind](index)
+
+
+def _best() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _cuda(index: int) -> Backend:
+    if not torch.cuda.is_available():
+        raise _absent("an NVIDIA GPU")
+    count = torch.cuda.device_count()
+    if index >= count:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = f"; CUDA_VISIBLE_DEVICES is {visible!r}" if visible is not None else ""
+        raise RidgelineError(
+            f"there is no CUDA device {index}", hint=f"devices 0 to {count - 1} are visible{why}"
+        )
+    properties = torch.cuda.get_device_properties(index)
+    return CudaBackend(
+        kind="cuda",
+        device=torch.device("cuda", index),
+        name=properties.name,
+        uuid=str(getattr(properties, "uuid", "")) or None,
+    )
+
+
+def _mps(index: int) -> Backend:
+    if not torch.backends.mps.is_available():
+        raise _absent("an Apple GPU")
+    return MpsBackend(kind="mps", device=torch.device("mps"), name=_processor())
+
+
+def _cpu(index: int) -> Backend:
+    return Backend(kind="cpu", device=torch.device("cpu"), name=_processor())
+
+
+def _processor() -> str:
+    import platform
+
+    return cpu_name(run=run_command, read=read_text, system=platform.system())
+
+
+def _absent(what: str) -> RidgelineError:
+    return RidgelineError(
+        f"torch finds no use for {what} here",
+        hint="`ridgeline doctor` says what is missing; --backend cpu runs on the CPU",
+    )

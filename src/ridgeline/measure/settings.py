@@ -1,0 +1,97 @@
+"""What can be asked of a measurement. Importing this imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.records import MODES, PRECISIONS
+from ridgeline.workloads.optimizers import OPTIMIZERS
+
+BACKENDS = ("auto", "cuda", "mps", "cpu")
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+SYNTHETIC = "synthetic"  # one batch that stays on the device
+SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a workload is to be run and what is to be measured. None: ridgeline chooses."""
+
+    backend: str = "auto"
+    device: int = 0
+    precision: str = "fp32"
+    warmup_iters: int | None = None  # at least so many; more until the times are steady
+    iters: int | None = None
+    optimizer: str = "sgd"
+    lr: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    grad_accum_steps: int = 1
+    channels_last: bool = False
+    deterministic: bool = False
+    cudnn_benchmark: bool = False
+    compile: str | None = None  # one of COMPILE_MODES
+    nvtx: bool = False
+    seed: int = 0
+    data: str = SYNTHETIC  # or SYNTHETIC_HOST, or a path
+    workers: int = 0
+    pin_memory: bool = False
+    prefetch_factor: int | None = None
+    augment: bool = True
+    layers: bool = False
+    energy: bool | None = None  # None: where there is a meter
+    energy_time_s: float = 5.0
+    layer_energy: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("backend", self.backend, BACKENDS)
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        if self.compile is not None:
+            one_of("compile mode", self.compile, COMPILE_MODES)
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value < float("inf"):
+                raise RidgelineError(
+                    f"{option(name)} {value} is not possible", hint=f"it is {least} or more"
+                )
+        if self.prefetch_factor is not None and not self.workers:
+            raise RidgelineError(
+                "--prefetch-factor needs workers that could fetch", hint="add --workers 2 or more"
+            )
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """Arguments of the optimizer: those that were given."""
+        given = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def is_synthetic(self) -> bool:
+        return self.data in (SYNTHETIC, SYNTHETIC_HOST)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
+
+
+LEAST: Mapping[str, float] = {
+    "device": 0, "warmup_iters": 0, "iters": 1, "lr": 0, "momentum": 0, "weight_decay": 0,
+    "grad_accum_steps": 1, "seed": 0, "workers": 0, "prefetch_factor": 1, "energy_time_s": 0.1,
+}  # fmt: skip
+
+
+def check_mode(mode: str) -> None:
+    one_of("mode", mode, MODES)
+
+
+def one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise RidgelineError(f"unknown {what} {value!r}", hint=f"choose {', '.join(choices)}")
+
+
+def option(name: str) -> str:
+    """The option of the command line that sets a field."""
+    return "--" + {"energy_time_s": "energy-time"}.get(name, name.replace("_", "-"))

@@ -1,0 +1,89 @@
+"""Samples to a summary, and the advice they call for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, median, quantiles
+
+from ridgeline.units import format_percent
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+WIDE = 0.10  # 10th to 90th percentile over the median: above it the samples are called unstable
+DRIFT = 0.03  # later half over earlier half
+LEAST = 8  # fewer samples than this say nothing about stability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What many samples come to. `std` is the sample's: divided by n − 1."""
+
+    count: int
+    median: float
+    mean: float
+    std: float
+    min: float
+    max: float
+    interval: tuple[float, float] | None  # of the median, 95 %, by bootstrap; None for one sample
+
+
+def summarise(samples: Sequence[float]) -> Summary:
+    mean = fmean(samples)
+    squares = sum((sample - mean) ** 2 for sample in samples)
+    return Summary(
+        count=len(samples),
+        median=median(samples),
+        mean=mean,
+        std=sqrt(squares / (len(samples) - 1)) if len(samples) > 1 else 0.0,
+        min=min(samples),
+        max=max(samples),
+        interval=median_interval(samples),
+    )
+
+
+def median_interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
+    """Where the median would lie in 95 of 100 repetitions, by drawing the samples again."""
+    if len(samples) < 2:
+        return None
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    values = np.asarray(samples, dtype=float)
+    medians = [np.median(rng.choice(values, len(values))) for _ in range(RESAMPLES)]
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(medians, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Distance of the 10th and the 90th percentile, as a share of the median."""
+    cuts = quantiles(samples, n=10, method="inclusive")
+    return (cuts[-1] - cuts[0]) / median(samples)
+
+
+def drift(samples: Sequence[float]) -> float:
+    """By how much the median of the later half exceeds that of the earlier one, as a share."""
+    half = len(samples) // 2
+    return median(samples[half:]) / median(samples[:half]) - 1
+
+
+def advice(samples: Sequence[float]) -> list[str]:
+    """What is unstable about step times, by how much, and what to try."""
+    if len(samples) < LEAST:
+        return []
+    found = []
+    if (wide := spread(samples)) > WIDE:
+        found.append(
+            f"step times are unstable: the middle 80 % of them span {format_percent(wide)} of the "
+            "median; close other programs, or take more samples with --iters "
+            f"{10 * len(samples)}"
+        )
+    if abs(moved := drift(samples)) > DRIFT:
+        what = "slower" if moved > 0 else "faster"
+        found.append(
+            f"steps became {format_percent(abs(moved))} {what} during the measurement; "
+            "warm up longer with --warmup-iters, and look at clocks and temperature"
+        )
+    return found

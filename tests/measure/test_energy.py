@@ -1,0 +1,361 @@
+"""Joules from meters: hand-computed readings, and a simulated device of known energy."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+from tests.measure.simulated import Device, SteppedSampler, readings_while
+
+from ridgeline.measure.energy import Energy, advice, evaluate, measure_energy
+from ridgeline.measure.energy_window import EnergyWindow, Pass, outliers
+from ridgeline.measure.power_maths import (
+    PowerSamples,
+    Update,
+    counter_fault,
+    counter_power_w,
+    joules,
+    power_samples,
+    powers_w,
+    refresh_interval_s,
+    sampled_energy_j,
+    sampled_power_w,
+    updates,
+    watts,
+)
+from ridgeline.measure.power_table import readings_table
+from ridgeline.sensors.conditions import Conditions
+from ridgeline.sensors.meter import Meters
+from ridgeline.sensors.sampler import Reading
+
+TICKS = [  # the counter advances by 10 J between 1 and 2 s, and 30 J between 4 and 5 s
+    Reading(time_s=0.0, energy_j=100.0),
+    Reading(time_s=1.0, energy_j=100.0),
+    Reading(time_s=2.0, energy_j=110.0),
+    Reading(time_s=3.0, energy_j=110.0),
+    Reading(time_s=4.0, energy_j=110.0),
+    Reading(time_s=5.0, energy_j=140.0),
+    Reading(time_s=6.0, energy_j=140.0),
+]
+POWERS = [
+    Reading(time_s=0.0, power_w=900.0),  # from before
+    Reading(time_s=1.0, power_w=900.0),
+    Reading(time_s=3.0, power_w=100.0),
+    Reading(time_s=5.0, power_w=100.0),
+    Reading(time_s=7.0, power_w=200.0),
+    Reading(time_s=8.0, power_w=200.0),
+]
+
+
+def trapezoid_j(readings: list[Reading]) -> float:
+    """What a spreadsheet would do with all samples in a row."""
+    known = [(r.time_s, r.power_w) for r in readings if r.power_w is not None]
+    return sum((b - a) * (p + q) / 2 for (a, p), (b, q) in pairwise(known))
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------
+
+
+def test_an_update_lies_between_the_two_readings_that_show_it() -> None:
+    assert updates(TICKS, joules) == [
+        Update(time_s=1.5, value=110.0),
+        Update(time_s=4.5, value=140.0),
+    ]
+    assert updates(TICKS, watts) == []
+
+
+def test_counter_power_is_the_slope_between_updates() -> None:
+    assert counter_power_w(TICKS, 0.0, 6.0) == 10.0  # 30 J in 3 s
+    assert counter_power_w(TICKS, 2.0, 6.0) is None  # one update has no slope
+
+
+def test_sampled_power_begins_with_the_first_update_inside() -> None:
+    # 100 W from 2 to 6 s, 200 W from 6 to 8 s; the 900 W are from before the window
+    assert sampled_power_w(POWERS, 0.0, 8.0) == pytest.approx(800 / 6)
+    assert sampled_energy_j(POWERS, 0.0, 8.0) == pytest.approx(8 * 800 / 6)
+    assert sampled_energy_j(POWERS, 7.0, 8.0) == 200.0  # it stayed the same
+    assert sampled_energy_j(POWERS, 20.0, 30.0) is None
+
+
+def test_the_gap_between_two_windows_has_no_joules() -> None:
+    # given 100 W in two windows of 1 s, and 8 s between them
+    first = [Reading(time_s=0.1 * n, power_w=99.0 + n % 3) for n in range(11)]
+    second = [Reading(time_s=9.0 + 0.1 * n, power_w=99.0 + n % 3) for n in range(11)]
+    readings = first + second
+
+    windows_j = [sampled_energy_j(readings, start_s, start_s + 1.0) for start_s in (0.0, 9.0)]
+
+    assert windows_j == pytest.approx([100.0, 100.0], rel=0.01)
+    assert trapezoid_j(readings) == pytest.approx(1000.0, rel=0.01)  # five times the truth
+
+
+def test_the_refresh_interval_is_the_middle_distance_of_changes() -> None:
+    times_s = [0.0, 0.1, 0.2, 0.3, 0.9]  # one change was missed for long
+    readings = [Reading(time_s=t + d, power_w=100 + t) for t in times_s for d in (0, 0.02, 0.05)]
+    counted = [Reading(time_s=r.time_s, power_w=5.0, energy_j=r.power_w) for r in readings]
+
+    assert refresh_interval_s(readings) == pytest.approx(0.1)
+    assert refresh_interval_s(counted) == pytest.approx(0.1)
+    assert refresh_interval_s(TICKS) is None  # two changes are one distance
+    assert refresh_interval_s([]) is None
+
+
+def test_watts_are_the_sensors_or_the_counters() -> None:
+    assert powers_w(POWERS, 0.0, 8.0) == [100.0, 200.0]
+    fast = [Reading(time_s=0.05 * n, energy_j=10.0 * n) for n in range(5)]  # 200 W
+    assert powers_w(fast, 0.0, 1.0) == pytest.approx([200.0])
+    assert powers_w([], 0.0, 1.0) == []
+    assert power_samples([10.0, 20.0, 30.0]) == PowerSamples(
+        count=3, mean_w=20.0, std_w=10.0, min_w=10.0, max_w=30.0
+    )
+    assert power_samples([]) is None
+
+
+@pytest.mark.parametrize(
+    ("energies_j", "fault"),
+    [
+        ([0, 10, 20, 30, 40], None),
+        ([0, 0, 0, 0, 0], "did not advance in 4 s of work"),
+        ([50, 60, 70, 20, 30], "went backwards by 50 J"),
+        ([0, 10, 20, 30, 5000, 5010, 5020], "jumped by 4.97 kJ at once, where 10 J is usual"),
+        ([None, None], "did not answer"),
+    ],
+    ids=str,
+)
+def test_a_broken_counter_is_found_out(energies_j: list[float | None], fault: str | None) -> None:
+    readings = [Reading(time_s=float(n), energy_j=value) for n, value in enumerate(energies_j)]
+
+    assert counter_fault(readings, 0.0, float(len(readings) - 1)) == fault
+
+
+def test_an_outlier_is_far_from_the_others_in_both_measures() -> None:
+    assert outliers([53.5, 54.0, 18.4, 54.9, 55.4]) == (2,)
+    assert outliers([53.5, 54.0, 54.9, 55.4]) == ()
+    assert outliers([1.0, 1.0, 1.09, 1.0]) == ()  # under 10 %
+    assert outliers([1.0, 1.5, 2.0, 2.6]) == ()  # under 5 median deviations
+    assert outliers([1.0, 9.0]) == ()
+
+
+# ---- a device of known energy --------------------------------------------------------------------
+
+
+def measured(device: Device, *kinds: str, window_s: float | None = None) -> Energy:
+    meters = device.meters(*kinds)
+    measurement = measure_energy(
+        device.run_for, meters, samples_per_step=8, window_s=window_s,
+        sampler=SteppedSampler(device, meters), clock=device.clock, rest=device.spend,
+    )  # fmt: skip
+    assert measurement.energy is not None
+    return measurement.energy
+
+
+def test_the_energy_of_a_step() -> None:
+    device = Device()
+
+    energy = measured(device)
+
+    assert (energy.meter, energy.scope, energy.kind) == ("counter", "a board", "counter")
+    assert energy.refresh_interval_s == pytest.approx(0.1, abs=0.003)
+    assert [window.steps for window in energy.windows] == [51] * 5  # just over 2 s: 20 refreshes
+    assert energy.energy_j_per_step == pytest.approx(Device.STEP_J, rel=0.01)
+    assert energy.energy_j_per_sample == pytest.approx(3.0, rel=0.01)
+    assert energy.mean_power_w == pytest.approx(600.0, rel=0.01)
+    assert energy.energy_total_j == pytest.approx(51 * 5 * Device.STEP_J, rel=0.01)
+    assert energy.idle_power_w == pytest.approx(100.0, rel=0.01)
+    assert energy.energy_above_idle_j_per_step == pytest.approx(20.0, rel=0.01)
+    assert energy.interval_j_per_step == pytest.approx((24.0, 24.0), rel=0.01)
+    assert energy.counter_over_sampled == pytest.approx(1.0, abs=0.03)
+    assert energy.conditions == Conditions(temperature_c=50.0)
+    assert (energy.notes, energy.warnings, energy.outliers) == ((), (), ())
+
+
+@pytest.mark.parametrize("kind", ["counter", "power"])
+@pytest.mark.parametrize("offset_s", [0.001, 0.05, 0.099])
+def test_either_meter_will_do_however_it_is_late(kind: str, offset_s: float) -> None:
+    energy = measured(Device(offset_s=offset_s), kind)
+
+    assert energy.kind == kind
+    assert energy.energy_j_per_step == pytest.approx(Device.STEP_J, rel=0.01)
+    assert energy.counter_over_sampled is None
+    assert energy.power is not None and energy.power.mean_w == pytest.approx(600.0, rel=0.02)
+
+
+def test_counter_and_sensor_agree_where_simple_ways_do_not() -> None:
+    # given 10 s of work in pieces of 1 s, and 3 s of rest before each
+    device = Device(offset_s=0.099)
+    windows: list[tuple[float, float]] = []
+
+    def work(device: Device) -> None:
+        for _ in range(10):
+            device.spend(3.0)
+            start_s = device.now_s
+            device.run_for(1.0)
+            windows.append((start_s, device.now_s))
+
+    readings = readings_while(work, device)
+    counter_j = sum((end - start) * (counter_power_w(readings, start, end) or 0)
+                    for start, end in windows)  # fmt: skip
+    sampled_j = sum(sampled_energy_j(readings, start, end) or 0 for start, end in windows)
+
+    # then both are right to 3 %
+    assert counter_j == pytest.approx(6000.0, rel=0.03)
+    assert sampled_j == pytest.approx(6000.0, rel=0.03)
+    # and the counter at both ends of a window is not: its last value is up to 0.1 s old
+    edges_j = sum(at(readings, end) - at(readings, start) for start, end in windows)
+    assert edges_j < 0.94 * 6000
+    # nor is the line through all samples of the windows, which bridges the rests
+    inside = [r for r in readings if any(start <= r.time_s <= end for start, end in windows)]
+    assert trapezoid_j(inside) > 2 * 6000
+
+
+def at(readings: list[Reading], time_s: float) -> float:
+    """The counter as it was last read."""
+    return [r.energy_j for r in readings if r.time_s <= time_s and r.energy_j is not None][-1]
+
+
+def test_a_window_lasts_as_long_as_asked_or_as_the_sensor_needs() -> None:
+    assert measured(Device(), window_s=4.0).duration_s == pytest.approx(20.0, abs=0.2)
+    assert measured(Device(), window_s=0.1).duration_s == pytest.approx(10.0, abs=0.2)
+    assert measured(Device(refresh_s=0.02)).duration_s == pytest.approx(5.0, abs=0.2)
+
+
+# ---- what can go wrong ---------------------------------------------------------------------------
+
+
+def test_without_a_meter_there_is_no_energy_and_nothing_runs() -> None:
+    def run_for(_duration_s: float) -> int:
+        raise AssertionError("there is nothing to measure")
+
+    measurement = measure_energy(run_for, Meters(reasons=("no counters",)), samples_per_step=1)
+
+    assert (measurement.energy, measurement.reasons) == (None, ("no counters",))
+    assert (measurement.readings, measurement.passes) == ((), ())
+
+
+def test_a_stuck_counter_gives_way_to_the_sensor() -> None:
+    device = Device()
+    device.break_counter = lambda _energy_j: 42.0
+
+    energy = measured(device)
+
+    assert (energy.meter, energy.kind) == ("sensor", "power")
+    assert energy.energy_j_per_step == pytest.approx(Device.STEP_J, rel=0.01)
+    assert energy.notes == ("the counter did not advance in 10.2 s of work: it is not used",)
+
+
+def test_with_a_stuck_counter_alone_there_is_no_energy() -> None:
+    device = Device()
+    device.break_counter = lambda _energy_j: 42.0
+    meters = device.meters("counter")
+
+    measurement = measure_energy(
+        device.run_for, meters, samples_per_step=1, windows=1, window_s=2.0,
+        sampler=SteppedSampler(device, meters), clock=device.clock, rest=device.spend,
+    )  # fmt: skip
+
+    assert measurement.energy is None
+    assert measurement.reasons == ("the counter did not advance in 2 s of work: it is not used",)
+    assert [one.name for one in measurement.passes] == ["idle", "lead-in", "window 1"]
+    assert len(measurement.readings) == pytest.approx(800, abs=20)
+
+
+def energy_of(*powers_w: float, sampled_w: float | None = None) -> Energy:
+    windows = tuple(
+        EnergyWindow(start_s=2.0 * n, end_s=2.0 * n + 2.0, steps=4, mean_power_w=power_w,
+                     counter_power_w=power_w, sampled_power_w=sampled_w)
+        for n, power_w in enumerate(powers_w)
+    )  # fmt: skip
+    return Energy(meter="m", scope="s", kind="counter", samples_per_step=2, windows=windows,
+                  interval_j_per_step=(1.0, 2.0), idle_power_w=10.0)  # fmt: skip
+
+
+def test_windows_that_differ_are_told_with_a_remedy() -> None:
+    assert advice(energy_of(100.0, 101.0, 102.0)) == []
+    assert advice(energy_of(0.0, 0.0, 0.0)) == []
+    assert advice(energy_of(100.0, 106.0, 112.0)) == [
+        "windows differ by 11.3 %: run longer with --energy-time 12"
+    ]
+
+
+def test_a_bad_reading_is_told() -> None:
+    assert advice(energy_of(53.5, 54.0, 18.4, 54.9, 55.4)) == [
+        "window 3 took 9.20 J a step, the others 27.2 J: "
+        "a bad reading, or something else ran; measure again"
+    ]
+
+
+def test_meters_that_disagree_are_told() -> None:
+    (text,) = advice(energy_of(37.4, 37.4, sampled_w=65.4))
+    assert text.startswith(
+        "the energy counter says 42.8 % less than the power sensor (37.4 W and 65.4 W): take that"
+    )
+
+
+def test_as_json() -> None:
+    energy = energy_of(100.0, 200.0, 300.0)
+
+    content = json.loads(json.dumps(energy.to_dict()))
+
+    assert content == {
+        "meter": "m", "scope": "s", "kind": "counter", "provenance": "measured",
+        "refresh_interval_s": None, "idle_power_w": 10.0,
+        "energy_j_per_step": 100.0, "interval_j_per_step": [1.0, 2.0],
+        "energy_j_per_sample": 50.0, "energy_above_idle_j_per_step": 95.0,
+        "mean_power_w": 200.0, "energy_total_j": 1200.0, "duration_s": 6.0, "samples_per_step": 2,
+        "counter_power_w": 200.0, "sampled_power_w": None, "counter_over_sampled": None,
+        "power_samples": 0, "power_mean_w": None, "power_std_w": None, "power_min_w": None,
+        "power_max_w": None,
+        "windows": [
+            {"start_s": 2.0 * n, "end_s": 2.0 * n + 2.0, "steps": 4, "energy_j": 200.0 * (n + 1),
+             "mean_power_w": 100.0 * (n + 1), "energy_j_per_step": 50.0 * (n + 1),
+             "counter_power_w": 100.0 * (n + 1), "sampled_power_w": None}
+            for n in range(3)
+        ],
+        "outliers": [],
+        "conditions": {"clock_hz": None, "memory_clock_hz": None, "temperature_c": None,
+                       "power_w": None, "throttle_reasons": [], "power_state": None},
+        "notes": [], "warnings": [],
+    }  # fmt: skip
+
+
+def test_a_window_without_a_reading_is_left_out_and_told() -> None:
+    readings = readings_while(lambda device: device.run_for(2.0))
+    passes = [
+        Pass(name="window 1", start_s=0.0, end_s=2.0, steps=50),
+        Pass(name="window 2", start_s=2.1, end_s=3.0, steps=9),
+    ]
+
+    energy = evaluate(Device().meters(), readings, passes, 1).energy
+
+    assert energy is not None and len(energy.windows) == 1
+    assert energy.notes == ("1 of 2 windows have no reading of their own",)
+    assert energy.idle_power_w is None and energy.energy_above_idle_j_per_step is None
+
+
+def test_readings_as_a_table() -> None:
+    seen = Conditions(clock_hz=1e9, temperature_c=40.0, throttle_reasons=("power cap", "thermal"))
+    readings = [
+        Reading(time_s=1.0, power_w=50.0, energy_j=7.0, conditions=seen),
+        Reading(time_s=2.5, energy_j=8.0),
+    ]
+
+    table = readings_table(readings, [Pass(name="idle", start_s=0.0, end_s=2.0)])
+
+    pd.testing.assert_frame_equal(
+        table,
+        pd.DataFrame(
+            {
+                "time_s": [1.0, 2.5],
+                "pass": ["idle", "between"],
+                "power_w": [50.0, None],
+                "energy_j": [7.0, 8.0],
+                "clock_hz": [1e9, None],
+                "memory_clock_hz": pd.Series([None, None], dtype="float64"),
+                "temperature_c": [40.0, None],
+                "throttle_reasons": ["power cap; thermal", ""],
+            }
+        ),
+    )
+    assert list(readings_table([], []).columns) == list(table.columns)
