@@ -15,6 +15,7 @@ NAMES = (  # in the order of a whole run: what is quick and says most comes firs
     "speed",
     "llama70b",
     "cpu_ceilings",
+    "run_overhead",
     "hand_cases",
     "training_products",
     "torchvision_ops",

@@ -7,9 +7,11 @@ A map of the package, in the order data flows:
     units        numbers to text
     store        the results folder
     provenance   where a number comes from
+    sensors      what a device says while it works: clocks, temperature, power, energy
     workloads    what is run: models by source, their inputs
     count        what a model must do: FLOPs, bytes, parameters, memory
     machine      what a machine is and can do: description, doctor, ceilings, passports
+    measure      what a model does: time, energy and memory of its steps; real training
     report       figures from what is stored
     api          the functions below
     cli          one module per command
@@ -24,11 +26,12 @@ from ridgeline.records import Cost
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline.api import count
+    from ridgeline.api import count, measure
 else:  # the room and its main function share a name: the room itself is made callable
-    from ridgeline import count
+    from ridgeline import count, measure
 
     make_callable(count, api.count)
+    make_callable(measure, api.measure)
 
 __all__ = [
     "Cost",
@@ -39,4 +42,5 @@ __all__ = [
     "growth",
     "list_models",
     "max_batch",
+    "measure",
 ]

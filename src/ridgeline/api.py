@@ -13,6 +13,7 @@ from ridgeline.records import WorkloadSpec
 if TYPE_CHECKING:
     from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
+    from ridgeline.measure.result import MeasureResult
 
 CostFunction = Callable[[Any], Any]  # OpCall → Cost or Work
 
@@ -53,6 +54,42 @@ def count(
     if not isinstance(model, str | Path):
         return count_module(model, inputs, settings, loss=loss)
     return count_workload(spec(str(model), batch_size, input_size, seq_len, config), settings)
+
+
+def measure(
+    model: Any,
+    inputs: Any = None,
+    *,
+    mode: str = "train",
+    batch_size: int = 32,
+    input_size: int | Sequence[int] | None = None,
+    seq_len: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    **settings: Any,
+) -> MeasureResult:
+    """Run a model for a fixed number of steps and measure time, energy and memory.
+
+    `model` is a name, as for `count`, or a module with `inputs`: a tensor, a tuple of arguments or
+    a dictionary of keyword arguments. A module is copied first. `settings` are the fields of
+    `ridgeline.measure.settings.Settings`: backend, precision, iters, optimizer, layers, energy, …
+    """
+    from dataclasses import replace
+
+    from ridgeline.measure.result import measure_module, measure_named
+    from ridgeline.measure.settings import Settings
+
+    unknown = sorted(set(settings) - set(Settings.__dataclass_fields__))
+    if unknown:
+        raise RidgelineError(
+            f"measure takes no {', '.join(unknown)}",
+            hint=f"the settings are {', '.join(Settings.__dataclass_fields__)}",
+        )
+    chosen = Settings(**settings)
+    if not isinstance(model, str | Path):
+        return measure_module(model, inputs, chosen, mode=mode, loss=loss)
+    named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
+    return measure_named(named, chosen)
 
 
 def growth(

@@ -5,6 +5,7 @@
         run.json         asked · found · provenance · schema_version
         ops.parquet      a row per op, when there are any
         layers.parquet   a row per layer, when there are any
+        power.parquet    a row per reading of a meter, when there are any
         log.txt          what was said on the way, when anything was
 
 A run is written under a temporary name beside its final one, flushed to disk and renamed, so a
@@ -13,6 +14,7 @@ many jobs can write to one folder on a network file system without locks.
 
 History of the schema (raise SCHEMA_VERSION when an older reader would misread a run):
     1  2026-11-15  run.json with asked, found and provenance; tables ops and layers; log.txt
+                   (an older reader takes no notice of the table power, so it did not raise this)
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ridgeline.errors import RidgelineError
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:  # pandas takes half a second to import; only those who read t
     import pandas as pd
 
 SCHEMA_VERSION = 1
-TABLES = ("ops", "layers")
+TABLES = ("ops", "layers", "power")
 DEFAULT_RESULTS = Path("results")
 
 _TEMPORARY = ".tmp-"
@@ -66,6 +68,15 @@ class ResultsFolder:
     def runs_path(self) -> Path:
         return self.path / "runs"
 
+    def check_writable(self) -> None:
+        """Refuse a place where no run can be stored; nothing is made there yet."""
+        with writing(self.path):
+            there = next(p for p in (self.runs_path, *self.runs_path.parents) if p.exists())
+            if not there.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            if not os.access(there, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
     def write_run(
         self,
         *,
@@ -79,7 +90,7 @@ class ResultsFolder:
         """Store a run, whole or not at all, and return it as it can be read back.
 
         `asked`, `found` and `provenance` are records or mappings. `label` names the run to
-        people, usually by its model. `tables` holds any of `ops` and `layers`.
+        people, usually by its model. `tables` holds any of TABLES.
         """
         run_id = new_run_id(label)
         content = {"schema_version": SCHEMA_VERSION, "run_id": run_id}
@@ -88,8 +99,8 @@ class ResultsFolder:
             for name, table in _known(tables or {}).items():
                 table.to_parquet(folder / f"{name}.parquet", index=False)
             if log:
-                (folder / "log.txt").write_text(log, encoding="utf-8")
-            (folder / "run.json").write_text(to_json(content), encoding="utf-8")
+                _write_text(folder / "log.txt", log)
+            _write_text(folder / "run.json", to_json(content))
         return self.read_run(run_id)
 
     def run_ids(self) -> list[str]:
@@ -164,16 +175,33 @@ def atomic_write_text(path: Path, text: str) -> None:
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
+            _write_text(path, text)
             return
-        temporary = path.with_name(_TEMPORARY + secrets.token_hex(8))
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            _flush(temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            file.write(text.encode("utf-8", errors="backslashreplace"))
         _flush(path.parent)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to; it takes the name `path` when the block ends without an error.
+
+    Until then an older file of that name stays as it is. Raises OSError.
+    """
+    temporary = path.with_name(_TEMPORARY + secrets.token_hex(8))
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_text(path: Path, text: str) -> None:
+    """In UTF-8. What it has no form for, as in an undecodable file name, becomes JSON's escape."""
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def to_json(content: object) -> str:

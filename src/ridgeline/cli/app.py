@@ -8,14 +8,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ridgeline.cli import count, doctor, machine
+from ridgeline.cli import count, doctor, machine, train
+from ridgeline.cli import run as run_command
 from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout
 from ridgeline.errors import RidgelineError
 from ridgeline.version import __version__
 
 USER_ERROR = 2
 
-WORKFLOW = ("doctor", "machine", "count")
+WORKFLOW = ("doctor", "machine", "count", "run", "train")
 
 
 class InWorkflowOrder(TyperGroup):
@@ -36,6 +37,8 @@ app = typer.Typer(
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(machine.app, name="machine")
 app.command("count", epilog=count.EXAMPLES)(count.count)
+app.command("run", epilog=run_command.EXAMPLES)(run_command.run)
+app.command("train", epilog=train.EXAMPLES)(train.train)
 
 
 def _show_version(wanted: bool) -> None:

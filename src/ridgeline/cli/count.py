@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ridgeline.cli import INTERRUPTED
+from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
 from ridgeline.cli.choices import (
     CAUSAL,
     FORMATS,
@@ -44,14 +45,6 @@ EXAMPLES = """
 
 SCHEMA = 1  # of the JSON form
 NOTHING = {"schema": SCHEMA, "models": []}
-LARGEST = 2**31  # beyond it, torch's own sizes overflow
-
-
-def _folder(text: str) -> Path:
-    """The path of a folder; an empty text, as from an unset variable, would be this folder."""
-    if not text:
-        raise RidgelineError("the name of a folder is empty", hint="write . for this folder")
-    return Path(text)
 
 
 def count(
@@ -134,15 +127,13 @@ def count(
         Path | None,
         typer.Option(
             metavar="DIR",
-            parser=_folder,
+            parser=folder,
             help="Write a text file per model and batch, and summary.json.",
         ),
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", parser=_folder, help="Keep each count as a run in this folder."
-        ),
+        typer.Option(metavar="DIR", parser=folder, help="Keep each count as a run in this folder."),
     ] = None,
     list_models: Annotated[
         bool, typer.Option("--list", help="List the models; MODEL is then a pattern.")
@@ -164,13 +155,13 @@ def count(
 
     asked = Asked(
         models=tuple(models or ()),
-        batch_sizes=_whole_numbers("--batch-size", batch_size, like="1,8,32"),
+        batch_sizes=whole_numbers("--batch-size", batch_size, like="1,8,32"),
         mode=mode,
         precision=precision,
         optimizer=optimizer,
-        input_size=_input_size(input_size),
+        input_size=sizes(input_size),
         seq_len=seq_len,
-        config=_config(config),
+        config=config_values(config),
         causal=causal,
         depth=depth,
         formulas=formulas,
@@ -204,30 +195,6 @@ def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
         raise RidgelineError(f"{what}: {value!r} is not known", hint=f"choose {', '.join(choices)}")
 
 
-def _whole_numbers(option: str, text: str, *, like: str) -> tuple[int, ...]:
-    """`16,32,64` as numbers; each must be 1 or more."""
-    try:
-        numbers = tuple(int(part) for part in text.replace("x", ",").split(","))
-    except ValueError:
-        numbers = (0,)
-    if min(numbers) < 1:
-        raise RidgelineError(
-            f"{option} {text!r} is not valid",
-            hint=f"give whole numbers of 1 or more, separated by commas: {like}",
-        )
-    if max(numbers) > LARGEST:
-        raise RidgelineError(
-            f"{option} {max(numbers)} is too large", hint=f"{LARGEST} is the largest"
-        )
-    return numbers
-
-
-def _input_size(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    return _whole_numbers("--input-size", text, like="224 or 224,320 or 3,64,64")
-
-
 @contextmanager
 def _stopped_at_once(form: str) -> Iterator[None]:
     """Let Ctrl-C end the command here and now, with JSON that has nothing in it for a script.
@@ -249,21 +216,6 @@ def _stopped_at_once(form: str) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _config(text: str | None) -> dict[str, Any]:
-    """`a=1,b=2`, or the path of a config.json."""
-    if text is None:
-        return {}
-    if text.endswith(".json"):
-        return {"config_file": text}
-    pairs = [part.partition("=") for part in text.split(",")]
-    if any(not equals or not key.strip() for key, equals, _ in pairs):
-        raise RidgelineError(
-            f"--config {text!r} is not valid",
-            hint="write key=value,key=value or name a config.json",
-        )
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _list(models: list[str] | None, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -60,6 +61,8 @@ def guarded_stdout() -> Iterator[None]:
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
             yield
         return
+    if isinstance(sys.stdout, TextIOWrapper):  # `\xe9` in an ASCII terminal rather than an error
+        sys.stdout.reconfigure(errors="backslashreplace")
     guarded: Any = _Guarded(sys.stdout)
     with redirect_stdout(guarded):
         try:

@@ -199,6 +199,7 @@ def _cuda(index: int) -> Backend:
         raise RidgelineError(
             f"there is no CUDA device {index}", hint=f"devices 0 to {count - 1} are visible{why}"
         )
+    torch.cuda.set_device(index)  # events and held back work go to the current device's queue
     properties = torch.cuda.get_device_properties(index)
     return CudaBackend(
         kind="cuda",

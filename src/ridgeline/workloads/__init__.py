@@ -4,6 +4,8 @@
     sources.py           a name → the source that knows it; the list of all names
     from_torchvision.py  and a module each for timm, transformers, a Python file and ultralytics
     networks/            the networks of our own: CIFAR-10 forms, an LSTM, a YOLO-style detector
+    classifiers.py       networks of ten classes, for training
+    cifar10.py           CIFAR-10 from its archive or folder; synthetic.py makes images for a try
     offline.py           nothing is downloaded while a model is built or run
 
 Importing this package imports no torch: each source is loaded when a name asks for it.

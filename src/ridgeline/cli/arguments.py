@@ -1,0 +1,56 @@
+"""What users write after an option, read with care."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+
+LARGEST = 2**31  # beyond it, torch's own sizes overflow
+
+
+def folder(text: str) -> Path:
+    """The path of a folder; an empty text, as from an unset variable, would be this folder."""
+    if not text:
+        raise RidgelineError("the name of a folder is empty", hint="write . for this folder")
+    return Path(text)
+
+
+def whole_numbers(option: str, text: str, *, like: str) -> tuple[int, ...]:
+    """`16,32,64` as numbers; each must be 1 or more."""
+    try:
+        numbers = tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        numbers = (0,)
+    if min(numbers) < 1:
+        raise RidgelineError(
+            f"{option} {text!r} is not valid",
+            hint=f"give whole numbers of 1 or more, separated by commas: {like}",
+        )
+    if max(numbers) > LARGEST:
+        raise RidgelineError(
+            f"{option} {max(numbers)} is too large", hint=f"{LARGEST} is the largest"
+        )
+    return numbers
+
+
+def sizes(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    return whole_numbers("--input-size", text, like="224 or 224,320 or 3,64,64")
+
+
+def config_values(text: str | None) -> dict[str, Any]:
+    """`a=1,b=2`, or the path of a config.json."""
+    if text is None:
+        return {}
+    if text.endswith(".json"):
+        return {"config_file": text}
+    pairs = [part.partition("=") for part in text.split(",")]
+    if any(not equals or not key.strip() for key, equals, _ in pairs):
+        raise RidgelineError(
+            f"--config {text!r} is not valid",
+            hint="write key=value,key=value or name a config.json",
+        )
+    return {key.strip(): value.strip() for key, _, value in pairs}

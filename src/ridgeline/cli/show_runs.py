@@ -1,0 +1,213 @@
+"""What `ridgeline run` prints: a line for scripts, a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.cli.tables import Grid, print_grid, screen
+from ridgeline.store import ResultsFolder, Run
+from ridgeline.units import format_bytes, format_percent, format_time, si
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ridgeline.cli.measured import Asked
+
+SCHEMA = 1
+STEP_KEYS = ("median", "mean", "std", "min", "max")
+HEADER = ["model", "batch", "precision", "samples/s", "step", "95 % interval", "busy", "J/step",
+          "J/sample", "power", "peak memory"]  # fmt: skip
+SPARE = (("J/sample",), ("95 % interval",), ("power",))
+LAYERS_SHOWN = 15
+NOT_MEASURED = "–"
+
+
+def show(asked: Asked, runs: Sequence[Run], results: ResultsFolder, written: list[Path]) -> None:
+    """Results to stdout; advice and places to stderr."""
+    if asked.as_json:
+        print(json.dumps({"schema": SCHEMA, "runs": [as_json(run) for run in runs]}, indent=2))
+    else:
+        _show_tables(runs, results)
+    for run in runs:
+        if run.found["status"] != "ok":  # said in any case: it is no advice
+            print(f"ridgeline: {_name(run)}: {_why(run)}", file=sys.stderr)
+        else:
+            advise([f"{_name(run)}: {text}" for text in run.found["warnings"]], asked.quiet)
+    if runs and not asked.quiet:
+        print(f"runs are in {results.runs_path}; {_names(written)}", file=sys.stderr)
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """One run for programs; what was not measured is null."""
+    asked, found = run.asked, run.found
+    step, energy = found.get("step_time_s"), found.get("energy") or {}
+    return {
+        "run_id": run.run_id,
+        "model": asked["model"],
+        "batch_size": asked["batch_size"],
+        "mode": asked["mode"],
+        "precision": found.get("precision", asked["precision"]),
+        "backend": found.get("backend"),
+        "status": found["status"],
+        "samples_per_s": found.get("samples_per_s"),
+        "step_time_s": {key: step[key] for key in STEP_KEYS} if step else None,
+        "busy_fraction": found.get("busy_fraction"),
+        "energy_j_per_step": energy.get("energy_j_per_step"),
+        "peak_memory_bytes": found.get("peak_memory_bytes"),
+        "warnings": found.get("warnings", []),
+        "reason": found.get("reason"),
+        "asked_precision": asked["precision"],
+        "device_name": found.get("device_name"),
+        "label": asked["label"],
+        "repeat": asked["repeat"],
+        "iters": found.get("iters"),
+        "elapsed_s": found.get("elapsed_s"),
+        "step_time_interval_s": step["interval"] if step else None,
+        "split_s": {name: part["median"] for name, part in found["split_s"].items()}
+        if step
+        else None,
+        "energy_j_per_sample": energy.get("energy_j_per_sample"),
+        "mean_power_w": energy.get("mean_power_w"),
+        "energy_meter": energy.get("meter"),
+        "layers": found.get("layers"),
+    }
+
+
+def measured_line(run: Run) -> str:
+    """One line that scripts look for."""
+    found, asked = run.found, run.asked
+    return (
+        f"MEASURED_SEC={found['elapsed_s']:.6f} IMGS_PER_SEC={found['samples_per_s']:.3f} "
+        f"BATCH={asked['batch_size']} ARCH={asked['model']} BACKEND={found['backend']}"
+    )
+
+
+def advise(texts: Iterable[str], quiet: bool) -> None:
+    """Warnings on stderr."""
+    if not quiet:
+        for text in texts:
+            print(f"note: {text}", file=sys.stderr)
+
+
+def _names(written: list[Path]) -> str:
+    return "views: " + ", ".join(path.name for path in written) if written else "no views"
+
+
+def _name(run: Run) -> str:
+    return f"{run.asked['model']}, batch {run.asked['batch_size']}, {run.asked['precision']}"
+
+
+def _why(run: Run) -> str:
+    return f"failed: {run.found['reason']}\n  hint: {run.found['hint']}"
+
+
+def _show_tables(runs: Sequence[Run], results: ResultsFolder) -> None:
+    done = [run for run in runs if run.found["status"] == "ok"]
+    for run in done:
+        print(measured_line(run))
+    console = screen()
+    if done:
+        rows = [_row(run) for run in done]
+        print_grid(console, Grid(header=HEADER, rows=rows, text_columns=3, spare=SPARE))
+    for run in done:
+        print(_split_line(run))
+    for line in dict.fromkeys(_energy_line(run) for run in done):
+        print(line)
+    for run in done:
+        if run.found["layers"] is not None:
+            _show_layers(console, run, results.read_table(run.run_id, "layers"))
+    for line in _repeat_lines(done):
+        print(line)
+
+
+def _row(run: Run) -> list[str]:
+    found, asked = run.found, run.asked
+    step, energy = found["step_time_s"], found["energy"] or {}
+    interval = step["interval"]
+    busy = found["busy_fraction"]
+    return [
+        str(asked["model"]),
+        str(asked["batch_size"]),
+        f"{found['precision']} {asked['mode']}",
+        _plain(found["samples_per_s"]),
+        format_time(step["median"]),
+        " … ".join(map(format_time, interval)) if interval else NOT_MEASURED,
+        format_percent(busy) if busy is not None else NOT_MEASURED,
+        _joules(energy.get("energy_j_per_step")),
+        _joules(energy.get("energy_j_per_sample")),
+        si(energy["mean_power_w"], "W") if energy.get("mean_power_w") else NOT_MEASURED,
+        format_bytes(found["peak_memory_bytes"]) if found["peak_memory_bytes"] else NOT_MEASURED,
+    ]
+
+
+def _plain(value: float) -> str:
+    """Four digits or more, never as a power of ten: `12.35`, `97774`."""
+    return f"{value:.4g}" if value < 1e4 else f"{value:.0f}"
+
+
+def _joules(value: float | None) -> str:
+    return si(value, "J") if value is not None else NOT_MEASURED
+
+
+def _split_line(run: Run) -> str:
+    """`resnet50, batch 32: step 21.3 ms = data 0 s + copy 0 s + forward 7.1 ms + …`."""
+    parts = run.found["split_s"]
+    texts = [f"{name} {format_time(part['median'])}" for name, part in parts.items()]
+    whole = format_time(run.found["step_time_s"]["median"])
+    return f"{run.asked['model']}, batch {run.asked['batch_size']}: {whole} = {' + '.join(texts)}"
+
+
+def _energy_line(run: Run) -> str:
+    energy = run.found["energy"]
+    if energy is None:
+        reasons = "; ".join(run.found["energy_reasons"]) or "it was not asked for"
+        return f"energy: not measured: {reasons}"
+    return f"energy: {energy['meter']}, {energy['scope']}"
+
+
+def _show_layers(console: Any, run: Run, table: pd.DataFrame) -> None:
+    """The layers that take longest, and how all of them add up."""
+    slowest = table.sort_values("time_s", ascending=False).head(LAYERS_SHOWN)
+    rows = [
+        [
+            str(row["layer"]),
+            str(row["kind"]),
+            row["input_shape"] if isinstance(row["input_shape"], str) else "",
+            format_time(row["forward_s"]),
+            format_time(row["backward_s"]),
+            format_time(row["time_s"]),
+            f"{row['percentage']:.1f} %",
+        ]
+        for _, row in slowest.iterrows()
+    ]
+    header = ["layer", "kind", "input", "forward", "backward", "own time", "of the step"]
+    print(f"\n{run.asked['model']}, batch {run.asked['batch_size']}: "
+          f"{len(slowest)} of {len(table)} rows, the slowest first")  # fmt: skip
+    print_grid(console, Grid(header=header, rows=rows, text_columns=3, spare=(("input",),)))
+    print(_sum_line(run.found["layers"]))
+
+
+def _sum_line(layers: dict[str, Any]) -> str:
+    off, whole = layers["difference"], format_time(layers["step_time_s"])
+    return (
+        f"all layers together {format_time(layers['sum_s'])}, a step {whole}: "
+        f"{format_percent(abs(off))} {'more' if off > 0 else 'less'} ({layers['clock']})"
+    )
+
+
+def _repeat_lines(runs: Sequence[Run]) -> list[str]:
+    """How far the medians of repeated runs lie apart."""
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for run in runs:
+        key = tuple(run.asked[name] for name in ("model", "batch_size", "precision"))
+        groups.setdefault(key, []).append(run.found["step_time_s"]["median"])
+    return [
+        f"{model}, batch {batch}, {precision}: medians of {len(taken)} runs lie "
+        f"{format_percent((max(taken) - min(taken)) / min(taken))} apart"
+        for (model, batch, precision), taken in groups.items()
+        if len(taken) > 1
+    ]

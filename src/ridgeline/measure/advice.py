@@ -1,0 +1,123 @@
+"""What a reader of a measurement should know: warnings that say by how much and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.measure import statistics
+from ridgeline.units import format_percent, format_time
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ridgeline.measure.measurement import Measurement
+
+BUSY_ENOUGH = 0.9
+SUM_TOLERANCE = 0.05
+DATA_SHARE = 0.1
+SHORT_S = 1e-4  # of a step per module
+
+
+def warnings(measured: Measurement, loss: Tensor | None) -> list[str]:
+    """All of them, the most important first."""
+    return [
+        *measured.precision.warnings,
+        *_busy(measured),
+        *_data(measured),
+        *_steadiness(measured),
+        *_throttling(measured),
+        *_settings(measured),
+        *_loss(loss),
+        *(measured.energy.warnings if measured.energy else ()),
+        *_layers(measured),
+    ]
+
+
+def _busy(measured: Measurement) -> list[str]:
+    busy, kernels = measured.busy_fraction, measured.kernels
+    if busy is None or kernels is None or busy >= BUSY_ENOUGH:
+        return []
+    return [
+        f"the GPU works {format_time(kernels.time_s)} of a "
+        f"{format_time(measured.step_time.median)} step ({format_percent(busy)}): for the rest it "
+        f"waits for the host, which launches "
+        f"{kernels.kernels:.0f} kernels a step; a larger batch, --compile or "
+        "--compile-mode reduce-overhead (CUDA graphs) closes that gap"
+    ]
+
+
+def _data(measured: Measurement) -> list[str]:
+    waits = sum(measured.timing.device.phases_s.get("data", ()))
+    share = waits / sum(measured.timing.device.steps_s)
+    if measured.settings.is_synthetic or share <= DATA_SHARE:
+        return []
+    more = max(2, 2 * measured.settings.workers)
+    return [
+        f"{format_percent(share)} of a step is spent waiting for data; "
+        f"try --workers {more} --pin-memory, or --data synthetic to time the model alone"
+    ]
+
+
+def _steadiness(measured: Measurement) -> list[str]:
+    found = statistics.advice(measured.timing.device.steps_s)
+    if measured.warmup.is_steady is False:
+        found.append(
+            f"times were not steady after {len(measured.warmup.times_s)} warm-up steps; "
+            f"try --warmup-iters {3 * len(measured.warmup.times_s)}"
+        )
+    return found
+
+
+def _throttling(measured: Measurement) -> list[str]:
+    reasons = measured.during.throttle_reasons
+    if not reasons:
+        return []
+    return [
+        f"the clock was held down during the measurement: {', '.join(reasons)}; "
+        "these are times at that limit, not the best of the device"
+    ]
+
+
+def _settings(measured: Measurement) -> list[str]:
+    settings, kind = measured.settings, measured.backend.kind
+    ignored = {
+        "--nvtx": settings.nvtx and kind != "cuda",
+        "--cudnn-benchmark": settings.cudnn_benchmark and kind != "cuda",
+        "--pin-memory": settings.pin_memory and (kind != "cuda" or settings.data == "synthetic"),
+        "--channels-last": settings.channels_last and not _has_images(measured),
+    }
+    found = [f"{name} has no effect in this run" for name, is_idle in ignored.items() if is_idle]
+    if settings.deterministic:
+        names = [line for line in measured.log if "deterministic" in line]
+        found += [f"not deterministic after all: {line}" for line in names]
+    if settings.compile is not None and measured.layers is not None:
+        found.append("layers were timed without torch.compile: a compiled model has no layers")
+    return found
+
+
+def _has_images(measured: Measurement) -> bool:
+    return "input_size" in measured.workload.describe
+
+
+def _loss(loss: Tensor | None) -> list[str]:
+    if loss is None or bool(loss.isfinite().all()):
+        return []
+    return [
+        "the loss is no longer a finite number; times are not affected, but the numbers are not a "
+        "training: try a smaller --lr"
+    ]
+
+
+def _layers(measured: Measurement) -> list[str]:
+    layers = measured.layers
+    if layers is None or layers.is_held_back:  # a GPU's sum leaves out its idle time, as it should
+        return []
+    step_s = measured.step_time.median
+    off = layers.sum_s / step_s - 1
+    if abs(off) <= SUM_TOLERANCE:
+        return []
+    found = f"the layers add up to {format_percent(abs(off))} {'more' if off > 0 else 'less'} than "
+    found += "a step that nobody watched"
+    if off > 0 and step_s / max(1, len(layers.seen)) < SHORT_S:
+        return [f"{found}: watching costs microseconds per module, which shows in steps this short"]
+    return [f"{found}; close other programs and try again"]

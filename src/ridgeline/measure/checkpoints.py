@@ -1,0 +1,196 @@
+"""Checkpoints: a training between two epochs, in a file that is whole or absent.
+
+    NAME_last.pt            after every epoch: what --resume usually takes
+    NAME_best.pt            after the epoch with the highest accuracy so far
+    NAME_epoch5.pt          every so many epochs, where that was asked
+    NAME_final_weights.pt   the weights alone, at the end
+
+They hold tensors and plain values only and are read with `weights_only=True`, so opening one
+cannot run anything. torch does not look at the checksums in its files; here they are checked.
+
+History of the format (raise VERSION when an older reader would misread a checkpoint):
+    1  format, version, model, optimizer, scheduler, scaler, epoch, best_accuracy, history,
+       random, settings, made_on
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ridgeline.errors import RidgelineError
+from ridgeline.store import whole_file
+
+FORMAT = "ridgeline-train"
+VERSION = 1
+KEYS: dict[str, type] = {
+    "model": dict,
+    "optimizer": dict,
+    "scheduler": dict,
+    "scaler": object,  # None without loss scaling
+    "epoch": int,
+    "best_accuracy": float,
+    "history": list,
+    "random": dict,
+    "settings": dict,
+    "made_on": dict,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFolder:
+    """The files of one training."""
+
+    folder: Path
+    name: str
+
+    @property
+    def last(self) -> Path:
+        return self.folder / f"{self.name}_last.pt"
+
+    @property
+    def best(self) -> Path:
+        return self.folder / f"{self.name}_best.pt"
+
+    @property
+    def final_weights(self) -> Path:
+        return self.folder / f"{self.name}_final_weights.pt"
+
+    def epoch(self, number: int) -> Path:
+        return self.folder / f"{self.name}_epoch{number}.pt"
+
+    def prepare(self, *, overwrite: bool) -> None:
+        """Make the folder, see that it can be written to, and that nothing is lost there."""
+        check_writable(self.folder)
+        for left in self.folder.glob(f".tmp-{self.name}_*.pt-*"):  # by a writer that was killed
+            left.unlink(missing_ok=True)
+        there = [path.name for path in (self.last, self.best) if path.exists()]
+        if there and not overwrite:
+            raise RidgelineError(
+                f"{self.folder} already holds a training of {self.name}: {', '.join(there)}",
+                hint=f"--resume {self.last} goes on with it, --overwrite begins anew in its "
+                "place, --out-dir DIR begins anew elsewhere",
+            )
+
+
+def check_writable(folder: Path) -> None:
+    """Find out now, not after the first epoch, whether a folder takes files."""
+    probe = folder / ".tmp-probe"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+
+
+def save(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file of torch's, whole or not at all; an older one stays until then."""
+    # Into memory first: torch turns a full disk into an error that says nothing of it.
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    try:
+        with whole_file(path) as file:
+            file.write(buffer.getbuffer())
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def checkpoint(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a training as it is written."""
+    missing = set(KEYS) - set(content)
+    if missing:
+        raise ValueError(f"a checkpoint needs {', '.join(sorted(missing))}")
+    return {"format": FORMAT, "version": VERSION, **content}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a checkpoint of a training, and refuse everything else."""
+    _check_file(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise RidgelineError(
+            f"{path} holds more than tensors and plain values, and could run code if it was loaded",
+            hint="take a checkpoint that `ridgeline train` has written",
+        ) from error
+    except Exception as error:  # a foreign file can be wrong in any way
+        raise _damaged(path, f"torch cannot read it ({type(error).__name__})") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise _foreign(path)
+    if content.get("version") != VERSION:
+        raise RidgelineError(
+            f"{path} is a checkpoint of version {content.get('version')}, and this ridgeline reads "
+            f"version {VERSION}",
+            hint="use the ridgeline that wrote it, or update this one",
+        )
+    wrong = [k for k, kind in KEYS.items() if k not in content or not isinstance(content[k], kind)]
+    if wrong:
+        raise _damaged(path, f"it lacks {', '.join(wrong)}")
+    return content
+
+
+def differences(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    """`lr: 0.1 there, 0.2 asked`, for each setting that was asked for and is another."""
+    return [
+        f"{name}: {saved.get(name)} there, {value} asked"
+        for name, value in asked.items()
+        if saved.get(name) != value
+    ]
+
+
+def refuse_differences(path: Path, saved: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """To go on with other settings would be neither the old training nor a new one."""
+    found = differences(saved, asked)
+    if found:
+        raise RidgelineError(
+            f"{path} was made with other settings: {'; '.join(found)}",
+            hint="leave these options out to go on as it began, or begin anew without --resume "
+            "(the learning rate of every step depends on the number of epochs)",
+        )
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is not there, not torch's, or not as it was written."""
+    if not path.is_file():
+        near = sorted(p.name for p in path.parent.glob("*.pt")) if path.parent.is_dir() else []
+        raise RidgelineError(
+            f"there is no checkpoint {path}",
+            hint=f"{path.parent} has {', '.join(near) or 'no .pt files'}",
+        )
+    try:
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+    except (OSError, zipfile.BadZipFile, EOFError, ValueError) as error:
+        raise _damaged(path, str(getattr(error, "strerror", None) or error)) from error
+    if wrong is not None:
+        raise _damaged(path, f"the checksum of {wrong} in it is wrong")
+
+
+def _damaged(path: Path, why: str) -> RidgelineError:
+    return RidgelineError(
+        f"{path} is damaged, or no checkpoint: {why}",
+        hint="take another one: NAME_last.pt, NAME_best.pt and, with --save-every, NAME_epoch5.pt",
+    )
+
+
+def _foreign(path: Path) -> RidgelineError:
+    return RidgelineError(
+        f"{path} is not a checkpoint of `ridgeline train`",
+        hint="take NAME_last.pt or NAME_best.pt; files of weights alone cannot be resumed",
+    )
+
+
+def _cannot_write(path: Path, error: OSError) -> RidgelineError:
+    return RidgelineError(
+        f"cannot write {path}: {error.strerror or error}",
+        hint="make room or get permission there, or choose other folders with --out-dir and "
+        "--results; checkpoints that were written before are whole",
+    )

@@ -1,0 +1,221 @@
+"""A configuration in a process of its own.
+
+So its memory, its faults and its processor time are its own, an earlier model has left nothing in
+the device's allocator, and one that crashes takes nobody with it. On Linux the process is a copy of
+a server that has imported torch once and touched no device; elsewhere it is started from nothing.
+
+The process sends messages while it works and ends with one answer. It ends by itself when the one
+that asked is gone, however that one ended.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from multiprocessing import connection, forkserver, resource_tracker
+from typing import Any, Generic, TypeVar
+
+from ridgeline.errors import RidgelineError
+
+Answer = TypeVar("Answer")
+Send = Callable[[Any], None]
+Work = Callable[[Any, Send], Answer]  # the task, and how to tell of progress
+
+PRELOADED = ["ridgeline.measure.worker"]
+LONGEST_FOLDER = 70  # of temporary files: a server's address is in there, and has 107 bytes at most
+ENDING_S = 5.0  # for a process that has answered to end its own children
+LONGEST_REASON = 300
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why there is no answer. An input that is wrong can be put right; other failures are found."""
+
+    reason: str
+    hint: str
+    is_input: bool = False
+    is_out_of_memory: bool = False
+    log: str = ""
+
+    def error(self) -> RidgelineError:
+        return RidgelineError(self.reason, hint=self.hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(Generic[Answer]):
+    """Either an answer or a failure."""
+
+    answer: Answer | None = None
+    failure: Failure | None = None
+
+    def value(self) -> Answer:
+        """The answer; the failure as an error if there is none."""
+        if self.failure is not None:
+            raise self.failure.error()
+        assert self.answer is not None
+        return self.answer
+
+
+def run_isolated(
+    work: Work[Answer], task: Any, hear: Callable[[Any], None] = lambda message: None
+) -> Outcome[Answer]:
+    """Do `work(task, send)` in a process of its own; `hear` gets what it sends on the way."""
+    context: Any = multiprocessing.get_context(start_method())
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_main, args=(theirs, work, task))
+    try:
+        _start(process, context)
+    except OSError as error:
+        raise RidgelineError(
+            f"cannot start a process: {error}",
+            hint="--in-process needs none; check the limits of processes, memory and open files",
+        ) from error
+    theirs.close()
+    try:
+        return _listen(ours, process, hear)
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def start_method() -> str:
+    """A server where that is possible; macOS forks badly, and an address has to be short."""
+    has_server = sys.platform == "linux" and len(tempfile.gettempdir()) <= LONGEST_FOLDER
+    return "forkserver" if has_server else "spawn"
+
+
+def _start(process: Any, context: Any) -> None:
+    """Start a process that never hears of Ctrl-C, not even while it imports: that is for us."""
+    resource_tracker.ensure_running()  # lets interrupts through again, if it has to start
+    if context.get_start_method() == "spawn":
+        with _interrupts_later():
+            process.start()
+        return
+    context.set_forkserver_preload(PRELOADED)
+    with _interrupts_later():
+        forkserver.ensure_running()
+    process.start()
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """What is started inside inherits that interrupts are blocked; ours come afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _listen(ours: Any, process: Any, hear: Callable[[Any], None]) -> Outcome[Any]:
+    while True:
+        connection.wait([ours, process.sentinel])
+        if not ours.poll():
+            process.join()
+            return Outcome(failure=died(process.exitcode))
+        try:
+            message = ours.recv()
+        except (EOFError, OSError):  # it died; OSError: in the middle of a message
+            process.join()
+            return Outcome(failure=died(process.exitcode))
+        if isinstance(message, Outcome):
+            process.join(ENDING_S)
+            return message
+        hear(message)
+
+
+def died(exit_code: int | None) -> Failure:
+    """Of a process that ended without an answer."""
+    if exit_code is not None and exit_code < 0:
+        names = {one.value: one.name for one in signal.Signals}
+        name = names.get(-exit_code, f"signal {-exit_code}")
+        killed = exit_code == -signal.SIGKILL
+        return Failure(
+            reason=f"the process was ended by {name}",
+            hint="most often the system ran out of memory: try a smaller --batch-size"
+            if killed
+            else "the model or a library under it crashed; PYTHONFAULTHANDLER=1 shows where",
+            is_out_of_memory=killed,
+        )
+    return Failure(
+        reason=f"the process ended with code {exit_code} and without an answer",
+        hint="--in-process shows where",
+    )
+
+
+def attempt(work: Work[Answer], task: Any, send: Send) -> Outcome[Answer]:
+    """Do the work here, and turn whatever it raises into a failure."""
+    try:
+        return Outcome(answer=work(task, send))
+    except RidgelineError as error:
+        return Outcome(failure=Failure(reason=error.problem, hint=error.hint, is_input=True))
+    except (Exception, SystemExit) as error:  # a model may call sys.exit
+        return Outcome(failure=_failure(error))
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """What a model prints must not end up between our results, whoever it is that prints."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)  # for libraries that do not print by way of Python
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _failure(error: BaseException) -> Failure:
+    text, log = _words(error), "".join(traceback.format_exception(error))
+    if isinstance(error, MemoryError) or any(part in text.lower() for part in OUT_OF_MEMORY):
+        return Failure(
+            reason=f"out of memory: {text}" if text else "out of memory",
+            hint="try a smaller --batch-size, --precision amp, or --find-max-batch",
+            is_out_of_memory=True,
+            log=log,
+        )
+    return Failure(
+        reason=f"{type(error).__name__}: {text}" if text else type(error).__name__,
+        hint="the run's log.txt has the whole traceback; --debug shows it here",
+        log=log,
+    )
+
+
+def _words(error: BaseException) -> str:
+    """What an error says, in one line; some cannot say it."""
+    try:
+        return " ".join(str(error).split())[:LONGEST_REASON]
+    except Exception:
+        return ""
+
+
+def _main(theirs: Any, work: Work[Any], task: Any) -> None:
+    """The life of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that asked
+    os.dup2(2, 1)  # what a model prints must not end up between our results
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        outcome = attempt(work, task, theirs.send)
+    except KeyboardInterrupt as error:  # no Ctrl-C comes here: the model raised it
+        outcome = Outcome(failure=_failure(error))
+    theirs.send(outcome)
+    theirs.close()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,55 @@
+"""How much of a step a GPU works: kernel time by the profiler, in a pass of its own.
+
+The profiler slows the host down, not the kernels; so kernel time is taken under the profiler and
+compared with the time of a step that nobody watched. Kernels that overlap count once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+
+from ridgeline.measure.marks import NoMarks
+from ridgeline.measure.timing import Step
+
+STEPS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTime:
+    """Of one step, on average over a few."""
+
+    time_s: float  # at least one kernel or copy was running
+    kernels: float  # launches per step
+    steps: int
+
+
+def kernel_time(
+    step: Step, synchronize: Callable[[], None], *, steps: int = STEPS
+) -> KernelTime | None:
+    """Profile a few steps; None where the profiler sees no kernels (it may be forbidden)."""
+    nobody = NoMarks()
+    synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for _ in range(steps):
+            step(nobody)
+        synchronize()
+    spans = [
+        (event.time_range.start, event.time_range.end)
+        for event in profiler.events() or ()
+        if event.device_type.name == "CUDA" and not event.is_user_annotation
+    ]
+    if not spans:
+        return None
+    return KernelTime(time_s=1e-6 * covered(spans) / steps, kernels=len(spans) / steps, steps=steps)
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of intervals."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

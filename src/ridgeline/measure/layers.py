@@ -1,0 +1,261 @@
+"""Time of each module's forward and backward, in a pass of its own and without waiting per layer.
+
+Hooks mark the moments at which the work of one module ends and that of another begins, and the time
+between two marks belongs to the module that was at work. So the times tile the step: their sum is
+the whole, and what a container does beside its children (the addition of a residual) is its own.
+
+Forward is marked where modules are entered and left. Backward is marked at the nodes of autograd's
+graph, each of which belongs to the module that made it. (Backward hooks of modules are of no use
+here: they forbid activations in place, which most networks have.)
+
+A GPU is held back now and then, until the host has given out the work that follows. What is
+measured is then the device's own time, not the host's delay between two launches. It is held back
+several times a step because its queue takes about a thousand entries. A mark takes the device a
+microsecond or so; that is measured and taken off.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from torch import nn
+
+from ridgeline.measure.backends import Backend, Timeline
+from ridgeline.measure.step import Stepper
+from ridgeline.measure.tensors import tensors_in
+from ridgeline.measure.timing import Tell
+
+Owner = tuple[str, str]  # path of the module, or a name in brackets, and the phase
+
+AFTER = {  # when a phase of the step has ended, the time that follows belongs to …
+    "data": ("(copy)", "copy"),
+    "copy": ("(forward)", "forward"),
+    "forward": ("(loss)", "backward"),  # until autograd reaches the first node of a module
+    "backward": ("(optimizer)", "optimizer"),
+}
+FIRST: Owner = ("(data)", "data")
+HOLDING: Owner = ("(held back)", "")  # not a part of the step
+HOLD_EVERY = 200  # marks; with the kernels between them they stay well below a thousand
+HOLD_MARGIN = 1.5
+CALIBRATION_MARKS, CALIBRATION_HOLD_S = 200, 0.02
+LEAST_PASSES, MOST_PASSES, TARGET_S = 3, 20, 5.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a hook saw of a module."""
+
+    calls: int = 0
+    input_shape: tuple[int, ...] | None = None
+    output_shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTimes:
+    """Seconds per module and phase, a sample a step."""
+
+    samples_s: dict[Owner, tuple[float, ...]]
+    seen: dict[str, Seen]
+    steps_s: tuple[float, ...]  # of this pass: the sum of everything
+    is_held_back: bool  # a device's own time, without the gaps between its kernels
+    mark_cost_s: float = 0.0  # what was taken off for each mark
+
+    def time_s(self, path: str, phase: str | None = None) -> float:
+        """Median time of a module, beside that of its children."""
+        return sum(
+            median(taken)
+            for (owner, stage), taken in self.samples_s.items()
+            if owner == path and phase in (None, stage)
+        )
+
+    @property
+    def sum_s(self) -> float:
+        """All medians together: to be compared with the step that nobody watched."""
+        return sum(median(taken) for taken in self.samples_s.values())
+
+
+@dataclass(slots=True)
+class LayerMarks:
+    """The marks of one step, and who owns the time after each."""
+
+    mark: Callable[[], Any]
+    hold: Callable[[], None] | None = None  # keeps the device waiting
+    is_training: bool = True
+    owners: list[Owner] = field(default_factory=list)
+    marks: list[Any] = field(default_factory=list)
+    stack: list[str] = field(default_factory=list)
+    nodes: dict[Any, str] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=lambda: defaultdict(Seen))
+
+    def own(self, owner: Owner) -> None:
+        """From now on, time belongs to this one."""
+        if self.hold is not None and len(self.marks) % HOLD_EVERY == 0:
+            self._note(HOLDING)
+            self.hold()
+        self._note(owner)
+
+    def _note(self, owner: Owner) -> None:
+        self.marks.append(self.mark())
+        self.owners.append(owner)
+
+    def end(self, phase: str) -> None:
+        """A phase of the step has ended."""
+        if phase == "data":  # that of a further batch follows a backward, too
+            self.owners[-1] = FIRST
+        if phase in AFTER and (self.is_training or phase != "forward"):
+            self.own(AFTER[phase])
+
+    def start_step(self) -> None:
+        """Forget the last step."""
+        self.owners.clear()
+        self.marks.clear()
+        self.stack.clear()
+        self.nodes.clear()
+        self.seen.clear()
+        self.own(FIRST)
+
+    def enter(self, path: str, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._claim(self._inmost, (inputs, named))  # what was made up to here is not this module's
+        self.stack.append(path)
+        seen = self.seen[path]
+        seen.calls += 1
+        seen.input_shape = seen.input_shape or _first_shape([*inputs, *named.values()])
+        self.own((path, "forward"))
+
+    def leave(self, path: str, output: Any) -> None:
+        self.stack.pop()
+        seen = self.seen[path]
+        seen.output_shape = seen.output_shape or _first_shape([output])
+        self.own((self._inmost, "forward"))
+        self._claim(path, output)
+
+    @property
+    def _inmost(self) -> str:
+        """The module that is at work."""
+        return self.stack[-1] if self.stack else "(forward)"
+
+    def _claim(self, path: str, output: Any) -> None:
+        """Every node behind the output that nobody owns yet is this module's."""
+        waiting = [tensor.grad_fn for tensor in tensors_in(output)]
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in self.nodes:
+                continue
+            self.nodes[node] = path
+            node.register_prehook(self._begin(path))
+            waiting += [behind for behind, _ in node.next_functions]
+
+    def _begin(self, path: str) -> Callable[[Any], None]:
+        def begin(_gradients: Any) -> None:
+            self.own((path, "backward"))
+
+        return begin
+
+    def times_s(
+        self, seconds: Callable[[Any, Any], float], mark_cost_s: float = 0.0
+    ) -> dict[Owner, float]:
+        """Seconds by owner, once the device is idle; the last mark ends the last stretch."""
+        sums: dict[Owner, float] = defaultdict(float)
+        for owner, start, end in zip(self.owners, self.marks, self.marks[1:], strict=False):
+            sums[owner] += max(0.0, seconds(start, end) - mark_cost_s)
+        sums.pop(HOLDING, None)
+        return dict(sums)
+
+
+def time_layers(
+    stepper: Stepper,
+    backend: Backend,
+    *,
+    step_time_s: float,
+    most: int = MOST_PASSES,
+    tell: Tell = lambda done, total: None,
+) -> LayerTimes:
+    """Take a few steps with hooks on every module, after one that is not kept."""
+    watched = replace(stepper, model=stepper.module)
+    timeline = backend.timeline()
+    marks = LayerMarks(mark=timeline.mark, is_training=stepper.optimizer is not None)
+    samples: dict[Owner, list[float]] = defaultdict(list)
+    steps_s: list[float] = []
+    passes = min(max(int(TARGET_S / step_time_s), LEAST_PASSES), most)
+    with _hooks(watched.module, marks):
+        mark_cost_s = 0.0
+        if backend.kind == "cuda":
+            hold_s = HOLD_MARGIN * _host_time_s(watched, marks) * HOLD_EVERY / len(marks.marks)
+            marks.hold = partial(backend.hold_back, hold_s)
+            mark_cost_s = _mark_cost_s(backend, timeline)
+        else:
+            _host_time_s(watched, marks)
+        for number in range(passes):
+            marks.start_step()
+            watched.step(marks)
+            marks.own(("", ""))
+            backend.synchronize()
+            times_s = marks.times_s(timeline.seconds, mark_cost_s)
+            steps_s.append(sum(times_s.values()))
+            for owner, time_s in times_s.items():
+                samples[owner].append(time_s)
+            tell(number + 1, passes)
+        seen = dict(marks.seen)
+    return LayerTimes(
+        samples_s={owner: tuple(taken) for owner, taken in samples.items()},
+        seen=seen,
+        steps_s=tuple(steps_s),
+        is_held_back=backend.kind == "cuda",
+        mark_cost_s=mark_cost_s,
+    )
+
+
+def _mark_cost_s(backend: Backend, timeline: Timeline) -> float:
+    """What the device takes from one mark to the next with nothing between them."""
+    backend.synchronize()
+    backend.hold_back(CALIBRATION_HOLD_S)
+    marks = [timeline.mark() for _ in range(CALIBRATION_MARKS)]
+    backend.synchronize()
+    return timeline.seconds(marks[0], marks[-1]) / (CALIBRATION_MARKS - 1)
+
+
+def _host_time_s(stepper: Stepper, marks: LayerMarks) -> float:
+    """How long the host takes to give out a step with hooks; also their warm-up."""
+    for _ in range(2):
+        stepper.backend.synchronize()
+        start_s = perf_counter()
+        marks.start_step()
+        stepper.step(marks)
+        host_s = perf_counter() - start_s
+    stepper.backend.synchronize()
+    return host_s
+
+
+@contextmanager
+def _hooks(module: nn.Module, marks: LayerMarks) -> Iterator[None]:
+    """Let every module tell when it is entered and left; nothing stays behind."""
+    with ExitStack() as stack:
+        for path, part in module.named_modules():
+            for handle in _hook(part, path or "(model)", marks):
+                stack.callback(handle.remove)
+        yield
+
+
+def _hook(part: nn.Module, path: str, marks: LayerMarks) -> list[Any]:
+    def enter(_module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        marks.enter(path, inputs, named)
+
+    def leave(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        marks.leave(path, output)
+
+    return [
+        part.register_forward_pre_hook(enter, with_kwargs=True, prepend=False),
+        part.register_forward_hook(leave),
+    ]
+
+
+def _first_shape(values: Sequence[Any]) -> tuple[int, ...] | None:
+    found = next(tensors_in(values), None)
+    return tuple(found.shape) if found is not None else None

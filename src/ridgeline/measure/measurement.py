@@ -1,0 +1,287 @@
+"""One configuration measured: build, warm up, time, then the passes that would disturb a timing.
+
+The order is the point. Whole steps are timed first, with nothing attached to the model; the passes
+for kernels, energy and layers follow, and none of them can change a time that was taken before.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import repeat
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ridgeline.measure import advice
+from ridgeline.measure.backends import Backend, DeviceMemory, choose_backend
+from ridgeline.measure.energy import Energy, measure_energy
+from ridgeline.measure.energy_window import Pass
+from ridgeline.measure.kernels import KernelTime, kernel_time
+from ridgeline.measure.layer_energy import RepeatedEnergy
+from ridgeline.measure.layer_repeats import layer_energies
+from ridgeline.measure.layers import LayerTimes, time_layers
+from ridgeline.measure.marks import NoMarks, StepRecorder
+from ridgeline.measure.placement import Placement, pinned
+from ridgeline.measure.precision import Precision, choose_precision
+from ridgeline.measure.process import ProcessStats, process_stats
+from ridgeline.measure.settings import SYNTHETIC, SYNTHETIC_HOST, Settings
+from ridgeline.measure.statistics import Summary, summarise
+from ridgeline.measure.step import Stepper, make_stepper, torch_settings
+from ridgeline.measure.timing import Timing, WarmUp, choose_iters, time_steps, warm_up
+from ridgeline.records import WorkloadSpec
+from ridgeline.sensors.conditions import Conditions
+from ridgeline.sensors.meter import Meters
+from ridgeline.sensors.meters import find_meters
+from ridgeline.sensors.sampler import Reading, Sampler
+from ridgeline.sensors.sampler import summarise as middle_of
+from ridgeline.workloads import Inputs, Workload
+
+if TYPE_CHECKING:
+    from ridgeline.workloads.data import Source
+
+Tell = Callable[[str, int, int], None]  # what is going on, how much is done, of how much
+
+
+@dataclass(slots=True, kw_only=True)
+class Measurement:
+    """Everything that was found out, pass by pass."""
+
+    spec: WorkloadSpec
+    settings: Settings
+    workload: Workload
+    backend: Backend
+    precision: Precision
+    data: str  # the kind: "synthetic", "cifar10", …
+    build_time_s: float
+    warmup: WarmUp
+    timing: Timing
+    step_time: Summary
+    memory: DeviceMemory
+    before: Conditions
+    during: Conditions
+    after: Conditions = field(default_factory=Conditions)
+    kernels: KernelTime | None = None
+    energy: Energy | None = None
+    energy_reasons: tuple[str, ...] = ()  # why there is none
+    layers: LayerTimes | None = None
+    layer_energies: dict[str, RepeatedEnergy] = field(default_factory=dict)
+    process: ProcessStats | None = None
+    readings: tuple[Reading, ...] = ()
+    passes: tuple[Pass, ...] = ()  # which readings belong to what
+    warnings: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def samples_per_step(self) -> int:
+        parts = self.settings.grad_accum_steps if self.spec.mode == "train" else 1
+        return self.spec.batch_size * parts
+
+    @property
+    def samples_per_s(self) -> float:
+        """Over the whole of the timed steps, from an idle device to an idle device."""
+        return self.samples_per_step * len(self.timing.device.steps_s) / self.timing.elapsed_s
+
+    @property
+    def busy_fraction(self) -> float | None:
+        """Kernel time over step time; None where there are no kernels or nothing sees them."""
+        return self.kernels.time_s / self.step_time.median if self.kernels else None
+
+
+def measure_workload(
+    workload: Workload,
+    spec: WorkloadSpec,
+    settings: Settings,
+    tell: Tell = lambda what, done, total: None,
+) -> tuple[Measurement, Stepper]:
+    """Measure one configuration; also the model with all that its steps need."""
+    backend = choose_backend(settings.backend, settings.device)
+    precision = choose_precision(settings.precision, backend)
+    meters = find_meters(backend.kind, uuid=backend.uuid)
+    said: list[str] = []
+    with kept_warnings(said), torch_settings(settings, precision):
+        measurement, stepper = _timed(workload, spec, settings, backend, precision, meters, tell)
+        _other_passes(measurement, stepper, meters, tell)
+    measurement.after = meters.conditions()
+    measurement.process = process_stats()
+    measurement.log = said
+    measurement.warnings = advice.warnings(measurement, stepper.last_loss)
+    return measurement, stepper
+
+
+def _timed(
+    workload: Workload,
+    spec: WorkloadSpec,
+    settings: Settings,
+    backend: Backend,
+    precision: Precision,
+    meters: Meters,
+    tell: Tell,
+) -> tuple[Measurement, Stepper]:
+    """Build, warm up and time; meters are read beside it, too rarely to disturb."""
+    before = meters.conditions()
+    with Sampler(meters) as sampler:
+        tell("building", 0, 0)
+        start_s = perf_counter()
+        stepper, data = _build(workload, spec, settings, backend, precision)
+        build_time_s = perf_counter() - start_s
+        warmup, timing, memory = _time(stepper, settings, sampler, tell)
+    return Measurement(
+        spec=spec,
+        settings=settings,
+        workload=workload,
+        backend=backend,
+        precision=precision,
+        data=data,
+        build_time_s=build_time_s,
+        warmup=warmup,
+        timing=timing,
+        step_time=summarise(timing.device.steps_s),
+        memory=memory,
+        before=before,
+        during=_during(sampler.readings, timing),
+        readings=sampler.readings,
+        passes=(Pass(name="timed", start_s=timing.start_s, end_s=timing.end_s),),
+    ), stepper
+
+
+def build_stepper(workload: Workload, spec: WorkloadSpec, settings: Settings) -> Stepper:
+    """The model of a configuration, ready to take steps."""
+    backend = choose_backend(settings.backend, settings.device)
+    precision = choose_precision(settings.precision, backend)
+    return _build(workload, spec, settings, backend, precision)[0]
+
+
+def _build(
+    workload: Workload,
+    spec: WorkloadSpec,
+    settings: Settings,
+    backend: Backend,
+    precision: Precision,
+) -> tuple[Stepper, str]:
+    kind = [settings.data]
+
+    def batches(placement: Placement) -> tuple[Iterator[Inputs], bool]:
+        template = workload.inputs(spec.batch_size)
+        if settings.data == SYNTHETIC:
+            return repeat(placement.inputs(template)), True
+        if settings.data == SYNTHETIC_HOST:
+            can_pin = settings.pin_memory and backend.kind == "cuda"
+            return repeat(pinned(template) if can_pin else template), False
+        source = _open(template, spec, settings)
+        kind[0] = source.kind
+        return source.batches, False
+
+    return make_stepper(workload, settings, backend, precision, batches), kind[0]
+
+
+def _open(template: Inputs, spec: WorkloadSpec, settings: Settings) -> Source:
+    from ridgeline.workloads.data import Loading, open_data
+
+    loading = Loading(
+        batch_size=spec.batch_size,
+        workers=settings.workers,
+        pin_memory=settings.pin_memory,
+        prefetch_factor=settings.prefetch_factor,
+        augment=settings.augment,
+        seed=settings.seed,
+    )
+    return open_data(Path(settings.data), template, loading)
+
+
+def _time(
+    stepper: Stepper, settings: Settings, sampler: Sampler, tell: Tell
+) -> tuple[WarmUp, Timing, DeviceMemory]:
+    """The warm-up and the steps that count; nothing is attached to the model."""
+    backend = stepper.backend
+    warmup = warm_up(
+        stepper.step,
+        backend.synchronize,
+        least=settings.warmup_iters,
+        clock_hz=lambda: sampler.readings[-1].conditions.clock_hz if sampler.readings else None,
+        tell=lambda done, total: tell("warming up", done, total),
+    )
+    iters = choose_iters(settings.iters, warmup)
+    backend.reset_peak_memory()
+    timing = time_steps(
+        stepper.step,
+        StepRecorder(backend.timeline() if backend.has_events else None),
+        backend.synchronize,
+        iters=iters,
+        has_events=backend.has_events,
+        parts=stepper.parts,
+        tell=lambda done, total: tell("timing", done, total),
+    )
+    return warmup, timing, backend.peak_memory()
+
+
+def _during(readings: tuple[Reading, ...], timing: Timing) -> Conditions:
+    """What was read while the steps were timed; the last readings before, if that was too short."""
+    inside = [r for r in readings if timing.start_s <= r.time_s <= timing.end_s]
+    return middle_of(inside or [r for r in readings if r.time_s <= timing.end_s][-3:])
+
+
+def _other_passes(measurement: Measurement, stepper: Stepper, meters: Meters, tell: Tell) -> None:
+    """Kernels, energy and layers, each apart from the timing and from one another."""
+    settings, backend = measurement.settings, measurement.backend
+    step_time_s = measurement.step_time.median
+    if backend.kind == "cuda":
+        tell("kernels", 0, 0)
+        measurement.kernels = kernel_time(stepper.step, backend.synchronize)
+    if settings.energy is not False:
+        tell("energy", 0, 0)
+        _measure_energy(measurement, stepper, meters)
+    if settings.layers or settings.layer_energy:
+        measurement.layers = time_layers(
+            stepper,
+            backend,
+            step_time_s=step_time_s,
+            tell=lambda done, total: tell("layers", done, total),
+        )
+    if settings.layer_energy and measurement.energy is not None:
+        measurement.layer_energies = layer_energies(
+            stepper,
+            meters,
+            refresh_s=measurement.energy.refresh_interval_s,
+            tell=lambda done, total: tell("energy of layers", done, total),
+        )
+
+
+def _measure_energy(measurement: Measurement, stepper: Stepper, meters: Meters) -> None:
+    step, backend, nobody = stepper.step, stepper.backend, NoMarks()
+    in_flight = max(1, math.ceil(0.05 / measurement.step_time.median))
+
+    def run_for(duration_s: float) -> int:
+        """Steps until the time is over; the device is waited for every 50 ms or so."""
+        steps, end_s = 0, perf_counter() + duration_s
+        while perf_counter() < end_s:
+            for _ in range(in_flight):
+                step(nobody)
+            backend.synchronize()
+            steps += in_flight
+        return steps
+
+    measured = measure_energy(
+        run_for,
+        meters,
+        windows=None,
+        total_s=measurement.settings.energy_time_s,
+        samples_per_step=measurement.samples_per_step,
+    )
+    measurement.energy, measurement.energy_reasons = measured.energy, measured.reasons
+    measurement.readings += measured.readings
+    measurement.passes += measured.passes
+
+
+@contextmanager
+def kept_warnings(said: list[str]) -> Iterator[None]:
+    """What Python and torch warn of goes into a list, each text once, not onto the screen."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        try:
+            yield
+        finally:
+            said += dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in caught)

@@ -1,0 +1,48 @@
+"""Batches to the device, in the form that was asked: precision and memory layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ridgeline.measure.tensors import with_tensors
+from ridgeline.workloads import Inputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where tensors go and what becomes of them there."""
+
+    device: torch.device
+    dtype: torch.dtype | None = None  # of floats; None: as they are
+    channels_last: bool = False
+    non_blocking: bool = False  # with pinned memory, the copy runs beside the host
+
+    def inputs(self, batch: Inputs) -> Inputs:
+        return Inputs(
+            args=self.moved(batch.args),
+            kwargs=self.moved(batch.kwargs),
+            targets=self.moved(batch.targets),
+        )
+
+    def moved(self, value: Any) -> Any:
+        """Every tensor in a nest of tuples, lists and dictionaries."""
+        return with_tensors(value, self._tensor)
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        dtype = self.dtype if tensor.is_floating_point() else None
+        moved = tensor.to(self.device, dtype=dtype or tensor.dtype, non_blocking=self.non_blocking)
+        if self.channels_last and moved.dim() == 4 and moved.is_floating_point():
+            moved = moved.contiguous(memory_format=torch.channels_last)
+        return moved
+
+
+def pinned(batch: Inputs) -> Inputs:
+    """The batch in page-locked memory, from where a device copies by itself."""
+    args, kwargs, targets = (
+        with_tensors(part, Tensor.pin_memory) for part in (batch.args, batch.kwargs, batch.targets)
+    )
+    return Inputs(args=args, kwargs=kwargs, targets=targets)

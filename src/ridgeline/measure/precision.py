@@ -1,0 +1,93 @@
+"""The number formats a step can run in, and what is done where a device lacks one.
+
+fp32 is strict: convolutions too keep all bits, which is not torch's default on NVIDIA GPUs. tf32
+lets products round to 19 bits. amp keeps weights in fp32 and lets autocast choose fp16, with loss
+scaling in training. bf16 and fp16 turn the whole model into that format.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.backends import Backend
+from ridgeline.provenance import read_text
+from ridgeline.records import PRECISIONS
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AMP_DTYPE = torch.float16
+FIRST_WITH_TF32 = (8, 0)  # compute capability of Ampere; bf16 in hardware came with it
+CPU_FLAGS = {"bf16": ("amx_bf16", "avx512_bf16", "bf16"), "fp16": ("avx512_fp16", "fphp")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """What was asked for and what is used."""
+
+    asked: str
+    used: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What the weights and inputs are turned into; None: they stay in fp32."""
+        return DTYPES.get(self.used)
+
+    def autocast(self, backend: Backend) -> AbstractContextManager[Any]:
+        """The context of a forward pass."""
+        if self.used != "amp":
+            return nullcontext()
+        return torch.autocast(backend.device.type, dtype=AMP_DTYPE)
+
+    def scaler(self, backend: Backend) -> torch.amp.GradScaler | None:
+        """Loss scaling, where gradients are computed in fp16 beside fp32 weights."""
+        if self.used != "amp" or backend.kind != "cuda":
+            return None
+        return torch.amp.GradScaler(backend.device.type)
+
+    def apply(self) -> None:
+        """Set what torch keeps for the whole process."""
+        torch.backends.cuda.matmul.allow_tf32 = self.used == "tf32"
+        torch.backends.cudnn.allow_tf32 = self.used == "tf32"
+
+
+def choose_precision(asked: str, backend: Backend) -> Precision:
+    """The precision of this name, or fp32 with a warning where the device lacks it."""
+    if asked not in PRECISIONS:
+        raise RidgelineError(
+            f"unknown precision {asked!r}", hint=f"the precisions are {', '.join(PRECISIONS)}"
+        )
+    lacking = _why_not(asked, backend)
+    if lacking is None:
+        return Precision(asked=asked, used=asked)
+    warning = f"{asked} is not used: {lacking}; this run is in fp32"
+    return Precision(asked=asked, used="fp32", warnings=(warning,))
+
+
+def _why_not(asked: str, backend: Backend) -> str | None:
+    """Why a device cannot run in a precision; None if it can."""
+    if asked == "fp32":
+        return None
+    if backend.kind == "cuda":
+        return _why_not_cuda(asked, backend)
+    if asked == "tf32":
+        return f"TF32 is a format of NVIDIA's tensor cores, and this is {backend.name}"
+    if backend.kind == "mps":
+        return None
+    if asked == "amp":
+        return "autocast to fp16 needs a GPU"
+    flags = (read_text("/proc/cpuinfo") or "").split()
+    if any(flag in flags for flag in CPU_FLAGS[asked]):
+        return None
+    return f"this CPU has no {asked} arithmetic, and would emulate it over 100 times slower"
+
+
+def _why_not_cuda(asked: str, backend: Backend) -> str | None:
+    capability = torch.cuda.get_device_capability(backend.device)
+    if torch.version.hip is None and asked in ("tf32", "bf16") and capability < FIRST_WITH_TF32:
+        return f"{backend.name} (compute capability {capability[0]}.{capability[1]}) has no {asked}"
+    return None

@@ -1,0 +1,159 @@
+"""What `ridgeline.measure` returns: numbers at hand, and everything behind them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.found import found, tables
+from ridgeline.measure.measurement import measure_workload
+from ridgeline.measure.settings import Settings, check_mode
+from ridgeline.measure.tensors import tensors_in
+from ridgeline.records import WorkloadSpec
+from ridgeline.units import format_bytes, format_percent, format_time, si
+from ridgeline.workloads import Inputs, Workload, resolve
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureResult:
+    """One configuration, measured. `found` holds every sample; tables are DataFrames."""
+
+    model: str
+    batch_size: int
+    mode: str
+    found: Mapping[str, Any]
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    @property
+    def samples_per_s(self) -> float:
+        return float(self.found["samples_per_s"])
+
+    @property
+    def step_time_s(self) -> float:
+        """The median."""
+        return float(self.found["step_time_s"]["median"])
+
+    @property
+    def step_times_s(self) -> tuple[float, ...]:
+        """Every sample."""
+        return tuple(self.found["step_time_s"]["samples"])
+
+    @property
+    def split_s(self) -> dict[str, float]:
+        """Median time of each phase of a step."""
+        return {name: part["median"] for name, part in self.found["split_s"].items()}
+
+    @property
+    def busy_fraction(self) -> float | None:
+        busy: float | None = self.found["busy_fraction"]
+        return busy
+
+    @property
+    def energy_j_per_step(self) -> float | None:
+        energy = self.found["energy"]
+        return energy["energy_j_per_step"] if energy else None
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        peak: int | None = self.found["peak_memory_bytes"]
+        return peak
+
+    @property
+    def warnings(self) -> list[str]:
+        return list(self.found["warnings"])
+
+    @property
+    def layers(self) -> pd.DataFrame:
+        """A row per module."""
+        if "layers" not in self.tables:
+            raise RidgelineError("the layers were not timed", hint="measure with layers=True")
+        return self.tables["layers"]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What people look at first."""
+        step, energy = self.found["step_time_s"], self.found["energy"]
+        shown = [
+            ("model", f"{self.model}, batch {self.batch_size}, {self.mode}"),
+            ("device", f"{self.found['device_name']}, {self.found['precision']}"),
+            ("samples/s", f"{self.samples_per_s:.4g}"),
+            ("step", f"{format_time(step['median'])} (median of {step['count']})"),
+            *((name, format_time(time_s)) for name, time_s in self.split_s.items()),
+        ]
+        if self.busy_fraction is not None:
+            shown.append(("busy", format_percent(self.busy_fraction)))
+        if energy:
+            shown.append(("energy", f"{si(energy['energy_j_per_step'], 'J')} per step"))
+        if self.peak_memory_bytes:
+            shown.append(("peak memory", format_bytes(self.peak_memory_bytes)))
+        return shown + [("note", text) for text in self.warnings]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<12} {value}" for name, value in self.rows())
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        cells = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
+            for name, value in self.rows()
+        )
+        return f"<table>{cells}</table>"
+
+
+def measure_named(spec: WorkloadSpec, settings: Settings) -> MeasureResult:
+    """Measure a model by its name, in this process."""
+    return _measure(resolve(spec), spec, settings)
+
+
+def measure_module(
+    model: nn.Module,
+    inputs: Any,
+    settings: Settings,
+    *,
+    mode: str,
+    loss: Callable[[Any], Tensor] | None = None,
+) -> MeasureResult:
+    """Measure a copy of a module: the original keeps its weights, its device and its mode."""
+    check_mode(mode)
+    batch = _batch(inputs)
+    first = next(tensors_in((batch.args, batch.kwargs)), None)
+    if first is None or not first.dim():
+        raise RidgelineError(
+            "there is no batch to run the model on",
+            hint="give inputs: a tensor, a tuple of arguments or a dictionary of them",
+        )
+    workload = Workload(
+        name=type(model).__name__,
+        source="object",
+        mode=mode,
+        make=lambda: copy.deepcopy(model),
+        make_inputs=lambda _size: batch,
+        loss=(lambda output, _inputs: loss(output)) if loss is not None else None,
+    )
+    spec = WorkloadSpec(model=workload.name, batch_size=int(first.shape[0]), mode=mode)
+    return _measure(workload, spec, settings)
+
+
+def _batch(inputs: Any) -> Inputs:
+    if isinstance(inputs, dict):
+        return Inputs(kwargs=inputs)
+    return Inputs(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
+
+
+def _measure(workload: Workload, spec: WorkloadSpec, settings: Settings) -> MeasureResult:
+    measured, stepper = measure_workload(workload, spec, settings)
+    return MeasureResult(
+        model=workload.name,
+        batch_size=spec.batch_size,
+        mode=spec.mode,
+        found=found(measured),
+        tables=tables(measured, stepper.module),
+    )

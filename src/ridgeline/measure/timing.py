@@ -1,0 +1,147 @@
+"""The warm-up and the timed loop.
+
+The device is waited for before the first and after the last timed step, never in between. Every
+sample is kept, those of the warm-up too. Clock, device and readings come in as arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+from time import perf_counter
+
+from ridgeline.measure.marks import Marks, NoMarks, StepRecorder, StepTimes
+from ridgeline.measure.process import Stopwatch, Usage
+
+Step = Callable[[Marks], None]
+Tell = Callable[[int, int], None]  # steps done, steps in all
+
+WINDOW = 5  # steps that are compared with as many before them
+STEADY = 0.02  # two windows are alike
+LEAST_WARMUP = 3
+LEAST_WARMUP_S = 0.5  # clocks and caches take this long, however short a step is
+WARMUP_LIMIT_S = 10.0  # waiting for steadiness ends here; what was asked for is always done
+TARGET_S = 10.0  # a measurement of unstated length lasts about so long
+LEAST_ITERS, MOST_ITERS = 5, 100
+MARKS_PER_PART = 4
+TELL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """The steps before the measurement, each waited for."""
+
+    times_s: tuple[float, ...]
+    clocks_hz: tuple[float, ...] = ()  # of the device after each step, where it can be read
+    is_steady: bool | None = None  # None: too few steps to tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The timed steps."""
+
+    elapsed_s: float  # from an idle device to an idle device, by the host's monotonic clock
+    device: StepTimes  # by the device's events; by the host's clock where there are none
+    host: StepTimes  # when the host had given the work out
+    has_events: bool
+    usage: Usage
+    start_s: float  # on the host's clock: to find readings of other sensors
+    end_s: float
+
+
+def warm_up(
+    step: Step,
+    synchronize: Callable[[], None],
+    *,
+    least: int | None,
+    clock_hz: Callable[[], float | None] = lambda: None,
+    limit_s: float = WARMUP_LIMIT_S,
+    clock: Callable[[], float] = perf_counter,
+    tell: Tell = lambda done, total: None,
+) -> WarmUp:
+    """Step until the last times and clocks are alike, at least `least` times."""
+    wanted = LEAST_WARMUP if least is None else least
+    nobody = NoMarks()
+    times_s: list[float] = []
+    clocks_hz: list[float] = []
+    synchronize()
+    began_s = start_s = clock()
+
+    def is_enough() -> bool:
+        spent_s = start_s - began_s
+        settled = is_steady(times_s, clocks_hz) and spent_s >= LEAST_WARMUP_S
+        return len(times_s) >= wanted and (bool(settled) or spent_s > limit_s)
+
+    while not is_enough():
+        step(nobody)
+        synchronize()
+        now_s = clock()
+        times_s.append(now_s - start_s)
+        if (reading := clock_hz()) is not None:
+            clocks_hz.append(reading)
+        tell(len(times_s), max(wanted, len(times_s)))
+        start_s = clock()
+    return WarmUp(
+        times_s=tuple(times_s), clocks_hz=tuple(clocks_hz), is_steady=is_steady(times_s, clocks_hz)
+    )
+
+
+def is_steady(times_s: Sequence[float], clocks_hz: Sequence[float] = ()) -> bool | None:
+    """Whether the last two windows of times, and of clocks, are alike; None: too few to tell."""
+    if len(times_s) < 2 * WINDOW:
+        return None
+    return _alike(times_s) and (len(clocks_hz) < 2 * WINDOW or _alike(clocks_hz))
+
+
+def _alike(samples: Sequence[float]) -> bool:
+    before, after = median(samples[-2 * WINDOW : -WINDOW]), median(samples[-WINDOW:])
+    return abs(after - before) <= STEADY * before
+
+
+def choose_iters(asked: int | None, warmup: WarmUp) -> int:
+    """What was asked, or as many steps as last about ten seconds: 5 to 100."""
+    if asked is not None:
+        return asked
+    if not warmup.times_s:
+        return MOST_ITERS
+    step_s = median(warmup.times_s[-WINDOW:])
+    return min(max(ceil(TARGET_S / step_s), LEAST_ITERS), MOST_ITERS)
+
+
+def time_steps(
+    step: Step,
+    recorder: StepRecorder,
+    synchronize: Callable[[], None],
+    *,
+    iters: int,
+    has_events: bool,
+    parts: int = 1,
+    clock: Callable[[], float] = perf_counter,
+    tell: Tell = lambda done, total: None,
+) -> Timing:
+    """Take `iters` steps, one after another, and time each of them."""
+    recorder.prepare(iters * (MARKS_PER_PART * parts + 1))
+    synchronize()
+    stopwatch = Stopwatch()
+    start_s = told_s = clock()
+    recorder.start()
+    for number in range(iters):
+        step(recorder)
+        recorder.end_step()
+        if clock() - told_s > TELL_S:
+            told_s = clock()
+            tell(number + 1, iters)
+    synchronize()
+    end_s = clock()
+    usage = stopwatch.usage()
+    return Timing(
+        elapsed_s=end_s - start_s,
+        device=recorder.device_times(),
+        host=recorder.host_times(),
+        has_events=has_events,
+        usage=usage,
+        start_s=start_s,
+        end_s=end_s,
+    )

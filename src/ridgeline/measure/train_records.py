@@ -1,0 +1,137 @@
+"""The records of a training: what was asked, and what an epoch and all of it came to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from statistics import median
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.batches import steps_per_epoch
+from ridgeline.measure.schedule import lr_at, usual_warmup
+
+LARGEST = 2**31 - 1  # beyond it, torch's own sizes and seeds overflow somewhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSettings:
+    """All that decides the result: the same settings on the same device give the same weights."""
+
+    model: str = "resnet18"
+    data: str = "cifar10"  # or "synthetic"
+    train_images: int
+    test_images: int
+    epochs: int = 20
+    batch_size: int = 128
+    lr: float = 0.1  # the highest
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.0
+    warmup: int | None = None  # steps; None: a tenth of all, at most 500
+    seed: int = 0
+    augment: bool = True
+    precision: str = "fp32"  # the one that is used
+    image_size: int = 32
+    channels_last: bool = False
+    deterministic: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("train_images", "test_images", "epochs", "batch_size", "image_size"):
+            _check(name, getattr(self, name), 1, LARGEST)
+        for name in ("lr", "weight_decay"):
+            _check(name, getattr(self, name), 0, LARGEST)
+        for name in ("momentum", "label_smoothing"):
+            _check(name, getattr(self, name), 0, 1)
+        for name in ("seed", "warmup"):
+            _check(name, getattr(self, name) or 0, 0, LARGEST)
+
+    @property
+    def steps(self) -> int:
+        """Of one epoch."""
+        return steps_per_epoch(self.train_images, self.batch_size)
+
+    @property
+    def total_steps(self) -> int:
+        return self.epochs * self.steps
+
+    @property
+    def warmup_steps(self) -> int:
+        return usual_warmup(self.total_steps) if self.warmup is None else self.warmup
+
+    def lr_at(self, step: int) -> float:
+        return lr_at(
+            step,
+            peak_lr=self.lr,
+            warmup_steps=self.warmup_steps,
+            total_steps=self.total_steps,
+        )
+
+
+def _check(name: str, value: float, least: int, most: int) -> None:
+    if not least <= value <= most:  # also for nan
+        raise RidgelineError(
+            f"{name.replace('_', ' ')} {value} is not possible",
+            hint=f"{least} is the least, {most} the most",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochResult:
+    """One pass over the training images, then one over the test images."""
+
+    epoch: int  # the first is 1
+    train_loss: float  # mean over the images, as the weights were when each was seen
+    train_accuracy: float
+    test_accuracy: float
+    lr: float  # of the last step
+    time_s: float  # of training
+    test_time_s: float
+    images: int  # that were trained on
+
+    @property
+    def images_per_s(self) -> float:
+        """Trained images per second; the test is not in it."""
+        return self.images / self.time_s
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"images_per_s": self.images_per_s}
+
+
+def epoch_from(values: dict[str, Any]) -> EpochResult:
+    """What `to_dict` made, back again."""
+    return EpochResult(**{field.name: values[field.name] for field in fields(EpochResult)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProgress:
+    """How far an epoch is."""
+
+    epoch: int
+    step: int  # done, of this epoch
+    steps: int
+    loss: float  # mean of the epoch so far
+    accuracy: float
+    images_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """A training that went to its end."""
+
+    settings: TrainSettings
+    history: tuple[EpochResult, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> EpochResult:
+        """The first epoch that had the highest accuracy."""
+        return max(self.history, key=lambda result: result.test_accuracy)
+
+    @property
+    def images_per_s(self) -> float:
+        """Of the median epoch: the first one is slower, for all is new to the device."""
+        return median(result.images_per_s for result in self.history)
+
+    @property
+    def time_s(self) -> float:
+        return sum(result.time_s + result.test_time_s for result in self.history)

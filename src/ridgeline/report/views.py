@@ -1,0 +1,265 @@
+"""The CSV files of a results folder: views of its runs, made anew from them each time.
+
+    metrics.csv         a row per run: throughput, times, energy, memory, what it ran on
+    MODEL_overall.csv   a row per run of one model: step time in milliseconds, power, energy
+    MODEL_layers.csv    a row per layer of each run whose layers were timed
+
+Only runs that were completed are in them. A file can be thrown away: the next run makes it again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.store import ResultsFolder, Run, atomic_write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MS = 1e3  # per second: the columns that others' scripts read are in milliseconds
+ALGORITHM = "default"  # whatever the library under torch chooses
+LONGEST_NAME = 100  # of a model, in the name of a file
+MOST_PASSES = 3  # over a folder that others write to
+SPLIT = ("data", "copy", "forward", "backward", "optimizer")
+
+
+def write_views(results: ResultsFolder) -> tuple[list[Path], list[str]]:
+    """Write all views; their paths, and what was wrong with runs that could not be read.
+
+    Others may store runs and write views meanwhile. Whoever has written looks again whether there
+    are more runs by now, so that the last one to write has seen them all.
+    """
+    for _ in range(MOST_PASSES):
+        seen = results.run_ids()
+        written, problems = _write_once(results)
+        if results.run_ids() == seen:
+            break
+    return written, problems
+
+
+def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
+    runs, problems = measured_runs(results)
+    if not runs:
+        return [], problems
+    written = [_write(results.path / "metrics.csv", metrics(runs))]
+    for name in dict.fromkeys(_file_name(run) for run in runs):  # ./a.py and a.py share a file
+        mine = [run for run in runs if _file_name(run) == name]
+        written.append(_write(results.path / f"{name}_overall.csv", overall(mine)))
+        layers = _layers_of(results, mine, problems)
+        if layers is not None:
+            written.append(_write(results.path / f"{name}_layers.csv", layers))
+    return written, problems
+
+
+def measured_runs(results: ResultsFolder) -> tuple[list[Run], list[str]]:
+    """The completed runs of `ridgeline run`, oldest first, and why others were passed over."""
+    runs, problems = [], []
+    for run_id in results.run_ids():
+        try:
+            run = results.read_run(run_id)
+        except RidgelineError as error:
+            problems.append(str(error))
+            continue
+        if run.asked.get("command") != "run" or run.found.get("status") != "ok":
+            continue
+        try:
+            for row in (_metrics_row, _overall_row):
+                row(run)
+        except (KeyError, TypeError, AttributeError) as error:
+            problems.append(_unlike(run, error))
+        else:
+            runs.append(run)
+    return runs, problems
+
+
+def _unlike(run: Run, error: Exception) -> str:
+    """Of a run that can be read and lacks what this ridgeline stores."""
+    return f"run {run.run_id} is passed over: {type(error).__name__}: {error}"
+
+
+def metrics(runs: Iterable[Run]) -> pd.DataFrame:
+    """A row per run."""
+    import pandas as pd
+
+    return pd.DataFrame([_metrics_row(run) for run in runs])
+
+
+def _metrics_row(run: Run) -> dict[str, Any]:
+    asked, found, made = run.asked, run.found, run.provenance
+    step, energy = found["step_time_s"], found.get("energy") or {}
+    process, memory = found.get("process") or {}, found.get("memory") or {}
+    during = (found.get("conditions") or {}).get("during") or {}
+    low, high = step.get("interval") or (None, None)
+    return {
+        "timestamp": made.get("time"),
+        "hostname": made.get("host", {}).get("name"),
+        "arch": asked["model"],
+        "backend": found["backend"],
+        "device_name": found["device_name"],
+        "batch_size": asked["batch_size"],
+        "warmup_iters": len(found["warmup"]["times_s"]),
+        "measured_iters": found["iters"],
+        "precision": found["precision"],
+        **{name: asked.get(name) for name in ("lr", "momentum", "weight_decay")},
+        "elapsed_sec": found["elapsed_s"],
+        "images_per_sec": found["samples_per_s"],
+        "images_processed": found["samples_processed"],
+        "data_root": asked["data"],
+        "label": asked["label"],
+        "torch_version": made.get("libraries", {}).get("torch"),
+        **{
+            name: asked.get(name)
+            for name in ("channels_last", "grad_accum_steps", "deterministic", "cudnn_benchmark")
+        },
+        # beyond the columns that are usual elsewhere
+        "run_id": run.run_id,
+        "repeat": asked.get("repeat"),
+        "mode": asked["mode"],
+        "asked_precision": asked["precision"],
+        "input_size": _size(run),
+        "seq_len": asked.get("seq_len"),
+        "optimizer": asked["optimizer"] if asked["mode"] == "train" else None,
+        "compile": asked.get("compile"),
+        "seed": asked.get("seed"),
+        **{f"step_{name}_s": step[name] for name in ("median", "mean", "std", "min", "max")},
+        "step_interval_low_s": low,
+        "step_interval_high_s": high,
+        **{f"{phase}_s": _phase(found, phase) for phase in SPLIT},
+        "busy_fraction": found.get("busy_fraction"),
+        "kernel_time_s": (found.get("kernels") or {}).get("time_s"),
+        "energy_meter": energy.get("meter"),
+        **{name: energy.get(name) for name in ENERGY_COLUMNS},
+        "peak_memory_bytes": found.get("peak_memory_bytes"),
+        "reserved_memory_bytes": memory.get("reserved_bytes"),
+        **{name: process.get(name) for name in PROCESS_COLUMNS},
+        **{name: during.get(name) for name in ("clock_hz", "memory_clock_hz", "temperature_c")},
+        "throttle_reasons": ";".join(during.get("throttle_reasons") or ()),
+        "warnings": len(found.get("warnings") or ()),
+    }
+
+
+ENERGY_COLUMNS = ("energy_j_per_step", "energy_j_per_sample", "mean_power_w", "idle_power_w")
+PROCESS_COLUMNS = (
+    "user_time_s", "system_time_s", "peak_rss_bytes", "minor_faults", "major_faults",
+    "voluntary_switches", "involuntary_switches",
+)  # fmt: skip
+POWER_COLUMNS = (
+    "power_mean_w", "power_std_w", "power_min_w", "power_max_w", "energy_total_j", "power_samples",
+)  # fmt: skip
+
+
+def overall(runs: Iterable[Run]) -> pd.DataFrame:
+    """A row per run of a model. mean, std, min, max and median are of a step, in milliseconds."""
+    import pandas as pd
+
+    return pd.DataFrame([_overall_row(run) for run in runs])
+
+
+def _overall_row(run: Run) -> dict[str, Any]:
+    asked, found = run.asked, run.found
+    step, energy = found["step_time_s"], found.get("energy") or {}
+    return {
+        **_key(run),
+        **{name: MS * step[name] for name in ("mean", "std", "min", "max", "median")},
+        **{name: energy.get(name) for name in POWER_COLUMNS[:4]},
+        "energy_total_j": energy.get("energy_total_j"),
+        "energy_per_inference_j": energy.get("energy_j_per_sample"),
+        "power_samples": energy.get("power_samples"),
+        "energy_per_step_j": energy.get("energy_j_per_step"),
+        "energy_meter": energy.get("meter"),
+        "mode": asked["mode"],
+        "precision": found["precision"],
+        "backend": found["backend"],
+        "device_name": found["device_name"],
+        "images_per_sec": found["samples_per_s"],
+        "label": asked["label"],
+        "run_id": run.run_id,
+    }
+
+
+def _key(run: Run) -> dict[str, Any]:
+    return {
+        "model": run.asked["model"],
+        "algorithm": ALGORITHM,
+        "batch_size": run.asked["batch_size"],
+        "input_size": _size(run),
+    }
+
+
+def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
+    """The layers of one run. `input_size` is the layer's own; mean_ms is of a step."""
+    new = table.drop(columns=["forward_samples_s", "backward_samples_s", "energy_interval_j"])
+    new = new.assign(
+        **{name: value for name, value in _key(run).items() if name != "input_size"},
+        network_input_size=_size(run),
+        input_size=new["input_shape"].map(_spatial),
+        mean_ms=MS * new["mean_s"],
+        std_ms=MS * new["std_s"],
+        precision=run.found["precision"],
+        backend=run.found["backend"],
+        mode=run.asked["mode"],
+        run_id=run.run_id,
+    )
+    return new[[*LAYER_COLUMNS, *(name for name in new.columns if name not in LAYER_COLUMNS)]]
+
+
+LAYER_COLUMNS = (
+    "model", "algorithm", "input_size", "layer", "in_channels", "out_channels", "kernel_size",
+    "stride", "padding", "mean_ms", "std_ms", "percentage", "power_mean_w", "power_std_w",
+    "energy_per_layer_j", "power_samples", "energy_attribution",
+)  # fmt: skip
+
+
+def _layers_of(
+    results: ResultsFolder, runs: Iterable[Run], problems: list[str]
+) -> pd.DataFrame | None:
+    import pandas as pd
+
+    found = []
+    for run in runs:
+        if run.found.get("layers") is None:
+            continue
+        try:
+            found.append(layers(run, results.read_table(run.run_id, "layers")))
+        except RidgelineError as error:
+            problems.append(str(error))
+        except KeyError as error:
+            problems.append(_unlike(run, error))
+    return pd.concat(found, ignore_index=True) if found else None
+
+
+def _spatial(shape: str | None) -> str | None:
+    """`56x56` of `32x64x56x56`; the features of a row of them."""
+    if not isinstance(shape, str):
+        return None
+    sizes = shape.split("x")
+    return "x".join(sizes[2:]) if len(sizes) > 2 else sizes[-1]
+
+
+def _size(run: Run) -> str | None:
+    """The height and width (or one number for a square) that the network was given."""
+    size = (run.found.get("describe") or {}).get("input_size") or run.asked.get("input_size")
+    if not size:
+        return None
+    sides = list(dict.fromkeys(size)) if len(set(size)) == 1 else size
+    return "x".join(str(side) for side in sides)
+
+
+def _phase(found: Mapping[str, Any], phase: str) -> float | None:
+    part = (found.get("split_s") or {}).get(phase)
+    return part["median"] if part else None
+
+
+def _file_name(run: Run) -> str:
+    """Of its model; the end of a long path says most."""
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", str(run.asked["model"]))
+    return name[-LONGEST_NAME:].strip("-.") or "model"
+
+
+def _write(path: Path, table: pd.DataFrame) -> Path:
+    atomic_write_text(path, table.to_csv(index=False))
+    return path

@@ -1,0 +1,249 @@
+"""CIFAR-10: 60,000 photographs of 32x32 pixels in ten classes.
+
+It is read from the archive as its authors publish it, or from the folder that the archive
+unpacks to. Both are checked by the MD5 sums that torchvision publishes before anything in them
+is believed. The batches are pickles, so only arrays and plain values are let out of them. The
+archive is read where it is; nothing is unpacked.
+
+https://www.cs.toronto.edu/~kriz/cifar.html, A. Krizhevsky, 2009
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import tarfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ridgeline.errors import RidgelineError
+from ridgeline.store import whole_file
+
+URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+ARCHIVE = "cifar-10-python.tar.gz"
+FOLDER = "cifar-10-batches-py"
+ARCHIVE_MD5 = "c58f30108f718f92721af3b95e74349a"
+TRAIN_MD5 = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+}
+TEST_MD5 = {"test_batch": "40351d587109b95175f43aff81a1287e"}
+META_MD5 = {"batches.meta": "5ff9c542aee3614f3951f8cda6e48888"}
+
+CLASSES = 10
+SIDE = 32
+MEAN = (0.4914, 0.4822, 0.4465)  # of the training images, by channel, as parts of 255
+STD = (0.2470, 0.2435, 0.2616)
+
+TIMEOUT_S = 30
+CHUNK_BYTES = 2**20
+
+Progress = Callable[[int, int], object]  # bytes so far, bytes in all; 0 if that is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Images:
+    """Labelled images, in memory: uint8 (N, 3, 32, 32) and int64 (N,)."""
+
+    name: str
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+    def limited(self, train: int | None, test: int | None) -> Images:
+        """The first `train` and `test` of them; None takes all."""
+        return Images(
+            name=self.name,
+            train_images=self.train_images[:train],
+            train_labels=self.train_labels[:train],
+            test_images=self.test_images[:test],
+            test_labels=self.test_labels[:test],
+        )
+
+
+def find_cifar10(folder: Path) -> Path | None:
+    """The folder of batches or the archive, in `folder` or being it; its content is not checked."""
+    for path in (folder, folder / FOLDER):
+        if all((path / name).is_file() for name in _all_batches()):
+            return path
+    if folder.name.endswith(".tar.gz") and folder.is_file():
+        return folder
+    archive = folder / ARCHIVE
+    return archive if archive.is_file() else None
+
+
+def load_cifar10(
+    folder: Path, *, download: bool, progress: Progress = lambda done, total: None
+) -> Images:
+    """All images, checked; downloaded to `folder` first where they are missing and may be."""
+    found = find_cifar10(folder)
+    if found is None:
+        _refuse_half_a_folder(folder)
+        if not download:
+            raise _absent(folder, "nothing is downloaded here")
+        found = _downloaded(folder, progress)
+    read = _read_archive if found.is_file() else _read_folder
+    return _images(read(found))
+
+
+def _all_batches() -> dict[str, str]:
+    return TRAIN_MD5 | TEST_MD5 | META_MD5
+
+
+def _refuse_half_a_folder(folder: Path) -> None:
+    for path in (folder, folder / FOLDER):
+        missing = [name for name in _all_batches() if not (path / name).is_file()]
+        if len(missing) < len(_all_batches()):
+            raise RidgelineError(
+                f"{path} is not all of CIFAR-10: it lacks {', '.join(missing)}",
+                hint=f"unpack {ARCHIVE} again, or put the archive itself into {path.parent}",
+            )
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read_folder(folder: Path) -> dict[str, bytes]:
+    """The batches by name, as bytes that are what they should be."""
+    content = {}
+    for name, md5 in _all_batches().items():
+        with _readable(folder / name):
+            content[name] = (folder / name).read_bytes()
+        _check(folder / name, hashlib.md5(content[name], usedforsecurity=False).hexdigest(), md5)
+    return content
+
+
+def _read_archive(archive: Path) -> dict[str, bytes]:
+    """The batches by name, out of the archive; what else is in it is not looked at."""
+    with _readable(archive), archive.open("rb") as file:
+        found = hashlib.file_digest(file, _md5).hexdigest()
+    _check(archive, found, ARCHIVE_MD5)
+    wanted = {f"{FOLDER}/{name}": name for name in _all_batches()}
+    content = {}
+    with _readable(archive), tarfile.open(archive, "r:gz") as tar:
+        for member in tar:
+            file_in_tar = tar.extractfile(member) if member.name in wanted else None
+            if file_in_tar is not None:
+                content[wanted[member.name]] = file_in_tar.read()
+    return content
+
+
+def _md5() -> Any:
+    return hashlib.md5(usedforsecurity=False)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise RidgelineError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}",
+            hint="make it readable, or put another copy in its place",
+        ) from error
+
+
+def _check(path: Path, found: str, expected: str) -> None:
+    if found != expected:
+        raise RidgelineError(
+            f"{path} is damaged: its MD5 is {found}, that of the original is {expected}",
+            hint=f"remove it and run again to download it, or get {ARCHIVE} from {URL}",
+        )
+
+
+def _images(content: dict[str, bytes]) -> Images:
+    train = [_batch(content[name]) for name in TRAIN_MD5]
+    test = [_batch(content[name]) for name in TEST_MD5]
+    return Images(
+        name="cifar10",
+        train_images=torch.cat([images for images, _ in train]),
+        train_labels=torch.cat([labels for _, labels in train]),
+        test_images=torch.cat([images for images, _ in test]),
+        test_labels=torch.cat([labels for _, labels in test]),
+    )
+
+
+def _batch(content: bytes) -> tuple[Tensor, Tensor]:
+    """Images and labels of one file: rows of 1024 red, 1024 green and 1024 blue values."""
+    batch = _PlainUnpickler(io.BytesIO(content), encoding="latin1").load()
+    pixels = np.ascontiguousarray(batch["data"], dtype=np.uint8)
+    images = torch.from_numpy(pixels).reshape(-1, 3, SIDE, SIDE)
+    return images, torch.tensor(batch["labels"], dtype=torch.int64)
+
+
+_make_array = np.empty(0).__reduce__()[0]
+_ALLOWED = {  # numpy has moved its maker of arrays, and a file names the place of its time
+    ("numpy.core.multiarray", "_reconstruct"): _make_array,
+    ("numpy._core.multiarray", "_reconstruct"): _make_array,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Lets arrays and plain values out of a pickle, and nothing that could run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise RidgelineError(
+                f"a batch of CIFAR-10 asks for {module}.{name}, which is no array",
+                hint=f"do not use this file; get {ARCHIVE} from {URL}",
+            ) from None
+
+
+# ---------------------------------------------------------------- downloading
+
+
+def _downloaded(folder: Path, progress: Progress) -> Path:
+    """The archive, fetched under a temporary name and renamed when its checksum is right."""
+    archive = folder / ARCHIVE
+    try:
+        with urllib.request.urlopen(URL, timeout=TIMEOUT_S) as answer:
+            folder.mkdir(parents=True, exist_ok=True)
+            total = int(answer.headers.get("Content-Length") or 0)
+            with whole_file(archive) as file:
+                found = _copy(answer, file, total, progress)
+                if found != ARCHIVE_MD5:
+                    raise _absent(folder, f"{URL} sends another file: its MD5 is {found}")
+    except (OSError, HTTPException) as error:
+        raise _absent(folder, f"the download failed: {_reason(error)}") from error
+    return archive
+
+
+def _copy(source: BinaryIO, target: BinaryIO, total: int, progress: Progress) -> str:
+    """Copy in pieces; answers the MD5 of all of them."""
+    digest, done = _md5(), 0
+    while chunk := source.read(CHUNK_BYTES):
+        target.write(chunk)
+        digest.update(chunk)
+        done += len(chunk)
+        progress(done, total)
+    return str(digest.hexdigest())
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+
+
+def _absent(folder: Path, why: str) -> RidgelineError:
+    return RidgelineError(
+        f"CIFAR-10 is not in {folder}, and {why}",
+        hint=f"get {URL} elsewhere and put it there as {folder / ARCHIVE}; "
+        "--data synthetic tries everything without it",
+    )

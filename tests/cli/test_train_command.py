@@ -1,0 +1,314 @@
+"""`ridgeline train` as a user meets it: what it prints, writes and refuses, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.measure.small_training import net_file, what_differs
+
+from ridgeline.cli import main
+from ridgeline.cli.choices import MODELS
+from ridgeline.cli.train import CLASSIFIERS
+from ridgeline.measure import checkpoints
+from ridgeline.store import ResultsFolder
+
+TRAIN = (sys.executable, "-m", "ridgeline", "train")
+SMALL = ("--data", "synthetic", "--limit-train", "70", "--limit-test", "30", "--batch-size", "16",
+         "--epochs", "3", "--lr", "0.05", "--seed", "7")  # fmt: skip
+STEPS = 5  # of an epoch
+MINUTES_S = 300  # a loaded machine may take long to import torch
+STALLING = """
+import os, pathlib, time
+from net import Net
+
+class Stalling(Net):
+    steps = 0
+
+    def forward(self, x):
+        self.steps += self.training
+        if self.training and self.steps == int(os.environ.get("STALL_AT", 0)):
+            pathlib.Path("stalled").touch()
+            time.sleep(600)
+        return super().forward(x)
+
+def make():
+    return Stalling()
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A small network in a file, and the folder of the test as the working directory."""
+    net_file(tmp_path)
+    (tmp_path / "stalling.py").write_text(STALLING)
+    monkeypatch.chdir(tmp_path)
+    return "net.py:make"
+
+
+def ridgeline(*arguments: str) -> int:
+    """Run the command line in this process; answers the exit code."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", *arguments])
+    return int(stopped.value.code or 0)
+
+
+def loaded(path: str) -> Any:
+    return torch.load(path, weights_only=True)
+
+
+# ---------------------------------------------------------------- what comes of it
+
+
+def test_files_run_and_summary(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline(net, *SMALL, "--save-every", "2") == 0
+    # then the checkpoints are there
+    assert sorted(path.name for path in Path("artifacts").iterdir()) == [
+        "net_make_best.pt", "net_make_epoch2.pt", "net_make_final_weights.pt", "net_make_last.pt",
+    ]  # fmt: skip
+    last = checkpoints.load(Path("artifacts/net_make_last.pt"))
+    # and a run
+    (run,) = ResultsFolder(Path("results")).read_runs()
+    assert run.asked["settings"]["lr"] == 0.05
+    assert (run.found["status"], run.found["provenance"]) == ("ok", "measured")
+    assert run.found["best_accuracy"] == last["best_accuracy"]
+    assert [epoch["epoch"] for epoch in run.found["history"]] == [1, 2, 3]
+    # and epochs are told on stderr, the outcome on stdout
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[0].startswith("net.py:make in fp32 on ")
+    assert printed.err.splitlines()[0].endswith(
+        "(cpu): 70 + 30 images of synthetic, 3 epochs of 5 steps"
+    )
+    assert len(printed.err.splitlines()) == 5
+    assert printed.out.startswith("net.py:make on synthetic: ")
+    assert "artifacts/net_make_final_weights.pt" in printed.out
+
+
+def test_json_and_quiet(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("--model", net, *SMALL, "--json", "-q", "--out-dir", "out") == 0
+    printed = capsys.readouterr()
+    answer = json.loads(printed.out)
+    assert printed.err == ""
+    assert (answer["schema"], answer["status"], answer["backend"]) == (1, "ok", "cpu")
+    assert answer["settings"]["batch_size"] == 16
+    assert set(answer["history"][0]) == {
+        "epoch", "train_loss", "train_accuracy", "test_accuracy", "lr", "time_s", "test_time_s",
+        "images", "images_per_s",
+    }  # fmt: skip
+    assert answer["files"]["best"] == "out/net_make_best.pt"
+
+
+def test_amp_without_a_gpu_is_said(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline(net, *SMALL, "--amp", "--epochs", "1", "--warmup", "9") == 0
+    err = capsys.readouterr().err
+    assert "note: amp is not used: autocast to fp16 needs a GPU; this run is in fp32" in err
+    assert "note: the warm-up of 9 steps is longer than the training, 5 steps" in err
+
+
+def test_profile_one_step_saves_nothing(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = ridgeline(
+        net, *SMALL, "--profile-one-step", "--warmup-iters", "3", "--profile-iter", "2"
+    )
+    assert code == 0
+    assert capsys.readouterr().out == (
+        "step 5 of net.py:make, 16 images: done; on cpu there is no profiler to mark it for\n"
+    )
+    assert not Path("artifacts").exists()
+    assert not Path("results").exists()
+
+
+# ---------------------------------------------------------------- going on
+
+
+def test_resume_takes_the_settings_of_the_checkpoint(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a whole training that kept its first epoch
+    assert ridgeline(net, *SMALL, "--out-dir", "whole", "--save-every", "1", "-q") == 0
+    # when a training goes on from there, with no settings and with agreeing ones
+    Path("again").mkdir()
+    Path("whole/net_make_epoch1.pt").rename("again/net_make_epoch1.pt")
+    capsys.readouterr()
+    assert ridgeline("--resume", "again/net_make_epoch1.pt", "--lr", "0.05") == 0
+    # then it comes to the same, beside the checkpoint
+    assert "again/net_make_epoch1.pt has 1 of 3 epochs" in capsys.readouterr().err
+    for name in ("last", "best", "final_weights"):
+        one, two = loaded(f"whole/net_make_{name}.pt"), loaded(f"again/net_make_{name}.pt")
+        assert what_differs(one, two) == []
+
+
+def test_resume_when_all_is_done(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline(net, *SMALL, "-q") == 0
+    before = loaded("artifacts/net_make_final_weights.pt")
+    assert ridgeline("--resume", "artifacts/net_make_last.pt") == 0
+    assert "has 3 of 3 epochs" in capsys.readouterr().err
+    assert what_differs(before, loaded("artifacts/net_make_final_weights.pt")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--epochs", "9", "--seed", "1"), "epochs: 3 there, 9 asked; seed: 7 there, 1 asked"),
+        (("--limit-train", "60"), "train_images: 70 there, 60 asked"),
+        (("--model", "resnet18"), "model: net.py:make there, resnet18 asked"),
+    ],
+)
+def test_resume_with_other_settings_is_refused(
+    net: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+) -> None:
+    assert ridgeline(net, *SMALL, "-q", "--epochs", "3") == 0
+    assert ridgeline("--resume", "artifacts/net_make_last.pt", *options) == 2
+    assert f"was made with other settings: {said}\n" in capsys.readouterr().err
+
+
+def test_resume_elsewhere_says_that_bits_may_differ(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ridgeline(net, *SMALL, "-q") == 0
+    content = checkpoints.load(Path("artifacts/net_make_last.pt"))
+    content["made_on"] |= {"backend": "cuda", "device_name": "NVIDIA H200"}
+    checkpoints.save(Path("artifacts/net_make_last.pt"), content)
+    assert ridgeline("--resume", "artifacts/net_make_last.pt") == 0
+    said = capsys.readouterr().err
+    assert "note: the checkpoint was made with backend cuda, device name NVIDIA H200: what" in said
+
+
+def test_a_training_is_not_overwritten_unasked(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ridgeline(net, *SMALL, "-q") == 0
+    assert ridgeline(net, *SMALL) == 2
+    assert "artifacts already holds a training of net_make" in capsys.readouterr().err
+    assert ridgeline(net, *SMALL, "-q", "--overwrite") == 0
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("resnet18", "--model", "resnet34"), "--model is given twice: resnet18 and resnet34"),
+        (("--amp", "--precision", "bf16"), "--precision is given twice: bf16 and amp"),
+        (("--resume", "no_last.pt"), "there is no checkpoint no_last.pt"),
+        (("--data", "synthetic", "--lr", "-1"), "lr -1.0 is not possible"),
+        (("--data", "synthetic", "--out-dir", ""), "the name of a folder is empty"),
+        (("--data", "synthetic", "resnet19"), "unknown model 'resnet19'"),
+    ],
+)
+def test_refusals(
+    net: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert ridgeline(*arguments) == 2
+    assert f"ridgeline: {said}" in capsys.readouterr().err
+
+
+def test_missing_data_names_the_file_and_its_place(
+    net: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(url: str, timeout: float) -> None:
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr("urllib.request.urlopen", refused)
+    assert ridgeline(net, "--data", "cifar") == 2
+    assert capsys.readouterr().err == (
+        "ridgeline: CIFAR-10 is not in cifar, and the download failed: Network is unreachable\n"
+        "  hint: get https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz elsewhere and put it "
+        "there as cifar/cifar-10-python.tar.gz; --data synthetic tries everything without it\n"
+    )
+
+
+def test_help_has_examples_and_every_option_of_the_script_it_replaces(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert ridgeline("--help") == 0
+    out = capsys.readouterr().out
+    assert "ridgeline train --resume artifacts/resnet18_last.pt" in out
+    for option in (
+        "epochs", "batch-size", "lr", "data", "out-dir", "workers", "amp", "label-smoothing",
+        "warmup", "seed", "resume", "save-every", "model", "profile-one-step", "warmup-iters",
+        "profile-iter",
+    ):  # fmt: skip
+        assert f"--{option} " in out
+
+
+def test_only_classifiers_are_offered() -> None:
+    from ridgeline.workloads.from_torchvision import names, task_of
+
+    ours = {"resnet18_cifar", "resnet34_cifar", "vgg11_cifar"}
+    theirs = {name for name in names() if task_of(name) == "classification"}
+    assert set(CLASSIFIERS) == set(MODELS) & (ours | theirs)
+
+
+# ---------------------------------------------------------------- killed and interrupted
+
+
+def stalled(folder: Path, *options: str, step: int) -> "subprocess.Popen[str]":
+    """A training that has stopped in the forward pass of this step, and waits."""
+    process = subprocess.Popen(
+        [*TRAIN, "stalling.py:make", *SMALL, *options],
+        cwd=folder, env={**os.environ, "STALL_AT": str(step), "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    deadline_s = time.monotonic() + MINUTES_S
+    while not (folder / "stalled").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline_s, "the step was never reached"
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_killed_in_the_middle_of_an_epoch(
+    net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    # given a training that nothing happened to
+    assert ridgeline("stalling.py:make", *SMALL, "--out-dir", "whole", "-q") == 0
+    # when the same one is killed in the third step of its second epoch, and gone on with
+    process = stalled(tmp_path, step=STEPS + 3)
+    process.kill()
+    process.communicate(timeout=MINUTES_S)
+    assert process.returncode == -signal.SIGKILL
+    assert checkpoints.load(Path("artifacts/stalling_make_last.pt"))["epoch"] == 1
+    resumed = subprocess.run(
+        [*TRAIN, "--resume", "artifacts/stalling_make_last.pt", "-q"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert resumed.returncode == 0, resumed.stderr
+    # then every bit of weights, momentum, random states and history is the same
+    for name in ("last", "best", "final_weights"):
+        one, two = (loaded(f"{where}/stalling_make_{name}.pt") for where in ("whole", "artifacts"))
+        assert what_differs(one, two) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_interrupt_says_what_is_saved_and_how_to_go_on(net: str, tmp_path: Path) -> None:
+    process = stalled(tmp_path, "--json", step=2 * STEPS + 1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=MINUTES_S)
+    assert process.returncode == 130
+    answer = json.loads(out)
+    assert (answer["status"], len(answer["history"])) == ("interrupted", 2)
+    assert err.endswith(
+        "ridgeline: interrupted; epochs 1 to 2 are saved\n"
+        "  hint: go on with ridgeline train --resume artifacts/stalling_make_last.pt\n"
+    )
+    assert "Traceback" not in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_interrupt_in_the_first_epoch(net: str, tmp_path: Path) -> None:
+    process = stalled(tmp_path, "-q", step=2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=MINUTES_S)
+    assert (process.returncode, out) == (130, "")
+    assert err == "ridgeline: interrupted; no epoch was done, so nothing was saved\n"

@@ -1,0 +1,48 @@
+"""What the tests of isolation have done in another process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import Send
+
+
+def add(task: tuple[int, int], send: Send) -> dict[str, Any]:
+    """The sum, where it was made, and news on the way."""
+    send("adding")
+    send({"done": 1})
+    return {"sum": sum(task), "pid": os.getpid()}
+
+
+def refuse(task: str, _send: Send) -> None:
+    raise RidgelineError(f"{task} is not possible", hint="ask for something else")
+
+
+def fail(task: str, send: Send) -> None:
+    send("about to fail")
+    raise ValueError(f"{task}\n  in two lines")
+
+
+def crash(task: str, _send: Send) -> None:
+    os.kill(os.getpid(), signal.Signals[task])
+    time.sleep(60)
+
+
+def leave(task: int, _send: Send) -> None:
+    sys.exit(task)
+
+
+def chatter(_task: object, send: Send) -> str:
+    print("a model prints this")
+    os.write(1, b"a library prints this\n")
+    return "answer"
+
+
+def sleep(_task: object, send: Send) -> None:
+    send(os.getpid())
+    time.sleep(60)

@@ -1,0 +1,182 @@
+"""Every warning of a measurement, in full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.measure.fakes import workload
+from tests.measure.measured import measured, timing_of
+
+from ridgeline.measure.advice import warnings
+from ridgeline.measure.energy import Energy
+from ridgeline.measure.energy_window import EnergyWindow
+from ridgeline.measure.kernels import KernelTime
+from ridgeline.measure.layers import LayerTimes
+from ridgeline.measure.measurement import Measurement
+from ridgeline.measure.precision import Precision
+from ridgeline.measure.settings import Settings
+from ridgeline.measure.timing import WarmUp
+from ridgeline.sensors.conditions import Conditions
+
+IMAGES = workload(describe={"input_size": (32, 32)})
+
+
+def layers_of(time_s: float, is_held_back: bool = False) -> LayerTimes:
+    return LayerTimes(
+        samples_s={("(model)", "forward"): (time_s,)}, seen={}, steps_s=(time_s,),
+        is_held_back=is_held_back,
+    )  # fmt: skip
+
+
+def test_nothing_is_said_where_nothing_is_amiss() -> None:
+    assert warnings(measured(), torch.tensor(1.5)) == []
+    assert warnings(measured(), None) == []
+
+
+@pytest.mark.parametrize(
+    ("measurement", "text"),
+    [
+        (
+            measured(precision=Precision(asked="amp", used="fp32", warnings=("amp is not used",))),
+            "amp is not used",
+        ),
+        (
+            measured("cuda", kernels=KernelTime(time_s=0.25, kernels=123.4, steps=3)),
+            "the GPU works 250 ms of a 1 s step (25.0 %): for the rest it waits for the host, "
+            "which launches 123 kernels a step; a larger batch, --compile or --compile-mode "
+            "reduce-overhead (CUDA graphs) closes that gap",
+        ),
+        (
+            measured(
+                timing=timing_of(*[1.0] * 10, data_s=0.25), settings=Settings(data="photos")
+            ),
+            "25.0 % of a step is spent waiting for data; try --workers 2 --pin-memory, or "
+            "--data synthetic to time the model alone",
+        ),
+        (
+            measured(
+                timing=timing_of(*[1.0] * 10, data_s=0.5),
+                settings=Settings(data="photos", workers=4),
+            ),
+            "50.0 % of a step is spent waiting for data; try --workers 8 --pin-memory, or "
+            "--data synthetic to time the model alone",
+        ),
+        (
+            measured(timing=timing_of(*[1.0, 1.2] * 10)),
+            "step times are unstable: the middle 80 % of them span 18.2 % of the median; close "
+            "other programs, or take more samples with --iters 200",
+        ),
+        (
+            measured(warmup=WarmUp(times_s=(1.0,) * 12, is_steady=False)),
+            "times were not steady after 12 warm-up steps; try --warmup-iters 36",
+        ),
+        (
+            measured(during=Conditions(throttle_reasons=("power cap", "heat"))),
+            "the clock was held down during the measurement: power cap, heat; these are times at "
+            "that limit, not the best of the device",
+        ),
+        (measured(settings=Settings(nvtx=True)), "--nvtx has no effect in this run"),
+        (
+            measured("mps", settings=Settings(cudnn_benchmark=True)),
+            "--cudnn-benchmark has no effect in this run",
+        ),
+        (
+            measured(settings=Settings(pin_memory=True, data="synthetic-host")),
+            "--pin-memory has no effect in this run",
+        ),
+        (
+            measured("cuda", settings=Settings(pin_memory=True)),
+            "--pin-memory has no effect in this run",
+        ),
+        (
+            measured(settings=Settings(channels_last=True)),
+            "--channels-last has no effect in this run",
+        ),
+        (
+            measured(
+                settings=Settings(deterministic=True),
+                log=["UserWarning: cumsum is not deterministic", "UserWarning: something else"],
+            ),
+            "not deterministic after all: UserWarning: cumsum is not deterministic",
+        ),
+        (
+            measured(
+                settings=Settings(compile="default", layers=True), layers=layers_of(1.0)
+            ),
+            "layers were timed without torch.compile: a compiled model has no layers",
+        ),
+        (
+            measured(
+                settings=Settings(compile="default", layer_energy=True), layers=layers_of(1.0)
+            ),
+            "layers were timed without torch.compile: a compiled model has no layers",
+        ),
+        (
+            measured(layers=layers_of(1.25)),
+            "the layers add up to 25.0 % more than a step that nobody watched; close other "
+            "programs and try again",
+        ),
+        (
+            measured(layers=layers_of(0.75)),
+            "the layers add up to 25.0 % less than a step that nobody watched; close other "
+            "programs and try again",
+        ),
+    ],
+)
+def test_one_warning(measurement: Measurement, text: str) -> None:
+    assert warnings(measurement, None) == [text]
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        measured("cuda", kernels=KernelTime(time_s=0.9, kernels=100, steps=3)),
+        measured(timing=timing_of(*[1.0] * 10, data_s=0.5)),  # the data is synthetic
+        measured(timing=timing_of(*[1.0] * 10, data_s=0.1), settings=Settings(data="photos")),
+        measured(warmup=WarmUp(times_s=(1.0,), is_steady=None)),
+        measured("cuda", settings=Settings(nvtx=True, cudnn_benchmark=True)),
+        measured("cuda", settings=Settings(pin_memory=True, data="synthetic-host")),
+        measured(settings=Settings(channels_last=True), workload=IMAGES),
+        measured(settings=Settings(deterministic=True), log=["UserWarning: something else"]),
+        measured(log=["UserWarning: cumsum is not deterministic"]),
+        measured(layers=layers_of(1.04)),
+        measured("cuda", layers=layers_of(0.5, is_held_back=True)),  # without its idle time
+    ],
+)
+def test_what_is_let_be(measurement: Measurement) -> None:
+    assert warnings(measurement, None) == []
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number(loss: float) -> None:
+    assert warnings(measured(), torch.tensor(loss)) == [
+        "the loss is no longer a finite number; times are not affected, but the numbers are not a "
+        "training: try a smaller --lr"
+    ]
+
+
+def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first() -> None:
+    window = EnergyWindow(start_s=0.0, end_s=1.0, steps=1, mean_power_w=100.0)
+    given: dict[str, Any] = {
+        "precision": Precision(asked="amp", used="fp32", warnings=("first",)),
+        "during": Conditions(throttle_reasons=("heat",)),
+        "settings": Settings(nvtx=True),
+        "layers": layers_of(2.0),
+        "energy": Energy(
+            meter="m", scope="s", kind="power", samples_per_step=2, windows=(window,),
+            interval_j_per_step=None, warnings=("the meter is odd",),
+        ),
+    }  # fmt: skip
+
+    said = warnings(measured(**given), torch.tensor(float("nan")))
+
+    assert [text.split(":")[0].split(";")[0] for text in said] == [
+        "first",
+        "the clock was held down during the measurement",
+        "--nvtx has no effect in this run",
+        "the loss is no longer a finite number",
+        "the meter is odd",
+        "the layers add up to 100.0 % more than a step that nobody watched",
+    ]

@@ -1,0 +1,164 @@
+"""Which device a step runs on, and the calls that each kind makes; torch's own are replaced."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.backends import (
+    Backend,
+    CudaBackend,
+    DeviceMemory,
+    EventTimeline,
+    HostTimeline,
+    MpsBackend,
+    choose_backend,
+)
+
+ABSENT = "`ridgeline doctor` says what is missing; --backend cpu runs on the CPU"
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Two NVIDIA GPUs; a list of those that were made the current one."""
+    current: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda index: SimpleNamespace(name=f"GPU number {index}", uuid=f"1-2-{index}"),
+    )
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return current
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("asked", "index", "problem", "hint"),
+    [
+        ("tpu", 0, "unknown backend 'tpu'", "the backends are auto, cuda, mps, cpu"),
+        ("cuda", 0, "torch finds no use for an NVIDIA GPU here", ABSENT),
+        ("mps", 0, "torch finds no use for an Apple GPU here", ABSENT),
+        ("cpu", 1, "there is no cpu device 1", "only CUDA has several devices: --device 0"),
+        ("auto", 3, "there is no cpu device 3", "only CUDA has several devices: --device 0"),
+        ("mps", 1, "there is no mps device 1", "only CUDA has several devices: --device 0"),
+    ],
+)
+def test_what_is_not_here(asked: str, index: int, problem: str, hint: str) -> None:
+    with pytest.raises(RidgelineError) as caught:
+        choose_backend(asked, index)
+
+    assert (caught.value.problem, caught.value.hint) == (problem, hint)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("visible", "hint"),
+    [
+        (None, "devices 0 to 1 are visible"),
+        ("4,7", "devices 0 to 1 are visible; CUDA_VISIBLE_DEVICES is '4,7'"),
+    ],
+)
+def test_a_cuda_device_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, hint: str
+) -> None:
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    with pytest.raises(RidgelineError) as caught:
+        choose_backend("cuda", 2)
+
+    assert (caught.value.problem, caught.value.hint) == ("there is no CUDA device 2", hint)
+
+
+def test_a_cuda_device_by_its_number(two_gpus: list[int]) -> None:
+    backend = choose_backend("cuda", 1)
+
+    assert isinstance(backend, CudaBackend)
+    assert (backend.kind, backend.name, backend.uuid) == ("cuda", "GPU number 1", "1-2-1")
+    assert backend.device == torch.device("cuda", 1)
+    assert two_gpus == [1]  # torch records events in the queue of the current device
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_auto_takes_cuda_first() -> None:
+    assert choose_backend().device == torch.device("cuda", 0)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_auto_takes_an_apple_gpu_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+
+    backend = choose_backend("auto")
+
+    assert isinstance(backend, MpsBackend)
+    assert (backend.kind, backend.device, backend.uuid) == ("mps", torch.device("mps"), None)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_the_cpu_is_always_there_and_has_nothing_to_wait_for() -> None:
+    backend = choose_backend("auto")
+
+    assert type(backend) is Backend
+    assert (backend.kind, backend.device.type, backend.has_events) == ("cpu", "cpu", False)
+    assert backend.name
+    assert isinstance(backend.timeline(), HostTimeline)
+    assert backend.peak_memory() == DeviceMemory()
+    assert backend.total_memory_bytes() is None
+    backend.synchronize()
+    backend.hold_back(10.0)
+    backend.reset_peak_memory()
+    backend.free_memory()
+
+
+def test_the_calls_of_a_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, ...]] = []
+    answers = {
+        "synchronize": None, "reset_peak_memory_stats": None, "max_memory_allocated": 100,
+        "max_memory_reserved": 200, "empty_cache": None, "_sleep": None,
+        "get_device_properties": SimpleNamespace(total_memory=1000),
+    }  # fmt: skip
+    for name, answer in answers.items():
+
+        def call(*args: Any, name: str = name, answer: Any = answer) -> Any:
+            calls.append((name, *args))
+            return answer
+
+        monkeypatch.setattr(torch.cuda, name, call)
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: ("event", enable_timing))
+    device = torch.device("cuda", 1)
+    backend = CudaBackend(kind="cuda", device=device, name="a GPU")
+
+    backend.synchronize()
+    backend.reset_peak_memory()
+    memory = backend.peak_memory()
+    backend.free_memory()
+    backend.hold_back(0.02)
+    total_bytes = backend.total_memory_bytes()
+
+    assert (memory, total_bytes) == (DeviceMemory(allocated_bytes=100, reserved_bytes=200), 1000)
+    assert calls == [
+        ("synchronize", device),
+        ("reset_peak_memory_stats", device),
+        ("max_memory_allocated", device),
+        ("max_memory_reserved", device),
+        ("empty_cache",),
+        ("_sleep", 50_000_000),
+        ("get_device_properties", device),
+    ]
+    assert backend.has_events
+    timeline = backend.timeline()
+    assert isinstance(timeline, EventTimeline)
+    assert timeline._make_event() == ("event", True)

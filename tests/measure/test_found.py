@@ -1,0 +1,209 @@
+"""A measurement as plain values: every key, and nothing that JSON or Parquet cannot hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.measure.fakes import workload
+from tests.measure.measured import measured, timing_of
+from torch import nn
+
+from ridgeline.measure import timing
+from ridgeline.measure.backends import DeviceMemory
+from ridgeline.measure.found import found, peak_memory_bytes, tables
+from ridgeline.measure.kernels import KernelTime
+from ridgeline.measure.layer_energy import RepeatedEnergy
+from ridgeline.measure.energy_window import EnergyWindow
+from ridgeline.measure.layers import LayerTimes, Seen
+from ridgeline.measure.measurement import measure_workload
+from ridgeline.measure.power_maths import PowerSamples
+from ridgeline.measure.process import ProcessStats
+from ridgeline.measure.settings import Settings
+from ridgeline.records import WorkloadSpec
+from ridgeline.store import ResultsFolder, to_json
+
+SPEC = WorkloadSpec(model="line", batch_size=4, mode="train")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Any:
+    """A real run on the CPU, of three steps of two batches each, with layers."""
+    asked = Settings(
+        backend="cpu", warmup_iters=2, iters=3, energy=False, layers=True, grad_accum_steps=2
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(timing.warm_up.__kwdefaults__, "limit_s", -1.0)
+        told: list[str] = []
+        made, stepper = measure_workload(
+            workload(make=lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)),
+                     describe={"input_size": (8, 8)}),
+            SPEC, asked, lambda what, done, total: told.append(what),
+        )  # fmt: skip
+    return made, stepper, told
+
+
+def test_every_key_of_a_run(tiny: Any) -> None:
+    plain = found(tiny[0])
+
+    assert list(plain) == [
+        "status", "provenance", "model", "source", "describe", "backend", "device_name",
+        "device_uuid", "precision", "data", "iters", "samples_per_step", "samples_processed",
+        "samples_per_s", "elapsed_s", "clock", "step_time_s", "split_s", "host", "warmup",
+        "busy_fraction", "kernels", "memory", "peak_memory_bytes", "process", "timed_usage",
+        "conditions", "energy", "energy_reasons", "layers", "warnings",
+    ]  # fmt: skip
+    assert json.loads(to_json(plain))["describe"] == {"input_size": [8, 8]}
+
+
+def test_what_is_below_the_keys(tiny: Any) -> None:
+    plain = found(tiny[0])
+
+    below = {key: list(value) for key, value in plain.items() if isinstance(value, dict)}
+    assert below == {
+        "describe": ["input_size"],
+        "step_time_s": [
+            "count", "median", "mean", "std", "min", "max", "interval", "spread", "samples",
+        ],
+        "split_s": ["data", "copy", "forward", "backward", "optimizer"],
+        "host": ["step_time_s", "split_s"],
+        "warmup": ["build_time_s", "times_s", "clocks_hz", "is_steady"],
+        "memory": ["allocated_bytes", "reserved_bytes"],
+        "process": [
+            "user_time_s", "system_time_s", "peak_rss_bytes", "peak_child_rss_bytes",
+            "minor_faults", "major_faults", "voluntary_switches", "involuntary_switches",
+        ],
+        "timed_usage": [
+            "user_time_s", "system_time_s", "elapsed_s", "involuntary_switches", "cores",
+        ],
+        "conditions": ["before", "during", "after"],
+        "layers": [
+            "sum_s", "step_time_s", "difference_s", "difference", "pass_times_s", "mark_cost_s",
+            "clock",
+        ],
+    }  # fmt: skip
+
+
+def test_samples_of_a_real_run_belong_together(tiny: Any) -> None:
+    plain = found(tiny[0])
+
+    assert (plain["status"], plain["provenance"], plain["clock"]) == (
+        "ok", "measured", "host, monotonic",
+    )  # fmt: skip
+    assert (plain["iters"], plain["samples_per_step"], plain["samples_processed"]) == (3, 8, 24)
+    assert plain["samples_per_s"] == 24 / plain["elapsed_s"]
+    steps_s, split = plain["step_time_s"]["samples"], plain["split_s"]
+    assert len(steps_s) == 3
+    phases_s = [[part["samples"][step] for part in split.values()] for step in range(3)]
+    assert [sum(one) for one in phases_s] == pytest.approx(steps_s)  # the phases tile the step
+    assert sum(steps_s) <= plain["elapsed_s"]
+    assert len(plain["warmup"]["times_s"]) == 2
+    assert (plain["energy"], plain["kernels"], plain["busy_fraction"]) == (None, None, None)
+    assert plain["peak_memory_bytes"] == plain["process"]["peak_rss_bytes"] > 0
+
+
+def test_passes_are_told_of_in_their_order(tiny: Any) -> None:
+    assert list(dict.fromkeys(tiny[2])) == ["building", "warming up", "layers"]
+
+
+def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
+    made, stepper, _ = tiny
+    kept = tables(made, stepper.module)
+
+    run = ResultsFolder(tmp_path).write_run(
+        label="x", asked={}, found=found(made), provenance={}, tables=kept
+    )
+
+    back = ResultsFolder(tmp_path).read_table(run.run_id, "layers")
+    assert list(back["layer"][:4]) == ["(model)", "0", "1", "2"]
+    assert list(back.columns[-6:]) == [
+        "energy_per_layer_j", "energy_interval_j", "energy_attribution", "power_mean_w",
+        "power_std_w", "power_samples",
+    ]  # fmt: skip
+    assert back["energy_per_layer_j"].isna().all()
+    assert back["time_s"].sum() == pytest.approx(made.layers.sum_s)
+
+
+def test_one_sample_has_no_spread() -> None:
+    plain = found(measured(timing=timing_of(2.0)))
+
+    assert plain["step_time_s"] == {
+        "count": 1, "median": 2.0, "mean": 2.0, "std": 0.0, "min": 2.0, "max": 2.0,
+        "interval": None, "spread": None, "samples": [2.0],
+    }  # fmt: skip
+    assert plain["split_s"] == {
+        "data": {"median": 0.0, "samples": [0.0]}, "forward": {"median": 2.0, "samples": [2.0]},
+    }  # fmt: skip
+
+
+def test_throughput_is_over_all_of_the_elapsed_time() -> None:
+    made = measured(timing=timing_of(1.0, 1.0, elapsed_s=4.0))
+
+    assert (made.samples_per_step, made.samples_per_s) == (2, 1.0)
+
+
+def test_batches_of_a_step_count_in_training_only() -> None:
+    asked = Settings(grad_accum_steps=3)
+    infer = WorkloadSpec(model="line", batch_size=2, mode="infer")
+
+    assert measured(settings=asked).samples_per_step == 6
+    assert measured(settings=asked, spec=infer).samples_per_step == 2
+
+
+def test_how_busy_a_gpu_was() -> None:
+    plain = found(measured("cuda", kernels=KernelTime(time_s=0.5, kernels=10.0, steps=3)))
+
+    assert plain["busy_fraction"] == 0.5
+    assert plain["kernels"] == {"time_s": 0.5, "kernels": 10.0, "steps": 3}
+
+
+def test_peak_memory_is_the_allocators_on_a_device_and_the_processs_on_a_cpu() -> None:
+    process = ProcessStats(
+        user_time_s=0.0, system_time_s=0.0, peak_rss_bytes=7, peak_child_rss_bytes=0,
+        minor_faults=0, major_faults=0, voluntary_switches=0, involuntary_switches=0,
+    )  # fmt: skip
+    memory = DeviceMemory(allocated_bytes=5, reserved_bytes=6)
+
+    assert peak_memory_bytes(measured("cpu", process=process)) == 7
+    assert peak_memory_bytes(measured("cuda", process=process, memory=memory)) == 5
+    assert peak_memory_bytes(measured("cpu")) is None
+
+
+def test_how_layers_add_up() -> None:
+    layers = LayerTimes(
+        samples_s={("(model)", "forward"): (1.25,)}, seen={}, steps_s=(1.25,), is_held_back=True,
+        mark_cost_s=1e-6,
+    )  # fmt: skip
+
+    assert found(measured(layers=layers))["layers"] == {
+        "sum_s": 1.25, "step_time_s": 1.0, "difference_s": 0.25, "difference": 0.25,
+        "pass_times_s": [1.25], "mark_cost_s": 1e-6,
+        "clock": "device, without gaps between kernels",
+    }  # fmt: skip
+
+
+def test_a_layers_energy_is_that_of_all_its_calls() -> None:
+    window = EnergyWindow(start_s=0.0, end_s=2.0, steps=4, mean_power_w=10.0)  # 5 J a call
+    energy = RepeatedEnergy(
+        meter="m", scope="s", kind="power", windows=(window,), interval_j_per_call=(4.0, 6.0),
+        target=0.05, calls_per_batch=4,
+        power=PowerSamples(count=3, mean_w=10.0, std_w=1.0, min_w=9.0, max_w=11.0),
+    )  # fmt: skip
+    layers = LayerTimes(
+        samples_s={("0", "forward"): (1.0,)},
+        seen={"(model)": Seen(calls=1), "0": Seen(calls=3)}, steps_s=(1.0,), is_held_back=False,
+    )  # fmt: skip
+    made = measured(layers=layers, layer_energies={"0": energy})
+
+    table = tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
+
+    columns = ["energy_per_layer_j", "energy_interval_j", "power_mean_w", "power_samples"]
+    assert table.loc["0", columns].tolist() == [15.0, [12.0, 18.0], 10.0, 3.0]
+    assert table.loc["0", "energy_attribution"] == "repeated alone"
+    assert table.loc["(model)", columns].isna().all()
+
+
+def test_no_tables_where_nothing_was_taken() -> None:
+    assert tables(measured(), nn.Linear(1, 1)) == {}

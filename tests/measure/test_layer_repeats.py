@@ -1,0 +1,249 @@
+"""Joules of layers that are repeated alone, on a device whose power is known."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from tests.measure.fakes import stepper, workload
+from tests.measure.simulated import Device, SteppedSampler
+from torch import Tensor, nn
+
+from ridgeline.measure import layer_repeats
+from ridgeline.measure.layer_energy import repeat_energy
+from ridgeline.measure.layer_repeats import (
+    Given,
+    layer_energies,
+    repeating,
+    what_layers_are_given,
+)
+from ridgeline.measure.step import Stepper
+from ridgeline.sensors.meter import Meters
+from ridgeline.workloads import Inputs
+
+
+class Draws(nn.Module):
+    """A layer that takes 1 ms and a power: 500 W for a millisecond is 0.5 J."""
+
+    def __init__(self, device: Device, power_w: float) -> None:
+        super().__init__()
+        self.device, self.power_w = device, power_w
+        self.calls = 0
+
+    def extra_repr(self) -> str:
+        return f"power_w={self.power_w}"
+
+    def forward(self, given: Tensor) -> Tensor:
+        self.calls += 1
+        self.device.spend(0.001, self.power_w)
+        return given
+
+
+class NotAlone(nn.Module):
+    """Works in its network only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_first = True
+
+    def forward(self, given: Tensor) -> Tensor:
+        assert self.is_first, "somebody has to prepare this"
+        self.is_first = False
+        return given
+
+
+def batch(size: int = 2) -> Inputs:
+    return Inputs(args=(torch.ones(size, 3),), targets=torch.zeros(size, 3))
+
+
+def stepper_of(*parts: nn.Module, mode: str = "infer") -> Stepper:
+    return stepper(workload(mode, make=lambda: nn.Sequential(*parts)), batch())
+
+
+def energies(
+    monkeypatch: pytest.MonkeyPatch, device: Device, taken: Stepper, meters: Meters | None = None
+) -> tuple[dict[str, Any], list[tuple[int, int]]]:
+    meters = meters or device.meters()
+    refreshes: list[float] = []
+
+    def on_the_device(*args: Any, refresh_s: float, **named: Any) -> Any:
+        refreshes.append(refresh_s)
+        sampler = SteppedSampler(device, meters)
+        return repeat_energy(
+            *args, refresh_s=refresh_s, clock=device.clock, sampler=sampler, **named
+        )
+
+    monkeypatch.setattr(layer_repeats, "repeat_energy", on_the_device)
+    told: list[tuple[int, int]] = []
+    found = layer_energies(
+        taken, meters, refresh_s=None, limit_s=2.0,
+        tell=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert set(refreshes) <= {0.1}  # what is assumed where nobody found out
+    return found, told
+
+
+def test_layers_that_are_alike_are_repeated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    first, second, other = Draws(device, 500.0), Draws(device, 500.0), Draws(device, 200.0)
+    taken = stepper_of(first, other, second)
+
+    found, told = energies(monkeypatch, device, taken)
+
+    joules = {path: energy.energy_j_per_call for path, energy in found.items()}
+    assert joules == {
+        "0": pytest.approx(0.5, rel=0.05),
+        "1": pytest.approx(0.2, rel=0.05),
+        "2": pytest.approx(0.5, rel=0.05),
+    }
+    assert found["0"] is found["2"]
+    assert min(first.calls, second.calls) == 1  # only in the step that they were seen in
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_a_layer_that_cannot_be_called_alone_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    taken = stepper_of(Draws(device, 500.0), NotAlone())
+
+    found, told = energies(monkeypatch, device, taken)
+
+    assert list(found) == ["0"]
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_no_meter_no_energies(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+
+    assert energies(monkeypatch, device, stepper_of(Draws(device, 500.0)), Meters())[0] == {}
+
+
+def test_what_each_layer_is_given() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shared = nn.Linear(3, 3)
+            self.inner = nn.Sequential(nn.ReLU())
+            self.never = nn.Linear(1, 1)
+
+        def forward(self, given: Tensor) -> Tensor:
+            output: Tensor = self.shared(input=self.inner(self.shared(given)))
+            return output
+
+    taken = stepper(workload(make=Net), batch())
+
+    given = what_layers_are_given(taken)
+
+    assert [one.path for one in given] == ["shared", "inner.0"]  # the first call of each leaf
+    assert given[0].args[0] is not None and given[0].kwargs == {}
+    assert torch.equal(given[0].args[0], torch.ones(2, 3))
+    assert not any(part._forward_pre_hooks for part in taken.module.modules())
+
+
+def alike(one: nn.Module, two: nn.Module, *inputs: Tensor) -> bool:
+    first, second = (inputs * 2)[:2]
+    ours = Given(path="a", layer=one, args=(first,), kwargs={})
+    theirs = Given(path="b", layer=two, args=(second,), kwargs={})
+    return ours.likeness == theirs.likeness
+
+
+class Scaled(nn.Module):
+    """A layer that does not tell its size."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size, 3))
+
+
+def test_likeness() -> None:
+    row, rows = torch.ones(1, 3), torch.ones(2, 3)
+    assert alike(nn.Linear(3, 4), nn.Linear(3, 4), row)
+    assert not alike(nn.Linear(3, 4), nn.Linear(3, 4), row, rows)
+    assert not alike(nn.Linear(3, 4), nn.Linear(3, 5), row)
+    assert not alike(nn.Linear(3, 4), nn.Linear(3, 4, bias=False), row)
+    assert not alike(nn.ReLU(), nn.GELU(), row)
+    assert not alike(nn.ReLU(), nn.ReLU(), row, row.half())
+    assert not alike(nn.ReLU(), nn.ReLU(), row, row.clone().requires_grad_())
+    assert alike(Scaled(2), Scaled(2), row)
+    assert not alike(Scaled(2), Scaled(64), row)
+
+
+def given_to(layer: nn.Module, taken: Stepper) -> Given:
+    return next(one for one in what_layers_are_given(taken) if one.layer is layer)
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_an_activation_in_place_is_repeated_beside_and_then_as_before(mode: str) -> None:
+    relu = nn.ReLU(inplace=True)
+    taken = stepper_of(nn.Linear(3, 3), relu, mode=mode)
+    one = given_to(relu, taken)
+
+    with repeating(one, taken) as call:
+        assert call is not None
+        assert not relu.inplace
+        call()
+
+    assert relu.inplace
+
+
+def test_in_place_comes_back_after_an_error() -> None:
+    relu = nn.ReLU(inplace=True)
+    taken = stepper_of(nn.Linear(3, 3), relu)
+
+    with pytest.raises(KeyboardInterrupt), repeating(given_to(relu, taken), taken):
+        raise KeyboardInterrupt
+
+    assert relu.inplace
+
+
+def test_training_repeats_the_backward_too_and_trains_nothing() -> None:
+    layer = nn.Linear(3, 3)
+    taken = stepper_of(nn.Linear(3, 3), layer, mode="train")
+    with repeating(given_to(layer, taken), taken) as call:
+        assert call is not None
+        gradients = call()
+
+    assert isinstance(gradients, tuple)
+    input_grad, weight_grad, bias_grad = gradients
+    assert torch.allclose(input_grad, layer.weight.detach().sum(0).expand(2, 3))
+    assert torch.equal(bias_grad, torch.full((3,), 2.0))
+    assert weight_grad.shape == (3, 3)
+    assert [weight.grad for weight in layer.parameters()] == [None, None]
+
+
+def test_inference_repeats_without_a_graph() -> None:
+    layer = nn.Linear(3, 3)
+    taken = stepper_of(layer)
+
+    with repeating(given_to(layer, taken), taken) as call:
+        assert call is not None
+        output = call()
+
+    assert isinstance(output, Tensor) and output.is_inference()
+
+
+class State(NamedTuple):
+    hidden: Tensor
+    cell: Tensor
+
+
+class TakesState(nn.Module):
+    def forward(self, given: Tensor, state: State) -> Tensor:
+        return given * state.hidden + state.cell
+
+
+def test_a_layer_that_is_given_a_tuple_with_names() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(2, 3))
+            self.inner = TakesState()
+
+        def forward(self, given: Tensor) -> Tensor:
+            output: Tensor = self.inner(given, State(self.scale * 2, self.scale))
+            return output
+
+    taken = stepper(workload(make=Net), batch())
+
+    with repeating(what_layers_are_given(taken)[0], taken) as call:
+        assert call is not None

@@ -1,0 +1,389 @@
+"""Time of each module, on clocks that only the modules move, and on one that counts marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+from tests.measure.fakes import CPU, Clock, Gpu, line_batch, stepper, workload
+from torch import Tensor, nn
+
+from ridgeline.measure import layers
+from ridgeline.measure.backends import Backend, HostTimeline, Timeline
+from ridgeline.measure.layers import LayerTimes, Seen, time_layers
+from ridgeline.measure.marks import NoMarks
+from ridgeline.measure.settings import Settings
+from ridgeline.measure.step import Stepper
+from ridgeline.workloads import Inputs
+
+
+class Spend(torch.autograd.Function):
+    """Takes time forward and backward, and changes nothing."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, given: Tensor, spend: Callable[[float], None], forward_s: float, backward_s: float
+    ) -> Tensor:
+        ctx.spend, ctx.backward_s = spend, backward_s
+        spend(forward_s)
+        return given.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        ctx.spend(ctx.backward_s)
+        return gradients[0], None, None, None
+
+
+class Work(nn.Module):
+    """A layer of known times, with a weight so that there is something to train."""
+
+    def __init__(self, spend: Callable[[float], None], forward_s: float, backward_s: float) -> None:
+        super().__init__()
+        self.times = (spend, forward_s, backward_s)
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, given: Tensor) -> Tensor:
+        output = Spend.apply(given * self.weight, *self.times)
+        assert isinstance(output, Tensor)
+        return output
+
+
+class Block(nn.Module):
+    """A residual block: work of its own before, between and after its children.
+
+    `shared` is called twice; the activation works in place, as most do.
+    """
+
+    def __init__(self, spend: Callable[[float], None]) -> None:
+        super().__init__()
+        self.own = (spend, 0.5, 0.25)
+        self.shared = Work(spend, 1.0, 2.0)
+        self.relu = nn.ReLU(inplace=True)
+        self.last = Work(spend, 4.0, 8.0)
+
+    def forward(self, given: Tensor) -> Tensor:
+        before = Spend.apply(given, *self.own)
+        once = self.relu(self.shared(before))
+        between = Spend.apply(once, *self.own)
+        twice = self.last(self.shared(between))
+        output = Spend.apply(twice + given, *self.own)
+        assert isinstance(output, Tensor)
+        return output
+
+
+class Net(nn.Module):
+    def __init__(self, spend: Callable[[float], None]) -> None:
+        super().__init__()
+        self.stem = Work(spend, 16.0, 32.0)
+        self.block = Block(spend)
+        self.empty = nn.Sequential()
+        self.never = nn.Linear(1, 1)
+
+    def forward(self, given: Tensor) -> Tensor:
+        output: Tensor = self.empty(self.block(self.stem(given)))
+        return output
+
+
+class Watched(Backend):
+    """A CPU whose clock is given."""
+
+    clock: Callable[[], float]
+
+    def timeline(self) -> Timeline:
+        return HostTimeline(type(self).clock)
+
+
+def backend_with(clock: Callable[[], float]) -> Backend:
+    kind = type("OnClock", (Watched,), {"clock": staticmethod(clock)})
+    made: Backend = kind(kind="cpu", device=CPU.device, name="a processor")
+    return made
+
+
+def batch(size: int = 2) -> Inputs:
+    return Inputs(args=(torch.ones(size, 3),), targets=torch.zeros(size, 3))
+
+
+def endless(step: Stepper, made: Inputs) -> Stepper:
+    step.batches = iter(lambda: made, None)
+    return step
+
+
+def net_on(
+    clock: Clock, mode: str = "train", settings: Settings | None = None
+) -> tuple[Stepper, Backend]:
+    backend = backend_with(clock)
+    work = workload(mode, make=lambda: Net(clock.spend), make_inputs=batch)
+    return endless(stepper(work, settings=settings, backend=backend), batch()), backend
+
+
+def once(times: LayerTimes) -> dict[tuple[str, str], float]:
+    """The samples, if all passes are alike, without what took no time."""
+    assert all(len(set(taken)) == 1 for taken in times.samples_s.values())
+    return {owner: taken[0] for owner, taken in times.samples_s.items() if taken[0]}
+
+
+def test_times_belong_to_the_module_at_work_forward_and_backward() -> None:
+    taken, backend = net_on(Clock())
+
+    times = time_layers(taken, backend, step_time_s=2.0)
+
+    assert once(times) == {
+        ("stem", "forward"): 16.0,
+        ("stem", "backward"): 32.0,
+        ("block", "forward"): 1.5,  # three times 0.5, around its children
+        ("block", "backward"): 0.75,
+        ("block.shared", "forward"): 2.0,  # called twice
+        ("block.shared", "backward"): 4.0,
+        ("block.last", "forward"): 4.0,
+        ("block.last", "backward"): 8.0,
+    }
+    assert times.steps_s == (68.25,) * 3
+    assert times.sum_s == 68.25
+    assert (times.is_held_back, times.mark_cost_s) == (False, 0.0)
+
+
+def test_a_modules_time_by_phase() -> None:
+    taken, backend = net_on(Clock())
+
+    times = time_layers(taken, backend, step_time_s=2.0)
+
+    assert times.time_s("block.last") == 12.0
+    assert times.time_s("block.last", "backward") == 8.0
+    assert times.time_s("nothing") == 0.0
+
+
+def test_what_a_hook_saw() -> None:
+    taken, backend = net_on(Clock())
+
+    seen = time_layers(taken, backend, step_time_s=2.0).seen
+
+    shape = (2, 3)
+    once_called = Seen(calls=1, input_shape=shape, output_shape=shape)
+    assert seen == {
+        "(model)": once_called,
+        "stem": once_called,
+        "block": once_called,
+        "block.shared": Seen(calls=2, input_shape=shape, output_shape=shape),
+        "block.relu": once_called,
+        "block.last": once_called,
+        "empty": once_called,
+    }
+
+
+@pytest.mark.parametrize(
+    ("step_time_s", "passes"), [(0.001, 20), (0.5, 10), (2.0, 3), (100.0, 3)]
+)
+def test_passes_last_about_five_seconds(step_time_s: float, passes: int) -> None:
+    taken, backend = net_on(Clock())
+    told: list[tuple[int, int]] = []
+
+    times = time_layers(
+        taken, backend, step_time_s=step_time_s,
+        tell=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+
+    assert len(times.steps_s) == passes
+    assert told == [(number, passes) for number in range(1, passes + 1)]
+
+
+def test_inference_has_no_backward_and_no_loss() -> None:
+    taken, backend = net_on(Clock(), "infer")
+
+    times = time_layers(taken, backend, step_time_s=2.0)
+
+    assert once(times) == {
+        ("stem", "forward"): 16.0,
+        ("block", "forward"): 1.5,
+        ("block.shared", "forward"): 2.0,
+        ("block.last", "forward"): 4.0,
+    }
+    assert {stage for _, stage in times.samples_s} == {"data", "copy", "forward"}
+
+
+class SlowBatches:
+    """Each is waited for a second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __iter__(self) -> SlowBatches:
+        return self
+
+    def __next__(self) -> Inputs:
+        self.clock.spend(1.0)
+        return batch()
+
+
+def test_every_batch_of_a_step_is_waited_for_as_data() -> None:
+    clock = Clock()
+    taken, backend = net_on(clock, settings=Settings(grad_accum_steps=2))
+    taken.batches = SlowBatches(clock)
+
+    found = once(time_layers(taken, backend, step_time_s=2.0))
+
+    assert found["(data)", "data"] == 2.0
+    assert found["stem", "backward"] == 64.0
+    assert ("(optimizer)", "optimizer") not in found
+
+
+def test_a_linears_backward_is_its_own_and_the_rest_is_named() -> None:
+    ticks = count()
+    backend = backend_with(lambda: float(next(ticks)))  # every mark is a second later
+    made = endless(stepper(workload(), backend=backend), line_batch(2))
+
+    times = time_layers(made, backend, step_time_s=2.0)
+
+    assert once(times) == {
+        ("(data)", "data"): 1.0,
+        ("(copy)", "copy"): 1.0,
+        ("(forward)", "forward"): 2.0,  # before the model, and the loss after it
+        ("(model)", "forward"): 1.0,
+        ("(loss)", "backward"): 1.0,
+        ("(model)", "backward"): 4.0,  # product, transposition, and adding to weight and bias
+        ("(optimizer)", "optimizer"): 1.0,
+    }
+    assert times.steps_s == (11.0,) * 3  # 12 marks: the times tile the step
+
+
+def test_no_hook_stays_and_nothing_else_changes() -> None:
+    taken, backend = net_on(Clock(), "infer")
+    before = taken.module(*batch().args)
+
+    time_layers(taken, backend, step_time_s=2.0)
+
+    assert torch.equal(taken.module(*batch().args), before)
+    for part in taken.module.modules():
+        assert not part._forward_hooks and not part._forward_pre_hooks
+        assert not part._backward_hooks and not part._backward_pre_hooks
+
+
+def test_hooks_go_when_a_step_fails() -> None:
+    taken, backend = net_on(Clock())
+    taken.batches = iter([batch()])
+
+    with pytest.raises(StopIteration):
+        time_layers(taken, backend, step_time_s=2.0)
+
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in
+                   taken.module.modules())  # fmt: skip
+
+
+def test_training_is_the_same_with_hooks() -> None:
+    weights = []
+    for is_watched in (False, True):
+        torch.manual_seed(0)
+        made = endless(stepper(workload(), settings=Settings(lr=0.1)), line_batch(4))
+        if is_watched:
+            time_layers(made, CPU, step_time_s=2.0)  # three passes after two that are not kept
+        else:
+            for _ in range(5):
+                made.step(NoMarks())
+        weights.append(made.module.weight)
+
+    assert torch.equal(*weights)  # type: ignore[arg-type]
+
+
+def test_a_compiled_model_is_timed_as_it_was_built() -> None:
+    taken, backend = net_on(Clock())
+
+    def compiled(*_args: Any) -> Any:
+        raise AssertionError("a compiled model has no layers")
+
+    taken.model = compiled
+
+    assert time_layers(taken, backend, step_time_s=2.0).time_s("stem") == 48.0
+    assert taken.model is compiled
+
+
+class FakeCuda(Backend):
+    """A CUDA device in all but its work."""
+
+    gpu: Gpu
+    held_s: list[float]
+
+    @property
+    def has_events(self) -> bool:
+        return True
+
+    def timeline(self) -> Timeline:
+        return self.gpu.timeline()
+
+    def synchronize(self) -> None:
+        self.gpu.synchronize()
+
+    def hold_back(self, time_s: float) -> None:
+        self.held_s.append(time_s)
+        self.gpu.launch(time_s)
+
+
+def cuda_net(mark_cost_s: float) -> tuple[Stepper, FakeCuda]:
+    """The net on a GPU, whose time is spent by what it is given."""
+    clock = Clock()
+    gpu = Gpu(clock, mark_cost_s)
+    kind = type("OnGpu", (FakeCuda,), {"gpu": gpu, "held_s": []})
+    backend: FakeCuda = kind(kind="cuda", device=CPU.device, name="a GPU")
+    work = workload(make=lambda: Net(gpu.launch), make_inputs=batch)
+    return endless(stepper(work, backend=backend), batch()), backend
+
+
+@pytest.mark.parametrize("hold_every", [3, 5, 200])
+def test_a_gpus_own_time_without_what_holding_and_marking_take(
+    monkeypatch: pytest.MonkeyPatch, hold_every: int
+) -> None:
+    monkeypatch.setattr(layers, "HOLD_EVERY", hold_every)
+    taken, backend = cuda_net(mark_cost_s=0.125)
+
+    times = time_layers(taken, backend, step_time_s=2.0)
+
+    assert times.is_held_back
+    assert times.mark_cost_s == pytest.approx(0.125)
+    nothing = pytest.approx(0.0, abs=1e-9)
+    found = {
+        owner: pytest.approx(sample, abs=1e-6)
+        for owner, taken_s in times.samples_s.items()
+        for sample in taken_s
+        if sample != nothing
+    }
+    assert found == {
+        ("stem", "forward"): 16.0,
+        ("stem", "backward"): 32.0,
+        ("block", "forward"): 1.5,
+        ("block", "backward"): 0.75,
+        ("block.shared", "forward"): 2.0,
+        ("block.shared", "backward"): 4.0,
+        ("block.last", "forward"): 4.0,
+        ("block.last", "backward"): 8.0,
+    }
+    assert times.steps_s == (pytest.approx(68.25),) * 3
+    assert not any(owner.startswith("(held") for owner, _ in times.samples_s)
+
+
+def test_a_gpu_is_held_back_once_for_so_many_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "HOLD_EVERY", 10)
+    taken, backend = cuda_net(mark_cost_s=0.0)
+
+    times = time_layers(taken, backend, step_time_s=2.0)
+
+    calibration_s, *held_s = backend.held_s
+    assert calibration_s == 0.02
+    assert len(set(held_s)) == 1 and held_s[0] > 0
+    assert len(held_s) % len(times.steps_s) == 0 and len(held_s) > len(times.steps_s)
+
+
+def test_a_gpu_is_waited_for_between_steps_never_in_one() -> None:
+    taken, backend = cuda_net(mark_cost_s=0.0)
+    waits = backend.gpu.calls
+
+    class Waits(Net):
+        def forward(self, given: Tensor) -> Tensor:
+            waits.append("forward")
+            return super().forward(given)
+
+    taken.module.__class__ = Waits
+    time_layers(taken, backend, step_time_s=2.0)
+
+    steps = "".join({"synchronize": "s", "record": "", "forward": "f"}[call] for call in waits)
+    assert steps == "sfsfs" + "ss" + "fs" * 3  # two to find out, the cost of marks, three passes

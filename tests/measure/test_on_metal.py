@@ -1,0 +1,160 @@
+"""A whole measurement on an Apple GPU, which is the CPU in truth: torch.mps is replaced.
+
+Every event is a millisecond after the one before, so a step of five phases takes 5 ms.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+import torch
+from tests.measure.fakes import line_batch, workload
+from torch import nn
+
+from ridgeline.measure import measurement, timing
+from ridgeline.measure.backends import DeviceMemory, MpsBackend
+from ridgeline.measure.found import found
+from ridgeline.measure.measurement import Measurement, build_stepper, measure_workload
+from ridgeline.measure.settings import Settings
+from ridgeline.records import WorkloadSpec
+from ridgeline.sensors.meter import Meters
+
+SPEC = WorkloadSpec(model="line", batch_size=2, mode="train")
+
+
+class Metal:
+    """torch.mps, and how often each of its calls was made."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.order: list[str] = []
+        self.now_ms = count(1)
+
+    def said(self, name: str) -> None:
+        self.calls[name] += 1
+        self.order.append(name)
+
+    def synchronize(self) -> None:
+        self.said("synchronize")
+
+    def current_allocated_memory(self) -> int:
+        self.said("allocated")
+        return 1000
+
+    def driver_allocated_memory(self) -> int:
+        self.said("reserved")
+        return 4096
+
+    def recommended_max_memory(self) -> int:
+        return 16_000_000_000
+
+    def empty_cache(self) -> None:
+        self.said("emptied")
+
+
+class MetalEvent:
+    metal = Metal()
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at_ms = 0
+
+    def record(self) -> None:
+        self.metal.said("record")
+        self.at_ms = next(self.metal.now_ms)
+
+    def elapsed_time(self, end: MetalEvent) -> float:
+        assert self.metal.order[-1] != "record", "the device must be idle before it is asked"
+        return float(end.at_ms - self.at_ms)
+
+
+@pytest.fixture
+def metal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metal]:
+    metal = Metal()
+    MetalEvent.metal = metal
+    for name in ("synchronize", "current_allocated_memory", "driver_allocated_memory",
+                 "recommended_max_memory", "empty_cache"):  # fmt: skip
+        monkeypatch.setattr(torch.mps, name, getattr(metal, name))
+    monkeypatch.setattr(torch.mps.event, "Event", MetalEvent)
+    chip = MpsBackend(kind="mps", device=torch.device("cpu"), name="Apple M2")
+    monkeypatch.setattr(measurement, "choose_backend", lambda asked, index: chip)
+    monkeypatch.setattr(measurement, "find_meters", lambda kind, uuid: Meters(reasons=(kind,)))
+    monkeypatch.setitem(timing.warm_up.__kwdefaults__, "limit_s", -1.0)  # no waiting for steadiness
+    yield metal
+
+
+def measured(**settings: object) -> Measurement:
+    asked = Settings(backend="mps", warmup_iters=2, iters=3, **settings)  # type: ignore[arg-type]
+    return measure_workload(workload(), SPEC, asked)[0]
+
+
+def test_steps_are_timed_by_events_and_waited_for_at_the_ends_only(metal: Metal) -> None:
+    result = measured(energy=False)
+
+    assert result.timing.device.steps_s == (0.005, 0.005, 0.005)
+    assert result.timing.device.phases_s == {
+        phase: (0.001,) * 3 for phase in ("data", "copy", "forward", "backward", "optimizer")
+    }
+    assert result.step_time.median == 0.005
+    assert result.timing.has_events
+    prepared, marks = ["record"] * 16, ["record"] * 16
+    waits = ["synchronize"] * 3  # before the warm-up and after each of its steps
+    assert metal.order == [
+        *waits, *prepared, "synchronize", *marks, "synchronize", "allocated", "reserved",
+    ]  # fmt: skip
+
+
+def test_memory_is_what_metal_holds(metal: Metal) -> None:
+    result = measured(energy=False)
+
+    assert result.memory == DeviceMemory(allocated_bytes=1000, reserved_bytes=4096)
+    plain = found(result)
+    assert (plain["peak_memory_bytes"], plain["clock"]) == (1000, "device events")
+    assert (plain["backend"], plain["device_name"]) == ("mps", "Apple M2")
+    assert plain["kernels"] is None  # that profiler is NVIDIA's
+
+
+def test_without_a_meter_there_is_a_reason_instead_of_energy(metal: Metal) -> None:
+    result = measured()
+
+    assert (result.energy, result.energy_reasons) == (None, ("mps",))
+
+
+def test_layers_are_marked_by_events_too(metal: Metal) -> None:
+    result = measured(energy=False, layers=True)
+
+    assert result.layers is not None
+    assert not result.layers.is_held_back
+    assert len(result.layers.steps_s) == 20
+    assert result.layers.samples_s["(model)", "forward"] == pytest.approx([0.001] * 20)
+    assert sum(result.layers.samples_s["(model)", "backward"]) == pytest.approx(20 * 0.004)
+
+
+def test_what_memory_a_batch_needs(metal: Metal) -> None:
+    stepper = build_stepper(workload(), SPEC, Settings(backend="mps"))
+
+    stepper.backend.free_memory()
+
+    assert stepper.backend.total_memory_bytes() == 16_000_000_000
+    assert metal.calls == Counter({"emptied": 1})
+
+
+def test_amp_has_autocast_and_no_loss_scaling(metal: Metal) -> None:
+    seen: list[torch.dtype] = []
+
+    class Watched(nn.Linear):
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            output = super().forward(given)
+            seen.append(output.dtype)
+            return output.float()
+
+    asked = Settings(backend="mps", precision="amp", warmup_iters=1, iters=1, energy=False)
+    work = workload(make=lambda: Watched(3, 1), make_inputs=line_batch)
+    result, stepper = measure_workload(work, SPEC, asked)
+
+    assert (result.precision.used, set(seen)) == ("amp", {torch.float16})
+    assert stepper.scaler is None
+    assert stepper.module.weight.dtype is torch.float32

@@ -1,0 +1,170 @@
+"""Number formats, and what is said where a device lacks one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure import precision
+from ridgeline.measure.backends import Backend
+from ridgeline.measure.precision import Precision, choose_precision
+from ridgeline.measure.settings import Settings
+from ridgeline.measure.step import torch_settings
+
+OLD, NEW = (7, 0), (9, 0)
+PLAIN, MODERN = "flags : fpu sse avx2", "flags : fpu amx_bf16 avx512_fp16"
+EMULATED = "this CPU has no {} arithmetic, and would emulate it over 100 times slower"
+TENSOR_CORES = "TF32 is a format of NVIDIA's tensor cores, and this is a chip"
+
+
+def backend(kind: str) -> Backend:
+    return Backend(kind=kind, device=torch.device("cpu"), name="a chip")
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "asked", "lacking"),
+    [
+        ("cpu", PLAIN, "fp32", None),
+        ("cpu", PLAIN, "tf32", TENSOR_CORES),
+        ("cpu", PLAIN, "amp", "autocast to fp16 needs a GPU"),
+        ("cpu", PLAIN, "bf16", EMULATED.format("bf16")),
+        ("cpu", PLAIN, "fp16", EMULATED.format("fp16")),
+        ("cpu", None, "bf16", EMULATED.format("bf16")),
+        ("cpu", MODERN, "bf16", None),
+        ("cpu", MODERN, "fp16", None),
+        ("cpu", MODERN, "amp", "autocast to fp16 needs a GPU"),
+        ("mps", PLAIN, "fp32", None),
+        ("mps", PLAIN, "tf32", TENSOR_CORES),
+        ("mps", PLAIN, "amp", None),
+        ("mps", PLAIN, "bf16", None),
+        ("mps", PLAIN, "fp16", None),
+        ("cuda", OLD, "fp32", None),
+        ("cuda", OLD, "tf32", "a chip (compute capability 7.0) has no tf32"),
+        ("cuda", OLD, "amp", None),
+        ("cuda", OLD, "bf16", "a chip (compute capability 7.0) has no bf16"),
+        ("cuda", OLD, "fp16", None),
+        ("cuda", (8, 0), "tf32", None),
+        ("cuda", NEW, "tf32", None),
+        ("cuda", NEW, "amp", None),
+        ("cuda", NEW, "bf16", None),
+        ("cuda", NEW, "fp16", None),
+    ],
+)
+def test_what_each_device_can(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    what: str | tuple[int, int] | None,
+    asked: str,
+    lacking: str | None,
+) -> None:
+    monkeypatch.setattr(precision, "read_text", lambda _path: what)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: what)
+
+    chosen = choose_precision(asked, backend(kind))
+
+    if lacking is None:
+        assert chosen == Precision(asked=asked, used=asked)
+    else:
+        warning = f"{asked} is not used: {lacking}; this run is in fp32"
+        assert chosen == Precision(asked=asked, used="fp32", warnings=(warning,))
+
+
+def test_an_amd_gpu_is_not_judged_by_compute_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: OLD)
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+
+    assert choose_precision("bf16", backend("cuda")).used == "bf16"
+
+
+def test_an_unknown_precision() -> None:
+    with pytest.raises(RidgelineError) as caught:
+        choose_precision("fp8", backend("cpu"))
+
+    assert str(caught.value) == (
+        "unknown precision 'fp8'\n  hint: the precisions are fp32, tf32, amp, bf16, fp16"
+    )
+
+
+@pytest.mark.parametrize(
+    ("used", "dtype"),
+    [
+        ("fp32", None), ("tf32", None), ("amp", None),
+        ("bf16", torch.bfloat16), ("fp16", torch.float16),
+    ],
+)  # fmt: skip
+def test_what_weights_are_turned_into(used: str, dtype: torch.dtype | None) -> None:
+    assert Precision(asked=used, used=used).dtype is dtype
+
+
+def test_only_amp_on_cuda_scales_its_loss() -> None:
+    amp = Precision(asked="amp", used="amp")
+
+    assert isinstance(amp.scaler(backend("cuda")), torch.amp.GradScaler)
+    assert amp.scaler(backend("mps")) is None
+    assert Precision(asked="fp16", used="fp16").scaler(backend("cuda")) is None
+
+
+def test_autocast_only_where_it_was_asked() -> None:
+    weight = torch.ones(2, 2)
+
+    with Precision(asked="amp", used="amp").autocast(backend("cpu")):
+        assert (weight @ weight).dtype is torch.float16
+    with Precision(asked="fp32", used="fp32").autocast(backend("cpu")):
+        assert (weight @ weight).dtype is torch.float32
+
+
+def flags() -> tuple[bool, ...]:
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    return (
+        cuda.matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic,
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def kept() -> Iterator[tuple[bool, ...]]:
+    """The process's flags, put back afterwards."""
+    before = flags()
+    yield before
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before[:2]
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before[2:4]
+    torch.use_deterministic_algorithms(before[4], warn_only=before[5])
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize(("used", "allowed"), [("tf32", True), ("fp32", False), ("amp", False)])
+def test_tf32_is_allowed_when_asked_and_forbidden_else(used: str, allowed: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = not allowed
+    torch.backends.cudnn.allow_tf32 = not allowed
+
+    Precision(asked=used, used=used).apply()
+
+    assert flags()[:2] == (allowed, allowed)
+
+
+def test_what_torch_keeps_is_set_and_put_back(
+    kept: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    tf32 = Precision(asked="tf32", used="tf32")
+
+    with torch_settings(Settings(deterministic=True, cudnn_benchmark=True, seed=3), tf32):
+        inside, number = flags(), torch.rand(())
+
+    assert inside == (True, True, True, True, True, True)
+    assert torch.equal(number, torch.rand((), generator=torch.Generator().manual_seed(3)))
+    assert flags() == kept
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_process_that_was_strict_is_strict_again() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=False)
+
+    with torch_settings(Settings(), Precision(asked="fp32", used="fp32")):
+        assert not torch.are_deterministic_algorithms_enabled()
+
+    assert flags()[4:] == (True, False)

@@ -1,0 +1,254 @@
+"""One step: what it does, in which order, and what it leaves alone."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from tests.measure.fakes import CPU, FP32, Said, line_batch, squares, stepper, workload
+from torch import Tensor, nn
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.backends import Backend
+from ridgeline.measure.marks import NoMarks
+from ridgeline.measure.placement import Placement
+from ridgeline.measure.precision import Precision
+from ridgeline.measure.settings import Settings
+from ridgeline.measure.step import make_stepper
+from ridgeline.workloads import Inputs
+
+
+def test_the_phases_of_a_training_step() -> None:
+    said = Said()
+
+    stepper(workload(), line_batch(2)).step(said)
+
+    assert said.phases == ["data", "copy", "forward", "backward", "optimizer"]
+
+
+def test_the_phases_of_a_step_of_three_batches() -> None:
+    said = Said()
+
+    stepper(workload(), *[line_batch(2)] * 3, settings=Settings(grad_accum_steps=3)).step(said)
+
+    assert said.phases == [*["data", "copy", "forward", "backward"] * 3, "optimizer"]
+
+
+def test_the_phases_of_inference_whatever_was_asked_of_training() -> None:
+    said = Said()
+    asked = Settings(grad_accum_steps=3)
+
+    taken = stepper(workload("infer"), line_batch(2), settings=asked)
+    taken.step(said)
+
+    assert said.phases == ["data", "copy", "forward"]
+    assert (taken.parts, taken.optimizer, taken.scaler) == (1, None, None)
+
+
+def trained_weights(parts: int) -> dict[str, Tensor]:
+    """Of a linear model after one step of plain SGD over the same eight samples."""
+    torch.manual_seed(0)
+    whole = line_batch(8)
+    assert isinstance(whole.targets, Tensor)
+    batches = [
+        Inputs(args=(given,), targets=wanted)
+        for given, wanted in zip(whole.args[0].chunk(parts), whole.targets.chunk(parts), strict=True)
+    ]
+    asked = Settings(optimizer="sgd", lr=1.0, grad_accum_steps=parts)
+    taken = stepper(workload(), *batches, settings=asked)
+    taken.step(NoMarks())
+    return dict(taken.module.state_dict())
+
+
+def test_batches_of_a_step_have_the_gradient_of_one_big_batch() -> None:
+    whole, parts = trained_weights(1), trained_weights(4)
+
+    torch.manual_seed(0)
+    before = nn.Linear(3, 1).state_dict()
+    for name, weight in whole.items():
+        assert not torch.allclose(weight, before[name], atol=1e-2)  # there is a gradient
+        assert torch.allclose(parts[name], weight, rtol=0, atol=1e-6)
+
+
+def test_gradients_are_gone_after_a_step_and_the_loss_is_kept_without_its_graph() -> None:
+    taken = stepper(workload(), line_batch(2))
+
+    taken.step(NoMarks())
+
+    assert [weight.grad for weight in taken.module.parameters()] == [None, None]
+    assert taken.last_loss is not None
+    assert not taken.last_loss.requires_grad
+
+
+class Watched(nn.Linear):
+    """Tells what its forward pass made."""
+
+    seen: list[tuple[bool, bool, bool]]
+
+    def forward(self, given: Tensor) -> Tensor:
+        output = super().forward(given)
+        self.seen = [(self.training, output.requires_grad, torch.is_inference_mode_enabled())]
+        return output
+
+
+@pytest.mark.parametrize(
+    ("mode", "seen"), [("train", (True, True, False)), ("infer", (False, False, True))]
+)
+def test_inference_makes_no_graph(mode: str, seen: tuple[bool, bool, bool]) -> None:
+    taken = stepper(workload(mode, make=lambda: Watched(3, 1)), line_batch(2))
+    before = [weight.clone() for weight in taken.module.parameters()]
+
+    taken.step(NoMarks())
+
+    assert taken.module.seen == [seen]
+    changed = [
+        not torch.equal(*pair) for pair in zip(before, taken.module.parameters(), strict=True)
+    ]
+    assert changed == [mode == "train"] * 2
+
+
+def test_batches_that_are_not_there_yet_are_moved() -> None:
+    def on_meta(output: Tensor, inputs: Inputs) -> Tensor:
+        assert output.device.type == "meta"
+        return squares(output, inputs)
+
+    meta = Backend(kind="cpu", device=torch.device("meta"), name="nothing")
+    work = workload(make=lambda: nn.Linear(3, 1), loss=on_meta)
+    taken = make_stepper(work, Settings(), meta, FP32, lambda _: (iter([line_batch(2)]), False))
+
+    taken.step(NoMarks())
+
+    assert taken.placement == Placement(device=torch.device("meta"))
+    assert {weight.device.type for weight in taken.module.parameters()} == {"meta"}
+
+
+def test_what_the_batches_are_to_become() -> None:
+    asked = Settings(channels_last=True, pin_memory=True)
+    given: list[Placement] = []
+
+    def batches(placement: Placement) -> tuple[Any, bool]:
+        given.append(placement)
+        return iter(()), True
+
+    taken = make_stepper(
+        workload(make=lambda: nn.Conv2d(3, 8, 3)), asked, CPU,
+        Precision(asked="bf16", used="bf16"), batches,
+    )  # fmt: skip
+
+    assert given == [
+        Placement(
+            device=CPU.device, dtype=torch.bfloat16, channels_last=True, non_blocking=True
+        )
+    ]
+    assert taken.placement is None
+    weight = taken.module.weight
+    assert isinstance(weight, Tensor)
+    assert weight.dtype is torch.bfloat16
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_frozen_weights_are_not_trained() -> None:
+    def make() -> nn.Module:
+        layer = nn.Linear(3, 1)
+        layer.bias.requires_grad_(False)
+        return layer
+
+    taken = stepper(workload(make=make), line_batch(2))
+
+    assert taken.optimizer is not None
+    assert [len(group["params"]) for group in taken.optimizer.param_groups] == [1]
+
+
+def test_an_option_that_the_optimizer_has_not() -> None:
+    asked = Settings(optimizer="adam", momentum=0.9)
+
+    with pytest.raises(RidgelineError) as caught:
+        stepper(workload(), settings=asked)
+
+    assert caught.value.problem.startswith("the optimizer adam refuses its options: ")
+    assert "momentum" in caught.value.problem
+    assert caught.value.hint == "they are arguments of torch.optim.Adam"
+
+
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What NVTX is told: `+` where a range starts, `-` where it ends."""
+    said: list[str] = []
+
+    def start(name: str) -> str:
+        said.append(f"+{name}")
+        return name
+
+    monkeypatch.setattr(torch.cuda.nvtx, "range_start", start)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_end", lambda name: said.append(f"-{name}"))
+    return said
+
+
+CUDA = Backend(kind="cuda", device=torch.device("cpu"), name="a GPU")
+
+
+def test_ranges_for_nsight(ranges: list[str]) -> None:
+    taken = make_stepper(
+        workload(), Settings(nvtx=True), CUDA, FP32, lambda _: (iter([line_batch(2)]), False)
+    )
+
+    taken.step(NoMarks())
+
+    assert [text.replace("ridgeline:", "") for text in ranges] == [
+        "+step", "+data", "-data", "+copy", "-copy", "+forward", "-forward",
+        "+backward", "-backward", "+optimizer", "-optimizer", "-step",
+    ]  # fmt: skip
+    assert ranges[0] == "+ridgeline:step"
+
+
+def test_a_range_ends_when_its_work_fails(ranges: list[str]) -> None:
+    with suppress(StopIteration):
+        stepper(workload(), settings=Settings(nvtx=True), backend=CUDA).step(NoMarks())
+
+    assert ranges == [
+        "+ridgeline:step", "+ridgeline:data", "-ridgeline:data", "-ridgeline:step",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nvtx", "backend"), [(False, CUDA), (True, CPU)])
+def test_no_ranges_where_nobody_looks(ranges: list[str], nvtx: bool, backend: Backend) -> None:
+    stepper(workload(), line_batch(2), settings=Settings(nvtx=nvtx), backend=backend).step(
+        NoMarks()
+    )
+
+    assert ranges == []
+
+
+def test_a_loss_is_scaled_up_and_the_optimizer_is_asked_through_the_scaler() -> None:
+    calls: list[str] = []
+
+    class Scaler:
+        def scale(self, loss: Tensor) -> Tensor:
+            calls.append("scale")
+            return loss * 8
+
+        def step(self, optimizer: torch.optim.Optimizer) -> None:
+            calls.append("step")
+
+        def update(self) -> None:
+            calls.append("update")
+
+    taken = stepper(workload(), line_batch(2))
+    taken.scaler = Scaler()  # type: ignore[assignment]
+
+    taken.step(NoMarks())
+
+    assert calls == ["scale", "step", "update"]
+
+
+def test_a_model_without_a_loss_is_trained_on_the_mean_of_its_outputs() -> None:
+    torch.manual_seed(0)
+    taken = stepper(workload(loss=None), line_batch(2))
+    expected = taken.module(*line_batch(2).args).mean()
+
+    taken.step(NoMarks())
+
+    assert taken.last_loss is not None
+    assert torch.equal(taken.last_loss, expected.detach())

@@ -1,0 +1,259 @@
+"""CIFAR-10 from its archive and its folder: a small one made here, in the format of 2009."""
+
+import hashlib
+import io
+import pickle
+import tarfile
+import urllib.error
+import urllib.request
+from email.message import Message
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workloads import cifar10
+from ridgeline.workloads.cifar10 import ARCHIVE, FOLDER, find_cifar10, load_cifar10
+
+IMAGES = 3  # in each batch
+
+
+class Python2Pickler(pickle._Pickler):
+    """Writes bytes as Python 2 wrote its strings; so the real batches are."""
+
+    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)
+
+    def save_string(self: Any, value: bytes) -> None:
+        self.write(pickle.BINSTRING + len(value).to_bytes(4, "little") + value)
+        self.memoize(value)
+
+    dispatch[bytes] = save_string
+
+
+def python2_pickle(content: object) -> bytes:
+    buffer = io.BytesIO()
+    Python2Pickler(buffer, protocol=2).dump(content)
+    return buffer.getvalue().replace(b"numpy._core.multiarray\n", b"numpy.core.multiarray\n")
+
+
+def batch(number: int) -> bytes:
+    """Three images: all pixels of one are red, then green, then blue values of their own."""
+    channels = [np.full(1024, 10 * number + channel, dtype=np.uint8) for channel in range(3)]
+    row = np.concatenate(channels)
+    labels = [(number + image) % 10 for image in range(IMAGES)]
+    content = {b"data": np.stack([row] * IMAGES), b"labels": labels, b"batch_label": b"a batch"}
+    return python2_pickle(content)
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
+@pytest.fixture
+def content(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """The files of a small CIFAR-10, with the checksums that the module expects set to theirs."""
+    names = [*cifar10.TRAIN_MD5, *cifar10.TEST_MD5]
+    files = {name: batch(number) for number, name in enumerate(names, start=1)}
+    files["batches.meta"] = python2_pickle({b"label_names": [b"airplane"]})
+    for table in ("TRAIN_MD5", "TEST_MD5", "META_MD5"):
+        monkeypatch.setattr(
+            cifar10, table, {name: md5(files[name]) for name in getattr(cifar10, table)}
+        )
+    return files
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, data in {**files, "../../outside": b"not for us"}.items():
+            member = tarfile.TarInfo(f"{FOLDER}/{name}")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def archive(tmp_path: Path, content: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / ARCHIVE
+    path.write_bytes(packed(content))
+    monkeypatch.setattr(cifar10, "ARCHIVE_MD5", md5(path.read_bytes()))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, content: dict[str, bytes]) -> Path:
+    path = tmp_path / FOLDER
+    path.mkdir()
+    for name, data in content.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def complaint(path: Path, **options: Any) -> str:
+    with pytest.raises(RidgelineError) as caught:
+        load_cifar10(path, **{"download": False, **options})
+    return str(caught.value)
+
+
+def check_small_cifar10(images: cifar10.Images) -> None:
+    assert images.name == "cifar10"
+    assert images.train_images.shape == (5 * IMAGES, 3, 32, 32)
+    assert images.train_images.dtype == torch.uint8
+    assert images.train_images[:, :, 7, 9].tolist() == [
+        [10 * number, 10 * number + 1, 10 * number + 2]
+        for number in range(1, 6)
+        for _ in range(IMAGES)
+    ]
+    assert images.train_labels.tolist() == [1, 2, 3, 2, 3, 4, 3, 4, 5, 4, 5, 6, 5, 6, 7]
+    assert images.test_images[:, 0, 0, 0].tolist() == [60, 60, 60]
+    assert images.test_labels.tolist() == [6, 7, 8]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_archive(archive: Path, inside: bool) -> None:
+    before = sorted(archive.parent.parent.rglob("*"))
+    check_small_cifar10(load_cifar10(archive if inside else archive.parent, download=False))
+    assert sorted(archive.parent.parent.rglob("*")) == before  # nothing was unpacked anywhere
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_folder(folder: Path, inside: bool) -> None:
+    check_small_cifar10(load_cifar10(folder if inside else folder.parent, download=False))
+
+
+def test_the_first_so_many(folder: Path) -> None:
+    images = load_cifar10(folder, download=False).limited(4, 1)
+    assert images.train_labels.tolist() == [1, 2, 3, 2]
+    assert images.test_labels.tolist() == [6]
+    assert len(images.train_images) == 4
+
+
+def test_where_it_is_found(archive: Path, tmp_path: Path) -> None:
+    assert find_cifar10(tmp_path) == archive
+    assert find_cifar10(archive) == archive
+    assert find_cifar10(tmp_path / "elsewhere") is None
+
+
+def test_a_damaged_archive(archive: Path) -> None:
+    expected = cifar10.ARCHIVE_MD5
+    archive.write_bytes(archive.read_bytes()[:-9])
+    found = md5(archive.read_bytes())
+    assert complaint(archive.parent) == (
+        f"{archive} is damaged: its MD5 is {found}, that of the original is {expected}\n"
+        f"  hint: remove it and run again to download it, or get {ARCHIVE} from {cifar10.URL}"
+    )
+
+
+def test_a_damaged_batch(folder: Path) -> None:
+    (folder / "data_batch_3").write_bytes(b"else")
+    assert complaint(folder).startswith(
+        f"{folder / 'data_batch_3'} is damaged: its MD5 is {md5(b'else')}, that of the original is"
+    )
+
+
+def test_half_a_folder(folder: Path) -> None:
+    (folder / "data_batch_2").unlink()
+    (folder / "test_batch").unlink()
+    assert complaint(folder.parent).startswith(
+        f"{folder} is not all of CIFAR-10: it lacks data_batch_2, test_batch\n"
+    )
+
+
+def test_a_batch_that_would_run_something(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Harmful:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return print, ("ran",)
+
+    harmful = pickle.dumps({"data": Harmful()}, protocol=2)
+    (folder / "data_batch_1").write_bytes(harmful)
+    monkeypatch.setitem(cifar10.TRAIN_MD5, "data_batch_1", md5(harmful))
+    assert "asks for __builtin__.print, which is no array" in complaint(folder)
+
+
+def test_missing_and_not_to_be_downloaded(tmp_path: Path) -> None:
+    assert complaint(tmp_path / "data") == (
+        f"CIFAR-10 is not in {tmp_path / 'data'}, and nothing is downloaded here\n"
+        f"  hint: get {cifar10.URL} elsewhere and put it there as {tmp_path / 'data' / ARCHIVE};"
+        " --data synthetic tries everything without it"
+    )
+
+
+# ---------------------------------------------------------------- downloading
+
+
+class Answer(io.BytesIO):
+    """What urlopen answers."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.headers = Message()
+        self.headers["Content-Length"] = str(len(content))
+
+
+def test_download(
+    tmp_path: Path, content: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a server that has the archive
+    data = packed(content)
+    asked: list[tuple[str, float]] = []
+
+    def urlopen(url: str, timeout: float) -> Answer:
+        asked.append((url, timeout))
+        return Answer(data)
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr(cifar10, "ARCHIVE_MD5", md5(data))
+    told: list[tuple[int, int]] = []
+    # when it is asked for
+    images = load_cifar10(
+        tmp_path / "new", download=True, progress=lambda done, total: told.append((done, total))
+    )
+    # then it is there, whole, and the second time nothing is downloaded
+    check_small_cifar10(images)
+    check_small_cifar10(load_cifar10(tmp_path / "new", download=True))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [ARCHIVE]
+    assert asked == [("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", 30)]
+    assert told == [(len(data), len(data))]
+
+
+def test_another_file_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = b"<html>please log in</html>"
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: Answer(page))
+    assert f"sends another file: its MD5 is {md5(page)}" in complaint(tmp_path, download=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (urllib.error.URLError(OSError(101, "Network is unreachable")), "Network is unreachable"),
+        (TimeoutError("timed out"), "timed out"),
+        (urllib.error.HTTPError("u", 403, "Forbidden", Message(), None), "Forbidden"),
+    ],
+)
+def test_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, reason: str
+) -> None:
+    def urlopen(url: str, timeout: float) -> Answer:
+        raise error
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    said = complaint(tmp_path / "data", download=True)
+    assert f"CIFAR-10 is not in {tmp_path / 'data'}, and the download failed: " in said
+    assert reason in said
+    assert f"get {cifar10.URL} elsewhere and put it there as {tmp_path / 'data' / ARCHIVE}" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_checksums_are_those_of_torchvision() -> None:
+    datasets = pytest.importorskip("torchvision.datasets")
+    theirs = datasets.CIFAR10
+    assert theirs.url == cifar10.URL
+    assert (theirs.filename, theirs.tgz_md5) == (ARCHIVE, cifar10.ARCHIVE_MD5)
+    assert theirs.base_folder == FOLDER
+    assert list(map(tuple, theirs.train_list)) == list(cifar10.TRAIN_MD5.items())
+    assert list(map(tuple, theirs.test_list)) == list(cifar10.TEST_MD5.items())
+    assert {theirs.meta["filename"]: theirs.meta["md5"]} == cifar10.META_MD5
