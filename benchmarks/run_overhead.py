@@ -25,8 +25,8 @@ from ridgeline.sensors.sampler import Sampler
 from ridgeline.units import format_time
 from ridgeline.workloads import resolve
 
-ROUNDS = {"cpu": 20, "cuda": 10}
-BLOCK_S = 1.0  # of one side's turn
+ROUNDS = {"cpu": 20, "cuda": 12}
+BLOCK_S = {"cpu": 1.0, "cuda": 0.4}  # of one side's turn
 LEAST_STEPS = 3
 AIM, LAYER_AIM = 0.01, 0.05
 
@@ -101,7 +101,7 @@ def run() -> Report:
         tables=[_throughput(found), _layers(found)],
         notes=[
             f"One process, one model per case. {ROUNDS[backend]} rounds of blocks of about "
-            f"{BLOCK_S:g} s each: the bare loop (the few lines that anybody writes, synchronised "
+            f"{BLOCK_S[backend]:g} s each: the bare loop (the few lines that anybody writes, synchronised "
             "before and after), then ours with marks at every phase and the sampler running, then "
             "a pass that times the layers, then ours again. Every other round begins with ours. "
             "A ratio is the median over pairs of neighbouring blocks, its interval by bootstrap.",
@@ -120,7 +120,7 @@ def compare(case: Case, backend_name: str) -> Compared:
     with torch_settings(settings, precision):
         warmup = warm_up(stepper.step, backend.synchronize, least=10)
         step_s = median(warmup.times_s[-5:])
-        steps = max(LEAST_STEPS, round(BLOCK_S / step_s))
+        steps = max(LEAST_STEPS, round(BLOCK_S[backend_name] / step_s))
         bare_block, our_block = _bare(stepper, steps), partial(_ours, stepper, steps, meters)
         for number in range(ROUNDS[backend_name]):
             first, second = (bare_block, our_block) if number % 2 else (our_block, bare_block)

@@ -13,7 +13,7 @@ from ridgeline.measure.advice import warnings
 from ridgeline.measure.energy import Energy
 from ridgeline.measure.energy_window import EnergyWindow
 from ridgeline.measure.kernels import KernelTime
-from ridgeline.measure.layers import LayerTimes
+from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.settings import Settings
@@ -23,10 +23,10 @@ from ridgeline.sensors.conditions import Conditions
 IMAGES = workload(describe={"input_size": (32, 32)})
 
 
-def layers_of(time_s: float, is_held_back: bool = False) -> LayerTimes:
+def layers_of(time_s: float, is_held_back: bool = False, modules: int = 1) -> LayerTimes:
     return LayerTimes(
-        samples_s={("(model)", "forward"): (time_s,)}, seen={}, steps_s=(time_s,),
-        is_held_back=is_held_back,
+        samples_s={("(model)", "forward"): (time_s,)}, steps_s=(time_s,),
+        seen={str(number): Seen(calls=1) for number in range(modules)}, is_held_back=is_held_back,
     )  # fmt: skip
 
 
@@ -49,9 +49,7 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
             "reduce-overhead (CUDA graphs) closes that gap",
         ),
         (
-            measured(
-                timing=timing_of(*[1.0] * 10, data_s=0.25), settings=Settings(data="photos")
-            ),
+            measured(timing=timing_of(*[1.0] * 10, data_s=0.25), settings=Settings(data="photos")),
             "25.0 % of a step is spent waiting for data; try --workers 2 --pin-memory, or "
             "--data synthetic to time the model alone",
         ),
@@ -102,9 +100,7 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
             "not deterministic after all: UserWarning: cumsum is not deterministic",
         ),
         (
-            measured(
-                settings=Settings(compile="default", layers=True), layers=layers_of(1.0)
-            ),
+            measured(settings=Settings(compile="default", layers=True), layers=layers_of(1.0)),
             "layers were timed without torch.compile: a compiled model has no layers",
         ),
         (
@@ -119,7 +115,12 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
             "programs and try again",
         ),
         (
-            measured(layers=layers_of(0.75)),
+            measured(layers=layers_of(1.25, modules=20_000)),  # 50 µs a module
+            "the layers add up to 25.0 % more than a step that nobody watched: watching costs "
+            "microseconds per module, which shows in steps this short",
+        ),
+        (
+            measured(layers=layers_of(0.75, modules=20_000)),
             "the layers add up to 25.0 % less than a step that nobody watched; close other "
             "programs and try again",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,18 @@ from tests.measure.fakes import workload
 from tests.measure.measured import measured, timing_of
 from torch import nn
 
-from ridgeline.measure import timing
+from ridgeline.measure import measurement
 from ridgeline.measure.backends import DeviceMemory
+from ridgeline.measure.energy_window import EnergyWindow
 from ridgeline.measure.found import found, peak_memory_bytes, tables
 from ridgeline.measure.kernels import KernelTime
 from ridgeline.measure.layer_energy import RepeatedEnergy
-from ridgeline.measure.energy_window import EnergyWindow
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measurement import measure_workload
 from ridgeline.measure.power_maths import PowerSamples
 from ridgeline.measure.process import ProcessStats
 from ridgeline.measure.settings import Settings
+from ridgeline.measure.timing import warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.store import ResultsFolder, to_json
 
@@ -35,7 +37,7 @@ def tiny() -> Any:
         backend="cpu", warmup_iters=2, iters=3, energy=False, layers=True, grad_accum_steps=2
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(timing.warm_up.__kwdefaults__, "limit_s", -1.0)
+        patch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))
         told: list[str] = []
         made, stepper = measure_workload(
             workload(make=lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)),
@@ -50,7 +52,8 @@ def test_every_key_of_a_run(tiny: Any) -> None:
 
     assert list(plain) == [
         "status", "provenance", "model", "source", "describe", "backend", "device_name",
-        "device_uuid", "precision", "data", "iters", "samples_per_step", "samples_processed",
+        "device_uuid", "precision", "data", "optimizer_settings", "iters", "samples_per_step",
+        "samples_processed",
         "samples_per_s", "elapsed_s", "clock", "step_time_s", "split_s", "host", "warmup",
         "busy_fraction", "kernels", "memory", "peak_memory_bytes", "process", "timed_usage",
         "conditions", "energy", "energy_reasons", "layers", "warnings",
@@ -67,6 +70,7 @@ def test_what_is_below_the_keys(tiny: Any) -> None:
         "step_time_s": [
             "count", "median", "mean", "std", "min", "max", "interval", "spread", "samples",
         ],
+        "optimizer_settings": ["lr", "momentum", "weight_decay"],
         "split_s": ["data", "copy", "forward", "backward", "optimizer"],
         "host": ["step_time_s", "split_s"],
         "warmup": ["build_time_s", "times_s", "clocks_hz", "is_steady"],
@@ -200,10 +204,22 @@ def test_a_layers_energy_is_that_of_all_its_calls() -> None:
     table = tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
 
     columns = ["energy_per_layer_j", "energy_interval_j", "power_mean_w", "power_samples"]
-    assert table.loc["0", columns].tolist() == [15.0, [12.0, 18.0], 10.0, 3.0]
+    assert list(table.loc["0", columns]) == [15.0, [12.0, 18.0], 10.0, 3.0]
     assert table.loc["0", "energy_attribution"] == "repeated alone"
-    assert table.loc["(model)", columns].isna().all()
+    assert table.loc[["(model)"], columns].isna().all(axis=None)
 
 
 def test_no_tables_where_nothing_was_taken() -> None:
     assert tables(measured(), nn.Linear(1, 1)) == {}
+
+
+@pytest.mark.parametrize("data", ["synthetic", "synthetic-host"])
+def test_a_cpu_has_nothing_to_pin_and_says_so(monkeypatch: pytest.MonkeyPatch, data: str) -> None:
+    monkeypatch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))
+    asked = Settings(
+        backend="cpu", data=data, pin_memory=True, warmup_iters=1, iters=1, energy=False
+    )
+
+    made, _ = measure_workload(workload(), SPEC, asked)
+
+    assert (made.data, made.warnings) == (data, ["--pin-memory has no effect in this run"])

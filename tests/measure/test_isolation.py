@@ -17,7 +17,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Failure, Outcome, attempt, died, run_isolated
 
 ROOT = Path(__file__).parents[2]
-CRASHED = "the model or a library under it crashed; --in-process shows where"
+CRASHED = "the model or a library under it crashed; PYTHONFAULTHANDLER=1 shows where"
 
 
 def test_an_answer_and_what_was_said_on_the_way() -> None:
@@ -35,9 +35,7 @@ def test_a_wrong_input_comes_back_as_such() -> None:
     outcome = run_isolated(isolated_work.refuse, "this")
 
     assert outcome == Outcome(
-        failure=Failure(
-            reason="this is not possible", hint="ask for something else", is_input=True
-        )
+        failure=Failure(reason="this is not possible", hint="ask for something else", is_input=True)
     )
     with pytest.raises(RidgelineError, match="this is not possible\n  hint: ask for something"):
         outcome.value()
@@ -76,10 +74,18 @@ def test_a_process_that_is_killed(signal: str, failure: Failure) -> None:
     assert run_isolated(isolated_work.crash, signal) == Outcome(failure=failure)
 
 
-def test_a_process_that_leaves() -> None:
-    assert run_isolated(isolated_work.leave, 3) == Outcome(
+def test_a_model_that_calls_exit() -> None:
+    failure = run_isolated(isolated_work.leave, 3).failure
+
+    assert failure is not None
+    assert failure.reason == "SystemExit: 3"
+    assert failure.log.endswith("sys.exit(task)\nSystemExit: 3\n")
+
+
+def test_a_process_that_leaves_at_once() -> None:
+    assert run_isolated(isolated_work.leave, 0) == Outcome(
         failure=Failure(
-            reason="the process ended with code 3 and without an answer",
+            reason="the process ended with code 4 and without an answer",
             hint="--in-process shows where",
         )
     )
@@ -152,9 +158,10 @@ print(outcome.answer, flush=True)
 
 
 def program(work: str) -> subprocess.Popen[str]:
+    places = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)])
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, work], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True, env={**os.environ, "PYTHONPATH": places},
     )  # fmt: skip
 
 

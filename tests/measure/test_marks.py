@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.measure.fakes import Clock, Gpu
+from tests.measure.fakes import Clock, Gpu, GpuEvent
 
 from ridgeline.measure.backends import EventTimeline, HostTimeline
 from ridgeline.measure.marks import StepRecorder, StepTimes
@@ -87,10 +87,13 @@ def test_a_device_that_waits_for_its_host_shows_it() -> None:
 
 
 def test_events_are_made_before_they_are_needed() -> None:
-    made: list[str] = []
-    gpu = Gpu(Clock())
-    timeline = EventTimeline(lambda: made.append("made") or gpu.event())
-    recorder = StepRecorder(timeline)
+    gpu, made = Gpu(Clock()), []
+
+    def make() -> GpuEvent:
+        made.append(gpu.event())
+        return made[-1]
+
+    recorder = StepRecorder(EventTimeline(make))
 
     recorder.prepare(3)
     recorder.prepare(3)  # those that are left over are used

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 
 import pytest
@@ -14,11 +15,12 @@ import torch
 from tests.measure.fakes import line_batch, workload
 from torch import nn
 
-from ridgeline.measure import measurement, timing
+from ridgeline.measure import measurement
 from ridgeline.measure.backends import DeviceMemory, MpsBackend
 from ridgeline.measure.found import found
 from ridgeline.measure.measurement import Measurement, build_stepper, measure_workload
 from ridgeline.measure.settings import Settings
+from ridgeline.measure.timing import warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meters
 
@@ -82,7 +84,8 @@ def metal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metal]:
     chip = MpsBackend(kind="mps", device=torch.device("cpu"), name="Apple M2")
     monkeypatch.setattr(measurement, "choose_backend", lambda asked, index: chip)
     monkeypatch.setattr(measurement, "find_meters", lambda kind, uuid: Meters(reasons=(kind,)))
-    monkeypatch.setitem(timing.warm_up.__kwdefaults__, "limit_s", -1.0)  # no waiting for steadiness
+    hurried = partial(warm_up, limit_s=-1.0)  # steadiness is not waited for
+    monkeypatch.setattr(measurement, "warm_up", hurried)
     yield metal
 
 
@@ -95,16 +98,20 @@ def test_steps_are_timed_by_events_and_waited_for_at_the_ends_only(metal: Metal)
     result = measured(energy=False)
 
     assert result.timing.device.steps_s == (0.005, 0.005, 0.005)
-    assert result.timing.device.phases_s == {
-        phase: (0.001,) * 3 for phase in ("data", "copy", "forward", "backward", "optimizer")
-    }
+    assert result.timing.device.phases_s == dict.fromkeys(
+        ("data", "copy", "forward", "backward", "optimizer"), (0.001,) * 3
+    )
     assert result.step_time.median == 0.005
     assert result.timing.has_events
-    prepared, marks = ["record"] * 16, ["record"] * 16
-    waits = ["synchronize"] * 3  # before the warm-up and after each of its steps
     assert metal.order == [
-        *waits, *prepared, "synchronize", *marks, "synchronize", "allocated", "reserved",
-    ]  # fmt: skip
+        *["synchronize"] * 3,  # before the warm-up and after each of its steps
+        *["record"] * 16,  # events that are made before they are needed
+        "synchronize",
+        *["record"] * 16,  # the start, and five phases of three steps
+        "synchronize",
+        "allocated",
+        "reserved",
+    ]
 
 
 def test_memory_is_what_metal_holds(metal: Metal) -> None:

@@ -54,7 +54,9 @@ def trained_weights(parts: int) -> dict[str, Tensor]:
     assert isinstance(whole.targets, Tensor)
     batches = [
         Inputs(args=(given,), targets=wanted)
-        for given, wanted in zip(whole.args[0].chunk(parts), whole.targets.chunk(parts), strict=True)
+        for given, wanted in zip(
+            whole.args[0].chunk(parts), whole.targets.chunk(parts), strict=True
+        )
     ]
     asked = Settings(optimizer="sgd", lr=1.0, grad_accum_steps=parts)
     taken = stepper(workload(), *batches, settings=asked)
@@ -138,9 +140,7 @@ def test_what_the_batches_are_to_become() -> None:
     )  # fmt: skip
 
     assert given == [
-        Placement(
-            device=CPU.device, dtype=torch.bfloat16, channels_last=True, non_blocking=True
-        )
+        Placement(device=CPU.device, dtype=torch.bfloat16, channels_last=True, non_blocking=True)
     ]
     assert taken.placement is None
     weight = taken.module.weight

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from ridgeline.cli import count, doctor, machine, train
 from ridgeline.cli import run as run_command
-from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout
+from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout, open_stderr
 from ridgeline.errors import RidgelineError
 from ridgeline.version import __version__
 
@@ -65,6 +65,7 @@ def ridgeline(
 def run(arguments: list[str]) -> None:
     """Run a command. The one place that turns an error into two lines and an exit code."""
     debug = "--debug" in arguments
+    open_stderr()
     try:
         with guarded_stdout():
             app(args=arguments, prog_name="ridgeline", standalone_mode=True)

@@ -71,6 +71,13 @@ def guarded_stdout() -> Iterator[None]:
             guarded.flush()
 
 
+def open_stderr() -> None:
+    """Somewhere for advice to go where the shell has closed it, `2>&-`; children inherit it."""
+    if sys.stderr is None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w")
+
+
 def give_up_stdout() -> None:
     """Let what is still buffered go nowhere: Python would try it again, and fail, at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

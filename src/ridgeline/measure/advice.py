@@ -84,6 +84,7 @@ def _settings(measured: Measurement) -> list[str]:
         "--nvtx": settings.nvtx and kind != "cuda",
         "--cudnn-benchmark": settings.cudnn_benchmark and kind != "cuda",
         "--pin-memory": settings.pin_memory and (kind != "cuda" or settings.data == "synthetic"),
+        "--grad-accum-steps": settings.grad_accum_steps > 1 and measured.spec.mode == "infer",
         "--channels-last": settings.channels_last and not _has_images(measured),
     }
     found = [f"{name} has no effect in this run" for name, is_idle in ignored.items() if is_idle]

@@ -18,6 +18,8 @@ from ridgeline.measure.statistics import Summary, spread, summarise
 if TYPE_CHECKING:
     from torch import nn
 
+WITHOUT_GAPS = "device, without gaps between kernels"
+
 
 def found(measured: Measurement) -> dict[str, Any]:
     """Everything but the tables. Seconds, bytes, joules; every sample is kept."""
@@ -33,6 +35,7 @@ def found(measured: Measurement) -> dict[str, Any]:
         "device_uuid": measured.backend.uuid,
         "precision": measured.precision.used,
         "data": measured.data,
+        "optimizer_settings": dict(measured.optimizer_settings),
         "iters": len(timing.device.steps_s),
         "samples_per_step": measured.samples_per_step,
         "samples_processed": measured.samples_per_step * len(timing.device.steps_s),
@@ -127,7 +130,7 @@ def _layers(measured: Measurement) -> dict[str, Any] | None:
         "difference": layers.sum_s / whole_s - 1,
         "pass_times_s": list(layers.steps_s),
         "mark_cost_s": layers.mark_cost_s,
-        "clock": "device, without gaps between kernels" if layers.is_held_back else _clock(measured),
+        "clock": WITHOUT_GAPS if layers.is_held_back else _clock(measured),
     }
 
 

@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 Send = Callable[[Any], None]
 Work = Callable[[Any, Send], Answer]  # the task, and how to tell of progress
 
-PRELOADED = ["ridgeline.measure.worker"]
+PRELOADED = ["ridgeline.measure.preload"]
 LONGEST_FOLDER = 70  # of temporary files: a server's address is in there, and has 107 bytes at most
 ENDING_S = 5.0  # for a process that has answered to end its own children
 LONGEST_REASON = 300
@@ -69,17 +69,13 @@ def run_isolated(
     work: Work[Answer], task: Any, hear: Callable[[Any], None] = lambda message: None
 ) -> Outcome[Answer]:
     """Do `work(task, send)` in a process of its own; `hear` gets what it sends on the way."""
-    context: Any = multiprocessing.get_context(start_method())
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_main, args=(theirs, work, task))
     try:
-        _start(process, context)
-    except OSError as error:
+        process, ours = _started(work, task)
+    except (OSError, EOFError) as error:  # EOFError: of a server that was killed
         raise RidgelineError(
             f"cannot start a process: {error}",
             hint="--in-process needs none; check the limits of processes, memory and open files",
         ) from error
-    theirs.close()
     try:
         return _listen(ours, process, hear)
     finally:
@@ -92,6 +88,16 @@ def start_method() -> str:
     """A server where that is possible; macOS forks badly, and an address has to be short."""
     has_server = sys.platform == "linux" and len(tempfile.gettempdir()) <= LONGEST_FOLDER
     return "forkserver" if has_server else "spawn"
+
+
+def _started(work: Work[Any], task: Any) -> tuple[Any, Any]:
+    """The process at work, and our end of its pipe."""
+    context: Any = multiprocessing.get_context(start_method())
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_main, args=(theirs, work, task))
+    _start(process, context)
+    theirs.close()
+    return process, ours
 
 
 def _start(process: Any, context: Any) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure import advice
 from ridgeline.measure.backends import Backend, DeviceMemory, choose_backend
@@ -67,6 +67,7 @@ class Measurement:
     kernels: KernelTime | None = None
     energy: Energy | None = None
     energy_reasons: tuple[str, ...] = ()  # why there is none
+    optimizer_settings: dict[str, Any] = field(default_factory=dict)  # as they were used
     layers: LayerTimes | None = None
     layer_energies: dict[str, RepeatedEnergy] = field(default_factory=dict)
     process: ProcessStats | None = None
@@ -141,11 +142,18 @@ def _timed(
         timing=timing,
         step_time=summarise(timing.device.steps_s),
         memory=memory,
+        optimizer_settings=_optimizer_settings(stepper),
         before=before,
         during=_during(sampler.readings, timing),
         readings=sampler.readings,
         passes=(Pass(name="timed", start_s=timing.start_s, end_s=timing.end_s),),
     ), stepper
+
+
+def _optimizer_settings(stepper: Stepper) -> dict[str, Any]:
+    """What the optimizer was made with, its defaults included."""
+    used = stepper.optimizer.defaults if stepper.optimizer is not None else {}
+    return {name: used[name] for name in ("lr", "momentum", "weight_decay") if name in used}
 
 
 def build_stepper(workload: Workload, spec: WorkloadSpec, settings: Settings) -> Stepper:
@@ -162,7 +170,7 @@ def _build(
     backend: Backend,
     precision: Precision,
 ) -> tuple[Stepper, str]:
-    kind = [settings.data]
+    opened: list[Source] = []
 
     def batches(placement: Placement) -> tuple[Iterator[Inputs], bool]:
         template = workload.inputs(spec.batch_size)
@@ -171,11 +179,13 @@ def _build(
         if settings.data == SYNTHETIC_HOST:
             can_pin = settings.pin_memory and backend.kind == "cuda"
             return repeat(pinned(template) if can_pin else template), False
-        source = _open(template, spec, settings)
-        kind[0] = source.kind
-        return source.batches, False
+        opened.append(_open(template, spec, settings))
+        return opened[0].batches, False
 
-    return make_stepper(workload, settings, backend, precision, batches), kind[0]
+    stepper = make_stepper(workload, settings, backend, precision, batches)
+    for source in opened:
+        source.check_fits(stepper.module)
+    return stepper, opened[0].kind if opened else settings.data
 
 
 def _open(template: Inputs, spec: WorkloadSpec, settings: Settings) -> Source:

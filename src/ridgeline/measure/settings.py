@@ -62,6 +62,10 @@ class Settings:
             raise RidgelineError(
                 "--prefetch-factor needs workers that could fetch", hint="add --workers 2 or more"
             )
+        if self.layer_energy and self.energy is False:
+            raise RidgelineError(
+                "--layer-energy and --no-energy exclude each other", hint="leave one of them out"
+            )
 
     @property
     def optimizer_options(self) -> dict[str, Any]:

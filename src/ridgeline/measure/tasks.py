@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Send
 from ridgeline.measure.settings import Settings
 from ridgeline.records import WorkloadSpec
@@ -41,13 +44,27 @@ class Progress:
 
 def measure_task(task: Task, send: Send) -> Found:
     """Measure a configuration."""
-    from ridgeline.measure.worker import measure
+    with torch_needed():
+        from ridgeline.measure.worker import measure
 
     return measure(task, send)
 
 
 def memory_task(task: Task, send: Send) -> tuple[int, int]:
     """Find out how much of the device's memory a configuration needs, and how much there is."""
-    from ridgeline.measure.worker import peak_bytes
+    with torch_needed():
+        from ridgeline.measure.worker import peak_bytes
 
     return peak_bytes(task, send)
+
+
+@contextmanager
+def torch_needed() -> Iterator[None]:
+    """Say what to do where torch is missing, or a library that it needs."""
+    try:
+        yield
+    except (ImportError, OSError) as error:
+        raise RidgelineError(
+            f"torch cannot be imported: {' '.join(str(error).split())}",
+            hint="pip install 'ridgeline[torch]'; `ridgeline doctor` says what works here",
+        ) from error

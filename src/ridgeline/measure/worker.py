@@ -6,6 +6,8 @@ imported here, and no device is touched.
 
 from __future__ import annotations
 
+import torch._dynamo  # noqa: F401  torch does so with the first optimizer, which takes a second
+
 from ridgeline.measure.found import found, tables
 from ridgeline.measure.isolation import Send
 from ridgeline.measure.marks import NoMarks

@@ -91,6 +91,7 @@ def metrics(runs: Iterable[Run]) -> pd.DataFrame:
 def _metrics_row(run: Run) -> dict[str, Any]:
     asked, found, made = run.asked, run.found, run.provenance
     step, energy = found["step_time_s"], found.get("energy") or {}
+    used = found.get("optimizer_settings") or {}
     process, memory = found.get("process") or {}, found.get("memory") or {}
     during = (found.get("conditions") or {}).get("during") or {}
     low, high = step.get("interval") or (None, None)
@@ -104,7 +105,7 @@ def _metrics_row(run: Run) -> dict[str, Any]:
         "warmup_iters": len(found["warmup"]["times_s"]),
         "measured_iters": found["iters"],
         "precision": found["precision"],
-        **{name: asked.get(name) for name in ("lr", "momentum", "weight_decay")},
+        **{name: used.get(name) for name in ("lr", "momentum", "weight_decay")},
         "elapsed_sec": found["elapsed_s"],
         "images_per_sec": found["samples_per_s"],
         "images_processed": found["samples_processed"],

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ridgeline.errors import RidgelineError
@@ -49,7 +49,31 @@ class Source:
 
     kind: str
     samples: int
+    ids: int  # how many classes or tokens a model has to tell apart
     batches: Iterator[Inputs]
+
+    def check_fits(self, module: nn.Module) -> None:
+        """Refuse classes or tokens that a model has no place for: a GPU would just stop."""
+        has = _vocabulary(module) if self.kind == "tokens" else _classes(module)
+        if has is not None and self.ids > has:
+            what = "tokens" if self.kind == "tokens" else "classes"
+            raise RidgelineError(
+                f"the data has {self.ids} {what}, and the model tells {has} apart",
+                hint=f"use a model for {self.ids} {what}, or data that has fewer",
+            )
+
+
+def _vocabulary(module: nn.Module) -> int | None:
+    """The size of the largest embedding: that of the tokens."""
+    sizes = [part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)]
+    return max(sizes, default=None)
+
+
+def _classes(module: nn.Module) -> int | None:
+    """The outputs of the last layer that has any: that of a classifier's head."""
+    names = ("out_features", "out_channels")
+    sizes = [getattr(part, name, None) for part in module.modules() for name in names]
+    return next((size for size in reversed(sizes) if isinstance(size, int)), None)
 
 
 def open_data(path: Path, template: Inputs, loading: Loading) -> Source:
@@ -111,6 +135,7 @@ class Labelled(Dataset[Any]):
         self, images: Tensor, labels: Tensor, transform: Callable[[Tensor], Tensor]
     ) -> None:
         self.images, self.labels, self.transform = images, labels, transform
+        self.ids = int(labels.max()) + 1
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -131,6 +156,7 @@ class _Opened(Dataset[Any]):
 
     def __init__(self, folder: Any, transform: Callable[[Any], Tensor]) -> None:
         self.folder, self.transform = folder, transform
+        self.ids = len(folder.classes)
 
     def __len__(self) -> int:
         return len(self.folder)
@@ -231,6 +257,7 @@ def with_tokens(template: Inputs, ids: Tensor, following: Tensor) -> Inputs:
 def _source(
     kind: str, dataset: Any, loading: Loading, to_inputs: Callable[[Any], Inputs]
 ) -> Source:
+    """`dataset` says with `ids` how many classes or tokens it has."""
     if len(dataset) < loading.batch_size:
         raise RidgelineError(
             f"a batch of {loading.batch_size} is more than the {len(dataset)} samples there are",
@@ -248,7 +275,12 @@ def _source(
         collate_fn=_collated,
         generator=torch.Generator().manual_seed(loading.seed),
     )
-    return Source(kind=kind, samples=len(dataset), batches=map(to_inputs, _endless(loader)))
+    return Source(
+        kind=kind,
+        samples=len(dataset),
+        ids=dataset.ids,
+        batches=map(to_inputs, _endless(loader)),
+    )
 
 
 def _collated(samples: list[Any]) -> Any:

@@ -57,6 +57,7 @@ class TokenWindows(Dataset[tuple[Tensor, Tensor]]):
         self.length = length
         self.parts = [read_tokens(file) for file in files]
         self.counts = [max(0, (len(part) - 1) // length) for part in self.parts]
+        self.ids = max((int(part.max()) + 1 for part in self.parts if len(part)), default=0)
 
     def __len__(self) -> int:
         return sum(self.counts)

@@ -1,0 +1,309 @@
+"""The CSV files of a results folder, from runs that were written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ridgeline.report.views import SPLIT, layers, measured_runs, metrics, overall, write_views
+from ridgeline.store import ResultsFolder, Run
+
+METRICS = [
+    "timestamp", "hostname", "arch", "backend", "device_name", "batch_size", "warmup_iters",
+    "measured_iters", "precision", "lr", "momentum", "weight_decay", "elapsed_sec",
+    "images_per_sec", "images_processed", "data_root", "label", "torch_version", "channels_last",
+    "grad_accum_steps", "deterministic", "cudnn_benchmark",
+]  # fmt: skip
+OVERALL = [
+    "model", "algorithm", "batch_size", "input_size", "mean", "std", "min", "max", "median",
+    "power_mean_w", "power_std_w", "power_min_w", "power_max_w", "energy_total_j",
+    "energy_per_inference_j", "power_samples",
+]  # fmt: skip
+LAYERS = [
+    "model", "algorithm", "input_size", "layer", "in_channels", "out_channels", "kernel_size",
+    "stride", "padding", "mean_ms", "std_ms", "percentage", "power_mean_w", "power_std_w",
+    "energy_per_layer_j", "power_samples", "energy_attribution",
+]  # fmt: skip
+
+ASKED = {
+    "command": "run", "model": "resnet50", "batch_size": 32, "mode": "train",
+    "precision": "amp", "lr": None, "momentum": None, "weight_decay": None, "data": "synthetic",
+    "label": "first", "channels_last": True, "grad_accum_steps": 2, "deterministic": False,
+    "cudnn_benchmark": True, "repeat": 1, "input_size": None, "seq_len": None,
+    "optimizer": "sgd", "compile": None, "seed": 0,
+}  # fmt: skip
+ENERGY = {
+    "meter": "a counter", "energy_j_per_step": 24.0, "energy_j_per_sample": 0.375,
+    "mean_power_w": 600.0, "idle_power_w": 100.0, "energy_total_j": 2400.0,
+    "power_mean_w": 601.0, "power_std_w": 2.0, "power_min_w": 590.0, "power_max_w": 610.0,
+    "power_samples": 50,
+}  # fmt: skip
+FOUND = {
+    "status": "ok", "describe": {"input_size": [224, 224]}, "backend": "cuda",
+    "device_name": "a GPU", "precision": "fp32", "iters": 10, "elapsed_s": 0.4,
+    "samples_per_s": 1600.0, "samples_processed": 640, "warmup": {"times_s": [0.5, 0.25, 0.25]},
+    "step_time_s": {
+        "median": 0.04, "mean": 0.05, "std": 0.002, "min": 0.03, "max": 0.06,
+        "interval": [0.035, 0.045],
+    },
+    "split_s": {"forward": {"median": 0.01}, "backward": {"median": 0.02}},
+    "busy_fraction": 0.5, "kernels": {"time_s": 0.02}, "energy": ENERGY,
+    "peak_memory_bytes": 1000, "memory": {"reserved_bytes": 2000},
+    "process": {
+        "user_time_s": 1.0, "system_time_s": 0.5, "peak_rss_bytes": 3000, "minor_faults": 4,
+        "major_faults": 5, "voluntary_switches": 6, "involuntary_switches": 7,
+    },
+    "conditions": {
+        "during": {
+            "clock_hz": 1.98e9, "memory_clock_hz": 3.2e9, "temperature_c": 50.0,
+            "throttle_reasons": ["power cap", "heat"],
+        }
+    },
+    "layers": None, "warnings": ["one", "two"],
+    "optimizer_settings": {"lr": 0.1, "weight_decay": 0.0},
+}  # fmt: skip
+PROVENANCE = {
+    "time": "2026-11-15T06:00:00Z", "host": {"name": "node7"}, "libraries": {"torch": "2.15.0"},
+}  # fmt: skip
+TABLE = pd.DataFrame(
+    {
+        "layer": ["conv", "fc", "(optimizer)"],
+        "input_shape": ["32x3x224x224", "32x2048", None],
+        "in_channels": pd.array([3, 2048, None], dtype="Int64"),
+        "out_channels": pd.array([64, 1000, None], dtype="Int64"),
+        "kernel_size": ["7x7", None, None],
+        "stride": ["2x2", None, None],
+        "padding": ["3x3", None, None],
+        "mean_s": [0.002, 0.0005, 0.001],
+        "std_s": [0.0001, 0.0, 0.0],
+        "percentage": [5.0, 1.25, 2.5],
+        "energy_per_layer_j": [1.5, None, None],
+        "energy_interval_j": [[1.4, 1.6], None, None],
+        "energy_attribution": ["repeated alone", None, None],
+        "power_mean_w": [500.0, None, None],
+        "power_std_w": [1.0, None, None],
+        "power_samples": [20, None, None],
+        "forward_samples_s": [[0.001], [0.001], []],
+        "backward_samples_s": [[0.001], [0.001], []],
+    }
+)
+
+
+def write(folder: ResultsFolder, table: pd.DataFrame | None = None, **changes: Any) -> Run:
+    asked = {**ASKED, **{key: value for key, value in changes.items() if key in ASKED}}
+    found = {**FOUND, **{key: value for key, value in changes.items() if key not in ASKED}}
+    if table is not None:
+        found["layers"] = {"sum_s": 0.04}
+    return folder.write_run(
+        label="x", asked=asked, found=found, provenance=PROVENANCE,
+        tables={} if table is None else {"layers": table},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> ResultsFolder:
+    return ResultsFolder(tmp_path)
+
+
+def test_a_row_of_metrics_begins_with_the_usual_columns(results: ResultsFolder) -> None:
+    write(results)
+
+    write_views(results)
+
+    table = pd.read_csv(results.path / "metrics.csv")
+    assert list(table.columns[: len(METRICS)]) == METRICS
+    assert table.loc[0, METRICS].dropna().to_dict() == {
+        "timestamp": "2026-11-15T06:00:00Z",
+        "hostname": "node7",
+        "arch": "resnet50",
+        "backend": "cuda",
+        "device_name": "a GPU",
+        "batch_size": 32,
+        "warmup_iters": 3,
+        "measured_iters": 10,
+        "precision": "fp32",  # what was used; what was asked is in a column of its own
+        "lr": 0.1,
+        "weight_decay": 0.0,
+        "elapsed_sec": 0.4,
+        "images_per_sec": 1600.0,
+        "images_processed": 640,
+        "data_root": "synthetic",
+        "label": "first",
+        "torch_version": "2.15.0",
+        "channels_last": True,
+        "grad_accum_steps": 2,
+        "deterministic": False,
+        "cudnn_benchmark": True,
+    }
+
+
+def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
+    run = write(results)
+
+    row = metrics([run]).loc[0]
+
+    assert row.drop(METRICS).dropna().to_dict() == {
+        "run_id": run.run_id, "repeat": 1, "mode": "train", "asked_precision": "amp",
+        "input_size": "224", "optimizer": "sgd", "seed": 0,
+        "step_median_s": 0.04, "step_mean_s": 0.05, "step_std_s": 0.002, "step_min_s": 0.03,
+        "step_max_s": 0.06, "step_interval_low_s": 0.035, "step_interval_high_s": 0.045,
+        "forward_s": 0.01, "backward_s": 0.02, "busy_fraction": 0.5, "kernel_time_s": 0.02,
+        "energy_meter": "a counter", "energy_j_per_step": 24.0, "energy_j_per_sample": 0.375,
+        "mean_power_w": 600.0, "idle_power_w": 100.0, "peak_memory_bytes": 1000,
+        "reserved_memory_bytes": 2000, "user_time_s": 1.0, "system_time_s": 0.5,
+        "peak_rss_bytes": 3000, "minor_faults": 4, "major_faults": 5, "voluntary_switches": 6,
+        "involuntary_switches": 7, "clock_hz": 1.98e9, "memory_clock_hz": 3.2e9,
+        "temperature_c": 50.0, "throttle_reasons": "power cap;heat", "warnings": 2,
+    }  # fmt: skip
+
+
+def test_what_was_not_measured_is_empty(results: ResultsFolder) -> None:
+    run = write(
+        results, mode="infer", energy=None, kernels=None, process=None, conditions={},
+        step_time_s={**FOUND["step_time_s"], "interval": None},  # type: ignore[dict-item]
+    )  # fmt: skip
+
+    row = metrics([run]).loc[0]
+
+    assert row[["optimizer", "energy_j_per_step", "kernel_time_s", "user_time_s", "clock_hz",
+                "step_interval_low_s", "data_s", "copy_s", "optimizer_s"]].isna().all()  # fmt: skip
+    assert row["throttle_reasons"] == ""
+
+
+def test_times_of_a_model_are_in_milliseconds(results: ResultsFolder) -> None:
+    run = write(results)
+
+    row = overall([run]).loc[0]
+
+    assert list(row.index[: len(OVERALL)]) == OVERALL
+    assert row[OVERALL].to_dict() == {
+        "model": "resnet50", "algorithm": "default", "batch_size": 32, "input_size": "224",
+        "mean": 50.0, "std": 2.0, "min": 30.0, "max": 60.0, "median": 40.0,
+        "power_mean_w": 601.0, "power_std_w": 2.0, "power_min_w": 590.0, "power_max_w": 610.0,
+        "energy_total_j": 2400.0, "energy_per_inference_j": 0.375, "power_samples": 50,
+    }  # fmt: skip
+    assert row["energy_per_step_j"] == 24.0
+
+
+def test_layers_of_a_model_have_their_own_input_sizes(results: ResultsFolder) -> None:
+    run = write(results, TABLE)
+
+    table = layers(run, results.read_table(run.run_id, "layers"))
+
+    assert list(table.columns[: len(LAYERS)]) == LAYERS
+    assert table.loc[0, LAYERS].to_dict() == {
+        "model": "resnet50", "algorithm": "default", "input_size": "224x224", "layer": "conv",
+        "in_channels": 3, "out_channels": 64, "kernel_size": "7x7", "stride": "2x2",
+        "padding": "3x3", "mean_ms": 2.0, "std_ms": 0.1, "percentage": 5.0,
+        "power_mean_w": 500.0, "power_std_w": 1.0, "energy_per_layer_j": 1.5,
+        "power_samples": 20, "energy_attribution": "repeated alone",
+    }  # fmt: skip
+    assert table["input_size"].tolist()[:2] == ["224x224", "2048"]
+    assert table["mean_ms"].tolist() == [2.0, 0.5, 1.0]
+    assert set(table["network_input_size"]) == {"224"}
+
+
+def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolder) -> None:
+    write(results, TABLE)
+    write(results, batch_size=64)
+    write(results, model="timm:vit/tiny")
+
+    written, problems = write_views(results)
+
+    assert problems == []
+    assert [path.name for path in written] == [
+        "metrics.csv", "resnet50_overall.csv", "resnet50_layers.csv", "timm-vit-tiny_overall.csv",
+    ]  # fmt: skip
+    assert pd.read_csv(written[0])["batch_size"].tolist() == [32, 64, 32]
+    assert pd.read_csv(written[1])["batch_size"].tolist() == [32, 64]
+    text = written[2].read_text().splitlines()
+    assert text[0].split(",")[: len(LAYERS)] == LAYERS
+    assert text[1].startswith("resnet50,default,224x224,conv,3,64,7x7,2x2,3x3,2.0,0.1,5.0,")
+    assert len(text) == 4
+
+
+def test_two_ways_to_write_a_model_share_a_file_and_lose_nothing(results: ResultsFolder) -> None:
+    write(results, model="net.py:make")
+    write(results, model="./net.py:make")
+
+    written, _ = write_views(results)
+
+    assert [path.name for path in written] == ["metrics.csv", "net.py-make_overall.csv"]
+    assert pd.read_csv(written[1])["model"].tolist() == ["net.py:make", "./net.py:make"]
+
+
+def test_only_completed_runs_of_this_command(results: ResultsFolder) -> None:
+    kept = write(results)
+    write(results, command="train")
+    results.write_run(
+        label="x", asked=ASKED, found={"status": "failed", "reason": "r"}, provenance={}
+    )
+
+    assert measured_runs(results) == ([kept], [])
+
+
+def test_a_damaged_run_is_named_and_passed_over(results: ResultsFolder) -> None:
+    kept, damaged, other = write(results), write(results), write(results, TABLE)
+    (damaged.path / "run.json").write_text("{")
+    (other.path / "layers.parquet").write_bytes(b"PAR1")
+
+    written, problems = write_views(results)
+
+    assert [path.name for path in written] == ["metrics.csv", "resnet50_overall.csv"]
+    assert pd.read_csv(written[0])["run_id"].tolist() == [kept.run_id, other.run_id]
+    assert [str(damaged.path) in problems[0], str(other.path) in problems[1]] == [True, True]
+    assert problems[0].startswith(f"cannot read {damaged.path / 'run.json'}: ")
+
+
+def test_a_run_that_lacks_something_is_named_and_passed_over(results: ResultsFolder) -> None:
+    lacking, kept = write(results, step_time_s={}), write(results, TABLE.drop(columns="mean_s"))
+
+    written, problems = write_views(results)
+
+    assert pd.read_csv(written[0])["run_id"].tolist() == [kept.run_id]
+    assert problems == [
+        f"run {lacking.run_id} is passed over: KeyError: 'median'",
+        f"run {kept.run_id} is passed over: KeyError: 'mean_s'",
+    ]
+
+
+def test_no_runs_no_views(results: ResultsFolder) -> None:
+    assert write_views(results) == ([], [])
+    assert list(results.path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("describe", "asked", "text"),
+    [
+        ({"input_size": [224, 224]}, None, "224"),
+        ({"input_size": [480, 640]}, None, "480x640"),
+        ({}, [3, 64, 64], "3x64x64"),
+        ({}, [64], "64"),
+        ({"seq_len": 35}, None, None),
+    ],
+)
+def test_the_size_that_a_network_was_given(
+    results: ResultsFolder, describe: Any, asked: Any, text: str | None
+) -> None:
+    run = write(results, describe=describe, input_size=asked)
+
+    assert overall([run]).loc[0, "input_size"] == text
+
+
+def test_phases_have_the_order_of_a_step() -> None:
+    from ridgeline.measure.marks import SPLIT as MEASURED
+
+    assert SPLIT == MEASURED
+
+
+def test_views_are_made_anew(results: ResultsFolder) -> None:
+    write(results)
+    write_views(results)
+    (results.path / "metrics.csv").write_text("spoilt")
+
+    write_views(results)
+
+    assert len(pd.read_csv(results.path / "metrics.csv")) == 1

@@ -1,0 +1,341 @@
+"""Batches from real data, in the form of a workload's own batch."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workloads import Inputs, data
+from ridgeline.workloads.cifar10 import Images
+from ridgeline.workloads.data import Loading, Source, find_image_folder, open_data
+
+LABELS = torch.tensor([0, 1])
+PICTURES = Inputs(args=(torch.rand(2, 3, 8, 6), "kept"), targets=LABELS)
+WORDS = Inputs(args=(torch.zeros(2, 3, dtype=torch.int64),), targets=torch.zeros(2, 3).long())
+PLAIN = Loading(batch_size=2, augment=False)
+UNFIT = "use --data synthetic, or data of another kind"
+
+
+def picture(file: Path, red: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (12, 10), (red, 0, 0)).save(file)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Four images in two classes: cats are black, dogs are red."""
+    for name in ("a", "b"):
+        picture(tmp_path / "cat" / f"{name}.png", 0)
+        picture(tmp_path / "dog" / f"{name}.png", 255)
+    return tmp_path
+
+
+def batches(source: Source, count: int) -> list[Inputs]:
+    return list(islice(source.batches, count))
+
+
+def refused(path: Path, template: Inputs, loading: Loading = PLAIN) -> tuple[str, str]:
+    try:  # pytest.raises would keep the loader alive, which then takes seconds to end
+        next(open_data(path, template, loading).batches)
+    except RidgelineError as error:
+        return error.problem, error.hint
+    pytest.fail("nothing was refused")
+
+
+# ---------------------------------------------------------------- images
+
+
+def test_images_in_the_form_of_the_template(photos: Path) -> None:
+    source = open_data(photos, PICTURES, PLAIN)
+
+    assert (source.kind, source.samples) == ("imagefolder", 4)
+    first, second = batches(source, 2)
+    for batch in (first, second):
+        images, kept = batch.args
+        assert isinstance(batch.targets, Tensor)
+        assert (images.shape, images.dtype, kept) == ((2, 3, 8, 6), torch.float32, "kept")
+        # red of a cat is (0 − 0.485) / 0.229, of a dog (1 − 0.485) / 0.229
+        expected = (batch.targets - 0.485) / 0.229
+        assert torch.allclose(images[:, 0].mean((1, 2)), expected, atol=1e-4)
+        assert torch.allclose(images[:, 1], torch.tensor(-0.456 / 0.224), atol=1e-4)
+    both = torch.cat([first.targets, second.targets])  # type: ignore[list-item]
+    assert sorted(both.tolist()) == [0, 0, 1, 1]  # every image once
+
+
+def test_images_have_no_end_and_their_order_is_the_seeds(photos: Path) -> None:
+    def order(seed: int) -> list[list[int]]:
+        loading = Loading(batch_size=2, augment=False, seed=seed)
+        made = batches(open_data(photos, PICTURES, loading), 9)
+        return [batch.targets.tolist() for batch in made]  # type: ignore[attr-defined]
+
+    assert order(1) == order(1)
+    assert len(order(1)) == 9
+    assert any(order(1) != order(seed) for seed in range(2, 6))
+
+
+def test_augmented_images_have_the_same_form(photos: Path) -> None:
+    (batch,) = batches(open_data(photos, PICTURES, Loading(batch_size=2, augment=True)), 1)
+
+    assert batch.args[0].shape == (2, 3, 8, 6)
+
+
+@pytest.mark.parametrize(
+    ("size", "first", "last"),
+    [
+        (64, 0.5, 126.5),  # all of it, two pixels in one
+        (112, 8.0, 119.0),  # 112 of 128: eight are cut off at each side
+    ],
+)
+def test_small_images_are_scaled_and_large_ones_cut_out_of_the_middle(
+    tmp_path: Path, size: int, first: float, last: float
+) -> None:
+    values = np.zeros((128, 128, 3), dtype=np.uint8)
+    values[:, :, 0] = np.arange(128)  # from left to right redder by one each pixel
+    (tmp_path / "x").mkdir()
+    Image.fromarray(values).save(tmp_path / "x" / "a.png")
+    template = Inputs(args=(torch.zeros(1, 3, size, size),), targets=torch.zeros(1).long())
+
+    (batch,) = batches(open_data(tmp_path, template, Loading(batch_size=1, augment=False)), 1)
+
+    reds = 255 * (batch.args[0][0, 0, 0] * 0.229 + 0.485)
+    assert float(reds[0]) == pytest.approx(first, abs=1)
+    assert float(reds[-1]) == pytest.approx(last, abs=1)
+
+
+def test_inference_has_no_labels(photos: Path) -> None:
+    template = Inputs(args=(torch.rand(2, 3, 8, 6),))
+
+    (batch,) = batches(open_data(photos, template, PLAIN), 1)
+
+    assert batch.targets is None
+
+
+def test_images_of_a_hugging_face_model(photos: Path) -> None:
+    pixels = torch.rand(2, 3, 8, 6)
+    template = Inputs(
+        kwargs={"pixel_values": pixels, "labels": LABELS, "return_loss": True}, targets=LABELS
+    )
+
+    (batch,) = batches(open_data(photos, template, PLAIN), 1)
+
+    assert batch.kwargs["pixel_values"].shape == pixels.shape
+    assert torch.equal(batch.kwargs["labels"], batch.targets)  # type: ignore[arg-type]
+    assert batch.kwargs["return_loss"] is True
+    assert batch.args == ()
+
+
+def test_classes_below_train(photos: Path, tmp_path: Path) -> None:
+    picture(tmp_path / "set" / "train" / "one" / "a.JPG", 1)
+    picture(tmp_path / "set" / "val" / "one" / "a.jpg", 1)
+
+    assert find_image_folder(tmp_path / "set") == tmp_path / "set" / "train"
+    assert find_image_folder(photos) == photos
+    assert find_image_folder(photos / "cat") is None  # images, and no classes
+    assert find_image_folder(photos / "cat" / "a.png") is None
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_broken_image_is_named(photos: Path, workers: int) -> None:
+    broken = photos / "cat" / "a.png"
+    broken.write_bytes(broken.read_bytes()[:45])  # its pixels begin there
+
+    problem, hint = refused(photos, PICTURES, Loading(batch_size=4, workers=workers))
+
+    assert problem.startswith(f"cannot read the image {broken}: ")
+    assert hint == "remove it, or put it right"
+
+
+def test_a_file_that_is_no_image_is_named(photos: Path) -> None:
+    (photos / "dog" / "b.png").write_text("not an image")
+
+    problem, _ = refused(photos, PICTURES, Loading(batch_size=4))
+
+    assert problem.startswith(f"cannot read the image {photos / 'dog' / 'b.png'}: ")
+
+
+def test_a_class_without_images(photos: Path) -> None:
+    (photos / "empty").mkdir()
+
+    problem, hint = refused(photos, PICTURES)
+
+    assert problem.startswith(f"cannot use the images in {photos}: FileNotFoundError: ")
+    assert "empty" in problem
+    assert hint == "every folder in it is a class and has images; remove those that have none"
+
+
+@pytest.mark.parametrize(
+    ("template", "what"),
+    [
+        (WORDS, "images, and this model takes none"),
+        (Inputs(args=(torch.rand(2, 3),)), "images, and this model takes none"),
+        (Inputs(), "images, and this model takes none"),
+        (
+            Inputs(args=(torch.rand(2, 1, 8, 8),)),
+            "images of 3 channels, and this model takes 1",
+        ),
+        (
+            Inputs(args=(torch.rand(2, 3, 8, 8),), targets=torch.rand(2)),
+            "images with a label each, and this model learns something else",
+        ),
+        (
+            Inputs(args=(torch.rand(2, 3, 8, 8),), targets=[{"boxes": torch.rand(1, 4)}]),
+            "images with a label each, and this model learns something else",
+        ),
+        (
+            Inputs(args=(torch.rand(2, 3, 8, 8),), targets=torch.zeros(2, 8, 8).long()),
+            "images with a label each, and this model learns something else",
+        ),
+    ],
+)
+def test_a_model_that_images_do_not_fit(photos: Path, template: Inputs, what: str) -> None:
+    assert refused(photos, template) == (f"this data does not fit: it holds {what}", UNFIT)
+
+
+# ---------------------------------------------------------------- CIFAR-10
+
+
+def test_cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    made = Images(
+        name="cifar10",
+        train_images=torch.full((4, 3, 32, 32), 255, dtype=torch.uint8),
+        train_labels=torch.tensor([3, 1, 4, 1]),
+        test_images=torch.zeros(1, 3, 32, 32, dtype=torch.uint8),
+        test_labels=torch.tensor([0]),
+    )
+
+    def load(path: Path, *, download: bool) -> Images:
+        asked.append((path, download))
+        return made
+
+    monkeypatch.setattr(data, "find_cifar10", lambda path: path)
+    monkeypatch.setattr(data, "load_cifar10", load)
+
+    source = open_data(tmp_path, PICTURES, PLAIN)
+
+    assert (source.kind, source.samples) == ("cifar10", 4)
+    first, second = batches(source, 2)
+    assert first.args[0].shape == (2, 3, 8, 6)
+    assert torch.allclose(first.args[0][:, 0], torch.tensor((1 - 0.485) / 0.229))
+    labels = torch.cat([first.targets, second.targets])  # type: ignore[list-item]
+    assert sorted(labels.tolist()) == [1, 1, 3, 4]
+    assert asked == [(tmp_path, False)]  # nothing is downloaded
+
+
+# ---------------------------------------------------------------- tokens
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    np.arange(13, dtype=np.uint16).tofile(tmp_path / "train.bin")  # four windows of three
+    return tmp_path
+
+
+def test_tokens_and_what_follows(words: Path) -> None:
+    source = open_data(words, WORDS, PLAIN)
+
+    assert (source.kind, source.samples) == ("tokens", 4)
+    first, second = batches(source, 2)
+    ids = torch.cat([first.args[0], second.args[0]])
+    assert sorted(ids.tolist()) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert torch.equal(first.targets, first.args[0] + 1)  # type: ignore[arg-type]
+
+
+def test_tokens_of_a_hugging_face_model(words: Path) -> None:
+    ids = torch.zeros(2, 3, dtype=torch.int64)
+    template = Inputs(kwargs={"input_ids": ids, "labels": ids, "use_cache": False}, targets=ids)
+
+    (batch,) = batches(open_data(words, template, PLAIN), 1)
+
+    assert torch.equal(batch.kwargs["labels"], batch.kwargs["input_ids"])  # it shifts them itself
+    assert batch.targets is batch.kwargs["labels"]
+    assert batch.kwargs["use_cache"] is False
+    assert not torch.equal(batch.kwargs["input_ids"], ids)
+
+
+def test_tokens_for_inference(words: Path) -> None:
+    (batch,) = batches(open_data(words / "train.bin", Inputs(args=WORDS.args), PLAIN), 1)
+
+    assert (batch.args[0].shape, batch.targets) == ((2, 3), None)
+
+
+@pytest.mark.parametrize(
+    ("template", "what"),
+    [
+        (PICTURES, "tokens, and this model takes none"),
+        (Inputs(), "tokens, and this model takes none"),
+        (Inputs(args=(torch.rand(2, 3),)), "tokens, and this model takes none"),
+        (
+            Inputs(kwargs={"input_ids": WORDS.args[0], "labels": LABELS}, targets=LABELS),
+            "tokens, each with the next, and this model learns something else",
+        ),
+    ],
+)
+def test_a_model_that_tokens_do_not_fit(words: Path, template: Inputs, what: str) -> None:
+    assert refused(words, template) == (f"this data does not fit: it holds {what}", UNFIT)
+
+
+# ---------------------------------------------------------------- what is no data
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert refused(tmp_path / "no", PICTURES) == (
+        f"there is no data at {tmp_path / 'no'}", "name a folder, or use --data synthetic",
+    )  # fmt: skip
+
+
+def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "README.md").touch()
+    (tmp_path / "code").mkdir()
+
+    assert refused(tmp_path, PICTURES) == (
+        f"no data of a known kind in {tmp_path}",
+        "known are CIFAR-10 (cifar-10-batches-py/ or cifar-10-python.tar.gz), a folder of images "
+        "per class, perhaps below train/, or tokens (*.bin of uint16, *.npy, *.txt)",
+    )
+
+
+def test_a_batch_larger_than_the_data(photos: Path) -> None:
+    assert refused(photos, PICTURES, Loading(batch_size=5)) == (
+        "a batch of 5 is more than the 4 samples there are",
+        "use a smaller --batch-size, or more data",
+    )
+
+
+def test_every_batch_is_whole(photos: Path) -> None:
+    made = batches(open_data(photos, PICTURES, Loading(batch_size=3, augment=False)), 3)
+
+    assert [len(batch.args[0]) for batch in made] == [3, 3, 3]
+    assert all(isinstance(batch.args[0], Tensor) for batch in made)
+
+
+def test_more_classes_than_the_model_has_are_refused(tmp_path: Path) -> None:
+    # given three classes, and a model that tells two apart
+    for name in "abc":
+        picture(tmp_path / name / "1.png", 0)
+    source = open_data(tmp_path, PICTURES, PLAIN)
+    with pytest.raises(RidgelineError) as caught:
+        source.check_fits(nn.Sequential(nn.Conv2d(3, 16, 3), nn.Linear(16, 2), nn.Softmax(1)))
+    assert str(caught.value) == (
+        "the data has 3 classes, and the model tells 2 apart\n"
+        "  hint: use a model for 3 classes, or data that has fewer"
+    )
+    source.check_fits(nn.Linear(16, 3))  # just enough
+    source.check_fits(nn.ReLU())  # nothing is known: nothing is refused
+
+
+def test_more_tokens_than_the_vocabulary_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(bytes([1, 2, 200] * 10))
+    source = open_data(tmp_path, WORDS, PLAIN)
+    assert source.ids == 201
+    with pytest.raises(RidgelineError, match="the data has 201 tokens, and the model tells 200"):
+        source.check_fits(nn.Embedding(200, 8))
+    source.check_fits(nn.Embedding(201, 8))
