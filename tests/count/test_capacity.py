@@ -1,6 +1,7 @@
 """The largest batch that fits."""
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -52,3 +53,20 @@ def test_few_counts_are_needed() -> None:
 
     assert max_batch(peak, 24 * 10**9) == 281
     assert len(asked) <= 8
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 63, 64, 100, 999])
+def test_a_batch_that_did_not_fit_tells_nothing_more(largest: int) -> None:
+    # given a device that can only be tried: a batch fits and tells its memory, or it does not
+    tried: list[int] = []
+
+    def peak_bytes(batch: int) -> float:
+        tried.append(batch)
+        return 50 + 10 * batch if batch <= largest else inf
+
+    # when the limit is far above what fits, as where memory is in pieces
+    found = max_batch(peak_bytes, limit_bytes=20_000)
+
+    # then the largest that fits is found, in a few tries
+    assert found == largest
+    assert len(tried) <= 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -307,3 +308,29 @@ def test_views_are_made_anew(results: ResultsFolder) -> None:
     write_views(results)
 
     assert len(pd.read_csv(results.path / "metrics.csv")) == 1
+
+
+def test_a_run_that_an_h200_made(tmp_path: Path) -> None:
+    # given what was really stored
+    recorded = Path(__file__).parents[1] / "data" / "run-h200-vgg16.json"
+    run_id = json.loads(recorded.read_text())["run_id"]
+    folder = tmp_path / "runs" / run_id
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(recorded.read_text())
+
+    # when the views are made
+    written, problems = write_views(ResultsFolder(tmp_path))
+
+    # then the row says what the command printed
+    assert problems == []
+    assert [path.name for path in written] == ["metrics.csv", "vgg16_overall.csv"]
+    row = pd.read_csv(tmp_path / "metrics.csv").iloc[0]
+    assert (row["arch"], row["backend"], row["device_name"]) == ("vgg16", "cuda", "NVIDIA H200")
+    assert (row["batch_size"], row["precision"], row["measured_iters"]) == (128, "tf32", 100)
+    assert f"{row['elapsed_sec']:.6f} {row['images_per_sec']:.3f}" == "8.989534 1423.878"
+    assert f"{row['energy_j_per_step']:.2f} J, {row['mean_power_w']:.0f} W" == "59.66 J, 661 W"
+    assert f"{row['clock_hz'] / 1e6:.0f} MHz" == "1980 MHz"
+    overall = pd.read_csv(tmp_path / "vgg16_overall.csv").iloc[0]
+    assert f"{overall['median']:.2f} ms, {overall['power_samples']} readings" == (
+        "89.79 ms, 102 readings"
+    )

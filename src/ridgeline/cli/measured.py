@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +173,7 @@ class _Runner:
                 label=label,
                 asked=_question(task, label=self.asked.label or "", repeat=repeat),
                 found=answer.found,
-                provenance=collect(),
+                provenance=replace(collect(), backends=answer.backends),
                 tables=answer.tables,
                 log=answer.log,
             )
@@ -193,21 +194,21 @@ class _Runner:
             print(f"{model}, {settings.precision}: the largest batch is {found}", file=sys.stderr)
         return found
 
-    def _memory_probe(self, model: str, settings: Settings) -> tuple[int, Callable[[int], int]]:
-        def tried(batch_size: int) -> int:
+    def _memory_probe(self, model: str, settings: Settings) -> tuple[int, Callable[[int], float]]:
+        def tried(batch_size: int) -> float:
             self.progress.start(f"{model}: does batch {batch_size} fit?", advance=False)
             outcome = self._do(memory_task, self.asked.task(model, batch_size, settings))
             if outcome.failure is None:
                 return int(outcome.value()[0])
             if outcome.failure.is_input or not outcome.failure.is_out_of_memory:
                 raise outcome.failure.error()
-            return sys.maxsize
+            return inf
 
         first = self._do(memory_task, self.asked.task(model, 1, settings))
         total_bytes = int(first.value()[1])
         return (total_bytes, tried) if total_bytes else self._counted_memory(model, settings)
 
-    def _counted_memory(self, model: str, settings: Settings) -> tuple[int, Callable[[int], int]]:
+    def _counted_memory(self, model: str, settings: Settings) -> tuple[int, Callable[[int], float]]:
         """For a CPU: a batch that does not fit would make the system kill somebody."""
         import psutil
 

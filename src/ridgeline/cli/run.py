@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,11 @@ EXAMPLES = """
 reason is stored with it); 130 interrupted. What was completed is kept in every case.
 """
 
+in_work = partial(typer.Option, rich_help_panel="What is run")
+in_step = partial(typer.Option, rich_help_panel="How a step is made")
+in_measuring = partial(typer.Option, rich_help_panel="What is measured")
+in_output = partial(typer.Option, rich_help_panel="What is kept and shown")
+
 
 def run(
     models: Annotated[
@@ -41,118 +47,114 @@ def run(
         ),
     ] = None,
     batch_size: Annotated[
-        str, typer.Option("-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.")
+        str, in_work("-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.")
     ] = "32",
-    mode: Annotated[
-        str, typer.Option(help="train or infer.", autocompletion=complete(MODES))
-    ] = "train",
+    mode: Annotated[str, in_work(help="train or infer.", autocompletion=complete(MODES))] = "train",
     precision: Annotated[
         str,
-        typer.Option(
+        in_step(
             help="One or several of fp32, tf32, amp, bf16, fp16.",
             autocompletion=complete(PRECISIONS),
         ),
     ] = "fp32",
     backend: Annotated[
-        str, typer.Option(help="auto, cuda, mps or cpu.", autocompletion=complete(BACKENDS))
+        str, in_step(help="auto, cuda, mps or cpu.", autocompletion=complete(BACKENDS))
     ] = "auto",
-    device: Annotated[int, typer.Option(help="Which CUDA device.", min=0)] = 0,
+    device: Annotated[int, in_step(help="Which CUDA device.", min=0)] = 0,
     input_size: Annotated[
-        str | None, typer.Option(help="224, or 224,320, or 3,64,64 for a model of your own.")
+        str | None, in_work(help="224, or 224,320, or 3,64,64 for a model of your own.")
     ] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
+    seq_len: Annotated[int | None, in_work(help="Tokens per sample.")] = None,
     config: Annotated[
-        str | None, typer.Option(help="hidden_size=1024,num_layers=4 or a config.json.")
+        str | None, in_work(help="hidden_size=1024,num_layers=4 or a config.json.")
     ] = None,
     warmup_iters: Annotated[
         int | None,
-        typer.Option(help="Warm up at least so many steps; more until times are steady."),
+        in_measuring(help="Warm up at least so many steps; more until times are steady."),
     ] = None,
     iters: Annotated[
-        int | None, typer.Option(help="Timed steps; if not given, about ten seconds of them.")
+        int | None, in_measuring(help="Timed steps; if not given, about ten seconds of them.")
     ] = None,
     repeats: Annotated[
-        int, typer.Option(help="Run each configuration so often, each in a new process.", min=1)
+        int, in_measuring(help="Run each configuration so often, each in a new process.", min=1)
     ] = 1,
     optimizer: Annotated[
         str,
-        typer.Option(
-            help="sgd, momentum, adam, adamw, rmsprop, …", autocompletion=complete(OPTIMIZERS)
-        ),
+        in_step(help="sgd, momentum, adam, adamw, rmsprop, …", autocompletion=complete(OPTIMIZERS)),
     ] = "sgd",
-    lr: Annotated[float | None, typer.Option(help="Learning rate; 0.001 if not given.")] = None,
-    momentum: Annotated[float | None, typer.Option(help="For optimizers that have one.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="As the optimizer means it.")] = None,
+    lr: Annotated[float | None, in_step(help="Learning rate; 0.001 if not given.")] = None,
+    momentum: Annotated[float | None, in_step(help="For optimizers that have one.")] = None,
+    weight_decay: Annotated[float | None, in_step(help="As the optimizer means it.")] = None,
     grad_accum_steps: Annotated[
-        int, typer.Option(help="Batches per optimizer step; a step is all of them.")
+        int, in_step(help="Batches per optimizer step; a step is all of them.")
     ] = 1,
     channels_last: Annotated[
-        bool, typer.Option("--channels-last", help="Images in NHWC order.")
+        bool, in_step("--channels-last", help="Images in NHWC order.")
     ] = False,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Deterministic algorithms where there are any.")
+        bool, in_step("--deterministic", help="Deterministic algorithms where there are any.")
     ] = False,
     cudnn_benchmark: Annotated[
-        bool, typer.Option("--cudnn-benchmark", help="Let cuDNN try its algorithms first.")
+        bool, in_step("--cudnn-benchmark", help="Let cuDNN try its algorithms first.")
     ] = False,
-    compiled: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    compiled: Annotated[bool, in_step("--compile", help="Use torch.compile.")] = False,
     compile_mode: Annotated[
         str | None,
-        typer.Option(
+        in_step(
             help="default, reduce-overhead or max-autotune; implies --compile.",
             autocompletion=complete(COMPILE_MODES),
         ),
     ] = None,
-    nvtx: Annotated[bool, typer.Option("--nvtx", help="Name steps and phases for Nsight.")] = False,
+    nvtx: Annotated[bool, in_measuring("--nvtx", help="Name steps and phases for Nsight.")] = False,
     data: Annotated[
         str,
-        typer.Option(
+        in_work(
             metavar="DIR|synthetic",
             help="A folder of images, CIFAR-10 or tokens; synthetic: a batch that stays on the "
             "device; synthetic-host: one that is copied in every step.",
         ),
     ] = SYNTHETIC,
-    workers: Annotated[int, typer.Option(help="Processes that load data.")] = 0,
+    workers: Annotated[int, in_work(help="Processes that load data.")] = 0,
     pin_memory: Annotated[
-        bool, typer.Option("--pin-memory", help="Copy from page-locked memory.")
+        bool, in_work("--pin-memory", help="Copy from page-locked memory.")
     ] = False,
     prefetch_factor: Annotated[
-        int | None, typer.Option(help="Batches that each worker keeps ready.")
+        int | None, in_work(help="Batches that each worker keeps ready.")
     ] = None,
     augment: Annotated[
-        bool, typer.Option("--augment/--no-augment", help="Random crops and flips.")
+        bool, in_work("--augment/--no-augment", help="Random crops and flips.")
     ] = True,
     layers: Annotated[
-        bool, typer.Option("--layers", help="Time every module, in a pass of its own.")
+        bool, in_measuring("--layers", help="Time every module, in a pass of its own.")
     ] = False,
     energy: Annotated[
         bool | None,
-        typer.Option(
+        in_measuring(
             "--energy/--no-energy", help="Measure joules; by default where there is a meter."
         ),
     ] = None,
-    energy_time: Annotated[float, typer.Option(help="Seconds under load for energy.")] = 5.0,
+    energy_time: Annotated[float, in_measuring(help="Seconds under load for energy.")] = 5.0,
     layer_energy: Annotated[
         bool,
-        typer.Option("--layer-energy", help="Joules per layer, by repeating each; takes minutes."),
+        in_measuring("--layer-energy", help="Joules per layer, by repeating each; takes minutes."),
     ] = False,
     find_max_batch: Annotated[
         bool,
-        typer.Option("--find-max-batch", help="Find the largest batch that fits and run it."),
+        in_measuring("--find-max-batch", help="Find the largest batch that fits and run it."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of weights, data and shuffling.")] = 0,
-    label: Annotated[str | None, typer.Option(help="A name for these runs.")] = None,
+    seed: Annotated[int, in_step(help="Of weights, data and shuffling.")] = 0,
+    label: Annotated[str | None, in_output(help="A name for these runs.")] = None,
     results: Annotated[
         Path,
-        typer.Option(metavar="DIR", parser=folder, help="Where runs are kept."),
+        in_output(metavar="DIR", parser=folder, help="Where runs are kept."),
     ] = Path("results"),
     in_process: Annotated[
         bool,
-        typer.Option("--in-process", help="No process per run: for debuggers and profilers."),
+        in_measuring("--in-process", help="No process per run: for debuggers and profilers."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    as_json: Annotated[bool, in_output("--json", help="For programs, on stdout.")] = False,
+    quiet: Annotated[bool, in_output("-q", "--quiet", help="No progress, no advice.")] = False,
+    debug: Annotated[bool, in_output("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Time training or inference steps of models, with energy and layers; every sample is kept.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 
 from ridgeline.errors import RidgelineError
 from ridgeline.units import format_bytes
@@ -10,11 +11,12 @@ from ridgeline.units import format_bytes
 LARGEST_BATCH = 1 << 20
 
 
-def max_batch(peak_bytes: Callable[[int], int], limit_bytes: int) -> int:
+def max_batch(peak_bytes: Callable[[int], float], limit_bytes: int) -> int:
     """The largest batch with `peak_bytes(batch) <= limit_bytes`.
 
     Peak memory grows with the batch, nearly in a straight line, so a line through two counts
-    gives the place to look, and the count at that place and beside it decides.
+    gives the place to look, and the count at that place and beside it decides. A peak may be
+    infinite: of a batch that was tried and did not fit, nothing more is known.
     """
     low, low_peak = 1, peak_bytes(1)
     if low_peak > limit_bytes:
@@ -32,7 +34,7 @@ def max_batch(peak_bytes: Callable[[int], int], limit_bytes: int) -> int:
 
 
 def _between(
-    peak_bytes: Callable[[int], int], limit: int, low: tuple[int, int], high: tuple[int, int]
+    peak_bytes: Callable[[int], float], limit: int, low: tuple[int, float], high: tuple[int, float]
 ) -> int:
     """Close in on the last batch that fits; `low` fits and `high` does not."""
     if high[1] <= limit:
@@ -43,15 +45,20 @@ def _between(
         if peak <= limit:
             low = (guess, peak)
             beside = guess + 1
-            if beside < high[0] and (next_peak := peak_bytes(beside)) > limit:
+            if isfinite(high[1]) and beside < high[0] and (next_peak := peak_bytes(beside)) > limit:
                 high = (beside, next_peak)
         else:
             high = (guess, peak)
     return low[0]
 
 
-def _place(limit: int, low: tuple[int, int], high: tuple[int, int]) -> int:
-    """Where the line between two counts meets the limit, strictly between them."""
+def _place(limit: int, low: tuple[int, float], high: tuple[int, float]) -> int:
+    """Where the line between two counts meets the limit, strictly between them.
+
+    Without a second count there is no line: then it is the middle.
+    """
+    if not isfinite(high[1]):
+        return (low[0] + high[0]) // 2
     share = (limit - low[1]) / max(high[1] - low[1], 1)
     guess = low[0] + int(share * (high[0] - low[0]))
     return min(max(guess, low[0] + 1), high[0] - 1)

@@ -88,8 +88,11 @@ class Measurement:
 
     @property
     def busy_fraction(self) -> float | None:
-        """Kernel time over step time; None where there are no kernels or nothing sees them."""
-        return self.kernels.time_s / self.step_time.median if self.kernels else None
+        """Kernel time over step time; None where there are no kernels or nothing sees them.
+
+        The two come from two passes, so a full GPU may seem to work a little longer than a step.
+        """
+        return min(1.0, self.kernels.time_s / self.step_time.median) if self.kernels else None
 
 
 def measure_workload(

@@ -31,6 +31,7 @@ class Found:
     found: dict[str, Any]
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     log: str = ""
+    backends: dict[str, str] = field(default_factory=dict)  # CUDA and cuDNN that torch used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
