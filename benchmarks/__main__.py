@@ -16,6 +16,7 @@ NAMES = (  # in the order of a whole run: what is quick and says most comes firs
     "llama70b",
     "cpu_ceilings",
     "run_overhead",
+    "kills",
     "hand_cases",
     "training_products",
     "torchvision_ops",

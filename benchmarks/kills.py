@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +27,7 @@ from ridgeline.store import ResultsFolder
 
 COMMAND_KILLS = 60
 WRITER_KILLS = 500
+CHECKED_EVERY = 100  # kills of a writer
 SEED = 0
 PATIENCE_S = 120.0  # a loaded machine may take long to import torch
 LEAVE_S = 20.0  # for the processes of a command that was killed to end by themselves
@@ -62,10 +64,12 @@ def run() -> Report:
             "into one results folder, with a network of two layers and up to 40 configurations. "
             "After each kill every run that is visible is read back with its tables, every run "
             "that was ever seen is compared with what it was (SHA-256 of its files), "
-            "`metrics.csv` is read, and the processes of the command have to be gone.",
+            "`metrics.csv` is read, and the processes of the command have to be gone. A command "
+            "that had ended before it could be killed does not count.",
             "The second part has no torch in it, only the function that stores a run (with a table "
             "of 200 rows and a log), in a process that is killed up to 60 ms after its first run. "
-            "It tells of every run that it has stored; each of these has to be there.",
+            "It tells of every run that it has stored; each of these has to be there. All runs are "
+            f"read back and compared after every {CHECKED_EVERY} kills.",
             f"The random moments are those of seed {SEED}.",
         ],
     )
@@ -83,10 +87,9 @@ def _table(parts: dict[str, Tally]) -> Table:
 
 
 def _moments(part: Tally) -> Table:
-    rows = [(moment, part.moments[moment]) for moment in MOMENTS]
-    return Table(
-        title="Where the kills of the command hit", columns=("while", "kills"), rows=rows
-    )
+    names = {"measuring": "measuring, or between two writes"}
+    rows = [(names.get(moment, moment), part.moments[moment]) for moment in MOMENTS]
+    return Table(title="Where the kills of the command hit", columns=("while", "kills"), rows=rows)
 
 
 # ---------------------------------------------------------------- what is kept
@@ -105,14 +108,11 @@ class Tally:
     half_written: int = 0
     broken_views: int = 0
     strays: int = 0
+    leftovers: int = 0  # of killed writers, under names that no reader takes for a run
 
     @property
     def completed(self) -> int:
         return len(self.seen)
-
-    @property
-    def leftovers(self) -> int:
-        return len(list(self.results.path.rglob(".tmp-*")))
 
     @property
     def broken(self) -> int:
@@ -128,6 +128,7 @@ class Tally:
             self.changed += self.seen.setdefault(run_id, content) != content
         self.half_written += sum(not is_whole(self.results, path) for path in self._visible())
         self.broken_views += not views_are_whole(self.results)
+        self.leftovers = len(list(temporaries(self.results)))
 
     def _visible(self) -> list[Path]:
         if not self.results.runs_path.is_dir():
@@ -172,18 +173,20 @@ def kill_commands(folder: Path, kills: int, chance: random.Random) -> Tally:
     """Start `ridgeline run` and kill it, again and again, into one results folder."""
     (folder / "net.py").write_text(NET)
     tally = Tally(ResultsFolder(folder / "results"))
-    for number in range(kills):
-        moment = MOMENTS[number % len(MOMENTS)]
+    for moment in cycle(MOMENTS):
+        if tally.kills == kills:
+            break
         batches = "1" if moment == "writing views" else ",".join(map(str, range(1, 41)))
         before = set(temporaries(tally.results))
         stored = set(tally.results.run_ids())
         command = start_command(folder, batches)
         wait_for(moment, command, tally.results, before, stored, chance)
         command.kill()  # not its children: they have to notice
-        command.wait()
-        tally.kills += 1
+        was_killed = command.wait() == -signal.SIGKILL  # else it had ended before
         tally.strays += count_strays(command.pid)
-        tally.moments[what_was_hit(tally.results, before, stored)] += 1
+        if was_killed:
+            tally.kills += 1
+            tally.moments[what_was_hit(tally.results, before, stored)] += 1
         tally.check()
     return tally
 
@@ -216,7 +219,7 @@ def wait_for(
     end_s = time.monotonic() + PATIENCE_S
     while not reached[moment]() and command.poll() is None and time.monotonic() < end_s:
         time.sleep(0.0005)
-    longest_s = {"starting": 5.0, "measuring": 2.0}.get(moment, 0.005)
+    longest_s = {"starting": 5.0, "measuring": 2.0}.get(moment, 0.002)
     time.sleep(chance.uniform(0, longest_s))
 
 
@@ -271,7 +274,7 @@ def kill_writers(folder: Path, kills: int, chance: random.Random) -> Tally:
     tally = Tally(ResultsFolder(folder / "results"))
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pandas", "pyarrow.parquet", "benchmarks.kills"])
-    for _ in range(kills):
+    for number in range(kills):
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=write_forever, args=(tally.results.path, theirs))
         process.start()
@@ -283,7 +286,8 @@ def kill_writers(folder: Path, kills: int, chance: random.Random) -> Tally:
         told += rest_of(ours)
         tally.kills += 1
         tally.lost += len(set(told) - set(tally.results.run_ids()))
-    tally.check()
+        if (number + 1) % CHECKED_EVERY == 0 or number + 1 == kills:
+            tally.check()
     return tally
 
 

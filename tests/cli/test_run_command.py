@@ -1,0 +1,534 @@
+"""`ridgeline run` as a user meets it: what it measures, prints, keeps and refuses."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import typer
+from tests.cli.small_runs import NET_MAKE, QUICK, folder, pick, run_here
+
+from ridgeline.cli.app import app
+from ridgeline.store import ResultsFolder
+
+__all__ = ["folder"]  # a fixture
+
+PROMISED = (
+    "run_id", "model", "batch_size", "mode", "precision", "backend", "status", "samples_per_s",
+    "step_time_s", "busy_fraction", "energy_j_per_step", "peak_memory_bytes", "warnings",
+)  # fmt: skip
+SEED_000 = (
+    "timestamp", "hostname", "arch", "backend", "device_name", "batch_size", "warmup_iters",
+    "measured_iters", "precision", "lr", "momentum", "weight_decay", "elapsed_sec",
+    "images_per_sec", "images_processed", "data_root", "label", "torch_version", "channels_last",
+    "grad_accum_steps", "deterministic", "cudnn_benchmark",
+)  # fmt: skip
+LINE = re.compile(
+    r"MEASURED_SEC=(?P<sec>\S+) IMGS_PER_SEC=(?P<rate>\S+) "
+    r"BATCH=(?P<batch>\d+) ARCH=(?P<arch>\S+) BACKEND=(?P<backend>\w+)"
+)
+EVERYTHING = {  # every option that makes sense together with the others
+    "--batch-size": "2", "--mode": "train", "--precision": "fp32", "--backend": "cpu",
+    "--device": "0", "--input-size": "3,8,8", "--config": "width=4", "--warmup-iters": "0",
+    "--iters": "2", "--repeats": "1", "--optimizer": "momentum", "--lr": "0.1",
+    "--momentum": "0.8", "--weight-decay": "0.01", "--grad-accum-steps": "2",
+    "--channels-last": None, "--deterministic": None, "--cudnn-benchmark": None, "--nvtx": None,
+    "--data": "synthetic-host", "--workers": "1", "--pin-memory": None, "--prefetch-factor": "2",
+    "--augment": None, "--layers": None, "--energy": None, "--energy-time": "0.1",
+    "--layer-energy": None, "--seed": "1", "--label": "all at once", "--results": "kept",
+    "--json": None, "--quiet": None, "--debug": None, "--in-process": None,
+}  # fmt: skip
+IN_OTHER_TESTS = {"--seq-len", "--compile", "--compile-mode", "--find-max-batch"}
+
+
+def json_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The runs on stdout, which holds nothing but them."""
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == 1
+    runs: list[dict[str, Any]] = answer["runs"]
+    return runs
+
+
+def lines_of(text: str) -> list[dict[str, str]]:
+    return [found.groupdict() for found in map(LINE.fullmatch, text.splitlines()) if found]
+
+
+# ---------------------------------------------------------------- what it prints and keeps
+
+
+def test_the_line_agrees_with_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(*NET_MAKE, *QUICK) == 0
+    streams = capsys.readouterr()
+    (line,) = lines_of(streams.out)
+    (run,) = ResultsFolder().read_runs()
+    assert pick(line, "batch", "arch", "backend") == {
+        "batch": "2", "arch": "net.py:make", "backend": run.found["backend"],
+    }  # fmt: skip
+    assert float(line["sec"]) == pytest.approx(run.found["elapsed_s"], abs=1e-6)
+    assert float(line["rate"]) == pytest.approx(2 * 5 / run.found["elapsed_s"], rel=1e-4)
+    assert run.found["samples_per_s"] == pytest.approx(2 * 5 / run.found["elapsed_s"])
+    assert len(run.found["step_time_s"]["samples"]) == 5
+    assert " samples/s " in streams.out
+    assert streams.err.endswith(
+        "runs are in results/runs; views: metrics.csv, net.py-make_overall.csv\n"
+    )
+
+
+def test_json_has_the_promised_keys(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(*NET_MAKE, *QUICK, "--json", "--backend", "cpu") == 0
+    (answer,) = json_of(capsys)
+    (run,) = ResultsFolder().read_runs()
+    assert set(PROMISED) <= set(answer)
+    assert pick(answer, "run_id", "model", "batch_size", "mode", "precision", "backend") == {
+        "run_id": run.run_id, "model": "net.py:make", "batch_size": 2, "mode": "train",
+        "precision": "fp32", "backend": "cpu",
+    }  # fmt: skip
+    assert set(answer["step_time_s"]) == {"median", "mean", "std", "min", "max"}
+    assert answer["samples_per_s"] == run.found["samples_per_s"]
+    assert answer["peak_memory_bytes"] > 0
+    # a CPU has no kernels, and energy was not asked for
+    assert pick(answer, "status", "busy_fraction", "energy_j_per_step", "reason") == {
+        "status": "ok", "busy_fraction": None, "energy_j_per_step": None, "reason": None,
+    }  # fmt: skip
+
+
+def test_json_of_a_run_that_failed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here("net.py:make", "--input-size", "5", "-b", "2", *QUICK, "--json") == 3
+    (answer,) = json_of(capsys)
+    assert set(PROMISED) <= set(answer)
+    nothing = ("samples_per_s", "step_time_s", "busy_fraction", "peak_memory_bytes", "backend")
+    assert pick(answer, *nothing) == dict.fromkeys(nothing)
+    assert answer["status"] == "failed"
+    assert "mat1 and mat2 shapes cannot be multiplied" in answer["reason"]
+
+
+def test_models_precisions_and_batches_in_one_call(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("net.py:make", "net.py:images", "--input-size", "3,8,8", "--config", "width=2")
+    (folder / "net.py").write_text((folder / "net.py").read_text().replace("Linear(4", "Linear(8"))
+    options = ("-b", "1,2", "--precision", "fp32,tf32", "--label", "sweep")
+    assert run_here(*asked, *options, *QUICK, "--backend", "cpu", "--mode", "infer") == 0
+    streams = capsys.readouterr()
+    expected = [
+        (model, batch, precision)
+        for model in ("net.py:make", "net.py:images")
+        for precision in ("fp32", "tf32")
+        for batch in (1, 2)
+    ]
+    runs = ResultsFolder().read_runs()
+    keys = ("model", "batch_size", "precision")
+    assert [tuple(run.asked[key] for key in keys) for run in runs] == expected
+    assert {run.asked["label"] for run in runs} == {"sweep"}
+    assert all("-sweep-" in run.run_id for run in runs)
+    assert len(lines_of(streams.out)) == 8
+    assert "medians of" not in streams.out
+    # and the fall-back of tf32 is told, and kept
+    assert streams.err.count("note: net.py:make, batch 1, tf32: tf32 is not used: TF32 is a") == 1
+    for run in runs:
+        said = [text for text in run.found["warnings"] if text.startswith("tf32 is not used")]
+        assert len(said) == (run.asked["precision"] == "tf32")
+        assert run.found["precision"] == "fp32"
+    table = pd.read_csv("results/metrics.csv")
+    columns = ["arch", "batch_size", "asked_precision"]
+    assert list(table[columns].itertuples(index=False, name=None)) == expected
+    assert set(table["precision"]) == {"fp32"}
+
+
+def test_repeats_are_runs_of_their_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(*NET_MAKE, *QUICK, "--repeats", "2") == 0
+    assert "net.py:make, batch 2, fp32: medians of 2 runs lie " in capsys.readouterr().out
+    assert [run.asked["repeat"] for run in ResultsFolder().read_runs()] == [1, 2]
+
+
+def test_metrics_have_a_row_per_completed_run_and_are_made_again(folder: Path) -> None:
+    metrics = folder / "results" / "metrics.csv"
+    assert run_here(*NET_MAKE, *QUICK, "-q", "--lr", "0.5") == 0
+    assert run_here("net.py:make", "--input-size", "5", "-b", "2", *QUICK, "-q") == 3
+    first = pd.read_csv(metrics)
+    metrics.unlink()
+    assert run_here(*NET_MAKE, *QUICK, "-q", "--label", "second") == 0
+    both = pd.read_csv(metrics)
+    assert tuple(both.columns[: len(SEED_000)]) == SEED_000
+    assert len(ResultsFolder().run_ids()) == 3  # one of them failed
+    assert both["run_id"].tolist()[:1] == first["run_id"].tolist()
+    assert both["measured_iters"].tolist() == [5, 5]
+    assert both["images_processed"].tolist() == [10, 10]
+    assert both["lr"].tolist()[0] == 0.5
+    assert both["label"].tolist()[1] == "second"
+    rate = both["images_processed"] / both["elapsed_sec"]
+    assert both["images_per_sec"].tolist() == pytest.approx(rate.tolist())
+
+
+def test_layers_are_printed_and_added_up(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(*NET_MAKE, *QUICK, "--layers") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"\nnet.py:make, batch 2: (\d+) of \1 rows, the slowest first\n", out)
+    assert re.search(r"\nall layers together \S+ \S+, a step .*(more|less) \(", out)
+    run_id = ResultsFolder().run_ids()[0]
+    table = pd.read_csv("results/net.py-make_layers.csv")
+    linear = table[table["layer"] == "0"].iloc[0]
+    assert [linear[name] for name in ("model", "input_shape", "run_id")] == [
+        "net.py:make", "2x4", run_id,
+    ]  # fmt: skip
+    assert {"0", "1", "2"} <= set(ResultsFolder().read_table(run_id, "layers")["layer"])
+
+
+@pytest.fixture
+def pets(folder: Path) -> tuple[str, ...]:
+    """Six pictures in two classes, as options."""
+    from torchvision.utils import save_image
+
+    for name in ("cats", "dogs"):
+        (folder / "pets" / name).mkdir(parents=True)
+        for number in range(3):
+            save_image(torch.rand(3, 9, 9), folder / "pets" / name / f"{number}.png")
+    return ("net.py:images", "--input-size", "3,8,8", "--data", "pets", *QUICK)
+
+
+@pytest.mark.slow  # the times of loaded data are never steady, so the warm-up takes its longest
+def test_workers_are_gone_without_a_word(folder: Path, pets: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "ridgeline", "run", *pets, "-b", "2", "--workers", "2", "-q"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_images_from_a_folder(
+    folder: Path, pets: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = (*pets, "--json")
+    assert run_here(*images, "-b", "2", "--no-augment") == 0
+    (answer,) = json_of(capsys)
+    (run,) = ResultsFolder().read_runs()
+    assert run.found["data"] == "imagefolder"
+    assert set(answer["split_s"]) == {"data", "copy", "forward", "backward", "optimizer"}
+    # and what the folder cannot give is refused
+    assert run_here(*images, "-b", "7") == 2
+    streams = capsys.readouterr()
+    assert json.loads(streams.out) == {"schema": 1, "runs": []}
+    assert streams.err.startswith(
+        "ridgeline: a batch of 7 is more than the 6 samples there are\n  hint: use a smaller"
+    )
+
+
+def test_accumulated_batches_are_one_step(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(*NET_MAKE, *QUICK, "--grad-accum-steps", "3", "--json") == 0
+    (answer,) = json_of(capsys)
+    (run,) = ResultsFolder().read_runs()
+    assert pick(run.found, "iters", "samples_per_step", "samples_processed") == {
+        "iters": 5, "samples_per_step": 6, "samples_processed": 30,
+    }  # fmt: skip
+    assert answer["samples_per_s"] == pytest.approx(30 / answer["elapsed_s"])
+
+
+def test_channels_last_and_deterministic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = ("net.py:images", "--input-size", "3,8,8", "-b", "2", *QUICK, "--json")
+    assert run_here(*images, "--channels-last", "--deterministic") == 0
+    (answer,) = json_of(capsys)
+    (run,) = ResultsFolder().read_runs()
+    assert pick(run.asked, "channels_last", "deterministic") == {
+        "channels_last": True, "deterministic": True,
+    }  # fmt: skip
+    assert not any("--channels-last" in text for text in answer["warnings"])
+    assert not torch.are_deterministic_algorithms_enabled()  # put back
+
+
+def test_tokens_of_a_length(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here("net.py:words", "--seq-len", "6", "-b", "2", *QUICK, "--json") == 0
+    (answer,) = json_of(capsys)
+    assert answer["status"] == "ok"
+    assert ResultsFolder().read_runs()[0].asked["seq_len"] == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", [("--compile",), ("--compile-mode", "reduce-overhead")])
+def test_compile_works_or_is_a_failed_run(
+    folder: Path, option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run_here(*NET_MAKE, *QUICK, *option, "--mode", "infer", "--json")
+    (answer,) = json_of(capsys)
+    assert (code, answer["status"]) in ((0, "ok"), (3, "failed"))
+    torch.compiler.reset()
+
+
+def test_a_compiler_that_fails_is_a_failed_run(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_compiler(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    assert run_here(*NET_MAKE, *QUICK, "--compile", "--json") == 3
+    (answer,) = json_of(capsys)
+    assert answer["reason"].startswith("RuntimeError: Failed to find C compiler.")
+
+
+def test_the_largest_batch_for_a_small_memory(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a network that needs 4 bytes per sample, and 26 free bytes
+    memory = SimpleNamespace(available=26, total=64)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    monkeypatch.setattr(
+        "ridgeline.count.counting.count_workload",
+        lambda spec, settings: SimpleNamespace(
+            memory=SimpleNamespace(peak_bytes=4 * spec.batch_size)
+        ),
+    )
+    assert run_here(*NET_MAKE, *QUICK, "--backend", "cpu", "--find-max-batch", "--json") == 0
+    streams = capsys.readouterr()
+    assert "net.py:make, fp32: the largest batch is 6\n" in streams.err
+    assert [run["batch_size"] for run in json.loads(streams.out)["runs"]] == [6]
+
+
+def test_the_largest_batch_when_not_even_one_fits(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=10))
+    assert run_here(*NET_MAKE, *QUICK, "--backend", "cpu", "--find-max-batch") == 2
+    assert re.match(
+        r"ridgeline: one sample needs \d+ B, more than 10.* B\n", capsys.readouterr().err
+    )
+
+
+def test_what_a_model_prints_is_not_in_the_results(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "loud.py").write_text(
+        "import os, warnings\nimport torch\n\nclass Loud(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        print('by python')\n        os.write(1, b'by the system\\n')\n"
+        "        warnings.warn('careful')\n        return super().forward(x)\n\n"
+        "def make():\n    return Loud(4, 2)\n"
+    )
+    assert run_here("loud.py:make", "--input-size", "4", *QUICK, "--json", "-q") == 0
+    streams = capfd.readouterr()
+    (answer,) = json.loads(streams.out)["runs"]
+    assert answer["status"] == "ok"
+    assert "by python\n" in streams.err
+    assert "by the system\n" in streams.err
+    assert ResultsFolder().read_log(answer["run_id"]) == "UserWarning: careful"
+
+
+def test_quiet_prints_results_and_no_advice(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here(*NET_MAKE, *QUICK, "--precision", "tf32", "--backend", "cpu", "-q") == 0
+    streams = capsys.readouterr()
+    assert len(lines_of(streams.out)) == 1
+    assert streams.err == ""
+    # and yet it says why a run failed
+    assert run_here("net.py:make", "--input-size", "5", *QUICK, "-q") == 3
+    assert capsys.readouterr().err.startswith(
+        "ridgeline: net.py:make, batch 32, fp32: failed: RuntimeError: "
+    )
+
+
+# ---------------------------------------------------------------- options
+
+
+def options_of_run() -> set[str]:
+    command: Any = typer.main.get_command(app)
+    parameters = command.commands["run"].params
+    names = {one.opts[-1] if "--batch-sizes" not in one.opts else "--batch-size"
+             for one in parameters if one.param_type_name == "option"}  # fmt: skip
+    return {name for name in names if name not in ("--help", "-h")}
+
+
+def test_every_option_is_accepted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert options_of_run() == set(EVERYTHING) | IN_OTHER_TESTS
+    words = [word for pair in EVERYTHING.items() for word in pair if word is not None]
+    assert run_here("net.py:images", *words) == 0
+    (answer,) = json_of(capsys)
+    (run,) = ResultsFolder(Path("kept")).read_runs()
+    assert run.asked["config"] == {"width": "4"}
+    idle = [
+        text.split()[0] for text in answer["warnings"] if text.endswith("no effect in this run")
+    ]
+    if answer["backend"] == "cpu":
+        assert idle == ["--nvtx", "--cudnn-benchmark", "--pin-memory"]
+    assert run.asked["label"] == "all at once"
+    assert answer["layers"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--batch-size", "0"), "--batch-size '0' is not valid\n  hint: give whole numbers"),
+        (("--batch-size", "-4"), "--batch-size '-4' is not valid\n  hint: give whole numbers"),
+        (("--batch-size", "3000000000"), "--batch-size 3000000000 is too large\n  hint:"),
+        (("--precision", "fp8"), "unknown precision 'fp8'\n  hint: choose fp32, tf32, amp"),
+        (("--precision", "fp32,,amp"), "unknown precision ''\n  hint: choose fp32, tf32, amp"),
+        (("--backend", "tpu"), "unknown backend 'tpu'\n  hint: choose auto, cuda, mps, cpu"),
+        (("--optimizer", "sdg"), "unknown optimizer 'sdg'\n  hint: choose sgd"),
+        (("--mode", "trian"), "unknown mode 'trian'\n  hint: choose infer, train"),
+        (("--compile-mode", "fast"), "unknown compile mode 'fast'\n  hint: choose default"),
+        (("--data", "nowhere"), "there is no data at 'nowhere'\n  hint: name a folder, synthetic"),
+        (("--label", ""), "--label is empty\n  hint: give these runs a name"),
+        (("--results", ""), "the name of a folder is empty\n  hint: write . for this folder"),
+        (("--iters", "0"), "--iters 0 is not possible\n  hint: it is 1 or more"),
+        (("--warmup-iters", "-1"), "--warmup-iters -1 is not possible\n  hint: it is 0 or more"),
+        (("--lr", "-1"), "--lr -1.0 is not possible\n  hint: it is 0 or more"),
+        (("--lr", "nan"), "--lr nan is not possible\n  hint: it is 0 or more"),
+        (("--energy-time", "0"), "--energy-time 0.0 is not possible\n  hint: it is 0.1 or more"),
+        (("--grad-accum-steps", "0"), "--grad-accum-steps 0 is not possible\n  hint: it is 1"),
+        (("--workers", "-1"), "--workers -1 is not possible\n  hint: it is 0 or more"),
+        (("--prefetch-factor", "2"), "--prefetch-factor needs workers that could fetch\n  hint:"),
+        (("--seed", "-1"), "--seed -1 is not possible\n  hint: it is 0 or more"),
+        (("--config", "width"), "--config 'width' is not valid\n  hint: write key=value"),
+        (("--device", "9"), "there is no "),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_bad_options_are_refused(
+    folder: Path, arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here(*NET_MAKE, *QUICK, *arguments) == 2
+    streams = capsys.readouterr()
+    assert streams.err.startswith(f"ridgeline: {complaint}")
+    assert "\n  hint: " in streams.err
+    assert "Traceback" not in streams.err
+    assert streams.out == ""
+    assert not (folder / "results").exists()
+
+
+def test_no_model_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here() == 2
+    assert capsys.readouterr().err.startswith("ridgeline: no model was named\n  hint: for example")
+
+
+SYNTAX = "def make(:\n    pass\n"
+STRANGE = """
+from torch import nn
+
+class NoParameters(nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+class Numbers(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).argmax(-1)
+"""
+
+
+def test_what_cannot_be_run_is_named_and_the_rest_is_measured(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "syntax.py").write_text(SYNTAX)
+    wrong = ("resnet5", "syntax.py:make", "none.py:make", "net.py:mkae", "net.onnx")
+    assert run_here(*wrong[:2], *NET_MAKE, *wrong[2:], *QUICK, "--json") == 2
+    streams = capsys.readouterr()
+    assert [run["model"] for run in json.loads(streams.out)["runs"]] == ["net.py:make"]
+    for complaint in (
+        "unknown model 'resnet5'\n  hint: did you mean resnet50",
+        "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1)\n  hint: mend the file",
+        "no such file: none.py\n  hint: did you mean net.py?",
+        "unknown factory in net.py: 'mkae'\n  hint: did you mean make",
+        "no such file: net.onnx\n  hint: check the path",
+    ):
+        assert f"ridgeline: {complaint}" in streams.err
+    assert "Traceback" not in streams.err
+
+
+def test_what_cannot_be_trained_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "strange.py").write_text(STRANGE)
+    strange = ("strange.py:NoParameters", "--input-size", "4", *QUICK)
+    assert run_here(*strange) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("ridgeline: ")
+    assert "\n  hint: " in err
+    assert run_here(*strange, "--mode", "infer") == 0
+
+
+def test_debug_shows_the_traceback(folder: Path) -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        from ridgeline.cli import main
+
+        main(["run", "net.py:make", "--input-size", "5", *QUICK, "--in-process", "--debug"])
+
+
+# ---------------------------------------------------------------- surroundings
+
+
+def test_names_with_spaces_and_letters_of_all_kinds(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mes réseaux").mkdir()
+    for name in ("été.py", "網.py"):
+        (folder / "mes réseaux" / name).write_text((folder / "net.py").read_text())
+    models = ("mes réseaux/été.py:make", "mes réseaux/網.py:make")
+    assert run_here(*models, *NET_MAKE[1:], *QUICK, "--results", "mes résultats", "--json") == 0
+    assert [run["model"] for run in json_of(capsys)] == list(models)
+    views = sorted(path.name for path in (folder / "mes résultats").glob("*_overall.csv"))
+    rows = [pd.read_csv(folder / "mes résultats" / view) for view in views]
+    assert sorted(pd.concat(rows)["model"]) == sorted(models)
+
+
+def test_two_commands_share_a_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given another command that stores a run after this one has read all runs for its views
+    from ridgeline.report import views
+
+    assert run_here(*NET_MAKE, *QUICK, "-q", "--label", "first") == 0
+    (first,) = ResultsFolder().read_runs()
+    once = views.measured_runs
+
+    def read_then_another_is_stored(results: ResultsFolder) -> Any:
+        found = once(results)
+        if len(results.run_ids()) < 3:
+            results.write_run(
+                label="other", asked=first.asked, found=first.found, provenance=first.provenance
+            )
+        return found
+
+    monkeypatch.setattr(views, "measured_runs", read_then_another_is_stored)
+    assert run_here(*NET_MAKE, *QUICK, "-q") == 0
+    assert pd.read_csv("results/metrics.csv")["run_id"].tolist() == ResultsFolder().run_ids()
+    assert len(ResultsFolder().run_ids()) == 3
+
+
+def test_in_a_poor_environment(folder: Path) -> None:
+    # given no home, an ASCII terminal whose reader goes, nowhere for advice, and a long way to
+    # the temporary files
+    far = folder / ("far" * 40)
+    far.mkdir()
+    reading, writing = os.pipe()
+    os.close(reading)
+    poor = {"PATH": os.environ["PATH"], "PYTHONIOENCODING": "ascii", "TMPDIR": str(far)}
+    command = [sys.executable, "-m", "ridgeline", "run", *NET_MAKE, *QUICK]
+    done = subprocess.run(
+        command, env=poor, cwd=folder, stdout=writing, preexec_fn=lambda: os.close(2)
+    )
+    os.close(writing)
+    assert done.returncode == 0
+    assert [run.found["status"] for run in ResultsFolder().read_runs()] == ["ok"]
+
+
+def test_numbers_are_plain_in_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here("net.py:make", "--input-size", "4", "-b", "100000", *QUICK) == 0
+    assert "e+" not in capsys.readouterr().out
+
+
+def test_the_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here("--help") == 0
+    out = capsys.readouterr().out
+    assert "Exit code" in out
+    for option in options_of_run():
+        assert option[:14] in out
+
+
+def test_the_command_line_imports_nothing_heavy() -> None:
+    code = "import sys, ridgeline.cli.app; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"torch", "pandas", "numpy", "matplotlib", "multiprocessing", "rich.progress"}
+    assert heavy & set(done.stdout.split()) == set()

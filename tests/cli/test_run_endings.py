@@ -1,0 +1,346 @@
+"""How `ridgeline run` ends when a model crashes, when it is stopped, and when nothing can be kept.
+
+Whatever happens, a run is stored whole, as completed or as failed, or it is not there.
+"""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+from benchmarks import kills
+from tests.cli.small_runs import NET_MAKE, QUICK, folder, run_here
+
+from ridgeline.store import ResultsFolder
+
+__all__ = ["folder"]  # a fixture
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
+
+RUN = (sys.executable, "-m", "ridgeline", "run")
+SMALL = ("--input-size", "4", "--batch-size", "2", *QUICK)
+MINUTES_S = 300  # a loaded machine may take long to import torch
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+CRASHES = """
+import os, pathlib, signal, sys, time, warnings
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.linear, self.act = nn.Linear(4, 2), act
+
+    def forward(self, x):
+        self.act()
+        return self.linear(x)
+
+def raising(error):
+    def act():
+        raise error
+    return Net(act)
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
+def good():
+    return Net(lambda: None)
+
+def loud():
+    def act():
+        print("between the results")
+        warnings.warn("careful")
+    return Net(act)
+
+def waits():
+    def act():
+        pathlib.Path("measuring").touch()
+        time.sleep(600)
+    return Net(act)
+
+def raises():
+    return raising(RuntimeError("broken\\nin two lines"))
+
+def mute():
+    return raising(Mute())
+
+def bytes_():
+    return raising(RuntimeError("no file \\udcff"))
+
+def stops():
+    return raising(SystemExit("enough"))
+
+def interrupts():
+    return raising(KeyboardInterrupt())
+
+def memory():
+    return raising(MemoryError())
+
+def device_memory():
+    return raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB"))
+
+def exits():
+    return Net(lambda: os._exit(7))
+
+def killed():
+    return Net(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+def crashes():
+    return Net(lambda: os.kill(os.getpid(), signal.SIGSEGV))
+
+def no_gradient():
+    return nn.Sequential(nn.Linear(4, 2), Detached())
+
+class Detached(nn.Module):
+    def forward(self, x):
+        return x.detach()
+"""
+REASONS = {
+    "raises": "RuntimeError: broken in two lines",
+    "mute": "Mute",
+    "bytes_": "RuntimeError: no file \udcff",
+    "stops": "SystemExit: enough",
+    "interrupts": "KeyboardInterrupt",
+    "memory": "out of memory",
+    "device_memory": "out of memory: CUDA out of memory. Tried to allocate 1 GiB",
+    "exits": "the process ended with code 7 and without an answer",
+    "killed": "the process was ended by SIGKILL",
+    "crashes": "the process was ended by SIGSEGV",
+    "no_gradient": "RuntimeError: element 0 of tensors does not require grad and does not have a "
+    "grad_fn",
+}
+
+
+@pytest.fixture
+def crashes(folder: Path) -> Path:
+    """The folder, with models that end in all sorts of ways."""
+    (folder / "bad.py").write_text(CRASHES)
+    return folder
+
+
+def test_every_crash_is_a_failed_run_and_the_next_goes_on(crashes: Path) -> None:
+    # when models crash in every way, with a good one before, between and after
+    names = ["good", *list(REASONS)[:6], "loud", *list(REASONS)[6:], "good"]
+    done = subprocess.run(
+        [*RUN, *(f"bad.py:{name}" for name in names), *SMALL, "--json", "-q"],
+        cwd=crashes, env=ENVIRONMENT, capture_output=True, text=True, timeout=MINUTES_S,
+    )  # fmt: skip
+    # then each is a run with its reason, on stdout is nothing but JSON, and the exit code says so
+    assert done.returncode == 3, done.stderr
+    answers = json.loads(done.stdout)["runs"]
+    assert [answer["model"] for answer in answers] == [f"bad.py:{name}" for name in names]
+    assert [answer["reason"] for answer in answers] == [REASONS.get(name) for name in names]
+    ok = ["failed" if name in REASONS else "ok" for name in names]
+    assert [answer["status"] for answer in answers] == ok
+    assert "between the results\n" in done.stderr
+    for name in REASONS:
+        assert f"ridgeline: bad.py:{name}, batch 2, fp32: failed: " in done.stderr
+    assert "Traceback" not in done.stderr
+    # and what was said is kept with the run
+    results = ResultsFolder(crashes / "results")
+    logs = {run.asked["model"]: results.read_log(run.run_id) for run in results.read_runs()}
+    assert logs["bad.py:loud"] == "UserWarning: careful"
+    assert logs["bad.py:raises"].startswith("Traceback (most recent call last)")
+    assert len(pd.read_csv(results.path / "metrics.csv")) == 3
+
+
+@pytest.mark.parametrize("name", ["raises", "mute", "stops", "memory"])
+def test_crashes_without_a_process_of_their_own(
+    crashes: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here(f"bad.py:{name}", "bad.py:good", *SMALL, "--json", "-q") == 3
+    answers = json.loads(capsys.readouterr().out)["runs"]
+    assert [answer["reason"] for answer in answers] == [REASONS[name], None]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("ModuleNotFoundError('No module named torch')", "No module named torch"),
+        ("OSError('libcudart.so: not found')", "libcudart.so: not found"),
+    ],
+)
+def test_a_torch_that_cannot_be_imported_is_no_failed_run(
+    tmp_path: Path, error: str, words: str
+) -> None:
+    (tmp_path / "torch.py").write_text(f"raise {error}\n")
+    done = subprocess.run(
+        [*RUN, "resnet18", *SMALL],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True,
+        text=True, timeout=MINUTES_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"ridgeline: torch cannot be imported: {words}\n"
+        "  hint: pip install 'ridgeline[torch]'; `ridgeline doctor` says what works here\n"
+    )
+    assert not (tmp_path / "results").exists()
+
+
+# ---------------------------------------------------------------- stopped
+
+
+def allow_interrupts() -> None:
+    """A shell lets its background jobs ignore SIGINT, and so would the command."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """`ridgeline run` in a session of its own, as from a terminal."""
+    return subprocess.Popen(
+        [*RUN, *arguments], cwd=folder, env=ENVIRONMENT, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=allow_interrupts,
+    )  # fmt: skip
+
+
+def wait_until(is_so: Any, process: subprocess.Popen[str]) -> None:
+    deadline_s = time.monotonic() + MINUTES_S
+    while not is_so():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+def test_stopped_in_the_second_of_three_runs(
+    crashes: Path, sent: signal.Signals, code: int
+) -> None:
+    models = ("bad.py:good", "bad.py:waits", "bad.py:good")
+    process = start(crashes, *models, *SMALL, "--json", "-q")
+    wait_until((crashes / "measuring").exists, process)
+    if sent == signal.SIGINT:
+        os.killpg(process.pid, sent)  # as a terminal does for Ctrl-C
+    else:
+        process.send_signal(sent)
+    out, err = process.communicate(timeout=MINUTES_S)
+    assert process.returncode == code
+    assert kills.count_strays(process.pid) == 0
+    runs = ResultsFolder(crashes / "results").read_runs()
+    assert [(run.asked["model"], run.found["status"]) for run in runs] == [("bad.py:good", "ok")]
+    assert "Traceback" not in err
+    if sent == signal.SIGINT:
+        assert [run["model"] for run in json.loads(out)["runs"]] == ["bad.py:good"]
+        assert err == "ridgeline: interrupted; runs kept: 1\n"
+        assert len(pd.read_csv(crashes / "results" / "metrics.csv")) == 1
+
+
+def test_interrupted_while_torch_is_imported(crashes: Path) -> None:
+    process = start(crashes, "bad.py:good", *SMALL, "--json", "-q")
+
+    def is_server_there() -> bool:
+        try:
+            children = psutil.Process(process.pid).children()
+            return any("forkserver" in " ".join(child.cmdline()) for child in children)
+        except psutil.Error:  # it was not there any more
+            return False
+
+    if sys.platform == "linux":
+        wait_until(is_server_there, process)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=MINUTES_S)
+    assert (process.returncode, err) == (130, "ridgeline: interrupted\n")
+    assert json.loads(out) == {"schema": 1, "runs": []}
+    assert kills.count_strays(process.pid) == 0
+
+
+@pytest.mark.slow
+def test_killed_commands_lose_nothing(tmp_path: Path) -> None:
+    tally = kills.kill_commands(tmp_path, len(kills.MOMENTS), random.Random(0))
+    assert (tally.kills, tally.broken, tally.strays) == (len(kills.MOMENTS), 0, 0)
+    assert tally.completed > 0
+
+
+def test_killed_writers_lose_nothing(tmp_path: Path) -> None:
+    tally = kills.kill_writers(tmp_path, 50, random.Random(0))
+    assert (tally.kills, tally.broken) == (50, 0)
+    assert tally.completed >= 50
+
+
+# ---------------------------------------------------------------- nothing can be kept
+
+
+def full_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full once so many files were put on it."""
+    flush, done = os.fsync, []
+
+    def fsync(descriptor: int) -> None:
+        done.append(descriptor)
+        if len(done) > calls:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.mark.parametrize("calls", (0, 1, 3, 5))
+def test_a_full_disk_keeps_what_was_stored(
+    folder: Path, calls: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_here(*NET_MAKE, *QUICK, "-q") == 0
+    before = kills.hash_of(ResultsFolder().read_runs()[0].path)
+    metrics = (folder / "results" / "metrics.csv").read_text()
+    full_after(calls, monkeypatch)
+    assert run_here(*NET_MAKE, *QUICK, "-q") == 2
+    assert "ridgeline: cannot write to" in (err := capsys.readouterr().err)
+    assert "No space left on device\n  hint: make room" in err
+    runs = ResultsFolder().read_runs()
+    assert kills.hash_of(runs[0].path) == before
+    assert all(kills.is_whole(ResultsFolder(), run.path) for run in runs)
+    assert (folder / "results" / "metrics.csv").read_text().startswith(metrics)
+
+
+def test_a_folder_that_takes_nothing_is_refused_before_anything_is_measured(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "net.py").write_text("import pathlib\npathlib.Path('imported').touch()\n")
+    (folder / "file").touch()
+    for results in ("file", "file/deep"):
+        assert run_here(*NET_MAKE, *QUICK, "--results", results) == 2
+        assert capsys.readouterr().err.startswith(
+            f"ridgeline: cannot write to {results}: Not a directory\n  hint: make room"
+        )
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert run_here(*NET_MAKE, *QUICK) == 2
+    assert "cannot write to results: Permission denied\n  hint:" in capsys.readouterr().err
+    assert not (folder / "imported").exists()
+
+
+def test_broken_old_runs_are_named_and_passed_over(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given runs that somebody has damaged, and what a killed writer left
+    assert run_here(*NET_MAKE, *QUICK, "-q") == 0
+    (good,) = ResultsFolder().read_runs()
+    for name, content in {
+        "a-cut-off": '{"schema_version": 1, "asked": {',
+        "b-from-the-future": '{"schema_version": 999}',
+        "c-half": json.dumps({"schema_version": 1, "asked": {"command": "run"},
+                              "found": {"status": "ok"}, "provenance": {}}),
+    }.items():  # fmt: skip
+        (folder / "results" / "runs" / name).mkdir()
+        (folder / "results" / "runs" / name / "run.json").write_text(content)
+    (folder / "results" / "runs" / ".tmp-left").mkdir()
+    (folder / "results" / "runs" / "empty").mkdir()
+    capsys.readouterr()
+    # then they are named, and the others make the views
+    assert run_here(*NET_MAKE, *QUICK) == 0
+    err = capsys.readouterr().err
+    for text in (
+        "cannot read results/runs/a-cut-off/run.json: ",
+        "run b-from-the-future was written by a later ridgeline",
+        "run c-half is passed over: KeyError: ",
+    ):
+        assert f"note: {text}" in err
+    table = pd.read_csv("results/metrics.csv")
+    assert len(table) == 2
+    assert table["run_id"].tolist()[0] == good.run_id
