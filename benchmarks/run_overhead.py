@@ -101,8 +101,8 @@ def run() -> Report:
         tables=[_throughput(found), _layers(found)],
         notes=[
             f"One process, one model per case. {ROUNDS[backend]} rounds of blocks of about "
-            f"{BLOCK_S[backend]:g} s each: the bare loop (the few lines that anybody writes, synchronised "
-            "before and after), then ours with marks at every phase and the sampler running, then "
+            f"{BLOCK_S[backend]:g} s each: the bare loop (the few lines that anybody writes, "
+            "synchronised before and after), then ours with marks at every phase and the sampler running, then "
             "a pass that times the layers, then ours again. Every other round begins with ours. "
             "A ratio is the median over pairs of neighbouring blocks, its interval by bootstrap.",
         ],

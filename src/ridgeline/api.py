@@ -179,8 +179,8 @@ def spec(
         raise RidgelineError(f"no such file: {model}", hint="check the path")
     if model.endswith(".onnx"):
         raise RidgelineError(
-            f"{model}: ONNX files cannot be counted yet",
-            hint="count the PyTorch model it was exported from",
+            f"{model}: ONNX files cannot be used yet",
+            hint="name the PyTorch model that it was exported from",
         )
     size = (input_size,) if isinstance(input_size, int) else input_size
     return WorkloadSpec(

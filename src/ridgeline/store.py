@@ -188,7 +188,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     Until then an older file of that name stays as it is. Raises OSError.
     """
-    temporary = path.with_name(_TEMPORARY + secrets.token_hex(8))
+    temporary = path.with_name(f"{_TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     try:
         with temporary.open("xb") as file:
             yield file

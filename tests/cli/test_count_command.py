@@ -188,7 +188,7 @@ def test_no_model_and_onnx_are_explained(
     assert "no model was named" in capsys.readouterr().err
     (tmp_path / "model.onnx").touch()
     assert ridgeline(str(tmp_path / "model.onnx")) == 2
-    assert "ONNX files cannot be counted yet" in capsys.readouterr().err
+    assert "ONNX files cannot be used yet" in capsys.readouterr().err
 
 
 def test_list_takes_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:

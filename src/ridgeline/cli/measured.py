@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ridgeline.cli.progress import RunProgress
 
 SOME_FAILED = 3
+SAFE_SHARE = 0.8  # of a CPU's free memory: torch and its workspaces need some, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +151,8 @@ class _Runner:
         outcome = self._do(measure_task, task)
         if outcome.failure is not None and outcome.failure.is_input:
             raise outcome.failure.error()
+        if outcome.failure is not None and self.asked.debug:
+            print(outcome.failure.log, file=sys.stderr)
         self._store(task, repeat, outcome)
 
     def _do(self, work: Work[Any], task: Task) -> Outcome[Any]:
@@ -214,10 +217,13 @@ class _Runner:
 
         from ridgeline.count.counting import Settings as CountSettings
         from ridgeline.count.counting import count_workload
+        from ridgeline.measure.backends import choose_backend
+        from ridgeline.measure.precision import choose_precision
 
+        used = choose_precision(settings.precision, choose_backend(settings.backend)).used
         counting = CountSettings(
             mode=self.asked.mode,
-            precision=settings.precision,
+            precision=used,
             optimizer=settings.optimizer,
             optimizer_options=settings.optimizer_options,
         )
@@ -227,7 +233,7 @@ class _Runner:
             task = self.asked.task(model, batch_size, settings)
             return count_workload(task.spec, counting).memory.peak_bytes
 
-        return psutil.virtual_memory().available, counted
+        return int(SAFE_SHARE * psutil.virtual_memory().available), counted
 
 
 def _failed(failure: Failure | None) -> Found:

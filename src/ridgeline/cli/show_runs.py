@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 STEP_KEYS = ("median", "mean", "std", "min", "max")
-HEADER = ["model", "batch", "precision", "samples/s", "step", "95 % interval", "busy", "J/step",
+HEADER = ["model", "batch", "precision", "samples/s", "step", "± (95 %)", "busy", "J/step",
           "J/sample", "power", "peak memory"]  # fmt: skip
-SPARE = (("J/sample",), ("95 % interval",), ("power",))
 LAYERS_SHOWN = 15
 NOT_MEASURED = "–"
 
@@ -73,6 +72,9 @@ def as_json(run: Run) -> dict[str, Any]:
         "energy_j_per_sample": energy.get("energy_j_per_sample"),
         "mean_power_w": energy.get("mean_power_w"),
         "energy_meter": energy.get("meter"),
+        "energy_scope": energy.get("scope"),
+        "provenance": found.get("provenance"),
+        "threads": found.get("threads"),
         "layers": found.get("layers"),
     }
 
@@ -94,7 +96,10 @@ def advise(texts: Iterable[str], quiet: bool) -> None:
 
 
 def _names(written: list[Path]) -> str:
-    return "views: " + ", ".join(path.name for path in written) if written else "no views"
+    if not written:
+        return "no views"
+    rest = f" and {len(written) - 1} more files" if len(written) > 1 else ""
+    return f"views: {written[0]}{rest}"
 
 
 def _name(run: Run) -> str:
@@ -112,11 +117,12 @@ def _show_tables(runs: Sequence[Run], results: ResultsFolder) -> None:
     console = screen()
     if done:
         rows = [_row(run) for run in done]
-        print_grid(console, Grid(header=HEADER, rows=rows, text_columns=3, spare=SPARE))
+        print_grid(console, Grid(header=HEADER, rows=rows, text_columns=3, turns=True))
     for run in done:
         print(_split_line(run))
-    for line in dict.fromkeys(_energy_line(run) for run in done):
-        print(line)
+    lines = dict.fromkeys(_energy_line(run) for run in done)
+    for run in done if len(lines) > 1 else done[:1]:  # one line for all, if they are alike
+        print(f"{_name(run)}: {_energy_line(run)}" if len(lines) > 1 else _energy_line(run))
     for run in done:
         if run.found["layers"] is not None:
             _show_layers(console, run, results.read_table(run.run_id, "layers"))
@@ -135,13 +141,18 @@ def _row(run: Run) -> list[str]:
         f"{found['precision']} {asked['mode']}",
         _plain(found["samples_per_s"]),
         format_time(step["median"]),
-        " … ".join(map(format_time, interval)) if interval else NOT_MEASURED,
+        _half_width(interval, step["median"]) if interval else NOT_MEASURED,
         format_percent(busy) if busy is not None else NOT_MEASURED,
         _joules(energy.get("energy_j_per_step")),
         _joules(energy.get("energy_j_per_sample")),
         si(energy["mean_power_w"], "W") if energy.get("mean_power_w") else NOT_MEASURED,
         format_bytes(found["peak_memory_bytes"]) if found["peak_memory_bytes"] else NOT_MEASURED,
     ]
+
+
+def _half_width(interval: Sequence[float], middle: float) -> str:
+    """How far an interval reaches to its farther side, as a share of the median."""
+    return format_percent(max(middle - interval[0], interval[1] - middle) / middle)
 
 
 def _plain(value: float) -> str:
@@ -154,11 +165,11 @@ def _joules(value: float | None) -> str:
 
 
 def _split_line(run: Run) -> str:
-    """`resnet50, batch 32: step 21.3 ms = data 0 s + copy 0 s + forward 7.1 ms + …`."""
+    """`resnet50, batch 32, amp: 21.3 ms on average = data 0 s + copy 0 s + forward 7.1 ms + …`."""
     parts = run.found["split_s"]
-    texts = [f"{name} {format_time(part['median'])}" for name, part in parts.items()]
-    whole = format_time(run.found["step_time_s"]["median"])
-    return f"{run.asked['model']}, batch {run.asked['batch_size']}: {whole} = {' + '.join(texts)}"
+    texts = [f"{name} {format_time(part['mean'])}" for name, part in parts.items()]
+    whole = format_time(run.found["step_time_s"]["mean"])
+    return f"{_name(run)}: {whole} on average = {' + '.join(texts)}"
 
 
 def _energy_line(run: Run) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 BUSY_ENOUGH = 0.9
 SUM_TOLERANCE = 0.05
 DATA_SHARE = 0.1
+SAME_STEPS = 0.03  # a pass whose steps differ by more ran something else
 SHORT_S = 1e-4  # of a step per module
 
 
@@ -28,7 +29,7 @@ def warnings(measured: Measurement, loss: Tensor | None) -> list[str]:
         *_throttling(measured),
         *_settings(measured),
         *_loss(loss),
-        *(measured.energy.warnings if measured.energy else ()),
+        *_energy(measured),
         *_layers(measured),
     ]
 
@@ -37,12 +38,17 @@ def _busy(measured: Measurement) -> list[str]:
     busy, kernels = measured.busy_fraction, measured.kernels
     if busy is None or kernels is None or busy >= BUSY_ENOUGH:
         return []
-    return [
+    works = (
         f"the GPU works {format_time(kernels.time_s)} of a "
-        f"{format_time(measured.step_time.median)} step ({format_percent(busy)}): for the rest it "
-        f"waits for the host, which launches "
-        f"{kernels.kernels:.0f} kernels a step; a larger batch, --compile or "
-        "--compile-mode reduce-overhead (CUDA graphs) closes that gap"
+        f"{format_time(measured.step_time.median)} step ({format_percent(busy)})"
+    )
+    if _data(measured):
+        return [f"{works}; for much of the rest it waits for data"]
+    graphs = measured.settings.compile == "reduce-overhead"
+    remedy = "" if graphs else " or --compile-mode reduce-overhead (CUDA graphs)"
+    return [
+        f"{works}: for the rest it waits for the host, which launches {kernels.kernels:.0f} "
+        f"kernels a step; a larger batch{remedy} closes that gap"
     ]
 
 
@@ -60,6 +66,11 @@ def _data(measured: Measurement) -> list[str]:
 
 def _steadiness(measured: Measurement) -> list[str]:
     found = statistics.advice(measured.timing.device.steps_s)
+    if measured.warmup.is_steady is None:
+        found.append(
+            f"{len(measured.warmup.times_s)} warm-up steps are too few to tell whether times are "
+            "steady; --warmup-iters 10 would"
+        )
     if measured.warmup.is_steady is False:
         found.append(
             f"times were not steady after {len(measured.warmup.times_s)} warm-up steps; "
@@ -109,14 +120,37 @@ def _loss(loss: Tensor | None) -> list[str]:
     ]
 
 
+def _energy(measured: Measurement) -> list[str]:
+    energy = measured.energy
+    if energy is None:
+        return []
+    found = list(energy.warnings)
+    off = energy.step_time_s / measured.step_time.median - 1
+    if abs(off) > SAME_STEPS:
+        found.append(
+            f"steps took {format_percent(abs(off))} {'longer' if off > 0 else 'less'} while energy "
+            f"was measured ({format_time(energy.step_time_s)}): the joules belong to those steps"
+        )
+    layers = measured.layer_energies.values()
+    missed = sum(not all(one.has_reached_target for one in calls) for calls in layers)
+    if missed:
+        found.append(
+            f"the joules of {missed} of {len(measured.layer_energies)} layers are less certain "
+            "than 5 %: the column energy_interval_j says how much"
+        )
+    if measured.settings.layer_energy and not measured.layer_energies:
+        found.append("no layer could be repeated alone: there are no joules of layers")
+    return found
+
+
 def _layers(measured: Measurement) -> list[str]:
     layers = measured.layers
-    if layers is None or layers.is_held_back:  # a GPU's sum leaves out its idle time, as it should
+    if layers is None or measured.settings.compile is not None:
         return []
     step_s = measured.step_time.median
     off = layers.sum_s / step_s - 1
-    if abs(off) <= SUM_TOLERANCE:
-        return []
+    if abs(off) <= SUM_TOLERANCE or (layers.is_held_back and off < 0):
+        return []  # a GPU's sum leaves out its idle time, as it should
     found = f"the layers add up to {format_percent(abs(off))} {'more' if off > 0 else 'less'} than "
     found += "a step that nobody watched"
     if off > 0 and step_s / max(1, len(layers.seen)) < SHORT_S:

@@ -64,6 +64,11 @@ class Energy:
         return sum(window.energy_j for window in self.windows)
 
     @property
+    def step_time_s(self) -> float:
+        """Of the steps in the windows, on average."""
+        return self.duration_s / sum(window.steps for window in self.windows)
+
+    @property
     def mean_power_w(self) -> float:
         return self.energy_total_j / self.duration_s
 
@@ -119,6 +124,7 @@ class Energy:
             "mean_power_w": self.mean_power_w,
             "energy_total_j": self.energy_total_j,
             "duration_s": self.duration_s,
+            "step_time_s": self.step_time_s,
             "samples_per_step": self.samples_per_step,
             "counter_power_w": self.counter_power_w,
             "sampled_power_w": self.sampled_power_w,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,11 +14,15 @@ from ridgeline.measure.layer_table import layer_table
 from ridgeline.measure.marks import SPLIT, StepTimes
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.power_table import readings_table
-from ridgeline.measure.statistics import Summary, spread, summarise
+from ridgeline.measure.statistics import Summary, spread
 
 if TYPE_CHECKING:
     from torch import nn
 
+ENERGY_COLUMNS = (
+    "energy_per_layer_j", "energy_interval_j", "energy_attribution", "is_energy_narrow",
+    "power_mean_w", "power_std_w", "power_samples",
+)  # fmt: skip
 WITHOUT_GAPS = "device, without gaps between kernels"
 
 
@@ -51,9 +56,11 @@ def found(measured: Measurement) -> dict[str, Any]:
         "memory": asdict(measured.memory),
         "peak_memory_bytes": peak_memory_bytes(measured),
         "process": asdict(measured.process) if measured.process else None,
+        "threads": measured.threads,
         "timed_usage": {**asdict(timing.usage), "cores": timing.usage.cores},
         "conditions": {
-            when: asdict(getattr(measured, when)) for when in ("before", "during", "after")
+            **{when: asdict(getattr(measured, when)) for when in ("before", "during", "after")},
+            "readings_during": _readings_during(measured),
         },
         "energy": measured.energy.to_dict() if measured.energy else None,
         "energy_reasons": list(measured.energy_reasons),
@@ -66,7 +73,7 @@ def tables(measured: Measurement, module: nn.Module) -> dict[str, pd.DataFrame]:
     """A row per layer, and a row per reading of a meter, where there are any."""
     made: dict[str, pd.DataFrame] = {}
     if measured.layers is not None:
-        table = layer_table(module, measured.layers, measured.step_time.median)
+        table = layer_table(module, measured.layers, _whole_s(measured))
         made["layers"] = _with_energy(table, measured)
     if measured.readings:
         made["power"] = readings_table(measured.readings, measured.passes)
@@ -74,26 +81,39 @@ def tables(measured: Measurement, module: nn.Module) -> dict[str, pd.DataFrame]:
 
 
 def _with_energy(table: pd.DataFrame, measured: Measurement) -> pd.DataFrame:
-    """Joules of each layer in a step: those of one call, repeated alone, times its calls."""
-    rows = [
-        _energy_row(measured.layer_energies.get(path), calls)
-        for path, calls in zip(table["layer"], table["calls"], strict=True)
-    ]
+    """Joules of each layer in a step: of all its calls, each repeated alone."""
+    rows = [_energy_row(measured.layer_energies.get(path, ())) for path in table["layer"]]
     columns = pd.DataFrame(rows, index=table.index).astype({"energy_per_layer_j": "float64"})
     return pd.concat([table, columns], axis=1)
 
 
-def _energy_row(one: RepeatedEnergy | None, calls: int) -> dict[str, Any]:
-    power = one.power if one else None
-    interval = one.interval_j_per_call if one else None
+def _energy_row(calls: tuple[RepeatedEnergy, ...]) -> dict[str, Any]:
+    if not calls:
+        return dict.fromkeys(ENERGY_COLUMNS)
+    intervals = [one.interval_j_per_call for one in calls if one.interval_j_per_call]
+    power = calls[0].power
     return {
-        "energy_per_layer_j": one.energy_j_per_call * calls if one else None,
-        "energy_interval_j": [end_j * calls for end_j in interval] if interval else None,
-        "energy_attribution": one.attribution if one else None,
+        "energy_per_layer_j": sum(one.energy_j_per_call for one in calls),
+        "energy_interval_j": [sum(ends) for ends in zip(*intervals, strict=True)] or None,
+        "energy_attribution": calls[0].attribution,
+        "is_energy_narrow": all(one.has_reached_target for one in calls),
         "power_mean_w": power.mean_w if power else None,
         "power_std_w": power.std_w if power else None,
         "power_samples": power.count if power else None,
     }
+
+
+def _whole_s(measured: Measurement) -> float:
+    """The step that layers are a share of: a compiled model's is another than its layers'."""
+    if measured.layers is not None and measured.settings.compile is not None:
+        return median(measured.layers.steps_s)
+    return measured.step_time.median
+
+
+def _readings_during(measured: Measurement) -> int:
+    """How many there were; with none, `during` is from just before."""
+    start_s, end_s = measured.timing.start_s, measured.timing.end_s
+    return sum(start_s <= reading.time_s <= end_s for reading in measured.readings)
 
 
 def peak_memory_bytes(measured: Measurement) -> int | None:
@@ -109,9 +129,9 @@ def _summary(summary: Summary, samples: Sequence[float]) -> dict[str, Any]:
 
 
 def _split(times: StepTimes) -> dict[str, dict[str, Any]]:
-    """Median and samples of each phase that the step has, in the order of SPLIT."""
+    """Median, mean and samples of each phase that the step has, in the order of SPLIT."""
     return {
-        phase: {"median": summarise(taken).median, "samples": list(taken)}
+        phase: {"median": median(taken), "mean": fmean(taken), "samples": list(taken)}
         for phase in SPLIT
         if (taken := times.phases_s.get(phase))
     }

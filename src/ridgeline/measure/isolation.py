@@ -185,7 +185,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 def _failure(error: BaseException) -> Failure:
     text, log = _words(error), "".join(traceback.format_exception(error))
-    if isinstance(error, MemoryError) or any(part in text.lower() for part in OUT_OF_MEMORY):
+    if is_out_of_memory(error):
         return Failure(
             reason=f"out of memory: {text}" if text else "out of memory",
             hint="try a smaller --batch-size, --precision amp, or --find-max-batch",
@@ -197,6 +197,12 @@ def _failure(error: BaseException) -> Failure:
         hint="the run's log.txt has the whole traceback; --debug shows it here",
         log=log,
     )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or the system, had no more to give; each says it in its own way."""
+    text = _words(error).lower()
+    return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY)
 
 
 def _words(error: BaseException) -> str:

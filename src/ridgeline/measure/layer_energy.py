@@ -22,7 +22,7 @@ from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.sampler import FAST_S, Reading, Sampler, summarise
 
 REFRESHES = 10  # in a window
-LEAST_WINDOWS = 5  # fewer have no interval worth its name
+LEAST_WINDOWS = 6  # fewer have no interval
 LEAST_WINDOW_S = 0.2
 LEAD_REFRESHES = 3
 BATCH_S = 0.05  # the device is waited for so often: not for every call, nor for millions at once

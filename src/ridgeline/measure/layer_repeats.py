@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -48,9 +48,9 @@ def layer_energies(
     refresh_s: float | None,
     tell: Tell = lambda done, total: None,
     limit_s: float = 10.0,
-) -> dict[str, RepeatedEnergy]:
-    """By path. A layer that cannot be repeated alone is left out."""
-    given = what_layers_are_given(stepper)
+) -> dict[str, tuple[RepeatedEnergy, ...]]:
+    """Joules of every call of each layer in a step; one that cannot be repeated is left out."""
+    given = what_layers_are_given(replace(stepper, model=stepper.module))
     distinct = {one.likeness: one for one in given}
     measured: dict[tuple[Any, ...], RepeatedEnergy | None] = {}
     for number, (likeness, one) in enumerate(distinct.items(), start=1):
@@ -63,25 +63,27 @@ def layer_energies(
                 limit_s=limit_s,
             )
         tell(number, len(distinct))
-    found = {one.path: measured[one.likeness] for one in given}
-    return {path: energy for path, energy in found.items() if energy is not None}
+    calls: dict[str, list[RepeatedEnergy | None]] = {}
+    for one in given:
+        calls.setdefault(one.path, []).append(measured[one.likeness])
+    known = {path: tuple(one for one in each if one is not None) for path, each in calls.items()}
+    return {path: each for path, each in known.items() if len(each) == len(calls[path])}
 
 
 def what_layers_are_given(stepper: Stepper) -> list[Given]:
-    """The first call of every module without children, in one step."""
-    given: dict[str, Given] = {}
+    """Every call of every module without children, in one step."""
+    given: list[Given] = []
     with ExitStack() as stack:
         for path, layer in stepper.module.named_modules():
             if next(layer.children(), None) is None:
-                stack.callback(_keep_first(path, layer, given).remove)
+                stack.callback(_keep(path, layer, given).remove)
         stepper.step(NoMarks())
-    return list(given.values())
+    return given
 
 
-def _keep_first(path: str, layer: nn.Module, given: dict[str, Given]) -> Any:
+def _keep(path: str, layer: nn.Module, given: list[Given]) -> Any:
     def keep(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if path not in given:
-            given[path] = Given(path=path, layer=layer, args=args, kwargs=kwargs)
+        given.append(Given(path=path, layer=layer, args=args, kwargs=kwargs))
 
     return layer.register_forward_pre_hook(keep, with_kwargs=True)
 
@@ -90,7 +92,7 @@ def _keep_first(path: str, layer: nn.Module, given: dict[str, Given]) -> Any:
 def repeating(one: Given, stepper: Stepper) -> Iterator[Callable[[], object] | None]:
     """A call of the layer, with its backward when training; None if it cannot be called alone."""
     call = _training_call(one, stepper) if stepper.optimizer is not None else _call(one, stepper)
-    in_place = getattr(one.layer, "inplace", None)
+    in_place = stepper.optimizer is not None and getattr(one.layer, "inplace", None)
     if in_place:  # what autograd is asked about must not be overwritten
         one.layer.inplace = False  # type: ignore[assignment]
     try:

@@ -42,6 +42,7 @@ AFTER = {  # when a phase of the step has ended, the time that follows belongs t
 }
 FIRST: Owner = ("(data)", "data")
 HOLDING: Owner = ("(held back)", "")  # not a part of the step
+WATCHING: Owner = ("(watching)", "")  # nor is what hooks take on the host's own time line
 HOLD_EVERY = 200  # marks; with the kernels between them they stay well below a thousand
 HOLD_MARGIN = 1.5
 CALIBRATION_MARKS, CALIBRATION_HOLD_S = 200, 0.02
@@ -87,6 +88,7 @@ class LayerMarks:
 
     mark: Callable[[], Any]
     hold: Callable[[], None] | None = None  # keeps the device waiting
+    is_host: bool = False  # hooks show on this time line
     is_training: bool = True
     owners: list[Owner] = field(default_factory=list)
     marks: list[Any] = field(default_factory=list)
@@ -122,6 +124,7 @@ class LayerMarks:
         self.own(FIRST)
 
     def enter(self, path: str, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._watch()
         self._claim(self._inmost, (inputs, named))  # what was made up to here is not this module's
         self.stack.append(path)
         seen = self.seen[path]
@@ -130,11 +133,20 @@ class LayerMarks:
         self.own((path, "forward"))
 
     def leave(self, path: str, output: Any) -> None:
+        self._watch()
         self.stack.pop()
         seen = self.seen[path]
         seen.output_shape = seen.output_shape or _first_shape([output])
-        self.own((self._inmost, "forward"))
+        if not self.is_host:  # a device is marked before the host walks the graph
+            self.own((self._inmost, "forward"))
         self._claim(path, output)
+        if self.is_host:
+            self.own((self._inmost, "forward"))
+
+    def _watch(self) -> None:
+        """What the hook takes from here on is nobody's."""
+        if self.is_host:
+            self._note(WATCHING)
 
     @property
     def _inmost(self) -> str:
@@ -165,8 +177,7 @@ class LayerMarks:
         sums: dict[Owner, float] = defaultdict(float)
         for owner, start, end in zip(self.owners, self.marks, self.marks[1:], strict=False):
             sums[owner] += max(0.0, seconds(start, end) - mark_cost_s)
-        sums.pop(HOLDING, None)
-        return dict(sums)
+        return {owner: sum_s for owner, sum_s in sums.items() if owner not in (HOLDING, WATCHING)}
 
 
 def time_layers(
@@ -180,7 +191,11 @@ def time_layers(
     """Take a few steps with hooks on every module, after one that is not kept."""
     watched = replace(stepper, model=stepper.module)
     timeline = backend.timeline()
-    marks = LayerMarks(mark=timeline.mark, is_training=stepper.optimizer is not None)
+    marks = LayerMarks(
+        mark=timeline.mark,
+        is_training=stepper.optimizer is not None,
+        is_host=not backend.has_events,
+    )
     samples: dict[Owner, list[float]] = defaultdict(list)
     steps_s: list[float] = []
     passes = min(max(int(TARGET_S / step_time_s), LEAST_PASSES), most)

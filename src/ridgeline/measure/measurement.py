@@ -10,11 +10,13 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ridgeline.measure import advice
 from ridgeline.measure.backends import Backend, DeviceMemory, choose_backend
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str, int, int], None]  # what is going on, how much is done, of how much
 
+LEAST_IN_FLIGHT, IN_FLIGHT_S = 4, 0.2  # steps between two waits in the energy pass
+
 
 @dataclass(slots=True, kw_only=True)
 class Measurement:
@@ -69,8 +73,9 @@ class Measurement:
     energy_reasons: tuple[str, ...] = ()  # why there is none
     optimizer_settings: dict[str, Any] = field(default_factory=dict)  # as they were used
     layers: LayerTimes | None = None
-    layer_energies: dict[str, RepeatedEnergy] = field(default_factory=dict)
-    process: ProcessStats | None = None
+    layer_energies: dict[str, tuple[RepeatedEnergy, ...]] = field(default_factory=dict)
+    process: ProcessStats | None = None  # up to the end of the timing
+    threads: int | None = None  # that torch uses on the CPU
     readings: tuple[Reading, ...] = ()
     passes: tuple[Pass, ...] = ()  # which readings belong to what
     warnings: list[str] = field(default_factory=list)
@@ -110,7 +115,6 @@ def measure_workload(
         measurement, stepper = _timed(workload, spec, settings, backend, precision, meters, tell)
         _other_passes(measurement, stepper, meters, tell)
     measurement.after = meters.conditions()
-    measurement.process = process_stats()
     measurement.log = said
     measurement.warnings = advice.warnings(measurement, stepper.last_loss)
     return measurement, stepper
@@ -127,7 +131,7 @@ def _timed(
 ) -> tuple[Measurement, Stepper]:
     """Build, warm up and time; meters are read beside it, too rarely to disturb."""
     before = meters.conditions()
-    with Sampler(meters) as sampler:
+    with Sampler(replace(meters, found=())) as sampler:  # conditions only: meters are slow to read
         tell("building", 0, 0)
         start_s = perf_counter()
         stepper, data = _build(workload, spec, settings, backend, precision)
@@ -148,6 +152,8 @@ def _timed(
         optimizer_settings=_optimizer_settings(stepper),
         before=before,
         during=_during(sampler.readings, timing),
+        process=process_stats(),
+        threads=torch.get_num_threads(),
         readings=sampler.readings,
         passes=(Pass(name="timed", start_s=timing.start_s, end_s=timing.end_s),),
     ), stepper
@@ -265,10 +271,10 @@ def _other_passes(measurement: Measurement, stepper: Stepper, meters: Meters, te
 
 def _measure_energy(measurement: Measurement, stepper: Stepper, meters: Meters) -> None:
     step, backend, nobody = stepper.step, stepper.backend, NoMarks()
-    in_flight = max(1, math.ceil(0.05 / measurement.step_time.median))
+    in_flight = max(LEAST_IN_FLIGHT, math.ceil(IN_FLIGHT_S / measurement.step_time.median))
 
     def run_for(duration_s: float) -> int:
-        """Steps until the time is over; the device is waited for every 50 ms or so."""
+        """Steps until the time is over; the device is waited for now and then only."""
         steps, end_s = 0, perf_counter() + duration_s
         while perf_counter() < end_s:
             for _ in range(in_flight):

@@ -26,12 +26,17 @@ def readings_table(readings: Sequence[Reading], passes: Sequence[Pass]) -> pd.Da
         {
             "time_s": [reading.time_s for reading in readings],
             "pass": [pass_at(reading.time_s, passes) for reading in readings],
-            "power_w": [reading.power_w for reading in readings],
+            "power_w": [_power_w(reading) for reading in readings],
             "energy_j": [reading.energy_j for reading in readings],
             **{name: [getattr(one, name) for one in seen] for name in numbers},
         }
     ).astype(dict.fromkeys(("time_s", "power_w", "energy_j", *numbers), "float64"))
     return table.assign(throttle_reasons=["; ".join(one.throttle_reasons) for one in seen])
+
+
+def _power_w(reading: Reading) -> float | None:
+    """By the meter, or as the conditions have it where the meter was not asked."""
+    return reading.conditions.power_w if reading.power_w is None else reading.power_w
 
 
 def pass_at(time_s: float, passes: Sequence[Pass]) -> str:

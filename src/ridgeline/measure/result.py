@@ -14,6 +14,7 @@ from ridgeline.measure.found import found, tables
 from ridgeline.measure.measurement import measure_workload
 from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.measure.tensors import tensors_in
+from ridgeline.provenance import Provenance, collect
 from ridgeline.records import WorkloadSpec
 from ridgeline.units import format_bytes, format_percent, format_time, si
 from ridgeline.workloads import Inputs, Workload, resolve
@@ -31,6 +32,7 @@ class MeasureResult:
     mode: str
     found: Mapping[str, Any]
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    provenance: Provenance | None = None  # where, when and with what
 
     @property
     def samples_per_s(self) -> float:
@@ -156,4 +158,5 @@ def _measure(workload: Workload, spec: WorkloadSpec, settings: Settings) -> Meas
         mode=spec.mode,
         found=found(measured),
         tables=tables(measured, stepper.module),
+        provenance=collect(),
     )

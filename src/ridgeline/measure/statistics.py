@@ -13,6 +13,7 @@ RESAMPLES = 2000
 CONFIDENCE = 0.95
 WIDE = 0.10  # 10th to 90th percentile over the median: above it the samples are called unstable
 DRIFT = 0.03  # later half over earlier half
+LEAST_FOR_INTERVAL = 6
 LEAST = 8  # fewer samples than this say nothing about stability
 
 
@@ -26,7 +27,7 @@ class Summary:
     std: float
     min: float
     max: float
-    interval: tuple[float, float] | None  # of the median, 95 %, by bootstrap; None for one sample
+    interval: tuple[float, float] | None  # of the median, 95 %, by bootstrap; None for a few
 
 
 def summarise(samples: Sequence[float]) -> Summary:
@@ -44,8 +45,12 @@ def summarise(samples: Sequence[float]) -> Summary:
 
 
 def median_interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
-    """Where the median would lie in 95 of 100 repetitions, by drawing the samples again."""
-    if len(samples) < 2:
+    """95 % interval of the median, by drawing the samples again.
+
+    It is about other steps of the same run; other runs differ by more. With fewer than six samples
+    even their whole range would hold less than 95 %.
+    """
+    if len(samples) < LEAST_FOR_INTERVAL:
         return None
     import numpy as np
 

@@ -173,6 +173,7 @@ def _state() -> dict[str, Any]:
     return {
         "tf32": (cuda.matmul.allow_tf32, cudnn.allow_tf32),
         "cudnn": (cudnn.benchmark, cudnn.deterministic),
+        "random": torch.get_rng_state(),
         "strict": (
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -186,3 +187,4 @@ def _restore(state: dict[str, Any]) -> None:
     cudnn.benchmark, cudnn.deterministic = state["cudnn"]
     is_strict, warns_only = state["strict"]
     torch.use_deterministic_algorithms(is_strict, warn_only=warns_only)
+    torch.set_rng_state(state["random"])

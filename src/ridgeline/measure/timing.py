@@ -24,7 +24,7 @@ LEAST_WARMUP = 3
 LEAST_WARMUP_S = 0.5  # clocks and caches take this long, however short a step is
 WARMUP_LIMIT_S = 10.0  # waiting for steadiness ends here; what was asked for is always done
 TARGET_S = 10.0  # a measurement of unstated length lasts about so long
-LEAST_ITERS, MOST_ITERS = 5, 100
+LEAST_ITERS, MOST_ITERS = 6, 100
 MARKS_PER_PART = 4
 TELL_S = 0.25
 
@@ -101,7 +101,7 @@ def _alike(samples: Sequence[float]) -> bool:
 
 
 def choose_iters(asked: int | None, warmup: WarmUp) -> int:
-    """What was asked, or as many steps as last about ten seconds: 5 to 100."""
+    """What was asked, or as many steps as last about ten seconds: 6 to 100."""
     if asked is not None:
         return asked
     if not warmup.times_s:

@@ -17,6 +17,7 @@ from torch.optim import SGD
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.backends import Backend
 from ridgeline.measure.batches import Batch, Feed, TrainBatches, normalized
+from ridgeline.measure.isolation import is_out_of_memory
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.randomness import random_state, restore_random_state, seed_all
 from ridgeline.measure.train_records import (
@@ -274,7 +275,7 @@ def explained(settings: TrainSettings) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
+        if is_out_of_memory(error):
             raise _too_large(settings) from error
         if "DataLoader worker" in str(error):
             raise _lost_worker(error) from error

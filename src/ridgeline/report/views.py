@@ -1,10 +1,11 @@
-"""The CSV files of a results folder: views of its runs, made anew from them each time.
+"""The CSV files of a results folder: views of its runs.
 
     metrics.csv         a row per run: throughput, times, energy, memory, what it ran on
     MODEL_overall.csv   a row per run of one model: step time in milliseconds, power, energy
     MODEL_layers.csv    a row per layer of each run whose layers were timed
 
 Only runs that were completed are in them. A file can be thrown away: the next run makes it again.
+One whose runs were all deleted stays as it was.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ def _metrics_row(run: Run) -> dict[str, Any]:
         "step_interval_low_s": low,
         "step_interval_high_s": high,
         **{f"{phase}_s": _phase(found, phase) for phase in SPLIT},
+        "threads": found.get("threads"),
         "busy_fraction": found.get("busy_fraction"),
         "kernel_time_s": (found.get("kernels") or {}).get("time_s"),
         "energy_meter": energy.get("meter"),

@@ -10,9 +10,15 @@ import re
 from pathlib import Path
 
 from ridgeline.sensors.meter import COUNTER, Meter, Meters
-from ridgeline.sensors.sysfs import SYS
+from ridgeline.sensors.sysfs import SYS, text_of
 
 PACKAGE_ZONES = re.compile(r"(intel|amd)-rapl:\d+")  # intel-rapl:0:1 is a part of intel-rapl:0
+
+
+def _is_package(zone: Path) -> bool:
+    """Whether a zone is a processor; `psys`, the whole platform, has the processors in it."""
+    is_whole = PACKAGE_ZONES.fullmatch(zone.name) is not None
+    return is_whole and text_of(zone / "name").strip() != "psys"
 
 
 class RaplMeter:
@@ -21,7 +27,7 @@ class RaplMeter:
     def __init__(self, root: Path = SYS) -> None:
         folder = root / "class" / "powercap"
         zones = sorted(folder.glob("*-rapl:*")) if folder.is_dir() else []
-        self._zones = [zone for zone in zones if PACKAGE_ZONES.fullmatch(zone.name)]
+        self._zones = [zone for zone in zones if _is_package(zone)]
         self._last: dict[Path, float] = {}
         self._total_j = 0.0
         self.reason: str | None = None

@@ -80,7 +80,7 @@ def find_cifar10(folder: Path) -> Path | None:
     for path in (folder, folder / FOLDER):
         if all((path / name).is_file() for name in _all_batches()):
             return path
-    if folder.name.endswith(".tar.gz") and folder.is_file():
+    if folder.name == ARCHIVE and folder.is_file():
         return folder
     archive = folder / ARCHIVE
     return archive if archive.is_file() else None
@@ -160,8 +160,8 @@ def _readable(path: Path) -> Iterator[None]:
 def _check(path: Path, found: str, expected: str) -> None:
     if found != expected:
         raise RidgelineError(
-            f"{path} is damaged: its MD5 is {found}, that of the original is {expected}",
-            hint=f"remove it and run again to download it, or get {ARCHIVE} from {URL}",
+            f"{path} is not what was published: its MD5 is {found}, the original's is {expected}",
+            hint=f"put {ARCHIVE} from {URL} in its place",
         )
 
 

@@ -72,7 +72,7 @@ def mean_of_outputs(output: Any, inputs: Inputs) -> Tensor:
     if not means:
         raise RidgelineError(
             "the model returns no tensor that could be trained",
-            hint="count it with --mode infer; a file can define loss(output) for its model",
+            hint="use --mode infer; a file can define loss(output) for its model",
         )
     return sum(means[1:], means[0])
 

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 from ridgeline.errors import RidgelineError
 
 ENDINGS = (".bin", ".npy", ".txt")
+LOOKED_AT = 10_000_000  # tokens of a file, to learn how many kinds there are: enough, and quick
 
 
 def find_tokens(path: Path) -> list[Path]:
@@ -57,7 +58,8 @@ class TokenWindows(Dataset[tuple[Tensor, Tensor]]):
         self.length = length
         self.parts = [read_tokens(file) for file in files]
         self.counts = [max(0, (len(part) - 1) // length) for part in self.parts]
-        self.ids = max((int(part.max()) + 1 for part in self.parts if len(part)), default=0)
+        looked_at = [part[:LOOKED_AT] for part in self.parts if len(part)]
+        self.ids = max((int(part.max()) + 1 for part in looked_at), default=0)
 
     def __len__(self) -> int:
         return sum(self.counts)
