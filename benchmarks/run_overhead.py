@@ -102,9 +102,10 @@ def run() -> Report:
         notes=[
             f"One process, one model per case. {ROUNDS[backend]} rounds of blocks of about "
             f"{BLOCK_S[backend]:g} s each: the bare loop (the few lines that anybody writes, "
-            "synchronised before and after), then ours with marks at every phase and the sampler running, then "
-            "a pass that times the layers, then ours again. Every other round begins with ours. "
-            "A ratio is the median over pairs of neighbouring blocks, its interval by bootstrap.",
+            "synchronised before and after), then ours with marks at every phase and the sampler "
+            "running, then a pass that times the layers, then ours again. Every other round begins "
+            "with ours. A ratio is the median over pairs of neighbouring blocks, its interval by "
+            "bootstrap.",
         ],
     )
 

@@ -120,14 +120,13 @@ def test_the_cpu_is_always_there_and_has_nothing_to_wait_for() -> None:
     backend.synchronize()
     backend.hold_back(10.0)
     backend.reset_peak_memory()
-    backend.free_memory()
 
 
 def test_the_calls_of_a_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
     answers = {
         "synchronize": None, "reset_peak_memory_stats": None, "max_memory_allocated": 100,
-        "max_memory_reserved": 200, "empty_cache": None, "_sleep": None,
+        "max_memory_reserved": 200, "_sleep": None,
         "get_device_properties": SimpleNamespace(total_memory=1000),
     }  # fmt: skip
     for name, answer in answers.items():
@@ -144,7 +143,6 @@ def test_the_calls_of_a_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
     backend.synchronize()
     backend.reset_peak_memory()
     memory = backend.peak_memory()
-    backend.free_memory()
     backend.hold_back(0.02)
     total_bytes = backend.total_memory_bytes()
 
@@ -154,7 +152,6 @@ def test_the_calls_of_a_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
         ("reset_peak_memory_stats", device),
         ("max_memory_allocated", device),
         ("max_memory_reserved", device),
-        ("empty_cache",),
         ("_sleep", 50_000_000),
         ("get_device_properties", device),
     ]

@@ -151,7 +151,10 @@ def count(
             return _list(models, as_json=as_json or form == "json")
     form = "json" if as_json else form
     with _stopped_at_once(form):
-        from ridgeline.cli.counted import Asked, run
+        from ridgeline.measure.tasks import torch_needed
+
+        with torch_needed():
+            from ridgeline.cli.counted import Asked, run
 
     asked = Asked(
         models=tuple(models or ()),

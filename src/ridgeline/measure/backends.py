@@ -102,9 +102,6 @@ class Backend:
     def peak_memory(self) -> DeviceMemory:
         return DeviceMemory()
 
-    def free_memory(self) -> None:
-        """Give cached memory back to the device, as after a step that did not fit."""
-
     def total_memory_bytes(self) -> int | None:
         """What the device has in all; None for a CPU, whose memory is everybody's."""
         return None
@@ -135,9 +132,6 @@ class CudaBackend(Backend):
             reserved_bytes=torch.cuda.max_memory_reserved(self.device),
         )
 
-    def free_memory(self) -> None:
-        torch.cuda.empty_cache()
-
     def total_memory_bytes(self) -> int | None:
         return int(torch.cuda.get_device_properties(self.device).total_memory)
 
@@ -161,9 +155,6 @@ class MpsBackend(Backend):
             allocated_bytes=torch.mps.current_allocated_memory(),
             reserved_bytes=torch.mps.driver_allocated_memory(),
         )
-
-    def free_memory(self) -> None:
-        torch.mps.empty_cache()
 
     def total_memory_bytes(self) -> int | None:
         return int(torch.mps.recommended_max_memory())

@@ -150,9 +150,7 @@ PROCESS_COLUMNS = (
     "user_time_s", "system_time_s", "peak_rss_bytes", "minor_faults", "major_faults",
     "voluntary_switches", "involuntary_switches",
 )  # fmt: skip
-POWER_COLUMNS = (
-    "power_mean_w", "power_std_w", "power_min_w", "power_max_w", "energy_total_j", "power_samples",
-)  # fmt: skip
+POWER_COLUMNS = ("power_mean_w", "power_std_w", "power_min_w", "power_max_w")
 
 
 def overall(runs: Iterable[Run]) -> pd.DataFrame:
@@ -168,7 +166,7 @@ def _overall_row(run: Run) -> dict[str, Any]:
     return {
         **_key(run),
         **{name: MS * step[name] for name in ("mean", "std", "min", "max", "median")},
-        **{name: energy.get(name) for name in POWER_COLUMNS[:4]},
+        **{name: energy.get(name) for name in POWER_COLUMNS},
         "energy_total_j": energy.get("energy_total_j"),
         "energy_per_inference_j": energy.get("energy_j_per_sample"),
         "power_samples": energy.get("power_samples"),
