@@ -257,6 +257,14 @@ def test_atomic_write_text(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["summary.json"]
 
 
+def test_a_name_as_long_as_file_systems_take(tmp_path: Path) -> None:
+    path = tmp_path / ("é" * 125 + ".json")  # 255 bytes
+
+    atomic_write_text(path, "whole\n")
+
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {path.name: "whole\n"}
+
+
 def test_json_is_json_for_every_reader() -> None:
     content = {"a": (1, float("inf")), "where": Path("x/y"), "when": np.float64(0.5)}
 

@@ -43,6 +43,7 @@ TABLES = ("ops", "layers", "power")
 DEFAULT_RESULTS = Path("results")
 
 _TEMPORARY = ".tmp-"
+_NAME_KEPT = 60  # characters of a file's name in its temporary one; file systems take 255 bytes
 _LABEL_LENGTH = 48
 
 
@@ -188,7 +189,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     Until then an older file of that name stays as it is. Raises OSError.
     """
-    temporary = path.with_name(f"{_TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+    temporary = path.with_name(f"{_TEMPORARY}{path.name[:_NAME_KEPT]}-{secrets.token_hex(4)}")
     try:
         with temporary.open("xb") as file:
             yield file

@@ -1,5 +1,6 @@
 """Models so small that a run takes no time, and `ridgeline run` on them."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,14 @@ def run_here(*arguments: str) -> int:
     with pytest.raises(SystemExit) as stopped:
         main(["run", *arguments, "--in-process"])
     return int(stopped.value.code or 0)
+
+
+def json_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The runs on stdout, which holds nothing but them."""
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == 1
+    runs: list[dict[str, Any]] = answer["runs"]
+    return runs
 
 
 def pick(values: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`ridgeline run` as a user meets it: what it measures, prints, keeps and refuses."""
+"""`ridgeline run` as a user meets it: what it measures, prints and keeps."""
 
 import json
 import os
@@ -6,16 +6,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-import typer
-from tests.cli.small_runs import NET_MAKE, QUICK, folder, pick, run_here
+from tests.cli.small_runs import NET_MAKE, QUICK, folder, json_of, pick, run_here
 
-from ridgeline.cli.app import app
 from ridgeline.store import ResultsFolder
 
 __all__ = ["folder"]  # a fixture
@@ -34,26 +31,6 @@ LINE = re.compile(
     r"MEASURED_SEC=(?P<sec>\S+) IMGS_PER_SEC=(?P<rate>\S+) "
     r"BATCH=(?P<batch>\d+) ARCH=(?P<arch>\S+) BACKEND=(?P<backend>\w+)"
 )
-EVERYTHING = {  # every option that makes sense together with the others
-    "--batch-size": "2", "--mode": "train", "--precision": "fp32", "--backend": "cpu",
-    "--device": "0", "--input-size": "3,8,8", "--config": "width=4", "--warmup-iters": "0",
-    "--iters": "2", "--repeats": "1", "--optimizer": "momentum", "--lr": "0.1",
-    "--momentum": "0.8", "--weight-decay": "0.01", "--grad-accum-steps": "2",
-    "--channels-last": None, "--deterministic": None, "--cudnn-benchmark": None, "--nvtx": None,
-    "--data": "synthetic-host", "--workers": "1", "--pin-memory": None, "--prefetch-factor": "2",
-    "--augment": None, "--layers": None, "--energy": None, "--energy-time": "0.1",
-    "--layer-energy": None, "--seed": "1", "--label": "all at once", "--results": "kept",
-    "--json": None, "--quiet": None, "--debug": None, "--in-process": None,
-}  # fmt: skip
-IN_OTHER_TESTS = {"--seq-len", "--compile", "--compile-mode", "--find-max-batch"}
-
-
-def json_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The runs on stdout, which holds nothing but them."""
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["schema"] == 1
-    runs: list[dict[str, Any]] = answer["runs"]
-    return runs
 
 
 def lines_of(text: str) -> list[dict[str, str]]:
@@ -77,7 +54,7 @@ def test_the_line_agrees_with_the_run(folder: Path, capsys: pytest.CaptureFixtur
     assert len(run.found["step_time_s"]["samples"]) == 5
     assert " samples/s " in streams.out
     assert streams.err.endswith(
-        "runs are in results/runs; views: metrics.csv, net.py-make_overall.csv\n"
+        "runs are in results/runs; views: results/metrics.csv and 1 more file\n"
     )
 
 
@@ -270,34 +247,6 @@ def test_a_compiler_that_fails_is_a_failed_run(
     assert answer["reason"].startswith("RuntimeError: Failed to find C compiler.")
 
 
-def test_the_largest_batch_for_a_small_memory(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given a network that needs 4 bytes per sample, and 26 free bytes
-    memory = SimpleNamespace(available=26, total=64)
-    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
-    monkeypatch.setattr(
-        "ridgeline.count.counting.count_workload",
-        lambda spec, settings: SimpleNamespace(
-            memory=SimpleNamespace(peak_bytes=4 * spec.batch_size)
-        ),
-    )
-    assert run_here(*NET_MAKE, *QUICK, "--backend", "cpu", "--find-max-batch", "--json") == 0
-    streams = capsys.readouterr()
-    assert "net.py:make, fp32: the largest batch is 6\n" in streams.err
-    assert [run["batch_size"] for run in json.loads(streams.out)["runs"]] == [6]
-
-
-def test_the_largest_batch_when_not_even_one_fits(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=10))
-    assert run_here(*NET_MAKE, *QUICK, "--backend", "cpu", "--find-max-batch") == 2
-    assert re.match(
-        r"ridgeline: one sample needs \d+ B, more than 10.* B\n", capsys.readouterr().err
-    )
-
-
 def test_what_a_model_prints_is_not_in_the_results(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,129 +280,9 @@ def test_quiet_prints_results_and_no_advice(
     )
 
 
-# ---------------------------------------------------------------- options
-
-
-def options_of_run() -> set[str]:
-    command: Any = typer.main.get_command(app)
-    parameters = command.commands["run"].params
-    names = {one.opts[-1] if "--batch-sizes" not in one.opts else "--batch-size"
-             for one in parameters if one.param_type_name == "option"}  # fmt: skip
-    return {name for name in names if name not in ("--help", "-h")}
-
-
-def test_every_option_is_accepted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert options_of_run() == set(EVERYTHING) | IN_OTHER_TESTS
-    words = [word for pair in EVERYTHING.items() for word in pair if word is not None]
-    assert run_here("net.py:images", *words) == 0
-    (answer,) = json_of(capsys)
-    (run,) = ResultsFolder(Path("kept")).read_runs()
-    assert run.asked["config"] == {"width": "4"}
-    idle = [
-        text.split()[0] for text in answer["warnings"] if text.endswith("no effect in this run")
-    ]
-    if answer["backend"] == "cpu":
-        assert idle == ["--nvtx", "--cudnn-benchmark", "--pin-memory"]
-    assert run.asked["label"] == "all at once"
-    assert answer["layers"] is not None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--batch-size", "0"), "--batch-size '0' is not valid\n  hint: give whole numbers"),
-        (("--batch-size", "-4"), "--batch-size '-4' is not valid\n  hint: give whole numbers"),
-        (("--batch-size", "3000000000"), "--batch-size 3000000000 is too large\n  hint:"),
-        (("--precision", "fp8"), "unknown precision 'fp8'\n  hint: choose fp32, tf32, amp"),
-        (("--precision", "fp32,,amp"), "unknown precision ''\n  hint: choose fp32, tf32, amp"),
-        (("--backend", "tpu"), "unknown backend 'tpu'\n  hint: choose auto, cuda, mps, cpu"),
-        (("--optimizer", "sdg"), "unknown optimizer 'sdg'\n  hint: choose sgd"),
-        (("--mode", "trian"), "unknown mode 'trian'\n  hint: choose infer, train"),
-        (("--compile-mode", "fast"), "unknown compile mode 'fast'\n  hint: choose default"),
-        (("--data", "nowhere"), "there is no data at 'nowhere'\n  hint: name a folder, synthetic"),
-        (("--label", ""), "--label is empty\n  hint: give these runs a name"),
-        (("--results", ""), "the name of a folder is empty\n  hint: write . for this folder"),
-        (("--iters", "0"), "--iters 0 is not possible\n  hint: it is 1 or more"),
-        (("--warmup-iters", "-1"), "--warmup-iters -1 is not possible\n  hint: it is 0 or more"),
-        (("--lr", "-1"), "--lr -1.0 is not possible\n  hint: it is 0 or more"),
-        (("--lr", "nan"), "--lr nan is not possible\n  hint: it is 0 or more"),
-        (("--energy-time", "0"), "--energy-time 0.0 is not possible\n  hint: it is 0.1 or more"),
-        (("--grad-accum-steps", "0"), "--grad-accum-steps 0 is not possible\n  hint: it is 1"),
-        (("--workers", "-1"), "--workers -1 is not possible\n  hint: it is 0 or more"),
-        (("--prefetch-factor", "2"), "--prefetch-factor needs workers that could fetch\n  hint:"),
-        (("--seed", "-1"), "--seed -1 is not possible\n  hint: it is 0 or more"),
-        (("--config", "width"), "--config 'width' is not valid\n  hint: write key=value"),
-        (("--device", "9"), "there is no "),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
-)  # fmt: skip
-def test_bad_options_are_refused(
-    folder: Path, arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_here(*NET_MAKE, *QUICK, *arguments) == 2
-    streams = capsys.readouterr()
-    assert streams.err.startswith(f"ridgeline: {complaint}")
-    assert "\n  hint: " in streams.err
-    assert "Traceback" not in streams.err
-    assert streams.out == ""
-    assert not (folder / "results").exists()
-
-
-def test_no_model_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here() == 2
-    assert capsys.readouterr().err.startswith("ridgeline: no model was named\n  hint: for example")
-
-
-SYNTAX = "def make(:\n    pass\n"
-STRANGE = """
-from torch import nn
-
-class NoParameters(nn.Module):
-    def forward(self, x):
-        return 2 * x
-
-class Numbers(nn.Linear):
-    def forward(self, x):
-        return super().forward(x).argmax(-1)
-"""
-
-
-def test_what_cannot_be_run_is_named_and_the_rest_is_measured(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "syntax.py").write_text(SYNTAX)
-    wrong = ("resnet5", "syntax.py:make", "none.py:make", "net.py:mkae", "net.onnx")
-    assert run_here(*wrong[:2], *NET_MAKE, *wrong[2:], *QUICK, "--json") == 2
-    streams = capsys.readouterr()
-    assert [run["model"] for run in json.loads(streams.out)["runs"]] == ["net.py:make"]
-    for complaint in (
-        "unknown model 'resnet5'\n  hint: did you mean resnet50",
-        "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1)\n  hint: mend the file",
-        "no such file: none.py\n  hint: did you mean net.py?",
-        "unknown factory in net.py: 'mkae'\n  hint: did you mean make",
-        "no such file: net.onnx\n  hint: check the path",
-    ):
-        assert f"ridgeline: {complaint}" in streams.err
-    assert "Traceback" not in streams.err
-
-
-def test_what_cannot_be_trained_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "strange.py").write_text(STRANGE)
-    strange = ("strange.py:NoParameters", "--input-size", "4", *QUICK)
-    assert run_here(*strange) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("ridgeline: ")
-    assert "\n  hint: " in err
-    assert run_here(*strange, "--mode", "infer") == 0
-
-
-def test_debug_shows_the_traceback(folder: Path) -> None:
-    with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        from ridgeline.cli import main
-
-        main(["run", "net.py:make", "--input-size", "5", *QUICK, "--in-process", "--debug"])
+def test_numbers_are_plain_in_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here("net.py:make", "--input-size", "4", "-b", "100000", *QUICK) == 0
+    assert "e+" not in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- surroundings
@@ -512,19 +341,6 @@ def test_in_a_poor_environment(folder: Path) -> None:
     os.close(writing)
     assert done.returncode == 0
     assert [run.found["status"] for run in ResultsFolder().read_runs()] == ["ok"]
-
-
-def test_numbers_are_plain_in_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here("net.py:make", "--input-size", "4", "-b", "100000", *QUICK) == 0
-    assert "e+" not in capsys.readouterr().out
-
-
-def test_the_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here("--help") == 0
-    out = capsys.readouterr().out
-    assert "Exit code" in out
-    for option in options_of_run():
-        assert option[:14] in out
 
 
 def test_the_command_line_imports_nothing_heavy() -> None:

@@ -17,6 +17,7 @@ from ridgeline.cli import main
 from ridgeline.cli.choices import MODELS
 from ridgeline.cli.train import CLASSIFIERS
 from ridgeline.measure import checkpoints
+from ridgeline.measure.training import Trainer
 from ridgeline.store import ResultsFolder
 
 TRAIN = (sys.executable, "-m", "ridgeline", "train")
@@ -207,6 +208,28 @@ def test_refusals(
 ) -> None:
     assert ridgeline(*arguments) == 2
     assert f"ridgeline: {said}" in capsys.readouterr().err
+
+
+def test_too_little_memory_at_any_moment_is_one_error(
+    net: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a training that can go on
+    assert ridgeline(net, *SMALL, "-q", "--epochs", "2", "--save-every", "1") == 0
+    capsys.readouterr()
+
+    def no_room(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    for part in ("__init__", "load_state", "run_epoch", "weights"):
+        # when a part of it has no room
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, part, no_room)
+            assert ridgeline("--resume", "artifacts/net_make_epoch1.pt", "-q") == 2, part
+        # then it says so, in two lines
+        assert capsys.readouterr().err == (
+            "ridgeline: net.py:make with batches of 16 does not fit into memory\n"
+            "  hint: try a smaller --batch-size, or --amp on a GPU\n"
+        )
 
 
 def test_missing_data_names_the_file_and_its_place(

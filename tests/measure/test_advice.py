@@ -13,6 +13,7 @@ from ridgeline.measure.advice import warnings
 from ridgeline.measure.energy import Energy
 from ridgeline.measure.energy_window import EnergyWindow
 from ridgeline.measure.kernels import KernelTime
+from ridgeline.measure.layer_energy import RepeatedEnergy
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
@@ -27,6 +28,28 @@ def layers_of(time_s: float, is_held_back: bool = False, modules: int = 1) -> La
     return LayerTimes(
         samples_s={("(model)", "forward"): (time_s,)}, steps_s=(time_s,),
         seen={str(number): Seen(calls=1) for number in range(modules)}, is_held_back=is_held_back,
+    )  # fmt: skip
+
+
+def energy_of(*said: str, step_time_s: float = 1.0) -> Energy:
+    """Of two windows of ten steps."""
+    length_s = 10 * step_time_s
+    windows = tuple(
+        EnergyWindow(start_s=n * length_s, end_s=(n + 1) * length_s, steps=10, mean_power_w=100.0)
+        for n in range(2)
+    )
+    return Energy(
+        meter="m", scope="s", kind="power", samples_per_step=2, windows=windows,
+        interval_j_per_step=None, warnings=said,
+    )  # fmt: skip
+
+
+def repeated(*, is_narrow: bool) -> RepeatedEnergy:
+    """Six windows of 5 J a call; the interval is 4 % or 8 % wide."""
+    window = EnergyWindow(start_s=0.0, end_s=2.0, steps=4, mean_power_w=10.0)
+    return RepeatedEnergy(
+        meter="m", scope="s", kind="power", windows=(window,) * 6, target=0.05,
+        interval_j_per_call=(4.9, 5.1) if is_narrow else (4.8, 5.2), calls_per_batch=4, power=None,
     )  # fmt: skip
 
 
@@ -45,8 +68,17 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         (
             measured("cuda", kernels=KernelTime(time_s=0.25, kernels=123.4, steps=3)),
             "the GPU works 250 ms of a 1 s step (25.0 %): for the rest it waits for the host, "
-            "which launches 123 kernels a step; a larger batch, --compile or --compile-mode "
-            "reduce-overhead (CUDA graphs) closes that gap",
+            "which launches 123 kernels a step; a larger batch or --compile-mode reduce-overhead "
+            "(CUDA graphs) closes that gap",
+        ),
+        (
+            measured(
+                "cuda",
+                kernels=KernelTime(time_s=0.25, kernels=123.4, steps=3),
+                settings=Settings(compile="reduce-overhead"),
+            ),
+            "the GPU works 250 ms of a 1 s step (25.0 %): for the rest it waits for the host, "
+            "which launches 123 kernels a step; a larger batch closes that gap",
         ),
         (
             measured(timing=timing_of(*[1.0] * 10, data_s=0.25), settings=Settings(data="photos")),
@@ -69,6 +101,10 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         (
             measured(warmup=WarmUp(times_s=(1.0,) * 12, is_steady=False)),
             "times were not steady after 12 warm-up steps; try --warmup-iters 36",
+        ),
+        (
+            measured(warmup=WarmUp(times_s=(1.0,), is_steady=None)),
+            "too few warm-up steps (1) to tell whether times are steady; try --warmup-iters 10",
         ),
         (
             measured(during=Conditions(throttle_reasons=("power cap", "heat"))),
@@ -120,6 +156,37 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
             "microseconds per module, which shows in steps this short",
         ),
         (
+            measured("cuda", layers=layers_of(1.25, is_held_back=True)),
+            "the layers add up to 25.0 % more than a step that nobody watched; close other "
+            "programs and try again",
+        ),
+        (
+            measured(energy=energy_of(step_time_s=1.25)),
+            "steps took 25.0 % longer while energy was measured (1.25 s): the joules belong to "
+            "those steps",
+        ),
+        (
+            measured(energy=energy_of(step_time_s=0.75)),
+            "steps took 25.0 % less while energy was measured (750 ms): the joules belong to "
+            "those steps",
+        ),
+        (
+            measured(
+                energy=energy_of(),
+                layer_energies={
+                    "0": (repeated(is_narrow=True),),
+                    "1": (repeated(is_narrow=True), repeated(is_narrow=False)),
+                    "2": (repeated(is_narrow=False),) * 2,
+                },
+            ),
+            "the joules of 2 of 3 layers are less certain than 5 %: the column energy_interval_j "
+            "says how much",
+        ),
+        (
+            measured(energy=energy_of(), settings=Settings(layer_energy=True)),
+            "no layer could be repeated alone: there are no joules of layers",
+        ),
+        (
             measured(layers=layers_of(0.75, modules=20_000)),
             "the layers add up to 25.0 % less than a step that nobody watched; close other "
             "programs and try again",
@@ -136,7 +203,6 @@ def test_one_warning(measurement: Measurement, text: str) -> None:
         measured("cuda", kernels=KernelTime(time_s=0.9, kernels=100, steps=3)),
         measured(timing=timing_of(*[1.0] * 10, data_s=0.5)),  # the data is synthetic
         measured(timing=timing_of(*[1.0] * 10, data_s=0.1), settings=Settings(data="photos")),
-        measured(warmup=WarmUp(times_s=(1.0,), is_steady=None)),
         measured("cuda", settings=Settings(nvtx=True, cudnn_benchmark=True)),
         measured("cuda", settings=Settings(pin_memory=True, data="synthetic-host")),
         measured(settings=Settings(channels_last=True), workload=IMAGES),
@@ -144,10 +210,40 @@ def test_one_warning(measurement: Measurement, text: str) -> None:
         measured(log=["UserWarning: cumsum is not deterministic"]),
         measured(layers=layers_of(1.04)),
         measured("cuda", layers=layers_of(0.5, is_held_back=True)),  # without its idle time
+        measured(energy=energy_of()),
+        measured(energy=energy_of(step_time_s=1.029)),
+        measured(energy=energy_of(step_time_s=0.971)),
+        measured(
+            settings=Settings(layer_energy=True),
+            energy=energy_of(),
+            layer_energies={"0": (repeated(is_narrow=True),)},
+        ),
+        measured(settings=Settings(layer_energy=True)),  # there is no meter at all
     ],
 )
 def test_what_is_let_be(measurement: Measurement) -> None:
     assert warnings(measurement, None) == []
+
+
+def test_a_gpu_that_waits_for_data_is_not_told_to_launch_less() -> None:
+    waits = measured(
+        "cuda", timing=timing_of(*[1.0] * 10, data_s=0.25), settings=Settings(data="photos"),
+        kernels=KernelTime(time_s=0.5, kernels=123.4, steps=3),
+    )  # fmt: skip
+
+    assert warnings(waits, None) == [
+        "the GPU works 500 ms of a 1 s step (50.0 %); for much of the rest it waits for data",
+        "25.0 % of a step is spent waiting for data; try --workers 2 --pin-memory, or "
+        "--data synthetic to time the model alone",
+    ]
+
+
+def test_layers_of_a_compiled_model_are_not_held_against_its_step() -> None:
+    asked = Settings(compile="default", layers=True)
+
+    assert warnings(measured(settings=asked, layers=layers_of(2.0)), None) == [
+        "layers were timed without torch.compile: a compiled model has no layers"
+    ]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
@@ -159,17 +255,13 @@ def test_a_loss_that_is_no_number(loss: float) -> None:
 
 
 def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first() -> None:
-    window = EnergyWindow(start_s=0.0, end_s=1.0, steps=1, mean_power_w=100.0)
     given: dict[str, Any] = {
         "precision": Precision(asked="amp", used="fp32", warnings=("first",)),
         "during": Conditions(throttle_reasons=("heat",)),
         "settings": Settings(nvtx=True),
         "layers": layers_of(2.0),
-        "energy": Energy(
-            meter="m", scope="s", kind="power", samples_per_step=2, windows=(window,),
-            interval_j_per_step=None, warnings=("the meter is odd",),
-        ),
-    }  # fmt: skip
+        "energy": energy_of("the meter is odd", step_time_s=2.0),
+    }
 
     said = warnings(measured(**given), torch.tensor(float("nan")))
 
@@ -179,5 +271,6 @@ def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first()
         "--nvtx has no effect in this run",
         "the loss is no longer a finite number",
         "the meter is odd",
+        "steps took 100.0 % longer while energy was measured (2 s)",
         "the layers add up to 100.0 % more than a step that nobody watched",
     ]

@@ -2,6 +2,9 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +131,48 @@ def test_a_training_is_not_overwritten_unasked(saved: Path) -> None:
     assert (saved.parent / "new" / "folder").is_dir()
 
 
+KILLED_WRITER = """
+import os, signal, sys
+from pathlib import Path
+from ridgeline.store import whole_file
+
+with whole_file(Path(sys.argv[1])) as file:
+    file.write(b"half of it")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_while_writing(path: Path) -> Path:
+    """What a process leaves that is killed in the middle of writing this file."""
+    before = set(path.parent.iterdir())
+    done = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)])
+    assert done.returncode == -signal.SIGKILL
+    (left,) = set(path.parent.iterdir()) - before
+    assert left.read_bytes() == b"half of it"
+    return left
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_what_a_killed_writer_left_is_cleared_away(saved: Path) -> None:
-    left = saved.with_name(".tmp-net_last.pt-0123abcd")
-    left.touch()
+    before = saved.read_bytes()
+    files = CheckpointFolder(folder=saved.parent, name="net")
+    for path in (files.last, files.best, files.final_weights, files.epoch(15)):
+        killed_while_writing(path)
+    files.prepare(overwrite=True)
+    assert [path.name for path in saved.parent.iterdir()] == ["net_last.pt"]
+    assert saved.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_the_file_of_another_training_is_left_alone(saved: Path) -> None:
+    # resnet18 and resnet18_cifar are trained at once, in one folder: this file is being written
+    other = CheckpointFolder(folder=saved.parent, name="net_cifar")
+    theirs = killed_while_writing(other.last)
     CheckpointFolder(folder=saved.parent, name="net").prepare(overwrite=True)
-    assert not left.exists()
+    assert theirs.exists()
+    other.prepare(overwrite=True)
+    assert not theirs.exists()
 
 
 def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pandas as pd
@@ -165,7 +166,8 @@ def test_the_energy_of_a_step() -> None:
     assert energy.energy_total_j == pytest.approx(51 * 5 * Device.STEP_J, rel=0.01)
     assert energy.idle_power_w == pytest.approx(100.0, rel=0.01)
     assert energy.energy_above_idle_j_per_step == pytest.approx(20.0, rel=0.01)
-    assert energy.interval_j_per_step == pytest.approx((24.0, 24.0), rel=0.01)
+    assert energy.interval_j_per_step is None  # of five windows
+    assert energy.step_time_s == pytest.approx(0.040)
     assert energy.counter_over_sampled == pytest.approx(1.0, abs=0.03)
     assert energy.conditions == Conditions(temperature_c=50.0)
     assert (energy.notes, energy.warnings, energy.outliers) == ((), (), ())
@@ -213,6 +215,18 @@ def test_counter_and_sensor_agree_where_simple_ways_do_not() -> None:
 def at(readings: list[Reading], time_s: float) -> float:
     """The counter as it was last read."""
     return [r.energy_j for r in readings if r.time_s <= time_s and r.energy_j is not None][-1]
+
+
+def test_six_windows_have_an_interval() -> None:
+    device = Device()
+    meters = device.meters()
+    measurement = measure_energy(
+        device.run_for, meters, samples_per_step=8, windows=6,
+        sampler=SteppedSampler(device, meters), clock=device.clock, rest=device.spend,
+    )  # fmt: skip
+
+    assert measurement.energy is not None
+    assert measurement.energy.interval_j_per_step == pytest.approx((24.0, 24.0), rel=0.01)
 
 
 def test_a_window_lasts_as_long_as_asked_or_as_the_sensor_needs() -> None:
@@ -293,6 +307,15 @@ def test_meters_that_disagree_are_told() -> None:
     )
 
 
+def test_the_time_of_a_step_is_that_of_all_windows() -> None:
+    windows = tuple(
+        EnergyWindow(start_s=0.0, end_s=end_s, steps=steps, mean_power_w=1.0)
+        for end_s, steps in ((2.0, 1), (4.0, 5))
+    )
+
+    assert replace(energy_of(), windows=windows).step_time_s == 1.0  # 6 s of 6 steps
+
+
 def test_as_json() -> None:
     energy = energy_of(100.0, 200.0, 300.0)
 
@@ -303,7 +326,8 @@ def test_as_json() -> None:
         "refresh_interval_s": None, "idle_power_w": 10.0,
         "energy_j_per_step": 100.0, "interval_j_per_step": [1.0, 2.0],
         "energy_j_per_sample": 50.0, "energy_above_idle_j_per_step": 95.0,
-        "mean_power_w": 200.0, "energy_total_j": 1200.0, "duration_s": 6.0, "samples_per_step": 2,
+        "mean_power_w": 200.0, "energy_total_j": 1200.0, "duration_s": 6.0, "step_time_s": 0.5,
+        "samples_per_step": 2,
         "counter_power_w": 200.0, "sampled_power_w": None, "counter_over_sampled": None,
         "power_samples": 0, "power_mean_w": None, "power_std_w": None, "power_min_w": None,
         "power_max_w": None,
@@ -339,6 +363,7 @@ def test_readings_as_a_table() -> None:
     readings = [
         Reading(time_s=1.0, power_w=50.0, energy_j=7.0, conditions=seen),
         Reading(time_s=2.5, energy_j=8.0),
+        Reading(time_s=3.0, conditions=Conditions(power_w=60.0)),  # beside a timing
     ]
 
     table = readings_table(readings, [Pass(name="idle", start_s=0.0, end_s=2.0)])
@@ -347,14 +372,14 @@ def test_readings_as_a_table() -> None:
         table,
         pd.DataFrame(
             {
-                "time_s": [1.0, 2.5],
-                "pass": ["idle", "between"],
-                "power_w": [50.0, None],
-                "energy_j": [7.0, 8.0],
-                "clock_hz": [1e9, None],
-                "memory_clock_hz": pd.Series([None, None], dtype="float64"),
-                "temperature_c": [40.0, None],
-                "throttle_reasons": ["power cap; thermal", ""],
+                "time_s": [1.0, 2.5, 3.0],
+                "pass": ["idle", "between", "between"],
+                "power_w": [50.0, None, 60.0],
+                "energy_j": [7.0, 8.0, None],
+                "clock_hz": [1e9, None, None],
+                "memory_clock_hz": pd.Series([None] * 3, dtype="float64"),
+                "temperature_c": [40.0, None, None],
+                "throttle_reasons": ["power cap; thermal", "", ""],
             }
         ),
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.measure.fakes import workload
 from tests.measure.measured import measured, timing_of
 from torch import nn
@@ -19,12 +21,14 @@ from ridgeline.measure.found import found, peak_memory_bytes, tables
 from ridgeline.measure.kernels import KernelTime
 from ridgeline.measure.layer_energy import RepeatedEnergy
 from ridgeline.measure.layers import LayerTimes, Seen
+from ridgeline.measure.marks import StepTimes
 from ridgeline.measure.measurement import measure_workload
 from ridgeline.measure.power_maths import PowerSamples
 from ridgeline.measure.process import ProcessStats
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.timing import warm_up
 from ridgeline.records import WorkloadSpec
+from ridgeline.sensors.sampler import Reading
 from ridgeline.store import ResultsFolder, to_json
 
 SPEC = WorkloadSpec(model="line", batch_size=4, mode="train")
@@ -55,8 +59,8 @@ def test_every_key_of_a_run(tiny: Any) -> None:
         "device_uuid", "precision", "data", "optimizer_settings", "iters", "samples_per_step",
         "samples_processed",
         "samples_per_s", "elapsed_s", "clock", "step_time_s", "split_s", "host", "warmup",
-        "busy_fraction", "kernels", "memory", "peak_memory_bytes", "process", "timed_usage",
-        "conditions", "energy", "energy_reasons", "layers", "warnings",
+        "busy_fraction", "kernels", "memory", "peak_memory_bytes", "process", "threads",
+        "timed_usage", "conditions", "energy", "energy_reasons", "layers", "warnings",
     ]  # fmt: skip
     assert json.loads(to_json(plain))["describe"] == {"input_size": [8, 8]}
 
@@ -82,7 +86,7 @@ def test_what_is_below_the_keys(tiny: Any) -> None:
         "timed_usage": [
             "user_time_s", "system_time_s", "elapsed_s", "involuntary_switches", "cores",
         ],
-        "conditions": ["before", "during", "after"],
+        "conditions": ["before", "during", "after", "readings_during"],
         "layers": [
             "sum_s", "step_time_s", "difference_s", "difference", "pass_times_s", "mark_cost_s",
             "clock",
@@ -102,6 +106,9 @@ def test_samples_of_a_real_run_belong_together(tiny: Any) -> None:
     assert len(steps_s) == 3
     phases_s = [[part["samples"][step] for part in split.values()] for step in range(3)]
     assert [sum(one) for one in phases_s] == pytest.approx(steps_s)  # the phases tile the step
+    means_s = [part["mean"] for part in split.values()]
+    assert sum(means_s) == pytest.approx(plain["step_time_s"]["mean"])
+    assert plain["threads"] == torch.get_num_threads()
     assert sum(steps_s) <= plain["elapsed_s"]
     assert len(plain["warmup"]["times_s"]) == 2
     assert (plain["energy"], plain["kernels"], plain["busy_fraction"]) == (None, None, None)
@@ -122,9 +129,9 @@ def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
 
     back = ResultsFolder(tmp_path).read_table(run.run_id, "layers")
     assert list(back["layer"][:4]) == ["(model)", "0", "1", "2"]
-    assert list(back.columns[-6:]) == [
-        "energy_per_layer_j", "energy_interval_j", "energy_attribution", "power_mean_w",
-        "power_std_w", "power_samples",
+    assert list(back.columns[-7:]) == [
+        "energy_per_layer_j", "energy_interval_j", "energy_attribution", "is_energy_narrow",
+        "power_mean_w", "power_std_w", "power_samples",
     ]  # fmt: skip
     assert back["energy_per_layer_j"].isna().all()
     assert back["time_s"].sum() == pytest.approx(made.layers.sum_s)
@@ -138,8 +145,39 @@ def test_one_sample_has_no_spread() -> None:
         "interval": None, "spread": None, "samples": [2.0],
     }  # fmt: skip
     assert plain["split_s"] == {
-        "data": {"median": 0.0, "samples": [0.0]}, "forward": {"median": 2.0, "samples": [2.0]},
-    }  # fmt: skip
+        "data": {"median": 0.0, "mean": 0.0, "samples": [0.0]},
+        "forward": {"median": 2.0, "mean": 2.0, "samples": [2.0]},
+    }
+
+
+def test_the_means_of_phases_add_up_where_their_medians_do_not() -> None:
+    # given three steps of 4 s, in each of which another phase is the slow one
+    times = StepTimes(
+        steps_s=(4.0, 4.0, 4.0),
+        phases_s={
+            "data": (2.0, 1.0, 1.0), "forward": (1.0, 2.0, 1.0), "backward": (1.0, 1.0, 2.0),
+        },
+    )  # fmt: skip
+
+    plain = found(measured(timing=replace(timing_of(4.0, 4.0, 4.0), device=times)))
+
+    assert plain["split_s"] == {
+        "data": {"median": 1.0, "mean": 4 / 3, "samples": [2.0, 1.0, 1.0]},
+        "forward": {"median": 1.0, "mean": 4 / 3, "samples": [1.0, 2.0, 1.0]},
+        "backward": {"median": 1.0, "mean": 4 / 3, "samples": [1.0, 1.0, 2.0]},
+    }
+    assert plain["step_time_s"]["mean"] == 4.0
+
+
+def test_readings_during_the_timing_are_counted() -> None:
+    readings = tuple(Reading(time_s=time_s) for time_s in (-0.1, 0.0, 5.0, 10.0, 10.1))
+
+    assert found(measured(readings=readings))["conditions"]["readings_during"] == 3
+    assert found(measured())["conditions"]["readings_during"] == 0
+
+
+def test_how_many_threads_there_were() -> None:
+    assert found(measured(threads=7))["threads"] == 7
 
 
 def test_throughput_is_over_all_of_the_elapsed_time() -> None:
@@ -188,23 +226,60 @@ def test_how_layers_add_up() -> None:
     }  # fmt: skip
 
 
-def test_a_layers_energy_is_that_of_all_its_calls() -> None:
-    window = EnergyWindow(start_s=0.0, end_s=2.0, steps=4, mean_power_w=10.0)  # 5 J a call
-    energy = RepeatedEnergy(
-        meter="m", scope="s", kind="power", windows=(window,), interval_j_per_call=(4.0, 6.0),
+@pytest.mark.parametrize(("compiled", "percentage"), [(None, 50.0), ("default", 25.0)])
+def test_layers_of_a_compiled_run_are_a_share_of_the_pass(
+    compiled: str | None, percentage: float
+) -> None:
+    # given a step of 1 s, and a pass without the compiler whose steps take 2 s
+    layers = LayerTimes(
+        samples_s={("0", "forward"): (0.5,) * 3, ("(model)", "forward"): (1.5,) * 3},
+        seen={"(model)": Seen(calls=1), "0": Seen(calls=1)}, steps_s=(1.9, 2.0, 2.1),
+        is_held_back=False,
+    )  # fmt: skip
+    made = measured(layers=layers, settings=Settings(layers=True, compile=compiled))
+
+    table = tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
+
+    assert table["percentage"].to_dict() == {"(model)": 3 * percentage, "0": percentage}
+
+
+def energy_of_a_call(steps: int, interval_j: tuple[float, float] | None) -> RepeatedEnergy:
+    window = EnergyWindow(start_s=0.0, end_s=2.0, steps=steps, mean_power_w=10.0)
+    return RepeatedEnergy(
+        meter="m", scope="s", kind="power", windows=(window,) * 6, interval_j_per_call=interval_j,
         target=0.05, calls_per_batch=4,
         power=PowerSamples(count=3, mean_w=10.0, std_w=1.0, min_w=9.0, max_w=11.0),
     )  # fmt: skip
+
+
+LARGE = energy_of_a_call(4, (4.95, 5.05))  # 5 J
+SMALL = energy_of_a_call(10, (1.9, 2.1))  # 2 J, less certain
+
+
+@pytest.mark.parametrize(
+    ("energies", "expected"),
+    [
+        ((LARGE, SMALL, LARGE), [12.0, pytest.approx([11.8, 12.2]), False, 10.0, 3.0]),
+        ((LARGE, LARGE), [10.0, [9.9, 10.1], True, 10.0, 3.0]),
+        ((LARGE, energy_of_a_call(4, None)), [10.0, None, False, 10.0, 3.0]),
+    ],
+)
+def test_a_layers_energy_is_that_of_all_its_calls(
+    energies: tuple[RepeatedEnergy, ...], expected: list[Any]
+) -> None:
     layers = LayerTimes(
         samples_s={("0", "forward"): (1.0,)},
         seen={"(model)": Seen(calls=1), "0": Seen(calls=3)}, steps_s=(1.0,), is_held_back=False,
     )  # fmt: skip
-    made = measured(layers=layers, layer_energies={"0": energy})
+    made = measured(layers=layers, layer_energies={"0": energies})
 
     table = tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
 
-    columns = ["energy_per_layer_j", "energy_interval_j", "power_mean_w", "power_samples"]
-    assert list(table.loc["0", columns]) == [15.0, [12.0, 18.0], 10.0, 3.0]
+    columns = [
+        "energy_per_layer_j", "energy_interval_j", "is_energy_narrow", "power_mean_w",
+        "power_samples",
+    ]  # fmt: skip
+    assert list(table.loc["0", columns]) == expected
     assert table.loc["0", "energy_attribution"] == "repeated alone"
     assert table.loc[["(model)"], columns].isna().all(axis=None)
 
@@ -222,4 +297,10 @@ def test_a_cpu_has_nothing_to_pin_and_says_so(monkeypatch: pytest.MonkeyPatch, d
 
     made, _ = measure_workload(workload(), SPEC, asked)
 
-    assert (made.data, made.warnings) == (data, ["--pin-memory has no effect in this run"])
+    assert (made.data, made.warnings) == (
+        data,
+        [
+            "too few warm-up steps (1) to tell whether times are steady; try --warmup-iters 10",
+            "--pin-memory has no effect in this run",
+        ],
+    )

@@ -47,7 +47,7 @@ def test_the_energy_of_one_call() -> None:
     assert energy.time_s_per_call == pytest.approx(0.001, rel=0.01)
     assert energy.mean_power_w == pytest.approx(500.0, rel=0.02)
     assert (energy.attribution, energy.has_reached_target) == ("repeated alone", True)
-    assert len(energy.windows) == 5  # of 1 s: ten refreshes each
+    assert len(energy.windows) == 6  # of 1 s: ten refreshes each
     assert energy.calls_per_batch == 50
     assert layer.calls / layer.syncs == pytest.approx(50, rel=0.05)  # not waited for at each call
     assert energy.conditions.temperature_c == 50.0
@@ -69,7 +69,7 @@ def test_a_short_limit_still_has_windows_enough() -> None:
 
     energy = repeated(layer, limit_s=2.0)
 
-    assert energy is not None and len(energy.windows) == 5
+    assert energy is not None and len(energy.windows) == 6
     assert layer.device.now_s == pytest.approx(3.1, abs=0.2)
     assert energy.energy_j_per_call == pytest.approx(0.5, rel=0.05)
 

@@ -84,6 +84,10 @@ def energies(
     return found, told
 
 
+def joules(found: dict[str, Any]) -> dict[str, list[float]]:
+    return {path: [one.energy_j_per_call for one in calls] for path, calls in found.items()}
+
+
 def test_layers_that_are_alike_are_repeated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device()
     first, second, other = Draws(device, 500.0), Draws(device, 500.0), Draws(device, 200.0)
@@ -91,13 +95,12 @@ def test_layers_that_are_alike_are_repeated_once(monkeypatch: pytest.MonkeyPatch
 
     found, told = energies(monkeypatch, device, taken)
 
-    joules = {path: energy.energy_j_per_call for path, energy in found.items()}
-    assert joules == {
-        "0": pytest.approx(0.5, rel=0.05),
-        "1": pytest.approx(0.2, rel=0.05),
-        "2": pytest.approx(0.5, rel=0.05),
+    assert joules(found) == {
+        "0": [pytest.approx(0.5, rel=0.05)],
+        "1": [pytest.approx(0.2, rel=0.05)],
+        "2": [pytest.approx(0.5, rel=0.05)],
     }
-    assert found["0"] is found["2"]
+    assert found["0"][0] is found["2"][0]
     assert min(first.calls, second.calls) == 1  # only in the step that they were seen in
     assert told == [(1, 2), (2, 2)]
 
@@ -110,6 +113,71 @@ def test_a_layer_that_cannot_be_called_alone_is_left_out(monkeypatch: pytest.Mon
 
     assert list(found) == ["0"]
     assert told == [(1, 2), (2, 2)]
+
+
+class PerRow(Draws):
+    """A row takes it 1 ms."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        self.calls += 1
+        self.device.spend(0.001 * len(given), self.power_w)
+        return given
+
+
+class Twice(nn.Module):
+    """Calls its layer with all rows, with one, and with all again."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, given: Tensor) -> Tensor:
+        self.layer(given[:1] + self.layer(given)[:1])
+        output: Tensor = self.layer(given)
+        return output
+
+
+def test_every_call_of_a_layer_has_its_own_joules(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    taken = stepper_of(Twice(PerRow(device, 500.0)))
+
+    found, told = energies(monkeypatch, device, taken)
+
+    one, two = pytest.approx(0.5, rel=0.05), pytest.approx(1.0, rel=0.05)
+    assert joules(found) == {"0.layer": [two, one, two]}
+    assert found["0.layer"][0] is found["0.layer"][2]
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_one_call_that_cannot_be_repeated_leaves_its_layer_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OnceWithAllRows(PerRow):
+        def forward(self, given: Tensor) -> Tensor:
+            assert len(given) == 1 or self.calls < 3, "somebody has to prepare this"
+            return super().forward(given)
+
+    device = Device()
+    taken = stepper_of(Twice(OnceWithAllRows(device, 500.0)), PerRow(device, 500.0))
+
+    found, _ = energies(monkeypatch, device, taken)
+
+    assert list(found) == ["1"]
+
+
+def test_layers_of_a_compiled_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    taken = stepper_of(Draws(device, 500.0))
+
+    def compiled(*_args: Any) -> Any:
+        raise AssertionError("a compiled model has no layers")
+
+    taken.model = compiled
+
+    found, _ = energies(monkeypatch, device, taken)
+
+    assert joules(found) == {"0": [pytest.approx(0.5, rel=0.05)]}
+    assert taken.model is compiled
 
 
 def test_no_meter_no_energies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +202,9 @@ def test_what_each_layer_is_given() -> None:
 
     given = what_layers_are_given(taken)
 
-    assert [one.path for one in given] == ["shared", "inner.0"]  # the first call of each leaf
-    assert given[0].args[0] is not None and given[0].kwargs == {}
-    assert torch.equal(given[0].args[0], torch.ones(2, 3))
+    assert [one.path for one in given] == ["shared", "inner.0", "shared"]  # calls of leaves
+    assert torch.equal(given[0].args[0], torch.ones(2, 3)) and given[0].kwargs == {}
+    assert given[2].args == () and list(given[2].kwargs) == ["input"]
     assert not any(part._forward_pre_hooks for part in taken.module.modules())
 
 
@@ -172,15 +240,15 @@ def given_to(layer: nn.Module, taken: Stepper) -> Given:
     return next(one for one in what_layers_are_given(taken) if one.layer is layer)
 
 
-@pytest.mark.parametrize("mode", ["train", "infer"])
-def test_an_activation_in_place_is_repeated_beside_and_then_as_before(mode: str) -> None:
+@pytest.mark.parametrize(("mode", "stays"), [("train", False), ("infer", True)])
+def test_an_activation_in_place_is_repeated_beside_in_training_only(mode: str, stays: bool) -> None:
     relu = nn.ReLU(inplace=True)
     taken = stepper_of(nn.Linear(3, 3), relu, mode=mode)
     one = given_to(relu, taken)
 
     with repeating(one, taken) as call:
         assert call is not None
-        assert not relu.inplace
+        assert relu.inplace is stays
         call()
 
     assert relu.inplace
@@ -188,7 +256,7 @@ def test_an_activation_in_place_is_repeated_beside_and_then_as_before(mode: str)
 
 def test_in_place_comes_back_after_an_error() -> None:
     relu = nn.ReLU(inplace=True)
-    taken = stepper_of(nn.Linear(3, 3), relu)
+    taken = stepper_of(nn.Linear(3, 3), relu, mode="train")
 
     with pytest.raises(KeyboardInterrupt), repeating(given_to(relu, taken), taken):
         raise KeyboardInterrupt

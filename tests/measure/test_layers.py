@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ridgeline.measure import layers
 from ridgeline.measure.backends import Backend, HostTimeline, Timeline
-from ridgeline.measure.layers import LayerTimes, Seen, time_layers
+from ridgeline.measure.layers import LayerMarks, LayerTimes, Seen, time_layers
 from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.step import Stepper
@@ -243,7 +243,54 @@ def test_a_linears_backward_is_its_own_and_the_rest_is_named() -> None:
         ("(model)", "backward"): 4.0,  # product, transposition, and adding to weight and bias
         ("(optimizer)", "optimizer"): 1.0,
     }
-    assert times.steps_s == (11.0,) * 3  # 12 marks: the times tile the step
+    # 14 marks are 13 stretches, and two of them are the hooks' at the two ends of the module
+    assert times.steps_s == (11.0,) * 3
+    assert times.sum_s == 11.0
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_what_hooks_take_on_the_hosts_time_line_is_nobodys(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    clock = Clock()
+    taken, backend = net_on(clock, mode)
+    expected = time_layers(taken, backend, step_time_s=2.0)
+    claim, spent = LayerMarks._claim, []
+
+    def slow_claim(self: LayerMarks, path: str, output: Any) -> None:
+        spent.append(path)
+        clock.spend(1000.0)
+        claim(self, path, output)
+
+    monkeypatch.setattr(LayerMarks, "_claim", slow_claim)
+
+    times = time_layers(taken, backend, step_time_s=2.0)
+
+    assert len(spent) == 5 * 2 * 8  # five steps, and both ends of eight calls
+    assert times == expected
+    assert times.sum_s == (68.25 if mode == "train" else 23.5)
+    assert "(watching)" not in {owner for owner, _ in times.samples_s}
+
+
+def test_hooks_take_a_second_at_both_ends_of_every_call() -> None:
+    ticks = count()
+    backend = backend_with(lambda: float(next(ticks)))  # every mark is a second later
+    layers_of_line = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    work = workload("infer", make=lambda: layers_of_line)
+    made = endless(stepper(work, backend=backend), line_batch(2))
+
+    times = time_layers(made, backend, step_time_s=2.0)
+
+    # between the 16 marks are 15 s; the hooks of three calls have 6 s of them
+    assert once(times) == {
+        ("(data)", "data"): 1.0,
+        ("(copy)", "copy"): 1.0,
+        ("(forward)", "forward"): 2.0,
+        ("(model)", "forward"): 3.0,
+        ("0", "forward"): 1.0,
+        ("1", "forward"): 1.0,
+    }
+    assert times.sum_s == 9.0
 
 
 def test_no_hook_stays_and_nothing_else_changes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +17,7 @@ from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.placement import Placement
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.settings import Settings
-from ridgeline.measure.step import make_stepper
+from ridgeline.measure.step import make_stepper, torch_settings
 from ridgeline.workloads import Inputs
 
 
@@ -147,6 +148,30 @@ def test_what_the_batches_are_to_become() -> None:
     assert isinstance(weight, Tensor)
     assert weight.dtype is torch.bfloat16
     assert weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_random_numbers_go_on_as_if_nothing_had_been_measured() -> None:
+    torch.manual_seed(1)
+    random.seed(1)
+    before = torch.get_rng_state()
+    expected = (torch.rand(3).tolist(), random.random())
+    torch.set_rng_state(before)
+    random.seed(1)
+
+    with torch_settings(Settings(seed=2), FP32):
+        drawn = (torch.rand(3).tolist(), random.random())
+
+    assert drawn != expected
+    assert (torch.rand(3).tolist(), random.random()) == expected
+
+
+def test_random_numbers_go_on_after_an_error() -> None:
+    before = torch.get_rng_state()
+
+    with suppress(ZeroDivisionError), torch_settings(Settings(seed=2), FP32):
+        raise ZeroDivisionError
+
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_frozen_weights_are_not_trained() -> None:

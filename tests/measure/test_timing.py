@@ -121,7 +121,7 @@ def test_steady(times_s: list[float], clocks_hz: list[float], steady: bool | Non
         (None, [0.1], 100),
         (None, [0.35], 29),
         (None, [1.0], 10),
-        (None, [60.0], 5),
+        (None, [60.0], 6),
         (None, [9.0, 9.0, 9.0, 0.5, 0.5, 0.5, 0.5, 0.5], 20),  # the last five count
     ],
 )

@@ -20,7 +20,7 @@ from ridgeline.measure.train_records import (
     TrainSettings,
     epoch_from,
 )
-from ridgeline.measure.training import Trainer, correct, smoothed_loss
+from ridgeline.measure.training import Trainer, correct, explained, smoothed_loss
 
 
 @pytest.fixture
@@ -141,23 +141,58 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_best(
     assert not files.last.exists()
 
 
-@pytest.mark.parametrize(
-    ("error", "problem"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory."), "with batches of 16 does not fit into mem"),
-        (RuntimeError("DataLoader worker (pid 7) is killed"), "a worker ended unexpectedly: Runt"),
-    ],
-)
-def test_what_runs_out_becomes_advice(
-    net: str, monkeypatch: pytest.MonkeyPatch, error: RuntimeError, problem: str
-) -> None:
-    def failing(self: Trainer, images: torch.Tensor, labels: torch.Tensor) -> None:
-        raise error
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("CUDA error: out of memory"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("MPS backend out of memory (MPS allocated: 17.9 GB)"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory"),
+    OSError(12, "Cannot allocate memory"),  # for a worker
+    MemoryError(),
+]
 
-    monkeypatch.setattr(Trainer, "train_step", failing)
-    with pytest.raises(RidgelineError) as caught:
-        trainer(settings(net)).run_epoch()
-    assert problem in caught.value.problem
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=repr)
+def test_too_little_memory_is_one_error_in_all_its_forms(error: Exception) -> None:
+    with pytest.raises(RidgelineError) as caught, explained(settings("resnet18")):
+        raise error
+    assert str(caught.value) == (
+        "resnet18 with batches of 16 does not fit into memory\n"
+        "  hint: try a smaller --batch-size, or --amp on a GPU"
+    )
+
+
+def test_a_worker_that_is_gone_becomes_advice() -> None:
+    with pytest.raises(RidgelineError) as caught, explained(settings("resnet18")):
+        raise RuntimeError("DataLoader worker (pid 7) is killed")
+    assert str(caught.value) == (
+        "a worker ended unexpectedly: RuntimeError: DataLoader worker (pid 7) is killed\n"
+        "  hint: use fewer --workers, or none: batches are then made on the device"
+    )
+
+
+@pytest.mark.parametrize("error", [RuntimeError("odd"), OSError("odd"), ValueError("odd")])
+def test_other_errors_are_left_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, explained(settings("resnet18")):
+        raise error
+    assert caught.value is error
+
+
+def failing(*_: Any, **__: Any) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.parametrize("part", ["train_step", "test", "load_state"])
+def test_memory_that_runs_out_in_any_part_of_a_training(
+    net: str, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    training = trainer(settings(net))
+    if part == "load_state":  # a checkpoint that does not fit its model is another error
+        monkeypatch.setattr(training.optimizer, "load_state_dict", failing)
+    else:
+        monkeypatch.setattr(training, part, failing)
+    with pytest.raises(RidgelineError, match="with batches of 16 does not fit into memory"):
+        training.load_state(training.state()) if part == "load_state" else training.run_epoch()
 
 
 # ---------------------------------------------------------------- checkpoints and going on

@@ -28,6 +28,24 @@ def test_energy_is_counted_across_a_wrap(tmp_path: Path) -> None:
     assert meter.energy_j() == pytest.approx(2.0)
 
 
+def test_the_whole_platform_is_not_added_to_its_packages(tmp_path: Path) -> None:
+    zones = tmp_path / "class" / "powercap"
+    platform, package = zones / "intel-rapl:1" / "energy_uj", zones / "intel-rapl:2" / "energy_uj"
+    rapl(tmp_path, 0)
+    write(zones / "intel-rapl:0" / "name", "package-0\n")
+    write(package.with_name("name"), "package-1\n")
+    write(package, "0\n")
+    write(platform.with_name("name"), "psys\n")
+    write(platform, "0\n")
+    meter = RaplMeter(tmp_path)
+
+    rapl(tmp_path, 1_000_000)
+    write(package, "2000000\n")
+    write(platform, "9000000\n")
+
+    assert meter.energy_j() == pytest.approx(3.0)
+
+
 def test_no_meter_and_no_watts(tmp_path: Path) -> None:
     meter = RaplMeter(tmp_path)
 

@@ -137,20 +137,29 @@ def test_where_it_is_found(archive: Path, tmp_path: Path) -> None:
     assert find_cifar10(tmp_path / "elsewhere") is None
 
 
+def test_another_archive_is_not_taken_for_it(archive: Path) -> None:
+    other = archive.rename(archive.with_name("other.tar.gz"))
+    assert find_cifar10(other) is None
+    assert find_cifar10(other.parent) is None
+    assert complaint(other).startswith(f"CIFAR-10 is not in {other}, and nothing is downloaded")
+
+
 def test_a_damaged_archive(archive: Path) -> None:
     expected = cifar10.ARCHIVE_MD5
     archive.write_bytes(archive.read_bytes()[:-9])
     found = md5(archive.read_bytes())
     assert complaint(archive.parent) == (
-        f"{archive} is damaged: its MD5 is {found}, that of the original is {expected}\n"
-        f"  hint: remove it and run again to download it, or get {ARCHIVE} from {cifar10.URL}"
+        f"{archive} is not what was published: its MD5 is {found}, the original's is {expected}\n"
+        f"  hint: put {ARCHIVE} from {cifar10.URL} in its place"
     )
 
 
 def test_a_damaged_batch(folder: Path) -> None:
     (folder / "data_batch_3").write_bytes(b"else")
-    assert complaint(folder).startswith(
-        f"{folder / 'data_batch_3'} is damaged: its MD5 is {md5(b'else')}, that of the original is"
+    expected = cifar10.TRAIN_MD5["data_batch_3"]
+    assert complaint(folder) == (
+        f"{folder / 'data_batch_3'} is not what was published: its MD5 is {md5(b'else')}, the "
+        f"original's is {expected}\n  hint: put {ARCHIVE} from {cifar10.URL} in its place"
     )
 
 

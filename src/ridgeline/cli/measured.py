@@ -152,7 +152,7 @@ class _Runner:
         if outcome.failure is not None and outcome.failure.is_input:
             raise outcome.failure.error()
         if outcome.failure is not None and self.asked.debug:
-            print(outcome.failure.log, file=sys.stderr)
+            print(outcome.failure.log, end="", file=sys.stderr)
         self._store(task, repeat, outcome)
 
     def _do(self, work: Work[Any], task: Task) -> Outcome[Any]:

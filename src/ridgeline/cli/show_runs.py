@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.tables import Grid, print_grid, screen
+from ridgeline.cli.tables import Grid, print_grid, print_text, screen
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_percent, format_time, si
 
@@ -22,6 +22,7 @@ STEP_KEYS = ("median", "mean", "std", "min", "max")
 HEADER = ["model", "batch", "precision", "samples/s", "step", "± (95 %)", "busy", "J/step",
           "J/sample", "power", "peak memory"]  # fmt: skip
 LAYERS_SHOWN = 15
+SPARE_OF_LAYERS = (("input",), ("kind",), ("forward", "backward"))
 NOT_MEASURED = "–"
 
 
@@ -98,8 +99,9 @@ def advise(texts: Iterable[str], quiet: bool) -> None:
 def _names(written: list[Path]) -> str:
     if not written:
         return "no views"
-    rest = f" and {len(written) - 1} more files" if len(written) > 1 else ""
-    return f"views: {written[0]}{rest}"
+    rest = len(written) - 1
+    more = f" and {rest} more file{'s' if rest > 1 else ''}" if rest else ""
+    return f"views: {written[0]}{more}"
 
 
 def _name(run: Run) -> str:
@@ -118,16 +120,13 @@ def _show_tables(runs: Sequence[Run], results: ResultsFolder) -> None:
     if done:
         rows = [_row(run) for run in done]
         print_grid(console, Grid(header=HEADER, rows=rows, text_columns=3, turns=True))
-    for run in done:
-        print(_split_line(run))
-    lines = dict.fromkeys(_energy_line(run) for run in done)
-    for run in done if len(lines) > 1 else done[:1]:  # one line for all, if they are alike
-        print(f"{_name(run)}: {_energy_line(run)}" if len(lines) > 1 else _energy_line(run))
+    for line in (*map(_split_line, done), *_energy_lines(done)):
+        print_text(console, line)
     for run in done:
         if run.found["layers"] is not None:
             _show_layers(console, run, results.read_table(run.run_id, "layers"))
     for line in _repeat_lines(done):
-        print(line)
+        print_text(console, line)
 
 
 def _row(run: Run) -> list[str]:
@@ -172,6 +171,14 @@ def _split_line(run: Run) -> str:
     return f"{_name(run)}: {whole} on average = {' + '.join(texts)}"
 
 
+def _energy_lines(runs: Sequence[Run]) -> list[str]:
+    """One for all runs if they are alike, else one for each."""
+    lines = [_energy_line(run) for run in runs]
+    if len(set(lines)) <= 1:
+        return lines[:1]
+    return [f"{_name(run)}: {line}" for run, line in zip(runs, lines, strict=True)]
+
+
 def _energy_line(run: Run) -> str:
     energy = run.found["energy"]
     if energy is None:
@@ -196,10 +203,10 @@ def _show_layers(console: Any, run: Run, table: pd.DataFrame) -> None:
         for _, row in slowest.iterrows()
     ]
     header = ["layer", "kind", "input", "forward", "backward", "own time", "of the step"]
-    print(f"\n{run.asked['model']}, batch {run.asked['batch_size']}: "
-          f"{len(slowest)} of {len(table)} rows, the slowest first")  # fmt: skip
-    print_grid(console, Grid(header=header, rows=rows, text_columns=3, spare=(("input",),)))
-    print(_sum_line(run.found["layers"]))
+    title = f"{run.asked['model']}, batch {run.asked['batch_size']}"
+    print_text(console, f"\n{title}: {len(slowest)} of {len(table)} rows, the slowest first")
+    print_grid(console, Grid(header=header, rows=rows, text_columns=3, spare=SPARE_OF_LAYERS))
+    print_text(console, _sum_line(run.found["layers"]))
 
 
 def _sum_line(layers: dict[str, Any]) -> str:

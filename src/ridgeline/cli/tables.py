@@ -62,6 +62,13 @@ def print_grid(console: Console, grid: Grid) -> None:
             console.print(line, style="dim", markup=False)
 
 
+def print_text(console: Console, text: str) -> None:
+    """Print a line; on a narrow screen several, broken between words."""
+    from rich.text import Text
+
+    console.print(Text(text))
+
+
 def fit(grid: Grid, width: int) -> list[Grid]:
     """The table in one or several parts that fit into `width`, as far as that is possible."""
     if total_width(grid) <= width:

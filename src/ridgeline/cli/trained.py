@@ -27,7 +27,7 @@ from ridgeline.measure.profiler_mark import mark_calls
 from ridgeline.measure.randomness import repeatable
 from ridgeline.measure.train_loop import ProfiledStep, profile_one_step, train
 from ridgeline.measure.train_records import EpochResult, TrainResult, TrainSettings
-from ridgeline.measure.training import Trainer, made_on
+from ridgeline.measure.training import Trainer, explained, made_on
 from ridgeline.provenance import collect
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.workloads.cifar10 import Images, load_cifar10
@@ -90,7 +90,7 @@ def run(asked: Asked) -> None:
     trained = Trained()
     try:
         prepared = prepare(asked)
-        with repeatable(prepared.settings.deterministic):
+        with repeatable(prepared.settings.deterministic), explained(prepared.settings):
             trainer = _trainer(asked, prepared)
             (_profile if asked.profile_one_step else _train)(asked, prepared, trainer, trained)
     except KeyboardInterrupt:

@@ -68,8 +68,8 @@ def _steadiness(measured: Measurement) -> list[str]:
     found = statistics.advice(measured.timing.device.steps_s)
     if measured.warmup.is_steady is None:
         found.append(
-            f"{len(measured.warmup.times_s)} warm-up steps are too few to tell whether times are "
-            "steady; --warmup-iters 10 would"
+            f"too few warm-up steps ({len(measured.warmup.times_s)}) to tell whether times are "
+            "steady; try --warmup-iters 10"
         )
     if measured.warmup.is_steady is False:
         found.append(

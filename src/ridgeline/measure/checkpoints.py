@@ -69,8 +69,9 @@ class CheckpointFolder:
     def prepare(self, *, overwrite: bool) -> None:
         """Make the folder, see that it can be written to, and that nothing is lost there."""
         check_writable(self.folder)
-        for left in self.folder.glob(f".tmp-{self.name}_*.pt-*"):  # by a writer that was killed
-            left.unlink(missing_ok=True)
+        for kind in ("last", "best", "final_weights", "epoch[0-9]*"):
+            for left in self.folder.glob(f".tmp-{self.name}_{kind}.pt-*"):  # of a killed writer
+                left.unlink(missing_ok=True)
         there = [path.name for path in (self.last, self.best) if path.exists()]
         if there and not overwrite:
             raise RidgelineError(

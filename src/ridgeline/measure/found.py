@@ -90,17 +90,25 @@ def _with_energy(table: pd.DataFrame, measured: Measurement) -> pd.DataFrame:
 def _energy_row(calls: tuple[RepeatedEnergy, ...]) -> dict[str, Any]:
     if not calls:
         return dict.fromkeys(ENERGY_COLUMNS)
-    intervals = [one.interval_j_per_call for one in calls if one.interval_j_per_call]
+    intervals = [one.interval_j_per_call for one in calls]
     power = calls[0].power
     return {
         "energy_per_layer_j": sum(one.energy_j_per_call for one in calls),
-        "energy_interval_j": [sum(ends) for ends in zip(*intervals, strict=True)] or None,
+        "energy_interval_j": _sum_of(intervals),
         "energy_attribution": calls[0].attribution,
         "is_energy_narrow": all(one.has_reached_target for one in calls),
         "power_mean_w": power.mean_w if power else None,
         "power_std_w": power.std_w if power else None,
         "power_samples": power.count if power else None,
     }
+
+
+def _sum_of(intervals: Sequence[tuple[float, float] | None]) -> list[float] | None:
+    """End by end; None if one of them is not known."""
+    known = [interval for interval in intervals if interval is not None]
+    if len(known) < len(intervals):
+        return None
+    return [sum(ends) for ends in zip(*known, strict=True)]
 
 
 def _whole_s(measured: Measurement) -> float:

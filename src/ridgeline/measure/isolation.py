@@ -33,7 +33,10 @@ PRELOADED = ["ridgeline.measure.preload"]
 LONGEST_FOLDER = 70  # of temporary files: a server's address is in there, and has 107 bytes at most
 ENDING_S = 5.0  # for a process that has answered to end its own children
 LONGEST_REASON = 300
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+OUT_OF_MEMORY = (
+    "out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory",
+    "status_alloc_failed",  # of cuBLAS and cuDNN, which allocate for themselves
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

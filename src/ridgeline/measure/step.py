@@ -19,6 +19,7 @@ from ridgeline.measure.backends import Backend
 from ridgeline.measure.marks import Marks
 from ridgeline.measure.placement import Placement
 from ridgeline.measure.precision import Precision
+from ridgeline.measure.randomness import random_state, restore_random_state
 from ridgeline.measure.settings import Settings
 from ridgeline.workloads import Inputs, Workload
 from ridgeline.workloads.losses import mean_of_outputs
@@ -173,7 +174,7 @@ def _state() -> dict[str, Any]:
     return {
         "tf32": (cuda.matmul.allow_tf32, cudnn.allow_tf32),
         "cudnn": (cudnn.benchmark, cudnn.deterministic),
-        "random": torch.get_rng_state(),
+        "random": random_state(),
         "strict": (
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -187,4 +188,4 @@ def _restore(state: dict[str, Any]) -> None:
     cudnn.benchmark, cudnn.deterministic = state["cudnn"]
     is_strict, warns_only = state["strict"]
     torch.use_deterministic_algorithms(is_strict, warn_only=warns_only)
-    torch.set_rng_state(state["random"])
+    restore_random_state(state["random"])

@@ -207,18 +207,22 @@ class Trainer:
     def load_state(self, state: dict[str, Any]) -> None:
         """Go back to a saved state."""
         try:
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            if self.scaler is not None and state["scaler"]:
-                self.scaler.load_state_dict(state["scaler"])
-            self.step = int(state["scheduler"]["step"])
-            self.history = [epoch_from(values) for values in state["history"]]
-            restore_random_state(state["random"])
+            with explained(self.settings):
+                self._load(state)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise RidgelineError(
                 f"the checkpoint does not fit {self.settings.model}: {one_line(error)}",
                 hint="has the network changed since? Take a checkpoint of this very one",
             ) from error
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler is not None and state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        self.step = int(state["scheduler"]["step"])
+        self.history = [epoch_from(values) for values in state["history"]]
+        restore_random_state(state["random"])
 
     def weights(self) -> dict[str, Tensor]:
         """The weights alone, on the CPU, where everyone can load them."""
@@ -274,7 +278,7 @@ def explained(settings: TrainSettings) -> Iterator[None]:
     """Turn what the device or the workers run out of into advice."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError, OSError) as error:
         if is_out_of_memory(error):
             raise _too_large(settings) from error
         if "DataLoader worker" in str(error):
@@ -289,7 +293,7 @@ def _too_large(settings: TrainSettings) -> RidgelineError:
     )
 
 
-def _lost_worker(error: RuntimeError) -> RidgelineError:
+def _lost_worker(error: Exception) -> RidgelineError:
     return RidgelineError(
         f"a worker ended unexpectedly: {one_line(error)}",
         hint="use fewer --workers, or none: batches are then made on the device",

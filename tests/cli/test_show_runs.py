@@ -1,0 +1,195 @@
+"""What `ridgeline run` prints of runs that are known: every line, on screens of every width."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.measure.measured import measured, timing_of
+from torch import nn
+
+from ridgeline.cli import show_runs
+from ridgeline.measure.energy import Energy
+from ridgeline.measure.energy_window import EnergyWindow
+from ridgeline.measure.found import found, tables
+from ridgeline.measure.layers import LayerTimes, Seen
+from ridgeline.measure.marks import StepTimes
+from ridgeline.measure.measurement import Measurement
+from ridgeline.store import ResultsFolder, Run
+
+# ten steps: five of 1 s, five of 3 s; their middle and their mean are 2 s
+TIMING = timing_of(*[1.0, 3.0] * 5)
+PHASES: dict[str, tuple[float, ...]] = {
+    "data": (0.0,) * 10,
+    "forward": (0.25, 2.0) * 5,
+    "backward": (0.75, 1.0) * 5,
+}
+SPLIT = replace(TIMING, device=StepTimes(steps_s=TIMING.device.steps_s, phases_s=PHASES))
+WINDOW = EnergyWindow(start_s=0.0, end_s=4.0, steps=2, mean_power_w=100.0)
+ENERGY = Energy(
+    meter="energy counter", scope="the whole board", kind="counter", samples_per_step=2,
+    windows=(WINDOW,), interval_j_per_step=None,
+)  # fmt: skip
+PATHS = ("features.0", "features.1.downsample", "classifier")
+OWNERS = [
+    *((path, phase) for path in PATHS for phase in ("forward", "backward")),
+    ("(model)", "forward"),
+    ("(optimizer)", "optimizer"),
+]
+LAYERS = LayerTimes(
+    samples_s=dict.fromkeys(OWNERS, (0.25,)),
+    seen={path: Seen(calls=1, input_shape=(2, 3, 224, 224)) for path in (*PATHS, "(model)")},
+    steps_s=(2.0,), is_held_back=False,
+)  # fmt: skip
+NET = nn.ModuleDict(
+    {
+        "features": nn.ModuleList([nn.Conv2d(3, 8, 3), nn.ModuleDict({"downsample": nn.ReLU()})]),
+        "classifier": nn.Linear(8, 2),
+    }
+)
+
+
+def stored(results: ResultsFolder, made: Measurement, model: str = "net.py:make") -> Run:
+    asked = {
+        "model": model, "batch_size": 2, "mode": "train", "precision": "fp32", "label": "",
+        "repeat": 1,
+    }  # fmt: skip
+    return results.write_run(
+        label="x", asked=asked, found=found(made), provenance={}, tables=tables(made, NET)
+    )
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> ResultsFolder:
+    return ResultsFolder(tmp_path)
+
+
+def show(results: ResultsFolder, *runs: Run) -> None:
+    asked: Any = SimpleNamespace(as_json=False, quiet=True)
+    show_runs.show(asked, runs, results, [])
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_all_that_is_printed_of_a_run(
+    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(results, stored(results, measured(timing=SPLIT, energy=ENERGY)))
+
+    out = capsys.readouterr().out.splitlines()
+    head, row = (line for line in out if "samples/s" in line or "fp32 train" in line)
+    assert dict(zip(cells(head), cells(row), strict=True)) == {
+        "model": "net.py:make", "batch": "2", "precision": "fp32 train", "samples/s": "1",
+        "step": "2 s", "± (95 %)": "50.0 %", "busy": "–", "J/step": "200 J", "J/sample": "100 J",
+        "power": "100 W", "peak memory": "–",
+    }  # fmt: skip
+    assert [line.rstrip() for line in out if line.startswith(("MEASURED", "net.py", "energy"))] == [
+        "MEASURED_SEC=20.000000 IMGS_PER_SEC=1.000 BATCH=2 ARCH=net.py:make BACKEND=cpu",
+        "net.py:make, batch 2, fp32: 2 s on average = data 0 s + forward 1.12 s + backward 875 ms",
+        "energy: energy counter, the whole board",
+    ]
+
+
+def test_the_split_is_of_means(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    # given steps of 4 s: nine whose forward takes 1 s, and one whose forward takes all of it
+    phases: dict[str, tuple[float, ...]] = {
+        "forward": (1.0,) * 9 + (4.0,),
+        "backward": (3.0,) * 9 + (0.0,),
+    }
+    steps = StepTimes(steps_s=(4.0,) * 10, phases_s=phases)
+    made = measured(timing=replace(timing_of(*[4.0] * 10), device=steps))
+
+    show(results, stored(results, made))
+
+    line = "net.py:make, batch 2, fp32: 4 s on average = forward 1.30 s + backward 2.70 s\n"
+    assert line in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("interval", "shown"),
+    [((1.0, 1.0), "0.0 %"), ((0.75, 1.125), "25.0 %"), ((0.9, 1.5), "50.0 %"), (None, "–")],
+)
+def test_how_far_an_interval_reaches(
+    results: ResultsFolder,
+    capsys: pytest.CaptureFixture[str],
+    interval: tuple[float, float] | None,
+    shown: str,
+) -> None:
+    made = measured()
+    made.step_time = replace(made.step_time, interval=interval)
+
+    show(results, stored(results, made))
+
+    row = next(line for line in capsys.readouterr().out.splitlines() if "fp32 train" in line)
+    assert cells(row)[5] == shown
+
+
+def test_where_the_joules_are_from_is_said_once_or_for_each_run(
+    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def energy_lines(*runs: Run) -> list[str]:
+        show(results, *runs)
+        out = capsys.readouterr().out
+        return [line for line in out.splitlines() if "energy: " in line]
+
+    board = stored(results, measured(energy=ENERGY))
+    none = stored(results, measured(energy_reasons=("no counters", "no sensor")), "other")
+    not_asked = stored(results, measured(), "third")
+
+    assert energy_lines(board, board) == ["energy: energy counter, the whole board"]
+    assert energy_lines(board, none, not_asked) == [
+        "net.py:make, batch 2, fp32: energy: energy counter, the whole board",
+        "other, batch 2, fp32: energy: not measured: no counters; no sensor",
+        "third, batch 2, fp32: energy: not measured: it was not asked for",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_it_fits_a_narrow_terminal(
+    results: ResultsFolder,
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # given two runs with everything, and a terminal of this width
+    made = measured(timing=SPLIT, energy=ENERGY, layers=LAYERS)
+    runs = [stored(results, made), stored(results, made, "torchvision:efficientnet_v2_l")]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "dumb")  # no colours
+
+    show(results, *runs)
+
+    # then all but the line for scripts fits, and no number is cut
+    out = capsys.readouterr().out
+    lines = [line for line in out.splitlines() if not line.startswith("MEASURED_SEC=")]
+    assert len(lines) == len(out.splitlines()) - len(runs)
+    assert [line for line in lines if len(line.rstrip()) > width] == []
+    text = " ".join(out.split())
+    for run in runs:
+        for cell in show_runs._row(run)[1:]:
+            assert f" {cell} " in out
+        assert " ".join(show_runs._split_line(run).split()) in text
+    assert text.count("all layers together 2 s, a step 2 s: 0.0 % less (host, monotonic)") == 2
+    assert ("left out at this width: input" in text) == (width < 120)
+    assert out.count(" 25.0 % ") == len(runs) * len(PATHS)
+
+
+def test_a_pipe_has_every_line_whole(
+    results: ResultsFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    run = stored(results, measured(timing=SPLIT, energy=ENERGY, layers=LAYERS))
+
+    show(results, run)
+
+    out = capsys.readouterr().out
+    assert f"\n{show_runs._split_line(run)}\n" in out
+    assert " 2x3x224x224 " in out
+    assert "left out" not in out
