@@ -141,7 +141,9 @@ def test_another_archive_is_not_taken_for_it(archive: Path) -> None:
     other = archive.rename(archive.with_name("other.tar.gz"))
     assert find_cifar10(other) is None
     assert find_cifar10(other.parent) is None
-    assert complaint(other).startswith(f"CIFAR-10 is not in {other}, and nothing is downloaded")
+    assert complaint(other).startswith(
+        f"{other} is not CIFAR-10's archive, which is called cifar-10-python.tar.gz\n"
+    )
 
 
 def test_a_damaged_archive(archive: Path) -> None:

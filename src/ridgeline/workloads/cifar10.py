@@ -105,6 +105,11 @@ def _all_batches() -> dict[str, str]:
 
 
 def _refuse_half_a_folder(folder: Path) -> None:
+    if folder.is_file():
+        raise RidgelineError(
+            f"{folder} is not CIFAR-10's archive, which is called {ARCHIVE}",
+            hint=f"name a folder, or the archive under its own name; it is published at {URL}",
+        )
     for path in (folder, folder / FOLDER):
         missing = [name for name in _all_batches() if not (path / name).is_file()]
         if len(missing) < len(_all_batches()):
