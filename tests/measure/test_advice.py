@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from ridgeline.measure.layer_energy import RepeatedEnergy
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
+from ridgeline.measure.process import Usage
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.timing import WarmUp
 from ridgeline.sensors.conditions import Conditions
@@ -274,3 +276,18 @@ def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first()
         "steps took 100.0 % longer while energy was measured (2 s)",
         "the layers add up to 100.0 % more than a step that nobody watched",
     ]
+
+
+@pytest.mark.parametrize(
+    ("cores", "switches", "is_said"), [(1.0, 300, True), (1.9, 300, False), (1.0, 10, False)]
+)
+def test_a_processor_that_others_had(cores: float, switches: int, is_said: bool) -> None:
+    # given ten seconds in which torch could have used two cores
+    usage = Usage(user_time_s=10 * cores, system_time_s=0.0, elapsed_s=10.0,
+                  involuntary_switches=switches)  # fmt: skip
+    timing = replace(timing_of(*[1.0] * 10), usage=usage)
+    text = (
+        "other programs had the processor: steps used 1.0 of 2 cores and were interrupted 30 times "
+        "a second; close them and measure again"
+    )
+    assert warnings(measured(timing=timing, threads=2), None) == ([text] if is_said else [])

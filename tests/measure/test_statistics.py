@@ -85,7 +85,8 @@ def test_steady_samples_call_for_no_advice() -> None:
 
 
 def test_few_samples_say_nothing() -> None:
-    assert advice([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]) == []
+    assert advice([1.0, 2.0, 3.0, 4.0]) == []
+    assert len(advice([1.0, 2.0, 3.0, 4.0, 5.0])) == 2  # unstable, and slower and slower
 
 
 def test_wide_samples() -> None:

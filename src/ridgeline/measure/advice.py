@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 BUSY_ENOUGH = 0.9
 SUM_TOLERANCE = 0.05
 DATA_SHARE = 0.1
+CORES_ENOUGH, SWITCHES_PER_S = 0.8, 30.0
 SAME_STEPS = 0.03  # a pass whose steps differ by more ran something else
 SHORT_S = 1e-4  # of a step per module
 
@@ -26,6 +27,7 @@ def warnings(measured: Measurement, loss: Tensor | None) -> list[str]:
         *_busy(measured),
         *_data(measured),
         *_steadiness(measured),
+        *_neighbours(measured),
         *_throttling(measured),
         *_settings(measured),
         *_loss(loss),
@@ -79,6 +81,20 @@ def _steadiness(measured: Measurement) -> list[str]:
     return found
 
 
+def _neighbours(measured: Measurement) -> list[str]:
+    """Steady times may be steadily wrong, where others had the processor all the while."""
+    usage, threads = measured.timing.usage, measured.threads
+    if measured.backend.kind != "cpu" or not threads or not usage.elapsed_s:
+        return []
+    taken_away = usage.involuntary_switches / usage.elapsed_s
+    if usage.cores > CORES_ENOUGH * threads or taken_away < SWITCHES_PER_S:
+        return []
+    return [
+        f"other programs had the processor: steps used {usage.cores:.1f} of {threads} cores and "
+        f"were interrupted {taken_away:.0f} times a second; close them and measure again"
+    ]
+
+
 def _throttling(measured: Measurement) -> list[str]:
     reasons = measured.during.throttle_reasons
     if not reasons:
@@ -94,6 +110,7 @@ def _settings(measured: Measurement) -> list[str]:
     ignored = {
         "--nvtx": settings.nvtx and kind != "cuda",
         "--cudnn-benchmark": settings.cudnn_benchmark and kind != "cuda",
+        "--workers": settings.workers > 0 and settings.is_synthetic,
         "--pin-memory": settings.pin_memory and (kind != "cuda" or settings.data == "synthetic"),
         "--grad-accum-steps": settings.grad_accum_steps > 1 and measured.spec.mode == "infer",
         "--channels-last": settings.channels_last and not _has_images(measured),

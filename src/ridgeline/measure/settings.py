@@ -12,6 +12,7 @@ from ridgeline.workloads.optimizers import OPTIMIZERS
 
 BACKENDS = ("auto", "cuda", "mps", "cpu")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+LARGEST_SEED = 2**63 - 1  # of torch's generators
 SYNTHETIC = "synthetic"  # one batch that stays on the device
 SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every step
 
@@ -61,6 +62,10 @@ class Settings:
         if self.prefetch_factor is not None and not self.workers:
             raise RidgelineError(
                 "--prefetch-factor needs workers that could fetch", hint="add --workers 2 or more"
+            )
+        if self.seed > LARGEST_SEED:
+            raise RidgelineError(
+                f"--seed {self.seed} is not possible", hint=f"the largest is {LARGEST_SEED}"
             )
         if self.layer_energy and self.energy is False:
             raise RidgelineError(

@@ -14,7 +14,7 @@ CONFIDENCE = 0.95
 WIDE = 0.10  # 10th to 90th percentile over the median: above it the samples are called unstable
 DRIFT = 0.03  # later half over earlier half
 LEAST_FOR_INTERVAL = 6
-LEAST = 8  # fewer samples than this say nothing about stability
+LEAST = 5  # fewer samples than this say nothing about stability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,7 @@ class Stepper:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.last_loss = loss.detach()
+        del loss  # and its graph: freeing it belongs to this step
         marks.end("optimizer")
 
     def _infer(self, marks: Marks) -> None:

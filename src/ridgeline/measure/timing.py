@@ -130,7 +130,7 @@ def time_steps(
     for number in range(iters):
         step(recorder)
         recorder.end_step()
-        if clock() - told_s > TELL_S:
+        if clock() - told_s > TELL_S and number + 1 < iters:
             told_s = clock()
             tell(number + 1, iters)
     synchronize()
