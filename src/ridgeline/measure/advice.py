@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 BUSY_ENOUGH = 0.9
 SUM_TOLERANCE = 0.05
 DATA_SHARE = 0.1
-CORES_ENOUGH, SWITCHES_PER_S = 0.8, 30.0
+CORES_ENOUGH, SWITCHES_PER_S, LONG_ENOUGH_S = 0.8, 30.0, 0.5
 SAME_STEPS = 0.03  # a pass whose steps differ by more ran something else
 SHORT_S = 1e-4  # of a step per module
 
@@ -84,7 +84,7 @@ def _steadiness(measured: Measurement) -> list[str]:
 def _neighbours(measured: Measurement) -> list[str]:
     """Steady times may be steadily wrong, where others had the processor all the while."""
     usage, threads = measured.timing.usage, measured.threads
-    if measured.backend.kind != "cpu" or not threads or not usage.elapsed_s:
+    if measured.backend.kind != "cpu" or not threads or usage.elapsed_s < LONG_ENOUGH_S:
         return []
     taken_away = usage.involuntary_switches / usage.elapsed_s
     if usage.cores > CORES_ENOUGH * threads or taken_away < SWITCHES_PER_S:
