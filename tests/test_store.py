@@ -243,8 +243,25 @@ def test_a_damaged_table_says_so(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_gives_advice(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
-    with pytest.raises(RidgelineError, match=r"cannot write to .*\n  hint: .*--results DIR"):
+    with pytest.raises(RidgelineError) as caught:
         write(ResultsFolder(tmp_path / "file"))
+
+    assert caught.value.hint == (
+        "make room or get permission there, or name another place: --results DIR"
+    )
+    with pytest.raises(RidgelineError, match=r"another place: -o FILE, --results DIR"):
+        atomic_write_text(tmp_path / "file" / "deep.csv", "text")
+
+
+def test_a_place_is_tried_before_anything_is_measured(tmp_path: Path) -> None:
+    ResultsFolder(tmp_path / "deep" / "results").check_writable()
+    assert list(tmp_path.iterdir()) == []  # and nothing is left of that
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a file system that takes no files")
+def test_a_place_that_takes_no_files_is_refused_for_root_too() -> None:
+    with pytest.raises(RidgelineError, match="cannot write to /proc/results: "):
+        ResultsFolder(Path("/proc/results")).check_writable()
 
 
 def test_atomic_write_text(tmp_path: Path) -> None:

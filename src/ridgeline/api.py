@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ridgeline.count.result import CountResult
     from ridgeline.measure.result import MeasureResult
 
+DEFAULT_BATCH = 32  # of a measurement
+
 CostFunction = Callable[[Any], Any]  # OpCall → Cost or Work
 
 
@@ -61,7 +63,7 @@ def measure(
     inputs: Any = None,
     *,
     mode: str = "train",
-    batch_size: int = 32,
+    batch_size: int | None = None,
     input_size: int | Sequence[int] | None = None,
     seq_len: int | None = None,
     config: Mapping[str, Any] | None = None,
@@ -70,8 +72,9 @@ def measure(
 ) -> MeasureResult:
     """Run a model for a fixed number of steps and measure time, energy and memory.
 
-    `model` is a name, as for `count`, or a module with `inputs`: a tensor, a tuple of arguments or
-    a dictionary of keyword arguments. A module is copied first. `settings` are the fields of
+    `model` is a name, as for `count`, with a `batch_size` (32 if left out); or a module with
+    `inputs`, which carry their batch: a tensor, a tuple of arguments or a dictionary of keyword
+    arguments. A module is copied first. `settings` are the fields of
     `ridgeline.measure.settings.Settings`: backend, precision, iters, optimizer, layers, energy, …
     """
     from dataclasses import replace
@@ -87,8 +90,9 @@ def measure(
         )
     chosen = Settings(**settings)
     if not isinstance(model, str | Path):
-        return measure_module(model, inputs, chosen, mode=mode, loss=loss)
-    named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
+        return measure_module(model, inputs, chosen, mode=mode, batch_size=batch_size, loss=loss)
+    size = DEFAULT_BATCH if batch_size is None else batch_size
+    named = replace(spec(str(model), size, input_size, seq_len, config), mode=mode)
     return measure_named(named, chosen)
 
 

@@ -5,6 +5,7 @@
         run.json         asked · found · provenance · schema_version
         ops.parquet      a row per op, when there are any
         layers.parquet   a row per layer, when there are any
+        kernels.parquet  a row per kernel, when hardware counters were read
         power.parquet    a row per reading of a meter, when there are any
         log.txt          what was said on the way, when anything was
 
@@ -26,6 +27,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -39,12 +41,13 @@ if TYPE_CHECKING:  # pandas takes half a second to import; only those who read t
     import pandas as pd
 
 SCHEMA_VERSION = 1
-TABLES = ("ops", "layers", "power")
+TABLES = ("ops", "layers", "kernels", "power")
 DEFAULT_RESULTS = Path("results")
+IN_RESULTS = "--results DIR"  # the option that names the folder
 
 _TEMPORARY = ".tmp-"
 _NAME_KEPT = 60  # characters of a file's name in its temporary one; file systems take 255 bytes
-_LABEL_LENGTH = 48
+_LABEL_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +78,9 @@ class ResultsFolder:
             there = next(p for p in (self.runs_path, *self.runs_path.parents) if p.exists())
             if not there.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-            if not os.access(there, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            # Tried, not asked for: to root every place seems writable, also /proc.
+            with tempfile.TemporaryFile(dir=there) as probe:
+                probe.write(b"?")
 
     def write_run(
         self,
@@ -167,13 +171,14 @@ def new_run_id(label: str, *, now: datetime | None = None) -> str:
     return f"{time}-{words}-{secrets.token_hex(3)}"
 
 
-def atomic_write_text(path: Path, text: str) -> None:
+def atomic_write_text(path: Path, text: str, *, elsewhere: str = "-o FILE, --results DIR") -> None:
     """Write a file so that readers see the old text or the new one, never a part.
 
     A link is followed, and what is no plain file (a pipe, a device) is written to as it is.
+    `elsewhere` are the options that would have named another place.
     """
     path = path.resolve()
-    with writing(path.parent):
+    with writing(path.parent, elsewhere=elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
             _write_text(path, text)
@@ -247,14 +252,17 @@ def _whole_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn the refusal of a file system (full, read-only, not ours) into advice."""
+def writing(folder: Path, *, elsewhere: str = IN_RESULTS) -> Iterator[None]:
+    """Turn the refusal of a file system (full, read-only, not ours) into advice.
+
+    `elsewhere` are the options of the caller's command that name another place.
+    """
     try:
         yield
     except OSError as error:
         raise RidgelineError(
             f"cannot write to {folder}: {error.strerror or error}",
-            hint="make room or get permission there, or name another place: -o FILE, --results DIR",
+            hint=f"make room or get permission there, or name another place: {elsewhere}",
         ) from error
 
 

@@ -104,7 +104,8 @@ def test_models_precisions_and_batches_in_one_call(
     keys = ("model", "batch_size", "precision")
     assert [tuple(run.asked[key] for key in keys) for run in runs] == expected
     assert {run.asked["label"] for run in runs} == {"sweep"}
-    assert all("-sweep-" in run.run_id for run in runs)
+    for run, (model, batch, _) in zip(runs, expected, strict=True):
+        assert f"-sweep-{model.replace(':', '-')}-bs{batch}-" in run.run_id
     assert len(lines_of(streams.out)) == 8
     assert "medians of" not in streams.out
     # and the fall-back of tf32 is told, and kept
@@ -156,6 +157,35 @@ def test_layers_are_printed_and_added_up(folder: Path, capsys: pytest.CaptureFix
         "net.py:make", "2x4", run_id,
     ]  # fmt: skip
     assert {"0", "1", "2"} <= set(ResultsFolder().read_table(run_id, "layers")["layer"])
+
+
+def test_layers_are_in_the_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(*NET_MAKE, *QUICK, "--layers", "--json") == 0
+    (answer,) = json_of(capsys)
+    table = ResultsFolder().read_table(answer["run_id"], "layers")
+    assert [row["layer"] for row in answer["layers"]] == table["layer"].tolist()
+    (linear,) = (row for row in answer["layers"] if row["layer"] == "0")
+    whole_s = sum(row["mean_s"] for row in answer["layers"])
+    assert linear["percentage"] == pytest.approx(100 * linear["mean_s"] / whole_s)
+    assert linear["time_s"] == pytest.approx(linear["forward_s"] + linear["backward_s"])
+    chosen = ("kind", "calls", "input_shape", "in_channels", "kernel_size", "energy_per_layer_j")
+    assert pick(linear, *chosen) == {
+        "kind": "Linear", "calls": linear["calls"], "input_shape": "2x4", "in_channels": 4,
+        "kernel_size": None, "energy_per_layer_j": None,
+    }  # fmt: skip
+    assert answer["layers_together"]["sum_s"] > 0
+    # and none where none were timed
+    assert run_here(*NET_MAKE, *QUICK, "--json") == 0
+    (answer,) = json_of(capsys)
+    assert pick(answer, "layers", "layers_together") == {"layers": None, "layers_together": None}
+
+
+def test_a_single_step_has_no_deviation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(*NET_MAKE, *QUICK, "--iters", "1", "--json") == 0
+    (answer,) = json_of(capsys)
+    assert answer["step_time_s"]["std"] is None
+    assert answer["step_time_s"]["mean"] == answer["step_time_s"]["median"]
+    assert pd.read_csv("results/net.py-make_overall.csv")["std"].isna().all()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -299,6 +300,19 @@ def test_a_full_disk_keeps_what_was_stored(
     assert (folder / "results" / "metrics.csv").read_text().startswith(metrics)
 
 
+def test_what_was_measured_is_said_before_it_is_stored(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_after(0, monkeypatch)
+    assert run_here(*NET_MAKE, *QUICK) == 2
+    assert re.fullmatch(
+        r"MEASURED_SEC=\S+ IMGS_PER_SEC=\S+ BATCH=2 ARCH=net.py:make BACKEND=\w+\n",
+        capsys.readouterr().out,
+    )
+    assert run_here(*NET_MAKE, *QUICK, "--json") == 2
+    assert json.loads(capsys.readouterr().out) == {"schema": 1, "runs": []}
+
+
 def test_a_folder_that_takes_nothing_is_refused_before_anything_is_measured(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,9 +323,16 @@ def test_a_folder_that_takes_nothing_is_refused_before_anything_is_measured(
         assert capsys.readouterr().err.startswith(
             f"ridgeline: cannot write to {results}: Not a directory\n  hint: make room"
         )
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+    def refuse(**_: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     assert run_here(*NET_MAKE, *QUICK) == 2
-    assert "cannot write to results: Permission denied\n  hint:" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "ridgeline: cannot write to results: Permission denied\n"
+        "  hint: make room or get permission there, or name another place: --results DIR\n"
+    )
     assert not (folder / "imported").exists()
 
 

@@ -81,6 +81,10 @@ def test_every_option_is_accepted(folder: Path, capsys: pytest.CaptureFixture[st
         (("--seed", "-1"), "--seed -1 is not possible\n  hint: it is 0 or more"),
         (("--config", "width"), "--config 'width' is not valid\n  hint: write key=value"),
         (("--device", "9"), "there is no "),
+        (
+            ("--find-max-batch",),
+            "--batch-size and --find-max-batch exclude each other\n  hint: leave --batch-size out",
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )  # fmt: skip
@@ -115,23 +119,50 @@ class Numbers(nn.Linear):
 """
 
 
-def test_what_cannot_be_run_is_named_and_the_rest_is_measured(
+def test_names_are_looked_at_before_anything_is_measured(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # given models that can be run, and all sorts of others
     (folder / "syntax.py").write_text(SYNTAX)
     wrong = ("resnet5", "syntax.py:make", "none.py:make", "net.py:mkae", "net.onnx")
-    assert run_here(*wrong[:2], *NET_MAKE, *wrong[2:], *QUICK, "--json") == 2
+    # when they are to be run together, then all the wrong ones are told, and nothing is measured
+    assert run_here(*NET_MAKE, *wrong, *QUICK, "--json") == 2
     streams = capsys.readouterr()
-    assert [run["model"] for run in json.loads(streams.out)["runs"]] == ["net.py:make"]
+    lines = streams.err.splitlines()
+    assert lines[0] == "ridgeline: 5 models cannot be run, and none was measured"
+    assert lines[-1] == "  hint: mend these names, or leave these models out"
     for complaint in (
-        "unknown model 'resnet5'\n  hint: did you mean resnet50",
-        "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1)\n  hint: mend the file",
-        "no such file: none.py\n  hint: did you mean net.py?",
-        "unknown factory in net.py: 'mkae'\n  hint: did you mean make",
-        "no such file: net.onnx\n  hint: check the path",
+        "unknown model 'resnet5': did you mean resnet50",
+        "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1): mend the file",
+        "no such file: none.py: did you mean net.py?",
+        "unknown factory in net.py: 'mkae': did you mean make",
+        "no such file: net.onnx: check the path",
     ):
-        assert f"ridgeline: {complaint}" in streams.err
-    assert "Traceback" not in streams.err
+        assert f"\n  {complaint}" in streams.err
+    assert (streams.out, (folder / "results").exists()) == ("", False)
+
+
+def test_one_wrong_name_among_others_is_told_as_if_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here(*NET_MAKE, "net.py:mkae", *QUICK) == 2
+    streams = capsys.readouterr()
+    assert streams.err.startswith("ridgeline: unknown factory in net.py: 'mkae'\n  hint: did you")
+    assert (streams.out, (folder / "results").exists()) == ("", False)
+
+
+def test_names_are_looked_at_in_a_process_of_their_own(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def run_isolated(work: Any, task: Any, hear: Any) -> Outcome[Any]:
+        asked.append((work.__name__, [spec.model for spec in task]))
+        return attempt(work, task, hear)
+
+    monkeypatch.setattr("ridgeline.cli.measured.run_isolated", run_isolated)
+    assert run_apart("net.py:make", "net.py:mkae", "net.py:make", *QUICK) == 2
+    assert asked == [("check_task", ["net.py:make", "net.py:mkae"])]
 
 
 def test_what_cannot_be_trained_is_refused(
@@ -177,11 +208,15 @@ def test_the_largest_batch_for_a_small_memory(
     folder: Path, counted: list[str], asked: str, used: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--backend", "cpu", "--precision", asked, "--find-max-batch", "--json")
-    assert run_here(*NET_MAKE, *QUICK, *options) == 0
+    assert run_here(*NET_MAKE[:3], *QUICK, *options) == 0
     streams = capsys.readouterr()
     # 80 % of 26 bytes are 20.8: five samples of 4
-    assert f"net.py:make, {asked}: the largest batch is 5\n" in streams.err
+    assert (
+        f"net.py:make, {asked}: the largest batch is 5 "
+        "(counted, for 80 % of the free memory; not tried)\n"
+    ) in streams.err
     (run,) = json.loads(streams.out)["runs"]
+    assert run["max_batch"] == {"batch_size": 5, "is_counted": True, "fails": None, "reason": None}
     assert (run["batch_size"], run["precision"], set(counted)) == (5, used, {used})
 
 
@@ -189,10 +224,55 @@ def test_the_largest_batch_when_not_even_one_fits(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=10))
-    assert run_here(*NET_MAKE, *QUICK, "--backend", "cpu", "--find-max-batch") == 2
+    assert run_here(*NET_MAKE[:3], *QUICK, "--backend", "cpu", "--find-max-batch") == 2
     assert re.match(
         r"ridgeline: one sample needs \d+ B, more than 8 B\n  hint: ", capsys.readouterr().err
     )
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A device of 30,000 bytes on which batches beyond 1990 fail; the batches that were tried."""
+    tried: list[int] = []
+
+    def memory_task(task: Any, send: Any) -> tuple[int, int]:
+        tried.append(task.spec.batch_size)
+        if task.spec.batch_size > 1990:
+            raise RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR. Look elsewhere.")
+        return 50 + 10 * task.spec.batch_size, 30_000
+
+    monkeypatch.setattr("ridgeline.cli.largest_batch.memory_task", memory_task)
+    return tried
+
+
+def test_a_batch_that_fails_for_whatever_reason_does_not_fit(
+    folder: Path, device: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here(*NET_MAKE[:3], *QUICK, "--find-max-batch", "--json", "--debug") == 0
+    streams = capsys.readouterr()
+    (run,) = json.loads(streams.out)["runs"]
+    # then it is the largest but for one percent, and no batch was tried twice
+    found, fails = run["batch_size"], min(batch for batch in device if batch > 1990)
+    assert 0.99 * 1990 <= found <= 1990
+    assert len(device) == len(set(device)) <= 15
+    reason = "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"
+    assert (
+        f"net.py:make, fp32: the largest batch is {found} (batch {fails} fails: {reason})\n"
+    ) in streams.err
+    assert run["max_batch"] == {
+        "batch_size": found, "is_counted": False, "fails": fails, "reason": reason,
+    }  # fmt: skip
+
+
+def test_a_single_sample_that_fails_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def memory_task(task: Any, send: Any) -> tuple[int, int]:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("ridgeline.cli.largest_batch.memory_task", memory_task)
+    assert run_here(*NET_MAKE[:3], *QUICK, "--find-max-batch") == 2
+    assert capsys.readouterr().err.startswith("ridgeline: RuntimeError: broken\n  hint: ")
 
 
 # ---------------------------------------------------------------- a closer look

@@ -138,7 +138,13 @@ def test_resume_takes_the_settings_of_the_checkpoint(
     capsys.readouterr()
     assert ridgeline("--resume", "again/net_make_epoch1.pt", "--lr", "0.05") == 0
     # then it comes to the same, beside the checkpoint
-    assert "again/net_make_epoch1.pt has 1 of 3 epochs" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "again/net_make_epoch1.pt has 1 of 3 epochs" in printed.err
+    assert " images/s in the median epoch since epoch 1, " in printed.out
+    (_, run) = ResultsFolder(Path("results")).read_runs()
+    speeds = [epoch["images_per_s"] for epoch in run.found["history"]]
+    assert run.found["epochs_before"] == 1
+    assert run.found["images_per_s"] == pytest.approx((speeds[1] + speeds[2]) / 2)
     for name in ("last", "best", "final_weights"):
         one, two = loaded(f"whole/net_make_{name}.pt"), loaded(f"again/net_make_{name}.pt")
         assert what_differs(one, two) == []
@@ -147,9 +153,25 @@ def test_resume_takes_the_settings_of_the_checkpoint(
 def test_resume_when_all_is_done(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ridgeline(net, *SMALL, "-q") == 0
     before = loaded("artifacts/net_make_final_weights.pt")
+    capsys.readouterr()
+    # when it is gone on with, then it says that there is nothing to do, and stores no second run
     assert ridgeline("--resume", "artifacts/net_make_last.pt") == 0
-    assert "has 3 of 3 epochs" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "has 3 of 3 epochs" in printed.err
+    assert printed.out == (
+        "artifacts/net_make_last.pt has all of its 3 epochs: nothing is left to train, and no run "
+        "is stored\n  hint: to train longer, begin anew: ridgeline train net.py:make --epochs 6 "
+        "--out-dir DIR\n"
+    )
+    assert len(ResultsFolder(Path("results")).run_ids()) == 1
     assert what_differs(before, loaded("artifacts/net_make_final_weights.pt")) == []
+    # and programs are told the same
+    assert ridgeline("--resume", "artifacts/net_make_last.pt", "--json", "-q") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["status"], answer["images_per_s"], answer["epochs_before"]) == (
+        "nothing left", None, 3,
+    )  # fmt: skip
+    assert answer["files"]["run"] is None
 
 
 @pytest.mark.parametrize(
@@ -197,7 +219,12 @@ def test_a_training_is_not_overwritten_unasked(
     [
         (("resnet18", "--model", "resnet34"), "--model is given twice: resnet18 and resnet34"),
         (("--amp", "--precision", "bf16"), "--precision is given twice: bf16 and amp"),
-        (("--resume", "no_last.pt"), "there is no checkpoint no_last.pt"),
+        (
+            ("--resume", "no_last.pt"),
+            "there is no checkpoint no_last.pt\n  hint: this folder has no .pt files",
+        ),
+        (("--resume", "no/last.pt"), "there is no checkpoint no/last.pt\n  hint: there is no fol"),
+        (("--data", "synthetic", "--momentum", "5"), "--momentum 5.0 is not possible"),
         (("--data", "synthetic", "--lr", "-1"), "lr -1.0 is not possible"),
         (("--data", "synthetic", "--out-dir", ""), "the name of a folder is empty"),
         (("--data", "synthetic", "resnet19"), "unknown model 'resnet19'"),

@@ -70,3 +70,32 @@ def test_a_batch_that_did_not_fit_tells_nothing_more(largest: int) -> None:
     # then the largest that fits is found, in a few tries
     assert found == largest
     assert len(tried) <= 15
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 63, 1995, 30_000])
+def test_tries_end_when_the_answer_is_close_enough(largest: int) -> None:
+    # given a device on which batches fail long before its memory is full
+    tried: list[int] = []
+
+    def peak_bytes(batch: int) -> float:
+        tried.append(batch)
+        return 500 + 10 * batch if batch <= largest else inf
+
+    found = max_batch(peak_bytes, limit_bytes=1_000_000, within=0.01)
+
+    assert 0.99 * largest <= found <= largest
+    assert len(tried) <= 16
+    # and no try is much larger than the one before: its inputs have to fit into the host's memory
+    assert all(later <= 16 * max(tried[:n]) for n, later in enumerate(tried) if n > 1)
+
+
+def test_a_line_that_is_right_needs_few_tries() -> None:
+    tried: list[int] = []
+
+    def peak_bytes(batch: int) -> float:
+        tried.append(batch)
+        return 500 + 10 * batch if batch <= 2000 else inf
+
+    # 500 + 10·2000 = 20,500: the line says 2000, one percent more fails, and that is close enough
+    assert max_batch(peak_bytes, limit_bytes=20_500, within=0.01) == 2000
+    assert tried == [1, 2, 32, 512, 2000, 2020]

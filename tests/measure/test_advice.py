@@ -21,7 +21,10 @@ from ridgeline.measure.precision import Precision
 from ridgeline.measure.process import Usage
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.timing import WarmUp
+from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.conditions import Conditions
+
+INFERENCE = WorkloadSpec(model="line", batch_size=2, mode="infer")
 
 IMAGES = workload(describe={"input_size": (32, 32)})
 
@@ -98,7 +101,7 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         (
             measured(timing=timing_of(*[1.0, 1.2] * 10)),
             "step times are unstable: the middle 80 % of them span 18.2 % of the median; close "
-            "other programs, or take more samples with --iters 200",
+            "other programs, and see with --repeats 3 how far medians move",
         ),
         (
             measured(warmup=WarmUp(times_s=(1.0,) * 12, is_steady=False)),
@@ -114,6 +117,22 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
             "that limit, not the best of the device",
         ),
         (measured(settings=Settings(nvtx=True)), "--nvtx has no effect in this run"),
+        *(
+            (measured(spec=INFERENCE, settings=asked), f"{name} has no effect in this run")
+            for name, asked in (
+                ("--optimizer", Settings(optimizer="adam")),
+                ("--lr", Settings(lr=0.1)),
+                ("--momentum", Settings(momentum=0.9)),
+                ("--weight-decay", Settings(weight_decay=0.0)),
+            )
+        ),
+        *(
+            (
+                measured(settings=asked, energy_reasons=("no counters", "no sensor")),
+                "energy was asked for, and no meter can be read: no counters; no sensor",
+            )
+            for asked in (Settings(energy=True), Settings(layer_energy=True))
+        ),
         (
             measured("mps", settings=Settings(cudnn_benchmark=True)),
             "--cudnn-benchmark has no effect in this run",
@@ -143,7 +162,10 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         ),
         (
             measured(
-                settings=Settings(compile="default", layer_energy=True), layers=layers_of(1.0)
+                settings=Settings(compile="default", layer_energy=True),
+                layers=layers_of(1.0),
+                energy=energy_of(),
+                layer_energies={"0": (repeated(is_narrow=True),)},
             ),
             "layers were timed without torch.compile: a compiled model has no layers",
         ),
@@ -220,7 +242,6 @@ def test_one_warning(measurement: Measurement, text: str) -> None:
             energy=energy_of(),
             layer_energies={"0": (repeated(is_narrow=True),)},
         ),
-        measured(settings=Settings(layer_energy=True)),  # there is no meter at all
     ],
 )
 def test_what_is_let_be(measurement: Measurement) -> None:
@@ -253,6 +274,12 @@ def test_a_loss_that_is_no_number(loss: float) -> None:
     assert warnings(measured(), torch.tensor(loss)) == [
         "the loss is no longer a finite number; times are not affected, but the numbers are not a "
         "training: try a smaller --lr"
+    ]
+
+
+def test_an_output_that_is_no_number_has_nothing_to_do_with_a_learning_rate() -> None:
+    assert warnings(measured(spec=INFERENCE), torch.tensor(float("nan"))) == [
+        "the output has numbers that are not finite; times are not affected"
     ]
 
 

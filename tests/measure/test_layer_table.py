@@ -44,7 +44,7 @@ TIMES = LayerTimes(
 
 @pytest.fixture
 def table() -> pd.DataFrame:
-    return layer_table(NET, TIMES, step_time_s=20.0).set_index("layer")
+    return layer_table(NET, TIMES).set_index("layer")
 
 
 def test_a_row_per_module_that_was_called_then_what_belongs_to_none(table: pd.DataFrame) -> None:
@@ -82,14 +82,15 @@ def test_one_row_in_full(table: pd.DataFrame) -> None:
         "std_s": 2.0,
         "forward_samples_s": [2.0, 2.0, 5.0],
         "backward_samples_s": [4.0, 6.0, 5.0],
-        "percentage": 35.0,
+        "percentage": 100 * 8.0 / 16.75,  # of the mean of 14.75, 16.75 and 18.75
         "total_time_s": 7.0,
     }
 
 
 def test_own_times_add_up_to_the_whole_and_containers_have_a_total(table: pd.DataFrame) -> None:
     assert table["time_s"].sum() == TIMES.sum_s == 15.75
-    assert table["percentage"].sum() == pytest.approx(100 * 15.75 / 20)
+    assert table["mean_s"].sum() == 16.75  # and so do means, to the mean step of the pass
+    assert table["percentage"].sum() == pytest.approx(100.0)
     assert table["total_time_s"].to_dict() == {
         "(model)": 12.75,  # all but data and optimizer
         "features": 8.25,  # 0.25 of its own, 7 and 1; features2 is another module
@@ -117,7 +118,7 @@ def test_padding_may_be_a_word() -> None:
         steps_s=(1.0,), is_held_back=False,
     )  # fmt: skip
 
-    table = layer_table(nn.Conv1d(1, 1, 3, padding="same"), times, step_time_s=1.0)
+    table = layer_table(nn.Conv1d(1, 1, 3, padding="same"), times)
 
     assert list(table.loc[0, ["kernel_size", "padding", "std_s"]]) == ["3", "same", 0.0]
 

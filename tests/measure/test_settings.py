@@ -11,6 +11,8 @@ from ridgeline.measure.settings import Settings, check_mode, option
 
 NAMES = "sgd, momentum, nesterov, adam, adamw, adamax, nadam, radam, rmsprop, adagrad, adadelta, "
 
+BELOW_ONE = "it is 0 or more, and less than 1"
+
 
 @pytest.mark.parametrize(
     ("wrong", "problem", "hint"),
@@ -28,7 +30,15 @@ NAMES = "sgd, momentum, nesterov, adam, adamw, adamax, nadam, radam, rmsprop, ad
         ({"iters": 0}, "--iters 0 is not possible", "it is 1 or more"),
         ({"lr": -0.1}, "--lr -0.1 is not possible", "it is 0 or more"),
         ({"lr": float("nan")}, "--lr nan is not possible", "it is 0 or more"),
-        ({"momentum": float("inf")}, "--momentum inf is not possible", "it is 0 or more"),
+        ({"momentum": float("nan")}, "--momentum nan is not possible", BELOW_ONE),
+        ({"momentum": -0.1}, "--momentum -0.1 is not possible", BELOW_ONE),
+        ({"momentum": 1.0}, "--momentum 1.0 is not possible", BELOW_ONE),
+        ({"momentum": 5.0}, "--momentum 5.0 is not possible", BELOW_ONE),
+        (
+            {"optimizer": "adam", "momentum": 0.9},
+            "the optimizer adam has no momentum",
+            "leave --momentum out, or choose sgd, momentum, nesterov, rmsprop",
+        ),
         ({"weight_decay": -1.0}, "--weight-decay -1.0 is not possible", "it is 0 or more"),
         ({"grad_accum_steps": 0}, "--grad-accum-steps 0 is not possible", "it is 1 or more"),
         ({"seed": -1}, "--seed -1 is not possible", "it is 0 or more"),

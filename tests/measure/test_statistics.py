@@ -24,7 +24,7 @@ def test_a_summary_by_hand() -> None:
 
 def test_one_sample_has_no_spread_and_no_interval() -> None:
     assert summarise([2.0]) == Summary(
-        count=1, median=2.0, mean=2.0, std=0.0, min=2.0, max=2.0, interval=None
+        count=1, median=2.0, mean=2.0, std=None, min=2.0, max=2.0, interval=None
     )
 
 
@@ -92,7 +92,7 @@ def test_few_samples_say_nothing() -> None:
 def test_wide_samples() -> None:
     assert advice([1.0, 1.2] * 10) == [
         "step times are unstable: the middle 80 % of them span 18.2 % of the median; close other "
-        "programs, or take more samples with --iters 200"
+        "programs, and see with --repeats 3 how far medians move"
     ]
 
 

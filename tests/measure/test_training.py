@@ -1,5 +1,6 @@
 """Real training: it learns, it says when it cannot, and it goes on as if it had never stopped."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ def test_a_result_by_hand() -> None:
     assert result.best.epoch == 2
     assert result.images_per_s == 20.0  # of 10, 25 and 20
     assert result.time_s == 22.0
+    gone_on = replace(result, epochs_before=2)
+    assert (gone_on.images_per_s, gone_on.time_s) == (20.0, 22.0)  # of the third; of all
     assert epoch_from(history[0].to_dict()) == history[0]
 
 
@@ -70,6 +73,8 @@ def test_the_steps_of_settings_by_hand() -> None:
         ({"epochs": 0}, "epochs 0 is not possible"),
         ({"lr": float("nan")}, "lr nan is not possible"),
         ({"label_smoothing": 1.5}, "label smoothing 1.5 is not possible"),
+        ({"momentum": 5.0}, "--momentum 5.0 is not possible"),
+        ({"momentum": 1.0}, "--momentum 1.0 is not possible"),
         ({"seed": -1}, "seed -1 is not possible"),
     ],
 )

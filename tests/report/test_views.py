@@ -174,6 +174,15 @@ def test_what_was_not_measured_is_empty(results: ResultsFolder) -> None:
     assert row["throttle_reasons"] == ""
 
 
+def test_a_single_step_has_no_deviation(results: ResultsFolder) -> None:
+    run = write(results, step_time_s={**FOUND["step_time_s"], "std": None})  # type: ignore[dict-item]
+
+    row, times = metrics([run]).loc[0], overall([run]).loc[0]
+
+    assert (row["step_std_s"], row["step_mean_s"]) == (None, 0.05)
+    assert (times["std"], times["mean"]) == (None, 50.0)
+
+
 def test_times_of_a_model_are_in_milliseconds(results: ResultsFolder) -> None:
     run = write(results)
 

@@ -292,6 +292,18 @@ def test_nothing_there(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("inside", ["", "cifar-10-batches-py"])
+def test_half_of_cifar10_is_told_what_it_lacks(tmp_path: Path, inside: str) -> None:
+    folder = tmp_path / inside
+    folder.mkdir(exist_ok=True)
+    for name in ("batches.meta", "test_batch", *(f"data_batch_{n}" for n in (1, 2, 4, 5))):
+        (folder / name).touch()
+
+    problem, _ = refused(tmp_path, PICTURES)
+
+    assert problem == f"{folder} is not all of CIFAR-10: it lacks data_batch_3"
+
+
 def test_a_folder_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "README.md").touch()
     (tmp_path / "code").mkdir()

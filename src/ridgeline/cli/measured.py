@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from math import inf
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_runs
+from ridgeline.cli.largest_batch import Largest, Search
 from ridgeline.cli.progress import run_progress
+from ridgeline.cli.stdout import StdoutError
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import (
     Failure,
@@ -23,7 +24,7 @@ from ridgeline.measure.isolation import (
     stdout_to_stderr,
 )
 from ridgeline.measure.settings import Settings, check_mode
-from ridgeline.measure.tasks import Found, Progress, Task, measure_task, memory_task
+from ridgeline.measure.tasks import Found, Progress, Task, check_task, measure_task
 from ridgeline.provenance import collect
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.views import write_views
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ridgeline.cli.progress import RunProgress
 
 SOME_FAILED = 3
-SAFE_SHARE = 0.8  # of a CPU's free memory: torch and its workspaces need some, too
+LABEL_KEPT = 24  # characters of a label in the name of a run, beside its model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +129,38 @@ class _Runner:
     progress: RunProgress
 
     def run(self) -> None:
+        if len(self.asked.models) > 1:  # a single one is found out about at once
+            self._check_models()
         for model in self.asked.models:
             for settings in self.asked.settings:
                 with self._noted():
-                    for batch_size in self._batch_sizes(model, settings):
-                        for repeat in range(1, self.asked.repeats + 1):
-                            with self._noted():
-                                self._measure(model, batch_size, settings, repeat)
+                    self._measure_batches(model, settings)
+
+    def _check_models(self) -> None:
+        """Refuse what cannot be found now, rather than after hours with the others."""
+        self.progress.start("looking for the models", advance=False)
+        specs, wrong = [], list[RidgelineError]()
+        batch_size = min(self.asked.batch_sizes, default=1)
+        for model in dict.fromkeys(self.asked.models):
+            try:
+                specs.append(self.asked.task(model, batch_size, self.asked.settings[0]).spec)
+            except RidgelineError as error:
+                wrong.append(error)
+        found = self._do(check_task, tuple(specs))
+        wrong += [RidgelineError(problem, hint=hint) for problem, hint in found.value()]
+        if len(wrong) > 1:
+            raise _all_in_one(wrong)
+        if wrong:
+            raise wrong[0]
+
+    def _measure_batches(self, model: str, settings: Settings) -> None:
+        largest = self._largest(model, settings) if self.asked.find_max_batch else None
+        batch_sizes = (largest.batch_size,) if largest else self.asked.batch_sizes
+        for batch_size in batch_sizes:
+            task = self.asked.task(model, batch_size, settings)
+            for repeat in range(1, self.asked.repeats + 1):
+                with self._noted():
+                    self._measure(task, repeat, largest)
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -145,22 +171,26 @@ class _Runner:
             if str(error) not in map(str, self.done.errors):
                 self.done.errors.append(error)
 
-    def _measure(self, model: str, batch_size: int, settings: Settings, repeat: int) -> None:
-        task = self.asked.task(model, batch_size, settings)
-        self.progress.start(f"{model}, batch {batch_size}, {settings.precision}")
+    def _measure(self, task: Task, repeat: int, largest: Largest | None) -> None:
+        spec = task.spec
+        self.progress.start(f"{spec.model}, batch {spec.batch_size}, {task.settings.precision}")
         outcome = self._do(measure_task, task)
         if outcome.failure is not None and outcome.failure.is_input:
             raise outcome.failure.error()
         if outcome.failure is not None and self.asked.debug:
             print(outcome.failure.log, end="", file=sys.stderr)
-        self._store(task, repeat, outcome)
+        answer = outcome.answer or _failed(outcome.failure)
+        found_by = asdict(largest) if largest else None
+        answer = replace(answer, found={**answer.found, "max_batch": found_by})
+        self._tell(task, answer)
+        self._store(task, repeat, answer)
 
-    def _do(self, work: Work[Any], task: Task) -> Outcome[Any]:
+    def _do(self, work: Work[Any], task: Any) -> Outcome[Any]:
         """In a process of its own, unless asked otherwise."""
         if not self.asked.in_process:
             return run_isolated(work, task, self._hear)
         with stdout_to_stderr():
-            if self.asked.debug:
+            if self.asked.debug and work is measure_task:
                 return Outcome(answer=work(task, self._hear))
             return attempt(work, task, self._hear)
 
@@ -168,12 +198,18 @@ class _Runner:
         if isinstance(message, Progress):
             self.progress.update(message.what, message.done, message.total)
 
-    def _store(self, task: Task, repeat: int, outcome: Outcome[Found]) -> None:
-        answer = outcome.answer or _failed(outcome.failure)
-        label = self.asked.label or f"run-{task.spec.model}-bs{task.spec.batch_size}"
+    def _tell(self, task: Task, answer: Found) -> None:
+        """The line for scripts, before anything can happen to the run."""
+        if self.asked.as_json or answer.found["status"] != "ok":
+            return
+        # where nobody reads any more, the run is stored all the same, and the end says it again
+        with self.progress.aside(), suppress(StdoutError):
+            print(show_runs.measured_line(task.spec, answer.found), flush=True)
+
+    def _store(self, task: Task, repeat: int, answer: Found) -> None:
         self.done.runs.append(
             self.results.write_run(
-                label=label,
+                label=_run_name(self.asked.label, task.spec),
                 asked=_question(task, label=self.asked.label or "", repeat=repeat),
                 found=answer.found,
                 provenance=replace(collect(), backends=answer.backends),
@@ -182,58 +218,31 @@ class _Runner:
             )
         )
 
-    def _batch_sizes(self, model: str, settings: Settings) -> tuple[int, ...]:
-        if not self.asked.find_max_batch:
-            return self.asked.batch_sizes
-        return (self._max_batch(model, settings),)
-
-    def _max_batch(self, model: str, settings: Settings) -> int:
-        """The largest batch that fits: tried out on a GPU, counted for a CPU's free memory."""
-        from ridgeline.count.capacity import max_batch
-
-        limit_bytes, peak_bytes = self._memory_probe(model, settings)
-        found = max_batch(peak_bytes, limit_bytes)
+    def _largest(self, model: str, settings: Settings) -> Largest:
+        found = Search(
+            task=lambda batch_size: self.asked.task(model, batch_size, settings),
+            do=self._do,
+            tell=lambda batch_size: self.progress.start(
+                f"{model}: does batch {batch_size} fit?", advance=False
+            ),
+        ).find()
         if not self.asked.quiet:
             print(f"{model}, {settings.precision}: the largest batch is {found}", file=sys.stderr)
         return found
 
-    def _memory_probe(self, model: str, settings: Settings) -> tuple[int, Callable[[int], float]]:
-        def tried(batch_size: int) -> float:
-            self.progress.start(f"{model}: does batch {batch_size} fit?", advance=False)
-            outcome = self._do(memory_task, self.asked.task(model, batch_size, settings))
-            if outcome.failure is None:
-                return int(outcome.value()[0])
-            if outcome.failure.is_input or not outcome.failure.is_out_of_memory:
-                raise outcome.failure.error()
-            return inf
 
-        first = self._do(memory_task, self.asked.task(model, 1, settings))
-        total_bytes = int(first.value()[1])
-        return (total_bytes, tried) if total_bytes else self._counted_memory(model, settings)
+def _all_in_one(wrong: list[RidgelineError]) -> RidgelineError:
+    lines = [f"{error.problem}: {error.hint}" for error in wrong]
+    return RidgelineError(
+        "\n  ".join([f"{len(wrong)} models cannot be run, and none was measured", *lines]),
+        hint="mend these names, or leave these models out",
+    )
 
-    def _counted_memory(self, model: str, settings: Settings) -> tuple[int, Callable[[int], float]]:
-        """For a CPU: a batch that does not fit would make the system kill somebody."""
-        import psutil
 
-        from ridgeline.count.counting import Settings as CountSettings
-        from ridgeline.count.counting import count_workload
-        from ridgeline.measure.backends import choose_backend
-        from ridgeline.measure.precision import choose_precision
-
-        used = choose_precision(settings.precision, choose_backend(settings.backend)).used
-        counting = CountSettings(
-            mode=self.asked.mode,
-            precision=used,
-            optimizer=settings.optimizer,
-            optimizer_options=settings.optimizer_options,
-        )
-
-        def counted(batch_size: int) -> int:
-            self.progress.start(f"{model}: does batch {batch_size} fit?", advance=False)
-            task = self.asked.task(model, batch_size, settings)
-            return count_workload(task.spec, counting).memory.peak_bytes
-
-        return int(SAFE_SHARE * psutil.virtual_memory().available), counted
+def _run_name(label: str | None, spec: WorkloadSpec) -> str:
+    """`LABEL-resnet50-bs32`; of a file, without the folders before it."""
+    model = spec.model.rpartition("/")[2]
+    return f"{label[:LABEL_KEPT] if label else 'run'}-{model}-bs{spec.batch_size}"
 
 
 def _failed(failure: Failure | None) -> Found:

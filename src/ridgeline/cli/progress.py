@@ -46,12 +46,18 @@ class RunProgress:
     def update(self, what: str, done: int, total: int) -> None:
         """So much of a part of it is done; a total of 0 is not known."""
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Room for lines on stdout, which may be the same terminal."""
+        yield
+
 
 class _ShownProgress(RunProgress):
     def __init__(self, bar: Any, total: int) -> None:
         self._bar, self._started = bar, 0
         self._all = bar.add_task("starting", total=total)
         self._part = bar.add_task("", total=None)
+        self._live = self._shown()
 
     def start(self, what: str, *, advance: bool = True) -> None:
         self._bar.update(self._all, description=what, completed=self._started)
@@ -60,6 +66,32 @@ class _ShownProgress(RunProgress):
 
     def update(self, what: str, done: int, total: int) -> None:
         self._bar.update(self._part, description=what, completed=done, total=total or None)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        self.stop()
+        try:
+            yield
+        finally:
+            self._live = self._shown()
+
+    def stop(self) -> None:
+        self._live.stop()
+
+    def _shown(self) -> Any:
+        """A new one each time: one that was shown before would wipe out the lines since then."""
+        from rich.live import Live
+
+        # stdout is not redirected: rich would send it to stderr, where the bars are
+        live = Live(
+            self._bar,
+            console=self._bar.console,
+            refresh_per_second=10,
+            transient=True,
+            redirect_stdout=False,
+        )
+        live.start(refresh=True)
+        return live
 
 
 @contextmanager
@@ -85,5 +117,8 @@ def run_progress(total: int, *, quiet: bool) -> Iterator[RunProgress]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _ShownProgress(bar, total)
+    shown = _ShownProgress(Progress(*columns, console=Console(stderr=True)), total)
+    try:
+        yield shown
+    finally:
+        shown.stop()

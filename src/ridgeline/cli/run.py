@@ -30,6 +30,8 @@ EXAMPLES = """
 reason is stored with it); 130 interrupted. What was completed is kept in every case.
 """
 
+BATCH_SIZE = "32"
+
 in_work = partial(typer.Option, rich_help_panel="What is run")
 in_step = partial(typer.Option, rich_help_panel="How a step is made")
 in_measuring = partial(typer.Option, rich_help_panel="What is measured")
@@ -47,8 +49,15 @@ def run(
         ),
     ] = None,
     batch_size: Annotated[
-        str, in_work("-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.")
-    ] = "32",
+        str | None,
+        in_work(
+            "-b",
+            "--batch-size",
+            "--batch-sizes",
+            help="One or several: 1,8,32.",
+            show_default=BATCH_SIZE,
+        ),
+    ] = None,
     mode: Annotated[str, in_work(help="train or infer.", autocompletion=complete(MODES))] = "train",
     precision: Annotated[
         str,
@@ -168,6 +177,11 @@ def run(
         )
     if label == "":
         raise RidgelineError("--label is empty", hint="give these runs a name, or leave it out")
+    if find_max_batch and batch_size is not None:
+        raise RidgelineError(
+            "--batch-size and --find-max-batch exclude each other",
+            hint="leave --batch-size out to run the largest batch that fits",
+        )
     from ridgeline.cli.measured import Asked, run_all
 
     precisions = tuple(part.strip() for part in precision.split(","))
@@ -204,7 +218,7 @@ def run(
     run_all(
         Asked(
             models=tuple(models),
-            batch_sizes=whole_numbers("--batch-size", batch_size, like="1,8,32"),
+            batch_sizes=whole_numbers("--batch-size", batch_size or BATCH_SIZE, like="1,8,32"),
             mode=mode,
             settings=tuple(settings),
             input_size=sizes(input_size),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.records import WorkloadSpec
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_percent, format_time, si
 
@@ -23,13 +24,15 @@ HEADER = ["model", "batch", "precision", "samples/s", "step", "± (95 %)", "busy
           "J/sample", "power", "peak memory"]  # fmt: skip
 LAYERS_SHOWN = 15
 SPARE_OF_LAYERS = (("input",), ("kind",), ("forward", "backward"))
+SAMPLES = ["forward_samples_s", "backward_samples_s"]  # of layers: in the stored table only
 NOT_MEASURED = "–"
 
 
 def show(asked: Asked, runs: Sequence[Run], results: ResultsFolder, written: list[Path]) -> None:
     """Results to stdout; advice and places to stderr."""
     if asked.as_json:
-        print(json.dumps({"schema": SCHEMA, "runs": [as_json(run) for run in runs]}, indent=2))
+        rows = [as_json(run, results) for run in runs]
+        print(json.dumps({"schema": SCHEMA, "runs": rows}, indent=2))
     else:
         _show_tables(runs, results)
     for run in runs:
@@ -41,7 +44,7 @@ def show(asked: Asked, runs: Sequence[Run], results: ResultsFolder, written: lis
         print(f"runs are in {results.runs_path}; {_names(written)}", file=sys.stderr)
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: Run, results: ResultsFolder) -> dict[str, Any]:
     """One run for programs; what was not measured is null."""
     asked, found = run.asked, run.found
     step, energy = found.get("step_time_s"), found.get("energy") or {}
@@ -76,16 +79,39 @@ def as_json(run: Run) -> dict[str, Any]:
         "energy_scope": energy.get("scope"),
         "provenance": found.get("provenance"),
         "threads": found.get("threads"),
-        "layers": found.get("layers"),
+        "layers": _layer_rows(run, results),
+        "layers_together": found.get("layers"),
+        "max_batch": found.get("max_batch"),
     }
 
 
-def measured_line(run: Run) -> str:
-    """One line that scripts look for."""
-    found, asked = run.found, run.asked
+def _layer_rows(run: Run, results: ResultsFolder) -> list[dict[str, Any]] | None:
+    """The rows of layers.parquet but for their samples; None if no layers were timed."""
+    if run.found.get("layers") is None:
+        return None
+    table = results.read_table(run.run_id, "layers").drop(columns=SAMPLES, errors="ignore")
+    return [
+        {str(name): _plain_cell(value) for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]
+
+
+def _plain_cell(value: Any) -> Any:
+    """A cell of a table in JSON's own types; what a row does not have is null."""
+    import pandas as pd
+
+    if pd.api.types.is_list_like(value):
+        return [_plain_cell(part) for part in value]
+    if pd.isna(value):
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def measured_line(spec: WorkloadSpec, found: Mapping[str, Any]) -> str:
+    """One line that scripts look for; it is printed as soon as a configuration is measured."""
     return (
         f"MEASURED_SEC={found['elapsed_s']:.6f} IMGS_PER_SEC={found['samples_per_s']:.3f} "
-        f"BATCH={asked['batch_size']} ARCH={asked['model']} BACKEND={found['backend']}"
+        f"BATCH={spec.batch_size} ARCH={spec.model} BACKEND={found['backend']}"
     )
 
 
@@ -114,8 +140,6 @@ def _why(run: Run) -> str:
 
 def _show_tables(runs: Sequence[Run], results: ResultsFolder) -> None:
     done = [run for run in runs if run.found["status"] == "ok"]
-    for run in done:
-        print(measured_line(run))
     console = screen()
     if done:
         rows = [_row(run) for run in done]

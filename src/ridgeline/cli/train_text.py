@@ -55,10 +55,26 @@ def summary(result: TrainResult, files: CheckpointFolder, run: Path) -> str:
             f"{settings.model} on {settings.data}: {format_percent(best.test_accuracy)} of the test"
             f" images recognised after epoch {best.epoch},"
             f" {format_percent(result.history[-1].test_accuracy)} at the end",
-            f"{result.images_per_s:.1f} images/s in the median epoch, "
+            f"{result.images_per_s:.1f} images/s in the median epoch{_which(result)}, "
             f"{format_time(result.time_s)} in all",
             *(f"{path:<{width}}  {what}" for path, what in rows.items()),
         ]
+    )
+
+
+def _which(result: TrainResult) -> str:
+    """Speeds of epochs before --resume may be of another machine."""
+    before = result.epochs_before
+    return f" since epoch {before}" if before else ""
+
+
+def nothing_left(result: TrainResult, resumed: Path | None) -> str:
+    settings = result.settings
+    return (
+        f"{resumed} has all of its {settings.epochs} epochs: nothing is left to train, and no run "
+        "is stored\n"
+        f"  hint: to train longer, begin anew: ridgeline train {settings.model} --epochs "
+        f"{2 * settings.epochs} --out-dir DIR"
     )
 
 

@@ -14,6 +14,7 @@ from ridgeline.cli.train_text import (
     download_progress,
     epoch_progress,
     headline,
+    nothing_left,
     profiled_text,
     step_progress,
     summary,
@@ -211,6 +212,9 @@ def _trainer(asked: Asked, prepared: Prepared) -> Trainer:
 
 
 def _train(asked: Asked, prepared: Prepared, trainer: Trainer, trained: Trained) -> None:
+    if trainer.epoch >= prepared.settings.epochs:
+        _tell_nothing_left(asked, prepared, train(trainer, prepared.files))
+        return
     trained.last, trained.history = prepared.files.last, list(trainer.history)
     with epoch_progress(prepared.settings, quiet=asked.quiet) as (tell, tell_row):
 
@@ -223,9 +227,17 @@ def _train(asked: Asked, prepared: Prepared, trainer: Trainer, trained: Trained)
         )
     run = _keep(asked, prepared, result)
     if asked.as_json:
-        _print_json(_as_json("ok", result.history, prepared, run))
+        _print_json(_as_json("ok", result, prepared, run))
     else:
         print(summary(result, prepared.files, run.path))
+
+
+def _tell_nothing_left(asked: Asked, prepared: Prepared, result: TrainResult) -> None:
+    """Its files are there, those that were missing too; a run would hold another day's speeds."""
+    if asked.as_json:
+        _print_json(_as_json("nothing left", result, prepared, None))
+    else:
+        print(nothing_left(result, asked.resume))
 
 
 def _keep(asked: Asked, prepared: Prepared, result: TrainResult) -> Run:
@@ -240,13 +252,13 @@ def _keep(asked: Asked, prepared: Prepared, result: TrainResult) -> Run:
             "workers": asked.workers,
             "resumed": asked.resume,
         },
-        found=_found("ok", result.history, prepared),
+        found=_found("ok", result, prepared),
         provenance=collect(),
     )
 
 
-def _found(status: str, history: tuple[EpochResult, ...], prepared: Prepared) -> dict[str, Any]:
-    result = TrainResult(settings=prepared.settings, history=history)
+def _found(status: str, result: TrainResult, prepared: Prepared) -> dict[str, Any]:
+    history, before = result.history, result.epochs_before
     return {
         "status": status,
         "provenance": "measured",
@@ -255,7 +267,8 @@ def _found(status: str, history: tuple[EpochResult, ...], prepared: Prepared) ->
         "best_accuracy": result.best.test_accuracy if history else None,
         "best_epoch": result.best.epoch if history else None,
         "final_accuracy": history[-1].test_accuracy if history else None,
-        "images_per_s": result.images_per_s if history else None,
+        "images_per_s": result.images_per_s if len(history) > before else None,
+        "epochs_before": before,
         "time_s": result.time_s,
         "history": [epoch.to_dict() for epoch in history],
         "warnings": list(prepared.warnings),
@@ -263,18 +276,18 @@ def _found(status: str, history: tuple[EpochResult, ...], prepared: Prepared) ->
 
 
 def _as_json(
-    status: str, history: tuple[EpochResult, ...], prepared: Prepared, run: Run
+    status: str, result: TrainResult, prepared: Prepared, run: Run | None
 ) -> dict[str, Any]:
     files = prepared.files
     return {
         "schema": SCHEMA,
         "settings": asdict(prepared.settings),
-        **_found(status, history, prepared),
+        **_found(status, result, prepared),
         "files": {
             "best": str(files.best),
             "last": str(files.last),
             "final_weights": str(files.final_weights),
-            "run": str(run.path),
+            "run": str(run.path) if run else None,
         },
     }
 

@@ -9,14 +9,19 @@ from ridgeline.errors import RidgelineError
 from ridgeline.units import format_bytes
 
 LARGEST_BATCH = 1 << 20
+MOST_GROWTH = 16  # from one try to the next: a line through two small batches says little
 
 
-def max_batch(peak_bytes: Callable[[int], float], limit_bytes: int) -> int:
+def max_batch(peak_bytes: Callable[[int], float], limit_bytes: int, *, within: float = 0.0) -> int:
     """The largest batch with `peak_bytes(batch) <= limit_bytes`.
 
     Peak memory grows with the batch, nearly in a straight line, so a line through two counts
     gives the place to look, and the count at that place and beside it decides. A peak may be
     infinite: of a batch that was tried and did not fit, nothing more is known.
+
+    Trying takes seconds where counting takes none. `within` is how much smaller than the largest
+    the answer may be, as a share of it: tries end when the next one could not tell more than that;
+    0 is exact.
     """
     low, low_peak = 1, peak_bytes(1)
     if low_peak > limit_bytes:
@@ -24,22 +29,29 @@ def max_batch(peak_bytes: Callable[[int], float], limit_bytes: int) -> int:
             f"one sample needs {format_bytes(low_peak)}, more than {format_bytes(limit_bytes)}",
             hint="try a smaller input, a lower precision, or an optimizer with less state",
         )
-    high, high_peak = 2, peak_bytes(2)
+    high, high_peak, pushes = 2, peak_bytes(2), 0
     while high_peak <= limit_bytes and high < LARGEST_BATCH:
         slope = max((high_peak - low_peak) / (high - low), 1)
-        guess = min(high + max(int((limit_bytes - high_peak) / slope), high), LARGEST_BATCH)
+        room = int((limit_bytes - high_peak) / slope)
+        least = max(1, int(within * high)) << pushes if within else high
+        pushes += room < least  # the line said that this was all, and it was not
+        guess = min(high + max(room, least), MOST_GROWTH * high, LARGEST_BATCH)
         low, low_peak = high, high_peak
         high, high_peak = guess, peak_bytes(guess)
-    return _between(peak_bytes, limit_bytes, (low, low_peak), (high, high_peak))
+    return _between(peak_bytes, limit_bytes, (low, low_peak), (high, high_peak), within)
 
 
 def _between(
-    peak_bytes: Callable[[int], float], limit: int, low: tuple[int, float], high: tuple[int, float]
+    peak_bytes: Callable[[int], float],
+    limit: int,
+    low: tuple[int, float],
+    high: tuple[int, float],
+    within: float,
 ) -> int:
     """Close in on the last batch that fits; `low` fits and `high` does not."""
     if high[1] <= limit:
         return high[0]
-    while high[0] - low[0] > 1:
+    while high[0] - low[0] > max(1, within * low[0]):
         guess = _place(limit, low, high)
         peak = peak_bytes(guess)
         if peak <= limit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.measure import statistics
+from ridgeline.measure.settings import Settings, option
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def warnings(measured: Measurement, loss: Tensor | None) -> list[str]:
         *_neighbours(measured),
         *_throttling(measured),
         *_settings(measured),
-        *_loss(loss),
+        *_loss(measured, loss),
         *_energy(measured),
         *_layers(measured),
     ]
@@ -107,12 +108,17 @@ def _throttling(measured: Measurement) -> list[str]:
 
 def _settings(measured: Measurement) -> list[str]:
     settings, kind = measured.settings, measured.backend.kind
+    given = {
+        "--optimizer": settings.optimizer != Settings().optimizer,
+        **{option(name): True for name in settings.optimizer_options},
+    }
     ignored = {
         "--nvtx": settings.nvtx and kind != "cuda",
         "--cudnn-benchmark": settings.cudnn_benchmark and kind != "cuda",
         "--workers": settings.workers > 0 and settings.is_synthetic,
         "--pin-memory": settings.pin_memory and (kind != "cuda" or settings.data == "synthetic"),
         "--grad-accum-steps": settings.grad_accum_steps > 1 and measured.spec.mode == "infer",
+        **{name: is_given and measured.spec.mode == "infer" for name, is_given in given.items()},
         "--channels-last": settings.channels_last and not _has_images(measured),
     }
     found = [f"{name} has no effect in this run" for name, is_idle in ignored.items() if is_idle]
@@ -128,9 +134,11 @@ def _has_images(measured: Measurement) -> bool:
     return "input_size" in measured.workload.describe
 
 
-def _loss(loss: Tensor | None) -> list[str]:
+def _loss(measured: Measurement, loss: Tensor | None) -> list[str]:
     if loss is None or bool(loss.isfinite().all()):
         return []
+    if measured.spec.mode == "infer":
+        return ["the output has numbers that are not finite; times are not affected"]
     return [
         "the loss is no longer a finite number; times are not affected, but the numbers are not a "
         "training: try a smaller --lr"
@@ -138,7 +146,10 @@ def _loss(loss: Tensor | None) -> list[str]:
 
 
 def _energy(measured: Measurement) -> list[str]:
-    energy = measured.energy
+    energy, settings = measured.energy, measured.settings
+    if energy is None and (settings.energy or settings.layer_energy):
+        reasons = "; ".join(measured.energy_reasons) or "there is none"
+        return [f"energy was asked for, and no meter can be read: {reasons}"]
     if energy is None:
         return []
     found = list(energy.warnings)
@@ -155,7 +166,7 @@ def _energy(measured: Measurement) -> list[str]:
             f"the joules of {missed} of {len(measured.layer_energies)} layers are less certain "
             "than 5 %: the column energy_interval_j says how much"
         )
-    if measured.settings.layer_energy and not measured.layer_energies:
+    if settings.layer_energy and not measured.layer_energies:
         found.append("no layer could be repeated alone: there are no joules of layers")
     return found
 

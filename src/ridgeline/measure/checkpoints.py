@@ -161,11 +161,7 @@ def refuse_differences(path: Path, saved: Mapping[str, Any], asked: Mapping[str,
 def _check_file(path: Path) -> None:
     """Refuse what is not there, not torch's, or not as it was written."""
     if not path.is_file():
-        near = sorted(p.name for p in path.parent.glob("*.pt")) if path.parent.is_dir() else []
-        raise RidgelineError(
-            f"there is no checkpoint {path}",
-            hint=f"{path.parent} has {', '.join(near) or 'no .pt files'}",
-        )
+        raise RidgelineError(f"there is no checkpoint {path}", hint=_what_is_there(path.parent))
     try:
         with zipfile.ZipFile(path) as archive:
             wrong = archive.testzip()
@@ -173,6 +169,14 @@ def _check_file(path: Path) -> None:
         raise _damaged(path, str(getattr(error, "strerror", None) or error)) from error
     if wrong is not None:
         raise _damaged(path, f"the checksum of {wrong} in it is wrong")
+
+
+def _what_is_there(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"there is no folder {folder}, either"
+    where = "this folder" if folder == Path() else folder
+    near = sorted(path.name for path in folder.glob("*.pt"))
+    return f"{where} has {', '.join(near) or 'no .pt files'}"
 
 
 def _damaged(path: Path, why: str) -> RidgelineError:

@@ -73,8 +73,7 @@ def tables(measured: Measurement, module: nn.Module) -> dict[str, pd.DataFrame]:
     """A row per layer, and a row per reading of a meter, where there are any."""
     made: dict[str, pd.DataFrame] = {}
     if measured.layers is not None:
-        table = layer_table(module, measured.layers, _whole_s(measured))
-        made["layers"] = _with_energy(table, measured)
+        made["layers"] = _with_energy(layer_table(module, measured.layers), measured)
     if measured.readings:
         made["power"] = readings_table(measured.readings, measured.passes)
     return made
@@ -109,13 +108,6 @@ def _sum_of(intervals: Sequence[tuple[float, float] | None]) -> list[float] | No
     if len(known) < len(intervals):
         return None
     return [sum(ends) for ends in zip(*known, strict=True)]
-
-
-def _whole_s(measured: Measurement) -> float:
-    """The step that layers are a share of: a compiled model's is another than its layers'."""
-    if measured.layers is not None and measured.settings.compile is not None:
-        return median(measured.layers.steps_s)
-    return measured.step_time.median
 
 
 def _readings_during(measured: Measurement) -> int:

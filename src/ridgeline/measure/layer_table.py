@@ -16,19 +16,19 @@ CHANNELS = ("in_channels", "out_channels", "groups")
 GEOMETRY = ("kernel_size", "stride", "padding")
 
 
-def layer_table(module: nn.Module, times: LayerTimes, step_time_s: float) -> pd.DataFrame:
+def layer_table(module: nn.Module, times: LayerTimes) -> pd.DataFrame:
     """A row per module that was called, in their order, then what belongs to none.
 
     `time_s` is a module's own time, beside its children's: medians of the samples of forward and
     backward. The sum over all rows is the step of this pass. `total_time_s` includes the children.
-    `percentage` is `time_s` of the step that nobody watched.
+    `percentage` is `mean_s` of the mean step of this pass, which is the sum of all `mean_s`.
     """
     modules = {path or ROOT: part for path, part in module.named_modules()}
     rows = [_row(path, modules[path], times) for path in modules if path in times.seen]
     outside = {owner for owner, _ in times.samples_s if owner not in modules}
     rows += [_row(name, None, times) for name in sorted(outside)]
     table = pd.DataFrame(rows).astype(dict.fromkeys(CHANNELS, "Int64"))
-    table["percentage"] = 100 * table["time_s"] / step_time_s
+    table["percentage"] = 100 * table["mean_s"] / fmean(times.steps_s)
     table["total_time_s"] = [_total_s(table, path) for path in table["layer"]]
     return table
 
@@ -51,7 +51,7 @@ def _row(path: str, part: nn.Module | None, times: LayerTimes) -> dict[str, Any]
         "forward_s": forward_s,
         "backward_s": backward_s,
         "time_s": times.time_s(path),
-        "mean_s": fmean(whole) if whole else 0.0,
+        "mean_s": sum(map(sum, _of(path, times))) / len(times.steps_s),
         "std_s": stdev(whole) if len(whole) > 1 else 0.0,
         "forward_samples_s": list(samples["forward"]),
         "backward_samples_s": list(samples["backward"]),

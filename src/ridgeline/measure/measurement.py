@@ -251,7 +251,8 @@ def _other_passes(measurement: Measurement, stepper: Stepper, meters: Meters, te
         tell("kernels", 0, 0)
         measurement.kernels = kernel_time(stepper.step, backend.synchronize)
     if settings.energy is not False:
-        tell("energy", 0, 0)
+        if meters.found:
+            tell("energy", 0, 0)
         _measure_energy(measurement, stepper, meters)
     if settings.layers or settings.layer_energy:
         measurement.layers = time_layers(

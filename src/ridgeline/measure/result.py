@@ -121,6 +121,7 @@ def measure_module(
     settings: Settings,
     *,
     mode: str,
+    batch_size: int | None = None,
     loss: Callable[[Any], Tensor] | None = None,
 ) -> MeasureResult:
     """Measure a copy of a module: the original keeps its weights, its device and its mode."""
@@ -132,6 +133,12 @@ def measure_module(
             "there is no batch to run the model on",
             hint="give inputs: a tensor, a tuple of arguments or a dictionary of them",
         )
+    carried = int(first.shape[0])
+    if batch_size not in (None, carried):
+        raise RidgelineError(
+            f"batch_size={batch_size} has no effect: the inputs carry a batch of {carried} already",
+            hint=f"leave batch_size out, or give inputs whose first dimension is {batch_size}",
+        )
     workload = Workload(
         name=type(model).__name__,
         source="object",
@@ -140,7 +147,7 @@ def measure_module(
         make_inputs=lambda _size: batch,
         loss=(lambda output, _inputs: loss(output)) if loss is not None else None,
     )
-    spec = WorkloadSpec(model=workload.name, batch_size=int(first.shape[0]), mode=mode)
+    spec = WorkloadSpec(model=workload.name, batch_size=carried, mode=mode)
     return _measure(workload, spec, settings)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, PRECISIONS
-from ridgeline.workloads.optimizers import OPTIMIZERS
+from ridgeline.workloads.optimizers import OPTIMIZERS, check_momentum
 
 BACKENDS = ("auto", "cuda", "mps", "cpu")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
@@ -59,6 +59,7 @@ class Settings:
                 raise RidgelineError(
                     f"{option(name)} {value} is not possible", hint=f"it is {least} or more"
                 )
+        check_momentum(self.optimizer, self.optimizer_options)
         if self.prefetch_factor is not None and not self.workers:
             raise RidgelineError(
                 "--prefetch-factor needs workers that could fetch", hint="add --workers 2 or more"
@@ -87,7 +88,7 @@ class Settings:
 
 
 LEAST: Mapping[str, float] = {
-    "device": 0, "warmup_iters": 0, "iters": 1, "lr": 0, "momentum": 0, "weight_decay": 0,
+    "device": 0, "warmup_iters": 0, "iters": 1, "lr": 0, "weight_decay": 0,
     "grad_accum_steps": 1, "seed": 0, "workers": 0, "prefetch_factor": 1, "energy_time_s": 0.1,
 }  # fmt: skip
 

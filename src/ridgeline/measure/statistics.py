@@ -19,12 +19,12 @@ LEAST = 5  # fewer samples than this say nothing about stability
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What many samples come to. `std` is the sample's: divided by n − 1."""
+    """What many samples come to. `std` is the sample's, divided by n − 1: a single one has none."""
 
     count: int
     median: float
     mean: float
-    std: float
+    std: float | None
     min: float
     max: float
     interval: tuple[float, float] | None  # of the median, 95 %, by bootstrap; None for a few
@@ -37,7 +37,7 @@ def summarise(samples: Sequence[float]) -> Summary:
         count=len(samples),
         median=median(samples),
         mean=mean,
-        std=sqrt(squares / (len(samples) - 1)) if len(samples) > 1 else 0.0,
+        std=sqrt(squares / (len(samples) - 1)) if len(samples) > 1 else None,
         min=min(samples),
         max=max(samples),
         interval=median_interval(samples),
@@ -82,8 +82,7 @@ def advice(samples: Sequence[float]) -> list[str]:
     if (wide := spread(samples)) > WIDE:
         found.append(
             f"step times are unstable: the middle 80 % of them span {format_percent(wide)} of the "
-            "median; close other programs, or take more samples with --iters "
-            f"{10 * len(samples)}"
+            "median; close other programs, and see with --repeats 3 how far medians move"
         )
     if abs(moved := drift(samples)) > DRIFT:
         what = "slower" if moved > 0 else "faster"

@@ -59,6 +59,27 @@ def memory_task(task: Task, send: Send) -> tuple[int, int]:
     return peak_bytes(task, send)
 
 
+def check_task(specs: tuple[WorkloadSpec, ...], send: Send) -> tuple[tuple[str, str], ...]:
+    """Which of these cannot be found: the problem and the hint of each that is wrong."""
+    with torch_needed():
+        import torch  # noqa: F401
+
+    return tuple(wrong for spec in specs if (wrong := _wrong(spec)) is not None)
+
+
+def _wrong(spec: WorkloadSpec) -> tuple[str, str] | None:
+    """What a user can put right about a workload; what fails otherwise will be a failed run."""
+    from ridgeline.workloads import resolve
+
+    try:
+        resolve(spec)
+    except RidgelineError as error:
+        return error.problem, error.hint
+    except (Exception, SystemExit):
+        return None
+    return None
+
+
 @contextmanager
 def torch_needed() -> Iterator[None]:
     """Say what to do where torch is missing, or a library that it needs."""

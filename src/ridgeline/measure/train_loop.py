@@ -22,6 +22,7 @@ def train(
     tell_epoch: Callable[[EpochResult], object] = lambda result: None,
 ) -> TrainResult:
     """Train the epochs that are left; each is saved before the next one begins."""
+    before = trainer.epoch
     if trainer.is_best and not files.best.exists():  # resumed in another folder
         save(files.best, checkpoint(trainer.state()))
     while trainer.epoch < trainer.settings.epochs:
@@ -29,7 +30,9 @@ def train(
         save_epoch(trainer, files, save_every=save_every)
         tell_epoch(result)
     save(files.final_weights, trainer.weights())
-    return TrainResult(settings=trainer.settings, history=tuple(trainer.history))
+    return TrainResult(
+        settings=trainer.settings, history=tuple(trainer.history), epochs_before=before
+    )
 
 
 def save_epoch(trainer: Trainer, files: CheckpointFolder, *, save_every: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.batches import steps_per_epoch
 from ridgeline.measure.schedule import lr_at, usual_warmup
+from ridgeline.workloads.optimizers import check_momentum
 
 LARGEST = 2**31 - 1  # beyond it, torch's own sizes and seeds overflow somewhere
 
@@ -40,8 +41,8 @@ class TrainSettings:
             _check(name, getattr(self, name), 1, LARGEST)
         for name in ("lr", "weight_decay"):
             _check(name, getattr(self, name), 0, LARGEST)
-        for name in ("momentum", "label_smoothing"):
-            _check(name, getattr(self, name), 0, 1)
+        _check("label_smoothing", self.label_smoothing, 0, 1)
+        check_momentum("momentum", {"momentum": self.momentum})
         for name in ("seed", "warmup"):
             _check(name, getattr(self, name) or 0, 0, LARGEST)
 
@@ -120,6 +121,7 @@ class TrainResult:
 
     settings: TrainSettings
     history: tuple[EpochResult, ...]
+    epochs_before: int = 0  # of the history: trained by another process, perhaps on another day
     warnings: tuple[str, ...] = ()
 
     @property
@@ -129,8 +131,8 @@ class TrainResult:
 
     @property
     def images_per_s(self) -> float:
-        """Of the median epoch: the first one is slower, for all is new to the device."""
-        return median(result.images_per_s for result in self.history)
+        """Of the median epoch of this process: its first is slower, for all is new to a device."""
+        return median(result.images_per_s for result in self.history[self.epochs_before :])
 
     @property
     def time_s(self) -> float:

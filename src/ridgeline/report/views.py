@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.store import ResultsFolder, Run, atomic_write_text
+from ridgeline.store import IN_RESULTS, ResultsFolder, Run, atomic_write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,7 +165,7 @@ def _overall_row(run: Run) -> dict[str, Any]:
     step, energy = found["step_time_s"], found.get("energy") or {}
     return {
         **_key(run),
-        **{name: MS * step[name] for name in ("mean", "std", "min", "max", "median")},
+        **{name: _ms(step[name]) for name in ("mean", "std", "min", "max", "median")},
         **{name: energy.get(name) for name in POWER_COLUMNS},
         "energy_total_j": energy.get("energy_total_j"),
         "energy_per_inference_j": energy.get("energy_j_per_sample"),
@@ -182,6 +182,11 @@ def _overall_row(run: Run) -> dict[str, Any]:
     }
 
 
+def _ms(time_s: float | None) -> float | None:
+    """None for what a single sample does not have."""
+    return None if time_s is None else MS * time_s
+
+
 def _key(run: Run) -> dict[str, Any]:
     return {
         "model": run.asked["model"],
@@ -192,7 +197,10 @@ def _key(run: Run) -> dict[str, Any]:
 
 
 def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
-    """The layers of one run. `input_size` is the layer's own; mean_ms is of a step."""
+    """The layers of one run. `input_size` is the layer's own; mean_ms is of a step.
+
+    `percentage` is mean_ms of the sum of all layers' mean_ms: the mean step of this pass.
+    """
     new = table.drop(columns=["forward_samples_s", "backward_samples_s", "energy_interval_j"])
     new = new.assign(
         **{name: value for name, value in _key(run).items() if name != "input_size"},
@@ -262,5 +270,5 @@ def _file_name(run: Run) -> str:
 
 
 def _write(path: Path, table: pd.DataFrame) -> Path:
-    atomic_write_text(path, table.to_csv(index=False))
+    atomic_write_text(path, table.to_csv(index=False), elsewhere=IN_RESULTS)
     return path

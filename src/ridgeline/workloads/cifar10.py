@@ -92,7 +92,7 @@ def load_cifar10(
     """All images, checked; downloaded to `folder` first where they are missing and may be."""
     found = find_cifar10(folder)
     if found is None:
-        _refuse_half_a_folder(folder)
+        refuse_half_a_folder(folder)
         if not download:
             raise _absent(folder, "nothing is downloaded here")
         found = _downloaded(folder, progress)
@@ -104,7 +104,8 @@ def _all_batches() -> dict[str, str]:
     return TRAIN_MD5 | TEST_MD5 | META_MD5
 
 
-def _refuse_half_a_folder(folder: Path) -> None:
+def refuse_half_a_folder(folder: Path) -> None:
+    """Name what is missing where some of the files are there."""
     if folder.is_file():
         raise RidgelineError(
             f"{folder} is not CIFAR-10's archive, which is called {ARCHIVE}",

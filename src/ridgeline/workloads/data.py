@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ridgeline.errors import RidgelineError
-from ridgeline.workloads.cifar10 import find_cifar10, load_cifar10
+from ridgeline.workloads.cifar10 import find_cifar10, load_cifar10, refuse_half_a_folder
 from ridgeline.workloads.images import CHANNELS
 from ridgeline.workloads.tokens import TokenWindows, find_tokens
 from ridgeline.workloads.workload import Inputs, one_line
@@ -88,6 +88,8 @@ def open_data(path: Path, template: Inputs, loading: Loading) -> Source:
         return _images("imagefolder", _folder(folder, template, loading), template, loading)
     if files := find_tokens(path):
         return _tokens(files, template, loading)
+    if path.is_dir():
+        refuse_half_a_folder(path)
     raise RidgelineError(f"no data of a known kind in {path}", hint=f"known are {KINDS}")
 
 

@@ -24,7 +24,24 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adadelta": ("Adadelta", {}),
     "adafactor": ("Adafactor", {}),
 }
+WITH_MOMENTUM = tuple(n for n, (kind, _) in OPTIMIZERS.items() if kind in ("SGD", "RMSprop"))
 DEFAULT_LR = 1e-3
+
+
+def check_momentum(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse a momentum that is none, or that the optimizer does not have."""
+    momentum = options.get("momentum")
+    if momentum is None:
+        return
+    if not 0 <= momentum < 1:  # also for nan
+        raise RidgelineError(
+            f"--momentum {momentum} is not possible", hint="it is 0 or more, and less than 1"
+        )
+    if name not in WITH_MOMENTUM:
+        raise RidgelineError(
+            f"the optimizer {name} has no momentum",
+            hint=f"leave --momentum out, or choose {', '.join(WITH_MOMENTUM)}",
+        )
 
 
 def make_optimizer(
@@ -33,6 +50,7 @@ def make_optimizer(
     """One of OPTIMIZERS; `options` are arguments of its class and go before its usual ones."""
     import torch
 
+    check_momentum(name, options)
     class_name, settings = OPTIMIZERS[name]
     chosen = {"lr": DEFAULT_LR, **settings, **options}
     if chosen.get("fused"):
