@@ -25,6 +25,7 @@ ROOMS = [  # siblings on one line do not import each other
     ["predict"],
     ["sweep"],
     ["report"],
+    ["analyze"],
     ["api"],
     ["cli"],
     ["__init__"],  # the public API: everything below may appear in it, nothing below may use it

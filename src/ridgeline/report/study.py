@@ -1,0 +1,408 @@
+"""Everything that a report tells, read from a results folder: runs, roofs, points, findings.
+
+machines   a `Machine` per device that was measured or ran something: its roofs, its passport
+runs       a row per completed run: views.metrics, with env, flags and the static totals
+points     a row per step, phase, layer and kernel (columns: roofline.points), with `flag`
+findings   what to fix first, run by run, the largest headroom first
+stages     what `ridgeline analyze` did or skipped, and why
+problems   what could not be read or joined, in words
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.datasheets import datasheet_for
+from ridgeline.machine.passport import Passport, Passports
+from ridgeline.machine.published import published
+from ridgeline.report.views import measured_runs, metrics
+from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
+from ridgeline.roofline.findings import Setting, find
+from ridgeline.roofline.gate import clock_flag, energy_flags, flags
+from ridgeline.roofline.points import COLUMNS as POINT_COLUMNS
+from ridgeline.roofline.points import Counted, Measured, run_points
+from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
+from ridgeline.store import ResultsFolder, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STAGES_FILE = "analysis.json"
+GRAPH_MODES = ("reduce-overhead", "max-autotune")
+SAME_COUNT = ("model", "batch_size", "mode", "input_size", "seq_len", "config")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A device with its roofs."""
+
+    roofs: Roofs
+    datasheet: Roofs | None = None
+    passport: Passport | None = None
+
+    @property
+    def env(self) -> str:
+        return self.roofs.env
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What is stored, joined."""
+
+    results: Path
+    machines: tuple[Machine, ...]
+    runs: pd.DataFrame
+    points: pd.DataFrame
+    findings: pd.DataFrame
+    stages: tuple[Mapping[str, str], ...] = ()
+    problems: tuple[str, ...] = ()
+    raw_runs: tuple[Run, ...] = field(default=(), repr=False)
+
+    def machine(self, env: str) -> Machine | None:
+        return next((m for m in self.machines if m.env == env), None)
+
+    def top_findings(self, most: int = 3) -> pd.DataFrame:
+        """The largest headrooms of all runs, as shares of their steps; a layer appears once."""
+        ranked = self.findings.sort_values("headroom_s", ascending=False)
+        return ranked.drop_duplicates(["model", "layer"]).head(most)
+
+
+def read_study(
+    results: ResultsFolder,
+    *,
+    run_ids: Sequence[str] | None = None,
+    given: Mapping[str, Roofs] | None = None,
+    everywhere: Roofs | None = None,
+) -> Study:
+    """Read and join what a results folder holds.
+
+    `run_ids` chooses runs. `given` are roofs by environment and `everywhere` roofs for all,
+    which replace the measured ones.
+    """
+    import pandas as pd
+
+    runs, problems = measured_runs(results)
+    if run_ids is not None:
+        wanted = set(run_ids)
+        runs = [run for run in runs if run.run_id in wanted]
+    reader = _Reader(results, problems, given or {}, everywhere)
+    tables = [reader.points(run) for run in runs]
+    points = _stacked([p for p, _ in tables], [*POINT_COLUMNS, "flag"])
+    findings = _stacked([f for _, f in tables], list(FINDING_COLUMNS))
+    table = metrics(runs) if runs else pd.DataFrame()
+    if runs:
+        table["env"] = [reader.machine(run).env for run in runs]
+        table["model"] = table["arch"]
+        table["clock_flag"] = [reader.clock_flag(run) for run in runs]
+        table = table.merge(reader.totals(runs), on="run_id", how="left")
+        table["flag"] = energy_flags(table)
+    return Study(
+        results=results.path,
+        machines=tuple(reader.machines.values()),
+        runs=table,
+        points=points,
+        findings=findings.sort_values("headroom_s", ascending=False).reset_index(drop=True),
+        stages=read_stages(results.path),
+        problems=tuple(dict.fromkeys(problems)),
+        raw_runs=tuple(runs),
+    )
+
+
+def _stacked(tables: Iterable[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    kept = [table for table in tables if len(table)]
+    return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame(columns=columns)
+
+
+class _Reader:
+    """Reads what runs share once: passports, counts."""
+
+    def __init__(
+        self,
+        results: ResultsFolder,
+        problems: list[str],
+        given: Mapping[str, Roofs],
+        everywhere: Roofs | None,
+    ) -> None:
+        self.results, self.problems = results, problems
+        self.given, self.everywhere = given, everywhere
+        self.machines: dict[tuple[str, str], Machine] = {}
+        self._passports = _readable_passports(results, problems)
+        self._counts = _stored_counts(results)
+        self._counted: dict[str, Counted] = {}
+
+    def machine(self, run: Run) -> Machine:
+        """The machine that a run ran on."""
+        key = (str(run.found.get("device_name")), _device(run))
+        if key not in self.machines:
+            self.machines[key] = self._replaced(self._find_machine(run), key[1])
+        return self.machines[key]
+
+    def _find_machine(self, run: Run) -> Machine:
+        device, name = _device(run), str(run.found.get("device_name") or "")
+        for passport in self._passports:
+            if _is_of(passport, device, name, run):
+                return _machine(passport, device)
+        sheet = datasheet_for(name) if device != "cpu" else None
+        env = _slug(name or device)
+        if sheet is not None:
+            entries = list(sheet.ceilings(device))
+            roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)
+            self.problems.append(
+                f"{name} was not measured; its roofs are those of its datasheet"
+                " (ridgeline machine measure gives better ones)"
+            )
+            return Machine(roofs=roofs, datasheet=roofs)
+        self.problems.append(
+            f"no roofs are known for {name or device}: run `ridgeline machine measure` on it,"
+            " or give --peak-compute and --peak-bw"
+        )
+        return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
+
+    def _replaced(self, machine: Machine, device: str) -> Machine:
+        """With the roofs that the user gave instead of those measured."""
+        given = self.given.get(machine.env) or self.everywhere
+        if given is None:
+            return machine
+        old = machine.roofs
+        roofs = replace(given, env=old.env, device=device, device_name=old.device_name,
+                        launch_s=old.launch_s, cache_level=old.cache_level,
+                        cache_bytes=old.cache_bytes)  # fmt: skip
+        bandwidth = {**dict(old.bandwidth), **dict(given.bandwidth)} if given.bandwidth else {}
+        roofs = replace(
+            roofs,
+            compute=given.compute or old.compute,
+            bandwidth=bandwidth or old.bandwidth,
+        )
+        return replace(machine, roofs=roofs)
+
+    def points(self, run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Points and findings of one run."""
+        roofs = self.machine(run).roofs
+        points = run_points(
+            measured_facts(run),
+            roofs,
+            counted=self._count_of(run),
+            layers=self._table(run, "layers"),
+            kernels=self._table(run, "kernels"),
+        )
+        points["flag"] = flags(points) if len(points) else []
+        return points, find(points, _setting(run), roofs)
+
+    def clock_flag(self, run: Run) -> str:
+        during = (run.found.get("conditions") or {}).get("during") or {}
+        return clock_flag(during.get("clock_hz"), self.machine(run).roofs.clock_hz)
+
+    def totals(self, runs: Sequence[Run]) -> pd.DataFrame:
+        """Static totals of each run's step, where it was counted."""
+        import pandas as pd
+
+        rows = []
+        for run in runs:
+            count = self._counts.get(_count_key(run))
+            found = count.found if count is not None else {}
+            ideal = found.get("ideal_bytes") or {}
+            parts = int(run.asked.get("grad_accum_steps") or 1)
+            rows.append(
+                {
+                    "run_id": run.run_id,
+                    "count_id": count.run_id if count is not None else None,
+                    "params": found.get("params"),
+                    "macs": _times(found.get("macs"), parts),
+                    "flops": _times(found.get("flops"), parts),
+                    "moved_bytes": _times(_sum(found, "read_bytes", "written_bytes"), parts),
+                    "ideal_bytes": _times(_sum(ideal, "read_bytes", "written_bytes"), parts),
+                    "counted_peak_bytes": (found.get("memory") or {}).get("peak_bytes"),
+                    "coverage": found.get("coverage"),
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def _count_of(self, run: Run) -> Counted | None:
+        count = self._counts.get(_count_key(run))
+        if count is None:
+            self.problems.append(
+                f"{run.asked['model']}, batch {run.asked['batch_size']}: not counted, so it has no"
+                " place on a roofline (ridgeline count MODEL --results DIR counts it)"
+            )
+            return None
+        if count.run_id not in self._counted:
+            self._counted[count.run_id] = self._read_count(count)
+        return self._counted[count.run_id]
+
+    def _read_count(self, count: Run) -> Counted:
+        layers = self._table(count, "layers", ["path", "ideal_bytes"])
+        ideal = count.found.get("ideal_bytes") or {}
+        by_layer = {} if layers is None else dict(
+            zip(layers["path"], layers["ideal_bytes"].astype(float), strict=True)
+        )  # fmt: skip
+        return Counted(
+            ops=self.results.read_table(count.run_id, "ops"),
+            ideal_bytes=_sum(ideal, "read_bytes", "written_bytes"),
+            layer_ideal_bytes=by_layer,
+        )
+
+    def _table(self, run: Run, name: str, columns: list[str] | None = None) -> pd.DataFrame | None:
+        if not (run.path / f"{name}.parquet").is_file():
+            return None
+        try:
+            return self.results.read_table(run.run_id, name, columns=columns)
+        except RidgelineError as error:
+            self.problems.append(str(error))
+            return None
+
+
+def measured_facts(run: Run) -> Measured:
+    """What a roofline needs of a stored run."""
+    asked, found = run.asked, run.found
+    split = found.get("split_s") or {}
+    kernels = found.get("kernels") or {}
+    compiled = asked.get("compile")
+    layers = found.get("layers") or {}
+    return Measured(
+        run_id=run.run_id,
+        model=str(asked["model"]),
+        mode=str(asked["mode"]),
+        precision=str(found["precision"]),
+        batch_size=int(asked["batch_size"]),
+        label=str(asked.get("label") or ""),
+        step_time_s=float(found["step_time_s"]["median"]),
+        phase_times_s={
+            phase: float(split[phase]["median"])
+            for phase in ("forward", "backward", "optimizer")
+            if phase in split and split[phase]["median"]
+        },
+        kernel_launches=_whole(kernels.get("kernels")),
+        parts=int(asked.get("grad_accum_steps") or 1),
+        is_compiled=bool(compiled),
+        is_graph=compiled in GRAPH_MODES,
+        layers_without_gaps="gaps" in str(layers.get("clock") or ""),
+    )
+
+
+def _setting(run: Run) -> Setting:
+    asked, found = run.asked, run.found
+    kernels = found.get("kernels") or {}
+    return Setting(
+        precision=str(found["precision"]),
+        mode=str(asked["mode"]),
+        is_compiled=bool(asked.get("compile")),
+        is_channels_last=bool(asked.get("channels_last")),
+        step_time_s=float(found["step_time_s"]["median"]),
+        kernel_time_s=kernels.get("time_s"),
+        kernel_launches=_whole(kernels.get("kernels")),
+    )
+
+
+def _device(run: Run) -> str:
+    kind = str(run.found.get("backend"))
+    return f"cuda:{run.asked.get('device') or 0}" if kind == "cuda" else kind
+
+
+def _machine(passport: Passport, device: str) -> Machine:
+    roofs = measured_roofs(passport, device)
+    entries = published(passport).get(device)
+    sheet = None
+    if entries:
+        sheet = datasheet_roofs(entries, env=passport.name, device=device,
+                                device_name=roofs.device_name)  # fmt: skip
+    return Machine(roofs=roofs, datasheet=sheet, passport=passport)
+
+
+def _is_of(passport: Passport, device: str, name: str, run: Run) -> bool:
+    """Whether a passport has roofs of the device that a run used.
+
+    A GPU is known by its name; a processor by its model and, where both say so, its cores.
+    """
+    if not any(c.device == device for c in passport.ceilings):
+        return False
+    if device_name(passport, device) != name:
+        return False
+    if device != "cpu":
+        return True
+    there = (passport.description.get("cpu") or {}).get("usable_cores")
+    here = (run.provenance.get("host") or {}).get("usable_cores")
+    return there is None or here is None or there == here
+
+
+def _readable_passports(results: ResultsFolder, problems: list[str]) -> list[Passport]:
+    """All passports of the folder, the latest first."""
+    passports, found = Passports(results.path), []
+    for name in passports.names():
+        try:
+            found.append(passports.read(name))
+        except RidgelineError as error:
+            problems.append(str(error))
+    return sorted(found, key=lambda p: p.measured_at, reverse=True)
+
+
+def _stored_counts(results: ResultsFolder) -> dict[str, Run]:
+    """Stored counts by what was counted; a later one replaces an earlier."""
+    found = {}
+    for run_id in results.run_ids():
+        try:
+            run = results.read_run(run_id)
+        except RidgelineError:
+            continue
+        has_ops = (run.path / "ops.parquet").is_file()
+        if run.asked.get("command") == "count" and has_ops:
+            found[_key(run.asked, str(run.asked.get("precision")))] = run
+    return found
+
+
+def _count_key(run: Run) -> str:
+    return _key(run.asked, str(run.found.get("precision")))
+
+
+def _key(asked: Mapping[str, Any], precision: str) -> str:
+    same = {name: asked.get(name) for name in SAME_COUNT}
+    optimizer = asked.get("optimizer") if asked.get("mode") == "train" else None
+    return json.dumps([same, precision, optimizer], sort_keys=True, default=str)
+
+
+def uncounted(results: ResultsFolder, run_ids: Sequence[str] | None = None) -> list[Run]:
+    """Completed runs without a stored count, one of each kind."""
+    runs, _ = measured_runs(results)
+    counts = _stored_counts(results)
+    found: dict[str, Run] = {}
+    for run in runs:
+        key = _count_key(run)
+        if key not in counts and (run_ids is None or run.run_id in run_ids):
+            found.setdefault(key, run)
+    return list(found.values())
+
+
+def read_stages(results: Path) -> tuple[Mapping[str, str], ...]:
+    """What the last `ridgeline analyze` did, stage by stage; nothing if there was none."""
+    try:
+        content = json.loads((results / STAGES_FILE).read_text(encoding="utf-8"))
+        return tuple(
+            {key: str(stage[key]) for key in ("stage", "status", "reason")}
+            for stage in content["stages"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _sum(content: Mapping[str, Any], *names: str) -> float | None:
+    values = [content.get(name) for name in names]
+    return None if None in values else float(sum(values))  # type: ignore[arg-type]
+
+
+def _times(value: float | None, factor: int) -> float | None:
+    return None if value is None else value * factor
+
+
+def _slug(text: str) -> str:
+    kept = (c if c.isalnum() or c in "._-" else "-" for c in text.lower())
+    return "".join(kept).strip("-") or "unknown"

@@ -1,0 +1,195 @@
+"""What to fix first: the pieces with the largest headroom, what it means, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.roofline.roofs import Roofs
+from ridgeline.units import format_percent, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST = 10  # findings of a run
+HOST = "(host)"
+GOOD = 0.8  # of its roof: hardly anything to gain below it
+IDLE = 0.1  # of a step without kernels is worth a finding
+LOW_PRECISIONS = ("bf16", "fp16", "amp")
+TENSOR_ROOFS = ("tf32 matrix", "fp16 matrix", "bf16 matrix")
+
+COLUMNS = (
+    "run_id", "env", "model", "mode", "precision", "batch_size", "layer", "kind", "bound",
+    "time_s", "floor_s", "efficiency", "headroom_s", "share", "meaning", "advice",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How a run was made: what has been tried already need not be advised."""
+
+    precision: str
+    mode: str
+    is_compiled: bool = False
+    is_channels_last: bool = False
+    step_time_s: float = 0.0
+    kernel_time_s: float | None = None
+    kernel_launches: int | None = None
+
+
+def find(points: pd.DataFrame, setting: Setting, roofs: Roofs, *, most: int = MOST) -> pd.DataFrame:
+    """The findings of one run: layers by headroom, or phases where no layer was timed."""
+    import pandas as pd
+
+    timed = points[points["time_s"].notna() & points["headroom_s"].gt(0)]
+    pieces = timed[timed["grain"].eq("layer") & timed["phase"].eq("all")]
+    if pieces.empty:
+        pieces = timed[timed["grain"].eq("phase")]
+    pieces = pieces.sort_values("provenance").drop_duplicates(["grain", "layer", "phase"])
+    pieces = pieces.sort_values("headroom_s", ascending=False).head(most)
+    rows = [_row(point, setting, roofs) for point in _records(pieces)]
+    waiting = _host(points, setting)
+    if waiting is not None:
+        rows.append(waiting)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    return table.sort_values("headroom_s", ascending=False).head(most).reset_index(drop=True)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def _row(point: dict[str, Any], setting: Setting, roofs: Roofs) -> dict[str, Any]:
+    name = point["layer"] or point["phase"]
+    share = point["headroom_s"] / setting.step_time_s if setting.step_time_s else float("nan")
+    return {
+        **{key: point.get(key) for key in COLUMNS if key in point},
+        "layer": name,
+        "share": share,
+        "meaning": meaning(point),
+        "advice": advice(point, setting, roofs),
+    }
+
+
+def _host(points: pd.DataFrame, setting: Setting) -> dict[str, Any] | None:
+    """The part of a step in which a GPU waits for its host."""
+    step = _records(points[points["grain"].eq("step")].head(1))
+    busy_s = setting.kernel_time_s
+    if not step or busy_s is None or not setting.step_time_s:
+        return None
+    idle_s = setting.step_time_s - busy_s
+    if idle_s < IDLE * setting.step_time_s:
+        return None
+    launches = setting.kernel_launches
+    count = f"{launches} kernels" if launches else "its kernels"
+    row = {key: step[0].get(key) for key in COLUMNS if key in step[0]}
+    return row | {
+        "layer": HOST,
+        "kind": "waiting",
+        "bound": "launch",
+        "time_s": idle_s,
+        "floor_s": 0.0,
+        "efficiency": 0.0,
+        "headroom_s": idle_s,
+        "share": idle_s / setting.step_time_s,
+        "meaning": f"for {format_time(idle_s)} of each step the GPU waits for the host, which"
+        f" launches {count}",
+        "advice": _launch_advice(setting),
+    }
+
+
+def meaning(point: dict[str, Any]) -> str:
+    """What the numbers of a piece say, in a sentence."""
+    time_s, floor_s, bound = point["time_s"], point["floor_s"], point["bound"]
+    if not isinstance(bound, str) or not floor_s or floor_s != floor_s:
+        return f"takes {format_time(time_s)}; nothing is known that it would have to do"
+    limit = {
+        "compute": "the arithmetic alone would take",
+        "launch": "launching it alone would take",
+    }.get(bound, f"moving its data ({bound.upper()}) alone would take")
+    return (
+        f"takes {format_time(time_s)}; {limit} {format_time(floor_s)}:"
+        f" {format_percent(point['efficiency'])} of what is possible"
+    )
+
+
+def advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
+    """What to try for a piece, given what bounds it and what was tried."""
+    efficiency = point.get("efficiency")
+    if efficiency is not None and efficiency > GOOD:
+        return _less_work(point, setting, roofs)
+    ways: dict[str, Callable[[dict[str, Any], Setting, Roofs], str]] = {
+        "compute": _compute_advice,
+        "launch": lambda _point, setting, _roofs: _launch_advice(setting),
+    }
+    bound = point.get("bound")
+    if not isinstance(bound, str):
+        return "find out what it does: no operator with known work belongs to it"
+    return ways.get(bound, _memory_advice)(point, setting, roofs)
+
+
+def _compute_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
+    kind = str(point.get("kind", "")).lower()
+    tries = []
+    if roofs.device.startswith("cuda"):
+        if setting.precision == "fp32" and _has_tensor_cores(roofs):
+            tries.append(f"use tensor cores: --precision tf32 or amp{_gain(point, roofs)}")
+        if "conv" in kind and not setting.is_channels_last:
+            tries.append("--channels-last gives convolutions faster kernels")
+        tries.append("--cudnn-benchmark lets cuDNN choose; a larger batch fills more of the GPU")
+    else:
+        if "conv" in kind and not setting.is_channels_last:
+            tries.append("--channels-last often suits convolutions on a CPU")
+        if not setting.is_compiled:
+            tries.append("--compile merges what surrounds it")
+        tries.append("a larger batch gives every core more to do at a time")
+    return "; ".join(tries)
+
+
+def _memory_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
+    tries = []
+    if not setting.is_compiled:
+        tries.append("fuse it with its neighbours: --compile")
+    if roofs.device.startswith("cuda") and setting.precision not in LOW_PRECISIONS:
+        tries.append("halve its bytes: --precision amp")
+    if not setting.is_channels_last and "norm" in str(point.get("kind", "")).lower():
+        tries.append("--channels-last may spare it copies")
+    if not tries:
+        tries.append("smaller activations: a smaller input, or recomputation instead of storing")
+    return "; ".join(tries)
+
+
+def _launch_advice(setting: Setting) -> str:
+    tries = ["a larger batch"]
+    if not setting.is_compiled:
+        tries.append("--compile-mode reduce-overhead, which replays the step as one graph")
+    return "give each launch more to do: " + ", or ".join(tries)
+
+
+def _less_work(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
+    """For a piece that is near its roof: only less work, or a higher roof, helps."""
+    is_fp32_products = point.get("bound") == "compute" and setting.precision == "fp32"
+    if is_fp32_products and _has_tensor_cores(roofs):
+        return f"it is near its roof; a higher one: --precision tf32 or amp{_gain(point, roofs)}"
+    if is_fp32_products and _bf16_is_faster(roofs):
+        return "it is near its roof; a higher one: --precision bf16"
+    return "it is near its roof: only less work helps, such as a smaller input or a leaner layer"
+
+
+def _bf16_is_faster(roofs: Roofs) -> bool:
+    low, full = roofs.compute.get("bf16 matrix"), roofs.peak("fp32", "matrix")
+    return bool(low and full and low > 1.3 * full)
+
+
+def _has_tensor_cores(roofs: Roofs) -> bool:
+    return roofs.device.startswith("cuda") and any(name in roofs.compute for name in TENSOR_ROOFS)
+
+
+def _gain(point: dict[str, Any], roofs: Roofs) -> str:
+    """How far the floor of the arithmetic would fall."""
+    now_s, flops = point.get("compute_s"), point.get("flops")
+    peak = roofs.peak("fp16", "matrix")
+    if not now_s or not flops or not peak or now_s != now_s:
+        return ""
+    return f" (floor of the arithmetic {format_time(now_s)} → {format_time(flops / peak)})"

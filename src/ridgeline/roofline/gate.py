@@ -1,0 +1,138 @@
+"""What physics forbids, or what does not fit its neighbours: flagged with the likely cause."""
+
+from __future__ import annotations
+
+from math import log
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOLERANCE = 0.03  # a clock and a roof are each known about so well
+HOT = 0.05  # of the step
+LEAST_TIME_S = 5e-6  # below that, a layer's time is as much the timer's as its own
+EXECUTED_BAND = (0.4, 1.5)  # executed over model FLOPs: Winograd saves at most 2.25 times
+ENERGY_FACTOR = 1.5  # joules per sample against what the batches beside it suggest
+CLOCK_BAND = 0.05
+
+ABOVE = {
+    ("static", "compute"): "the library may execute fewer FLOPs than the model has (Winograd, FFT),"
+    " or the roof was measured at a lower clock",
+    ("static", "dram"): "part of its data stayed in a cache, or operators were fused",
+    ("static", "launch"): "several operators share a kernel, or the host is faster than it was",
+    ("counter", "compute"): "the roof is too low: measure the machine again",
+    ("counter", "dram"): "the roof is too low, or the time is of another run than the counters",
+}
+ABOVE_ELSE = "the roof is too low, or its data stayed nearer to the cores"
+
+
+NO_FLOPS = {
+    True: "it only moves data, or its operators have no formula (tensor counters missing)",
+    False: "no work was counted for it: it waits, or its operators belong to another row",
+}
+EXECUTED = {
+    True: "counters of a precision are missing, or part of the step was not captured",
+    False: "padding to tiles, recomputation, or another workload than was counted",
+}
+
+
+def flags(points: pd.DataFrame) -> pd.Series:
+    """What is wrong with each point, in words; empty where nothing is."""
+    import pandas as pd
+
+    found = pd.Series("", index=points.index, dtype=object)
+    for mask, text in (_above_roof(points), _no_work(points), _executed(points)):
+        found = found.where(~mask, found.str.cat(text, sep="; ").str.removeprefix("; "))
+    return found
+
+
+def _above_roof(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    import pandas as pd
+
+    mask = points["efficiency"].gt(1 + TOLERANCE) & points["time_s"].gt(LEAST_TIME_S)
+    columns = (points[name] for name in ("provenance", "bound", "efficiency"))
+    text = [
+        f"above its {bound} roof: {100 * (efficiency - 1):.0f} % faster than its floor;"
+        f" likely cause: {ABOVE.get((provenance, bound), ABOVE_ELSE)}"
+        for provenance, bound, efficiency in zip(*columns, strict=True)
+    ]
+    return mask, pd.Series(text, index=points.index, dtype=object)
+
+
+def _no_work(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """A hot piece for which no FLOPs are known."""
+    import pandas as pd
+
+    steps = points[points["grain"].eq("step")].drop_duplicates("run_id")
+    whole = points["run_id"].map(steps.set_index("run_id")["time_s"])
+    share = points["time_s"] / whole
+    is_layer = points["grain"].eq("layer") & points["phase"].eq("all")
+    is_piece = is_layer | points["grain"].eq("kernel")
+    mask = is_piece & share.gt(HOT) & points["flops"].fillna(0).eq(0)
+    moves = points["dram_bytes"].fillna(0).gt(0)
+    text = [
+        f"{100 * part:.0f} % of the step without FLOPs; likely cause: {NO_FLOPS[is_moving]}"
+        for part, is_moving in zip(share.tolist(), moves.tolist(), strict=True)
+    ]
+    return mask, pd.Series(text, index=points.index, dtype=object)
+
+
+def _executed(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Executed FLOPs against those of the model, where both are known."""
+    import pandas as pd
+
+    keys = ["run_id", "grain", "layer", "phase"]
+    static = points[points["provenance"].eq("static") & points["flops"].gt(0)]
+    model = static.drop_duplicates(keys).set_index(keys)["flops"]
+    index = points.set_index(keys).index
+    ratio = points["flops"].set_axis(index) / model.reindex(index)
+    ratio = ratio.set_axis(points.index)
+    low, high = EXECUTED_BAND
+    mask = points["provenance"].eq("counter") & ratio.notna() & ~ratio.between(low, high)
+    text = [
+        f"executes {times:.2f} times the model's FLOPs; likely cause: {EXECUTED[times < low]}"
+        for times in ratio.tolist()
+    ]
+    return mask, pd.Series(text, index=points.index, dtype=object)
+
+
+def energy_flags(runs: pd.DataFrame) -> pd.Series:
+    """Runs whose joules per sample do not fit those of the batch sizes beside them."""
+    import pandas as pd
+
+    found = pd.Series("", index=runs.index, dtype=object)
+    if "energy_j_per_sample" not in runs:
+        return found
+    keys = [k for k in ("env", "model", "mode", "precision", "input_size", "seq_len") if k in runs]
+    known = runs[runs["energy_j_per_sample"].gt(0)]
+    for _, group in known.groupby(keys, dropna=False):
+        line = group.groupby("batch_size")["energy_j_per_sample"].median().sort_index()
+        for low, mid, high in zip(line.index, line.index[1:], line.index[2:], strict=False):
+            expected = _between(low, line[low], high, line[high], mid)
+            ratio = line[mid] / expected
+            if max(ratio, 1 / ratio) > ENERGY_FACTOR:
+                rows = group.index[group["batch_size"].eq(mid)]
+                found.loc[rows] = (
+                    f"{line[mid]:.3g} J per sample where batches {low} and {high} suggest"
+                    f" {expected:.3g}; likely cause: a wrong power reading: measure it again"
+                )
+    return found
+
+
+def _between(x0: float, y0: float, x1: float, y1: float, x: float) -> float:
+    """On the line through two points of a log-log plot."""
+    share = log(x / x0) / log(x1 / x0)
+    return float(y0 * (y1 / y0) ** share)
+
+
+def clock_flag(run_clock_hz: float | None, roof_clock_hz: float | None) -> str:
+    """A run at another clock than its roofs were measured at."""
+    if not run_clock_hz or not roof_clock_hz:
+        return ""
+    ratio = run_clock_hz / roof_clock_hz
+    if abs(ratio - 1) <= CLOCK_BAND:
+        return ""
+    return (
+        f"ran at {run_clock_hz / 1e6:.0f} MHz, the roofs are of {roof_clock_hz / 1e6:.0f} MHz:"
+        f" at the run's clock, compute roofs are {ratio:.0%} of those drawn"
+    )

@@ -1,0 +1,219 @@
+"""The roofs of one device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.passport import Passport
+
+LEVELS = ("dram", "l3", "l2", "l1")
+FMA_UNITS = ("fp32", "fp64")  # their products and their vector work share the same units
+LAUNCH_IN_ORDER = ("kernel", "eager dispatch", "parallel region")
+GRAPH = "graph replay"
+GIGA, TERA = 1e9, 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofs:
+    """What a device can do at best. Rates are per second."""
+
+    env: str  # the machine's name, as it goes into file names
+    device: str  # "cpu", "cuda:0", "mps"
+    device_name: str = ""
+    source: str = "measured"  # or "datasheet", "given"
+    compute: Mapping[str, float] = field(default_factory=dict)  # "fp16 matrix" → FLOP/s
+    bandwidth: Mapping[str, float] = field(default_factory=dict)  # "dram" → B/s
+    launch_s: Mapping[str, float] = field(default_factory=dict)  # "kernel" → s per launch
+    cache_level: str | None = None  # the last cache before DRAM: "l3", on a GPU "l2"
+    cache_bytes: int | None = None
+    clock_hz: float | None = None  # highest that was seen while the roofs were measured
+    measured_at: str = ""
+    is_quick: bool = False
+
+    def peak(self, precision: str, path: str) -> float | None:
+        """FLOP/s that work of this precision can reach on this path; None: not known.
+
+        Where a roof is missing, the nearest higher one stands in, so that no floor is too high.
+        """
+        same = [self.compute.get(f"{precision} {way}") for way in _paths(precision, path)]
+        known = [rate for rate in same if rate]
+        if known:
+            return max(known)
+        other = "vector" if path == "matrix" else "matrix"
+        stand_in = self.compute.get(f"{precision} {other}") or self.compute.get(f"fp32 {path}")
+        return stand_in or max(self.compute.values(), default=None)
+
+    def launch(self, *, is_graph: bool = False) -> float | None:
+        """The least time from one launch to the next; in a graph there is no host between."""
+        if is_graph and GRAPH in self.launch_s:
+            return self.launch_s[GRAPH]
+        known = (self.launch_s[name] for name in LAUNCH_IN_ORDER if name in self.launch_s)
+        return next(known, None)
+
+    def ridge(self, roof: str, level: str = "dram") -> float | None:
+        """FLOPs per byte at which a compute roof meets the slope of a memory level."""
+        rate, slope = self.compute.get(roof), self.bandwidth.get(level)
+        return rate / slope if rate and slope else None
+
+
+def _paths(precision: str, path: str) -> tuple[str, ...]:
+    return ("matrix", "vector") if precision in FMA_UNITS else (path,)
+
+
+def measured_roofs(passport: Passport, device: str) -> Roofs:
+    """The best that was measured of each ceiling of a device."""
+    mine = [c for c in passport.ceilings if c.device == device and c.what != "one core"]
+    compute: dict[str, float] = {}
+    bandwidth: dict[str, float] = {}
+    for c in mine:
+        if c.kind == "compute" and c.precision != "int8":  # integer operations are no FLOPs
+            _keep_best(compute, f"{c.precision} {c.path}", c.best)
+        elif c.kind == "bandwidth" and c.level in LEVELS:
+            _keep_best(bandwidth, str(c.level), c.best)
+    clocks = [c.conditions.clock_hz for c in mine if c.conditions.clock_hz]
+    level, size = _last_cache(passport.description, device)
+    return Roofs(
+        env=passport.name,
+        device=device,
+        device_name=device_name(passport, device),
+        compute=compute,
+        bandwidth=bandwidth,
+        launch_s={str(c.what): c.best for c in mine if c.kind == "launch"},
+        cache_level=level,
+        cache_bytes=size,
+        clock_hz=max(clocks, default=None),
+        measured_at=passport.measured_at,
+        is_quick=passport.is_quick,
+    )
+
+
+def _keep_best(rates: dict[str, float], name: str, rate: float) -> None:
+    rates[name] = max(rates.get(name, 0.0), rate)
+
+
+def device_name(passport: Passport, device: str) -> str:
+    """`NVIDIA H200` for cuda:0, the processor's model for cpu."""
+    if device == "cpu":
+        return str((passport.description.get("cpu") or {}).get("model") or "")
+    gpu = _gpu(passport.description, device)
+    return str(gpu.get("name") or "")
+
+
+def _gpu(description: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    kind, _, number = device.partition(":")
+    for gpu in description.get("gpus") or ():
+        if gpu.get("kind") == kind and str(gpu.get("index", 0)) == (number or "0"):
+            return dict(gpu)
+    return {}
+
+
+def _last_cache(description: Mapping[str, Any], device: str) -> tuple[str | None, int | None]:
+    """The cache that stands before DRAM, all its instances together."""
+    if device != "cpu":
+        size = _gpu(description, device).get("l2_bytes")
+        return ("l2", int(size)) if size else (None, None)
+    sizes: dict[int, int] = {}
+    for cache in (description.get("cpu") or {}).get("caches") or ():
+        if cache.get("kind") != "instruction" and cache.get("size_bytes"):
+            each = int(cache["size_bytes"]) * int(cache.get("instances") or 1)
+            sizes[int(cache["level"])] = each
+    last = max(sizes, default=None)
+    return (f"l{last}", sizes[last]) if last else (None, None)
+
+
+def datasheet_roofs(
+    entries: Iterable[Mapping[str, Any]], *, env: str, device: str, device_name: str = ""
+) -> Roofs:
+    """The roofs that the maker publishes (dense), from `Datasheet.ceilings`."""
+    compute: dict[str, float] = {}
+    bandwidth: dict[str, float] = {}
+    for entry in entries:
+        if entry["kind"] == "compute" and entry.get("precision") != "int8":
+            name = f"{entry['precision']} {entry['path']}"
+            _keep_best(compute, name, float(entry["flops_per_s"]))
+        elif entry["kind"] == "bandwidth" and entry.get("level") in LEVELS:
+            _keep_best(bandwidth, str(entry["level"]), float(entry["bytes_per_s"]))
+    return Roofs(
+        env=env,
+        device=device,
+        device_name=device_name,
+        source="datasheet",
+        compute=compute,
+        bandwidth=bandwidth,
+    )
+
+
+def given_roofs(
+    env: str, device: str, *, compute: Mapping[str, float], dram_bytes_per_s: float | None
+) -> Roofs:
+    """Roofs that the user gives. `compute` is FLOP/s by precision, or by precision and path."""
+    rates: dict[str, float] = {}
+    for name, rate in compute.items():
+        precision, _, path = name.partition(" ")
+        for way in (path,) if path else ("matrix", "vector"):
+            rates[f"{precision} {way}"] = rate
+    for name, rate in [("FLOP/s", r) for r in rates.values()] + [("B/s", dram_bytes_per_s or 1.0)]:
+        if not 0 < rate < float("inf"):
+            raise RidgelineError(
+                f"a roof of {rate:g} {name} is no roof", hint="give a rate above zero"
+            )
+    return Roofs(
+        env=env,
+        device=device,
+        source="given",
+        compute=rates,
+        bandwidth={"dram": dram_bytes_per_s} if dram_bytes_per_s else {},
+    )
+
+
+def peaks_from_json(content: Any, *, where: str) -> dict[str, Roofs]:
+    """Read a `peaks.json`: environment → peak_gbps, and peak_gflops by precision or alone."""
+    try:
+        return {str(env): _peaks(str(env), entry) for env, entry in content.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RidgelineError(
+            f"{where} is not a file of peaks: {type(error).__name__} {error}",
+            hint='it looks like {"my-machine": {"peak_gbps": 900, "peak_gflops": {"fp32": 15000}}}',
+        ) from error
+
+
+def _peaks(env: str, entry: Mapping[str, Any]) -> Roofs:
+    rates = entry["peak_gflops"]
+    if isinstance(rates, int | float):
+        rates = {"fp32": rates}
+    compute = {str(name): float(rate) * GIGA for name, rate in rates.items() if rate is not None}
+    gbps = entry.get("peak_gbps")
+    return given_roofs(
+        env,
+        str(entry.get("device", "")),
+        compute=compute,
+        dram_bytes_per_s=None if gbps is None else float(gbps) * GIGA,
+    )
+
+
+_RATE = re.compile(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kMGTP]?)(.*)", re.IGNORECASE)
+_FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+
+
+def parse_rate(text: str, *, option: str, plain: float) -> float:
+    """`8.1` in units of `plain`, `8.1T`, `8.1 TFLOP/s`, `300GB/s`; per second."""
+    match = _RATE.fullmatch(text)
+    unit = match[3].strip().lower() if match else "?"
+    if match is None or unit not in ("", "flop/s", "flops", "b/s", "bps", "/s"):
+        raise _no_rate(option, text)
+    try:
+        number = float(match[1])
+    except ValueError:
+        raise _no_rate(option, text) from None
+    has_unit = bool(match[2] or unit)
+    return number * (_FACTORS[match[2].lower()] if has_unit else plain)
+
+
+def _no_rate(option: str, text: str) -> RidgelineError:
+    return RidgelineError(
+        f"{option} {text!r} is not a rate", hint="for example --peak-compute 8.1T --peak-bw 300G"
+    )

@@ -1,0 +1,106 @@
+"""Pieces of work from counted operators.
+
+A piece that was counted knows how much it must do, and its bytes as a range. `dram_bytes` is the
+upper end: every operator moves all its operands. The lower end depends on the last cache: what an
+operator touches may still be there, or stay there, if all of it fits. All operators are counted at
+the cache's level, and only those that do not fit in `least_bytes`, which DRAM must deliver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ridgeline.roofline.place import flops_column, flops_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FLOATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
+BACKWARD = ("input-grad", "weight-grad")
+LOSS_KINDS = ("loss", "softmax")
+SUMMED = ("flops", "dram_bytes", "least_bytes", "l3_bytes", "l2_bytes", "launches")
+
+
+def static_pieces(
+    ops: pd.DataFrame,
+    *,
+    precision: str,
+    cache_level: str | None = None,
+    cache_bytes: int | None = None,
+    parts: int = 1,
+    is_fused: bool = False,
+) -> pd.DataFrame:
+    """A piece for every counted operator of a step that has `parts` batches.
+
+    `is_fused` says that a compiler merged operators: they then tell their FLOPs, and nothing about
+    launches or about bytes that must move.
+    """
+    pieces = ops[["path", "op", "kind", "phase", "input_shapes"]].copy()
+    times = ops["phase"].ne("optimizer") * (parts - 1) + 1
+    moved = (ops["read_bytes"] + ops["written_bytes"]).astype(float)
+    pieces["flops"] = ops["flops"].astype(float) * times
+    for column, flops in _by_roof(ops, precision).items():
+        pieces[column] = flops * times
+    pieces["dram_bytes"] = moved * times
+    fits = _footprint(moved, ops["phase"]).le(cache_bytes or 0)
+    pieces["least_bytes"] = (moved * times).mask(fits | is_fused, 0.0)
+    if cache_level is not None and not is_fused:
+        pieces[f"{cache_level}_bytes"] = moved * times
+    pieces["launches"] = _launches(ops, is_fused=is_fused) * times
+    pieces["layer"] = _layer(ops)
+    return pieces
+
+
+def _footprint(moved: pd.Series, phase: pd.Series) -> pd.Series:
+    """What passes through the cache before an operand could be met again.
+
+    An optimizer visits every parameter once, so what counts is all of it, not one operator's.
+    """
+    is_optimizer = phase.eq("optimizer")
+    return moved.mask(is_optimizer, moved[is_optimizer].sum())
+
+
+def _by_roof(ops: pd.DataFrame, precision: str) -> dict[str, pd.Series]:
+    """FLOPs by roof: products on the matrix path of their precision, the rest on the vector's."""
+    dtype = ops["dtype"].where(ops["dtype"].isin(FLOATS), "fp32")
+    product = dtype.mask(dtype.eq("fp32"), "tf32") if precision == "tf32" else dtype
+    found = {}
+    for name in sorted(set(product)):
+        found[flops_column(name, "matrix")] = 2.0 * ops["macs"].where(product.eq(name), 0)
+    for name in sorted(set(dtype)):
+        found[flops_column(name, "vector")] = ops["other_flops"].where(dtype.eq(name), 0) * 1.0
+    return found
+
+
+def _launches(ops: pd.DataFrame, *, is_fused: bool) -> pd.Series:
+    """At least one kernel for each operator that moves anything.
+
+    Optimizers update many parameters with one kernel, so their operators are no kernels; of a
+    fused step nothing is known.
+    """
+    moves = (ops["read_bytes"] + ops["written_bytes"]).gt(0)
+    if is_fused:
+        return moves * 0
+    return (moves & ops["phase"].ne("optimizer")) * 1
+
+
+def _layer(ops: pd.DataFrame) -> pd.Series:
+    """The row of the layer table that an operator's time is in."""
+    at_root = ops["path"].eq("")
+    is_loss = at_root & ops["kind"].isin(LOSS_KINDS)
+    is_backward = ops["phase"].isin(BACKWARD)
+    layer = ops["path"].mask(at_root, "(model)")
+    layer = layer.mask(is_loss, "(forward)").mask(at_root & is_backward, "(loss)")
+    return layer.mask(ops["phase"].eq("optimizer"), "(optimizer)")
+
+
+def grouped(pieces: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Pieces of the same `by` as one, with the kind and the shapes of the largest among them."""
+    columns = [name for name in SUMMED if name in pieces] + flops_columns(pieces)
+    total = pieces.groupby(list(by), sort=False, observed=True)[columns].sum().reset_index()
+    weight = pieces["flops"] + pieces["dram_bytes"]
+    largest = pieces.assign(_weight=weight).sort_values("_weight", ascending=False)
+    told = [name for name in ("kind", "input_shapes") if name in pieces and name not in by]
+    first = largest.drop_duplicates(list(by))[[*by, *told]]
+    return total.merge(first, on=list(by), how="left")

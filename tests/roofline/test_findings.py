@@ -1,0 +1,100 @@
+"""What to fix first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ridgeline.roofline.findings import Setting, advice, find, meaning
+from ridgeline.roofline.roofs import Roofs
+
+GPU = Roofs(
+    env="card", device="cuda:0", compute={"fp32 vector": 5e13, "fp16 matrix": 8e14},
+    bandwidth={"dram": 4e12},
+)  # fmt: skip
+CPU = Roofs(env="pc", device="cpu", compute={"fp32 vector": 2e11})
+PIECE: dict[str, Any] = {
+    "run_id": "r", "env": "card", "model": "net", "mode": "train", "precision": "fp32",
+    "batch_size": 8, "grain": "layer", "layer": "conv", "phase": "all", "kind": "Conv2d",
+    "provenance": "static", "bound": "compute", "time_s": 0.010, "floor_s": 0.004,
+    "efficiency": 0.4, "headroom_s": 0.006, "compute_s": 0.004, "flops": 2e11,
+}  # fmt: skip
+SETTING = Setting(precision="fp32", mode="train", step_time_s=0.03)
+
+
+def layers(*changes: dict[str, Any]) -> pd.DataFrame:
+    step = {**PIECE, "grain": "step", "layer": "", "time_s": 0.03, "headroom_s": 0.01}
+    return pd.DataFrame([step, *({**PIECE, **change} for change in changes)])
+
+
+def test_the_largest_headroom_comes_first() -> None:
+    points = layers(
+        {"layer": "a", "headroom_s": 0.001},
+        {"layer": "b", "headroom_s": 0.006},
+        {"layer": "c", "headroom_s": 0.003},
+        {"layer": "b", "phase": "forward", "headroom_s": 0.009},
+    )
+    found = find(points, SETTING, GPU)
+    assert found["layer"].to_list() == ["b", "c", "a"]
+    assert found["share"].to_list() == pytest.approx([0.2, 0.1, 1 / 30])
+
+
+def test_phases_stand_in_where_no_layer_was_timed() -> None:
+    points = layers({"grain": "phase", "layer": "", "phase": "backward"})
+    assert find(points, SETTING, GPU)["layer"].to_list() == ["backward"]
+
+
+def test_waiting_for_the_host_is_a_finding_of_its_own() -> None:
+    setting = Setting(precision="amp", mode="train", step_time_s=0.03, kernel_time_s=0.012,
+                      kernel_launches=800)  # fmt: skip
+    first = find(layers({}), setting, GPU).iloc[0]
+    assert first["layer"] == "(host)"
+    assert first["headroom_s"] == pytest.approx(0.018)
+    assert first["meaning"] == (
+        "for 18.0 ms of each step the GPU waits for the host, which launches 800 kernels"
+    )
+    assert "--compile-mode reduce-overhead" in first["advice"]
+
+
+def test_a_busy_gpu_is_no_finding() -> None:
+    setting = Setting(precision="amp", mode="train", step_time_s=0.03, kernel_time_s=0.029)
+    assert "(host)" not in find(layers({}), setting, GPU)["layer"].to_list()
+
+
+def test_meaning_in_words() -> None:
+    assert meaning(PIECE) == (
+        "takes 10.0 ms; the arithmetic alone would take 4.00 ms: 40.0 % of what is possible"
+    )
+    assert meaning({**PIECE, "bound": "dram"}).startswith(
+        "takes 10.0 ms; moving its data (DRAM) alone would take 4.00 ms"
+    )
+    assert "nothing is known" in meaning({**PIECE, "bound": None, "floor_s": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("piece", "setting", "roofs", "says"),
+    [
+        # 2e11 FLOP at 8e14: 250 µs instead of 4 ms
+        ({}, {}, GPU, "--precision tf32 or amp (floor of the arithmetic 4.00 ms → 250 µs)"),
+        ({}, {"precision": "amp"}, GPU, "--channels-last"),
+        ({"bound": "dram", "kind": "ReLU"}, {}, GPU, "--compile"),
+        ({"bound": "launch"}, {}, GPU, "larger batch"),
+        ({"efficiency": 0.95}, {"precision": "amp"}, GPU, "only less work helps"),
+        ({"kind": "Linear"}, {}, CPU, "a larger batch gives every core more"),
+        ({"bound": None}, {}, CPU, "find out what it does"),
+    ],
+)
+def test_advice_fits_the_bound_and_what_was_tried(
+    piece: dict[str, Any], setting: dict[str, Any], roofs: Roofs, says: str
+) -> None:
+    chosen = Setting(**{"precision": "fp32", "mode": "train", "step_time_s": 0.03, **setting})
+    assert says in advice({**PIECE, **piece}, chosen, roofs)
+
+
+def test_what_was_tried_is_not_advised_again() -> None:
+    tried = Setting(precision="amp", mode="train", is_compiled=True, is_channels_last=True)
+    text = advice({**PIECE, "bound": "dram"}, tried, GPU)
+    assert "--compile" not in text
+    assert "amp" not in text

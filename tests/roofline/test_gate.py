@@ -1,0 +1,96 @@
+"""What physics forbids is flagged with its likely cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ridgeline.roofline.gate import clock_flag, energy_flags, flags
+
+POINT = {
+    "run_id": "r", "grain": "layer", "layer": "conv", "phase": "all", "provenance": "static",
+    "bound": "compute", "efficiency": 0.5, "time_s": 0.01, "flops": 1e9, "dram_bytes": 1e6,
+}  # fmt: skip
+STEP = {**POINT, "grain": "step", "layer": "", "time_s": 0.1}
+
+
+def flag_of(**changes: Any) -> str:
+    points = pd.DataFrame([STEP, {**POINT, **changes}])
+    return str(flags(points).iloc[1])
+
+
+def test_a_point_below_its_roof_has_no_flag() -> None:
+    assert flag_of() == ""
+    assert flag_of(efficiency=1.02) == ""  # clocks and roofs are not known better than that
+
+
+@pytest.mark.parametrize(
+    ("bound", "provenance", "cause"),
+    [("compute", "static", "Winograd"), ("dram", "static", "stayed in a cache"),
+     ("launch", "static", "share a kernel"), ("compute", "counter", "measure the machine again"),
+     ("l2", "static", "nearer to the cores")],
+)  # fmt: skip
+def test_a_point_above_its_roof(bound: str, provenance: str, cause: str) -> None:
+    flag = flag_of(efficiency=1.25, bound=bound, provenance=provenance)
+    assert flag.startswith(f"above its {bound} roof: 25 % faster than its floor; likely cause: ")
+    assert cause in flag
+
+
+def test_a_piece_too_short_to_time_is_not_judged() -> None:
+    assert flag_of(efficiency=3.0, time_s=2e-6) == ""
+
+
+def test_a_hot_piece_without_flops() -> None:
+    assert flag_of(flops=0, efficiency=float("nan")) == (
+        "10 % of the step without FLOPs; likely cause: it only moves data, or its operators have"
+        " no formula (tensor counters missing)"
+    )
+    assert "it waits" in flag_of(flops=0, dram_bytes=0, efficiency=float("nan"))
+    assert flag_of(flops=0, time_s=0.004, efficiency=float("nan")) == ""
+
+
+@pytest.mark.parametrize(
+    ("executed", "text"),
+    [(1e9, ""), (0.45e9, ""), (0.1e9, "executes 0.10 times"), (2e9, "executes 2.00 times")],
+)
+def test_executed_flops_beside_those_of_the_model(executed: float, text: str) -> None:
+    counter = {**POINT, "provenance": "counter", "flops": executed}
+    flag = str(flags(pd.DataFrame([STEP, POINT, counter])).iloc[2])
+    assert flag.startswith(text)
+    assert bool(flag) == bool(text)
+
+
+def runs(energies: list[float], batches: list[int]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"env": "m", "model": "net", "mode": "train", "precision": "fp32", "batch_size": batches,
+         "energy_j_per_sample": energies}
+    )  # fmt: skip
+
+
+def test_energy_that_doubles_between_neighbours() -> None:
+    # given joules per sample that fall slowly with the batch, but for one reading
+    table = runs([1.0, 0.3, 0.8, 0.75], [8, 16, 32, 64])
+    # then that one is flagged, and its neighbours are not judged by it alone
+    found = energy_flags(table)
+    assert found[1].startswith(
+        "0.3 J per sample where batches 8 and 32 suggest 0.894; likely cause"
+    )
+    assert found[0] == ""
+    assert found[3] == ""
+
+
+def test_energy_that_falls_smoothly_is_fine() -> None:
+    assert energy_flags(runs([1.0, 0.9, 0.82], [8, 16, 32])).eq("").all()
+    assert energy_flags(runs([1.0, 0.9], [8, 16])).eq("").all()
+    assert energy_flags(pd.DataFrame({"batch_size": [1]})).eq("").all()
+
+
+def test_another_clock_than_the_roofs() -> None:
+    assert clock_flag(1.5e9, 1.98e9) == (
+        "ran at 1500 MHz, the roofs are of 1980 MHz: at the run's clock, compute roofs are 76% of"
+        " those drawn"
+    )
+    assert clock_flag(1.95e9, 1.98e9) == ""
+    assert clock_flag(None, 1.98e9) == ""

@@ -1,0 +1,169 @@
+"""The points of a run: what was counted joined with what was measured."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from ridgeline.roofline.points import COLUMNS, Counted, Measured, run_points
+from ridgeline.roofline.roofs import Roofs
+from ridgeline.roofline.static import grouped, static_pieces
+
+ROOFS = Roofs(
+    env="m",
+    device="cpu",
+    compute={"fp32 matrix": 1e9, "fp32 vector": 1e9},
+    bandwidth={"dram": 1e8, "l3": 4e8},
+    launch_s={"eager dispatch": 1e-6},
+    cache_level="l3",
+    cache_bytes=1000,
+)
+OP_COLUMNS = ["path", "op", "kind", "phase", "dtype", "input_shapes", "macs", "other_flops",
+              "flops", "read_bytes", "written_bytes"]  # fmt: skip
+# a convolution, a ReLU that fits the cache, the loss, their gradients, and the update
+OPS = pd.DataFrame(
+    [
+        ("conv", "aten::convolution", "conv", "forward", "fp32", "8x3", 500, 0, 1000, 6000, 2000),
+        ("relu", "aten::relu", "pointwise", "forward", "fp32", "8x4", 0, 100, 100, 400, 400),
+        ("", "aten::nll_loss", "loss", "forward", "fp32", "8", 0, 10, 10, 80, 20),
+        ("", "aten::nll_back", "loss", "input-grad", "fp32", "8", 0, 10, 10, 80, 20),
+        (
+            "relu",
+            "aten::relu_back",
+            "pointwise",
+            "input-grad",
+            "fp32",
+            "8x4",
+            0,
+            100,
+            100,
+            800,
+            400,
+        ),
+        ("conv", "aten::conv_back", "conv", "weight-grad", "fp32", "8x3", 500, 0, 1000, 6000, 2000),
+        ("conv", "aten::add_", "pointwise", "optimizer", "fp32", "9", 0, 20, 20, 72, 36),
+    ],
+    columns=OP_COLUMNS,
+)
+LAYERS = pd.DataFrame(
+    {
+        "layer": ["conv", "relu", "(forward)", "(loss)", "(optimizer)", "(data)"],
+        "kind": ["Conv2d", "ReLU", "", "", "", ""],
+        "input_shape": ["8x3", "8x4", "", "", "", ""],
+        "forward_s": [1e-4, 1e-5, 2e-6, 0.0, 0.0, 0.0],
+        "backward_s": [2e-4, 2e-5, 0.0, 3e-6, 0.0, 0.0],
+        "time_s": [3e-4, 3e-5, 2e-6, 3e-6, 4e-6, 5e-6],
+    }
+)
+MEASURED = Measured(
+    run_id="r1", model="net", mode="train", precision="fp32", batch_size=8, step_time_s=4e-4,
+    phase_times_s={"forward": 1.2e-4, "backward": 2.3e-4, "optimizer": 5e-6},
+)  # fmt: skip
+
+
+def points_of(**changes: object) -> pd.DataFrame:
+    given: dict[str, object] = {"counted": Counted(ops=OPS, ideal_bytes=9000.0), "layers": LAYERS}
+    return run_points(MEASURED, ROOFS, **{**given, **changes})  # type: ignore[arg-type]
+
+
+def one(points: pd.DataFrame, **where: str) -> pd.Series:
+    for name, value in where.items():
+        points = points[points[name].eq(value)]
+    assert len(points) == 1
+    return points.iloc[0]
+
+
+def test_the_step() -> None:
+    step = one(points_of(), grain="step")
+    assert step["flops"] == 2240
+    assert step["dram_bytes"] == 8000 + 800 + 100 + 100 + 1200 + 8000 + 108
+    assert step["least_bytes"] == 8000 + 1200 + 8000  # operators that do not fit 1000 bytes
+    assert step["launches"] == 6  # the optimizer's operators share kernels
+    assert step["ai"] == pytest.approx(2240 / 18308)
+    assert step["ai_high"] == pytest.approx(2240 / 9000)
+    # 2240 FLOP at 1e9: 2.24 µs; 17200 B at 1e8: 172 µs; 18308 B at 4e8: 45.8 µs; 6 µs of launches
+    assert step["floor_s"] == pytest.approx(1.72e-4)
+    assert step["bound"] == "dram"
+    assert step["efficiency"] == pytest.approx(0.43)
+    assert step["fused_floor_s"] == pytest.approx(9e-5)
+
+
+def test_phases_have_their_times_and_the_halves_of_backward_have_none() -> None:
+    phases = points_of().query("grain == 'phase'").set_index("phase")
+    assert list(phases.index) == ["forward", "backward", "input-grad", "weight-grad", "optimizer"]
+    assert phases["flops"].to_list() == [1110, 1110, 110, 1000, 20]
+    assert phases["time_s"].fillna(-1).to_list() == [1.2e-4, 2.3e-4, -1, -1, 5e-6]
+    assert phases.loc["weight-grad", "floor_s"] == pytest.approx(8e-5)
+
+
+def test_layers_are_joined_by_their_path() -> None:
+    points = points_of()
+    conv = one(points, grain="layer", layer="conv", phase="all")
+    assert (conv["flops"], conv["kind"], conv["shapes"], conv["time_s"]) == (
+        2000, "Conv2d", "8x3", 3e-4)  # fmt: skip
+    assert conv["floor_s"] == pytest.approx(1.6e-4)
+    assert conv["headroom_s"] == pytest.approx(1.4e-4)
+    backward = one(points, grain="layer", layer="conv", phase="backward")
+    assert (backward["flops"], backward["time_s"]) == (1000, 2e-4)
+    # the optimizer's share of a layer is in the optimizer's row, as its time is
+    assert one(points, grain="layer", layer="(optimizer)", phase="all")["flops"] == 20
+    assert one(points, grain="layer", layer="(forward)", phase="all")["flops"] == 10
+    assert one(points, grain="layer", layer="(loss)", phase="all")["flops"] == 10
+
+
+def test_what_was_timed_and_not_counted_stays() -> None:
+    waiting = one(points_of(), grain="layer", layer="(data)", phase="all")
+    assert waiting["time_s"] == 5e-6
+    assert pd.isna(waiting["floor_s"])
+
+
+def test_layer_times_add_up_to_all_that_was_timed() -> None:
+    points = points_of()
+    whole = points[points["grain"].eq("layer") & points["phase"].eq("all")]
+    assert whole["time_s"].sum() == pytest.approx(LAYERS["time_s"].sum())
+
+
+def test_no_point_without_a_count() -> None:
+    assert points_of(counted=None).empty
+    assert list(points_of(counted=None).columns) == list(COLUMNS)
+
+
+def test_layers_without_times_have_floors() -> None:
+    points = points_of(layers=None)
+    conv = one(points, grain="layer", layer="conv", phase="all")
+    assert conv["floor_s"] == pytest.approx(1.6e-4)
+    assert pd.isna(conv["time_s"])
+
+
+def test_a_step_of_several_batches_does_all_but_the_update_several_times() -> None:
+    pieces = static_pieces(OPS, precision="fp32", parts=3)
+    assert pieces["flops"].sum() == 3 * 2220 + 20
+
+
+def test_tf32_products_have_the_roof_of_tf32() -> None:
+    pieces = static_pieces(OPS, precision="tf32")
+    assert pieces["flops_tf32_matrix"].sum() == 2000
+    assert pieces["flops_fp32_vector"].sum() == 240
+
+
+def test_an_optimizer_is_as_large_as_all_its_operators() -> None:
+    # given updates that fit the cache one by one and not together
+    update = ("w", "aten::add_", "pointwise", "optimizer", "fp32", "9", 0, 20, 20, 400, 200)
+    ops = pd.DataFrame([update, update], columns=OP_COLUMNS)
+    pieces = static_pieces(ops, precision="fp32", cache_level="l3", cache_bytes=1000)
+    # then all of it comes from DRAM
+    assert pieces["least_bytes"].sum() == 1200
+
+
+def test_a_compiled_step_promises_flops_only() -> None:
+    pieces = static_pieces(OPS, precision="fp32", cache_level="l3", cache_bytes=0, is_fused=True)
+    assert pieces["least_bytes"].sum() == 0
+    assert pieces["launches"].sum() == 0
+    assert pieces["flops"].sum() == 2240
+
+
+def test_groups_keep_the_shapes_of_their_largest_member() -> None:
+    pieces = static_pieces(OPS, precision="fp32")
+    table = grouped(pieces, ["layer"]).set_index("layer")
+    assert table.loc["conv", "kind"] == "conv"
+    assert table.loc["conv", "input_shapes"] == "8x3"

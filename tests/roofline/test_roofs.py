@@ -1,0 +1,103 @@
+"""Roofs by measurement, from a datasheet, by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.passport import read_passport
+from ridgeline.machine.published import published
+from ridgeline.roofline.roofs import (
+    GIGA,
+    TERA,
+    Roofs,
+    datasheet_roofs,
+    given_roofs,
+    measured_roofs,
+    parse_rate,
+    peaks_from_json,
+)
+
+PASSPORT = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
+
+
+def test_roofs_of_a_measured_h200() -> None:
+    # given the passport of an H200, when its roofs are taken
+    roofs = measured_roofs(PASSPORT, "cuda:0")
+    # then each is the best sample of its ceiling, at the clock that was seen
+    assert roofs.env == "nvidia-h200"
+    assert roofs.device_name == "NVIDIA H200"
+    assert roofs.compute["bf16 matrix"] == max(
+        c.best for c in PASSPORT.find(kind="compute", precision="bf16", path="matrix")
+    )
+    assert sorted(roofs.bandwidth) == ["dram", "l1", "l2"]
+    assert "int8 matrix" not in roofs.compute
+    assert (roofs.cache_level, roofs.cache_bytes) == ("l2", 62914560)
+    assert sorted(roofs.launch_s) == ["eager dispatch", "graph replay", "kernel"]
+    assert roofs.clock_hz == 1.98e9
+
+
+def test_the_datasheet_is_a_second_set_of_roofs() -> None:
+    roofs = datasheet_roofs(published(PASSPORT)["cuda:0"], env="nvidia-h200", device="cuda:0")
+    assert roofs.source == "datasheet"
+    assert roofs.compute["bf16 matrix"] == pytest.approx(989e12, rel=0.01)  # dense
+    assert roofs.bandwidth["dram"] == pytest.approx(4.8e12, rel=0.01)
+
+
+def test_products_in_fp32_may_use_whatever_computes_fp32() -> None:
+    roofs = Roofs(env="m", device="cpu", compute={"fp32 matrix": 5e13, "fp32 vector": 6e13})
+    assert roofs.peak("fp32", "matrix") == 6e13
+
+
+def test_a_missing_roof_is_replaced_by_one_that_is_not_too_low() -> None:
+    roofs = Roofs(env="m", device="cpu", compute={"fp32 vector": 1e12, "bf16 matrix": 9e12})
+    assert roofs.peak("bf16", "vector") == 9e12
+    assert roofs.peak("fp16", "vector") == 1e12
+    assert Roofs(env="m", device="cpu").peak("fp32", "matrix") is None
+
+
+def test_ridge() -> None:
+    roofs = Roofs(env="m", device="cpu", compute={"fp32 vector": 1e12}, bandwidth={"dram": 1e11})
+    assert roofs.ridge("fp32 vector") == 10.0
+    assert roofs.ridge("fp32 vector", "l2") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "rate"),
+    [("8.1", TERA, 8.1e12), ("8.1T", TERA, 8.1e12), ("8100 GFLOP/s", TERA, 8.1e12),
+     ("300", GIGA, 3e11), ("4.8TB/s", GIGA, 4.8e12), ("1e3", GIGA, 1e12)],
+)  # fmt: skip
+def test_rates_as_people_write_them(text: str, plain: float, rate: float) -> None:
+    assert parse_rate(text, option="--peak-bw", plain=plain) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("text", ["", "fast", "1.2.3", "-4", "3 apples", "nan"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(RidgelineError, match="is not a rate"):
+        parse_rate(text, option="--peak-bw", plain=1.0)
+
+
+def test_peaks_json_as_other_tools_write_it() -> None:
+    # given environment → peak_gbps and peak_gflops by precision
+    content = {"rtx": {"description": "x", "peak_gbps": 1008, "peak_gflops": {"fp32": 82600}}}
+    roofs = peaks_from_json(content, where="peaks.json")["rtx"]
+    assert roofs.bandwidth == {"dram": 1.008e12}
+    assert roofs.compute == {"fp32 matrix": 8.26e13, "fp32 vector": 8.26e13}
+    assert roofs.source == "given"
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '{"a": 1}', '{"a": {"peak_gflops": "x"}}', '{"a": {"peak_gbps": 1}}', "3"]
+)
+def test_other_json_is_refused(content: str) -> None:
+    with pytest.raises(RidgelineError, match="is not a file of peaks"):
+        peaks_from_json(json.loads(content), where="peaks.json")
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf")])
+def test_a_roof_is_above_zero(rate: float) -> None:
+    with pytest.raises(RidgelineError, match="no roof"):
+        given_roofs("m", "cpu", compute={"fp32": rate}, dram_bytes_per_s=None)
