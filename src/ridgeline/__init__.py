@@ -12,7 +12,9 @@ A map of the package, in the order data flows:
     count        what a model must do: FLOPs, bytes, parameters, memory
     machine      what a machine is and can do: description, doctor, ceilings, passports
     measure      what a model does: time, energy and memory of its steps; real training
-    report       figures from what is stored
+    roofline     work under roofs: floors, bounds, efficiencies, headrooms, findings
+    report       tables, figures, the page and report.md from what is stored
+    analyze      the main job: all of it, from a model to a report
     api          the functions below
     cli          one module per command
 """
@@ -20,27 +22,34 @@ A map of the package, in the order data flows:
 from typing import TYPE_CHECKING
 
 from ridgeline import api
-from ridgeline.api import formula, growth, list_models, make_callable, max_batch
+from ridgeline.api import compare, formula, growth, list_models, make_callable, max_batch
 from ridgeline.errors import RidgelineError
 from ridgeline.records import Cost
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline.api import count, measure
+    from ridgeline.api import analyze, count, measure, report, roofline
 else:  # the room and its main function share a name: the room itself is made callable
-    from ridgeline import count, measure
+    from ridgeline import analyze, count, measure, report, roofline
 
+    make_callable(analyze, api.analyze)
     make_callable(count, api.count)
     make_callable(measure, api.measure)
+    make_callable(report, api.report)
+    make_callable(roofline, api.roofline)
 
 __all__ = [
     "Cost",
     "RidgelineError",
     "__version__",
+    "analyze",
+    "compare",
     "count",
     "formula",
     "growth",
     "list_models",
     "max_batch",
     "measure",
+    "report",
+    "roofline",
 ]

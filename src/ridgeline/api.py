@@ -11,9 +11,14 @@ from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 
 if TYPE_CHECKING:
+    from ridgeline.analyze.module import AnalyzeResult
     from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
     from ridgeline.measure.result import MeasureResult
+    from ridgeline.measure.settings import Settings
+    from ridgeline.report.compare_machines import MachineComparison
+    from ridgeline.report.compare_sides import Comparison
+    from ridgeline.report.study import Study
 
 DEFAULT_BATCH = 32  # of a measurement
 
@@ -80,20 +85,102 @@ def measure(
     from dataclasses import replace
 
     from ridgeline.measure.result import measure_module, measure_named
-    from ridgeline.measure.settings import Settings
 
-    unknown = sorted(set(settings) - set(Settings.__dataclass_fields__))
-    if unknown:
-        raise RidgelineError(
-            f"measure takes no {', '.join(unknown)}",
-            hint=f"the settings are {', '.join(Settings.__dataclass_fields__)}",
-        )
-    chosen = Settings(**settings)
+    chosen = _settings("measure", settings)
     if not isinstance(model, str | Path):
         return measure_module(model, inputs, chosen, mode=mode, batch_size=batch_size, loss=loss)
     size = DEFAULT_BATCH if batch_size is None else batch_size
     named = replace(spec(str(model), size, input_size, seq_len, config), mode=mode)
     return measure_named(named, chosen)
+
+
+def analyze(
+    model: Any,
+    inputs: Any = None,
+    *,
+    mode: str = "train",
+    batch_size: int = 8,
+    input_size: int | Sequence[int] | None = None,
+    seq_len: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    results: str | Path = "results",
+    quick: bool = False,
+    title: str | None = None,
+    notebook: bool = False,
+    **settings: Any,
+) -> AnalyzeResult:
+    """Tell how fast a model could be here, how fast it is and what holds it back; write the report.
+
+    `model` is a name, or any module with `inputs`. The machine is measured once and kept in
+    `results`. `settings` are those of `measure`: backend, precision, iters, optimizer, …
+    """
+    from dataclasses import replace
+
+    from ridgeline.analyze.module import analyze_here, check_model
+
+    check_model(model, inputs)
+    chosen = replace(_settings("analyze", settings), layers=True)
+    named = None
+    if isinstance(model, str | Path):
+        named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
+    return analyze_here(
+        model, inputs, named, chosen, mode=mode, results=Path(results), quick=quick, loss=loss,
+        title=title, notebook=notebook,
+    )  # fmt: skip
+
+
+def roofline(results: str | Path = "results", *, runs: Sequence[str] | None = None) -> Study:
+    """What a results folder holds, joined: runs, roofs, points and findings as tables.
+
+    `runs` are ids of runs; all if none is named. Nothing is run and nothing is written.
+    """
+    from ridgeline.report.study import read_study
+    from ridgeline.store import ResultsFolder
+
+    return read_study(ResultsFolder(Path(results)), run_ids=runs)
+
+
+def report(
+    results: str | Path = "results",
+    *,
+    runs: Sequence[str] | None = None,
+    title: str | None = None,
+    notebook: bool = False,
+) -> Path:
+    """Write the page, report.md, figures and tables of a results folder; the page's path."""
+    from ridgeline.analyze.outputs import Outputs, write_figures, write_points, write_report
+
+    study, outputs = roofline(results, runs=runs), Outputs()
+    write_points(study, outputs)
+    write_figures(study, outputs)
+    write_report(study, outputs, title=title, notebook=notebook)
+    assert outputs.page is not None
+    return outputs.page
+
+
+def compare(
+    a: str, b: str, results: str | Path = "results", *, layers: bool | None = None
+) -> Comparison | MachineComparison:
+    """Two runs, labels, models, commits, folders or machines, with intervals and a test.
+
+    `a` and `b` are what `ridgeline compare` takes.
+    """
+    from ridgeline.report.compare_sides import compare as compare_sides
+
+    return compare_sides(a, b, results=Path(results), layers=layers)
+
+
+def _settings(function: str, given: Mapping[str, Any]) -> Settings:
+    from ridgeline.measure.settings import Settings
+
+    unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
+    if unknown:
+        raise RidgelineError(
+            f"{function} takes no {', '.join(unknown)}",
+            hint=f"the settings are {', '.join(Settings.__dataclass_fields__)}",
+        )
+    return Settings(**given)
 
 
 def growth(

@@ -128,11 +128,8 @@ def test_no_point_without_a_count() -> None:
     assert list(points_of(counted=None).columns) == list(COLUMNS)
 
 
-def test_layers_without_times_have_floors() -> None:
-    points = points_of(layers=None)
-    conv = one(points, grain="layer", layer="conv", phase="all")
-    assert conv["floor_s"] == pytest.approx(1.6e-4)
-    assert pd.isna(conv["time_s"])
+def test_no_layers_where_none_was_timed() -> None:
+    assert set(points_of(layers=None)["grain"]) == {"step", "phase"}
 
 
 def test_a_step_of_several_batches_does_all_but_the_update_several_times() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ridgeline.cli import count, doctor, machine, train
+from ridgeline.cli import analyze, compare, count, doctor, machine, report, roofline, train
 from ridgeline.cli import run as run_command
 from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout, open_stderr
 from ridgeline.errors import RidgelineError
@@ -16,7 +16,9 @@ from ridgeline.version import __version__
 
 USER_ERROR = 2
 
-WORKFLOW = ("doctor", "machine", "count", "run", "train")
+WORKFLOW = (
+    "analyze", "doctor", "machine", "count", "run", "train", "roofline", "compare", "report",
+)  # fmt: skip
 
 
 class InWorkflowOrder(TyperGroup):
@@ -34,11 +36,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("analyze", epilog=analyze.EXAMPLES)(analyze.analyze)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(machine.app, name="machine")
 app.command("count", epilog=count.EXAMPLES)(count.count)
 app.command("run", epilog=run_command.EXAMPLES)(run_command.run)
 app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("roofline", epilog=roofline.EXAMPLES)(roofline.roofline)
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("report", epilog=report.EXAMPLES)(report.report)
 
 
 def _show_version(wanted: bool) -> None:
@@ -48,8 +54,8 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback(
-    epilog="Start with [bold]ridgeline count resnet50[/]."
-    " Each command has examples: ridgeline count --help"
+    epilog="Start with [bold]ridgeline analyze resnet18[/]."
+    " Each command has examples: ridgeline analyze --help"
 )
 def ridgeline(
     version: Annotated[

@@ -24,7 +24,14 @@ from ridgeline.measure.isolation import (
     stdout_to_stderr,
 )
 from ridgeline.measure.settings import Settings, check_mode
-from ridgeline.measure.tasks import Found, Progress, Task, check_task, measure_task
+from ridgeline.measure.tasks import (
+    Found,
+    Progress,
+    Task,
+    check_task,
+    measure_task,
+    question,
+)
 from ridgeline.provenance import collect
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.views import write_views
@@ -56,6 +63,7 @@ class Asked:
     as_json: bool
     quiet: bool
     debug: bool
+    has_lines: bool = True  # a line for scripts after each run
 
     def task(self, model: str, batch_size: int, settings: Settings) -> Task:
         chosen = spec(model, batch_size, self.input_size, self.seq_len, self.config)
@@ -84,7 +92,7 @@ def run_all(asked: Asked) -> None:
     interrupted = False
     try:
         with run_progress(asked.runs, quiet=asked.quiet) as progress:
-            _Runner(asked, results, done, progress).run()
+            Runner(asked, results, done, progress).run()
     except KeyboardInterrupt:
         interrupted = True
     _finish(asked, results, done)
@@ -120,7 +128,7 @@ def _raise_errors(errors: list[RidgelineError]) -> None:
 
 
 @dataclass(slots=True)
-class _Runner:
+class Runner:
     """The loop over configurations."""
 
     asked: Asked
@@ -200,7 +208,7 @@ class _Runner:
 
     def _tell(self, task: Task, answer: Found) -> None:
         """The line for scripts, before anything can happen to the run."""
-        if self.asked.as_json or answer.found["status"] != "ok":
+        if not self.asked.has_lines or self.asked.as_json or answer.found["status"] != "ok":
             return
         # where nobody reads any more, the run is stored all the same, and the end says it again
         with self.progress.aside(), suppress(StdoutError):
@@ -210,7 +218,7 @@ class _Runner:
         self.done.runs.append(
             self.results.write_run(
                 label=_run_name(self.asked.label, task.spec),
-                asked=_question(task, label=self.asked.label or "", repeat=repeat),
+                asked=question(task, label=self.asked.label or "", repeat=repeat),
                 found=answer.found,
                 provenance=replace(collect(), backends=answer.backends),
                 tables=answer.tables,
@@ -250,20 +258,3 @@ def _failed(failure: Failure | None) -> Found:
     return Found(
         found={"status": "failed", "reason": failure.reason, "hint": failure.hint}, log=failure.log
     )
-
-
-def _question(task: Task, *, label: str, repeat: int) -> dict[str, Any]:
-    """Enough to run the same again."""
-    asked: WorkloadSpec = task.spec
-    return {
-        "command": "run",
-        "model": asked.model,
-        "batch_size": asked.batch_size,
-        "mode": asked.mode,
-        "input_size": asked.input_size,
-        "seq_len": asked.seq_len,
-        "config": dict(asked.config),
-        **task.settings.to_dict(),
-        "label": label,
-        "repeat": repeat,
-    }

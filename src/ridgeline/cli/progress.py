@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 
@@ -122,3 +123,76 @@ def run_progress(total: int, *, quiet: bool) -> Iterator[RunProgress]:
         yield shown
     finally:
         shown.stop()
+
+
+class StageProgress(RunProgress):
+    """One bar over work of known weight; nothing is shown unless someone can see it."""
+
+    def expect(self, seconds: float) -> None:
+        """So long the next unit will take, about."""
+
+    def finish(self) -> None:
+        """All is done."""
+
+
+class _ShownStages(StageProgress):
+    """The bar moves with the clock inside a unit of work and never beyond its end."""
+
+    SLACK = 0.97  # of a unit's weight, until it has really ended
+
+    def __init__(self, bar: Any, total_s: float) -> None:
+        self._bar, self._base, self._weight, self._total_s = bar, 0.0, 0.0, total_s
+        self._task = bar.add_task("starting", total=total_s, left=_minutes(total_s))
+        self._started_s = monotonic()
+        self._what = ""
+        bar.start()
+
+    def expect(self, seconds: float) -> None:
+        self._base += self._weight
+        self._weight, self._started_s = seconds, monotonic()
+        self._show(self._base, self._what)
+
+    def start(self, what: str, *, advance: bool = True) -> None:
+        self._what = what
+        self._bar.update(self._task, description=what)
+
+    def update(self, what: str, done: int, total: int) -> None:
+        spent_s = monotonic() - self._started_s
+        reached = self._base + min(spent_s, self.SLACK * self._weight)
+        self._show(reached, f"{self._what}: {what}" if what else self._what)
+
+    def _show(self, reached_s: float, what: str) -> None:
+        left = _minutes(max(self._total_s - reached_s, 0.0))
+        self._bar.update(self._task, completed=reached_s, description=what, left=left)
+
+    def finish(self) -> None:
+        self._bar.stop()
+
+
+def _minutes(seconds: float) -> str:
+    """`0:42`, `3:05`."""
+    whole = round(seconds)
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+@contextmanager
+def stage_progress(total_s: float, *, quiet: bool) -> Iterator[StageProgress]:
+    """A bar on stderr with the time that is left, where someone can see it."""
+    if quiet or not sys.stderr.isatty():
+        yield StageProgress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("about {task.fields[left]} left"),
+    )
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    shown = _ShownStages(bar, total_s)
+    try:
+        yield shown
+    finally:
+        shown.finish()

@@ -80,6 +80,23 @@ def _wrong(spec: WorkloadSpec) -> tuple[str, str] | None:
     return None
 
 
+def question(task: Task, *, label: str = "", repeat: int = 1) -> dict[str, Any]:
+    """What is stored of what was asked: enough to run the same again."""
+    asked = task.spec
+    return {
+        "command": "run",
+        "model": asked.model,
+        "batch_size": asked.batch_size,
+        "mode": asked.mode,
+        "input_size": asked.input_size,
+        "seq_len": asked.seq_len,
+        "config": dict(asked.config),
+        **task.settings.to_dict(),
+        "label": label,
+        "repeat": repeat,
+    }
+
+
 @contextmanager
 def torch_needed() -> Iterator[None]:
     """Say what to do where torch is missing, or a library that it needs."""

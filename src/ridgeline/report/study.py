@@ -11,7 +11,7 @@ problems   what could not be read or joined, in words
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,16 @@ from ridgeline.machine.passport import Passport, Passports
 from ridgeline.machine.published import published
 from ridgeline.report.views import measured_runs, metrics
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.roofline.findings import Setting, find
+from ridgeline.roofline.findings import Setting, find_rows
 from ridgeline.roofline.gate import clock_flag, energy_flags, flags
-from ridgeline.roofline.points import COLUMNS as POINT_COLUMNS
-from ridgeline.roofline.points import Counted, Measured, run_points
+from ridgeline.roofline.points import (
+    Counted,
+    Measured,
+    Prepared,
+    finished,
+    prepare,
+    raw_points,
+)
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
 from ridgeline.store import ResultsFolder, Run
 
@@ -91,9 +97,9 @@ def read_study(
         wanted = set(run_ids)
         runs = [run for run in runs if run.run_id in wanted]
     reader = _Reader(results, problems, given or {}, everywhere)
-    tables = [reader.points(run) for run in runs]
-    points = _stacked([p for p, _ in tables], [*POINT_COLUMNS, "flag"])
-    findings = _stacked([f for _, f in tables], list(FINDING_COLUMNS))
+    points = finished([table for run in runs for table in reader.points(run)])
+    points["flag"] = flags(points) if len(points) else []
+    findings = reader.findings(points, runs)
     table = metrics(runs) if runs else pd.DataFrame()
     if runs:
         table["env"] = [reader.machine(run).env for run in runs]
@@ -113,13 +119,6 @@ def read_study(
     )
 
 
-def _stacked(tables: Iterable[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    kept = [table for table in tables if len(table)]
-    return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame(columns=columns)
-
-
 class _Reader:
     """Reads what runs share once: passports, counts."""
 
@@ -135,7 +134,7 @@ class _Reader:
         self.machines: dict[tuple[str, str], Machine] = {}
         self._passports = _readable_passports(results, problems)
         self._counts = _stored_counts(results)
-        self._counted: dict[str, Counted] = {}
+        self._ready: dict[tuple[Any, ...], Prepared] = {}
 
     def machine(self, run: Run) -> Machine:
         """The machine that a run ran on."""
@@ -182,18 +181,48 @@ class _Reader:
         )
         return replace(machine, roofs=roofs)
 
-    def points(self, run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Points and findings of one run."""
-        roofs = self.machine(run).roofs
-        points = run_points(
-            measured_facts(run),
+    def points(self, run: Run) -> list[tuple[Measured, Roofs, pd.DataFrame]]:
+        """The placed pieces of one run."""
+        roofs, measured = self.machine(run).roofs, measured_facts(run)
+        tables = raw_points(
+            measured,
             roofs,
-            counted=self._count_of(run),
-            layers=self._table(run, "layers"),
-            kernels=self._table(run, "kernels"),
+            self._prepared(run, measured, roofs),
+            self._table(run, "layers"),
+            self._table(run, "kernels"),
         )
-        points["flag"] = flags(points) if len(points) else []
-        return points, find(points, _setting(run), roofs)
+        return [(measured, roofs, table) for table in tables]
+
+    def _prepared(self, run: Run, measured: Measured, roofs: Roofs) -> Prepared | None:
+        """The counted work of a run, grouped once for all runs that share it."""
+        count = self._count_of(run)
+        if count is None:
+            return None
+        key = (count.run_id, roofs.env, roofs.device, measured.parts, measured.is_compiled)
+        if key not in self._ready:
+            self._ready[key] = prepare(
+                self._read_count(count),
+                roofs,
+                precision=measured.precision,
+                parts=measured.parts,
+                is_compiled=measured.is_compiled,
+            )
+        return self._ready[key]
+
+    def findings(self, points: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+        """What to fix first in each run."""
+        import pandas as pd
+
+        by_run: dict[str, list[dict[str, Any]]] = {run.run_id: [] for run in runs}
+        coarse = points[points["grain"].ne("kernel")]
+        for row in coarse.to_dict("records"):
+            by_run[str(row["run_id"])].append({str(key): value for key, value in row.items()})
+        rows = [
+            found
+            for run in runs
+            for found in find_rows(by_run[run.run_id], _setting(run), self.machine(run).roofs)
+        ]
+        return pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
 
     def clock_flag(self, run: Run) -> str:
         during = (run.found.get("conditions") or {}).get("during") or {}
@@ -224,17 +253,14 @@ class _Reader:
             )
         return pd.DataFrame(rows)
 
-    def _count_of(self, run: Run) -> Counted | None:
+    def _count_of(self, run: Run) -> Run | None:
         count = self._counts.get(_count_key(run))
         if count is None:
             self.problems.append(
                 f"{run.asked['model']}, batch {run.asked['batch_size']}: not counted, so it has no"
                 " place on a roofline (ridgeline count MODEL --results DIR counts it)"
             )
-            return None
-        if count.run_id not in self._counted:
-            self._counted[count.run_id] = self._read_count(count)
-        return self._counted[count.run_id]
+        return count
 
     def _read_count(self, count: Run) -> Counted:
         layers = self._table(count, "layers", ["path", "ideal_bytes"])
@@ -352,16 +378,24 @@ def _stored_counts(results: ResultsFolder) -> dict[str, Run]:
             continue
         has_ops = (run.path / "ops.parquet").is_file()
         if run.asked.get("command") == "count" and has_ops:
-            found[_key(run.asked, str(run.asked.get("precision")))] = run
+            found[count_key(run.asked, str(run.asked.get("precision")))] = run
     return found
 
 
+def stored_keys(results: ResultsFolder) -> set[str]:
+    """What has been counted and stored, by `count_key`."""
+    return set(_stored_counts(results))
+
+
 def _count_key(run: Run) -> str:
-    return _key(run.asked, str(run.found.get("precision")))
+    return count_key(run.asked, str(run.found.get("precision")))
 
 
-def _key(asked: Mapping[str, Any], precision: str) -> str:
+def count_key(asked: Mapping[str, Any], precision: str) -> str:
+    """The same for a count and for the runs that it is the count of."""
     same = {name: asked.get(name) for name in SAME_COUNT}
+    if isinstance(same["input_size"], tuple):
+        same["input_size"] = list(same["input_size"])
     optimizer = asked.get("optimizer") if asked.get("mode") == "train" else None
     return json.dumps([same, precision, optimizer], sort_keys=True, default=str)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,21 +39,32 @@ class Setting:
 
 
 def find(points: pd.DataFrame, setting: Setting, roofs: Roofs, *, most: int = MOST) -> pd.DataFrame:
-    """The findings of one run: layers by headroom, or phases where no layer was timed."""
+    """The findings of one run as a table, the largest headroom first."""
     import pandas as pd
 
-    timed = points[points["time_s"].notna() & points["headroom_s"].gt(0)]
-    pieces = timed[timed["grain"].eq("layer") & timed["phase"].eq("all")]
-    if pieces.empty:
-        pieces = timed[timed["grain"].eq("phase")]
-    pieces = pieces.sort_values("provenance").drop_duplicates(["grain", "layer", "phase"])
-    pieces = pieces.sort_values("headroom_s", ascending=False).head(most)
-    rows = [_row(point, setting, roofs) for point in _records(pieces)]
+    return pd.DataFrame(find_rows(_records(points), setting, roofs, most=most), columns=[*COLUMNS])
+
+
+def find_rows(
+    points: Sequence[dict[str, Any]], setting: Setting, roofs: Roofs, *, most: int = MOST
+) -> list[dict[str, Any]]:
+    """The findings of one run: layers by headroom, or phases where no layer was timed."""
+    timed = [p for p in points if p["time_s"] == p["time_s"] and p["headroom_s"] > 0]
+    pieces = [p for p in timed if p["grain"] == "layer" and p["phase"] == "all"]
+    pieces = pieces or [p for p in timed if p["grain"] == "phase"]
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for piece in sorted(pieces, key=lambda p: str(p["provenance"])):  # counters before counts
+        best.setdefault((piece["layer"], piece["phase"]), piece)
+    largest = sorted(best.values(), key=_headroom)[:most]
+    rows = [_row(point, setting, roofs) for point in largest]
     waiting = _host(points, setting)
     if waiting is not None:
         rows.append(waiting)
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    return table.sort_values("headroom_s", ascending=False).head(most).reset_index(drop=True)
+    return sorted(rows, key=_headroom)[:most]
+
+
+def _headroom(row: dict[str, Any]) -> float:
+    return -float(row["headroom_s"])
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -72,9 +83,9 @@ def _row(point: dict[str, Any], setting: Setting, roofs: Roofs) -> dict[str, Any
     }
 
 
-def _host(points: pd.DataFrame, setting: Setting) -> dict[str, Any] | None:
+def _host(points: Sequence[dict[str, Any]], setting: Setting) -> dict[str, Any] | None:
     """The part of a step in which a GPU waits for its host."""
-    step = _records(points[points["grain"].eq("step")].head(1))
+    step = [point for point in points if point["grain"] == "step"]
     busy_s = setting.kernel_time_s
     if not step or busy_s is None or not setting.step_time_s:
         return None

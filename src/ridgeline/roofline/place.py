@@ -22,7 +22,10 @@ from typing import TYPE_CHECKING
 from ridgeline.roofline.roofs import LEVELS, Roofs
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+
+    Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 FLOPS_PREFIX = "flops_"
 BOUNDS = ("compute", *LEVELS, "launch")
@@ -50,58 +53,64 @@ def flops_columns(pieces: pd.DataFrame) -> list[str]:
 def place(pieces: pd.DataFrame, roofs: Roofs, *, is_graph: bool = False) -> pd.DataFrame:
     """The pieces with their floors, bounds, efficiencies and headrooms; nothing else changes."""
     import numpy as np
-    import pandas as pd
 
-    terms = pd.DataFrame(index=pieces.index, dtype=float)
-    terms["compute"] = _compute_s(pieces, roofs)
-    for level in LEVELS:
-        terms[level] = _memory_s(pieces, roofs, level)
-    terms["launch"] = _launch_s(pieces, roofs.launch(is_graph=is_graph))
-    placed = pieces.copy()
-    for name in BOUNDS:
-        placed[f"{name}_s"] = terms[name]
-    floor_s = terms.max(axis=1, skipna=True)
-    has_floor = floor_s.notna() & (floor_s > 0)
-    placed["floor_s"] = floor_s.where(has_floor)
-    filled = terms.fillna(-1.0).to_numpy()
-    names = np.array(BOUNDS, dtype=object)[filled.argmax(axis=1)] if len(terms) else []
-    placed["bound"] = pd.Series(names, index=pieces.index, dtype=object).where(has_floor, None)
-    time_s = pieces["time_s"].astype(float)
-    known = time_s.where(time_s > 0)
-    placed["efficiency"] = placed["floor_s"] / known
-    placed["headroom_s"] = known - placed["floor_s"].fillna(0.0)
-    return placed
+    terms = np.column_stack(
+        [
+            _compute_s(pieces, roofs),
+            *(_memory_s(pieces, roofs, level) for level in LEVELS),
+            _launch_s(pieces, roofs.launch(is_graph=is_graph)),
+        ]
+    )
+    filled = np.nan_to_num(terms, nan=-1.0)
+    floor_s = filled.max(axis=1)
+    has_floor = floor_s > 0
+    floor_s = np.where(has_floor, floor_s, np.nan)
+    bound = np.array(BOUNDS, dtype=object)[filled.argmax(axis=1)]
+    bound[~has_floor] = None
+    time_s = _numbers(pieces, "time_s")
+    time_s = np.where(time_s > 0, time_s, np.nan)
+    return pieces.assign(
+        **{f"{name}_s": terms[:, number] for number, name in enumerate(BOUNDS)},
+        floor_s=floor_s,
+        bound=bound,
+        efficiency=floor_s / time_s,
+        headroom_s=time_s - np.where(has_floor, floor_s, 0.0),
+    )
 
 
-def _compute_s(pieces: pd.DataFrame, roofs: Roofs) -> pd.Series:
+def _numbers(pieces: pd.DataFrame, column: str) -> Numbers:
+    """A column as floats; not a number where it is absent."""
+    import numpy as np
+
+    if column not in pieces:
+        return np.full(len(pieces), np.nan)
+    return pieces[column].to_numpy(dtype=float, na_value=np.nan)
+
+
+def _compute_s(pieces: pd.DataFrame, roofs: Roofs) -> Numbers:
     """Σ F_p / peak_p; unknown where no FLOPs of any precision are known, or no roof is."""
-    import pandas as pd
+    import numpy as np
 
-    columns = flops_columns(pieces)
-    total = pd.Series(float("nan"), index=pieces.index, dtype=float)
-    for column in columns:
+    total, is_known = np.zeros(len(pieces)), np.zeros(len(pieces), dtype=bool)
+    for column in flops_columns(pieces):
         peak = roofs.peak(*roof_of(column))
         if peak:
-            part = pieces[column].astype(float) / peak
-            total = total.add(part, fill_value=0.0)
-    return total
+            part = _numbers(pieces, column) / peak
+            is_known |= ~np.isnan(part)
+            total += np.nan_to_num(part)
+    return np.where(is_known, total, np.nan)
 
 
-def _memory_s(pieces: pd.DataFrame, roofs: Roofs, level: str) -> pd.Series:
-    import pandas as pd
+def _memory_s(pieces: pd.DataFrame, roofs: Roofs, level: str) -> Numbers:
+    import numpy as np
 
-    rate, column = roofs.bandwidth.get(level), f"{level}_bytes"
-    if not rate or column not in pieces:
-        return pd.Series(float("nan"), index=pieces.index, dtype=float)
-    moved = pieces[column].astype(float)
+    rate = roofs.bandwidth.get(level)
+    moved = _numbers(pieces, f"{level}_bytes")
     if level == "dram" and "least_bytes" in pieces:
-        moved = pieces["least_bytes"].astype(float).fillna(moved)
-    return moved / rate
+        least = _numbers(pieces, "least_bytes")
+        moved = np.where(np.isnan(least), moved, least)
+    return moved / rate if rate else np.full(len(pieces), np.nan)
 
 
-def _launch_s(pieces: pd.DataFrame, each_s: float | None) -> pd.Series:
-    import pandas as pd
-
-    if each_s is None or "launches" not in pieces:
-        return pd.Series(float("nan"), index=pieces.index, dtype=float)
-    return pieces["launches"].astype(float) * each_s
+def _launch_s(pieces: pd.DataFrame, each_s: float | None) -> Numbers:
+    return _numbers(pieces, "launches") * (float("nan") if each_s is None else each_s)

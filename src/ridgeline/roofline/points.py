@@ -7,8 +7,8 @@ bandwidth: where the work or the time is not known, the point has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.roofline.counters import kernel_pieces, summed
@@ -31,6 +31,10 @@ COLUMNS = (  # of a table of points; FLOPs by roof follow them
     *(f"{name}_s" for name in BOUNDS), "floor_s", "bound", "efficiency", "headroom_s",
     "fused_floor_s", "peak_flops_per_s", "peak_bytes_per_s", "roof_source",
 )  # fmt: skip
+
+
+OF_RUN = ("run_id", "model", "label", "mode", "precision", "batch_size")
+OF_ROOFS = {"env": "env", "device": "device", "source": "roof_source"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,39 @@ class Counted:
     layer_ideal_bytes: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Counted work, grouped: the same for every run of a configuration."""
+
+    step: pd.DataFrame
+    phases: pd.DataFrame
+    layers: pd.DataFrame
+
+
+def prepare(
+    counted: Counted, roofs: Roofs, *, precision: str, parts: int = 1, is_compiled: bool = False
+) -> Prepared:
+    """Group counted operators by step, phase and layer."""
+    pieces = static_pieces(
+        counted.ops,
+        precision=precision,
+        cache_level=roofs.cache_level,
+        cache_bytes=roofs.cache_bytes,
+        parts=parts,
+        is_fused=is_compiled,
+    )
+    step = grouped(pieces.assign(grain="step"), ["grain"])
+    if counted.ideal_bytes is not None:
+        step["ideal_bytes"] = counted.ideal_bytes * parts
+        if is_compiled:
+            step["least_bytes"] = step["ideal_bytes"]
+    return Prepared(
+        step=step.assign(layer="", phase=ALL, kind="step", input_shapes=""),
+        phases=_phases(pieces),
+        layers=_layers(pieces, counted),
+    )
+
+
 def run_points(
     measured: Measured,
     roofs: Roofs,
@@ -70,70 +107,67 @@ def run_points(
     kernels: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """All points of a run."""
-    import pandas as pd
-
-    found: list[pd.DataFrame] = []
+    ready = None
     if counted is not None:
-        found += _static_points(measured, roofs, counted, layers)
+        ready = prepare(
+            counted,
+            roofs,
+            precision=measured.precision,
+            parts=measured.parts,
+            is_compiled=measured.is_compiled,
+        )
+    found = raw_points(measured, roofs, ready, layers, kernels)
+    return finished([(measured, roofs, table) for table in found])
+
+
+def raw_points(
+    measured: Measured,
+    roofs: Roofs,
+    prepared: Prepared | None,
+    layers: pd.DataFrame | None,
+    kernels: pd.DataFrame | None,
+) -> list[pd.DataFrame]:
+    """Tables of placed pieces, not yet `finished`."""
+    found: list[pd.DataFrame] = []
+    if prepared is not None:
+        found += _static_points(measured, roofs, prepared, layers)
     if kernels is not None:
         found += _counter_points(measured, roofs, kernels, layers)
-    found = [table for table in found if len(table)]
-    if not found:
-        return pd.DataFrame(columns=list(COLUMNS))
-    return finished(pd.concat(found, ignore_index=True), measured, roofs)
+    return [table for table in found if len(table)]
 
 
 def _static_points(
-    measured: Measured, roofs: Roofs, counted: Counted, layers: pd.DataFrame | None
+    measured: Measured, roofs: Roofs, prepared: Prepared, layers: pd.DataFrame | None
 ) -> list[pd.DataFrame]:
-    pieces = static_pieces(
-        counted.ops,
-        precision=measured.precision,
-        cache_level=roofs.cache_level,
-        cache_bytes=roofs.cache_bytes,
-        parts=measured.parts,
-        is_fused=measured.is_compiled,
-    )
-    found = [
-        place(_step(pieces, measured, counted), roofs, is_graph=measured.is_graph),
-        place(_phases(pieces, measured), roofs, is_graph=measured.is_graph),
-    ]
-    by_layer = _layers(pieces, measured, counted, layers)
-    within = measured.is_graph or measured.layers_without_gaps
-    found.append(place(by_layer, _without_host(roofs, measured), is_graph=within))
+    import pandas as pd
+
+    step = prepared.step.assign(name=measured.model, time_s=measured.step_time_s)
+    if measured.kernel_launches is not None:
+        step["launches"] = measured.kernel_launches
+    times = prepared.phases["phase"].map(dict(measured.phase_times_s)).astype(float)
+    coarse = pd.concat([step, prepared.phases.assign(time_s=times)], ignore_index=True)
+    found = [place(coarse, roofs, is_graph=measured.is_graph)]
+    if layers is not None:
+        timed = _with_times(_of_mode(prepared.layers, measured.mode), layers)
+        within = measured.is_graph or measured.layers_without_gaps
+        found.append(place(timed, _without_host(roofs, measured), is_graph=within))
     return [table.assign(provenance="static") for table in found]
+
+
+def _of_mode(layers: pd.DataFrame, mode: str) -> pd.DataFrame:
+    """In inference, forward is all there is."""
+    return layers if mode == "train" else layers[layers["phase"].eq(ALL)]
 
 
 def _without_host(roofs: Roofs, measured: Measured) -> Roofs:
     """Layer times without the host's gaps know no launch cost but that of a graph."""
-    from dataclasses import replace
-
     if not measured.layers_without_gaps or GRAPH in roofs.launch_s:
         return roofs
     return replace(roofs, launch_s={})
 
 
-def _step(pieces: pd.DataFrame, measured: Measured, counted: Counted) -> pd.DataFrame:
-    """The whole step."""
-    step = grouped(pieces.assign(grain="step"), ["grain"])
-    if counted.ideal_bytes is not None:
-        step["ideal_bytes"] = counted.ideal_bytes * measured.parts
-        if measured.is_compiled:
-            step["least_bytes"] = step["ideal_bytes"]
-    if measured.kernel_launches is not None:
-        step["launches"] = measured.kernel_launches
-    return step.assign(
-        name=measured.model,
-        layer="",
-        phase=ALL,
-        kind="step",
-        input_shapes="",
-        time_s=measured.step_time_s,
-    )
-
-
-def _phases(pieces: pd.DataFrame, measured: Measured) -> pd.DataFrame:
-    """Forward, backward and optimizer with their times; the two halves of backward without."""
+def _phases(pieces: pd.DataFrame) -> pd.DataFrame:
+    """Forward, backward and optimizer, and the two halves of backward."""
     import pandas as pd
 
     apart = grouped(pieces, ["phase"])
@@ -141,31 +175,23 @@ def _phases(pieces: pd.DataFrame, measured: Measured) -> pd.DataFrame:
     if len(backward):
         whole = grouped(backward.assign(phase="backward"), ["phase"])
         apart = pd.concat([apart, whole], ignore_index=True)
-    apart["time_s"] = apart["phase"].map(dict(measured.phase_times_s)).astype(float)
     order = apart["phase"].map({name: place for place, name in enumerate(PHASE_ORDER)})
     apart = apart.iloc[order.argsort(kind="stable")]
     return apart.assign(grain="phase", name=apart["phase"], layer="", kind="phase", input_shapes="")
 
 
-def _layers(
-    pieces: pd.DataFrame, measured: Measured, counted: Counted, layers: pd.DataFrame | None
-) -> pd.DataFrame:
-    """A row per layer, and in training one for each direction, joined with the measured times."""
+def _layers(pieces: pd.DataFrame, counted: Counted) -> pd.DataFrame:
+    """A row per layer, and one for each direction."""
     import pandas as pd
 
     whole = grouped(pieces, ["layer"]).assign(phase=ALL)
     ideal = whole["layer"].map(dict(counted.layer_ideal_bytes)).astype(float)
     whole["ideal_bytes"] = ideal.clip(upper=whole["dram_bytes"])
-    found = [whole]
-    if measured.mode == "train":
-        direction = pieces["phase"].mask(pieces["phase"].isin(BACKWARD), "backward")
-        ways = pieces.assign(phase=direction)
-        found.append(grouped(ways[direction.isin(["forward", "backward"])], ["layer", "phase"]))
-    table = pd.concat(found, ignore_index=True).assign(grain="layer")
-    table["name"] = table["layer"]
-    if layers is None:
-        return table.assign(time_s=float("nan"))
-    return _with_times(table, layers)
+    direction = pieces["phase"].mask(pieces["phase"].isin(BACKWARD), "backward")
+    ways = pieces.assign(phase=direction)
+    apart = grouped(ways[direction.isin(["forward", "backward"])], ["layer", "phase"])
+    table = pd.concat([whole, apart], ignore_index=True).assign(grain="layer")
+    return table.assign(name=table["layer"])
 
 
 def _with_times(table: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
@@ -229,40 +255,44 @@ def _counter_points(
     return [table.assign(provenance="counter") for table in found]
 
 
-def finished(points: pd.DataFrame, measured: Measured, roofs: Roofs) -> pd.DataFrame:
-    """The columns that every point has, in their order."""
+def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataFrame:
+    """Tables of placed pieces as one, with the columns that every point has, in their order."""
+    import numpy as np
+    import pandas as pd
+
+    if not tables:
+        return pd.DataFrame(columns=list(COLUMNS))
+    points = pd.concat([table for _, _, table in tables], ignore_index=True)
     points = points.rename(columns={"input_shapes": "shapes"})
-    known = points["dram_bytes"].where(points["dram_bytes"] > 0)
+    lengths = [len(table) for _, _, table in tables]
+
+    def spread(values: list[Any]) -> Any:
+        return np.repeat(np.array(values, dtype=object), lengths)
+
+    for name in OF_RUN:
+        points[name] = spread([getattr(measured, name) for measured, _, _ in tables])
+    for name, column in OF_ROOFS.items():
+        points[column] = spread([getattr(roofs, name) for _, roofs, _ in tables])
+    slopes = spread([roofs.bandwidth.get("dram", float("nan")) for _, roofs, _ in tables])
+    points["batch_size"] = points["batch_size"].astype(int)
+    points["peak_bytes_per_s"] = slopes.astype(float)
+    moved = points["dram_bytes"].where(points["dram_bytes"] > 0)
     flops = points["flops"].where(points["flops"] > 0)
-    points["ai"] = flops / known
-    least = points.get("ideal_bytes", known)
+    points["ai"] = flops / moved
+    least = points.get("ideal_bytes", moved)
     points["ai_high"] = (flops / least.where(least > 0)).fillna(points["ai"])
     points["attained_flops_per_s"] = flops / points["time_s"]
     points["peak_flops_per_s"] = flops / points["compute_s"]
-    points["peak_bytes_per_s"] = roofs.bandwidth.get("dram")
-    points["fused_floor_s"] = _fused_floor_s(points, roofs)
-    points["roof_source"] = roofs.source
+    points["fused_floor_s"] = _fused_floor_s(points)
     points["time_provenance"] = points["time_s"].notna().map({True: "measured", False: ""})
-    same: dict[str, Any] = {
-        "run_id": measured.run_id,
-        "env": roofs.env,
-        "device": roofs.device,
-        "model": measured.model,
-        "label": measured.label,
-        "mode": measured.mode,
-        "precision": measured.precision,
-        "batch_size": measured.batch_size,
-    }
-    points = points.assign(**same)
     for name in ("shapes", "kind", "layer"):
         points[name] = points[name].fillna("") if name in points else ""
     return points.reindex(columns=[*COLUMNS, *sorted(flops_columns(points))])
 
 
-def _fused_floor_s(points: pd.DataFrame, roofs: Roofs) -> pd.Series:
+def _fused_floor_s(points: pd.DataFrame) -> pd.Series:
     """The floor if each tensor moved once, whoever uses it, and launches were free."""
-    rate = roofs.bandwidth.get("dram")
-    if not rate or "ideal_bytes" not in points:
+    if "ideal_bytes" not in points:
         return points["floor_s"] * float("nan")
-    moving_s = points["ideal_bytes"] / rate
+    moving_s = points["ideal_bytes"] / points["peak_bytes_per_s"]
     return points["compute_s"].fillna(0.0).clip(lower=moving_s).where(moving_s.notna())

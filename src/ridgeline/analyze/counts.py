@@ -1,0 +1,202 @@
+"""What models must do, stored beside the runs: the other half of every point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.analyze.batch import OneStep, choose_batch
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.passport import Passport, Passports
+from ridgeline.records import WorkloadSpec
+from ridgeline.report.study import count_key, stored_keys, uncounted
+from ridgeline.roofline.roofs import measured_roofs
+from ridgeline.store import ResultsFolder, Run
+
+if TYPE_CHECKING:
+    from ridgeline.count.result import CountResult
+
+Tell = Callable[[str], None]
+
+
+def count_missing(
+    results: ResultsFolder, run_ids: Sequence[str] | None = None, tell: Tell = lambda what: None
+) -> tuple[int, list[str]]:
+    """Count what runs did and nobody has counted; how many, and what went wrong."""
+    problems: list[str] = []
+    done = 0
+    for run in uncounted(results, run_ids):
+        tell(f"{run.asked['model']}, batch {run.asked['batch_size']}")
+        try:
+            store_count(results, _count(run), run.asked)
+            done += 1
+        except RidgelineError as error:
+            problems.append(f"{run.asked['model']} was not counted: {error.problem}")
+    return done, problems
+
+
+def _count(run: Run) -> CountResult:
+    from ridgeline.count.counting import Settings, count_workload
+
+    asked = run.asked
+    settings = Settings(
+        mode=str(asked["mode"]),
+        precision=str(run.found["precision"]),
+        optimizer=str(asked.get("optimizer") or "sgd"),
+    )
+    return count_workload(spec_of(asked), settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountTask:
+    """What to count before anything runs, for a process of its own."""
+
+    results: Path
+    specs: tuple[WorkloadSpec, ...]  # one per model; their batch size is not used
+    batch_sizes: tuple[int, ...]  # none: to be chosen
+    backend: str
+    device: int
+    precisions: tuple[str, ...]
+    optimizer: str
+    is_quick: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountFound:
+    """The batches of each model, and what went wrong with counting."""
+
+    batch_sizes: dict[str, tuple[int, ...]]
+    counted: int
+    problems: tuple[str, ...]
+
+
+def count_task(task: CountTask, send: Tell) -> CountFound:
+    """Choose batch sizes where none is named, count every configuration and store it."""
+    from ridgeline.measure.backends import choose_backend
+    from ridgeline.measure.precision import choose_precision
+
+    backend = choose_backend(task.backend, task.device)
+    used = {choose_precision(name, backend).used for name in task.precisions}
+    results = ResultsFolder(task.results)
+    known = stored_keys(results)
+    chosen: dict[str, tuple[int, ...]] = {}
+    problems: list[str] = []
+    counted = 0
+    for spec in task.specs:
+        try:
+            chosen[spec.model] = task.batch_sizes or _choose(task, spec, backend.kind)
+            for batch_size in chosen[spec.model]:
+                for precision in sorted(used):
+                    send(f"{spec.model}, batch {batch_size}")
+                    one = replace(spec, batch_size=batch_size)
+                    counted += _count_once(results, one, precision, task.optimizer, known)
+        except RidgelineError as error:
+            chosen.setdefault(spec.model, task.batch_sizes or (1,))
+            problems.append(f"{spec.model} was not counted: {error.problem}")
+    return CountFound(batch_sizes=chosen, counted=counted, problems=tuple(problems))
+
+
+def _count_once(
+    results: ResultsFolder, spec: WorkloadSpec, precision: str, optimizer: str, known: set[str]
+) -> bool:
+    """Count and store one configuration, unless that was done before."""
+    from ridgeline.count.counting import Settings, count_workload
+
+    asked = {
+        "model": spec.model,
+        "batch_size": spec.batch_size,
+        "mode": spec.mode,
+        "input_size": spec.input_size,
+        "seq_len": spec.seq_len,
+        "config": dict(spec.config),
+        "optimizer": optimizer,
+    }
+    key = count_key(asked, precision)
+    if key in known:
+        return False
+    settings = Settings(mode=spec.mode, precision=precision, optimizer=optimizer)
+    store_count(results, count_workload(spec, settings), asked)
+    known.add(key)
+    return True
+
+
+def _choose(task: CountTask, spec: WorkloadSpec, kind: str) -> tuple[int, ...]:
+    """A batch size that suits the device, and a quarter of it, to see how things move."""
+    from ridgeline.count.counting import Settings, count_workload
+
+    settings = Settings(mode=spec.mode, precision="fp32", optimizer=task.optimizer)
+
+    def need(batch_size: int) -> OneStep:
+        result = count_workload(replace(spec, batch_size=batch_size), settings)
+        return OneStep(flops=result.total.flops, peak_bytes=result.memory.peak_bytes)
+
+    device = f"cuda:{task.device}" if kind == "cuda" else kind
+    flops_per_s, memory_bytes = limits(ResultsFolder(task.results), device)
+    batch = choose_batch(need, kind=kind, flops_per_s=flops_per_s, memory_bytes=memory_bytes)
+    small = batch // 4
+    return (batch,) if task.is_quick or not small else (small, batch)
+
+
+def limits(results: ResultsFolder, device: str) -> tuple[float | None, float | None]:
+    """FLOP/s in fp32 and memory of a device, from the latest passport that has it."""
+    import psutil
+
+    memory = float(psutil.virtual_memory().available) if device == "cpu" else None
+    passports = Passports(results.path)
+    for name in passports.names():
+        try:
+            passport = passports.read(name)
+        except RidgelineError:
+            continue
+        if any(c.device == device for c in passport.ceilings):
+            roofs = measured_roofs(passport, device)
+            return roofs.peak("fp32", "matrix"), memory or memory_bytes(passport, device)
+    return None, memory
+
+
+def memory_bytes(passport: Passport, device: str) -> float | None:
+    """The memory of a GPU as its passport describes it."""
+    for gpu in passport.description.get("gpus") or ():
+        if f"{gpu.get('kind')}:{gpu.get('index')}" == device and gpu.get("memory_bytes"):
+            return float(gpu["memory_bytes"])
+    return None
+
+
+def spec_of(asked: Mapping[str, Any]) -> WorkloadSpec:
+    """The workload that a stored run asked for."""
+    size = asked.get("input_size")
+    return WorkloadSpec(
+        model=str(asked["model"]),
+        batch_size=int(asked["batch_size"]),
+        mode=str(asked["mode"]),
+        input_size=tuple(size) if size else None,
+        seq_len=asked.get("seq_len"),
+        config=dict(asked.get("config") or {}),
+    )
+
+
+def store_count(results: ResultsFolder, result: CountResult, asked: Mapping[str, Any]) -> Run:
+    """Keep a count as a run that the measured one finds again."""
+    from ridgeline.provenance import collect
+
+    question = {
+        "command": "count",
+        "model": asked["model"],
+        "batch_size": asked["batch_size"],
+        "mode": asked["mode"],
+        "precision": result.precision,
+        "optimizer": result.optimizer,
+        "input_size": asked.get("input_size"),
+        "seq_len": asked.get("seq_len"),
+        "config": dict(asked.get("config") or {}),
+        "causal": "full",
+    }
+    return results.write_run(
+        label=f"count-{question['model']}-bs{question['batch_size']}",
+        asked=question,
+        found={"provenance": "static", **result.to_dict()},
+        provenance=collect(),
+        tables={"ops": result.ops, "layers": result.layers()},
+    )

@@ -1,0 +1,79 @@
+"""Everything that is made from a study: points, figures, page, report.md, tables, notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ridgeline.report.study import Study
+
+if TYPE_CHECKING:
+    from ridgeline.report.figures import Figure
+
+Tell = Callable[[str], None]
+FORMATS = ("png", "svg")
+
+
+@dataclass(slots=True, kw_only=True)
+class Outputs:
+    """What was written."""
+
+    points: Path | None = None
+    page: Path | None = None
+    markdown: Path | None = None
+    notebook: Path | None = None
+    figures: list[Figure] = field(default_factory=list)
+    tables: list[Path] = field(default_factory=list)
+
+
+def write_points(study: Study, outputs: Outputs) -> None:
+    """roofline_points.csv."""
+    from ridgeline.report import tables
+
+    outputs.points = tables.write_points(study, study.results / "roofline_points.csv")
+
+
+def write_figures(
+    study: Study,
+    outputs: Outputs,
+    *,
+    folder: Path | None = None,
+    formats: Sequence[str] = FORMATS,
+    kinds: Sequence[str] | None = None,
+    tell: Tell = lambda what: None,
+) -> None:
+    """The figures, into `figures/` of the results folder if no other is named."""
+    from ridgeline.report import figures
+
+    where = folder or study.results / "figures"
+    outputs.figures = figures.write_figures(
+        study, where, formats=tuple(formats), kinds=kinds, tell=tell
+    )
+
+
+def write_report(
+    study: Study,
+    outputs: Outputs,
+    *,
+    title: str | None = None,
+    notebook: bool = False,
+    tell: Tell = lambda what: None,
+) -> None:
+    """The page, report.md with the figures that were made, tables, and a notebook if asked."""
+    from ridgeline.report import markdown, tables
+    from ridgeline.report import notebook as notebooks
+    from ridgeline.report import page as pages
+
+    tell("page")
+    outputs.page = pages.write_page(study, study.results / "report.html", title=title)
+    tell("report.md")
+    outputs.markdown = markdown.write_report_md(
+        study, study.results / "report.md", outputs.figures, title=title
+    )
+    tell("tables")
+    outputs.tables = tables.write_tables(study, study.results / "tables")
+    if notebook:
+        tell("notebook")
+        outputs.notebook = notebooks.write_notebook(study, study.results / "report.ipynb")

@@ -1,0 +1,87 @@
+"""`ridgeline report`: the page and report.md from what is stored."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ridgeline.cli.arguments import folder
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  ridgeline report
+  ridgeline report resnet50 vgg16 --title "Two networks on one card"
+  ridgeline report my-label --notebook
+  ridgeline report --results other/results --no-figures
+  ridgeline report --json | jq -r .report
+"""
+
+
+def report(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN…", help="Runs, labels or models; all if none is named."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page and of report.md.")] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Draw figures for report.md.")
+    ] = True,
+    notebook: Annotated[
+        bool, typer.Option("--notebook", help="Also a notebook that reloads the data.")
+    ] = False,
+    peak_compute: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="TFLOP/s instead of what was measured: 8.1, fp32=8.1T."),
+    ] = None,
+    peak_bw: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="GB/s of memory instead of what was measured: 300."),
+    ] = None,
+    peaks: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A peaks.json with roofs by machine.")
+    ] = None,
+    results: Annotated[
+        Path, typer.Option(metavar="DIR", parser=folder, help="The results folder.")
+    ] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Write the page, report.md, figures and tables of what is stored; nothing is run.
+
+    What you wrote into the places for your own words in report.md stays there.
+    """
+    from ridgeline.analyze.outputs import Outputs, write_figures, write_points, write_report
+    from ridgeline.cli.progress import progress_bar
+    from ridgeline.cli.studied import Chosen, read
+
+    chosen = Chosen(results=results, wanted=tuple(runs or ()), peak_compute=peak_compute,
+                    peak_bw=peak_bw, peaks=peaks, quiet=quiet)  # fmt: skip
+    study = read(chosen)
+    outputs = Outputs()
+    with progress_bar(4, quiet=quiet, first="points") as step:
+        write_points(study, outputs)
+        if figures:
+            write_figures(study, outputs)
+        write_report(study, outputs, title=title, notebook=notebook, tell=step)
+    if as_json:
+        content = {
+            "report": str(outputs.page),
+            "markdown": str(outputs.markdown),
+            "notebook": str(outputs.notebook) if outputs.notebook else None,
+            "points_csv": str(outputs.points),
+            "figures": [str(figure.path) for figure in outputs.figures],
+            "tables": [str(path) for path in outputs.tables],
+            "problems": list(study.problems),
+        }
+        print(json.dumps(content, indent=2))
+        return
+    if not quiet:
+        made = f"{len(outputs.figures)} figures, {len(outputs.tables)} tables"
+        print(f"wrote {outputs.markdown}, {outputs.points}, {made}", file=sys.stderr)
+    print(outputs.page)

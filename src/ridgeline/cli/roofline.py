@@ -1,0 +1,133 @@
+"""`ridgeline roofline`: runs under their roofs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ridgeline.cli.arguments import folder
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    from ridgeline.analyze.outputs import Outputs
+    from ridgeline.report.study import Study
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  ridgeline roofline
+  ridgeline roofline resnet50 --layers
+  ridgeline roofline my-label --kind classic,time --format svg
+  ridgeline roofline --peak-compute 8.1 --peak-bw 300
+  ridgeline roofline --peak-compute fp32=67T,tf32=494T --peak-bw 4.8TB/s
+  ridgeline roofline --peaks peaks.json --json | jq '.points[0].bound'
+"""
+
+FORMATS = ("png", "svg", "pdf")
+
+
+def roofline(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN…", help="Runs, labels or models; all if none is named."),
+    ] = None,
+    peak_compute: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="TFLOP/s instead of what was measured: 8.1, fp32=8.1T."),
+    ] = None,
+    peak_bw: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="GB/s of memory instead of what was measured: 300."),
+    ] = None,
+    peaks: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A peaks.json with roofs by machine.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Figures to draw: classic, layers, hierarchical, time, training, …"),
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="png, svg, pdf; one or several.")] = (
+        "png,svg"
+    ),
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where figures go. [default: DIR/figures]")
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Draw, or only join.")
+    ] = True,
+    layers: Annotated[bool, typer.Option("--layers", help="Show layers, too.")] = False,
+    top: Annotated[int, typer.Option(help="How many layers.", min=1)] = 15,
+    results: Annotated[
+        Path, typer.Option(metavar="DIR", parser=folder, help="The results folder.")
+    ] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Put stored runs under their roofs: floor, what bounds it, efficiency, headroom; and draw it.
+
+    Steps, phases and layers are joined with the ceilings of the machine that ran them. Points go to
+    roofline_points.csv, figures to figures/.
+    """
+    from ridgeline.analyze.outputs import Outputs, write_figures, write_points
+    from ridgeline.cli.studied import Chosen, read
+
+    formats = _formats(form)
+    chosen = Chosen(results=results, wanted=tuple(runs or ()), peak_compute=peak_compute,
+                    peak_bw=peak_bw, peaks=peaks, quiet=quiet)  # fmt: skip
+    study = read(chosen)
+    outputs = Outputs()
+    write_points(study, outputs)
+    if figures:
+        wanted = tuple(part.strip() for part in kind.split(",")) if kind else None
+        write_figures(study, outputs, folder=out, formats=formats, kinds=wanted)
+    if as_json:
+        print(json.dumps(to_json(study, outputs), indent=2, allow_nan=False))
+        return
+    from ridgeline.cli import show_study
+
+    show_study.print_steps(study)
+    if layers:
+        show_study.print_layers(study, top)
+    show_study.print_flags(study)
+    if not quiet:
+        for path in (outputs.points, *(figure.path for figure in outputs.figures)):
+            print(f"wrote {path}", file=sys.stderr)
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip().lower() for part in text.split(","))
+    for name in found:
+        if name not in FORMATS:
+            raise RidgelineError(
+                f"--format {name!r} is not known", hint=f"choose from {', '.join(FORMATS)}"
+            )
+    return found
+
+
+def to_json(study: Study, outputs: Outputs) -> dict[str, Any]:
+    """Points and findings as rows; what is not known is null."""
+    from ridgeline.cli.show_study import rows
+
+    return {
+        "machines": [
+            {
+                "env": m.env,
+                "device": m.roofs.device,
+                "source": m.roofs.source,
+                "flops_per_s": dict(m.roofs.compute),
+                "bytes_per_s": dict(m.roofs.bandwidth),
+                "launch_s": dict(m.roofs.launch_s),
+            }
+            for m in study.machines
+        ],
+        "points": rows(study.points),
+        "findings": rows(study.findings),
+        "points_csv": str(outputs.points),
+        "figures": [str(figure.path) for figure in outputs.figures],
+        "problems": list(study.problems),
+    }

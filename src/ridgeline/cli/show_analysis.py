@@ -1,0 +1,70 @@
+"""The end of `ridgeline analyze`: what it found, in the terminal or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.cli import show_runs, show_study
+from ridgeline.cli.tables import print_text, screen
+from ridgeline.report.summary import summary
+
+if TYPE_CHECKING:
+    from ridgeline.cli.analyzed import Analysis
+    from ridgeline.report.study import Study
+    from ridgeline.store import ResultsFolder
+
+FINDING_KEYS = (
+    "layer", "bound", "efficiency", "headroom_s", "advice", "meaning", "share", "time_s", "floor_s",
+    "kind", "model", "batch_size", "precision", "run_id",
+)  # fmt: skip
+
+
+def as_json(analysis: Analysis, results: ResultsFolder, study: Study | None) -> dict[str, Any]:
+    """The answer for programs."""
+    findings = [] if study is None else show_study.rows(study.findings)
+    page = analysis.outputs.page
+    return {
+        "report": str(page) if page is not None else None,
+        "machine": analysis.machine,
+        "runs": [show_runs.as_json(run, results) for run in analysis.done.runs],
+        "findings": [{key: row.get(key) for key in FINDING_KEYS} for row in findings],
+        "stages": analysis.stages.to_dict(),
+        "problems": [*analysis.problems, *(study.problems if study is not None else ())],
+    }
+
+
+def show(analysis: Analysis, study: Study) -> None:
+    """How fast it could be, what holds it back, what to try; the report's path last."""
+    console = screen()
+    told = summary(study)
+    for line in told.headline:
+        print_text(console, line)
+    print_text(console, "")
+    show_study.print_steps(study)
+    if told.findings:
+        print_text(console, "What to try first:")
+        for number, row in enumerate(told.findings, start=1):
+            print_text(console, f"{number}. {_finding(row)}")
+    show_study.print_flags(study)
+    if not analysis.wanted.quiet:
+        _advise(analysis, study)
+    if analysis.outputs.page is not None:
+        print(analysis.outputs.page)
+
+
+def _finding(row: dict[str, Any]) -> str:
+    where = f"{row['layer']} of {row['model']} (batch {row['batch_size']}, {row['precision']})"
+    return f"{where} {row['meaning']}. Try: {row['advice']}."
+
+
+def _advise(analysis: Analysis, study: Study) -> None:
+    """Beside the answer: what was skipped, what to know, where else to look."""
+    for stage in analysis.stages.done:
+        if stage.status in ("skipped", "failed", "cached"):
+            print(f"{stage.stage}: {stage.status}: {stage.reason}", file=sys.stderr)
+    show_runs.advise([*analysis.problems, *study.problems], quiet=False)
+    outputs = analysis.outputs
+    if outputs.markdown is not None:
+        figures = study.results / "figures"
+        print(f"also {outputs.markdown}, {outputs.points}, {figures}", file=sys.stderr)

@@ -1,0 +1,140 @@
+"""A study as tables in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.units import format_percent, format_time, si
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ridgeline.report.study import Study
+
+MOST_FLAGS = 5
+
+
+def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table for JSON: what is not a number is null."""
+    clean = table.astype(object).where(table.notna(), None)
+    return [{str(k): plain(v) for k, v in row.items()} for row in clean.to_dict("records")]
+
+
+def plain(value: Any) -> Any:
+    """numpy's numbers as Python's; what is not finite as null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+        return None
+    return value
+
+
+def print_steps(study: Study) -> None:
+    """A row per run: where its step stands."""
+    steps = study.points[study.points["grain"].eq("step")] if len(study.points) else study.points
+    if steps.empty:
+        return
+    header = ["model", "batch", "precision", "machine", "FLOP/B", "attained", "step", "floor",
+              "bound", "efficiency", "headroom"]  # fmt: skip
+    body = [_step_row(point) for point in steps.to_dict("records")]
+    print_grid(screen(), Grid(header=header, rows=body))
+
+
+def _step_row(point: dict[Any, Any]) -> list[str]:
+    return [
+        str(point["model"]),
+        str(point["batch_size"]),
+        f"{point['precision']} {point['mode']}",
+        str(point["env"]),
+        intensity(point["ai"], point["ai_high"]),
+        _rate(point["attained_flops_per_s"]),
+        time_text(point["time_s"]),
+        time_text(point["floor_s"]),
+        str(point["bound"] or "–"),
+        percent_text(point["efficiency"]),
+        time_text(point["headroom_s"]),
+    ]
+
+
+def print_layers(study: Study, top: int) -> None:
+    """The layers with the largest headroom, of all runs."""
+    points = study.points
+    layers = points[points["grain"].eq("layer") & points["phase"].eq("all")]
+    layers = layers[layers["headroom_s"].notna()]
+    if layers.empty:
+        print("note: no run has timed its layers (ridgeline run --layers)", file=sys.stderr)
+        return
+    shown = layers.sort_values("headroom_s", ascending=False).head(top)
+    header = ["model", "layer", "kind", "time", "floor", "bound", "efficiency", "headroom"]
+    body = [
+        [
+            f"{p['model']}, batch {p['batch_size']}",
+            str(p["layer"]),
+            str(p["kind"]),
+            time_text(p["time_s"]),
+            time_text(p["floor_s"]),
+            str(p["bound"] or "–"),
+            percent_text(p["efficiency"]),
+            time_text(p["headroom_s"]),
+        ]
+        for p in shown.to_dict("records")
+    ]
+    print_grid(screen(), Grid(header=header, rows=body))
+
+
+def print_flags(study: Study) -> None:
+    """What physics forbids, in words."""
+    lines = flag_lines(study)
+    console = screen()
+    for line in lines[:MOST_FLAGS]:
+        print_text(console, f"flag: {line}")
+    if len(lines) > MOST_FLAGS:
+        print_text(console, f"flag: and {len(lines) - MOST_FLAGS} more, in roofline_points.csv")
+
+
+def flag_lines(study: Study) -> list[str]:
+    """Each flag once, with what it is of."""
+    found = []
+    points = study.points
+    if len(points):
+        flagged = points[points["flag"].ne("") & points["phase"].eq("all")]
+        found += [
+            f"{p['model']}, batch {p['batch_size']}, {p['name']}: {p['flag']}"
+            for p in flagged.to_dict("records")
+        ]
+    if len(study.runs):
+        for column in ("flags", "clock_flag"):
+            flagged = study.runs[study.runs[column].ne("")]
+            found += [
+                f"{r['model']}, batch {r['batch_size']}: {r[column]}"
+                for r in flagged.to_dict("records")
+            ]
+    return list(dict.fromkeys(found))
+
+
+def intensity(low: float, high: float) -> str:
+    """A range where there is one."""
+    if low != low:
+        return "–"
+    return f"{low:.3g}" if high != high or high <= low * 1.01 else f"{low:.3g}…{high:.3g}"
+
+
+def _rate(value: float) -> str:
+    return si(value, "FLOP/s") if value == value else "–"
+
+
+def time_text(value: float) -> str:
+    return format_time(value) if value == value else "–"
+
+
+def percent_text(value: float) -> str:
+    return format_percent(value) if value == value else "–"
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    console = screen()
+    for line in lines:
+        print_text(console, line)

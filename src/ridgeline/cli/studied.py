@@ -1,0 +1,134 @@
+"""What `roofline`, `report` and `analyze` share: choosing runs, counting, reading the study."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.store import ResultsFolder
+
+if TYPE_CHECKING:
+    from ridgeline.report.study import Study
+    from ridgeline.roofline.roofs import Roofs
+
+SOME = 5  # names in a hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Which runs, and under which roofs."""
+
+    results: Path
+    wanted: tuple[str, ...] = ()  # ids or their beginnings, labels, models
+    peak_compute: str | None = None
+    peak_bw: str | None = None
+    peaks: Path | None = None
+    quiet: bool = False
+
+
+def read(chosen: Chosen, *, count: bool = True) -> Study:
+    """The study of the chosen runs; runs that nobody counted are counted first, where torch is."""
+    from ridgeline.report.study import read_study
+
+    results = ResultsFolder(chosen.results)
+    run_ids = choose_runs(results, chosen.wanted)
+    problems = _count(results, run_ids, quiet=chosen.quiet) if count else []
+    study = read_study(
+        results,
+        run_ids=run_ids,
+        given=_peaks(chosen.peaks),
+        everywhere=_everywhere(chosen.peak_compute, chosen.peak_bw),
+    )
+    if not chosen.quiet:
+        for problem in (*problems, *study.problems):
+            print(f"note: {problem}", file=sys.stderr)
+    return study
+
+
+def choose_runs(results: ResultsFolder, wanted: Sequence[str]) -> list[str] | None:
+    """The ids of the runs that were named; None: all of them."""
+    from ridgeline.report.views import measured_runs
+
+    runs, _ = measured_runs(results)
+    if not runs:
+        raise RidgelineError(
+            f"there are no completed runs in {results.path}",
+            hint="make some: ridgeline run resnet50 --layers; or all at once: ridgeline analyze",
+        )
+    if not wanted:
+        return None
+    found: list[str] = []
+    for name in wanted:
+        matching = [
+            run.run_id
+            for run in runs
+            if run.run_id.startswith(name) or name in (run.asked.get("label"), run.asked["model"])
+        ]
+        if not matching:
+            known = dict.fromkeys(str(run.asked["model"]) for run in runs)
+            raise RidgelineError(
+                f"no run is called {name!r}",
+                hint=f"name a run, a label or a model; models here: {', '.join([*known][:SOME])}",
+            )
+        found += matching
+    return list(dict.fromkeys(found))
+
+
+def _count(results: ResultsFolder, run_ids: Sequence[str] | None, *, quiet: bool) -> list[str]:
+    """Count what was not counted; without torch, say so and go on."""
+    from ridgeline.report.study import uncounted
+
+    missing = uncounted(results, run_ids)
+    if not missing:
+        return []
+    from ridgeline.analyze.counts import count_missing
+    from ridgeline.cli.progress import progress_bar
+
+    try:
+        with progress_bar(len(missing), quiet=quiet, first="counting") as step:
+            return count_missing(results, run_ids, step)[1]
+    except ImportError:
+        return [f"{len(missing)} runs are not counted, and torch is not here to do it"]
+
+
+def _peaks(path: Path | None) -> dict[str, Roofs]:
+    if path is None:
+        return {}
+    from ridgeline.roofline.roofs import peaks_from_json
+
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RidgelineError(
+            f"{path} cannot be read: {error.strerror}", hint="name a peaks.json"
+        ) from error
+    except ValueError as error:
+        raise RidgelineError(
+            f"{path} is not JSON: {error}", hint="`ridgeline machine export NAME --peaks` makes one"
+        ) from error
+    return peaks_from_json(content, where=str(path))
+
+
+def _everywhere(compute: str | None, bandwidth: str | None) -> Roofs | None:
+    """The roofs of --peak-compute and --peak-bw: TFLOP/s and GB/s if no unit is named."""
+    if compute is None and bandwidth is None:
+        return None
+    from ridgeline.roofline.roofs import GIGA, TERA, given_roofs, parse_rate
+
+    rates: dict[str, float] = {}
+    if compute is not None:
+        for part in compute.split(","):
+            precision, has_name, rate = part.rpartition("=")
+            name = precision.strip() if has_name else ""
+            parsed = parse_rate(rate, option="--peak-compute", plain=TERA)
+            for one in (name,) if name else ("fp64", "fp32", "tf32", "bf16", "fp16"):
+                rates[one] = parsed
+    slope = None
+    if bandwidth is not None:
+        slope = parse_rate(bandwidth, option="--peak-bw", plain=GIGA)
+    return given_roofs("given", "", compute=rates, dram_bytes_per_s=slope)

@@ -1,0 +1,243 @@
+"""`ridgeline compare` as people call it: what it prints, writes and exits with."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.report.compared import layer_table, times, write
+
+from ridgeline.cli import app as command_line
+from ridgeline.cli import main
+from ridgeline.cli.compare import compare, percentage
+from ridgeline.errors import RidgelineError
+from ridgeline.store import ResultsFolder
+
+PASSPORT = str(Path(__file__).parents[1] / "data" / "passport-h200.json")
+
+
+@pytest.fixture(autouse=True)
+def wired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command as part of the command line, also before it is."""
+    if any(command.name == "compare" for command in command_line.app.registered_commands):
+        return
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command("compare")(compare)
+    app.callback()(lambda: None)
+    monkeypatch.setattr(command_line, "app", app)
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsFolder:
+    """Three runs a side: those with the label `after` take 20 % longer."""
+    monkeypatch.chdir(tmp_path)
+    folder = ResultsFolder(Path("results"))
+    for scale in (1.0, 1.01, 1.02):
+        write(folder, times(scale), label="before")
+        write(folder, times(1.2 * scale), label="after")
+    return folder
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["compare", *arguments])
+    return int(stopped.value.code or 0)
+
+
+def test_two_labels(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("before", "after") == 0
+
+    said = capsys.readouterr()
+    assert "A: before (label, 3 runs)" in said.out
+    assert "B is slower: 20.0 % more time per step" in said.out
+    assert "phases by their share in the difference" in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("sides", "limit", "code"),
+    [
+        (("before", "after"), "5%", 1),
+        (("before", "after"), "5", 1),
+        (("before", "after"), "0", 1),
+        (("before", "after"), "20.1%", 0),
+        (("after", "before"), "5%", 0),
+        (("before", "before"), "0%", 0),
+    ],
+)
+def test_the_exit_code_for_a_build(
+    results: ResultsFolder, sides: tuple[str, str], limit: str, code: int
+) -> None:
+    assert run(*sides, "--fail-above", limit, "-q") == code
+
+
+def test_a_build_is_told_why_it_fails(
+    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("before", "after", "--fail-above", "5%", "-q")
+
+    assert capsys.readouterr().err == (
+        "ridgeline: --fail-above 5%: slower than that: vgg16, batch 128, train, tf32, +20.0%\n"
+    )
+
+
+def test_noise_does_not_fail_a_build(results: ResultsFolder) -> None:
+    # given two sides whose medians are 20 % apart, and whose runs are further apart than that
+    for scale in (0.7, 1.0, 1.3):
+        write(results, times(scale), label="noisy")
+        write(results, times(1.2 * scale), label="noisy-too")
+
+    assert run("noisy", "noisy-too", "--fail-above", "5%", "-q") == 0
+
+
+def test_too_few_steps_are_said_even_if_quiet(
+    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(results, times()[:2], label="a")
+    write(results, times(2)[:2], label="b")
+
+    assert run("a", "b", "--fail-above", "5%", "-q") == 0
+
+    assert "--fail-above 5%: cannot tell from so few steps: vgg16" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["five", "-5%", "5%%", "nan", "inf", "", "%", "1e3"])
+def test_what_is_no_percentage_is_refused(results: ResultsFolder, text: str) -> None:
+    with pytest.raises(RidgelineError, match="is not a percentage"):
+        percentage(text)
+    assert run("before", "after", f"--fail-above={text}") == 2
+
+
+def test_a_share_may_mean_two_percentages() -> None:
+    with pytest.raises(RidgelineError) as refused:
+        percentage("0.05")
+
+    assert str(refused.value) == (
+        "--fail-above 0.05 may mean 0.05 % or 5 %\n  hint: write 0.05% or 5%"
+    )
+    assert [percentage(text) for text in ("0.5%", "5 %", " 5.5", "0", None)] == [
+        0.005, 0.05, 0.055, 0.0, None,
+    ]  # fmt: skip
+
+
+def test_json_for_programs(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run("before", "after", "--json", "--fail-above", "5%", "-q")
+
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    row = answer["configurations"][0]
+    assert (answer["schema"], answer["before"]["name"], answer["before"]["kind"]) == (
+        1, "before", "label",
+    )  # fmt: skip
+    assert (row["configuration"], row["verdict"]) == ("vgg16, batch 128, train, tf32", "slower")
+    assert row["time_s"]["change"] == pytest.approx(0.2)
+    low, high = row["time_s"]["interval"]
+    assert 0.1 < low < 0.2 < high < 0.3
+    assert row["time_s"]["test"] | {"u": 0, "p": 0} == {
+        "name": "Mann-Whitney U", "u": 0, "p": 0, "method": "normal approximation", "of": "steps",
+        "counts": [30, 30],
+    }  # fmt: skip
+    assert answer["verdicts"] == {"slower": 1, "faster": 0, "no difference shown": 0}
+    assert answer["too_slow"] == ["vgg16, batch 128, train, tf32, +20.0%"]
+    assert answer["fail_above"] == 0.05
+
+
+def test_markdown_and_files(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = ("-o", "new/difference.md", "-o", "difference.json")
+
+    assert run("before", "after", "--format", "markdown", *outputs) == 0
+
+    said = capsys.readouterr()
+    assert said.out == Path("new/difference.md").read_text(encoding="utf-8")
+    assert said.out.startswith("### A: before (label, 3 runs), B: after (label, 3 runs)\n")
+    assert "| **slower** |" in said.out
+    assert json.loads(Path("difference.json").read_text(encoding="utf-8"))["schema"] == 1
+    assert said.err == "wrote new/difference.md\nwrote difference.json\n"
+
+
+def test_layers_and_how_many(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    layers = {f"layer{n}": ([0.001 * n] * 6, [0.001] * 6) for n in range(1, 6)}
+    write(results, label="a", layers=layer_table(**layers))
+    write(results, label="b", layers=layer_table(**layers))
+
+    run("a", "b", "--top", "2")
+    assert "layers by their share in the difference, 2 of 5" in capsys.readouterr().out
+    run("a", "b", "--no-layers")
+    assert "layers" not in capsys.readouterr().out
+    run("before", "after", "--layers")
+    assert "note: layers were not timed on both sides" in capsys.readouterr().err
+
+
+def test_whole_folders(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    other = ResultsFolder(Path("other"))
+    for batch_size in (128, 64):
+        write(other, times(1.3), batch_size=batch_size)
+
+    assert run("results:before", "other/", "--fail-above", "5%") == 1
+
+    said = capsys.readouterr().out
+    assert "only in B: vgg16, batch 64, train, tf32" in said
+    assert "+28.7 %" in said  # 1.3 / 1.01
+
+
+def test_a_broken_run_is_passed_over_with_a_word(
+    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = write(results, label="before")
+    (broken.path / "run.json").write_text("{", encoding="utf-8")
+
+    assert run("before", "after") == 0
+
+    said = capsys.readouterr()
+    assert "A: before (label, 3 runs)" in said.out
+    assert f"note: cannot read {broken.path / 'run.json'}" in said.err
+    assert said.err.count("cannot read") == 1
+
+
+def test_machines(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(PASSPORT, PASSPORT, "--fail-above", "5%") == 0
+
+    assert "bf16 matrix" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nothing", "after"), "there is nothing called 'nothing' to compare in results"),
+        (("before", "after", "--format", "csv"), "--format: 'csv' is not known"),
+        (("before", "after", "-o", "x.txt"), "the ending of --output: '.txt' is not known"),
+        (("before", PASSPORT), "is a machine and 'before' is not"),
+        (("before", "after", "--results", "nowhere"), "to compare in nowhere"),
+    ],
+)
+def test_what_is_not_possible(
+    results: ResultsFolder,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    assert run(*arguments) == 2
+
+    said = capsys.readouterr()
+    assert words in said.err and "hint: " in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_any_width(
+    results: ResultsFolder,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 25)))
+
+    assert run("before", "after") == 0
+
+    said = capsys.readouterr().out
+    assert "+20.0 %" in said
+    assert "why" not in said  # a column of machines cannot be left out here

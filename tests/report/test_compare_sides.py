@@ -1,0 +1,259 @@
+"""Two sides: which configurations are matched, what is said about them, and in which form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.compared import layer_table, times, write
+
+from ridgeline.errors import RidgelineError
+from ridgeline.report.compare_machines import MachineComparison
+from ridgeline.report.compare_sides import Comparison, compare
+from ridgeline.report.compare_text import as_markdown, explanations, percent, sentence
+from ridgeline.store import ResultsFolder
+
+PASSPORT = str(Path(__file__).parents[1] / "data" / "passport-h200.json")
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsFolder:
+    monkeypatch.chdir(tmp_path)
+    return ResultsFolder(Path("results"))
+
+
+def of_runs(a: str, b: str, **options: Any) -> Comparison:
+    found = compare(a, b, **options)
+    assert isinstance(found, Comparison)
+    return found
+
+
+def rows(found: Comparison) -> list[tuple[str, str, float]]:
+    return [(row.name, row.time.verdict, round(row.time.ratio, 3)) for row in found.rows]
+
+
+def test_labels_are_matched_by_configuration(results: ResultsFolder) -> None:
+    for batch_size, scale in ((16, 1.0), (32, 1.2), (64, 0.9)):
+        write(results, batch_size=batch_size, label="before")
+        write(results, times(scale), batch_size=batch_size, label="after")
+    write(results, batch_size=128, label="before")
+    write(results, batch_size=16, precision="amp", label="after")
+
+    found = of_runs("before", "after")
+
+    assert rows(found) == [  # shown differences first, the largest first
+        ("vgg16, batch 32, train, tf32", "slower", 1.2),
+        ("vgg16, batch 64, train, tf32", "faster", 0.9),
+        ("vgg16, batch 16, train, tf32", "no difference shown", 1.0),
+    ]
+    assert found.only_before == ("vgg16, batch 128, train, tf32",)
+    assert found.only_after == ("vgg16, batch 16, train, amp",)
+    assert found.mean_ratio == pytest.approx((1.0 * 1.2 * 0.9) ** (1 / 3))
+    assert found.slower_by_more_than(0.1) == ["vgg16, batch 32, train, tf32, +20.0%"]
+    assert found.slower_by_more_than(0.2 + 1e-9) == []
+
+
+def test_what_differs_throughout_need_not_agree(results: ResultsFolder) -> None:
+    for batch_size in (16, 32):
+        write(results, batch_size=batch_size, label="eager")
+        write(results, times(0.5), batch_size=batch_size, label="quick", compile="default")
+
+    found = of_runs("eager", "quick")
+
+    assert [row.name for row in found.rows] == [
+        "vgg16, batch 16, train, tf32",
+        "vgg16, batch 32, train, tf32",
+    ]
+    assert [str(setting) for setting in found.settings] == ["compile: none → default"]
+
+
+def test_models_are_matched_by_all_the_rest(results: ResultsFolder) -> None:
+    for batch_size in (16, 32):
+        write(results, model="resnet50", batch_size=batch_size)
+        write(results, times(2), model="resnet101", batch_size=batch_size)
+
+    found = of_runs("resnet50", "resnet101")
+
+    assert sorted(row.name for row in found.rows) == [
+        "resnet50 → resnet101, batch 16, train, tf32",
+        "resnet50 → resnet101, batch 32, train, tf32",
+    ]
+
+
+def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
+    write(ResultsFolder(Path("one")), model="resnet50")
+    write(ResultsFolder(Path("two")), model="resnet101")
+
+    with pytest.raises(RidgelineError) as refused:
+        compare("one/", "two/")
+
+    assert str(refused.value) == (
+        "one/ and two/ have no configuration in common\n"
+        "  hint: one/ has resnet50, batch 128, train, tf32. "
+        "two/ has resnet101, batch 128, train, tf32"
+    )
+    assert len(of_runs("one:resnet50", "two:resnet101").rows) == 1  # named, so it is meant
+
+
+def test_repeats_are_one_configuration(results: ResultsFolder) -> None:
+    for scale in (1.0, 1.01, 1.02):
+        write(results, times(scale), label="before")
+        write(results, times(1.5 * scale), label="after")
+
+    found = of_runs("before", "after")
+
+    assert (found.rows[0].time.runs, found.rows[0].time.test.counts) == ((3, 3), (30, 30))
+    assert rows(found)[0][1:] == ("slower", 1.5)
+    assert found.notes == ()
+
+
+def test_one_process_is_said_to_be_one(results: ResultsFolder) -> None:
+    write(results, label="a")
+    write(results, label="b")
+    write(results, label="b")
+
+    assert "one process on one side" in of_runs("a", "b").notes[0]
+    assert "one process on each side" in of_runs("a", "a").notes[1]
+    assert "--repeats 3" in of_runs("a", "b").notes[0]
+    assert "two runs say little" in of_runs("b", "b").notes[1]
+
+
+def test_a_side_against_itself(results: ResultsFolder) -> None:
+    run = write(results, label="a")
+
+    found = of_runs("a", "a")
+
+    assert rows(found)[0][1:] == ("no difference shown", 1.0)
+    assert found.notes[0] == f"on both sides: {run.run_id}"
+
+
+def test_few_steps_show_nothing_and_say_so(results: ResultsFolder) -> None:
+    write(results, times()[:3], label="a")
+    write(results, times(2)[:3], label="b")
+
+    found = of_runs("a", "b")
+
+    assert found.slower_by_more_than(0.05) == []
+    assert found.undecided(0.05) == ["vgg16, batch 128, train, tf32, +100.0%"]
+    assert "too few steps for an interval" in found.notes[0]
+
+
+def test_layers_where_they_are_wanted(results: ResultsFolder) -> None:
+    table = layer_table(fc=([0.001] * 6, [0.002] * 6))
+    write(results, label="a", layers=table)
+    write(results, label="b", layers=table)
+
+    assert [part.name for part in of_runs("a", "b").rows[0].layers] == ["fc"]
+    assert of_runs("a", "b", layers=False).rows[0].layers == ()
+    for label in ("a", "b"):
+        write(results, label=label, batch_size=16)
+    assert all(not row.layers for row in of_runs("a", "b").rows)
+    assert sum(bool(row.layers) for row in of_runs("a", "b", layers=True).rows) == 1
+
+
+def test_a_damaged_table_of_layers_is_passed_over(results: ResultsFolder) -> None:
+    table = layer_table(fc=([0.001], [0.002]))
+    write(results, label="a", layers=table)
+    bad = write(results, label="b", layers=table)
+    (bad.path / "layers.parquet").write_bytes(b"no table")
+
+    found = of_runs("a", "b")
+
+    assert found.rows[0].layers == ()
+    assert any("cannot read" in note for note in found.notes)
+
+
+def test_a_machine_is_not_compared_with_a_run(results: ResultsFolder) -> None:
+    write(results, label="a")
+
+    with pytest.raises(RidgelineError, match=r"is a machine and 'a' is not"):
+        compare("a", PASSPORT)
+
+
+def scaled_passport(**scales: float) -> str:
+    """A passport like that of the H200, with roofs of these patterns or launches scaled."""
+    content = json.loads(Path(PASSPORT).read_text(encoding="utf-8"))
+    for ceiling in content["ceilings"]:
+        name = ceiling.get("pattern") if ceiling.get("level") == "dram" else ceiling.get("what")
+        ceiling["samples"] = [scales.get(str(name), 1.0) * s for s in ceiling["samples"]]
+    Path("other.json").write_text(json.dumps(content), encoding="utf-8")
+    return "other.json"
+
+
+def test_machines(results: ResultsFolder) -> None:
+    same = compare(PASSPORT, PASSPORT)
+    other = compare(PASSPORT, scaled_passport(copy=0.8, triad=1.1, kernel=2.0, idle=9.0))
+
+    assert isinstance(same, MachineComparison) and isinstance(other, MachineComparison)
+    assert {d["change"] for d in same.to_dict()["differences"]} == {0.0}
+    assert same.slower_by_more_than(0.0) == []
+    assert other.slower_by_more_than(0.05) == [
+        "the kernel launch roof of cuda:0, +100.0%",
+        "the dram copy roof of cuda:0, -20.0%",
+    ]
+    assert other.slower_by_more_than(0.5) == ["the kernel launch roof of cuda:0, +100.0%"]
+    assert "| cuda:0 | dram copy |" in as_markdown(other)
+
+
+# ---------------------------------------------------------------- in words
+
+
+def test_the_verdict_in_words(results: ResultsFolder) -> None:
+    write(results, label="a")
+    write(results, times(1.5), label="b")
+
+    row = of_runs("a", "b").rows[0]
+
+    assert sentence(row).startswith("B is slower: 50.0 % more time per step (95 % interval +4")
+    assert sentence(row).endswith("p <0.001, Mann–Whitney, normal approximation, "
+                                  "on 10 and 10 steps)")  # fmt: skip
+    assert sentence(of_runs("b", "a").rows[0]).startswith("B is faster: 33.3 % less time")
+    same = sentence(of_runs("a", "a").rows[0])
+    assert same.startswith("no difference shown: 0.0 % time per step")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.032, "+3.2 %"), (-0.5, "−50.0 %"), (-1e-5, "0.0 %"), (0.0, "0.0 %")]
+)
+def test_a_change_has_its_sign(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+def test_markdown_has_everything(results: ResultsFolder) -> None:
+    table = layer_table(**{"a|b": ([0.001] * 6, [0.002] * 6), "gone": ([0.003], [])})
+    write(results, label="a", layers=table)
+    write(results, times(1.5), label="b", layers=table[:1], seed=1)
+
+    text = as_markdown(of_runs("a", "b"))
+
+    assert text.startswith("### A: a (label, 1 run), B: b (label, 1 run)\n")
+    assert "| configuration | verdict | A, step | B, step | change | 95 % interval | p |" in text
+    assert "| 104 ms | 157 ms | +50.0 % |" in text
+    assert "| **slower** | 104 ms |" in text
+    assert "| a\\|b | 3.00 ms | 3.00 ms | 0 s | 0 s … 0 s | 0.0 % |" in text
+    assert "- only in A, 3.00 ms together: gone" in text
+    assert "- differs: seed: 0 → 1" in text
+    assert "> note: the interval is of one process" in text
+
+
+def test_what_else_differs_comes_with_its_configuration(results: ResultsFolder) -> None:
+    write(results, label="a", found={"conditions": {"during": {"clock_hz": 2e9}}})
+    write(results, label="b", found={"conditions": {"during": {"clock_hz": 1e9}}})
+
+    assert explanations(of_runs("a", "b")) == [
+        "vgg16, batch 128, train, tf32: clock 2000 → 1000 MHz"
+    ]
+
+
+def test_a_table_and_a_text_for_notebooks(results: ResultsFolder) -> None:
+    write(results, label="a")
+    write(results, times(2), label="b")
+
+    found = of_runs("a", "b", results="results")
+
+    assert found.table()[["configuration", "verdict", "change"]].values.tolist() == [
+        ["vgg16, batch 128, train, tf32", "slower", pytest.approx(1.0)]
+    ]
+    assert str(found) == as_markdown(found)

@@ -1,0 +1,155 @@
+"""What a results folder holds, joined."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ridgeline.report.study import count_key, read_study, uncounted
+from ridgeline.report.summary import configurations, sentence, summary
+from ridgeline.roofline.roofs import given_roofs
+from ridgeline.store import ResultsFolder
+
+DATA = Path(__file__).parent.parent / "data"
+OP_COLUMNS = ["path", "op", "kind", "phase", "dtype", "input_shapes", "macs", "other_flops",
+              "flops", "read_bytes", "written_bytes"]  # fmt: skip
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> ResultsFolder:
+    """An H200's passport, a recorded run of VGG-16 on it, and what a step of that would do."""
+    (tmp_path / "machines").mkdir()
+    passport = (DATA / "passport-h200.json").read_text()
+    (tmp_path / "machines" / "nvidia-h200.json").write_text(passport)
+    folder = ResultsFolder(tmp_path)
+    recorded = json.loads((DATA / "run-h200-vgg16.json").read_text())
+    folder.write_run(
+        label="run-vgg16-bs128",
+        asked=recorded["asked"],
+        found=recorded["found"],
+        provenance=recorded["provenance"],
+    )
+    return folder
+
+
+def store_count(folder: ResultsFolder, **changes: Any) -> None:
+    """11.87 TFLOP of tf32 products and 82 GB: two operators that stand for all of VGG-16's."""
+    ops = pd.DataFrame(
+        [("features", "aten::convolution", "conv", "forward", "fp32", "128x3", 1.9e12, 0, 3.8e12,
+          20e9, 11e9),
+         ("features", "aten::convolution_backward", "conv", "weight-grad", "fp32", "128x3", 4.0e12,
+          0, 8.0e12, 30e9, 20e9)],
+        columns=OP_COLUMNS,
+    )  # fmt: skip
+    asked = {"command": "count", "model": "vgg16", "batch_size": 128, "mode": "train",
+             "precision": "tf32", "optimizer": "sgd", "input_size": None, "seq_len": None,
+             "config": {}, "causal": "full", **changes}  # fmt: skip
+    found = {"flops": 11.8e12, "macs": 5.9e12, "read_bytes": 50e9, "written_bytes": 31e9,
+             "ideal_bytes": {"read_bytes": 12e9, "written_bytes": 8e9}, "params": 138357544,
+             "memory": {"peak_bytes": 10**10}, "coverage": 1.0}  # fmt: skip
+    folder.write_run(label="count", asked=asked, found=found, provenance={}, tables={"ops": ops})
+
+
+def test_a_run_is_joined_with_its_count_and_its_machine(results: ResultsFolder) -> None:
+    # given a run, a passport and a count, when the folder is read
+    store_count(results)
+    study = read_study(results)
+    # then the step stands under the roofs of the card that ran it
+    step = study.points[study.points["grain"] == "step"].iloc[0]
+    tf32 = 416780367406910.8
+    assert study.problems == ()
+    assert [m.env for m in study.machines] == ["nvidia-h200"]
+    assert step["compute_s"] == pytest.approx(11.8e12 / tf32)
+    assert step["dram_s"] == pytest.approx(81e9 / 4488817041788.28)
+    assert step["bound"] == "compute"
+    assert step["fused_floor_s"] == pytest.approx(11.8e12 / tf32)
+    run = study.runs.iloc[0]
+    assert (run["params"], run["flops"], run["ideal_bytes"]) == (138357544, 11.8e12, 20e9)
+    datasheet = study.machines[0].datasheet
+    assert datasheet is not None
+    assert datasheet.compute["tf32 matrix"] > tf32
+
+
+def test_a_run_that_nobody_counted_is_named(results: ResultsFolder) -> None:
+    study = read_study(results)
+    assert study.points.empty
+    assert study.problems == (
+        "vgg16, batch 128: not counted, so it has no place on a roofline (ridgeline count MODEL"
+        " --results DIR counts it)",
+    )
+    assert [run.asked["model"] for run in uncounted(results)] == ["vgg16"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"batch_size": 64}, {"precision": "fp32"}, {"mode": "infer"}, {"optimizer": "adam"}]
+)
+def test_a_count_of_something_else_is_not_taken(
+    results: ResultsFolder, other: dict[str, Any]
+) -> None:
+    store_count(results, **other)
+    assert read_study(results).points.empty
+
+
+def test_an_optimizer_does_not_matter_to_inference() -> None:
+    asked = {"model": "a", "batch_size": 1, "mode": "infer", "optimizer": "sgd"}
+    assert count_key(asked, "fp32") == count_key({**asked, "optimizer": None}, "fp32")
+    assert count_key({**asked, "input_size": (3, 4)}, "fp32") == count_key(
+        {**asked, "input_size": [3, 4]}, "fp32"
+    )
+
+
+def test_without_a_passport_the_datasheet_stands_in(results: ResultsFolder) -> None:
+    store_count(results)
+    (results.path / "machines" / "nvidia-h200.json").unlink()
+    study = read_study(results)
+    assert study.machines[0].roofs.source == "datasheet"
+    assert "its roofs are those of its datasheet" in study.problems[0]
+
+
+def test_a_damaged_passport_is_told_and_passed_over(results: ResultsFolder) -> None:
+    (results.path / "machines" / "nvidia-h200.json").write_text("{")
+    assert any("cannot be read as a passport" in text for text in read_study(results).problems)
+
+
+def test_roofs_that_the_user_gives(results: ResultsFolder) -> None:
+    store_count(results)
+    given = given_roofs("x", "", compute={"tf32": 1e14}, dram_bytes_per_s=1e12)
+    step = read_study(results, everywhere=given).points.query("grain == 'step'").iloc[0]
+    assert step["compute_s"] == pytest.approx(0.118)
+    assert step["dram_s"] == pytest.approx(0.081)
+    assert step["roof_source"] == "given"
+    by_name = read_study(results, given={"nvidia-h200": given}).points
+    assert by_name.query("grain == 'step'")["compute_s"].item() == pytest.approx(0.118)
+
+
+def test_only_the_chosen_runs(results: ResultsFolder) -> None:
+    assert read_study(results, run_ids=[]).runs.empty
+    assert len(read_study(results, run_ids=results.run_ids()).runs) == 1
+
+
+def test_an_empty_folder_is_an_empty_study(tmp_path: Path) -> None:
+    study = read_study(ResultsFolder(tmp_path))
+    assert (len(study.runs), len(study.points), len(study.findings)) == (0, 0, 0)
+    assert summary(study).headline == ()
+
+
+def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
+    store_count(results)
+    one = configurations(read_study(results))[0]
+    step_s = one.step_time_s
+    floor_s = 11.8e12 / 416780367406910.8
+    assert one.efficiency == pytest.approx(floor_s / step_s)
+    assert sentence(one) == (
+        "vgg16, batch 128, tf32 training, runs at 1.42 k samples/s on nvidia-h200 (89.8 ms a step)."
+        " The roofs would allow 4.52 k (28.3 ms): it reaches 31.5 %. What sets the floor is"
+        " arithmetic."
+    )
+
+
+def test_without_roofs_or_count_the_sentence_says_so(results: ResultsFolder) -> None:
+    (told,) = summary(read_study(results)).headline
+    assert told.endswith("how fast it could be is not known: it has no count or no roofs.")
