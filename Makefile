@@ -15,8 +15,8 @@ help: ## List the targets
 
 setup: $(STAMP) ## Create .venv and install ridgeline with all its parts
 
-demo: $(STAMP) ## Count what ResNet-50, VGG-16 and MobileNetV2 must do in a training step
-	$(BIN)/ridgeline count resnet50 vgg16 mobilenet_v2 --batch-size 32 --mode train --growth --depth 1 --output-dir results/demo
+demo: $(STAMP) ## Analyze ResNet-18 and MobileNetV2 on the CPU; ends with the path of the report
+	$(BIN)/ridgeline analyze resnet18 mobilenet_v2 --quick --backend cpu --results results/demo
 
 test: $(STAMP) ## Run the tests
 	$(BIN)/python -m pytest -n 2

@@ -98,6 +98,9 @@ def analyze(
         in_step("--energy/--no-energy", help="Measure joules; by default where there is a meter."),
     ] = None,
     seed: Annotated[int, in_step(help="Of weights and data.")] = 0,
+    in_process: Annotated[
+        bool, in_step("--in-process", help="No process per run: for debuggers and profilers.")
+    ] = False,
     label: Annotated[str | None, in_output(help="A name for these runs.")] = None,
     title: Annotated[str | None, in_output(help="Of the report.")] = None,
     notebook: Annotated[
@@ -159,6 +162,7 @@ def analyze(
             title=title,
             notebook=notebook,
             results=results,
+            in_process=in_process,
             as_json=as_json,
             quiet=quiet,
             debug=debug,

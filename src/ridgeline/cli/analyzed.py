@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from ridgeline.cli import INTERRUPTED, show_analysis
 from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner
 from ridgeline.cli.progress import StageProgress, stage_progress
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.isolation import run_isolated
+from ridgeline.measure.isolation import Answer, Work, attempt, run_isolated, stdout_to_stderr
 from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.study import read_study
@@ -51,6 +52,7 @@ class Wanted:
     title: str | None
     notebook: bool
     results: Path
+    in_process: bool
     as_json: bool
     quiet: bool
     debug: bool
@@ -76,7 +78,7 @@ class Wanted:
             find_max_batch=False,
             label=self.label,
             results=self.results,
-            in_process=False,
+            in_process=self.in_process,
             as_json=self.as_json,
             quiet=self.quiet,
             debug=self.debug,
@@ -129,8 +131,15 @@ class Analysis:
             device=first.device,
             precisions=tuple(s.precision for s in self.wanted.settings),
         )
-        outcome = run_isolated(device_task, task)
-        return outcome.value()
+        device: str = self._do(device_task, task, lambda what: None)
+        return device
+
+    def _do(self, work: Work[Answer], task: Any, hear: Callable[[Any], None]) -> Answer:
+        """In a process of its own, unless asked otherwise: torch stays out of this one."""
+        if not self.wanted.in_process:
+            return run_isolated(work, task, hear).value()
+        with stdout_to_stderr():
+            return attempt(work, task, hear).value()
 
     def _expected_s(self, device: str) -> float:
         full_s, quick_s = MACHINE_S[device.partition(":")[0]]
@@ -149,8 +158,7 @@ class Analysis:
             remeasure=self.wanted.remeasure,
         )
         with self.stages.begin("machine") as stage:
-            outcome = run_isolated(machine_task, task, lambda what: progress.update(what, 0, 0))
-            found = outcome.value()
+            found = self._do(machine_task, task, lambda what: progress.update(what, 0, 0))
             self.machine = found.name
             stage.status = "cached" if found.is_cached else "done"
             stage.reason = found.note
@@ -173,8 +181,7 @@ class Analysis:
         )
         found: CountFound | None = None
         with self.stages.begin("count") as stage:
-            outcome = run_isolated(count_task, task, lambda what: progress.update(what, 0, 0))
-            found = outcome.value()
+            found = self._do(count_task, task, lambda what: progress.update(what, 0, 0))
             stage.reason = "; ".join(found.problems) or f"{found.counted} configurations counted"
             if found.problems:
                 stage.status = "failed" if not found.counted else "done"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli import show_runs, show_study
@@ -44,8 +45,8 @@ def show(analysis: Analysis, study: Study) -> None:
     show_study.print_steps(study)
     if told.findings:
         print_text(console, "What to try first:")
-        for number, row in enumerate(told.findings, start=1):
-            print_text(console, f"{number}. {_finding(row)}")
+        for line in finding_lines(told.findings):
+            print_text(console, line)
     show_study.print_flags(study)
     if not analysis.wanted.quiet:
         _advise(analysis, study)
@@ -53,9 +54,15 @@ def show(analysis: Analysis, study: Study) -> None:
         print(analysis.outputs.page)
 
 
-def _finding(row: dict[str, Any]) -> str:
-    where = f"{row['layer']} of {row['model']} (batch {row['batch_size']}, {row['precision']})"
-    return f"{where} {row['meaning']}. Try: {row['advice']}."
+def finding_lines(findings: Sequence[dict[str, Any]]) -> list[str]:
+    """A numbered line for each; advice that was given already is not given again."""
+    lines, given = [], dict[str, int]()
+    for number, row in enumerate(findings, start=1):
+        where = f"{row['layer']} of {row['model']} (batch {row['batch_size']}, {row['precision']})"
+        first = given.setdefault(str(row["advice"]), number)
+        advice = f"Try: {row['advice']}." if first == number else f"Try what {first}. says."
+        lines.append(f"{number}. {where} {row['meaning']}. {advice}")
+    return lines
 
 
 def _advise(analysis: Analysis, study: Study) -> None:

@@ -96,23 +96,29 @@ def print_flags(study: Study) -> None:
 
 
 def flag_lines(study: Study) -> list[str]:
-    """Each flag once, with what it is of."""
-    found = []
+    """Flags of the same cause as one line; the largest piece stands for them."""
+    groups: dict[tuple[str, str], list[dict[Any, Any]]] = {}
     points = study.points
     if len(points):
-        flagged = points[points["flag"].ne("") & points["phase"].eq("all")]
-        found += [
-            f"{p['model']}, batch {p['batch_size']}, {p['name']}: {p['flag']}"
-            for p in flagged.to_dict("records")
-        ]
+        for point in points[points["flag"].ne("") & points["phase"].eq("all")].to_dict("records"):
+            what = f"{point['model']}, batch {point['batch_size']}"
+            cause = str(point["flag"]).partition("likely cause: ")[2]
+            groups.setdefault((what, cause), []).append(point)
+    found = [_flag_line(what, group) for (what, _), group in groups.items()]
     if len(study.runs):
-        for column in ("flags", "clock_flag"):
+        for column in ("flag", "clock_flag"):
             flagged = study.runs[study.runs[column].ne("")]
             found += [
                 f"{r['model']}, batch {r['batch_size']}: {r[column]}"
                 for r in flagged.to_dict("records")
             ]
     return list(dict.fromkeys(found))
+
+
+def _flag_line(what: str, group: list[dict[Any, Any]]) -> str:
+    first = max(group, key=lambda point: float(point["time_s"]))
+    others = f" and {len(group) - 1} more like it" if len(group) > 1 else ""
+    return f"{what}, {first['name']}{others}: {first['flag']}"
 
 
 def intensity(low: float, high: float) -> str:

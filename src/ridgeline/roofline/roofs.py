@@ -156,11 +156,10 @@ def given_roofs(
         precision, _, path = name.partition(" ")
         for way in (path,) if path else ("matrix", "vector"):
             rates[f"{precision} {way}"] = rate
-    for name, rate in [("FLOP/s", r) for r in rates.values()] + [("B/s", dram_bytes_per_s or 1.0)]:
-        if not 0 < rate < float("inf"):
-            raise RidgelineError(
-                f"a roof of {rate:g} {name} is no roof", hint="give a rate above zero"
-            )
+    for rate in rates.values():
+        _check_rate(rate, "FLOP/s")
+    if dram_bytes_per_s is not None:
+        _check_rate(dram_bytes_per_s, "B/s")
     return Roofs(
         env=env,
         device=device,
@@ -168,6 +167,11 @@ def given_roofs(
         compute=rates,
         bandwidth={"dram": dram_bytes_per_s} if dram_bytes_per_s else {},
     )
+
+
+def _check_rate(rate: float, unit: str) -> None:
+    if not 0 < rate < float("inf"):
+        raise RidgelineError(f"a roof of {rate:g} {unit} is no roof", hint="give a rate above zero")
 
 
 def peaks_from_json(content: Any, *, where: str) -> dict[str, Roofs]:

@@ -1,0 +1,127 @@
+"""The analysis of what does not fit, and of how far the times can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ridgeline.report.analysis import BOTH, MEASURED, Statement, layers_add_up
+from ridgeline.report.cases import Case, number, records
+from ridgeline.report.study import GRAPH_MODES, Study
+from ridgeline.report.words import counted, some, times
+from ridgeline.units import format_bytes, format_percent, format_time
+
+REPEATS_DIFFER = 0.05  # between the slowest and the fastest, as a share of the fastest
+SLOW_STEPS = 0.05  # by which the mean step is above the median
+CAUSE = "likely cause: "
+MEMORY_BAND = (0.5, 2.0)  # measured over counted: caches of the library explain less
+
+
+def contradictions(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
+    """What the physics gate flagged, with its likely cause."""
+    points = study.points
+    if len(points) and "flag" in points:
+        flagged = points[points["flag"].fillna("").ne("")]
+        causes = flagged["flag"].map(lambda flag: str(flag).partition(CAUSE)[2])
+        for (env, cause), rows in flagged.groupby(["env", causes], sort=False):
+            first = max(records(rows), key=lambda row: number(row["efficiency"]) or 0.0)
+            where = f"{first['name']} of {first['model']}, batch {first['batch_size']}"
+            what = str(first["flag"]).partition(f"; {CAUSE}")[0]
+            many = "is flagged" if len(rows) == 1 else "are flagged"
+            yield Statement(
+                topic="physics",
+                text=f"On {env}, {counted(len(rows), 'point')} {many}; the farthest out is {where}"
+                f" ({what}). Likely cause: {cause}.",
+                provenance=BOTH,
+                run_ids=tuple(dict.fromkeys(rows["run_id"])),
+            )
+    titles = {run_id: case.title for case in found for run_id in case.run_ids}
+    for row in records(study.runs):
+        for name in ("flag", "clock_flag"):
+            text, run_id = row.get(name), str(row["run_id"])
+            if isinstance(text, str) and text:
+                yield Statement(topic="physics", text=f"{titles[run_id]} on {row['env']}: {text}.",
+                                provenance=MEASURED, run_ids=(run_id,))  # fmt: skip
+
+
+def memory(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
+    """A GPU's peak memory that is far from the one that was counted."""
+    for case in found:
+        measured = number(case.run.get("peak_memory_bytes"))
+        counted_bytes = number(case.run.get("counted_peak_bytes"))
+        if not case.is_gpu or not measured or not counted_bytes:
+            continue
+        ratio = measured / counted_bytes
+        if MEMORY_BAND[0] <= ratio <= MEMORY_BAND[1]:
+            continue
+        reserved = number(case.run.get("reserved_memory_bytes"))
+        text = (
+            f"{case.title} on {case.env}: the peak of allocated memory, {format_bytes(measured)},"
+            f" is {times(ratio)} the counted {format_bytes(counted_bytes)}"
+        )
+        if reserved and case.settings.get("compile") in GRAPH_MODES:
+            text += (
+                "; likely cause: what a CUDA graph keeps for itself is not in that peak"
+                f" ({format_bytes(reserved)} were reserved)"
+            )
+        yield Statement(topic="physics", text=f"{text}.", provenance=BOTH, run_ids=(case.run_id,))
+
+
+def trust(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
+    """Repeats that differ, steps that straggle, runs with warnings."""
+    for case in found:
+        low, high = min(case.step_times_s), max(case.step_times_s)
+        if high > (1 + REPEATS_DIFFER) * low:
+            yield Statement(
+                topic="stability",
+                text=f"{counted(len(case.run_ids), 'run')} of {case.title} on {case.env} took"
+                f" {format_time(low)} to {format_time(high)} a step, {times(high / low)} apart;"
+                f" this report uses {format_time(case.step_s)}.",
+                provenance=MEASURED,
+                run_ids=case.run_ids,
+            )
+        mean_s = number(case.run.get("step_mean_s"))
+        if mean_s is not None and mean_s > (1 + SLOW_STEPS) * case.step_s:
+            yield Statement(
+                topic="stability",
+                text=f"{case.title} on {case.env}: the mean step ({format_time(mean_s)}) is"
+                f" {format_percent(mean_s / case.step_s - 1)} above the median"
+                f" ({format_time(case.step_s)}), so a few steps were slow; throughput here is that"
+                " of the median step.",
+                provenance=MEASURED,
+                run_ids=(case.run_id,),
+            )
+    yield from _misfits(study, found)
+    yield from _warned(study)
+
+
+def _misfits(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
+    """Runs whose layers do not add up to their step."""
+    names = {run_id: case.title for case in found for run_id in case.run_ids}
+    off = [run_id for run_id in names if not layers_add_up(study, run_id)]
+    if off:
+        yield Statement(
+            topic="stability",
+            text=f"Nothing is said here about the layers of {some([names[r] for r in off])}: their"
+            " times do not add up to the step that they are part of.",
+            provenance=MEASURED,
+            run_ids=tuple(off),
+        )
+
+
+def _warned(study: Study) -> Iterable[Statement]:
+    if study.runs.empty or "warnings" not in study.runs:
+        return
+    warned = study.runs[study.runs["warnings"].fillna(0).gt(0)]
+    if len(warned):
+        yield Statement(
+            topic="stability",
+            text=f"{counted(len(warned), 'run')} of {len(study.runs)} came with warnings, which are"
+            " listed with the measurements.",
+            provenance=MEASURED,
+            run_ids=tuple(warned["run_id"]),
+        )
+
+
+TRUST_PARTS: tuple[Callable[[Study, Sequence[Case]], Iterable[Statement]], ...] = (
+    contradictions, memory, trust,
+)  # fmt: skip

@@ -1,0 +1,212 @@
+"""Steps, layers and kernels of a machine under its roofs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.figures import marks as points_on
+from ridgeline.report.figures import roofs as roofs_on
+from ridgeline.report.figures.board import Board
+from ridgeline.report.figures.configurations import chosen_steps, repeat_range, short_name
+from ridgeline.report.figures.figure import Drawing
+from ridgeline.report.figures.marks import Mark, mark_of
+from ridgeline.report.figures.style import (
+    GREY,
+    Entry,
+    canvas_of,
+    colours,
+    legend,
+    legend_lines,
+    legend_marks,
+    new_axes,
+    precision_mark,
+    roofline_axes,
+    sample,
+)
+from ridgeline.report.figures.subjects import Subject
+from ridgeline.report.figures.words import bounds, counted, fastest, flagged, joined
+from ridgeline.units import format_percent, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+MOST_LAYER_LABELS = 8
+MOST_KINDS = 7
+LONGEST_LAYER = 24
+SMALLEST_PT, LARGEST_PT = 3.0, 11.0
+
+
+def drawn_points(points: pd.DataFrame) -> pd.DataFrame:
+    """Those that have a place: an intensity and a rate."""
+    return points[points["ai"].gt(0) & points["attained_flops_per_s"].gt(0)]
+
+
+def draw_steps(subject: Subject) -> Drawing | None:
+    """A mark for every configuration that ran."""
+    points = drawn_points(chosen_steps(subject.points, subject.runs))
+    if points.empty or not subject.has_roofs:
+        return None
+    heading = f"{subject.device}: training and inference steps"
+    colour = colours(points["model"])
+    ranges = repeat_range(subject.points, subject.runs)
+    marks = [
+        mark_of(
+            point,
+            colour=colour[point["model"]],
+            marker=precision_mark(point["precision"]),
+            text=short_name(point) if point["is_first"] else "",
+            y_range=tuple(ranges.loc[(point["configuration"], point["provenance"])]),
+        )
+        for point in points.to_dict("records")
+    ]
+    groups = [
+        ("model", legend_lines(colour)),
+        ("precision", precision_entries(points["precision"])),
+        ("mark", points_on.legend_of(marks, repeats=True)),
+    ]
+    axes = draw_under_roofs(subject, points, marks, groups, heading=heading)
+    caption = joined(
+        f"{counted(points['configuration'].nunique(), 'configuration')} under the roofs of"
+        f" {subject.device}.",
+        fastest(points, lambda row: short_name(row, with_precision=True)),
+        bounds(points[points["is_first"]]),
+        flagged(points),
+    )
+    return Drawing(canvas=canvas_of(axes), title=subject.title(heading), caption=caption)
+
+
+def precision_entries(precisions: Any) -> list[Entry]:
+    return legend_marks({name: precision_mark(name) for name in precisions})
+
+
+def draw_under_roofs(
+    subject: Subject,
+    points: pd.DataFrame,
+    marks: Sequence[Mark],
+    groups: Sequence[tuple[str, Sequence[Entry]]],
+    *,
+    heading: str,
+    levels: Sequence[str] = ("dram",),
+    most_labels: int | None = None,
+    also: Callable[[Axes, Board | None], None] = lambda axes, board: None,
+) -> Axes:
+    """Roofs, marks, legend and labels. `also` draws more, and labels it once there is a board."""
+    names = roofs_on.roof_names(points, subject.roofs)
+    wide = roofs_on.outline(subject.roofs, names, low=1e-9, high=1e9, levels=levels)
+    ridges = [x for x, _ in wide.ridges]
+    x, y = roofs_on.limits(
+        ridges,
+        [subject.roofs.compute[name] for name in names],
+        marks_x=[end for mark in marks for end in (mark.x, *(mark.x_range or ()))],
+        marks_y=[end for mark in marks for end in (mark.y, *(mark.y_range or ()))],
+    )
+    axes = new_axes(heading, subject.roofs_told)
+    roofline_axes(axes, x=x, y=y)
+    shape = roofs_on.outline(subject.roofs, names, low=x[0], high=x[1], levels=levels,
+                             published=subject.datasheet)  # fmt: skip
+    roofs_on.draw(axes, shape)
+    sheet = None
+    if subject.datasheet is not None:
+        sheet = roofs_on.outline(subject.datasheet, names, low=x[0], high=x[1])
+        roofs_on.draw(axes, sheet, colour=GREY, is_dashed=True)
+    points_on.draw(axes, marks)
+    also(axes, None)
+    legend(axes, groups)
+    board = Board(axes)
+    roofs_on.block(board, shape)
+    if sheet is not None:
+        roofs_on.block(board, sheet, is_dashed=True)
+    points_on.block(board, marks)
+    also(axes, board)
+    roofs_on.label(board, shape)
+    points_on.label(board, marks, most=most_labels)
+    return axes
+
+
+def draw_layers(subject: Subject) -> Drawing | None:
+    """The layers of the slowest run that timed them."""
+    return _draw_pieces(subject, "layer")
+
+
+def draw_kernels(subject: Subject) -> Drawing | None:
+    """The kernels of the slowest run that has their counters."""
+    return _draw_pieces(subject, "kernel")
+
+
+def _draw_pieces(subject: Subject, grain: str) -> Drawing | None:
+    run = slowest_run(subject, grain)
+    if run is None or not subject.has_roofs:
+        return None
+    points = pieces_of(subject, run, grain)
+    kind = _kinds(points)
+    colour = colours(kind.value_counts().index)
+    longest_s, step_s = points["time_s"].max(), run["step_median_s"]
+    marks = [
+        mark_of(
+            point,
+            colour=colour[kind.loc[index]],
+            marker="o",
+            text=short_piece(str(point["name"])),
+            size_pt=SMALLEST_PT + (LARGEST_PT - SMALLEST_PT) * (point["time_s"] / longest_s) ** 0.5,
+        )
+        for index, point in points.iterrows()
+    ]
+    entries = legend_lines(colour)
+    name = short_name(run, with_precision=True)
+    heading = f"{subject.device}: {grain}s of {name}"
+    size = (sample(marker="o", is_filled=False, size=LARGEST_PT),
+            f"size: time, at most {format_time(longest_s)}")  # fmt: skip
+    groups = [("kind", entries), ("mark", [size, *points_on.legend_of(marks)])]
+    axes = draw_under_roofs(subject, points, marks, groups, heading=heading,
+                            most_labels=MOST_LAYER_LABELS)  # fmt: skip
+    slowest = points.nlargest(1, "time_s").iloc[0]
+    caption = joined(
+        f"{counted(len(points), grain)} of {name} on {subject.device}; the slowest,"
+        f" {short_piece(str(slowest['name']))}, takes {format_time(slowest['time_s'])}"
+        f" ({format_percent(slowest['time_s'] / step_s)} of the step).",
+        bounds(points),
+        flagged(points),
+    )
+    return Drawing(canvas=canvas_of(axes), title=subject.title(heading), caption=caption)
+
+
+def slowest_run(subject: Subject, grain: str) -> Any | None:
+    """The run with the longest step among those that have pieces of this grain; the last of them
+    where several are as slow."""
+    points = drawn_points(subject.points)
+    with_pieces = points.loc[points["grain"].eq(grain), "run_id"].unique()
+    if not len(subject.runs):
+        return None
+    runs = subject.runs[subject.runs["run_id"].isin(with_pieces)]
+    if runs.empty:
+        return None
+    return runs.sort_values(["step_median_s", "run_id"]).iloc[-1]
+
+
+def pieces_of(subject: Subject, run: Any, grain: str) -> pd.DataFrame:
+    """The pieces of a run, both directions of a layer as one."""
+    points = drawn_points(subject.points)
+    points = points[points["run_id"].eq(run["run_id"]) & points["grain"].eq(grain)]
+    return points[points["phase"].eq("all")] if grain == "layer" else points
+
+
+def _kinds(points: pd.DataFrame) -> Any:
+    """What a piece is, the rare kinds as one."""
+    kind = points["kind"].where(points["kind"].ne(""), "other")
+    time_s = points["time_s"].groupby(kind).sum().sort_values(ascending=False)
+    common = time_s.index[: MOST_KINDS - 1] if len(time_s) > MOST_KINDS else time_s.index
+    return kind.where(kind.isin(common), "other")
+
+
+def short_piece(name: str) -> str:
+    """A layer's or a kernel's name, short enough to stand at its mark."""
+    name = re.sub(r"<.*", "", name).split("::")[-1].removeprefix("void ").strip()
+    if len(name) <= LONGEST_LAYER:
+        return name
+    parts = name.split(".")
+    while len(parts) > 1 and len(".".join(parts)) >= LONGEST_LAYER:
+        parts = parts[1:]
+    return "…" + ".".join(parts)[-LONGEST_LAYER + 1 :]

@@ -1,0 +1,113 @@
+"""A mark for each memory level: the same work seen from DRAM and from the caches.
+
+Counters know the bytes of every level. A static point knows them at the last cache, which all
+operators pass, and those that DRAM must deliver although the cache helps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.figures import marks as points_on
+from ridgeline.report.figures.board import Board
+from ridgeline.report.figures.classic import draw_under_roofs
+from ridgeline.report.figures.configurations import chosen_steps, names_of, short_name
+from ridgeline.report.figures.figure import Drawing
+from ridgeline.report.figures.marks import Mark
+from ridgeline.report.figures.style import PALE, canvas_of, colours, legend_lines, legend_marks
+from ridgeline.report.figures.subjects import Subject
+from ridgeline.report.figures.words import bounds, joined, steps_told
+from ridgeline.roofline.roofs import LEVELS
+from ridgeline.units import format_ratio
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+LEVEL_MARKS = {"dram": "o", "l3": "s", "l2": "D", "l1": "^"}
+MOST_STEPS = 6
+
+
+def draw_levels(subject: Subject) -> Drawing | None:
+    """Steps at the intensity of every level whose bytes are known."""
+    points = chosen_steps(subject.points, subject.runs)
+    known = {index: level_intensities(point) for index, point in points.iterrows()}
+    points = points[[len(known[index]) > 1 for index in points.index]]
+    if points.empty or not subject.has_roofs:
+        return None
+    slowest = points.groupby("configuration")["time_s"].max().nlargest(MOST_STEPS)
+    points = points[points["configuration"].isin(slowest.index)]
+    points = points.assign(is_first=~points.duplicated("configuration"))
+    points = points.sort_values("time_s", ascending=False, kind="stable")
+    colour, names = colours(points["model"]), names_of(points)
+    marks = [
+        mark
+        for index, point in points.iterrows()
+        for mark in _marks(point, known[index], colour[point["model"]], names[index])
+    ]
+    levels = [level for level in LEVELS if any(level in known[index] for index in points.index)]
+    shown = [level for level in LEVELS if level in levels or level in subject.roofs.bandwidth]
+    heading = f"{subject.device}: bytes at each memory level"
+    level_entries = legend_marks({level.upper(): LEVEL_MARKS[level] for level in levels})
+    groups = [
+        ("model", legend_lines(colour)),
+        ("memory level", level_entries),
+        ("mark", points_on.legend_of(marks)),
+    ]
+
+    def links(axes: Axes, board: Board | None) -> None:
+        for index, point in points.iterrows():
+            xs = [min(known[index].values()), max(known[index].values())]
+            ys = [point["attained_flops_per_s"]] * 2
+            if board is None:
+                axes.plot(xs, ys, color=PALE, zorder=1.8, linewidth=1.0)
+            else:
+                board.block_bar(xs, ys)
+
+    axes = draw_under_roofs(subject, points, marks, groups, heading=heading, levels=shown,
+                            also=links)  # fmt: skip
+    return Drawing(canvas=canvas_of(axes), title=subject.title(heading),
+                   caption=_caption(points, known, subject))  # fmt: skip
+
+
+def level_intensities(point: Any) -> dict[str, float]:
+    """FLOPs per byte by level; DRAM's of a static point without what the last cache can hold."""
+    found: dict[str, float] = {}
+    for level in LEVELS:
+        moved = point.get(f"{level}_bytes")
+        if level == "dram" and point["provenance"] == "static":
+            least = point.get("least_bytes")
+            moved = least if least is not None and least == least else moved
+        if moved is not None and moved > 0 and point["flops"] > 0:
+            found[level] = float(point["flops"]) / float(moved)
+    return found
+
+
+def _marks(point: Any, intensities: dict[str, float], colour: str, name: str) -> list[Mark]:
+    nearest = max(intensities, key=lambda level: intensities[level])
+    return [
+        Mark(
+            x=intensity,
+            y=float(point["attained_flops_per_s"]),
+            colour=colour,
+            marker=LEVEL_MARKS[level],
+            is_filled=point["provenance"] != "static",
+            is_flagged=bool(point["flag"]) and level == nearest,
+            text=name if level == nearest and point["is_first"] else "",
+            weight=float(point["time_s"]),
+        )
+        for level, intensity in intensities.items()
+    ]
+
+
+def _caption(points: pd.DataFrame, known: dict[Any, dict[str, float]], subject: Subject) -> str:
+    row = points.iloc[0]
+    told = ", ".join(
+        f"{format_ratio(intensity, 'FLOP/B')} at {level.upper()}"
+        for level, intensity in known[points.index[0]].items()
+    )
+    return joined(
+        f"{steps_told(points)} on {subject.device}, each with a mark for every memory"
+        f" level whose bytes are known: {short_name(row, with_precision=True)} has {told}.",
+        bounds(points[points["is_first"]]),
+    )

@@ -1,0 +1,232 @@
+"""How all figures look: size, fonts, colours, marks, ticks and legend."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from math import floor, log10
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.units import PREFIXES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+WIDTH_IN, HEIGHT_IN = 7.0, 4.4  # the width of a page of two columns
+DPI = 200
+TEXT_PT, SMALL_PT, TITLE_PT = 8.0, 7.0, 9.0
+INK, GREY, PALE = "#222222", "#6e6e6e", "#c8c8c8"
+# Okabe and Ito's colours without black, which is for roofs, and yellow, which is too light;
+# then wine of Paul Tol's. Colour-blind readers can tell them apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
+OTHER = "#8c8c8c"  # the colour of all that come after the last colour
+MARK_PT = 6.0
+LEGEND_CHARACTERS = 22
+LINE_IN = 0.158  # the height of a line of the legend
+DENSE = 100.0
+
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": TEXT_PT,
+    "axes.labelsize": TEXT_PT,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "text.parse_math": False,  # a name may hold a dollar sign
+    "svg.hashsalt": "ridgeline",  # the same study gives the same file
+    "svg.fonttype": "path",
+}
+
+PRECISION_MARKS = {"fp32": "o", "tf32": "s", "amp": "D", "bf16": "^", "fp16": "v", "fp64": "p",
+                   "fp8": "P"}  # fmt: skip
+MARKS = ("o", "s", "^", "D", "v", "P", "p", "<", ">")
+OTHER_MARK = "X"
+BAR_ENDS = ("|",)  # at both ends of a bar
+
+
+def in_style() -> AbstractContextManager[Any]:
+    """Nothing of a user's own matplotlib settings is in the figures."""
+    from matplotlib import style
+
+    return style.context(["default", STYLE])
+
+
+def new_axes(heading: str, subtitle: str = "", *, height_in: float = HEIGHT_IN) -> Axes:
+    """Empty axes with a title, alone in their figure."""
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    axes = canvas.add_subplot()
+    axes.grid(visible=True, which="major")
+    pad = 15 if subtitle else 6
+    axes.set_title(heading, loc="left", fontsize=TITLE_PT, weight="bold", pad=pad)
+    if subtitle:
+        below = axes.annotate(subtitle, (0, 1), (0, 4), xycoords="axes fraction",
+                              textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
+        below.set_in_layout(False)
+    return axes
+
+
+def canvas_of(axes: Axes) -> Canvas:
+    """The figure that axes stand in."""
+    from matplotlib.figure import Figure
+
+    assert isinstance(axes.figure, Figure)
+    return axes.figure
+
+
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name in its order; those after the last colour share a grey."""
+    unique = list(dict.fromkeys(names))
+    return {
+        name: COLOURS[place] if place < len(COLOURS) else OTHER for place, name in enumerate(unique)
+    }
+
+
+def precision_mark(precision: str) -> str:
+    return PRECISION_MARKS.get(precision, OTHER_MARK)
+
+
+def marks(names: Iterable[str]) -> dict[str, str]:
+    """A mark for each name in its order."""
+    unique = dict.fromkeys(names)
+    return {
+        name: MARKS[place] if place < len(MARKS) else OTHER_MARK
+        for place, name in enumerate(unique)
+    }
+
+
+def log_axes(axes: Axes, *, x: tuple[float, float], y: tuple[float, float]) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(*x)
+    axes.set_ylim(*y)
+
+
+def roofline_axes(axes: Axes, *, x: tuple[float, float], y: tuple[float, float]) -> None:
+    log_axes(axes, x=x, y=y)
+    axes.set_xlabel("arithmetic intensity (FLOP/B)")
+    axes.set_ylabel("performance (FLOP/s)")
+    number_ticks(axes.xaxis, "")
+    number_ticks(axes.yaxis, "", with_prefix=True)
+    for axis in (axes.xaxis, axes.yaxis):
+        dense_ticks(axis)
+
+
+def dense_ticks(axis: Any) -> None:
+    """Where less than two decades are shown on a logarithmic axis, 2 and 5 get a number, too."""
+    from matplotlib.ticker import LogLocator
+
+    low, high = axis.get_view_interval()
+    if high / low < DENSE:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+
+
+def number_ticks(axis: Any, unit: str, *, with_prefix: bool = False) -> None:
+    """Numbers as people write them: `100 G` or `0.1`, not powers of ten."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    write = prefixed if with_prefix else _plain
+    axis.set_major_formatter(FuncFormatter(lambda value, _place: write(value, unit)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def prefixed(value: float, unit: str = "") -> str:
+    """`100 G` for 1e11, without digits that say nothing."""
+    if value == 0:
+        return "0"
+    exponent = floor(log10(abs(value)) + 1e-9)
+    for prefix, factor in PREFIXES.items():
+        if exponent >= round(log10(factor)):
+            return f"{value / factor:g} {prefix}{unit}".rstrip()
+    return f"{value:g} {unit}".rstrip()
+
+
+def _plain(value: float, unit: str = "") -> str:
+    return f"{value:.10g} {unit}".rstrip() if value < 1e6 else prefixed(value, unit)
+
+
+Entry = tuple[Any, str]  # what stands in the legend, and what it means
+
+
+def sample(
+    *,
+    colour: str = INK,
+    marker: Any = "",
+    line: Any = "",
+    is_filled: bool = True,
+    size: float = MARK_PT,
+    width: float = 1.2,
+) -> Any:
+    """What stands in a legend for marks and lines of this kind."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=colour, marker=marker, linestyle=line, markersize=size,
+                  markerfacecolor=colour if is_filled else "white", linewidth=width)  # fmt: skip
+
+
+def legend(axes: Axes, groups: Sequence[tuple[str, Sequence[Entry]]]) -> None:
+    """Right of the axes, where it covers nothing; one heading for each group."""
+    from matplotlib.legend_handler import HandlerLine2D
+
+    handles: list[Any] = []
+    texts: list[str] = []
+    headings: set[int] = set()
+    for heading, entries in groups:
+        if not entries:
+            continue
+        headings.add(len(texts))
+        handles.append(sample())
+        texts.append(heading)
+        for handle, text in entries:
+            handles.append(handle)
+            texts.append(textwrap.fill(text, LEGEND_CHARACTERS))
+    if not handles:
+        return
+    lines = sum(text.count("\n") + 1 for text in texts) + len(headings) / 2
+    canvas_of(axes).set_figheight(max(canvas_of(axes).get_figheight(), 0.3 + LINE_IN * lines))
+    bars = {h: HandlerLine2D(numpoints=2) for h in handles if h.get_marker() in BAR_ENDS}
+    box = canvas_of(axes).legend(
+        handles, texts, loc="outside right upper", handlelength=1.6, labelspacing=0.45,
+        borderaxespad=0.2, handler_map=bars,
+    )  # fmt: skip
+    _outdent(box, headings)
+
+
+def _outdent(box: Any, headings: set[int]) -> None:
+    """Headings have no handle: they begin where the handles do."""
+    (column,) = box.get_children()[0].get_children()[1].get_children()
+    for place, row in enumerate(column.get_children()):
+        if place in headings:
+            handle, text = row.get_children()
+            handle.width = 0
+            row.sep = 0
+            text.get_children()[0].set_weight("bold")
+
+
+def legend_lines(colours_by_name: Mapping[str, str]) -> list[Entry]:
+    """A thick line for each colour; names that share one are counted."""
+    shared = [name for name, colour in colours_by_name.items() if colour == OTHER]
+    told = {name: colour for name, colour in colours_by_name.items() if colour != OTHER}
+    if shared:
+        told[shared[0] if len(shared) == 1 else f"{len(shared)} others"] = OTHER
+    return [(sample(colour=colour, line="-", width=3), name) for name, colour in told.items()]
+
+
+def legend_marks(marks_by_name: Mapping[str, str]) -> list[Entry]:
+    """A hollow mark for each name; names that share one are counted."""
+    shared = [name for name, marker in marks_by_name.items() if marker == OTHER_MARK]
+    told = {name: marker for name, marker in marks_by_name.items() if marker != OTHER_MARK}
+    if shared:
+        told[shared[0] if len(shared) == 1 else f"{len(shared)} others"] = OTHER_MARK
+    return [(sample(marker=marker, is_filled=False), name) for name, marker in told.items()]

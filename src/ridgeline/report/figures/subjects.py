@@ -1,0 +1,119 @@
+"""A machine with what ran there, and a name for it that can be part of a file name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ridgeline.report.figures.configurations import configured
+from ridgeline.report.study import Machine, Study
+from ridgeline.roofline.roofs import Roofs
+from ridgeline.units import si
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LONGEST_NAME = 80
+LONGEST_DEVICE = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the figures of one machine are about."""
+
+    name: str  # safe in a file name, and no other subject has it
+    machine: Machine
+    runs: pd.DataFrame  # with the columns of `configured`
+    points: pd.DataFrame
+
+    @property
+    def roofs(self) -> Roofs:
+        return self.machine.roofs
+
+    @property
+    def datasheet(self) -> Roofs | None:
+        """Published roofs, where they are not the only ones."""
+        return None if self.roofs.source == "datasheet" else self.machine.datasheet
+
+    @property
+    def device(self) -> str:
+        """The device as people know it."""
+        return short_device(self.roofs.device_name) or self.machine.env
+
+    @property
+    def roofs_told(self) -> str:
+        """Where the roofs come from, for a title."""
+        told = {
+            "measured": "roofs as measured",
+            "datasheet": "roofs of the datasheet, not measured",
+            "given": "roofs as given",
+        }.get(self.roofs.source, "")
+        if self.roofs.source == "measured" and self.roofs.clock_hz:
+            told += f" at {si(self.roofs.clock_hz, 'Hz')}"
+        if self.roofs.is_quick:
+            told += " (quick)"
+        return told + (
+            "; datasheet dashed and in brackets" if told and self.datasheet is not None else ""
+        )
+
+    def title(self, heading: str) -> str:
+        """The heading of a figure with the source of its roofs, as one line."""
+        return f"{heading} ({self.roofs_told})" if self.roofs_told else heading
+
+    @property
+    def has_roofs(self) -> bool:
+        return bool(self.roofs.compute or self.roofs.bandwidth)
+
+
+def subjects(study: Study) -> list[Subject]:
+    """One for each machine, also for two devices of one host."""
+    found: list[Subject] = []
+    names = {"machines"}  # roofline_machines is the figure of all
+    for machine in study.machines:
+        name = _free_name(machine, names)
+        names.add(name.casefold())
+        points = study.points
+        if len(points):
+            here = points["env"].eq(machine.env) & points["device"].eq(machine.roofs.device)
+            points = points[here]
+        runs = _runs_of(machine, study)
+        found.append(Subject(name=name, machine=machine, runs=runs, points=points))
+    return found
+
+
+def _runs_of(machine: Machine, study: Study) -> pd.DataFrame:
+    """Runs of the machine's device; two GPUs of a kind are told apart by their points."""
+    runs = study.runs
+    if not len(runs):
+        return runs
+    here = runs["env"].eq(machine.env)
+    here &= runs["device_name"].fillna("").eq(machine.roofs.device_name)
+    if len(study.points):
+        devices = study.points.drop_duplicates("run_id").set_index("run_id")["device"]
+        device = runs["run_id"].map(devices)
+        here &= device.isna() | device.eq(machine.roofs.device)
+    return configured(runs[here])
+
+
+def _free_name(machine: Machine, taken: set[str]) -> str:
+    name = safe_name(machine.env)
+    if name.casefold() in taken:
+        name = safe_name(f"{name}-{machine.roofs.device}")
+    number, free = 2, name
+    while free.casefold() in taken:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+def safe_name(text: str) -> str:
+    """Only letters, digits, dots, dashes and underscores; never empty, never hidden."""
+    kept = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
+    return kept[:LONGEST_NAME].rstrip("-.") or "machine"
+
+
+def short_device(name: str) -> str:
+    """A device's name without what does not tell it apart."""
+    name = re.sub(r"\((?:R|TM|C)\)|\bCPU\b|\bProcessor\b|@.*$", "", name)
+    name = " ".join(name.split())
+    return name if len(name) <= LONGEST_DEVICE else name[: LONGEST_DEVICE - 1].rstrip() + "…"

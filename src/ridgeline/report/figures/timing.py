@@ -1,0 +1,165 @@
+"""Time on both axes: what the arithmetic takes at its roof against what the memory takes at its.
+
+A mark is the floor of a step, (memory time, compute time). Along a line parallel to the diagonal,
+both grow by the same factor; there the launch floor is a tick and the measured time the line's end.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.figures import marks as points_on
+from ridgeline.report.figures.board import Board
+from ridgeline.report.figures.classic import precision_entries
+from ridgeline.report.figures.configurations import chosen_steps, short_name
+from ridgeline.report.figures.figure import Drawing
+from ridgeline.report.figures.marks import Mark
+from ridgeline.report.figures.style import (
+    GREY,
+    INK,
+    PALE,
+    Entry,
+    canvas_of,
+    colours,
+    legend,
+    legend_lines,
+    log_axes,
+    new_axes,
+    number_ticks,
+    precision_mark,
+    prefixed,
+    sample,
+)
+from ridgeline.report.figures.subjects import Subject
+from ridgeline.report.figures.words import bounds, flagged, joined, steps_told
+from ridgeline.roofline.roofs import LEVELS
+from ridgeline.units import format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+DIAGONAL = (0, (1, 1.6))
+
+
+def draw_times(subject: Subject) -> Drawing | None:
+    """Steps by the time that their arithmetic and their bytes need at least."""
+    points = chosen_steps(subject.points, subject.runs)
+    points = points.assign(memory_s=points[[f"{level}_s" for level in LEVELS]].max(axis=1))
+    points = points[points["memory_s"].gt(0) & points["compute_s"].gt(0) & points["time_s"].gt(0)]
+    if points.empty:
+        return None
+    heading = f"{subject.device}: compute time against memory time"
+    axes = new_axes(heading, _subtitle(subject), height_in=4.8)
+    _scale(axes, points)
+    colour = colours(points["model"])
+    paths = [path_of(point) for _, point in points.iterrows()]
+    marks = [_mark(point, colour[point["model"]]) for _, point in points.iterrows()]
+    for mark, path, launch_s in zip(marks, paths, points["launch_s"], strict=True):
+        _draw_path(axes, mark, path, launch_s)
+    points_on.draw(axes, marks)
+    legend(axes, [
+        ("model", legend_lines(colour)),
+        ("precision", precision_entries(points["precision"])),
+        ("mark", _entries(marks, points)),
+    ])  # fmt: skip
+    _label(Board(axes), marks, paths)
+    return Drawing(canvas=canvas_of(axes), title=subject.title(heading),
+                   caption=_caption(points, subject))  # fmt: skip
+
+
+def _subtitle(subject: Subject) -> str:
+    told = subject.roofs_told.split(";")[0]
+    return f"{told + '; ' if told else ''}mark: least times, star: measured time"
+
+
+def path_of(point: Any) -> tuple[tuple[float, float], tuple[float, float]]:
+    """From the floor to the measured time, whose larger side is that time."""
+    x, y = float(point["memory_s"]), float(point["compute_s"])
+    factor = float(point["time_s"]) / max(x, y)
+    return (x, y), (x * factor, y * factor)
+
+
+def _mark(point: Any, colour: str) -> Mark:
+    return Mark(
+        x=float(point["memory_s"]),
+        y=float(point["compute_s"]),
+        colour=colour,
+        marker=precision_mark(point["precision"]),
+        is_filled=point["provenance"] != "static",
+        is_flagged=bool(point["flag"]),
+        text=short_name(point) if point["is_first"] else "",
+        weight=float(point["time_s"]),
+    )
+
+
+def _scale(axes: Axes, points: pd.DataFrame) -> None:
+    """The same span of time on both axes, with lines of equal time."""
+    ends = [end for _, point in points.iterrows() for at in path_of(point) for end in at]
+    low, high = min(ends) / 2.5, max(ends) * 2.5
+    log_axes(axes, x=(low, high), y=(low, high))
+    axes.set_xlabel("memory time: the slowest level at its bandwidth")
+    axes.set_ylabel("compute time: FLOPs at their roofs")
+    for axis in (axes.xaxis, axes.yaxis):
+        number_ticks(axis, "s", with_prefix=True)
+    axes.grid(visible=False)
+    axes.plot([low, high], [low, high], color=GREY, linestyle=DIAGONAL, linewidth=1.0, zorder=1)
+    for exponent in range(ceil(log10(low)), floor(log10(high)) + 1):
+        time_s = 10.0**exponent
+        line = axes.plot([low, time_s, time_s], [time_s, time_s, low], color=PALE,
+                         linewidth=0.7, zorder=1)  # fmt: skip
+        line[0].set_gid(f"equal-time-{exponent}")
+
+
+def _draw_path(axes: Axes, mark: Mark, path: Any, launch_s: float) -> None:
+    (x, y), (end_x, end_y) = path
+    axes.plot([x, end_x], [y, end_y], color=mark.colour, linewidth=1.0, zorder=3)
+    axes.plot([end_x], [end_y], marker="*", markersize=7, color=mark.colour, zorder=4)
+    larger = max(x, y)
+    if launch_s > larger:
+        factor = launch_s / larger
+        axes.plot([x * factor], [y * factor], marker="_" if y >= x else "|", markersize=10,
+                  markeredgewidth=1.6, color=INK, zorder=3.5, label="_launch")  # fmt: skip
+
+
+def _entries(marks: list[Mark], points: pd.DataFrame) -> list[Entry]:
+    is_launch = points["launch_s"] > points[["memory_s", "compute_s"]].max(axis=1)
+    launch = (sample(marker="_", size=9), "launch floor, where it is the highest")
+    return [
+        *points_on.legend_of(marks),
+        (sample(marker="*", line="-", size=7, width=1.0), "measured time, in the same proportion"),
+        *([launch] if is_launch.any() else []),
+        (sample(colour=PALE, line="-", width=0.9), "equal time"),
+        (sample(colour=GREY, line=DIAGONAL), "as much compute as memory"),
+    ]
+
+
+def _label(board: Board, marks: list[Mark], paths: list[Any]) -> None:
+    low, high = board.axes.get_xlim()
+    board.block_line((low, high), (low, high))
+    points_on.block(board, marks)
+    for start, end in paths:
+        board.block_bar((start[0], end[0]), (start[1], end[1]))
+        board.block_mark(*end, size_pt=7)
+    for at, text, away in (
+        ((low * 1.15, high / 1.3), "bound by compute", 1),
+        ((high / 1.15, low * 1.3), "bound by memory", -1),
+    ):
+        board.write(text, at, lambda width, height, away=away: [(away * width / 2, 0)],  # type: ignore[misc]
+                    colour=GREY, weight="bold")  # fmt: skip
+    points_on.label(board, marks)
+    for exponent in range(ceil(log10(low)), floor(log10(high)) + 1):
+        time_s = 10.0**exponent
+        board.write(prefixed(time_s, "s"), (time_s, time_s), board.beside(1.0), colour=GREY)
+
+
+def _caption(points: pd.DataFrame, subject: Subject) -> str:
+    row = points.nsmallest(1, "efficiency").iloc[0]
+    return joined(
+        f"{steps_told(points)} on {subject.device} by the least time of their arithmetic"
+        f" and of their bytes. {short_name(row, with_precision=True)} is furthest from its floor:"
+        f" {format_time(row['time_s'])} measured, {format_time(row['floor_s'])} needed.",
+        bounds(points[points["is_first"]]),
+        flagged(points),
+    )

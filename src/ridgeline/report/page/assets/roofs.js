@@ -1,0 +1,172 @@
+// The roofs: slopes of memory levels up to their ridges, flat roofs of precisions beyond them.
+
+// What to draw for the machines in `shown`: Map of machine number → Set of roof names in use.
+function roofLines(shown, { levels, isAll, hasSheet }) {
+  const lines = [];
+  for (const [number, used] of shown) {
+    const machine = MACHINES[number];
+    if (!machine) continue;
+    const wanted = (name) => isAll || used.has(name);
+    lines.push(...linesOf(machine, machine, machine.source, { number, levels, wanted }));
+    if (hasSheet && machine.datasheet) {
+      lines.push(...linesOf(machine, machine.datasheet, "datasheet", { number, levels, wanted }));
+    }
+  }
+  return lines;
+}
+
+function linesOf(machine, roofs, source, { number, levels, wanted }) {
+  const compute = Object.entries(roofs.compute).filter(([name]) => wanted(name));
+  const memory = levels.filter((level) => roofs.bandwidth[level]);
+  const common = { machine, number, source };
+  const top = Math.max(0, ...compute.map(([, rate]) => rate));
+  const fastest = Math.max(0, ...memory.map((level) => roofs.bandwidth[level]));
+  const flats = compute.map(([name, rate]) => ({
+    ...common,
+    isFlat: true,
+    name,
+    rate,
+    from: fastest ? rate / fastest : 0,
+    ridge: roofs.bandwidth.dram && source !== "datasheet" ? rate / roofs.bandwidth.dram : NaN,
+  }));
+  const slopes = memory.map((level) => ({
+    ...common,
+    isFlat: false,
+    name: level.toUpperCase(),
+    rate: roofs.bandwidth[level],
+    to: top ? top / roofs.bandwidth[level] : Infinity,
+  }));
+  return [...slopes, ...flats];
+}
+
+function roofLabel(line, isNamed) {
+  const rate = si(line.rate, line.isFlat ? "FLOP/s" : "B/s");
+  const source = line.source === "measured" ? "" : `, ${line.source}`;
+  return `${isNamed ? `${line.machine.title}: ` : ""}${line.name} ${rate}${source}`;
+}
+
+function drawRoofs(context, frame, x, y, lines, colourOf) {
+  const isWide = frame.width > 600; // else colours and the legend say whose roofs they are
+  const isNamed = isWide && new Set(lines.map((line) => line.number)).size > 1;
+  const labels = [];
+  for (const line of lines) {
+    context.strokeStyle = colourOf(line);
+    context.globalAlpha = line.source === "datasheet" ? 0.7 : 1;
+    context.lineWidth = line.source === "datasheet" ? 1.1 : 1.7;
+    context.setLineDash(line.source === "datasheet" ? [6, 4] : []);
+    context.beginPath();
+    if (line.isFlat) labels.push(traceFlat(context, frame, x, y, line));
+    else labels.push(traceSlope(context, frame, x, y, line));
+    context.stroke();
+  }
+  context.setLineDash([]);
+  context.globalAlpha = 1;
+  drawRidges(context, frame, x, y, lines, colourOf);
+  drawRoofLabels(context, frame, labels.filter(Boolean), { isNamed, colourOf });
+}
+
+function traceFlat(context, frame, x, y, line) {
+  const start = Math.max(frame.left, line.from > 0 ? x.to(line.from) : frame.left);
+  const height = y.to(line.rate);
+  context.moveTo(start, height);
+  context.lineTo(Math.max(start, frame.right), height);
+  const isSeen = height > frame.top - 2 && height < frame.bottom && start < frame.right;
+  return isSeen ? { line, x: frame.right - 8, y: height - 5 } : null;
+}
+
+// On logarithmic axes a slope is straight; the ridge is its end, never a point beyond it.
+function traceSlope(context, frame, x, y, line) {
+  const low = 10 ** Math.min(x.span[0], Math.log10(line.to) - 1);
+  const high = Math.min(line.to, 10 ** x.span[1]);
+  context.moveTo(x.to(low), y.to(line.rate * low));
+  context.lineTo(x.to(high), y.to(line.rate * high));
+  // the label goes where the slope enters the frame
+  const enters = Math.max(10 ** x.span[0], 10 ** y.span[0] / line.rate);
+  const from = enters * 10 ** (26 / x.perDecade);
+  const isSeen = from < high && x.to(from) < frame.right - 60 && y.to(line.rate * from) > frame.top;
+  const angle = -Math.atan2(y.perDecade, x.perDecade);
+  return isSeen ? { line, x: x.to(from), y: y.to(line.rate * from), angle } : null;
+}
+
+function drawRidges(context, frame, x, y, lines, colourOf) {
+  let last = -Infinity;
+  const labels = [];
+  const ridges = lines.filter((line) => line.isFlat && line.ridge > 0);
+  for (const line of ridges.sort((a, b) => a.ridge - b.ridge)) {
+    const at = x.to(line.ridge);
+    const height = y.to(line.rate);
+    if (at < frame.left || at > frame.right || height > frame.bottom) continue;
+    context.strokeStyle = context.fillStyle = colourOf(line);
+    context.beginPath();
+    context.arc(at, height, 3.5, 0, 2 * Math.PI);
+    context.fill();
+    context.setLineDash([1, 4]);
+    context.lineWidth = 1;
+    context.beginPath();
+    context.moveTo(at, height);
+    context.lineTo(at, frame.bottom);
+    context.stroke();
+    context.setLineDash([]);
+    if (at - last < 74) continue; // two numbers in one place can be read by nobody
+    labels.push([`ridge ${formatRatio(line.ridge)}`, at]);
+    last = at;
+  }
+  for (const [text, at] of labels) {
+    drawText(context, frame, text, at, frame.bottom - 6, {
+      align: "center",
+      fill: frame.colours.soft,
+    });
+  }
+}
+
+// Labels of slopes that are close together stand one after the other along them.
+function spreadSlopes(context, labels, isNamed) {
+  let [height, shift, width] = [-Infinity, 0, 0];
+  for (const label of labels.filter(({ line }) => !line.isFlat).sort((a, b) => a.y - b.y)) {
+    shift = label.y - height < 17 ? shift + width + 16 : 0;
+    height = label.y;
+    width = context.measureText(roofLabel(label.line, isNamed)).width;
+    label.x += shift * Math.cos(label.angle);
+    label.y += shift * Math.sin(label.angle);
+  }
+}
+
+function drawRoofLabels(context, frame, labels, { isNamed, colourOf }) {
+  spreadSlopes(context, labels, isNamed);
+  const flats = labels.filter(({ line }) => line.isFlat).sort((a, b) => a.y - b.y);
+  let last = frame.top - 18;
+  for (const label of flats) {
+    // above its line; where another label is there already, below it
+    const isFree = label.y - last >= 14;
+    label.y = last = isFree ? label.y : Math.max(label.y + 19, last + 14);
+  }
+  for (const { line, x, y, angle } of labels) {
+    drawText(context, frame, roofLabel(line, isNamed), x, angle ? y - 5 : y, {
+      align: line.isFlat ? "right" : "left",
+      fill: colourOf(line),
+      angle: angle ?? 0,
+    });
+  }
+}
+
+// Time against floor: the diagonal is the roof, its parallels are shares of it.
+function drawDiagonals(context, frame, x, y, { shares, text }) {
+  for (const share of shares) {
+    const [low, high] = [10 ** (x.span[0] - 1), 10 ** (x.span[1] + 1)];
+    context.strokeStyle = share === 1 ? frame.colours.roof : frame.colours.soft;
+    context.lineWidth = share === 1 ? 1.8 : 0.8;
+    context.setLineDash(share === 1 ? [] : [4, 4]);
+    context.beginPath();
+    context.moveTo(x.to(low), y.to(low / share));
+    context.lineTo(x.to(high), y.to(high / share));
+    context.stroke();
+    const at = Math.min(10 ** x.span[1], 10 ** y.span[1] * share) * 10 ** (-90 / x.perDecade);
+    const angle = -Math.atan2(y.perDecade, x.perDecade);
+    if (x.to(at) > frame.left)
+      drawText(context, frame, text(share), x.to(at), y.to(at / share) - 5, {
+        angle,
+        fill: frame.colours.soft,
+      });
+  }
+  context.setLineDash([]);
+}

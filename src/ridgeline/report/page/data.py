@@ -1,0 +1,139 @@
+"""What the page is made from: words for the template, a payload for the scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ridgeline.report.page.columns import Words, is_missing
+from ridgeline.report.page.machines import Card, card, roofs_payload
+from ridgeline.report.page.points import chosen, point_columns
+from ridgeline.report.page.runs import run_columns
+from ridgeline.report.study import Study
+from ridgeline.report.summary import WORDS, Summary, sentence, summary
+from ridgeline.units import format_percent, format_time
+from ridgeline.version import __version__
+
+FORMAT = 1  # of the payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headroom:
+    """One of the largest headrooms, in words."""
+
+    name: str
+    where: str
+    saves: str
+    floor_share: float  # of the piece's time, for its bar
+    held_by: str
+    meaning: str
+    advice: str
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """One of the headline, with where its numbers come from."""
+
+    text: str
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """Everything that a page says."""
+
+    title: str
+    made_by: str
+    headline: tuple[Sentence, ...]
+    headrooms: tuple[Headroom, ...]
+    machines: tuple[Card, ...]
+    stages: tuple[Mapping[str, str], ...]
+    problems: tuple[str, ...]
+    left_out: tuple[str, ...]
+    has_runs: bool
+    has_points: bool
+    payload: Mapping[str, Any]
+
+
+def content(study: Study, *, title: str | None) -> Content:
+    """The words and the payload of a study's page."""
+    told = summary(study)
+    kept = chosen(study)
+    words = Words()
+    runs = run_columns(study, words)
+    place = {words.texts[text]: row for row, text in enumerate(runs.get("id", ()))}
+    points = point_columns(kept.points, place, words)
+    first = next((place.get(str(f["run_id"])) for f in told.findings), None)
+    payload = {
+        "format": FORMAT,
+        "machines": [roofs_payload(machine, study) for machine in study.machines],
+        "runs": runs,
+        "points": points,
+        "first_run": first,
+        "words": words.texts,  # last: the columns above fill it
+    }
+    return Content(
+        title=title or _title(study),
+        made_by=f"ridgeline {__version__}",
+        headline=tuple(_headline(told, study)),
+        headrooms=tuple(_headroom(row, study) for row in told.findings),
+        machines=tuple(card(machine, study) for machine in study.machines),
+        stages=study.stages,
+        problems=study.problems,
+        left_out=kept.left_out,
+        has_runs=not study.runs.empty,
+        has_points=bool(points["count"]),
+        payload=payload,
+    )
+
+
+def _headline(told: Summary, study: Study) -> list[Sentence]:
+    """Sentences are known by their text: the same numbers are of the same run."""
+    runs = {sentence(one): one.run_id for one in told.configurations}
+    return [
+        Sentence(text=text, provenance=_provenance(runs[text], study) if text in runs else "")
+        for text in told.headline
+    ]
+
+
+def _title(study: Study) -> str:
+    if study.runs.empty:
+        return "Roofline report"
+    models = list(dict.fromkeys(map(str, study.runs["model"])))
+    machines = list(dict.fromkeys(map(str, study.runs["env"])))
+    return f"{_some(models, 'models')} on {_some(machines, 'machines')}"
+
+
+def _some(names: list[str], kind: str) -> str:
+    """Up to three names; of more, how many there are."""
+    if len(names) > 3:
+        return f"{len(names)} {kind}"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _headroom(row: Mapping[str, Any], study: Study) -> Headroom:
+    share = row["share"]
+    of_step = "" if is_missing(share) else f", {format_percent(share)} of the step"
+    kind = "training" if row["mode"] == "train" else "inference"
+    bound = row["bound"]
+    efficiency = row["efficiency"]
+    return Headroom(
+        name=str(row["layer"]),
+        where=f"{row['model']}, batch {row['batch_size']}, {row['precision']} {kind},"
+        f" on {row['env']}",
+        saves=f"{format_time(row['headroom_s'])}{of_step}",
+        floor_share=0.0 if is_missing(efficiency) else min(1.0, max(0.0, float(efficiency))),
+        held_by=WORDS.get(bound, bound) if isinstance(bound, str) else "not known",
+        meaning=str(row["meaning"]),
+        advice=str(row["advice"]),
+        provenance=_provenance(str(row["run_id"]), study),
+    )
+
+
+def _provenance(run_id: str, study: Study) -> str:
+    return (
+        f"time: measured, run {run_id}; floor: derived from the work counted from the graph and"
+        f" the roofs of the machine (results in {study.results.name})"
+    )

@@ -1,0 +1,145 @@
+"""A row per run: what it measured, under which conditions, and how to repeat it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.page.columns import Words, is_missing, numbers
+from ridgeline.report.study import Study
+from ridgeline.roofline.place import flops_columns, roof_of
+from ridgeline.store import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FROM_TABLE = {  # column of the payload: column of study.runs
+    "batch": "batch_size",
+    "samples_per_s": "images_per_sec",
+    "step_s": "step_median_s",
+    "step_low_s": "step_interval_low_s",
+    "step_high_s": "step_interval_high_s",
+    "step_std_s": "step_std_s",
+    "busy": "busy_fraction",
+    "clock_hz": "clock_hz",
+    "temperature_c": "temperature_c",
+    "step_j": "energy_j_per_step",
+    "sample_j": "energy_j_per_sample",
+    "power_w": "mean_power_w",
+    "idle_w": "idle_power_w",
+    "memory_bytes": "peak_memory_bytes",
+    "params": "params",
+    "flops": "flops",
+    "iters": "measured_iters",
+}
+TEXTS = {
+    "model": "model",
+    "mode": "mode",
+    "precision": "precision",
+    "time": "timestamp",
+    "host": "hostname",
+    "limits": "throttle_reasons",
+    "meter": "energy_meter",
+    "count_id": "count_id",
+}
+LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
+
+
+def run_columns(study: Study, words: Words) -> dict[str, Any]:
+    """The columns of the payload."""
+    runs = study.runs
+    if runs.empty:
+        return {"count": 0}
+    raw = {run.run_id: run for run in study.raw_runs}
+    ids = [str(run_id) for run_id in runs["run_id"]]
+    told = [_told(raw.get(run_id)) for run_id in ids]
+    columns: dict[str, Any] = {"count": len(runs), "id": words.column(ids)}
+    for name, source in TEXTS.items():
+        columns[name] = words.column(runs[source]) if source in runs else None
+    for name in told[0]:
+        columns[name] = words.column(one[name] for one in told)
+    rows = [{str(k): v for k, v in row.items()} for row in runs.to_dict("records")]
+    columns["setting"] = words.column(setting(row) for row in rows)
+    columns["flags"] = words.column(_flags(row) for row in rows)
+    columns["machine"] = [machine_of(row, raw.get(row["run_id"]), study) for row in rows]
+    for name, source in FROM_TABLE.items():
+        columns[name] = numbers(runs[source]) if source in runs else None
+    used = roofs_used(study.points)
+    columns["roofs"] = [words.column(used.get(run_id, ())) for run_id in ids]
+    return columns
+
+
+def _told(run: Run | None) -> dict[str, str]:
+    """What only the stored run says."""
+    if run is None:
+        return dict.fromkeys(("status", "command", "versions", "warnings", "no_energy"), "")
+    made = run.provenance
+    return {
+        "status": str(run.found.get("status") or ""),
+        "command": shlex.join(map(str, made.get("command") or ())),
+        "versions": _versions(made),
+        "warnings": "\n".join(map(str, run.found.get("warnings") or ())),
+        "no_energy": "\n".join(map(str, run.found.get("energy_reasons") or ())),
+    }
+
+
+def _versions(made: Mapping[str, Any]) -> str:
+    libraries = made.get("libraries") or {}
+    commit = (made.get("ridgeline_commit") or {}).get("sha")
+    parts = [f"ridgeline {made.get('ridgeline')}" + (f" ({commit[:9]})" if commit else "")]
+    parts += [f"{name} {libraries[name]}" for name in LIBRARIES if name in libraries]
+    parts += [f"{name} {version}" for name, version in (made.get("backends") or {}).items()]
+    return ", ".join([*parts, f"Python {made.get('python')}"])
+
+
+def setting(row: Mapping[str, Any]) -> str:
+    """What sets a run apart from others of its model, mode, precision and batch."""
+    parts = [
+        str(row.get("label") or ""),
+        _named("input", row.get("input_size")),
+        _named("length", row.get("seq_len")),
+        "channels-last" if row.get("channels_last") is True else "",
+        _named("compile", row.get("compile")),
+        "deterministic" if row.get("deterministic") is True else "",
+        "cudnn-benchmark" if row.get("cudnn_benchmark") is True else "",
+    ]
+    accumulated = row.get("grad_accum_steps")
+    if not is_missing(accumulated) and accumulated != 1:
+        parts.append(f"{accumulated} batches a step")
+    return ", ".join(part for part in parts if part and part != "nan")
+
+
+def _named(name: str, value: Any) -> str:
+    if is_missing(value):
+        return ""
+    return f"{name} {value:.0f}" if isinstance(value, float) else f"{name} {value}"
+
+
+def _flags(row: Mapping[str, Any]) -> str:
+    found = (row.get(name) for name in ("flag", "flags", "clock_flag"))
+    return "\n".join(str(text) for text in found if text and not is_missing(text))
+
+
+def machine_of(row: Mapping[str, Any], run: Run | None, study: Study) -> int:
+    """The place of a run's machine in `study.machines`; -1 if it is not there."""
+    number = (run.asked.get("device") if run else None) or 0
+    devices = (f"{row['backend']}:{number}", str(row["backend"]))
+    for place, machine in enumerate(study.machines):
+        if machine.env == row["env"] and machine.roofs.device in devices:
+            return place
+    return -1
+
+
+def roofs_used(points: pd.DataFrame) -> dict[str, list[str]]:
+    """The compute roofs that the work of each run belongs under, the largest work first."""
+    if points.empty:
+        return {}
+    columns = flops_columns(points)
+    steps = points[points["grain"].eq("step")]
+    work = (steps if len(steps) else points).groupby("run_id", sort=False)[columns].sum()
+    found = {}
+    for run_id, row in zip(work.index, work.to_dict("records"), strict=True):
+        by_size = sorted(row, key=lambda name: -row[name])
+        found[str(run_id)] = [" ".join(roof_of(str(n))) for n in by_size if row[n] > 0]
+    return found

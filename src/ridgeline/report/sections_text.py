@@ -1,0 +1,305 @@
+"""The sections of report.md that argue: abstract, design, analysis, limitations, appendix."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.analysis import TOPICS, of_all
+from ridgeline.report.analysis_gap import gaps
+from ridgeline.report.cases import number, unusual
+from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY
+from ridgeline.report.markup import code_block, markdown, markdown_table
+from ridgeline.report.sections import Material, cited, statement_line, table
+from ridgeline.report.sections_data import CASE, figures
+from ridgeline.report.study import Machine
+from ridgeline.report.summary import WORDS
+from ridgeline.report.tables import MS, quantity, text
+from ridgeline.report.words import counted, listed, some, span
+from ridgeline.units import format_bytes, format_percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOW_EFFICIENCY = 0.5
+GAP_HEADERS = (
+    ("step_s", "step"), ("floor_s", "floor of the work"), ("kernels_s", "kernels beyond it"),
+    ("waiting_s", "no kernel runs"), ("rest_s", "above the floor"), ("data_s", "of it data"),
+    ("optimizer_s", "of it optimizer"),
+)  # fmt: skip
+
+
+def abstract(material: Material) -> Iterator[str]:
+    """The study in a paragraph."""
+    if not material.cases:
+        yield "The results folder holds no completed run yet."
+        return
+    sentences = [_extent(material), *(_reached(material, env) for env in material.envs)]
+    sentences += [_outcomes(material), _doubts(material)]
+    yield " ".join(markdown(sentence) for sentence in sentences if sentence)
+
+
+def _extent(material: Material) -> str:
+    models = list(dict.fromkeys(case.model for case in material.cases))
+    machines = [f"{env}{_device(material, env)}" for env in material.envs]
+    return (
+        f"This study holds {counted(len(material.study.runs), 'run')} of"
+        f" {counted(len(material.cases), 'configuration')} of {counted(len(models), 'network')}"
+        f" ({some(models, joint=', ')}) on {listed(machines)}."
+    )
+
+
+def _device(material: Material, env: str) -> str:
+    machine = material.study.machine(env)
+    name = machine.roofs.device_name if machine else ""
+    return f" ({name})" if name else ""
+
+
+def _reached(material: Material, env: str) -> str:
+    """How near the steps of one machine are to their floors, and what sets these."""
+    placed = [case for case in material.cases if case.env == env and case.efficiency]
+    if not placed:
+        return f"For {env}, no floors are known."
+    reached = [case.efficiency or 0.0 for case in placed]
+    bounds = [case.bound for case in placed]
+    common = max(dict.fromkeys(bounds), key=bounds.count)
+    ends = span(format_percent(min(reached)), format_percent(max(reached)))
+    middle = f" ({format_percent(median(reached))} in the middle)" if len(reached) > 2 else ""
+    share = of_all(bounds.count(common), len(bounds))
+    text = (
+        f"On {env}, a step reaches {ends}{middle} of what the roofs allow; the floor is set by"
+        f" {WORDS.get(common or '', str(common))} in {share}."
+    )
+    waits = [gap for gap in gaps(placed) if gap.share(gap.waiting_s) > 0.1]
+    if waits:
+        most = max(waits, key=lambda gap: gap.share(gap.waiting_s))
+        text += (
+            f" In {counted(len(waits), 'configuration')} the device waits for the host for more"
+            f" than a tenth of the step, at most {format_percent(most.share(most.waiting_s))}"
+            f" ({most.case.title})."
+        )
+    return text
+
+
+def _outcomes(material: Material) -> str:
+    """Which hypotheses held."""
+    texts = []
+    for outcome in (HELD, PARTLY, FAILED, OPEN):
+        names = [verdict.name for verdict in material.verdicts if verdict.outcome == outcome]
+        if names:
+            texts.append(f"{listed(names)} {outcome}")
+    return f"Of the hypotheses below, {listed(texts)}."
+
+
+def _doubts(material: Material) -> str:
+    runs = material.study.runs
+    warned = int(runs["warnings"].fillna(0).gt(0).sum()) if "warnings" in runs else 0
+    if not warned:
+        return ""
+    return (
+        f"{warned} of {counted(len(runs), 'run')} came with warnings, so the limitations at the end"
+        " belong to the result."
+    )
+
+
+def design(material: Material) -> Iterator[str]:
+    """Aim, hypotheses, machines and the matrix of configurations."""
+    yield (
+        "For each network and machine, three questions: how fast could a step be, how fast is it,"
+        " and what is the time in between spent on. The first is answered by counting the work of a"
+        " step and measuring the roofs of the machine, the second by timing steps, the third by"
+        " setting both side by side."
+    )
+    yield "### Hypotheses"
+    yield markdown_table(["", "claim", "how it is tested"],
+                         [[h.name, h.claim, h.rule] for h in HYPOTHESES])  # fmt: skip
+    yield "### Machines"
+    yield _machines(material)
+    yield "### Configurations"
+    matrix = _matrix(material)
+    if len(matrix):
+        yield table(matrix, [text("env", "machine"), text("model"), text("mode"), text("precision"),
+                             text("settings"), text("batches", "batch sizes"),
+                             text("runs")])  # fmt: skip
+    else:
+        yield "None."
+
+
+def _machines(material: Material) -> str:
+    headers = ["machine", "device", "processor", "memory", "system", "driver", "roofs"]
+    rows = [_machine(machine) for machine in material.study.machines]
+    return markdown_table(headers, rows) if rows else "None."
+
+
+def _machine(machine: Machine) -> list[str]:
+    roofs = machine.roofs
+    told: Mapping[str, Any] = machine.passport.description if machine.passport else {}
+    cpu = told.get("cpu") or {}
+    cores = cpu.get("usable_cores")
+    memory = number((told.get("memory") or {}).get("total_bytes"))
+    return [
+        roofs.env,
+        f"{roofs.device_name or 'not named'} ({roofs.device})",
+        f"{cpu.get('model', '')}{f', {cores} cores' if cores else ''}",
+        format_bytes(memory) if memory else "",
+        str(told.get("os") or ""),
+        str((told.get("drivers") or {}).get("NVIDIA driver") or "")
+        if roofs.device != "cpu"
+        else "",
+        _source(machine),
+    ]
+
+
+def _source(machine: Machine) -> str:
+    roofs = machine.roofs
+    if roofs.source != "measured":
+        return roofs.source
+    when = f" {roofs.measured_at[:10]}" if roofs.measured_at else ""
+    return f"measured{when}{' (quick)' if roofs.is_quick else ''}"
+
+
+def _matrix(material: Material) -> pd.DataFrame:
+    import pandas as pd
+
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for case in material.cases:
+        told = ", ".join([*unusual(case.settings), *([case.more] if case.more else [])])
+        key = (case.env, case.model, case.mode, case.precision, told)
+        row = rows.setdefault(key, {"batches": set(), "runs": 0})
+        row["batches"].add(case.batch_size)
+        row["runs"] += len(case.run_ids)
+    names = ("env", "model", "mode", "precision", "settings")
+    return pd.DataFrame(
+        [
+            {
+                **dict(zip(names, key, strict=True)),
+                "batches": ", ".join(str(size) for size in sorted(row["batches"])),
+                "runs": row["runs"],
+            }
+            for key, row in rows.items()
+        ]
+    )
+
+
+def analysis(material: Material) -> Iterator[str]:
+    """The statements by topic, the gap as a table, the hypotheses."""
+    if not material.statements:
+        yield "There is no data to analyse."
+        return
+    yield (
+        "All sentences here were written from the data; in brackets is where their numbers come"
+        " from and which runs they are about. Where a configuration was run several times, its run"
+        " with the middle step time stands for it."
+    )
+    low = [case for case in material.cases if (case.efficiency or 1) < LOW_EFFICIENCY]
+    if low:
+        yield (
+            f"What sets the floor is not always what limits the step now: in {len(low)} of"
+            f" {counted(len(material.cases), 'configuration')} less than half of the step is"
+            " explained by its floor, and the rest has other reasons, taken apart below."
+        )
+    for topic, title in TOPICS.items():
+        mine = [s for s in material.statements if s.topic == topic]
+        if mine:
+            yield f"### {title}"
+            yield "\n".join(statement_line(s, material.names) for s in mine)
+        if topic == "gap" and mine:
+            yield from _gap_table(material)
+    yield from figures(material, "analysis")
+    yield "### Hypotheses, tested"
+    yield markdown_table(
+        ["", "claim", "outcome", "evidence", "runs"],
+        [[v.name, v.claim, v.outcome, v.evidence, cited(v.run_ids, material.names)]
+         for v in material.verdicts],
+    )  # fmt: skip
+
+
+def _gap_table(material: Material) -> Iterator[str]:
+    import pandas as pd
+
+    rows = [
+        {
+            "run": material.names.get(gap.case.run_id),
+            "env": gap.case.env,
+            "configuration": gap.case.title,
+            "step_s": gap.case.step_s,
+            **{name: getattr(gap, name) for name, _ in GAP_HEADERS[1:]},
+        }
+        for gap in gaps(material.cases)
+    ]
+    if not rows:
+        return
+    yield (
+        "Each step taken apart. The floor of the work (without launches), the time of the kernels"
+        " beyond it and the time without kernels add up to the step; where kernels were not timed,"
+        " all that is above the floor is one number. Data and optimizer are parts of the same step,"
+        " not further ones."
+    )
+    parts = [quantity(name, f"{header} (ms)", MS) for name, header in GAP_HEADERS]
+    yield table(pd.DataFrame(rows), [*CASE, *parts])
+
+
+def appendix(material: Material) -> Iterator[str]:
+    """Every command, every version."""
+    study = material.study
+    yield "### Commands"
+    yield "Each run can be made again with the command that made it:"
+    yield code_block("\n".join(_commands(material)) or "# no runs", "sh")
+    yield "### Runs"
+    known = {run.run_id: run for run in study.raw_runs}
+    rows = []
+    for run_id, name in material.names.items():
+        run = known.get(run_id)
+        label = str(run.asked.get("label") or "") if run else ""
+        made = run.provenance if run else {}
+        rows.append([name, run_id, label, str(made.get("time") or "")])
+    yield markdown_table(["run", "stored as", "label", "time"], rows)
+    yield "### Versions"
+    yield from _versions(material)
+    if study.stages:
+        yield "### Stages"
+        stages = [[s["stage"], s["status"], s["reason"]] for s in study.stages]
+        yield markdown_table(["stage", "status", "reason"], stages)
+
+
+def _commands(material: Material) -> Iterator[str]:
+    by_command: dict[str, list[str]] = {}
+    for machine in material.study.machines:
+        command = machine.passport.provenance.get("command") if machine.passport else None
+        if command:
+            by_command.setdefault(_shell(command), []).append(f"roofs of {machine.env}")
+    for run in material.study.raw_runs:
+        command = run.provenance.get("command")
+        if command and run.run_id in material.names:
+            by_command.setdefault(_shell(command), []).append(material.names[run.run_id])
+    for command, names in by_command.items():
+        yield f"# {' '.join(', '.join(names).split())}\n{command}"
+
+
+def _shell(command: Any) -> str:
+    return shlex.join(str(word) for word in command) if isinstance(command, list) else str(command)
+
+
+def _versions(material: Material) -> Iterator[str]:
+    """What the runs were made with, one row for each set of versions."""
+    sets: dict[tuple[str, ...], list[str]] = {}
+    for run in material.study.raw_runs:
+        sets.setdefault(_software(run.provenance), []).append(run.run_id)
+    if not sets:
+        yield "Not known."
+        return
+    headers = ["runs", "host", "system", "Python", "ridgeline", "torch", "CUDA", "cuDNN", "commit"]
+    yield markdown_table(headers, [[cited(ids, material.names), *row] for row, ids in sets.items()])
+
+
+def _software(made: Mapping[str, Any]) -> tuple[str, ...]:
+    host, libraries = made.get("host") or {}, made.get("libraries") or {}
+    backends, commit = made.get("backends") or {}, made.get("ridgeline_commit") or {}
+    told = (
+        host.get("name"), host.get("os"), made.get("python"), made.get("ridgeline"),
+        libraries.get("torch"), backends.get("cuda"), backends.get("cudnn"),
+        str(commit.get("sha") or "")[:10],
+    )  # fmt: skip
+    return tuple(str(value or "") for value in told)

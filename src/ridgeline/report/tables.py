@@ -1,0 +1,312 @@
+"""The tables of a study: as CSV with every column in SI units, as Markdown and LaTeX for people.
+
+runs              a row per completed run
+complexity        a row per counted configuration: what it must do
+roofline_points   a row per step and phase: where it stands under its roofs
+layers            a row per layer (for people, the longest ten of each run)
+ceilings          a row per roof of each machine
+findings          what to fix first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.analysis import layers_add_up
+from ridgeline.report.cases import cases, number, plain, short_names, unusual
+from ridgeline.report.ceiling_rows import ceiling_rows
+from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
+from ridgeline.report.study import Study
+from ridgeline.report.words import three_digits
+from ridgeline.store import IN_RESULTS, atomic_write_text
+from ridgeline.units import format_percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = ("csv", "md", "tex")
+GRAIN_ORDER = ("step", "phase", "layer", "kernel")
+LONGEST = 10  # layers of a run, for people
+SEED_COLUMNS = (  # that scripts for other tools look for
+    "label", "env", "arch", "backend", "batch_size", "precision", "elapsed_sec", "images_per_sec",
+    "ai", "attained_gflops", "peak_gflops", "peak_gbps",
+)  # fmt: skip
+POINT_COLUMNS = (
+    "grain", "name", "layer", "phase", "kind", "mode", "provenance", "device", "flops",
+    "dram_bytes", "least_bytes", "ideal_bytes", "l3_bytes", "l2_bytes", "l1_bytes", "launches",
+    "ai_high", "time_s", "compute_s", "dram_s", "l3_s", "l2_s", "l1_s", "launch_s", "floor_s",
+    "fused_floor_s", "bound", "efficiency", "headroom_s", "attained_flops_per_s",
+    "peak_flops_per_s", "peak_bytes_per_s", "roof_source", "flag", "run_id",
+)  # fmt: skip
+COMPLEXITY_KEY = ["model", "mode", "precision", "batch_size", "input_size", "seq_len"]
+COMPLEXITY = (
+    "params", "macs", "flops", "moved_bytes", "ideal_bytes", "counted_peak_bytes", "coverage",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column for people: what of the table, under which header, in which unit."""
+
+    name: str
+    header: str
+    scale: float = 1.0  # the unit of the header, in SI
+    is_share: bool = False
+    is_text: bool = False
+    most: int | None = None  # characters of a text
+
+    def cell(self, value: Any) -> str:
+        if self.is_text:
+            told = "" if plain(value) is None else str(plain(value))
+            is_long = self.most is not None and len(told) > self.most
+            return f"{told[: self.most - 1]}…" if is_long and self.most else told
+        known = number(value)
+        if known is None:
+            return MISSING
+        return format_percent(known) if self.is_share else three_digits(known / self.scale)
+
+
+def text(name: str, header: str | None = None, most: int | None = None) -> Column:
+    return Column(name=name, header=header or name, is_text=True, most=most)
+
+
+def share(name: str, header: str) -> Column:
+    return Column(name=name, header=header, is_share=True)
+
+
+def quantity(name: str, header: str, scale: float = 1.0) -> Column:
+    return Column(name=name, header=header, scale=scale)
+
+
+MS, GIGA, MEGA = 1e-3, 1e9, 1e6
+WHO = (
+    text("run"), text("env", "machine"), text("model"), text("mode"), text("precision"),
+    text("batch_size", "batch"), text("settings"),
+)  # fmt: skip
+SHOWN: dict[str, tuple[Column, ...]] = {
+    "runs": (
+        *WHO, quantity("samples_per_s", "samples/s"),
+        quantity("samples_per_s_low", "from"), quantity("samples_per_s_high", "to"),
+        quantity("step_median_s", "step (ms)", MS), share("busy_fraction", "busy"),
+        quantity("energy_j_per_sample", "energy (J/sample)"),
+        quantity("peak_memory_bytes", "memory (GB)", GIGA), text("warnings"),
+    ),
+    "complexity": (
+        text("model"), text("mode"), text("precision"), text("batch_size", "batch"),
+        quantity("params", "parameters (M)", MEGA), quantity("macs", "MACs (G)", GIGA),
+        quantity("flops", "FLOPs (G)", GIGA), quantity("moved_bytes", "bytes, unfused (GB)", GIGA),
+        quantity("ideal_bytes", "bytes, ideal (GB)", GIGA),
+        quantity("ai", "FLOP/B, unfused"), quantity("ai_high", "FLOP/B, ideal"),
+        quantity("counted_peak_bytes", "memory (GB)", GIGA),
+    ),
+    "roofline_points": (
+        *WHO, text("piece"), text("provenance", "work"),
+        quantity("ai", "FLOP/B"), quantity("attained_flops_per_s", "GFLOP/s", GIGA),
+        quantity("time_s", "time (ms)", MS), quantity("floor_s", "floor (ms)", MS), text("bound"),
+        share("efficiency", "efficiency"), quantity("headroom_s", "headroom (ms)", MS),
+    ),
+    "layers": (
+        text("run"), text("model"), text("layer"), text("kind"),
+        quantity("flops", "FLOPs (G)", GIGA), quantity("dram_bytes", "bytes (MB)", MEGA),
+        quantity("ai", "FLOP/B"), quantity("time_s", "time (ms)", MS),
+        quantity("floor_s", "floor (ms)", MS), text("bound"), share("efficiency", "efficiency"),
+    ),
+    "ceilings": (
+        text("env", "machine"), text("roof"), text("rate"), text("source"),
+        share("of_datasheet", "of the datasheet"), quantity("clock_hz", "clock (MHz)", MEGA),
+        text("how", "measured with", most=60),
+    ),
+    "findings": (
+        *WHO, text("layer"), text("bound"), quantity("time_s", "time (ms)", MS),
+        quantity("floor_s", "floor (ms)", MS), quantity("headroom_s", "headroom (ms)", MS),
+        share("share", "of the step"), text("advice", "what to try"),
+    ),
+}  # fmt: skip
+CAPTIONS = {
+    "runs": "Completed runs; samples/s with its 95 % interval, both of the median step",
+    "complexity": "What a step must do, counted",
+    "roofline_points": "Steps and phases under their roofs",
+    "layers": f"The {LONGEST} longest layers of each run",
+    "ceilings": "Roofs of the machines",
+    "findings": "What to fix first: the largest headrooms",
+}
+
+
+def tables(study: Study) -> dict[str, pd.DataFrame]:
+    """All tables, with every column they have."""
+    points = points_table(study)
+    return {
+        "runs": runs_table(study),
+        "complexity": complexity_table(study),
+        "roofline_points": points[points["grain"].isin(["step", "phase"])],
+        "layers": points[points["grain"].eq("layer")],
+        "ceilings": ceilings_table(study),
+        "findings": findings_table(study),
+    }
+
+
+def _numbered(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    """With `run`, the short name of its run, its `configuration`, and unusual `settings`."""
+    new = table.copy()
+    ids = [str(run_id) for run_id in new.get("run_id", ())]
+    names = short_names(study)
+    told = {r: ", ".join(unusual(case.settings)) for case in cases(study) for r in case.run_ids}
+    new.insert(0, "run", [names.get(run_id) for run_id in ids])
+    titles = {run_id: case.title for case in cases(study) for run_id in case.run_ids}
+    new.insert(1, "settings", [told.get(run_id) for run_id in ids])
+    new["configuration"] = [titles.get(run_id) for run_id in ids]
+    return new
+
+
+def runs_table(study: Study) -> pd.DataFrame:
+    """study.runs with `samples_per_s` and its interval, which are those of the median step."""
+    runs = _numbered(study, study.runs)
+    if len(runs):
+        per_step = runs["images_processed"] / runs["measured_iters"]
+        times = runs.reindex(columns=["step_interval_low_s", "step_interval_high_s"]).astype(float)
+        runs["samples_per_s"] = per_step / runs["step_median_s"]
+        runs["samples_per_s_low"] = per_step / times["step_interval_high_s"]
+        runs["samples_per_s_high"] = per_step / times["step_interval_low_s"]
+    return runs
+
+
+def findings_table(study: Study) -> pd.DataFrame:
+    """study.findings with `is_trusted`: the layers of its run add up to its step."""
+    table = _numbered(study, study.findings)
+    trusted = {run_id: layers_add_up(study, run_id) for run_id in dict.fromkeys(table["run_id"])}
+    table["is_trusted"] = [trusted[run_id] for run_id in table["run_id"]]
+    return table
+
+
+def complexity_table(study: Study) -> pd.DataFrame:
+    """What was counted, once for each kind of step."""
+    import pandas as pd
+
+    columns = [*COMPLEXITY_KEY, *COMPLEXITY]
+    if study.runs.empty:
+        return pd.DataFrame(columns=[*columns, "ai", "ai_high"])
+    runs = study.runs.reindex(columns=[*columns, "count_id", "grad_accum_steps"])
+    counted = runs[runs["flops"].notna()].drop_duplicates([*COMPLEXITY_KEY, "grad_accum_steps"])
+    counted = counted.sort_values(COMPLEXITY_KEY).reset_index(drop=True)[columns]
+    for name, size in (("ai", "moved_bytes"), ("ai_high", "ideal_bytes")):
+        moved = pd.to_numeric(counted[size])
+        counted[name] = pd.to_numeric(counted["flops"]) / moved.where(moved > 0)
+    return counted
+
+
+def points_table(study: Study) -> pd.DataFrame:
+    """study.points in the order of their grain, with the columns of their runs."""
+    points = _numbered(study, study.points)
+    points["piece"] = points["name"].mask(points["grain"].eq("step"), "step")
+    rank = {grain: n for n, grain in enumerate(GRAIN_ORDER)}
+    order = points["grain"].map(rank).argsort(kind="stable")
+    return points.iloc[order].reset_index(drop=True)
+
+
+def points_csv(study: Study) -> pd.DataFrame:
+    """Every point, steps first: the columns that are usual elsewhere, then ours in SI units.
+
+    elapsed_sec and images_per_sec are those of the run that a point belongs to.
+    """
+    points = points_table(study)
+    known = ["run_id", "backend", "elapsed_sec", "images_per_sec"]
+    runs = study.runs.reindex(columns=known).set_index("run_id")
+    for name in known[1:]:
+        points[name] = points["run_id"].map(runs[name])
+    points["arch"] = points["model"]
+    points["attained_gflops"] = points["attained_flops_per_s"] / GIGA
+    points["peak_gflops"] = points["peak_flops_per_s"] / GIGA
+    points["peak_gbps"] = points["peak_bytes_per_s"] / GIGA
+    columns = [*SEED_COLUMNS, *POINT_COLUMNS]
+    by_roof = [c for c in study.points.columns if str(c).endswith(("_matrix", "_vector"))]
+    return points.reindex(columns=[*columns, *by_roof])
+
+
+def write_points(study: Study, path: Path) -> Path:
+    """Write roofline_points.csv."""
+    return _write(path, points_csv(study).to_csv(index=False))
+
+
+def ceilings_table(study: Study) -> pd.DataFrame:
+    """Every roof: its rate in SI units and in words, where it is from, at which clock."""
+    import pandas as pd
+
+    columns = ["env", "device", "kind", "roof", "rate_per_s", "time_s", "rate", "source",
+               "of_datasheet", "clock_hz", "how", "measured_at", "is_quick"]  # fmt: skip
+    rows = [row for machine in study.machines for row in ceiling_rows(machine)]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def formatted(table: pd.DataFrame, columns: Sequence[Column]) -> list[list[str]]:
+    """The cells of a table as people read them."""
+    shown = table.reindex(columns=[column.name for column in columns])
+    return [
+        [column.cell(value) for column, value in zip(columns, row, strict=True)]
+        for row in shown.itertuples(index=False, name=None)
+    ]
+
+
+def compact(columns: Sequence[Column]) -> list[Column]:
+    """The same with one column that names the configuration instead of six."""
+    rest = [column for column in columns if column not in WHO]
+    return [text("run"), text("env", "machine"), text("configuration"), *rest]
+
+
+def sides(columns: Sequence[Column]) -> str:
+    return "".join("l" if column.is_text else "r" for column in columns)
+
+
+def as_markdown(table: pd.DataFrame, columns: Sequence[Column]) -> str:
+    """A table for people, in Markdown."""
+    headers = [column.header for column in columns]
+    return markdown_table(headers, formatted(table, columns), sides(columns))
+
+
+def write_tables(study: Study, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write every table in every format into a folder."""
+    written = []
+    for name, table in tables(study).items():
+        for extension in formats:
+            writer = WRITERS[extension]
+            written.append(_write(folder / f"{name}.{extension}", writer(name, table)))
+    return written
+
+
+def _csv(_name: str, table: pd.DataFrame) -> str:
+    return table.to_csv(index=False)
+
+
+def _markdown(name: str, table: pd.DataFrame) -> str:
+    body = as_markdown(for_people(name, table), SHOWN[name])
+    return f"{markdown(CAPTIONS[name])}\n\n{body}\n"
+
+
+def _latex(name: str, table: pd.DataFrame) -> str:
+    columns = SHOWN[name]
+    headers = [column.header for column in columns]
+    cells = formatted(for_people(name, table), columns)
+    return latex_table(headers, cells, caption=CAPTIONS[name], label=name, numeric=sides(columns))
+
+
+def for_people(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Without what nobody would read in a table of text."""
+    if name == "layers" and len(table):
+        whole = table[table["phase"].eq("all") & table["time_s"].notna()]
+        longest = whole.sort_values("time_s", ascending=False).groupby("run_id").head(LONGEST)
+        return longest.sort_values(["run_id", "time_s"], ascending=[True, False])
+    if name == "findings" and len(table):
+        return table[table["is_trusted"].astype(bool)]
+    return table
+
+
+WRITERS: dict[str, Callable[[str, pd.DataFrame], str]] = {
+    "csv": _csv, "md": _markdown, "tex": _latex,
+}  # fmt: skip
+
+
+def _write(path: Path, content: str) -> Path:
+    atomic_write_text(path, content, elsewhere=IN_RESULTS)
+    return path

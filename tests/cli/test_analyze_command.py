@@ -1,0 +1,202 @@
+"""`ridgeline analyze` as a user meets it: from a model to a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.cli.analyzed_here import analyze_here, store_passport
+from tests.cli.small_runs import folder
+
+from ridgeline.store import ResultsFolder
+
+__all__ = ["folder"]  # a fixture
+
+SMALL = ("net.py:make", "--input-size", "4", "-b", "2,8")
+RESULTS = Path("results")
+
+
+def test_one_command_to_one_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # given a machine that was measured before, when a model is analyzed
+    name = store_passport(RESULTS)
+    assert analyze_here(*SMALL) == 0
+    streams = capsys.readouterr()
+    # then the last line is the path of a page, and everything else is beside it
+    page = Path(streams.out.rstrip().splitlines()[-1])
+    assert page == RESULTS / "report.html"
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    for made in ("report.md", "roofline_points.csv", "metrics.csv", "analysis.json",
+                 f"figures/roofline_{name}.png", f"figures/throughput_{name}.png"):  # fmt: skip
+        assert (RESULTS / made).stat().st_size > 0
+    # and the terminal answers the three questions
+    assert f"samples/s on {name}" in streams.out
+    assert "What sets the floor is" in streams.out
+    assert "What to try first:" in streams.out
+    # and what was skipped is told with its reason
+    assert "machine: cached: kept from " in streams.err
+    assert "profile: skipped: hardware counters are not read by this version" in streams.err
+
+
+def test_points_are_joined_from_count_run_and_passport(folder: Path) -> None:
+    store_passport(RESULTS)
+    assert analyze_here("net.py:make", "--input-size", "4", "-b", "2", "--mode", "infer") == 0
+    points = pd.read_csv(RESULTS / "roofline_points.csv")
+    step = points[points["grain"].eq("step")].iloc[0]
+    # 2 samples through 4→8→2: 2·(2·4·8 + 2·8·2) = 192 FLOP of products, 16 biases and 4, 16 of ReLU
+    assert step["flops"] == pytest.approx(192 + 16, abs=24)
+    assert step["peak_gflops"] == pytest.approx(1000)
+    assert step["peak_gbps"] == pytest.approx(100)
+    run = ResultsFolder().read_runs()[-1]
+    assert step["time_s"] == pytest.approx(run.found["step_time_s"]["median"])
+
+
+def test_json_has_what_is_promised(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = store_passport(RESULTS)
+    assert analyze_here(*SMALL, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["report"] == "results/report.html"
+    assert answer["machine"] == name
+    assert [run["batch_size"] for run in answer["runs"]] == [2, 8]
+    assert {"layer", "bound", "efficiency", "headroom_s", "advice"} <= set(answer["findings"][0])
+    headrooms = [finding["headroom_s"] for finding in answer["findings"]]
+    assert headrooms == sorted(headrooms, reverse=True)
+    stages = {stage["stage"]: stage["status"] for stage in answer["stages"]}
+    assert stages == {"machine": "cached", "count": "done", "run": "done", "profile": "skipped",
+                      "roofline": "done", "report": "done"}  # fmt: skip
+
+
+def test_batch_sizes_are_chosen(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store_passport(RESULTS)
+    assert analyze_here("net.py:make", "--input-size", "4", "--mode", "infer", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [run["batch_size"] for run in answer["runs"]] == [8, 32]
+    # a quick look takes the larger one alone
+    assert analyze_here("net.py:make", "--input-size", "4", "--quick", "--json") == 0
+    assert [run["batch_size"] for run in json.loads(capsys.readouterr().out)["runs"]] == [32]
+
+
+def test_the_report_is_about_this_analysis(folder: Path) -> None:
+    store_passport(RESULTS)
+    assert analyze_here("net.py:make", "--input-size", "4", "-b", "2") == 0
+    assert analyze_here("net.py:images", "--input-size", "3,8,8", "-b", "2") == 0
+    models = set(pd.read_csv(RESULTS / "roofline_points.csv")["arch"])
+    assert models == {"net.py:images"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "no model was named"),
+        (("resnet5000",), "resnet5000"),
+        (("net.py:make", "--mode", "dream"), "dream"),
+        (("net.py:make", "--precision", "fp3"), "unknown precision 'fp3'"),
+        (("net.py:make", "-b", "0"), "--batch-size"),
+        (("net.py:make", "--label", ""), "--label is empty"),
+        (("net.py:make", "--results", "/proc/x"), "/proc/x"),
+    ],
+)
+def test_bad_input_is_one_error_and_nothing_is_measured(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+) -> None:
+    assert analyze_here(*arguments, "--input-size", "4") == 2
+    streams = capsys.readouterr()
+    assert says in streams.err
+    assert "Traceback" not in streams.err
+    assert "hint:" in streams.err
+    assert streams.out == ""
+    assert not RESULTS.exists()
+
+
+def test_a_model_that_crashes_is_told_and_the_others_go_on(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a model that cannot run
+    (folder / "broken.py").write_text(
+        "from torch import nn\n"
+        "class Broken(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        raise ValueError('no way')\n"
+        "def make():\n"
+        "    return Broken()\n"
+    )
+    store_passport(RESULTS)
+    # when it is analyzed together with one that can
+    code = analyze_here("broken.py:make", "net.py:make", "--input-size", "4", "-b", "2",
+                        "--mode", "infer")  # fmt: skip
+    streams = capsys.readouterr()
+    # then the report is about the other, and the exit code tells
+    assert code == 3
+    assert "no way" in streams.err
+    assert streams.out.rstrip().endswith("results/report.html")
+    stages = json.loads((RESULTS / "analysis.json").read_text())["stages"]
+    assert "no way" in next(s["reason"] for s in stages if s["stage"] == "run")
+
+
+def test_nothing_completed_is_no_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "broken.py").write_text(
+        "from torch import nn\n"
+        "class Broken(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        raise ValueError('no way')\n"
+        "def make():\n"
+        "    return Broken()\n"
+    )
+    store_passport(RESULTS)
+    assert (
+        analyze_here("broken.py:make", "--input-size", "4", "-b", "2", "--mode", "infer", "--json")
+        == 3
+    )
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["report"] is None
+    assert answer["findings"] == []
+    assert answer["runs"][0]["status"] == "failed"
+
+
+def test_a_machine_that_was_measured_quickly_is_measured_again_for_a_thorough_analysis(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = store_passport(RESULTS, is_quick=True)
+    asked: list[bool] = []
+
+    def measure_cpu(*, quick: bool, progress: object) -> tuple[list[object], list[object]]:
+        from tests.cli.analyzed_here import store_passport as again
+
+        from ridgeline.machine.passport import Passports
+
+        asked.append(quick)
+        again(Path("spare"))
+        return list(Passports(Path("spare")).read(name).ceilings), []
+
+    monkeypatch.setattr("ridgeline.machine.cpu.measure_cpu", measure_cpu)
+    assert analyze_here("net.py:make", "--input-size", "4", "-b", "2", "--json") == 0
+    assert asked == [False]
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    assert stages[0]["reason"] == "4 ceilings measured"
+
+
+def test_interrupted_in_the_middle_it_keeps_what_is_done(folder: Path) -> None:
+    # given an analysis of several configurations, when it is interrupted after the first run
+    store_passport(RESULTS)
+    arguments = ["analyze", "net.py:make", "--input-size", "4", "-b", "1,2,4,8,16,32,64",
+                 "--backend", "cpu", "--iters", "200"]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ridgeline", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(RESULTS.glob("runs/*-run-*/run.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    # then what was done is kept, and the code and the words say so
+    assert process.returncode == 130
+    assert "interrupted; runs kept: " in errors
+    assert "Traceback" not in errors
+    assert ResultsFolder().read_runs()

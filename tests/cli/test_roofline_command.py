@@ -1,0 +1,123 @@
+"""`ridgeline roofline` and `ridgeline report` on stored runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.cli.analyzed_here import command, store_passport
+from tests.cli.small_runs import QUICK, folder, run_here
+
+__all__ = ["folder"]  # a fixture
+
+RESULTS = Path("results")
+SEED_000 = ["label", "env", "arch", "backend", "batch_size", "precision", "elapsed_sec",
+            "images_per_sec", "ai", "attained_gflops", "peak_gflops", "peak_gbps"]  # fmt: skip
+
+
+@pytest.fixture
+def stored(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Two runs with layers and a passport; its name."""
+    name = store_passport(RESULTS)
+    for batch in ("2", "4"):
+        run_here("net.py:make", "--input-size", "4", "-b", batch, "--layers", "--label", "mine",
+                 *QUICK)  # fmt: skip
+    capsys.readouterr()
+    return name
+
+
+def test_runs_are_counted_joined_and_drawn(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("roofline", "--layers") == 0
+    streams = capsys.readouterr()
+    assert stored in streams.out
+    assert "headroom" in streams.out
+    points = pd.read_csv(RESULTS / "roofline_points.csv")
+    assert list(points.columns[: len(SEED_000)]) == SEED_000
+    assert (points["grain"] == "step").sum() == 2
+    for form in ("png", "svg"):
+        assert (RESULTS / "figures" / f"roofline_{stored}.{form}").exists()
+    assert "wrote results/roofline_points.csv" in streams.err
+
+
+def test_given_roofs_replace_measured_ones(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = ("--peak-compute", "8.1", "--peak-bw", "300", "--no-figures", "--json")
+    assert command("roofline", *rates) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["machines"][0]["source"] == "given"
+    assert answer["machines"][0]["flops_per_s"]["fp32 matrix"] == 8.1e12
+    assert answer["machines"][0]["bytes_per_s"]["dram"] == 3e11
+    steps = [point for point in answer["points"] if point["grain"] == "step"]
+    assert steps[0]["compute_s"] == pytest.approx(steps[0]["flops"] / 8.1e12)
+
+
+def test_a_file_of_peaks(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("peaks.json").write_text(
+        json.dumps({stored: {"peak_gbps": 50, "peak_gflops": {"fp32": 500}}})
+    )
+    assert command("roofline", "--peaks", "peaks.json", "--no-figures", "--json") == 0
+    machine = json.loads(capsys.readouterr().out)["machines"][0]
+    assert machine["flops_per_s"]["fp32 vector"] == 5e11
+
+
+def test_runs_are_chosen_by_label_model_or_id(
+    stored: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, steps in (("mine", 2), ("net.py:make", 2)):
+        assert command("roofline", name, "--no-figures", "--json") == 0
+        points = json.loads(capsys.readouterr().out)["points"]
+        assert sum(point["grain"] == "step" for point in points) == steps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("nobody",), "no run is called 'nobody'"),
+        (("--format", "gif"), "--format 'gif' is not known"),
+        (("--peak-compute", "much"), "--peak-compute 'much' is not a rate"),
+        (("--peak-bw", "0"), "is no roof"),
+        (("--peaks", "nosuch.json"), "nosuch.json cannot be read"),
+        (("--peaks", "net.py"), "is not JSON"),
+        (("--kind", "round"), "round"),
+        (("--results", "elsewhere"), "there are no completed runs in elsewhere"),
+    ],
+)
+def test_bad_input(
+    stored: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+) -> None:
+    assert command("roofline", *arguments) == 2
+    errors = capsys.readouterr().err
+    assert says in errors
+    assert "hint:" in errors
+
+
+def test_the_report_is_written_again(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("report", "--title", "My study", "--notebook", "--json") == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["report"] == "results/report.html"
+    assert "My study" in Path(made["report"]).read_text(encoding="utf-8")
+    assert "My study" in Path(made["markdown"]).read_text(encoding="utf-8")
+    assert Path(made["notebook"]).exists()
+    assert made["figures"]
+    assert made["tables"]
+
+
+def test_own_words_survive(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("report", "--no-figures") == 0
+    path = RESULTS / "report.md"
+    begin = "<!-- yours: analysis -->"
+    text = path.read_text(encoding="utf-8")
+    assert begin in text
+    path.write_text(text.replace(begin, f"{begin}\nI think it is the cache.", 1), encoding="utf-8")
+    assert command("report", "--no-figures") == 0
+    assert "I think it is the cache." in path.read_text(encoding="utf-8")
+
+
+def test_a_damaged_run_is_passed_over(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first = sorted((RESULTS / "runs").glob("mine-*")) or sorted((RESULTS / "runs").iterdir())
+    (first[0] / "run.json").write_text("{")
+    assert command("report", "--no-figures") == 0
+    streams = capsys.readouterr()
+    assert "note: " in streams.err
+    assert streams.out == "results/report.html\n"

@@ -1,0 +1,464 @@
+"""Figures of a study that was written by hand: which there are, and what is in them."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+from ridgeline.errors import RidgelineError
+from ridgeline.report.figures import KINDS, write_figures
+from ridgeline.report.figures.batch import draw_trajectories
+from ridgeline.report.figures.classic import draw_kernels, draw_layers, draw_steps, short_piece
+from ridgeline.report.figures.configurations import configured, short_name
+from ridgeline.report.figures.figure import Drawing
+from ridgeline.report.figures.hierarchical import draw_levels, level_intensities
+from ridgeline.report.figures.machines import draw_machines
+from ridgeline.report.figures.roofs import both_rates, outline, roof_names
+from ridgeline.report.figures.runtime import step_times
+from ridgeline.report.figures.style import in_style, prefixed
+from ridgeline.report.figures.subjects import Subject, safe_name, short_device, subjects
+from ridgeline.report.figures.throughput import draw_throughput, rates_by_batch
+from ridgeline.report.figures.timing import draw_times, path_of
+from ridgeline.report.figures.training import draw_phases, half_mark
+from ridgeline.report.study import Machine, Study
+from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
+from ridgeline.roofline.points import COLUMNS
+from ridgeline.roofline.roofs import Roofs
+
+GPU = Roofs(
+    env="gpu", device="cuda:0", device_name="a GPU", clock_hz=1.98e9,
+    compute={"fp16 matrix": 800e12, "fp32 vector": 50e12, "fp64 vector": 25e12},
+    bandwidth={"dram": 4e12, "l2": 8e12}, launch_s={"kernel": 4e-6}, cache_level="l2",
+)  # fmt: skip
+SHEET = Roofs(env="gpu", device="cuda:0", source="datasheet",
+              compute={"fp16 matrix": 1000e12, "fp32 vector": 60e12},
+              bandwidth={"dram": 5e12})  # fmt: skip
+CPU = Roofs(env="cpu", device="cpu", device_name="a CPU", is_quick=True,
+            compute={"fp32 vector": 200e9}, bandwidth={"dram": 100e9, "l3": 200e9})  # fmt: skip
+
+
+def point(run_id: str, *, roofs: Roofs = GPU, **more: Any) -> dict[str, Any]:
+    """A point of a step with 1 TFLOP in 10 ms, 100 GB unfused and 10 GB at best."""
+    row: dict[str, Any] = {name: float("nan") for name in COLUMNS}
+    row |= {
+        "run_id": run_id, "env": roofs.env, "device": roofs.device, "model": "net",
+        "label": "", "mode": "train", "precision": "fp32", "batch_size": 8, "grain": "step",
+        "name": "net", "layer": "", "phase": "all", "kind": "step", "shapes": "",
+        "provenance": "static", "flops": 1e12, "dram_bytes": 100e9, "ideal_bytes": 10e9,
+        "time_s": 0.01, "compute_s": 0.002, "dram_s": 0.001, "launch_s": 0.0005,
+        "floor_s": 0.002, "bound": "compute", "efficiency": 0.2, "flag": "",
+    }  # fmt: skip
+    row |= more
+    row["ai"] = row["flops"] / row["dram_bytes"]
+    row["ai_high"] = row["flops"] / row["ideal_bytes"] if row["ideal_bytes"] > 0 else row["ai"]
+    row["attained_flops_per_s"] = row["flops"] / row["time_s"]
+    row["peak_flops_per_s"] = row["flops"] / row["compute_s"]
+    row.setdefault("flops_fp32_vector", row["flops"])
+    return row
+
+
+def run(run_id: str, *, roofs: Roofs = GPU, time_s: float = 0.01, **more: Any) -> dict[str, Any]:
+    return {
+        "run_id": run_id, "env": roofs.env, "device_name": roofs.device_name, "model": "net",
+        "mode": "train", "precision": "fp32", "batch_size": 8, "step_median_s": time_s,
+        "step_interval_low_s": time_s * 0.8, "step_interval_high_s": time_s * 1.25,
+        "images_processed": 80, "measured_iters": 10, "compile": None, "optimizer": "sgd",
+        **more,
+    }  # fmt: skip
+
+
+def study(
+    runs: Sequence[dict[str, Any]],
+    points: Sequence[dict[str, Any]],
+    machines: Sequence[Machine] = (Machine(roofs=GPU, datasheet=SHEET),),
+) -> Study:
+    return Study(
+        results=Path("nowhere"),
+        machines=tuple(machines),
+        runs=pd.DataFrame(runs),
+        points=pd.DataFrame(points) if points else pd.DataFrame(columns=[*COLUMNS, "flag"]),
+        findings=pd.DataFrame(columns=list(FINDING_COLUMNS)),
+    )
+
+
+def phases(run_id: str, **more: Any) -> list[dict[str, Any]]:
+    """Three phases with a time, and the halves of backward without."""
+    nan = float("nan")
+    times = {"forward": 0.003, "backward": 0.006, "input-grad": nan, "weight-grad": nan,
+             "optimizer": 0.001}  # fmt: skip
+    return [
+        point(run_id, grain="phase", phase=name, time_s=time_s, ideal_bytes=nan, **more)
+        for name, time_s in times.items()
+    ]
+
+
+def two_machines() -> Study:
+    """Two batches with phases, layers, a kernel and cache bytes on a GPU; one on a CPU."""
+    points = []
+    for run_id, batch in (("a", 8), ("b", 16)):
+        points.append(point(run_id, batch_size=batch, l2_bytes=200e9, flops=batch * 1e11))
+        points += phases(run_id, batch_size=batch)
+        points += [
+            point(run_id, batch_size=batch, grain="layer", name=name, layer=name, kind="Conv2d",
+                  time_s=time_s)
+            for name, time_s in (("conv1", 0.004), ("conv2", 0.002))
+        ]  # fmt: skip
+    points.append(point("b", batch_size=16, grain="kernel", name="void gemm<float>(x)",
+                        provenance="counter", time_s=0.001, dram_bytes=5e9))  # fmt: skip
+    points.append(point("c", roofs=CPU, flops=1e9, dram_bytes=1e9, ideal_bytes=1e8))
+    runs = [run("a"), run("b", batch_size=16, time_s=0.02), run("c", roofs=CPU)]
+    return study(runs, points, [Machine(roofs=GPU, datasheet=SHEET), Machine(roofs=CPU)])
+
+
+def only_subject(study: Study) -> Subject:
+    (subject,) = subjects(study)
+    return subject
+
+
+def drawn(draw: Any, what: Any) -> Drawing:
+    with in_style():
+        drawing = draw(what)
+    assert isinstance(drawing, Drawing)
+    return drawing
+
+
+def lines(drawing: Drawing, kind: str) -> list[Any]:
+    """The lines of a figure whose identifier begins with a word."""
+    every = drawing.canvas.axes[0].get_lines()
+    return [line for line in every if str(line.get_gid()).startswith(f"{kind}-")]
+
+
+def texts(drawing: Drawing) -> list[Any]:
+    return [text for text in drawing.canvas.axes[0].texts if text.get_text()]
+
+
+def test_the_files_of_a_study(tmp_path: Path) -> None:
+    told: list[str] = []
+    found = write_figures(two_machines(), tmp_path, tell=told.append)
+
+    assert [figure.path.name for figure in found] == [
+        "roofline_gpu.png", "roofline_gpu_layers.png", "roofline_gpu_kernels.png",
+        "roofline_gpu_hierarchical.png", "roofline_gpu_time.png", "roofline_gpu_training.png",
+        "roofline_gpu_batch.png", "throughput_gpu.png",
+        "roofline_cpu.png", "roofline_cpu_time.png", "throughput_cpu.png",
+        "roofline_machines.png", "runtime.png",
+    ]  # fmt: skip
+    assert {figure.kind for figure in found} == set(KINDS)
+    assert {figure.env for figure in found} == {"gpu", "cpu", ""}
+    assert all(path.is_file() for figure in found for path in figure.paths)
+    assert all(figure.paths[1].suffix == ".svg" for figure in found)
+    assert all(figure.caption.endswith(".") and figure.title for figure in found)
+    assert "roofline_gpu" in told
+    assert found[0].title == (
+        "a GPU: training and inference steps"
+        " (roofs as measured at 1.98 GHz; datasheet dashed and in brackets)"
+    )
+
+
+def test_pictures_can_be_read_and_made_again(tmp_path: Path) -> None:
+    once = write_figures(two_machines(), tmp_path / "1", kinds=["classic"])
+    again = write_figures(two_machines(), tmp_path / "2", kinds=["classic"])
+
+    png, svg = once[0].paths
+    assert struct.unpack(">II", png.read_bytes()[16:24]) == (1400, 880)  # 7 inches at 200 dpi
+    root = ElementTree.fromstring(svg.read_text(encoding="utf-8"))
+    assert root.tag.endswith("svg")
+    assert once[0].caption in svg.read_text(encoding="utf-8")
+    assert svg.read_bytes() == again[0].paths[1].read_bytes()
+
+
+def test_an_empty_study_has_no_figures(tmp_path: Path) -> None:
+    assert write_figures(study([], [], []), tmp_path / "figures") == []
+    assert write_figures(study([], []), tmp_path / "figures") == []
+    assert not (tmp_path / "figures").exists()
+
+
+def test_without_points_there_are_times(tmp_path: Path) -> None:
+    found = write_figures(study([run("a")], []), tmp_path, formats=["svg"])
+    assert [figure.kind for figure in found] == ["throughput", "runtime"]
+
+
+def test_without_roofs_there_is_no_roofline(tmp_path: Path) -> None:
+    bare = Machine(roofs=Roofs(env="gpu", device="cuda:0", device_name="a GPU", source="none"))
+    unplaced = point("a", compute_s=float("nan"), dram_s=float("nan"))
+    found = write_figures(study([run("a")], [unplaced], [bare]), tmp_path, formats=["svg"])
+    assert [figure.kind for figure in found] == ["throughput", "runtime"]
+
+
+def test_what_is_asked_for_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match=r"no kind of figure is called 'pie'\n.*classic"):
+        write_figures(two_machines(), tmp_path, kinds=["pie"])
+    with pytest.raises(RidgelineError, match=r"no format is called 'bmp'\n.*png, svg, pdf"):
+        write_figures(two_machines(), tmp_path, formats=["bmp"])
+
+
+def test_the_ridge_is_a_vertex() -> None:
+    shape = outline(GPU, ["fp32 vector", "fp16 matrix"], low=1, high=1000)
+
+    assert [(line.xs, line.ys) for line in shape.lines] == [
+        ((1, 200, 1000), (4e12, 800e12, 800e12)),
+        ((12.5, 1000), (50e12, 50e12)),
+    ]
+    assert shape.ridges == ((200, 800e12), (12.5, 50e12))
+    half_known = Roofs(env="e", device="d", compute={"fp32 vector": 5.0})
+    assert [line.xs for line in outline(half_known, ["fp32 vector"], low=1, high=9).lines] == [
+        (1, 9)
+    ]
+
+
+def test_the_drawn_roofs_have_it_too() -> None:
+    drawing = drawn(draw_steps, only_subject(study([run("a")], [point("a", time_s=0.1)])))
+
+    (roof,) = lines(drawing, "roof")
+    assert 12.5 in roof.get_xdata()
+    (sheet,) = lines(drawing, "datasheet")
+    assert 12.0 in sheet.get_xdata()
+    assert sheet.get_linestyle() != "-"
+    written = {text.get_text() for text in texts(drawing)}
+    assert {"fp32 vector 50.0 (60.0) TFLOP/s", "DRAM 4.00 (5.00) TB/s", "ridge 12.5"} <= written
+
+
+def test_cache_levels_have_slopes_of_their_own() -> None:
+    shape = outline(GPU, ["fp16 matrix"], low=1, high=1000, levels=("dram", "l2"))
+    assert [(line.name, line.xs) for line in shape.lines] == [
+        ("dram", (1, 200)),
+        ("l2 fp16 matrix", (1, 100, 1000)),
+    ]
+
+
+def test_only_roofs_that_matter() -> None:
+    table = pd.DataFrame(
+        {"flops": [100.0], "flops_fp16_matrix": [99.5], "flops_fp64_vector": [0.5]}
+    )
+    assert roof_names(table, GPU) == ["fp16 matrix", "fp32 vector"]
+
+
+def test_two_rates_in_one_text() -> None:
+    assert both_rates(781e12, 989e12, "FLOP/s") == "781 (989) TFLOP/s"
+    assert both_rates(9e14, 1.1e15, "FLOP/s") == "900 TFLOP/s (1.10 PFLOP/s)"
+    assert both_rates(4e12, None, "B/s") == "4.00 TB/s"
+
+
+def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None:
+    counter = point("a", provenance="counter", dram_bytes=50e9, ideal_bytes=float("nan"))
+    drawing = drawn(draw_steps, only_subject(study([run("a")], [point("a"), counter])))
+
+    hollow, filled = lines(drawing, "mark")
+    assert hollow.get_markerfacecolor() == "white"
+    assert filled.get_markerfacecolor() == filled.get_markeredgecolor() != "white"
+    assert (list(hollow.get_xdata()), list(hollow.get_ydata())) == ([10.0], [1e14])
+    (bar,) = lines(drawing, "range")
+    assert list(bar.get_xdata()) == [10.0, 100.0]
+    names = [text.get_text() for text in texts(drawing)]
+    assert names.count("net, 8") == 1  # one configuration, counted both ways
+
+
+def test_what_breaks_the_gate_is_flagged() -> None:
+    flagged = point("a", flag="above its compute roof: 9 % faster than its floor; likely cause: x")
+    drawing = drawn(draw_steps, only_subject(study([run("a")], [flagged])))
+
+    (ring,) = lines(drawing, "flag")
+    assert list(ring.get_xdata()) == [10.0]
+    assert "!" in [text.get_text() for text in texts(drawing)]
+    assert (
+        "1 is flagged by the physics gate (above its compute roof: 9 % faster than its floor)."
+        in drawing.caption
+    )
+
+
+def test_repeats_are_one_mark_with_their_range() -> None:
+    runs = [run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.05)]
+    steps = [point(name, time_s=time_s) for name, time_s in
+             (("a", 0.01), ("b", 0.02), ("c", 0.05))]  # fmt: skip
+    drawing = drawn(draw_steps, only_subject(study(runs, steps)))
+
+    (mark,) = lines(drawing, "mark")
+    assert list(mark.get_ydata()) == [5e13]
+    (bar,) = lines(drawing, "repeats")
+    assert sorted(bar.get_ydata()) == [2e13, 1e14]
+    assert "1 configuration under the roofs of a GPU." in drawing.caption
+
+
+def crowded() -> Study:
+    """36 configurations in a small corner, a third of them counted both ways."""
+    runs, points = [], []
+    every = itertools.product(("resnet50", "bert-base-uncased", "vit"), ("fp32", "amp"), range(6))
+    for number, (model, precision, power) in enumerate(every):
+        name = f"r{number}"
+        same: dict[str, Any] = {"model": model, "precision": precision, "batch_size": 2**power}
+        runs.append(run(name, time_s=0.01 + number * 1e-4, **same))
+        work: dict[str, Any] = {"dram_bytes": 60e9 + 3e9 * power, "time_s": 0.04 + number * 1e-3}
+        points.append(point(name, l2_bytes=300e9, **same, **work))
+        if number % 3 == 0:
+            points.append(point(name, provenance="counter", flag="odd", l2_bytes=90e9, **same,
+                                **work))  # fmt: skip
+        points += phases(name, **same)
+    return study(runs, points)
+
+
+@pytest.mark.parametrize(
+    "draw", [draw_steps, draw_trajectories, draw_times, draw_levels, draw_phases]
+)
+def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
+    drawing = drawn(draw, only_subject(crowded()))
+
+    axes = drawing.canvas.axes[0]
+    labels = [text for text in texts(drawing) if text.zorder == 6]  # not the subtitle
+    assert len(labels) > 3
+    boxes = [(text.get_text(), text.get_window_extent()) for text in labels]
+    for (one, box), (other, other_box) in itertools.combinations(boxes, 2):
+        assert not box.overlaps(other_box), f"{one!r} is on {other!r}"
+    frame = axes.get_window_extent()
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for _, box in boxes)
+    (legend,) = drawing.canvas.legends
+    assert not legend.get_window_extent().overlaps(frame)
+    assert legend.get_window_extent().y0 > 0
+    every = [*texts(drawing), *legend.get_texts(), *axes.get_xticklabels(), axes.title]
+    assert min(text.get_fontsize() for text in every) >= 7
+
+
+def test_a_wide_legend_leaves_room_for_the_axes() -> None:
+    names = [f"a-model-with-a-rather-long-name-{number}" for number in range(12)]
+    runs = [run(name, model=name) for name in names]
+    drawing = drawn(draw_steps, only_subject(study(runs, [point(n, model=n) for n in names])))
+
+    (legend,) = drawing.canvas.legends
+    assert "5 others" in [text.get_text() for text in legend.get_texts()]
+    assert drawing.canvas.axes[0].get_position().width > 0.5
+
+
+def test_error_bars_by_hand() -> None:
+    runs = configured(pd.DataFrame([
+        run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.04),
+        run("d", time_s=0.01, batch_size=16, images_processed=160),
+    ]))  # fmt: skip
+    table = rates_by_batch(runs)
+
+    assert table[["batch_size", "rate", "repeats"]].to_numpy().tolist() == [
+        [8, 400.0, 3], [16, 1600.0, 1],
+    ]  # fmt: skip
+    assert table["low"].tolist() == pytest.approx([8 / 0.05, 16 / 0.0125])
+    assert table["high"].tolist() == pytest.approx([8 / 0.008, 16 / 0.008])
+
+    drawing = drawn(
+        draw_throughput,
+        Subject(name="gpu", machine=Machine(roofs=GPU), runs=runs, points=runs.iloc[:0]),
+    )
+    bars: Any = drawing.canvas.axes[0].containers[0]
+    ends = bars.lines[2][0].get_segments()[0]
+    assert ends[:, 1].tolist() == pytest.approx([8 / 0.05, 8 / 0.008])
+
+
+def test_times_lie_on_a_line_parallel_to_the_diagonal() -> None:
+    row = {"memory_s": 0.001, "compute_s": 0.002, "time_s": 0.01}
+    assert path_of(row) == ((0.001, 0.002), (0.005, 0.01))
+
+    slow_launch = point("a", launch_s=0.004)
+    drawing = drawn(draw_times, only_subject(study([run("a")], [slow_launch])))
+    found: list[Any] = list(drawing.canvas.axes[0].get_lines())
+    (launch,) = [line for line in found if line.get_label() == "_launch"]
+    assert (launch.get_xdata()[0], launch.get_ydata()[0]) == pytest.approx((0.002, 0.004))
+
+
+def test_halves_of_backward_are_ticks_on_their_roof() -> None:
+    bound_by_memory = half_mark({"ai": 2.0, "peak_flops_per_s": 5e13, "phase": "input-grad"},
+                                GPU, "black")  # fmt: skip
+    bound_by_compute = half_mark({"ai": 50.0, "peak_flops_per_s": 5e13, "phase": "weight-grad"},
+                                 GPU, "black")  # fmt: skip
+    assert (bound_by_memory.y, bound_by_compute.y) == (8e12, 5e13)
+
+    drawing = drawn(draw_phases, only_subject(study([run("a")], phases("a"))))
+    assert len(lines(drawing, "mark")) == 3
+    assert len(lines(drawing, "half")) == 2
+    (legend,) = drawing.canvas.legends
+    assert "time not measured apart" in [text.get_text() for text in legend.get_texts()]
+
+
+def test_intensity_by_level() -> None:
+    static = point("a", l2_bytes=200e9, least_bytes=50e9)
+    assert level_intensities(static) == {"dram": 20.0, "l2": 5.0}
+    counter = point("a", provenance="counter", l2_bytes=200e9, l1_bytes=400e9)
+    assert level_intensities(counter) == {"dram": 10.0, "l2": 5.0, "l1": 2.5}
+
+
+def test_machines_share_a_picture() -> None:
+    drawing = drawn(draw_machines, subjects(two_machines()))
+    assert {line.get_color() for line in lines(drawing, "roof")} == {"#0072B2", "#D55E00"}
+    assert "3 steps on 2 machines" in drawing.caption
+
+
+def test_layers_and_kernels_are_of_the_slowest_run() -> None:
+    gpu = subjects(two_machines())[0]
+    layers = drawn(draw_layers, gpu)
+    assert layers.caption.startswith(
+        "2 layers of net, fp32, 16 on a GPU; the slowest, conv1, takes 4.00 ms (20.0 % of the step)"
+    )
+    assert len(lines(drawn(draw_kernels, gpu), "mark")) == 1
+
+
+def test_runtimes_of_the_same_configuration_stand_together() -> None:
+    both = [Machine(roofs=GPU), Machine(roofs=CPU)]
+    runs = [run("a", time_s=0.9, model="big"), run("b"), run("c", roofs=CPU, time_s=0.5)]
+    times = step_times(subjects(study(runs, [], both)))
+
+    assert times[["name", "machine", "time_s"]].to_numpy().tolist() == [
+        ["net, fp32, 8, train", "gpu", 0.01],
+        ["net, fp32, 8, train", "cpu", 0.5],
+        ["big, fp32, 8, train", "gpu", 0.9],
+    ]
+
+
+def test_configurations_are_named_by_what_differs() -> None:
+    runs = configured(pd.DataFrame([
+        run("a"), run("b", compile="default"), run("c", mode="infer", optimizer=None),
+        run("d", model="other"), run("e", time_s=0.02),
+    ]))  # fmt: skip
+    assert runs["configuration"].tolist() == [0, 1, 2, 3, 0]
+    assert runs["is_chosen"].tolist() == [True, True, True, True, False]
+    assert [short_name(row) for _, row in runs.iterrows()] == [
+        "net, 8, train", "net, 8, train, compiled", "net, 8, infer", "other, 8", "net, 8, train",
+    ]  # fmt: skip
+
+
+def test_devices_of_one_host_have_files_of_their_own() -> None:
+    same = [Machine(roofs=GPU), Machine(roofs=Roofs(env="gpu", device="cpu", device_name="a CPU"))]
+    assert [s.name for s in subjects(study([], [], same))] == ["gpu", "gpu-cpu"]
+    taken = [Machine(roofs=Roofs(env="machines", device="cpu"))]
+    assert [s.name for s in subjects(study([], [], taken))] == ["machines-cpu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("nvidia-h200", "nvidia-h200"),
+        ("My Lab/№1", "My-Lab-1"),
+        ("../..", "machine"),
+        ("é", "machine"),
+    ],
+)
+def test_file_names_are_safe(text: str, safe: str) -> None:
+    assert safe_name(text) == safe
+
+
+def test_short_texts() -> None:
+    assert short_piece("layer1.0.conv1") == "layer1.0.conv1"
+    assert short_piece("encoder.layers.11.self_attention.out_proj") == "…self_attention.out_proj"
+    assert short_piece("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
+    assert short_device("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz") == "Intel Xeon Gold 6248R"
+    assert [prefixed(v) for v in (0, 2e11, 50, 1e15)] == ["0", "200 G", "50", "1 P"]
+    assert [prefixed(v, "s") for v in (1e-3, 2.0, 5e-6)] == ["1 ms", "2 s", "5 µs"]
+
+
+def test_the_page_tells_of_every_figure() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
+    names = ["roofline_ENV", "roofline_ENV_layers", "roofline_ENV_kernels",
+             "roofline_ENV_hierarchical", "roofline_ENV_time", "roofline_ENV_training",
+             "roofline_ENV_batch", "roofline_machines", "throughput_ENV", "runtime"]  # fmt: skip
+    assert [name for name in names if f"`{name}`" not in page] == []

@@ -1,0 +1,219 @@
+"""report.md: its sections, its tables, and names that would break it if they could."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.report.hand_study import (
+    TOY,
+    layer_row,
+    make_study,
+    phase_row,
+    run_row,
+    step_row,
+    stored,
+)
+
+from ridgeline.report.markdown import SECTIONS, report_text, write_report_md
+from ridgeline.report.markup import code_block, markdown, markdown_line, markdown_table
+from ridgeline.report.sections import cited
+from ridgeline.report.study import Machine, Study
+
+markdown_it = pytest.importorskip("markdown_it")
+NASTY = [
+    "<script>alert(1)</script>",
+    "a|b",
+    "`x`",
+    "a\nb",
+    "# title",
+    "**b** [c](d) ![e](f)",
+    "$x$",
+]
+
+
+@dataclass(frozen=True)
+class Picture:
+    path: Path
+    kind: str = "classic"
+    env: str = "toy"
+    title: str = "Steps of toy"
+    caption: str = "One step, half way to its roof."
+
+
+def html(text: str) -> str:
+    return str(markdown_it.MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
+
+
+def whole_study(model: str = "net") -> Study:
+    run = run_row(model=model, warnings=1)
+    points = [
+        step_row(model=model),
+        phase_row("forward", model=model, flops=3e9, time_s=0.006),
+        phase_row("backward", model=model, flops=6e9, time_s=0.012),
+        phase_row("input-grad", model=model, flops=3e9, time_s=float("nan")),
+        phase_row("weight-grad", model=model, flops=3e9, time_s=float("nan")),
+        *(layer_row(f"conv{n}", model=model, flops=n * 1e9) for n in range(5)),
+    ]
+    finding = {
+        "run_id": "a", "env": "toy", "model": model, "mode": "train", "precision": "fp32",
+        "batch_size": 8, "layer": "conv4", "kind": "Conv2d", "bound": "compute", "time_s": 0.02,
+        "floor_s": 0.01, "efficiency": 0.5, "headroom_s": 0.01, "share": 0.5,
+        "meaning": "takes 20 ms", "advice": "--compile",
+    }  # fmt: skip
+    raw = stored(
+        "a",
+        asked={"model": model, "label": "first|try"},
+        found={"warnings": ["step times are unstable; close other programs"]},
+        provenance={
+            "command": ["ridgeline", "run", model, "-b", "8"], "python": "3.12.3",
+            "host": {"name": "node7", "os": "Linux"}, "libraries": {"torch": "2.15.0"},
+        },
+    )  # fmt: skip
+    stages = ({"stage": "counters", "status": "skipped", "reason": "no ncu here"},)
+    return make_study(
+        [run], points, [finding], raw_runs=(raw,), stages=stages, problems=("x is damaged",)
+    )
+
+
+def test_the_sections_are_those_of_a_paper_each_with_a_place(tmp_path: Path) -> None:
+    text = report_text(whole_study(), folder=tmp_path)
+
+    assert re.findall("^## (.*)$", text, re.MULTILINE) == [
+        "Abstract", "Experiment design", "Complexity", "Measurement", "Roofline", "Analysis",
+        "Limitations", "Appendix",
+    ]  # fmt: skip
+    assert re.findall("^<!-- yours: (.*) -->$", text, re.MULTILINE) == list(SECTIONS)
+    assert text.startswith("<!--") and "\n# Roofline study of net on toy\n" in text
+
+
+def test_what_stands_in_the_sections(tmp_path: Path) -> None:
+    text = report_text(whole_study(), folder=tmp_path)
+
+    for line in (
+        "This study holds 1 run of 1 configuration of 1 network (net) on toy (Toy 1). On toy, a"
+        " step reaches 50.0 % of what the roofs allow; the floor is set by arithmetic in the one"
+        " configuration. Of the hypotheses below, H4 held and H1, H2, H3 and H5 cannot be decided"
+        " here. 1 of 1 run came with warnings, so the limitations at the end belong to the result.",
+        "| toy | net | train | fp32 | 8 | 1 |",  # the matrix
+        "| net | train | fp32 | 8 | 1.00 | 5.00 | 10.0 | 0.500 | 0.100 | 20.0 | 100 | 0.200 |",
+        "| net | train | fp32 | 8 | 3.00 | 3.00 | 3.00 | 2.00 |",  # phases
+        "| net | 8 | conv4 | Conv2d | 4.00 | 40.0 % | 500 | 20.0 |",  # layers
+        "| R1 | toy | net, batch 8, fp32 training | 400 | 320 | 500 | 20.0 | 1.00 | 1 |",
+        "- R1: step times are unstable",
+        "| toy | fp32 matrix | 1.00 TFLOP/s | measured | 2000 |",
+        "| R1 | toy | net, batch 8, fp32 training | static | 20.0 | 500 | 20.0 | 10.0 | compute"
+        " | 50.0 % | 10.0 |",
+        "- Stage counters is skipped: no ncu here.",
+        "- Reading the results: x is damaged.",
+        "# R1\nridgeline run net -b 8",
+        "| R1 | a | first&#124;try |  |",
+        "| R1 | node7 | Linux | 3.12.3 |  | 2.15.0 |  |  |  |",
+    ):
+        assert line in text
+    assert not re.search(r"\bnan\b|\bNone\b|\binf\b", text)
+
+
+def test_an_empty_folder_makes_a_report_too(tmp_path: Path) -> None:
+    text = report_text(make_study(machines=()), folder=tmp_path)
+
+    assert "The results folder holds no completed run yet." in text
+    assert not re.search(r"\bnan\b", text)
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_name_stays_a_name(name: str, tmp_path: Path) -> None:
+    plain, nasty = whole_study(), whole_study(name)
+
+    pages = [html(report_text(study, folder=tmp_path)) for study in (plain, nasty)]
+
+    for tag in ("<td", "<h1", "<h2", "<a ", "<img", "<strong", "<script", "<code"):
+        assert pages[0].count(tag) == pages[1].count(tag)
+
+
+cells = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+@given(st.lists(st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=3))
+def test_a_table_keeps_its_columns_and_its_text(rows: list[list[str]]) -> None:
+    page = html(markdown_table(["a", "b", "c"], rows))
+
+    assert page.count("<th>") == 3
+    assert page.count("<td>") == 3 * len(rows)
+    assert page.count("<tr>") == 1 + len(rows)
+    assert set(re.findall("<([a-z0-9]+)", page)) <= {"table", "thead", "tbody", "tr", "th", "td"}
+
+
+@given(cells)
+def test_a_line_stays_a_paragraph(text: str) -> None:
+    page = html(markdown_line("x" + text)).strip()
+
+    assert page.startswith("<p>x") and page.endswith("</p>") and page.count("<") == 2
+
+
+@pytest.mark.parametrize("text", ["- a", "1. a", "12) a", "+ a", "= a", "--option"])
+def test_a_line_does_not_become_a_list(text: str) -> None:
+    assert html(f"- {markdown_line(text)}") == f"<ul>\n<li>{text}</li>\n</ul>\n"
+
+
+def test_a_usual_name_is_left_alone() -> None:
+    assert (
+        markdown("resnet18_cifar, layer1.0.conv2 (a-b)") == "resnet18_cifar, layer1.0.conv2 (a-b)"
+    )
+    assert markdown("_x_ *y*") == r"\_x\_ \*y\*"
+
+
+def test_code_cannot_end_its_block_or_look_like_a_place() -> None:
+    text = "a ``` b\n<!-- /yours -->"
+
+    assert code_block(text, "sh") == "````sh\na ``` b\n <!-- /yours -->\n````"
+
+
+def test_figures_stand_where_they_belong_and_are_found_from_the_report(tmp_path: Path) -> None:
+    figures = [
+        Picture(tmp_path / "figures" / "a b.png"),
+        Picture(tmp_path / "figures" / "t.png", kind="throughput", title="T|", caption="<c>"),
+        Picture(tmp_path / "figures" / "c.png", kind="batch"),
+    ]
+
+    text = report_text(whole_study(), figures, folder=tmp_path)
+
+    measurement, roofline, analysis = (
+        text[text.index(f"## {name}") :].split("<!-- yours")[0]
+        for name in ("Measurement", "Roofline", "Analysis")
+    )
+    assert "![T&#124;](figures/t.png)\n\n*Figure 1.* **T&#124;.** &lt;c&gt;" in measurement
+    assert "![Steps of toy](figures/a%20b.png)\n\n*Figure 2.* **Steps of toy.** One" in roofline
+    assert "*Figure 3.*" in analysis
+
+
+def test_the_roofs_tell_where_they_are_from(tmp_path: Path) -> None:
+    given_roofs = replace(TOY, source="given", is_quick=True)
+
+    text = report_text(
+        make_study([run_row()], [step_row()], machines=(Machine(roofs=given_roofs),)),
+        folder=tmp_path,
+    )
+
+    assert "| toy | fp32 matrix | 1.00 TFLOP/s | given |" in text
+    assert "- The roofs of toy were not measured but are given." in text
+    assert "- The roofs of toy were measured quickly" in text
+
+
+def test_runs_are_cited_in_short() -> None:
+    names = {str(n): f"R{n}" for n in range(1, 10)}
+
+    assert cited(["5", "1", "2", "4", "3"], names) == "R1–R5"
+    assert cited(["1", "2", "4"], names) == "R1, R2, R4"
+    assert cited(["unknown"], names) == ""
+
+
+def test_the_file_is_written_with_its_title(tmp_path: Path) -> None:
+    path = write_report_md(whole_study(), tmp_path / "report.md", title="My <study>")
+
+    assert "\n# My &lt;study&gt;\n" in path.read_text(encoding="utf-8")
+    assert [p.name for p in tmp_path.iterdir()] == ["report.md"]

@@ -1,0 +1,178 @@
+"""The page as text: what is in it, and that it is only text. tests/browser looks at it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from tests.browser.studies import (
+    LAYERS,
+    SCRIPT,
+    empty_study,
+    h200,
+    kernels,
+    other_machine,
+    study,
+)
+
+from ridgeline.report.page import points as page_points
+from ridgeline.report.page import write_page
+from ridgeline.report.page.build import SCRIPTS, asset, scripts
+from ridgeline.report.page.columns import Words, numbers, rounded, to_script
+from ridgeline.report.page.points import chosen
+
+DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
+def payload(path: Path) -> dict[str, Any]:
+    found = DATA.search(path.read_text(encoding="utf-8"))
+    assert found is not None
+    content: dict[str, Any] = json.loads(found[1])
+    return content
+
+
+def test_numbers_keep_five_digits_and_unknown_stays_unknown() -> None:
+    assert [rounded(v) for v in (51748864.0, 0.0123456789, 3, float("nan"), None)] == [
+        51749000, 0.012346, 3, None, None,
+    ]  # fmt: skip
+    assert numbers([float("nan"), None]) is None
+    words = Words()
+    assert words.column(["a", None, "b", "a", float("nan")]) == [1, 0, 2, 1, 0]
+    assert words.texts == ["", "a", "b"]
+
+
+def test_data_cannot_leave_its_script_element() -> None:
+    text = to_script({"a": "</script><!--&\u2028"})
+    assert text == '{"a":"\\u003c/script\\u003e\\u003c!--\\u0026\\u2028"}'
+    assert json.loads(text) == {"a": "</script><!--&\u2028"}
+
+
+def test_words_of_the_results_folder_are_text(tmp_path: Path) -> None:
+    # given a model, a stage, a warning and a problem that look like HTML
+    path = write_page(study(model=SCRIPT), tmp_path / "page.html")
+    text = path.read_text(encoding="utf-8")
+    # then none of them became any
+    assert SCRIPT not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "no &lt;b&gt;ncu&lt;/b&gt;" in text
+    assert text.count("<script") == 2
+    assert SCRIPT in payload(path)["words"]
+
+
+def test_the_payload_says_what_the_study_says(tmp_path: Path) -> None:
+    told = study()
+    got = payload(write_page(told, tmp_path / "page.html"))
+    words, points, runs = got["words"], got["points"], got["runs"]
+    assert [words[i] for i in runs["id"]] == ["nvidia-h200-64", "nvidia-h200-128"]
+    assert runs["batch"] == [64, 128]
+    assert [words[i] for i in runs["command"]] == [
+        "python -m ridgeline run resnet50 vgg16 -b 128 --precision tf32 --energy-time 10"
+        " --repeats 2 --results results"
+    ] * 2
+    assert [[words[i] for i in roofs] for roofs in runs["roofs"]] == [
+        ["tf32 matrix", "fp32 vector"]
+    ] * 2
+    # a layer's direction without a time is left out; nothing else is
+    kept = told.points[told.points["phase"].eq("all") | told.points["time_s"].notna()
+                       | told.points["grain"].isin(["phase", "step"])]  # fmt: skip
+    assert points["count"] == len(kept)
+    layers = {
+        words[points["name"][i]]: (points["flops"][i], points["time_s"][i])
+        for i in range(points["count"])
+        if words[points["grain"][i]] == "layer" and words[points["phase"][i]] == "all"
+        and points["run"][i] == 1
+    }  # fmt: skip
+    assert layers == {path: (3 * flops, time_s) for path, (_, flops, _, time_s) in LAYERS.items()}
+    table = told.points.set_index(["run_id", "grain", "name", "phase"])["floor_s"]
+    step = next(i for i in range(points["count"]) if words[points["grain"][i]] == "step")
+    floor_s = float(table["nvidia-h200-64", "step", "vgg16", "all"])
+    assert points["floor_s"][step] == pytest.approx(floor_s, rel=1e-4)
+
+
+def test_machines_have_their_roofs_and_datasheets(tmp_path: Path) -> None:
+    got = payload(write_page(study(machines=(h200(), other_machine())), tmp_path / "page.html"))
+    assert [m["title"] for m in got["machines"]] == ["nvidia-h200", "small"]
+    assert got["machines"][0]["datasheet"]["bandwidth"] == {"dram": 4800000000000}
+    assert got["machines"][1] == {
+        "title": "small",
+        "device": "cpu",
+        "device_name": "",
+        "source": "given",
+        "measured_at": "",
+        "compute": {"fp32 matrix": 200000000000, "fp32 vector": 200000000000},
+        "bandwidth": {"dram": 100000000000},
+        "clock_hz": None,
+        "datasheet": None,
+    }
+    assert got["runs"]["machine"] == [0, 0, 1, 1]
+
+
+def test_kernels_beyond_the_budget_are_summed_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_points, "MOST_KERNELS", 30)
+    told = study(batches=(128,), kernel_count=100)
+    kept = chosen(told)
+    made = kernels(100)
+    rest = made.drop(made.nlargest(30, "time_s").index)["time_s"].sum()
+    assert kept.points["grain"].eq("kernel").sum() == 30
+    assert kept.left_out[0].startswith(
+        "Of 100 kernels the 30 that take longest are here. The other 70 take "
+        f"{1e6 * rest:.0f} µs together"
+    )
+    assert kept.left_out[0] in write_page(told, tmp_path / "page.html").read_text()
+
+
+def test_layers_beyond_the_budget_leave_whole_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_points, "MOST_LAYERS", 30)  # two runs have 24 rows of layers
+    assert chosen(study()).left_out == ()
+    monkeypatch.setattr(page_points, "MOST_LAYERS", 20)
+    kept = chosen(study())
+    layers = kept.points[kept.points["grain"].eq("layer")]
+    assert layers["run_id"].unique().tolist() == ["nvidia-h200-64"]
+    assert kept.left_out[0].startswith("Layers of 1 of 2 runs are here")
+    assert set(kept.points["run_id"]) == {"nvidia-h200-64", "nvidia-h200-128"}
+
+
+def test_a_page_of_5000_kernels_is_small_and_grows_no_further(tmp_path: Path) -> None:
+    sizes = [
+        write_page(study(kernel_count=count), tmp_path / f"{count}.html").stat().st_size
+        for count in (5_000, 20_000)
+    ]
+    assert sizes[0] < 2_000_000
+    assert sizes[1] < 1.1 * sizes[0]
+
+
+def test_an_empty_study_says_so(tmp_path: Path) -> None:
+    text = write_page(empty_study(), tmp_path / "page.html", title="Mine").read_text()
+    assert "<h1 id=\"title\">Mine</h1>" in text  # fmt: skip
+    assert "There is no completed run in this results folder" in text
+    assert "No machine was measured" in text
+    assert "nothing &lt;i&gt;here" in text
+
+
+def test_the_page_names_no_other_place(tmp_path: Path) -> None:
+    text = write_page(study(), tmp_path / "page.html").read_text()
+    assert "default-src 'none'" in text
+    own = text.replace("http://www.w3.org/2000/svg", "")  # the name of SVG, which nobody fetches
+    assert "http://" not in own and "https://" not in own and "//cdn" not in own
+
+
+def test_scripts_write_only_text_and_stay_small() -> None:
+    assert "innerHTML" not in scripts() and "insertAdjacentHTML" not in scripts()
+    assert "eval(" not in scripts() and "</script" not in scripts()
+    assert {name: len(asset(name).splitlines()) for name in SCRIPTS
+            if len(asset(name).splitlines()) > 300} == {}  # fmt: skip
+
+
+def test_runs_without_any_point_are_still_told(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    told = replace(study(), points=pd.DataFrame(columns=study().points.columns))
+    got = payload(write_page(told, tmp_path / "page.html"))
+    assert got["points"] == {"count": 0}
+    assert got["runs"]["count"] == 2
