@@ -305,6 +305,19 @@ def test_no_hook_stays_and_nothing_else_changes() -> None:
         assert not part._backward_hooks and not part._backward_pre_hooks
 
 
+def test_nothing_marks_a_step_after_the_last_watched_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that gather gradients would go on marking if anybody held them, hooks and all."""
+    # given a net whose layers were timed in training
+    taken, backend = net_on(Clock())
+    time_layers(taken, backend, step_time_s=2.0)
+    # when it takes another step
+    noted: list[object] = []
+    monkeypatch.setattr(LayerMarks, "_note", lambda self, owner: noted.append(owner))
+    taken.step(NoMarks())
+    # then nobody takes note of it
+    assert noted == []
+
+
 def test_hooks_go_when_a_step_fails() -> None:
     taken, backend = net_on(Clock())
     taken.batches = iter([batch()])

@@ -115,13 +115,22 @@ class LayerMarks:
             self.own(AFTER[phase])
 
     def start_step(self) -> None:
-        """Forget the last step."""
+        """Forget the last step and begin another."""
+        self.forget()
+        self.own(FIRST)
+
+    def forget(self) -> None:
+        """Let go of the last step.
+
+        Nodes that gather gradients live as long as somebody holds them, with their hooks: held
+        beyond the last step, they would go on marking, and holding the device back, in every step
+        after it.
+        """
         self.owners.clear()
         self.marks.clear()
         self.stack.clear()
         self.nodes.clear()
         self.seen.clear()
-        self.own(FIRST)
 
     def enter(self, path: str, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._watch()
@@ -255,6 +264,7 @@ def _hooks(module: nn.Module, marks: LayerMarks) -> Iterator[None]:
         for path, part in module.named_modules():
             for handle in _hook(part, path or "(model)", marks):
                 stack.callback(handle.remove)
+        stack.callback(marks.forget)
         yield
 
 
