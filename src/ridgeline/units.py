@@ -92,7 +92,7 @@ def format_percent(fraction: float) -> str:
 
 def format_ratio(ratio: float, unit: str = "") -> str:
     """A ratio that is read against others, so without a prefix: `0.25 FLOP/B`, `1350 FLOP/B`."""
-    if not math.isfinite(ratio) or abs(ratio) >= 1000:
+    if not math.isfinite(ratio) or abs(ratio) >= 999.5:
         return _joined(f"{ratio:.0f}", unit)
     return _joined(f"{ratio:.3g}", unit)
 

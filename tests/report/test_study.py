@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from ridgeline.report.study import count_key, read_study, uncounted
+from ridgeline.report.study import count_key, layers_add_up, read_study, uncounted
 from ridgeline.report.summary import configurations, sentence, summary
 from ridgeline.roofline.roofs import given_roofs
 from ridgeline.store import ResultsFolder
@@ -144,7 +145,7 @@ def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
     floor_s = 11.8e12 / 416780367406910.8
     assert one.efficiency == pytest.approx(floor_s / step_s)
     assert sentence(one) == (
-        "vgg16, batch 128, tf32 training, runs at 1.42 k samples/s on nvidia-h200 (89.8 ms a step)."
+        "vgg16, batch 128, tf32 training, runs at 1.43 k samples/s on nvidia-h200 (89.8 ms a step)."
         " The roofs would allow 4.52 k (28.3 ms): it reaches 31.5 %. What sets the floor is"
         " arithmetic."
     )
@@ -153,3 +154,27 @@ def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
 def test_without_roofs_or_count_the_sentence_says_so(results: ResultsFolder) -> None:
     (told,) = summary(read_study(results)).headline
     assert told.endswith("how fast it could be is not known: it has no count or no roofs.")
+
+
+def test_a_run_that_failed_is_told_with_its_reason(results: ResultsFolder) -> None:
+    asked = {"command": "run", "model": "vgg16", "batch_size": 9999, "mode": "train",
+             "precision": "fp32"}  # fmt: skip
+    run = results.write_run(label="run", asked=asked, provenance={},
+                            found={"status": "failed", "reason": "out of memory"})  # fmt: skip
+    told = "vgg16, train, fp32, batch 9999: this run failed: out of memory"
+    assert told in read_study(results).problems
+    assert told in read_study(results, run_ids=[run.run_id]).problems
+    assert told not in read_study(results, run_ids=[]).problems
+
+
+@pytest.mark.parametrize(
+    ("difference", "clock", "adds_up"),
+    [(0.01, "host, monotonic", True), (1.5, "host, monotonic", False),
+     (-0.4, "host, monotonic", False), (-0.4, "device, without gaps between kernels", True)],
+)  # fmt: skip
+def test_layers_that_do_not_add_up_are_no_findings(
+    results: ResultsFolder, difference: float, clock: str, adds_up: bool
+) -> None:
+    (run,) = results.read_runs()
+    layers = {"difference": difference, "clock": clock}
+    assert layers_add_up(replace(run, found={**run.found, "layers": layers})) is adds_up

@@ -154,7 +154,7 @@ def test_an_optimizer_is_as_large_as_all_its_operators() -> None:
 
 def test_a_compiled_step_promises_flops_only() -> None:
     pieces = static_pieces(OPS, precision="fp32", cache_level="l3", cache_bytes=0, is_fused=True)
-    assert pieces["least_bytes"].sum() == 0
+    assert pieces["least_bytes"].sum() == 108  # the optimizer is not compiled
     assert pieces["launches"].sum() == 0
     assert pieces["flops"].sum() == 2240
 

@@ -38,6 +38,8 @@ def test_roofs_of_a_measured_h200() -> None:
     assert (roofs.cache_level, roofs.cache_bytes) == ("l2", 62914560)
     assert sorted(roofs.launch_s) == ["eager dispatch", "graph replay", "kernel"]
     assert roofs.clock_hz == 1.98e9
+    assert roofs.clock_of("fp32") == 1.98e9
+    assert roofs.clock_of("amp") == roofs.clocks_hz["fp16 matrix"] < 1.6e9  # held down by power
 
 
 def test_the_datasheet_is_a_second_set_of_roofs() -> None:

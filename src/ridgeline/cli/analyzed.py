@@ -220,7 +220,7 @@ class Analysis:
         progress.expect(REPORT_S)
         progress.start("report")
         write_views(results)
-        study = read_study(results, run_ids=self.run_ids)
+        study = read_study(results, run_ids=[run.run_id for run in self.done.runs])
         with self.stages.begin("roofline") as stage:
             write_points(study, self.outputs)
             write_figures(study, self.outputs, tell=lambda what: progress.update(what, 0, 0))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.cases import SOFTWARE, Case, alike, cases, largest, number, series
 from ridgeline.report.study import Study
+from ridgeline.report.study import layers_add_up as run_adds_up
 from ridgeline.report.summary import WORDS
 from ridgeline.report.words import counted, listed, some, three_digits, times
 from ridgeline.units import format_percent, format_ratio, format_time
@@ -41,7 +42,7 @@ FLAT = 1.05  # a doubling of the batch that gives less than this gives nothing
 WIDTH = {"fp64": 0, "fp32": 1, "tf32": 2, "amp": 3, "bf16": 3, "fp16": 4, "fp8": 5}
 SWITCHES = ("compile", "channels_last", "cudnn_benchmark", "deterministic", "optimizer")
 SMALL_SHARE = 0.01  # of the time of all layers: not worth a word
-LAYERS_OFF = 0.2  # layers that add up to so much more, or less, than the step do not explain it
+LITTLE = 0.05  # a share that moved by less than this did not move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,17 +164,9 @@ def layer_times(study: Study, case: Case) -> pd.DataFrame | None:
 
 
 def layers_add_up(study: Study, run_id: str) -> bool:
-    """Whether the layers of a run add up to its step.
-
-    A device's own times are without the gaps between kernels, and may be less.
-    """
+    """Whether the layers of a run add up to its step."""
     run = next((run for run in study.raw_runs if run.run_id == run_id), None)
-    told = (run.found.get("layers") or {}) if run is not None else {}
-    difference = number(told.get("difference"))
-    if difference is None:
-        return True
-    may_be_less = "gaps" in str(told.get("clock") or "")
-    return difference < LAYERS_OFF and (may_be_less or difference > -LAYERS_OFF)
+    return run is None or run_adds_up(run)
 
 
 def batch_sizes(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
@@ -332,7 +325,7 @@ def _switched(name: str, base: Case, case: Case) -> str:
 
 def _busy(base: Case, case: Case) -> str:
     before, after = (number(one.run.get("busy_fraction")) for one in (base, case))
-    if before is None or after is None or abs(after - before) < LAYERS_OFF / 4:
+    if before is None or after is None or abs(after - before) < LITTLE:
         return ""
     return (
         f"; the GPU is then busy {format_percent(after)} of the step, not {format_percent(before)}"

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STAGES_FILE = "analysis.json"
+LAYERS_OFF = 0.2  # of the step: more than that, and a layer's headroom means nothing
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 SAME_COUNT = ("model", "batch_size", "mode", "input_size", "seq_len", "config")
 
@@ -73,9 +74,27 @@ class Study:
         return next((m for m in self.machines if m.env == env), None)
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:
-        """The largest headrooms of all runs, as shares of their steps; a layer appears once."""
-        ranked = self.findings.sort_values("headroom_s", ascending=False)
+        """The largest headrooms of all runs, as shares of their steps; a layer appears once.
+
+        Where layers do not add up to their step, somebody disturbed one of the two.
+        """
+        trusted = {run.run_id for run in self.raw_runs if layers_add_up(run)}
+        found = self.findings[self.findings["run_id"].isin(trusted)]
+        ranked = found.sort_values("share", ascending=False)
         return ranked.drop_duplicates(["model", "layer"]).head(most)
+
+
+def layers_add_up(run: Run) -> bool:
+    """Whether the layers of a run add up to its step.
+
+    A device's own times are without the gaps between kernels, and may be less.
+    """
+    told = run.found.get("layers") or {}
+    difference = told.get("difference")
+    if difference is None:
+        return True
+    may_be_less = "gaps" in str(told.get("clock") or "")
+    return bool(difference < LAYERS_OFF and (may_be_less or difference > -LAYERS_OFF))
 
 
 def read_study(
@@ -96,6 +115,7 @@ def read_study(
     if run_ids is not None:
         wanted = set(run_ids)
         runs = [run for run in runs if run.run_id in wanted]
+    problems += _failures(results, run_ids)
     reader = _Reader(results, problems, given or {}, everywhere)
     points = finished([table for run in runs for table in reader.points(run)])
     points["flag"] = flags(points) if len(points) else []
@@ -117,6 +137,21 @@ def read_study(
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),
     )
+
+
+def _failures(results: ResultsFolder, run_ids: Sequence[str] | None) -> list[str]:
+    """Runs that failed, with their reasons; of chosen runs, those that are among them."""
+    found = []
+    for run_id in results.run_ids() if run_ids is None else run_ids:
+        try:
+            run = results.read_run(run_id)
+        except RidgelineError:
+            continue
+        if run.asked.get("command") == "run" and run.found.get("status") == "failed":
+            what = ", ".join(str(run.asked.get(name)) for name in ("model", "mode", "precision"))
+            batch, reason = run.asked.get("batch_size"), run.found.get("reason")
+            found.append(f"{what}, batch {batch}: this run failed: {reason}")
+    return found
 
 
 class _Reader:
@@ -226,7 +261,8 @@ class _Reader:
 
     def clock_flag(self, run: Run) -> str:
         during = (run.found.get("conditions") or {}).get("during") or {}
-        return clock_flag(during.get("clock_hz"), self.machine(run).roofs.clock_hz)
+        roofs = self.machine(run).roofs
+        return clock_flag(during.get("clock_hz"), roofs.clock_of(str(run.found["precision"])))
 
     def totals(self, runs: Sequence[Run]) -> pd.DataFrame:
         """Static totals of each run's step, where it was counted."""

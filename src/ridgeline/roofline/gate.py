@@ -126,13 +126,16 @@ def _between(x0: float, y0: float, x1: float, y1: float, x: float) -> float:
 
 
 def clock_flag(run_clock_hz: float | None, roof_clock_hz: float | None) -> str:
-    """A run at another clock than its roofs were measured at."""
+    """A run at a lower clock than its roof was measured at.
+
+    A higher one is usual: large products draw so much power that it takes the clock down.
+    """
     if not run_clock_hz or not roof_clock_hz:
         return ""
     ratio = run_clock_hz / roof_clock_hz
-    if abs(ratio - 1) <= CLOCK_BAND:
+    if ratio >= 1 - CLOCK_BAND:
         return ""
     return (
-        f"ran at {run_clock_hz / 1e6:.0f} MHz, the roofs are of {roof_clock_hz / 1e6:.0f} MHz:"
-        f" at the run's clock, compute roofs are {ratio:.0%} of those drawn"
+        f"ran at {run_clock_hz / 1e6:.0f} MHz, its roof is of {roof_clock_hz / 1e6:.0f} MHz:"
+        f" at the run's clock, that roof is {ratio:.0%} of the one drawn"
     )

@@ -31,6 +31,7 @@ class Roofs:
     cache_level: str | None = None  # the last cache before DRAM: "l3", on a GPU "l2"
     cache_bytes: int | None = None
     clock_hz: float | None = None  # highest that was seen while the roofs were measured
+    clocks_hz: Mapping[str, float] = field(default_factory=dict)  # by compute roof: power caps
     measured_at: str = ""
     is_quick: bool = False
 
@@ -53,6 +54,11 @@ class Roofs:
             return self.launch_s[GRAPH]
         known = (self.launch_s[name] for name in LAUNCH_IN_ORDER if name in self.launch_s)
         return next(known, None)
+
+    def clock_of(self, precision: str) -> float | None:
+        """The clock at which the roof of a run's products was measured."""
+        name = {"amp": "fp16"}.get(precision, precision)
+        return self.clocks_hz.get(f"{name} matrix", self.clock_hz)
 
     def ridge(self, roof: str, level: str = "dram") -> float | None:
         """FLOPs per byte at which a compute roof meets the slope of a memory level."""
@@ -86,6 +92,11 @@ def measured_roofs(passport: Passport, device: str) -> Roofs:
         cache_level=level,
         cache_bytes=size,
         clock_hz=max(clocks, default=None),
+        clocks_hz={
+            f"{c.precision} {c.path}": c.conditions.clock_hz
+            for c in mine
+            if c.kind == "compute" and c.conditions.clock_hz
+        },
         measured_at=passport.measured_at,
         is_quick=passport.is_quick,
     )

@@ -33,8 +33,8 @@ def static_pieces(
 ) -> pd.DataFrame:
     """A piece for every counted operator of a step that has `parts` batches.
 
-    `is_fused` says that a compiler merged operators: they then tell their FLOPs, and nothing about
-    launches or about bytes that must move.
+    `is_fused` says that a compiler merged the model's operators: they then tell their FLOPs, and
+    nothing about launches or about bytes that must move. The optimizer is not compiled.
     """
     pieces = ops[["path", "op", "kind", "phase", "input_shapes"]].copy()
     times = ops["phase"].ne("optimizer") * (parts - 1) + 1
@@ -44,9 +44,10 @@ def static_pieces(
         pieces[column] = flops * times
     pieces["dram_bytes"] = moved * times
     fits = _footprint(moved, ops["phase"]).le(cache_bytes or 0)
-    pieces["least_bytes"] = (moved * times).mask(fits | is_fused, 0.0)
-    if cache_level is not None and not is_fused:
-        pieces[f"{cache_level}_bytes"] = moved * times
+    is_unknown = ops["phase"].ne("optimizer") & is_fused
+    pieces["least_bytes"] = (moved * times).mask(fits | is_unknown, 0.0)
+    if cache_level is not None:
+        pieces[f"{cache_level}_bytes"] = (moved * times).mask(is_unknown, 0.0)
     pieces["launches"] = _launches(ops, is_fused=is_fused) * times
     pieces["layer"] = _layer(ops)
     return pieces
