@@ -80,6 +80,7 @@ def test_meaning_in_words() -> None:
         ({}, {}, GPU, "--precision tf32 or amp (floor of the arithmetic 4.00 ms → 250 µs)"),
         ({}, {"precision": "amp"}, GPU, "--channels-last"),
         ({"bound": "dram", "kind": "ReLU"}, {}, GPU, "--compile"),
+        ({"bound": "dram"}, {}, CPU, "--channels-last"),
         ({"bound": "launch"}, {}, GPU, "larger batch"),
         ({"efficiency": 0.95}, {"precision": "amp"}, GPU, "only less work helps"),
         ({"kind": "Linear"}, {}, CPU, "a larger batch gives every core more"),

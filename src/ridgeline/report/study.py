@@ -22,7 +22,7 @@ from ridgeline.machine.passport import Passport, Passports
 from ridgeline.machine.published import published
 from ridgeline.report.views import measured_runs, metrics
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.roofline.findings import Setting, find_rows
+from ridgeline.roofline.findings import HOST, Setting, find_rows
 from ridgeline.roofline.gate import clock_flag, energy_flags, flags
 from ridgeline.roofline.points import (
     Counted,
@@ -81,7 +81,8 @@ class Study:
         trusted = {run.run_id for run in self.raw_runs if layers_add_up(run)}
         found = self.findings[self.findings["run_id"].isin(trusted)]
         ranked = found.sort_values("share", ascending=False)
-        return ranked.drop_duplicates(["model", "layer"]).head(most)
+        of_model = ranked["model"].mask(ranked["layer"].eq(HOST), "")  # waiting is told once
+        return ranked[~(of_model + "\n" + ranked["layer"]).duplicated()].head(most)
 
 
 def layers_add_up(run: Run) -> bool:

@@ -153,19 +153,20 @@ def _compute_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> st
         if "conv" in kind and not setting.is_channels_last:
             tries.append("--channels-last often suits convolutions on a CPU")
         if not setting.is_compiled:
-            tries.append("--compile merges what surrounds it")
+            tries.append("--compile-mode default merges what surrounds it")
         tries.append("a larger batch gives every core more to do at a time")
     return "; ".join(tries)
 
 
 def _memory_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
+    kind = str(point.get("kind", "")).lower()
     tries = []
+    if not setting.is_channels_last and ("conv" in kind or "norm" in kind):
+        tries.append("--channels-last, which spares convolutions and their neighbours copies")
     if not setting.is_compiled:
-        tries.append("fuse it with its neighbours: --compile")
+        tries.append("fuse it with its neighbours: --compile-mode default")
     if roofs.device.startswith("cuda") and setting.precision not in LOW_PRECISIONS:
         tries.append("halve its bytes: --precision amp")
-    if not setting.is_channels_last and "norm" in str(point.get("kind", "")).lower():
-        tries.append("--channels-last may spare it copies")
     if not tries:
         tries.append("smaller activations: a smaller input, or recomputation instead of storing")
     return "; ".join(tries)
