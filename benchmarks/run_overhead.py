@@ -26,10 +26,10 @@ from ridgeline.sensors.sampler import Sampler
 from ridgeline.units import format_time
 from ridgeline.workloads import resolve
 
-ROUNDS = {"cpu": 20, "cuda": 10}
-LAYER_ROUNDS = 3  # in which layers are timed, too: it takes longer than all the rest of a round
-BLOCK_S = {"cpu": 1.0, "cuda": 0.4}  # of one side's turn
-LEAST_STEPS = 3
+ROUNDS = {"cpu": 60, "cuda": 20}
+LAYER_ROUNDS = {"cpu": 12, "cuda": 3}  # in which layers are timed, too: on a GPU that takes long
+BLOCK_S = {"cpu": 0.25, "cuda": 0.2}  # of a turn: so short that both meet the same neighbours
+LEAST_STEPS = 2
 AIM, LAYER_AIM = 0.01, 0.05
 
 
@@ -106,7 +106,8 @@ def run() -> Report:
             f"One process, one model per case. {ROUNDS[backend]} rounds of blocks of about "
             f"{BLOCK_S[backend]:g} s each: the bare loop (the few lines that anybody writes, "
             "synchronised before and after), then ours with marks at every phase and the sampler "
-            f"running; in {LAYER_ROUNDS} of the rounds then a pass that times the layers, and ours "
+            f"running; in {LAYER_ROUNDS[backend]} of the rounds then a pass that times the layers, "
+            "and ours "
             "again. Every other round begins with ours. A ratio is the median over pairs of "
             "neighbouring blocks, its interval by bootstrap.",
         ],
@@ -121,9 +122,9 @@ def _told(one: Compared) -> Compared:
     return one
 
 
-def layer_rounds(rounds: int) -> tuple[int, ...]:
-    """The rounds in the middle of each third: 1, 5 and 8 of 0 to 9."""
-    return tuple((2 * part + 1) * rounds // (2 * LAYER_ROUNDS) for part in range(LAYER_ROUNDS))
+def layer_rounds(rounds: int, wanted: int) -> tuple[int, ...]:
+    """The rounds in the middle of equal parts: of three, 1, 5 and 8 of 0 to 9."""
+    return tuple((2 * part + 1) * rounds // (2 * wanted) for part in range(wanted))
 
 
 def compare(case: Case, backend_name: str) -> Compared:
@@ -145,7 +146,7 @@ def compare(case: Case, backend_name: str) -> Compared:
             bare_s, ours_s = pair if number % 2 else (pair[1], pair[0])
             bare.append(bare_s)
             ours.append(ours_s)
-            if number in layer_rounds(ROUNDS[backend_name]):
+            if number in layer_rounds(ROUNDS[backend_name], LAYER_ROUNDS[backend_name]):
                 sums.append(time_layers(stepper, backend, step_time_s=step_s, most=3).sum_s)
                 before.append(ours_s)
                 after.append(our_block())

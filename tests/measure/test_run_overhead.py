@@ -13,7 +13,7 @@ def compared(case: Case) -> Compared:
 
 
 def test_layers_are_timed_in_three_rounds_that_are_always_the_same() -> None:
-    assert {rounds: run_overhead.layer_rounds(rounds) for rounds in (3, 10, 20)} == {
+    assert {rounds: run_overhead.layer_rounds(rounds, 3) for rounds in (3, 10, 20)} == {
         3: (0, 1, 2), 10: (1, 5, 8), 20: (3, 10, 16),
     }  # fmt: skip
 
