@@ -76,10 +76,12 @@ class Study:
     def top_findings(self, most: int = 3) -> pd.DataFrame:
         """The largest headrooms of all runs, as shares of their steps; a layer appears once.
 
-        Where layers do not add up to their step, somebody disturbed one of the two.
+        Where layers do not add up to their step, somebody disturbed one of the two: such runs count
+        only where there are no others.
         """
         trusted = {run.run_id for run in self.raw_runs if layers_add_up(run)}
         found = self.findings[self.findings["run_id"].isin(trusted)]
+        found = found if len(found) else self.findings
         ranked = found.sort_values("share", ascending=False)
         of_model = ranked["model"].mask(ranked["layer"].eq(HOST), "")  # waiting is told once
         return ranked[~(of_model + "\n" + ranked["layer"]).duplicated()].head(most)
