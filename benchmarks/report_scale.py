@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice, product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,8 +23,15 @@ from ridgeline.units import format_bytes, format_time
 DATA = Path(__file__).parents[1] / "tests" / "data"
 RUNS = (250, 500, 1000, 2000)
 KERNELS = (25_000, 50_000, 100_000, 200_000)
-MODELS = ("resnet50", "vgg16", "mobilenet_v2", "vit_b_16")
-BATCHES = (8, 16, 32, 64, 128)
+MODELS = tuple(f"{family}_{n}" for n in range(13) for family in ("resnet", "vgg", "vit", "swin"))
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+MANNERS: tuple[dict[str, bool], ...] = (  # that share a count
+    {},
+    {"channels_last": True},
+    {"cudnn_benchmark": True},
+    {"channels_last": True, "cudnn_benchmark": True},
+)
+LAYERS = [f"layer{n // 10}.{n % 10}" for n in range(50)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +60,12 @@ def run() -> Report:
         summary=[_verdict(runs, "runs"), _verdict(kernels, "kernels of one run")],
         tables=[_table("Runs", runs), _table("Kernels", kernels)],
         notes=[
-            "Runs: a recorded run of an H200 under other names and batch sizes, with a count of"
-            " their steps. Kernels: the recorded kernels of a ResNet-50 training step, repeated"
-            " with other times. Reading, the page and report.md are timed apart; figures are not"
-            " made here. Memory is the highest resident set of the process, with all libraries.",
+            "Runs: a recorded run of an H200 as if it were of other networks, batch sizes and"
+            f" settings. Each is a configuration of its own, with {len(LAYERS)} timed layers and a"
+            f" count that up to {len(MANNERS)} runs share. Kernels: the recorded kernels of a"
+            " ResNet-50 training step, repeated with other times. Reading, the page and report.md"
+            " are timed apart; figures are not made here. Memory is the highest resident set of the"
+            " process, with all libraries.",
         ],
     )
 
@@ -94,16 +105,34 @@ def report(folder: str) -> dict[str, Any]:
 
 
 def _store_runs(results: ResultsFolder, amount: int) -> None:
+    """Runs that are all configurations of their own."""
     recorded = _recorded(results)
-    for number in range(amount):
-        model = MODELS[number % len(MODELS)]
-        batch = BATCHES[number // len(MODELS) % len(BATCHES)]
-        asked = {**recorded["asked"], "model": model, "batch_size": batch, "repeat": number}
-        results.write_run(label=f"run-{model}-bs{batch}", asked=asked, found=recorded["found"],
-                          provenance=recorded["provenance"])  # fmt: skip
-    for model in MODELS:
-        for batch in BATCHES:
-            _store_count(results, {**recorded["asked"], "model": model, "batch_size": batch})
+    layers = _timed_layers(recorded["found"]["step_time_s"]["median"])
+    found = {**recorded["found"], "layers": {"clock": "device events", "difference": 0.0}}
+    for one in _configurations(amount):
+        asked = {**recorded["asked"], **one}
+        results.write_run(label=f"run-{asked['model']}", asked=asked, found=found,
+                          provenance=recorded["provenance"],
+                          tables={"layers": layers})  # fmt: skip
+    counted = {(one["model"], one["batch_size"]) for one in _configurations(amount)}
+    for model, batch in sorted(counted):
+        _store_count(results, {**recorded["asked"], "model": model, "batch_size": batch})
+
+
+def _configurations(amount: int) -> Iterator[dict[str, Any]]:
+    """The first of all combinations, none of them twice."""
+    every = product(BATCHES, MODELS, MANNERS)
+    for batch, model, manner in islice(every, amount):
+        yield {"model": model, "batch_size": batch, **manner}
+
+
+def _timed_layers(step_s: float) -> pd.DataFrame:
+    """As long as the step, the later ones longer."""
+    weights = np.arange(1, len(LAYERS) + 1)
+    times = step_s * weights / weights.sum()
+    return pd.DataFrame({"layer": LAYERS, "kind": "Conv2d", "input_shape": "64x64x8x8",
+                         "time_s": times, "forward_s": times / 3,
+                         "backward_s": 2 * times / 3})  # fmt: skip
 
 
 def _store_kernels(results: ResultsFolder, amount: int) -> None:
@@ -130,9 +159,9 @@ def _recorded(results: ResultsFolder) -> dict[str, Any]:
 def _store_count(results: ResultsFolder, asked: dict[str, Any]) -> None:
     """A step of a hundred operators."""
     rows = [
-        (f"layer{n // 10}.{n % 10}", "aten::convolution", "conv", phase, "fp32", "64x64", 10**10, 0,
-         2 * 10**10, 10**8, 10**8)
-        for n in range(50)
+        (layer, "aten::convolution", "conv", phase, "fp32", "64x64", 10**10, 0, 2 * 10**10, 10**8,
+         10**8)
+        for layer in LAYERS
         for phase in ("forward", "weight-grad")
     ]  # fmt: skip
     columns = ["path", "op", "kind", "phase", "dtype", "input_shapes", "macs", "other_flops",

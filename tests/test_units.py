@@ -10,6 +10,7 @@ from ridgeline.units import (
     PREFIXES,
     format_bytes,
     format_cache,
+    format_change,
     format_count,
     format_flops,
     format_percent,
@@ -156,3 +157,10 @@ def test_no_number_needs_more_than_three_digits(value: float) -> None:
 )
 def test_caches_by_powers_of_1024(size: int, text: str) -> None:
     assert format_cache(size) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.032, "+3.2 %"), (-0.5, "−50.0 %"), (-1e-5, "0.0 %"), (0.0, "0.0 %")]
+)
+def test_a_change_has_its_sign(share: float, text: str) -> None:
+    assert format_change(share) == text

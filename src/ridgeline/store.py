@@ -294,7 +294,7 @@ def _is_safe(run_id: str) -> bool:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # the last: lists of lists of lists…
         raise _damaged(path, _first_line(error)) from error
     if not isinstance(content, dict):
         raise _damaged(path, "it is not a JSON object")

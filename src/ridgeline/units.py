@@ -90,6 +90,12 @@ def format_percent(fraction: float) -> str:
     return text
 
 
+def format_change(share: float) -> str:
+    """A change as a share, with its sign: `format_change(0.032)` is `+3.2 %`."""
+    text = f"{100 * share:+.1f}"
+    return f"{text if float(text) else '0.0'} %".replace("-", "−")
+
+
 def format_ratio(ratio: float, unit: str = "") -> str:
     """A ratio that is read against others, so without a prefix: `0.25 FLOP/B`, `1350 FLOP/B`."""
     if not math.isfinite(ratio) or abs(ratio) >= 999.5:

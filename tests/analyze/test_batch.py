@@ -15,7 +15,8 @@ def need(flops: float, peak_bytes: float) -> OneStep:
     ("kind", "flops_each", "bytes_each", "flops_per_s", "memory", "batch"),
     [
         ("cuda", 1e9, 1e6, 1e13, 1e11, 64),  # nothing is in the way
-        ("cpu", 1e10, 1e6, 2e11, 1e10, 8),  # 0.4 s at the roof; 16 would take 0.8 s
+        ("cpu", 2e10, 1e6, 2e11, 1e10, 4),  # 0.4 s at the roof; 8 would take 0.8 s
+        ("cpu", 1e9, 1e6, 2e11, 1e10, 8),  # a processor is full with few samples
         ("cpu", 1e9, 1e9, 1e13, 1e10, 4),  # 4 GB of 10, 8 would be more than 70 %
         ("cpu", 1e12, 1e6, 1e11, None, 1),  # one sample is slow already
         ("mps", 1e9, 1e6, None, None, 32),  # nothing is known

@@ -111,8 +111,8 @@ def study(
             run = recorded_run(f"{machine.env}-{batch}", batch=batch, model=model)
             run.found["backend"] = machine.roofs.device.partition(":")[0]
             table = _points(run, machine, kernel_count if not runs else 0)
-            findings.append(find(table, Setting(precision="tf32", mode="train",
-                                                step_time_s=STEP_S), machine.roofs))  # fmt: skip
+            setting = Setting(precision="tf32", step_time_s=STEP_S)
+            findings.append(find(table, setting, machine.roofs))
             runs.append((run, machine))
             points.append(table)
     table = metrics([run for run, _ in runs])

@@ -81,7 +81,7 @@ def test_a_build_is_told_why_it_fails(
     run("before", "after", "--fail-above", "5%", "-q")
 
     assert capsys.readouterr().err == (
-        "ridgeline: --fail-above 5%: slower than that: vgg16, batch 128, train, tf32, +20.0%\n"
+        "ridgeline: --fail-above 5%: slower than that: vgg16, batch 128, train, tf32, +20.0 %\n"
     )
 
 
@@ -141,7 +141,7 @@ def test_json_for_programs(results: ResultsFolder, capsys: pytest.CaptureFixture
         "counts": [30, 30],
     }  # fmt: skip
     assert answer["verdicts"] == {"slower": 1, "faster": 0, "no difference shown": 0}
-    assert answer["too_slow"] == ["vgg16, batch 128, train, tf32, +20.0%"]
+    assert answer["too_slow"] == ["vgg16, batch 128, train, tf32, +20.0 %"]
     assert answer["fail_above"] == 0.05
 
 

@@ -33,7 +33,7 @@ def test_list_and_show(results: Path, capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert "bf16 matrix" in out
     assert "807 TFLOP/s" in out
-    assert "82%" in out  # of the 989 TFLOP/s of the datasheet
+    assert "81.6 %" in out  # of the 989 TFLOP/s of the datasheet
     assert "DRAM 4.49 TB/s, L2 8.68 TB/s, L1 32.5 TB/s" in out
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.cli.analyzed_here import command, store_passport
+from tests.cli.analyzed_here import analyze_here, command, store_passport
 from tests.cli.small_runs import QUICK, folder, run_here
 
 __all__ = ["folder"]  # a fixture
@@ -24,8 +24,54 @@ def stored(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     for batch in ("2", "4"):
         run_here("net.py:make", "--input-size", "4", "-b", batch, "--layers", "--label", "mine",
                  *QUICK)  # fmt: skip
+    command("count", "net.py:make", "--input-size", "4", "-b", "2,4", "--mode", "train",
+            "--results", "results", "-q")  # fmt: skip
     capsys.readouterr()
     return name
+
+
+def test_files_of_a_results_folder_are_run_only_if_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a run of a network from a file that nobody counted
+    store_passport(RESULTS)
+    run_here("net.py:make", "--input-size", "4", "-b", "2", *QUICK)
+    (folder / "net.py").write_text((folder / "net.py").read_text() + "open('was_run', 'w')\n")
+    capsys.readouterr()
+    # when it is reported, then its file is left alone
+    assert command("roofline", "--no-figures") == 0
+    assert "--count does, if you trust this folder" in capsys.readouterr().err
+    assert not Path("was_run").exists()
+    # and even if asked, a file that is not the one that was run says nothing about it
+    assert command("roofline", "--no-figures", "--count") == 0
+    assert "its file has changed since it was run" in capsys.readouterr().err
+    assert not Path("was_run").exists()
+
+
+def test_an_uncounted_file_is_counted_if_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store_passport(RESULTS)
+    run_here("net.py:make", "--input-size", "4", "-b", "2", *QUICK)
+    capsys.readouterr()
+    assert command("roofline", "--no-figures", "--count", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["points"]
+
+
+def test_a_network_that_was_edited_is_counted_anew(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given an analyzed network, when its file is changed and it is analyzed again
+    store_passport(RESULTS)
+    flops = []
+    for width in ("8", "800"):
+        text = (folder / "net.py").read_text()
+        (folder / "net.py").write_text(text.replace("width=8", f"width={width}"))
+        assert analyze_here("net.py:make", "--input-size", "4", "-b", "2", "--mode", "infer") == 0
+        points = pd.read_csv(RESULTS / "roofline_points.csv")
+        flops.append(points[points["grain"].eq("step")]["flops"].item())
+    # then the second has its own FLOPs
+    assert flops[1] > 50 * flops[0]
 
 
 def test_runs_are_counted_joined_and_drawn(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +125,7 @@ def test_runs_are_chosen_by_label_model_or_id(
         (("--peak-bw", "0"), "is no roof"),
         (("--peaks", "nosuch.json"), "nosuch.json cannot be read"),
         (("--peaks", "net.py"), "is not JSON"),
-        (("--kind", "round"), "round"),
+        (("--kind", "round"), "no kind of figure is called 'round'"),
         (("--results", "elsewhere"), "there are no completed runs in elsewhere"),
     ],
 )
@@ -115,7 +161,7 @@ def test_own_words_survive(stored: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_damaged_run_is_passed_over(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
-    first = sorted((RESULTS / "runs").glob("mine-*")) or sorted((RESULTS / "runs").iterdir())
+    first = sorted((RESULTS / "runs").glob("*-mine-*"))
     (first[0] / "run.json").write_text("{")
     assert command("report", "--no-figures") == 0
     streams = capsys.readouterr()

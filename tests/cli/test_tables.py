@@ -6,7 +6,15 @@ import pytest
 
 from ridgeline.api import count
 from ridgeline.cli import main, show
-from ridgeline.cli.tables import FORMULA_BREAKS, NAME_BREAKS, Grid, fit, folded, total_width
+from ridgeline.cli.tables import (
+    FORMULA_BREAKS,
+    NAME_BREAKS,
+    Grid,
+    fit,
+    folded,
+    plain_text,
+    total_width,
+)
 
 LAYERS = Grid(
     header=["module", "type", "params", "FLOPs"],
@@ -84,3 +92,8 @@ def test_a_pipe_gets_everything(
     out = capsys.readouterr().out
     assert "left out" not in out
     assert "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw = 2·1·64·32·32·3·3·3 = 3538944" in out
+
+
+def test_a_text_that_no_terminal_obeys() -> None:
+    assert plain_text("a\tb\nc é") == "a\tb\nc é"
+    assert plain_text("\x1b[31mred\x07\r\x9b\u202e") == r"\x1b[31mred\x07\r\x9b\u202e"

@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
 def test_drift_is_told_in_words() -> None:
     before, today = passport(roof(4.0e12)), passport(roof(3.72e12), day="2026-11-15")
     assert drift(before, today) == [
-        "slower: the dram copy roof is 7% below the passport of 2026-05-03"
+        "slower: the dram copy roof is 7.0 % below the passport of 2026-05-03"
     ]
     assert drift(before, passport(roof(3.9e12))) == []
 
@@ -134,7 +134,7 @@ def test_peaks_for_roofline_scripts() -> None:
     [
         ("{", "cannot be read as a passport"),
         ("[]", "is not a passport"),
-        ('{"schema_version": 1}', "is not a passport: KeyError 'machine'"),
+        ('{"schema_version": 1}', "is not a passport: machine is missing"),
         ('{"schema_version": 99}', "is a passport of version 99; this ridgeline reads 1"),
         ("\x00\x01", "cannot be read as a passport"),
     ],
@@ -176,7 +176,7 @@ def test_a_field_of_another_type_is_refused(tmp_path: Path, changes: dict[str, A
     path = tmp_path / "p.json"
     path.write_text(json.dumps(passport(roof(4e12)).to_dict() | changes))
     (name,) = changes
-    with pytest.raises(RidgelineError, match=f"is not a passport: TypeError '{name}' is"):
+    with pytest.raises(RidgelineError, match=f"is not a passport: {name} is"):
         read_passport(path)
 
 

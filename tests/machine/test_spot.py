@@ -17,9 +17,9 @@ PASSPORT = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.
 @pytest.mark.parametrize(
     ("factor", "has_drifted", "says"),
     [
-        (0.97, False, "within 5% of the passport of 2026-11-15"),
-        (0.80, True, "20% slower than in the passport of 2026-11-15: other programs"),
-        (1.20, True, "20% faster than in the passport of 2026-11-15: measure the machine again"),
+        (0.97, False, "within 5.0 % of the passport of 2026-11-15"),
+        (0.80, True, "20.0 % slower than in the passport of 2026-11-15: other programs"),
+        (1.20, True, "20.0 % faster than in the passport of 2026-11-15: measure the machine again"),
     ],
 )
 def test_the_same_product_is_sampled_again(factor: float, has_drifted: bool, says: str) -> None:

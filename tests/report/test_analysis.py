@@ -19,6 +19,7 @@ from tests.report.hand_study import (
 )
 
 from ridgeline.report.analysis import Statement, analyse
+from ridgeline.report.analysis_gap import gaps
 from ridgeline.report.cases import cases
 from ridgeline.report.study import Machine, Study
 
@@ -149,8 +150,8 @@ def test_one_other_setting() -> None:
             run_row(run_id="plain", backend="cuda", busy_fraction=0.5),
             run_row(run_id="graph", backend="cuda", compile="reduce-overhead",
                     step_median_s=0.01, busy_fraction=0.9),
-            run_row(run_id="last", channels_last=True, step_median_s=0.025),
-            run_row(run_id="adam", optimizer="adamw", step_median_s=0.04),
+            run_row(run_id="last", backend="cuda", channels_last=True, step_median_s=0.025),
+            run_row(run_id="adam", backend="cuda", optimizer="adamw", step_median_s=0.04),
         ]
     )  # fmt: skip
 
@@ -211,6 +212,18 @@ def test_the_gap_of_a_cpu() -> None:
     )
 
 
+def test_a_split_that_is_not_known_is_not_a_split_of_zero() -> None:
+    unknown = {"data_s": NAN, "copy_s": NAN, "optimizer_s": NAN}
+    without = make_study([run_row(**unknown)], [step_row()])
+    assert len(told(without, "gap")) == 1
+    assert cases(without) and gaps(cases(without))[0].data_s is None
+
+    trained = make_study([run_row(**{**unknown, "optimizer_s": 0.002})], [step_row()])
+    assert told(trained, "gap")[1] == (
+        "On toy, the optimizer takes at most 10.0 % of a step (net, batch 8, fp32 training)."
+    )
+
+
 def test_kernels_that_take_longer_than_the_step_do_not_make_it_negative() -> None:
     study = make_study([run_row(backend="cuda", kernel_time_s=0.021)], [step_row()])
 
@@ -236,9 +249,21 @@ def test_energy() -> None:
     )  # fmt: skip
 
     assert told(study, "energy") == [
-        "On toy, a sample costs, at the cheapest batch size of each network and precision, 500 mJ"
+        "On toy, a sample costs, at the cheapest batch size of what is otherwise alike, 500 mJ"
         " for net, batch 8, fp32 training (400 pJ/FLOP); mean power 200 W, of which an"
         " idle device takes 50 W."
+    ]
+
+
+def test_the_cheapest_batch_is_one_of_the_same_input() -> None:
+    rows = [
+        run_row(run_id=f"{size}-{batch}", input_size=size, batch_size=batch, energy_j_per_sample=j)
+        for size, batch, j in (("32", 8, 0.2), ("32", 16, 0.1), ("64", 8, 0.8), ("64", 16, 0.9))
+    ]
+
+    assert told(make_study(rows), "energy") == [
+        "On toy, a sample costs, at the cheapest batch size of what is otherwise alike, 100 mJ for"
+        " net, batch 16, fp32 training, input 32; 800 mJ for net, batch 8, fp32 training, input 64."
     ]
 
 
@@ -305,9 +330,8 @@ def test_a_configuration_is_told_apart_from_others_like_it() -> None:
         [
             run_row(run_id="a", input_size="32"),
             run_row(run_id="b", input_size="64"),
-            run_row(run_id="c", model="deep"),
+            run_row(run_id="c", model="deep", config='{"hidden": 64, "layers": 2}'),
         ],
-        raw_runs=(stored("c", asked={"config": {"layers": 2, "hidden": 64}}),),
     )
 
     assert [case.title for case in cases(study)] == [

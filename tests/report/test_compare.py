@@ -159,7 +159,7 @@ def test_a_lower_clock_explains_a_longer_time(results: ResultsFolder) -> None:
         "clock 2000 → 1600 MHz explains it",
         "held down by heat only after",
         "temperature 50 → 85 °C",
-        "the device was busy 100% → 50% of the time",
+        "the device was busy 100.4 % → 50.0 % of the time",
     )
     assert changed_conditions([before], [after], 2.0)[0] == "clock 2000 → 1600 MHz"
     assert changed_conditions([before], [before], 1.0) == ()

@@ -21,7 +21,7 @@ from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.hierarchical import draw_levels, level_intensities
 from ridgeline.report.figures.machines import draw_machines
 from ridgeline.report.figures.roofs import both_rates, outline, roof_names
-from ridgeline.report.figures.runtime import step_times
+from ridgeline.report.figures.runtime import draw_runtimes, step_times
 from ridgeline.report.figures.style import in_style, prefixed
 from ridgeline.report.figures.subjects import Subject, safe_name, short_device, subjects
 from ridgeline.report.figures.throughput import draw_throughput, rates_by_batch
@@ -157,8 +157,7 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
     assert all(figure.caption.endswith(".") and figure.title for figure in found)
     assert "roofline_gpu" in told
     assert found[0].title == (
-        "a GPU: training and inference steps"
-        " (roofs as measured at 1.98 GHz; datasheet dashed and in brackets)"
+        "a GPU: training steps (roofs as measured at 1.98 GHz; datasheet dashed and in brackets)"
     )
 
 
@@ -415,6 +414,54 @@ def test_runtimes_of_the_same_configuration_stand_together() -> None:
     ]
 
 
+def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
+    both = [Machine(roofs=GPU), Machine(roofs=CPU)]
+    runs = [
+        run("a", time_s=0.03, threads=8),
+        run("b", time_s=0.01, threads=8, compile="max-autotune"),
+        run("c", roofs=CPU, time_s=0.9, threads=64, compile="max-autotune"),
+        run("d", roofs=CPU, time_s=0.5, threads=64, compile="default"),
+    ]
+    times = step_times(subjects(study(runs, [], both)))
+
+    assert times[["place", "name", "machine"]].to_numpy().tolist() == [
+        [0, "net, fp32, 8, compile max-autotune, train", "gpu"],
+        [0, "net, fp32, 8, compile max-autotune, train", "cpu"],
+        [1, "net, fp32, 8, compile default, train", "cpu"],
+        [2, "net, fp32, 8, train", "gpu"],
+    ]
+    drawing = drawn(draw_runtimes, subjects(study(runs, [], both)))
+    assert "1 configuration ran on more than one machine." in drawing.caption
+
+
+def test_training_and_inference_are_named_where_they_are() -> None:
+    runs = [run("a"), run("b", mode="infer", optimizer=None)]
+    points = [point("a"), point("b", mode="infer")]
+    assert drawn(draw_steps, only_subject(study(runs, points))).title.startswith(
+        "a GPU: training and inference steps"
+    )
+    assert drawn(draw_steps, only_subject(study(runs[1:], points[1:]))).title.startswith(
+        "a GPU: inference steps"
+    )
+
+
+def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
+    runs = [
+        run(f"{size}-{batch}", batch_size=batch, config=f'{{"hidden": {size}}}')
+        for size in (64, 1024)
+        for batch in (8, 16)
+    ]
+    points = [point(row["run_id"], batch_size=row["batch_size"]) for row in runs]
+    points += [p for row in runs for p in phases(row["run_id"], batch_size=row["batch_size"])]
+    subject = only_subject(study(runs, points))
+
+    assert "The phases of 2 training steps" in drawn(draw_phases, subject).caption
+    assert "2 settings on a GPU with growing batch." in drawn(draw_trajectories, subject).caption
+    assert rates_by_batch(subject.runs)["setting"].tolist() == [
+        "hidden=64", "hidden=64", "hidden=1024", "hidden=1024",
+    ]  # fmt: skip
+
+
 def test_configurations_are_named_by_what_differs() -> None:
     runs = configured(pd.DataFrame([
         run("a"), run("b", compile="default"), run("c", mode="infer", optimizer=None),
@@ -423,8 +470,12 @@ def test_configurations_are_named_by_what_differs() -> None:
     assert runs["configuration"].tolist() == [0, 1, 2, 3, 0]
     assert runs["is_chosen"].tolist() == [True, True, True, True, False]
     assert [short_name(row) for _, row in runs.iterrows()] == [
-        "net, 8, train", "net, 8, train, compiled", "net, 8, infer", "other, 8", "net, 8, train",
-    ]  # fmt: skip
+        "net, 8, train",
+        "net, 8, train, compile default",
+        "net, 8, infer",
+        "other, 8",
+        "net, 8, train",
+    ]
 
 
 def test_devices_of_one_host_have_files_of_their_own() -> None:

@@ -19,10 +19,14 @@ from tests.report.hand_study import (
     stored,
 )
 
+from ridgeline.report import analysis, hypotheses, tables
+from ridgeline.report import markdown as markdown_module
+from ridgeline.report.cases import Case, cases
 from ridgeline.report.markdown import SECTIONS, report_text, write_report_md
 from ridgeline.report.markup import code_block, markdown, markdown_line, markdown_table
 from ridgeline.report.sections import cited
 from ridgeline.report.study import Machine, Study
+from ridgeline.report.summary import summary
 
 markdown_it = pytest.importorskip("markdown_it")
 NASTY = [
@@ -200,7 +204,9 @@ def test_the_roofs_tell_where_they_are_from(tmp_path: Path) -> None:
     )
 
     assert "| toy | fp32 matrix | 1.00 TFLOP/s | given |" in text
-    assert "- The roofs of toy were not measured but are given." in text
+    assert (
+        "- The roofs of toy were given by the user, all or some of them, and not measured." in text
+    )
     assert "- The roofs of toy were measured quickly" in text
 
 
@@ -210,6 +216,48 @@ def test_runs_are_cited_in_short() -> None:
     assert cited(["5", "1", "2", "4", "3"], names) == "R1–R5"
     assert cited(["1", "2", "4"], names) == "R1, R2, R4"
     assert cited(["unknown"], names) == ""
+
+
+def test_what_to_fix_first_is_ranked_as_on_the_page(tmp_path: Path) -> None:
+    rows = (("long", 0.9, 0.1), ("short", 0.001, 0.6), ("middle", 0.5, 0.3), ("doubted", 1.0, 0.9))
+    findings = [
+        {"run_id": "b" if layer == "doubted" else "a", "model": "net", "layer": layer,
+         "headroom_s": headroom_s, "share": share}
+        for layer, headroom_s, share in rows
+    ]  # fmt: skip
+    doubted = {"layers": {"difference": 1.5, "clock": "host"}}
+    study = make_study(
+        [run_row(), run_row(run_id="b", batch_size=16)],
+        [step_row()],
+        findings,
+        raw_runs=(stored("a"), stored("b", found=doubted)),
+    )
+
+    text = report_text(study, folder=tmp_path)
+
+    told = text.partition("What to fix first")[2]
+    places = [told.index(f"| {layer} |") for layer in ("short", "middle", "long")]
+    assert places == sorted(places)
+    assert "doubted" not in told
+    assert [row["layer"] for row in summary(study).findings] == ["short", "middle", "long"]
+
+
+def test_the_cases_of_a_study_are_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[list[Case]] = []
+
+    def once(study: Study) -> list[Case]:
+        made.append(cases(study))
+        return made[-1]
+
+    monkeypatch.setattr(markdown_module, "cases", once)
+    for module in (analysis, hypotheses, tables):
+        monkeypatch.setattr(module, "cases", None)
+
+    report_text(whole_study(), folder=tmp_path)
+
+    assert len(made) == 1
 
 
 def test_the_file_is_written_with_its_title(tmp_path: Path) -> None:

@@ -76,6 +76,25 @@ def test_its_cells_read_the_folder_again(
     assert len(space["axes"][0][0].lines) == 3  # a roof, a mark, the bar of its range
 
 
+def test_throughput_is_that_of_all_batches_of_a_step(
+    results: ResultsFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {"command": "run", "precision": "amp", "data": "synthetic", "label": "", **ASKED}
+    found = {**FOUND, "samples_processed": 320}  # four batches of eight in each of ten steps
+    results.write_run(label="run", asked={**run, "grad_accum_steps": 4}, found=found,
+                      provenance={})  # fmt: skip
+
+    space = run_cells(
+        write_notebook(read_study(results), results.path / "study.ipynb"), monkeypatch
+    )
+
+    machine = "nvidia-h200"
+    assert space["lines"] == {
+        f"resnet <b>, amp training, {machine}": {8: 400.0},
+        f"resnet <b>, amp training, 4 batches a step, {machine}": {8: 1600.0},
+    }
+
+
 def test_an_empty_folder_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = make_study(results=tmp_path, machines=())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,9 @@ def test_the_payload_says_what_the_study_says(tmp_path: Path) -> None:
     assert [words[i] for i in runs["id"]] == ["nvidia-h200-64", "nvidia-h200-128"]
     assert runs["batch"] == [64, 128]
     assert [words[i] for i in runs["command"]] == [
-        "python -m ridgeline run resnet50 vgg16 -b 128 --precision tf32 --energy-time 10"
-        " --repeats 2 --results results"
-    ] * 2
+        f"ridgeline run vgg16 -b {batch} --mode train --precision tf32 --energy-time 10.0"
+        for batch in (64, 128)
+    ]
     assert [[words[i] for i in roofs] for roofs in runs["roofs"]] == [
         ["tf32 matrix", "fp32 vector"]
     ] * 2
@@ -91,6 +92,26 @@ def test_the_payload_says_what_the_study_says(tmp_path: Path) -> None:
     step = next(i for i in range(points["count"]) if words[points["grain"][i]] == "step")
     floor_s = float(table["nvidia-h200-64", "step", "vgg16", "all"])
     assert points["floor_s"][step] == pytest.approx(floor_s, rel=1e-4)
+
+
+def test_samples_per_second_are_those_of_the_median_step(tmp_path: Path) -> None:
+    told = study(batches=(128,))
+    told = replace(told, runs=told.runs.assign(step_median_s=0.1, images_per_sec=7.0))
+
+    runs = payload(write_page(told, tmp_path / "page.html"))["runs"]
+
+    assert (runs["samples_per_s"], runs["step_s"]) == ([1280], [0.1])
+
+
+def test_numbers_say_whether_their_work_was_counted_or_seen(tmp_path: Path) -> None:
+    static = study(batches=(128,))
+    seen = replace(static, points=static.points.assign(provenance="counter"))
+
+    texts = [write_page(s, tmp_path / "page.html").read_text(encoding="utf-8")
+             for s in (static, seen)]  # fmt: skip
+
+    assert ["the work counted from the graph" in text for text in texts] == [True, False]
+    assert ["the work that hardware counters saw" in text for text in texts] == [False, True]
 
 
 def test_machines_have_their_roofs_and_datasheets(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from ridgeline.machine.ceiling import Ceiling
+from ridgeline.machine.passport import Passports, read_passport
 from ridgeline.report.study import count_key, layers_add_up, read_study, uncounted
 from ridgeline.report.summary import configurations, sentence, summary
 from ridgeline.roofline.roofs import given_roofs
@@ -178,3 +180,53 @@ def test_layers_that_do_not_add_up_are_no_findings(
     (run,) = results.read_runs()
     layers = {"difference": difference, "clock": clock}
     assert layers_add_up(replace(run, found={**run.found, "layers": layers})) is adds_up
+
+
+def test_some_roofs_are_given_and_the_others_stay(results: ResultsFolder) -> None:
+    store_count(results)
+    given = given_roofs("x", "", compute={"fp32": 67e12}, dram_bytes_per_s=None)
+    study = read_study(results, everywhere=given)
+    compute = study.machines[0].roofs.compute
+    assert (compute["fp32 matrix"], compute["tf32 matrix"]) == (67e12, 416780367406910.8)
+
+
+def test_peaks_of_a_machine_that_is_not_here_are_told(results: ResultsFolder) -> None:
+    given = given_roofs("laptop", "", compute={"fp32": 1e12}, dram_bytes_per_s=None)
+    told = "the peaks of 'laptop' were not used: the machines here are nvidia-h200"
+    assert told in read_study(results, given={"laptop": given}).problems
+
+
+def test_a_step_of_several_batches_has_its_optimizer_once(results: ResultsFolder) -> None:
+    (run,) = results.read_runs()
+    asked = {**run.asked, "grad_accum_steps": 4}
+    results.write_run(label="run", asked=asked, found=run.found, provenance=run.provenance)
+    results.write_run(label="run", asked={**asked, "mode": "infer"}, found=run.found,
+                      provenance=run.provenance)  # fmt: skip
+    store_count(results)
+    store_count(results, mode="infer")
+    flops = read_study(results).runs.set_index(["mode", "grad_accum_steps"])["flops"]
+    assert flops["train", 1] == 11.8e12
+    assert flops["train", 4] == 4 * 11.8e12
+    assert flops["infer", 4] == 11.8e12  # inference gathers nothing
+
+
+def test_processors_of_one_model_with_other_cores_are_other_machines(
+    results: ResultsFolder,
+) -> None:
+    # given passports of a processor with 2 and with 64 cores, and a run on each
+    (run,) = results.read_runs()
+    passport = read_passport(DATA / "passport-h200.json")
+    for cores, rate in ((2, 1e11), (64, 3e12)):
+        cpu = {"model": "Xeon", "usable_cores": cores}
+        ceiling = Ceiling(kind="compute", device="cpu", path="vector", precision="fp32",
+                          samples=(rate,), how="by hand")  # fmt: skip
+        known = replace(passport, name=f"xeon-{cores}c", ceilings=(ceiling,))
+        Passports(results.path).write(replace(known, description={"cpu": cpu}))
+        host = {**run.provenance["host"], "usable_cores": cores}
+        results.write_run(
+            label="run", asked=run.asked, provenance={**run.provenance, "host": host},
+            found={**run.found, "backend": "cpu", "device_name": "Xeon"},
+        )  # fmt: skip
+    # then each stands under its own roof
+    runs = read_study(results).runs
+    assert runs[runs["backend"].eq("cpu")]["env"].to_list() == ["xeon-2c", "xeon-64c"]

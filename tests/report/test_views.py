@@ -148,7 +148,7 @@ def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
 
     assert row.drop(METRICS).dropna().to_dict() == {
         "run_id": run.run_id, "repeat": 1, "mode": "train", "asked_precision": "amp",
-        "input_size": "224", "optimizer": "sgd", "seed": 0,
+        "input_size": "224", "optimizer": "sgd", "config": "", "seed": 0,
         "step_median_s": 0.04, "step_mean_s": 0.05, "step_std_s": 0.002, "step_min_s": 0.03,
         "step_max_s": 0.06, "step_interval_low_s": 0.035, "step_interval_high_s": 0.045,
         "forward_s": 0.01, "backward_s": 0.02, "busy_fraction": 0.5, "kernel_time_s": 0.02,
@@ -275,8 +275,8 @@ def test_a_run_that_lacks_something_is_named_and_passed_over(results: ResultsFol
 
     assert pd.read_csv(written[0])["run_id"].tolist() == [kept.run_id]
     assert problems == [
-        f"run {lacking.run_id} is passed over: KeyError: 'median'",
-        f"run {kept.run_id} is passed over: KeyError: 'mean_s'",
+        f"run {lacking.run_id} is passed over: found.step_time_s.median is missing",
+        f"the table layers of run {kept.run_id} is passed over: it has no column 'mean_s'",
     ]
 
 

@@ -20,8 +20,9 @@ PIECE: dict[str, Any] = {
     "batch_size": 8, "grain": "layer", "layer": "conv", "phase": "all", "kind": "Conv2d",
     "provenance": "static", "bound": "compute", "time_s": 0.010, "floor_s": 0.004,
     "efficiency": 0.4, "headroom_s": 0.006, "compute_s": 0.004, "flops": 2e11,
+    "flops_fp32_matrix": 2e11,
 }  # fmt: skip
-SETTING = Setting(precision="fp32", mode="train", step_time_s=0.03)
+SETTING = Setting(precision="fp32", step_time_s=0.03)
 
 
 def layers(*changes: dict[str, Any]) -> pd.DataFrame:
@@ -47,7 +48,7 @@ def test_phases_stand_in_where_no_layer_was_timed() -> None:
 
 
 def test_waiting_for_the_host_is_a_finding_of_its_own() -> None:
-    setting = Setting(precision="amp", mode="train", step_time_s=0.03, kernel_time_s=0.012,
+    setting = Setting(precision="amp", step_time_s=0.03, kernel_time_s=0.012,
                       kernel_launches=800)  # fmt: skip
     first = find(layers({}), setting, GPU).iloc[0]
     assert first["layer"] == "(host)"
@@ -59,7 +60,7 @@ def test_waiting_for_the_host_is_a_finding_of_its_own() -> None:
 
 
 def test_a_busy_gpu_is_no_finding() -> None:
-    setting = Setting(precision="amp", mode="train", step_time_s=0.03, kernel_time_s=0.029)
+    setting = Setting(precision="amp", step_time_s=0.03, kernel_time_s=0.029)
     assert "(host)" not in find(layers({}), setting, GPU)["layer"].to_list()
 
 
@@ -77,25 +78,50 @@ def test_meaning_in_words() -> None:
     ("piece", "setting", "roofs", "says"),
     [
         # 2e11 FLOP at 8e14: 250 µs instead of 4 ms
-        ({}, {}, GPU, "--precision tf32 or amp (floor of the arithmetic 4.00 ms → 250 µs)"),
+        ({}, {}, GPU, "--precision tf32 or amp (amp: floor of the arithmetic 4.00 ms → 250 µs)"),
         ({}, {"precision": "amp"}, GPU, "--channels-last"),
         ({"bound": "dram", "kind": "ReLU"}, {}, GPU, "--compile"),
         ({"bound": "dram"}, {}, CPU, "--channels-last"),
         ({"bound": "launch"}, {}, GPU, "larger batch"),
         ({"efficiency": 0.95}, {"precision": "amp"}, GPU, "only less work helps"),
-        ({"kind": "Linear"}, {}, CPU, "a larger batch gives every core more"),
+        ({"kind": "Linear"}, {"is_compiled": True}, CPU, "compare a few with -b 1,4,16"),
+        ({"bound": "launch"}, {}, CPU, "--compile-mode default"),
         ({"bound": None}, {}, CPU, "find out what it does"),
     ],
 )
 def test_advice_fits_the_bound_and_what_was_tried(
     piece: dict[str, Any], setting: dict[str, Any], roofs: Roofs, says: str
 ) -> None:
-    chosen = Setting(**{"precision": "fp32", "mode": "train", "step_time_s": 0.03, **setting})
+    chosen = Setting(**{"precision": "fp32", "step_time_s": 0.03, **setting})
     assert says in advice({**PIECE, **piece}, chosen, roofs)
 
 
 def test_what_was_tried_is_not_advised_again() -> None:
-    tried = Setting(precision="amp", mode="train", is_compiled=True, is_channels_last=True)
+    tried = Setting(precision="amp", is_compiled=True, is_channels_last=True)
     text = advice({**PIECE, "bound": "dram"}, tried, GPU)
     assert "--compile" not in text
     assert "amp" not in text
+
+
+def test_what_the_operating_system_takes_is_a_finding_of_its_own() -> None:
+    # given steps of 30 ms in which two cores spend 24 ms in the system
+    setting = Setting(precision="fp32", step_time_s=0.03, system_s=0.024, cores=2.0)
+    first = find(layers({}), setting, CPU).iloc[0]
+    assert (first["layer"], first["bound"]) == ("(system)", "system")
+    assert first["headroom_s"] == pytest.approx(0.012)
+    assert first["share"] == pytest.approx(0.4)
+    assert "MALLOC_" in first["advice"]
+
+
+@pytest.mark.parametrize(
+    ("sum_s", "kernel_time_s", "is_doubted"),
+    [(0.030, None, False), (0.045, None, True), (0.020, None, True), (0.020, 0.02, False)],
+)
+def test_layers_that_do_not_add_up_are_told_with_caution(
+    sum_s: float, kernel_time_s: float | None, is_doubted: bool
+) -> None:
+    setting = Setting(precision="fp32", step_time_s=0.03, layer_sum_s=sum_s,
+                      kernel_time_s=kernel_time_s)  # fmt: skip
+    found = find(layers({}), setting, GPU).query("layer == 'conv'").iloc[0]
+    assert ("with caution" in found["meaning"]) is is_doubted
+    assert found["share"] == pytest.approx(0.006 / max(sum_s, 0.03))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ridgeline.roofline.roofs import (
     TERA,
     Roofs,
     datasheet_roofs,
+    env_of,
     given_roofs,
     measured_roofs,
     parse_rate,
@@ -57,7 +59,7 @@ def test_products_in_fp32_may_use_whatever_computes_fp32() -> None:
 def test_a_missing_roof_is_replaced_by_one_that_is_not_too_low() -> None:
     roofs = Roofs(env="m", device="cpu", compute={"fp32 vector": 1e12, "bf16 matrix": 9e12})
     assert roofs.peak("bf16", "vector") == 9e12
-    assert roofs.peak("fp16", "vector") == 1e12
+    assert roofs.peak("fp16", "vector") == 9e12
     assert Roofs(env="m", device="cpu").peak("fp32", "matrix") is None
 
 
@@ -73,10 +75,11 @@ def test_ridge() -> None:
      ("300", GIGA, 3e11), ("4.8TB/s", GIGA, 4.8e12), ("1e3", GIGA, 1e12)],
 )  # fmt: skip
 def test_rates_as_people_write_them(text: str, plain: float, rate: float) -> None:
-    assert parse_rate(text, option="--peak-bw", plain=plain) == pytest.approx(rate)
+    option = "--peak-bw" if plain == GIGA else "--peak-compute"
+    assert parse_rate(text, option=option, plain=plain) == pytest.approx(rate)
 
 
-@pytest.mark.parametrize("text", ["", "fast", "1.2.3", "-4", "3 apples", "nan"])
+@pytest.mark.parametrize("text", ["", "fast", "1.2.3", "-4", "3 apples", "nan", "300TFLOP/s"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(RidgelineError, match="is not a rate"):
         parse_rate(text, option="--peak-bw", plain=1.0)
@@ -103,3 +106,11 @@ def test_other_json_is_refused(content: str) -> None:
 def test_a_roof_is_above_zero(rate: float) -> None:
     with pytest.raises(RidgelineError, match="no roof"):
         given_roofs("m", "cpu", compute={"fp32": rate}, dram_bytes_per_s=None)
+
+
+def test_the_processor_of_a_gpus_host_has_a_name_of_its_own() -> None:
+    assert env_of(PASSPORT, "cuda:0") == "nvidia-h200"
+    assert env_of(PASSPORT, "cpu") == "nvidia-h200-cpu"
+    assert env_of(PASSPORT, "cuda:1") == "nvidia-h200-cuda1"
+    assert env_of(replace(PASSPORT, name="nvidia-h200-cpu"), "cpu") == "nvidia-h200-cpu"
+    assert env_of(replace(PASSPORT, name="epyc-2c", description={}), "cpu") == "epyc-2c"

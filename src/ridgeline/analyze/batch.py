@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-LARGEST = {"cpu": 32, "cuda": 64, "mps": 32}
+LARGEST = {"cpu": 8, "cuda": 64, "mps": 32}  # a processor is full with few samples
 LONGEST_STEP_S = 0.5  # at the roof; real steps take longer
 SAFE_SHARE = 0.7  # of the memory
 
@@ -26,7 +26,7 @@ def choose_batch(
     memory_bytes: float | None,
 ) -> int:
     """The largest power of two whose step fits the memory and does not take too long."""
-    batch = LARGEST.get(kind, 32)
+    batch = LARGEST.get(kind, 8)
     while batch > 1:
         step = need(batch)
         fits = memory_bytes is None or step.peak_bytes <= SAFE_SHARE * memory_bytes

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.analyze.batch import OneStep, choose_batch
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.passport import Passport, Passports
+from ridgeline.machine.passport import Passports
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.study import count_key, stored_keys, uncounted
-from ridgeline.roofline.roofs import measured_roofs
+from ridgeline.roofline.roofs import gpu_of, measured_roofs
 from ridgeline.store import ResultsFolder, Run
+from ridgeline.workloads.digest import file_digest
+from ridgeline.workloads.sources import is_file
 
 if TYPE_CHECKING:
     from ridgeline.count.result import CountResult
@@ -22,19 +24,46 @@ Tell = Callable[[str], None]
 
 
 def count_missing(
-    results: ResultsFolder, run_ids: Sequence[str] | None = None, tell: Tell = lambda what: None
+    results: ResultsFolder,
+    run_ids: Sequence[str] | None = None,
+    tell: Tell = lambda what: None,
+    *,
+    with_files: bool = False,
 ) -> tuple[int, list[str]]:
-    """Count what runs did and nobody has counted; how many, and what went wrong."""
+    """Count what runs did and nobody has counted; how many, and what went wrong.
+
+    Counting a network from a Python file runs that file, and a results folder may be somebody
+    else's: that is done only if asked for, and if the file is still the one that was run.
+    """
     problems: list[str] = []
     done = 0
     for run in uncounted(results, run_ids):
-        tell(f"{run.asked['model']}, batch {run.asked['batch_size']}")
+        model = str(run.asked["model"])
+        tell(f"{model}, batch {run.asked['batch_size']}")
+        why_not = _why_not(run, with_files=with_files)
+        if why_not is not None:
+            problems.append(f"{model} was not counted: {why_not}")
+            continue
         try:
             store_count(results, _count(run), run.asked)
             done += 1
         except RidgelineError as error:
-            problems.append(f"{run.asked['model']} was not counted: {error.problem}")
-    return done, problems
+            problems.append(f"{model} was not counted: {error.problem}")
+    return done, list(dict.fromkeys(problems))
+
+
+def _why_not(run: Run, *, with_files: bool) -> str | None:
+    """Why a run's model is left alone; None if it can be counted."""
+    model = str(run.asked["model"])
+    if run.found.get("source") == "object":
+        return "it was a module of a Python program, which ridgeline.analyze counts"
+    if not is_file(model):
+        return None
+    if not with_files:
+        return "that would run its file; --count does, if you trust this folder"
+    if file_digest(model) != run.asked.get("digest"):
+        return "its file has changed since it was run, or is not here"
+    return None
 
 
 def _count(run: Run) -> CountResult:
@@ -60,6 +89,7 @@ class CountTask:
     device: int
     precisions: tuple[str, ...]
     optimizer: str
+    machine: str | None = None  # the passport of this machine
     is_quick: bool = False
 
 
@@ -106,6 +136,7 @@ def _count_once(
 
     asked = {
         "model": spec.model,
+        "digest": file_digest(spec.model),
         "batch_size": spec.batch_size,
         "mode": spec.mode,
         "input_size": spec.input_size,
@@ -133,35 +164,28 @@ def _choose(task: CountTask, spec: WorkloadSpec, kind: str) -> tuple[int, ...]:
         return OneStep(flops=result.total.flops, peak_bytes=result.memory.peak_bytes)
 
     device = f"cuda:{task.device}" if kind == "cuda" else kind
-    flops_per_s, memory_bytes = limits(ResultsFolder(task.results), device)
+    flops_per_s, memory_bytes = limits(ResultsFolder(task.results), task.machine, device)
     batch = choose_batch(need, kind=kind, flops_per_s=flops_per_s, memory_bytes=memory_bytes)
     small = batch // 4
     return (batch,) if task.is_quick or not small else (small, batch)
 
 
-def limits(results: ResultsFolder, device: str) -> tuple[float | None, float | None]:
-    """FLOP/s in fp32 and memory of a device, from the latest passport that has it."""
+def limits(
+    results: ResultsFolder, machine: str | None, device: str
+) -> tuple[float | None, float | None]:
+    """FLOP/s in fp32 and memory of a device, as far as this machine's passport tells."""
     import psutil
 
     memory = float(psutil.virtual_memory().available) if device == "cpu" else None
-    passports = Passports(results.path)
-    for name in passports.names():
-        try:
-            passport = passports.read(name)
-        except RidgelineError:
-            continue
-        if any(c.device == device for c in passport.ceilings):
-            roofs = measured_roofs(passport, device)
-            return roofs.peak("fp32", "matrix"), memory or memory_bytes(passport, device)
-    return None, memory
-
-
-def memory_bytes(passport: Passport, device: str) -> float | None:
-    """The memory of a GPU as its passport describes it."""
-    for gpu in passport.description.get("gpus") or ():
-        if f"{gpu.get('kind')}:{gpu.get('index')}" == device and gpu.get("memory_bytes"):
-            return float(gpu["memory_bytes"])
-    return None
+    if machine is None:
+        return None, memory
+    try:
+        passport = Passports(results.path).read(machine)
+    except RidgelineError:
+        return None, memory
+    size = gpu_of(passport.description, device).get("memory_bytes")
+    peak = measured_roofs(passport, device).peak("fp32", "matrix")
+    return peak, memory or (float(size) if size else None)
 
 
 def spec_of(asked: Mapping[str, Any]) -> WorkloadSpec:
@@ -184,6 +208,7 @@ def store_count(results: ResultsFolder, result: CountResult, asked: Mapping[str,
     question = {
         "command": "count",
         "model": asked["model"],
+        "digest": asked.get("digest"),
         "batch_size": asked["batch_size"],
         "mode": asked["mode"],
         "precision": result.precision,

@@ -19,6 +19,7 @@ from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
 from ridgeline.report.views import write_views
 from ridgeline.store import ResultsFolder, Run
+from ridgeline.workloads.digest import module_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,16 +131,19 @@ def _run(
 ) -> Run:
     """Measure and store."""
     from ridgeline.measure.result import measure_module, measure_named
+    from ridgeline.measure.tensors import tensors_in
 
     result: MeasureResult
+    digest = None
     if spec is not None:
         result = measure_named(spec, settings)
     else:
         result = measure_module(model, inputs, settings, mode=mode, loss=loss)
         spec = WorkloadSpec(model=result.model, batch_size=result.batch_size, mode=mode)
+        digest = module_digest(model, [tuple(t.shape) for t in tensors_in(inputs)])
     return folder.write_run(
         label=f"run-{result.model}-bs{result.batch_size}",
-        asked=question(Task(spec=spec, settings=settings)),
+        asked=question(Task(spec=spec, settings=settings), digest=digest),
         found=result.found,
         provenance=result.provenance,
         tables=result.tables,

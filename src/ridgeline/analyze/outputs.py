@@ -26,6 +26,7 @@ class Outputs:
     notebook: Path | None = None
     figures: list[Figure] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what happened to files that were there
 
 
 def write_points(study: Study, outputs: Outputs) -> None:
@@ -70,7 +71,11 @@ def write_report(
     outputs.page = pages.write_page(study, study.results / "report.html", title=title)
     tell("report.md")
     outputs.markdown = markdown.write_report_md(
-        study, study.results / "report.md", outputs.figures, title=title
+        study,
+        study.results / "report.md",
+        outputs.figures,
+        title=title,
+        tell=outputs.notes.append,
     )
     tell("tables")
     outputs.tables = tables.write_tables(study, study.results / "tables")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.identity import another_machine
@@ -12,6 +13,7 @@ from ridgeline.machine.passport import Passport, Passports
 from ridgeline.records import WorkloadSpec
 
 Tell = Callable[[str], None]
+NOISY = 0.25  # a roof that moved by so much while it was measured says little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound
 
     description = describe()
     passports = Passports(task.results)
-    name = machine_name(description)
+    name = passport_name(machine_name(description), description.to_dict(), task.device)
     before = None if task.remeasure else _kept(passports, name, task, description.to_dict())
     if before is not None:
         spot = spot_check(before, task.device)
@@ -83,15 +85,30 @@ def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound
     passport = _measure(name, task, description.to_dict(), send)
     passports.write(passport)
     note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if task.quick else "")
-    return MachineFound(name=name, is_cached=False, note=note)
+    if passport.noise > NOISY:
+        note += (
+            f"; the machine was busy meanwhile (a roof moved by {100 * passport.noise:.0f} %):"
+            " --remeasure when it is quiet"
+        )
+    return MachineFound(name=name, is_cached=False, note=note, has_drifted=passport.noise > NOISY)
+
+
+def passport_name(name: str, description: dict[str, Any], device: str) -> str:
+    """A device that the machine is not named after has a passport of its own.
+
+    So measuring the processor of a GPU's host never replaces what is known of the GPU.
+    """
+    has_gpus = any(gpu.get("index") is not None for gpu in description.get("gpus") or ())
+    is_named_after = device in ("cuda:0", "mps") if has_gpus else device == "cpu"
+    return name if is_named_after else f"{name}-{device.replace(':', '')}"
 
 
 def _kept(
-    passports: Passports, name: str, task: MachineTask, description: dict[str, object]
+    passports: Passports, name: str, task: MachineTask, description: dict[str, Any]
 ) -> Passport | None:
     """A passport of this very machine with ceilings of the device, as thorough as is asked."""
     for known in passports.names():
-        if known != name and not known.startswith(f"{name}-"):
+        if not known.startswith(name):
             continue
         try:
             passport = passports.read(known)
@@ -104,7 +121,7 @@ def _kept(
     return None
 
 
-def _free_name(passports: Passports, name: str, description: dict[str, object]) -> str:
+def _free_name(passports: Passports, name: str, description: dict[str, Any]) -> str:
     """Never the name of another machine's passport, nor of one that cannot be read."""
     free, number = name, 2
     while free in passports.names():
@@ -117,7 +134,7 @@ def _free_name(passports: Passports, name: str, description: dict[str, object]) 
     return free
 
 
-def _measure(name: str, task: MachineTask, description: dict[str, object], send: Tell) -> Passport:
+def _measure(name: str, task: MachineTask, description: dict[str, Any], send: Tell) -> Passport:
     from ridgeline.machine.measure import choose_devices, measure_machine
     from ridgeline.provenance import collect
 
@@ -131,10 +148,3 @@ def _measure(name: str, task: MachineTask, description: dict[str, object], send:
         provenance=asdict(where),
         measured_at=where.time,
     )
-
-
-def machine_steps(device: str, *, quick: bool) -> int:
-    """How often a measurement tells of its progress."""
-    from ridgeline.machine.measure import steps
-
-    return steps([device], quick=quick)

@@ -24,8 +24,8 @@ EXAMPLES = """
   ridgeline analyze transformers:gpt2 --seq-len 512 --optimizer adamw
   ridgeline analyze resnet50 --json | jq '.findings[0]'
 
-[bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a run failed (the
-report says why); 130 interrupted. What was completed is kept in every case.
+[bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a run failed (its
+reason is told and stored); 130 interrupted. What was completed is kept in every case.
 """
 
 in_work = partial(typer.Option, rich_help_panel="What is run")
@@ -79,6 +79,9 @@ def analyze(
     ] = "sgd",
     channels_last: Annotated[
         bool, in_step("--channels-last", help="Images in NHWC order.")
+    ] = False,
+    cudnn_benchmark: Annotated[
+        bool, in_step("--cudnn-benchmark", help="Let cuDNN try its algorithms first.")
     ] = False,
     compile_mode: Annotated[
         str | None,
@@ -136,6 +139,7 @@ def analyze(
             iters=iters,
             optimizer=optimizer,
             channels_last=channels_last,
+            cudnn_benchmark=cudnn_benchmark,
             compile=compile_mode,
             seed=seed,
             layers=True,

@@ -162,8 +162,6 @@ class Analysis:
             self.machine = found.name
             stage.status = "cached" if found.is_cached else "done"
             stage.reason = found.note
-            if found.has_drifted:
-                self.problems.append(found.note)
 
     def _count(self, specs: tuple[WorkloadSpec, ...], progress: StageProgress) -> CountFound:
         wanted, first = self.wanted, self.wanted.settings[0]
@@ -177,6 +175,7 @@ class Analysis:
             device=first.device,
             precisions=tuple(s.precision for s in wanted.settings),
             optimizer=first.optimizer,
+            machine=self.machine,
             is_quick=wanted.is_quick,
         )
         found: CountFound | None = None

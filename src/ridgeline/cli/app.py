@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from ridgeline.cli import analyze, compare, count, doctor, machine, report, roofline, train
 from ridgeline.cli import run as run_command
 from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout, open_stderr
+from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
 from ridgeline.version import __version__
 
@@ -94,10 +95,10 @@ def run(arguments: list[str]) -> None:
 
 
 def _complain(error: RidgelineError) -> None:
-    print(f"ridgeline: {error}", file=sys.stderr)
+    print(f"ridgeline: {plain_text(str(error))}", file=sys.stderr)
 
 
 def _report_bug(error: Exception) -> None:
     text = " ".join(str(error).split())[:300]
-    print(f"ridgeline: internal error: {type(error).__name__}: {text}", file=sys.stderr)
+    print(f"ridgeline: internal error: {type(error).__name__}: {plain_text(text)}", file=sys.stderr)
     print("  hint: this is a bug in ridgeline; --debug shows where", file=sys.stderr)

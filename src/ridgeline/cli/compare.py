@@ -11,6 +11,7 @@ import typer
 
 from ridgeline.cli.arguments import folder
 from ridgeline.cli.choices import complete
+from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
@@ -104,10 +105,11 @@ def compare(
 def _judge(found: Comparison | MachineComparison, limit: float, option: str) -> None:
     """Say what is too slow, even if quiet, and exit with TOO_SLOW if anything is."""
     for name in found.undecided(limit):
-        print(f"ridgeline: {option}: cannot tell from so few steps: {name}", file=sys.stderr)
+        print(f"ridgeline: {option}: cannot tell from so few steps: {plain_text(name)}",
+              file=sys.stderr)  # fmt: skip
     too_slow = found.slower_by_more_than(limit)
     for name in too_slow:
-        print(f"ridgeline: {option}: slower than that: {name}", file=sys.stderr)
+        print(f"ridgeline: {option}: slower than that: {plain_text(name)}", file=sys.stderr)
     if too_slow:
         sys.exit(TOO_SLOW)
 

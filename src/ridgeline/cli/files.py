@@ -13,6 +13,7 @@ from ridgeline.cli.tables import Rows
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.store import ResultsFolder, atomic_write_text
+from ridgeline.workloads.digest import file_digest
 
 if TYPE_CHECKING:
     from ridgeline.cli.counted import Asked, Counted
@@ -137,5 +138,6 @@ def _question(asked: Asked, result: CountResult) -> dict[str, Any]:
     return {
         "command": "count",
         **{name: getattr(result, name) for name in FOUND_WITH},
+        "digest": file_digest(result.model),
         **{name: getattr(asked, name) for name in ASKED_FOR},
     }

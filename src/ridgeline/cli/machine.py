@@ -322,6 +322,7 @@ def diff(
     """Compare two passports: what differs, by how much, and what may explain it."""
     from ridgeline.machine.compare import changed_settings, differences, label
     from ridgeline.machine.identity import another_machine
+    from ridgeline.units import format_change
 
     passports = _passports(results)
     left, right = passports.read(before), passports.read(after)
@@ -334,7 +335,7 @@ def diff(
         print(json.dumps({"differences": rows, "settings": settings}, indent=2))
         return
     cells = [[d.before.device, label(d.before), value(d.before), value(d.after),
-             f"{d.change:+.1%}", d.explanation] for d in found]  # fmt: skip
+             format_change(d.change), d.explanation] for d in found]  # fmt: skip
     header = ["device", "ceiling", "before", "after", "change", "why"]
     print_table(header, cells, names=2, spare="why")
     other = another_machine(left.description, right.description)

@@ -35,14 +35,17 @@ def _print_passport(passport: Passport) -> None:
     from ridgeline.machine.published import published, published_rate
     from ridgeline.report.roofs import compute_roofs, memory_roofs
     from ridgeline.report.roofs_text import draw
+    from ridgeline.units import format_percent
 
-    print(f"{passport.name}, measured {passport.measured_at[:19]}, noise {passport.noise:.1%}\n")
+    noise = format_percent(passport.noise)
+    print(f"{passport.name}, measured {passport.measured_at[:19]}, noise {noise}\n")
     sheets = published(passport)
     rows = []
     for c in passport.ceilings:
         rate = published_rate(c, sheets)
-        rows.append([c.device, label(c), value(c), value(c, c.sustained), f"{c.spread:.1%}",
-                     f"{c.best / rate:.0%}" if rate else "", *_conditions(c), _how(c)])  # fmt: skip
+        of_sheet = format_percent(c.best / rate) if rate else ""
+        rows.append([c.device, label(c), value(c), value(c, c.sustained), format_percent(c.spread),
+                     of_sheet, *_conditions(c), _how(c)])  # fmt: skip
     header = ["device", "ceiling", "best", "sustained", "spread", "of datasheet", "clock", "power",
               "limited by", "how"]  # fmt: skip
     print_table(header, rows, names=2, spare="how|limited by|power|clock|of datasheet|sustained")

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
+from ridgeline.cli.tables import plain_text
+
 
 @contextmanager
 def progress_bar(total: int, *, quiet: bool, first: str) -> Iterator[Callable[[str], None]]:
@@ -28,14 +30,14 @@ def progress_bar(total: int, *, quiet: bool, first: str) -> Iterator[Callable[[s
     )
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(first, total=total)
-        yield lambda what: bar.update(task, advance=1, description=what)
+        yield lambda what: bar.update(task, advance=1, description=plain_text(what))
 
 
 class RunProgress:
@@ -112,7 +114,7 @@ def run_progress(total: int, *, quiet: bool) -> Iterator[RunProgress]:
     )
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -185,7 +187,7 @@ def stage_progress(total_s: float, *, quiet: bool) -> Iterator[StageProgress]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
         TextColumn("about {task.fields[left]} left"),

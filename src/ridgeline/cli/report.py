@@ -45,6 +45,10 @@ def report(
     peaks: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A peaks.json with roofs by machine.")
     ] = None,
+    count: Annotated[
+        bool,
+        typer.Option("--count", help="Also count networks from Python files, which runs them."),
+    ] = False,
     results: Annotated[
         Path, typer.Option(metavar="DIR", parser=folder, help="The results folder.")
     ] = Path("results"),
@@ -61,7 +65,7 @@ def report(
     from ridgeline.cli.studied import Chosen, read
 
     chosen = Chosen(results=results, wanted=tuple(runs or ()), peak_compute=peak_compute,
-                    peak_bw=peak_bw, peaks=peaks, quiet=quiet)  # fmt: skip
+                    peak_bw=peak_bw, peaks=peaks, count_files=count, quiet=quiet)  # fmt: skip
     study = read(chosen)
     outputs = Outputs()
     with progress_bar(4, quiet=quiet, first="points") as step:
@@ -69,6 +73,8 @@ def report(
         if figures:
             write_figures(study, outputs)
         write_report(study, outputs, title=title, notebook=notebook, tell=step)
+    for note in outputs.notes:
+        print(f"note: {note}", file=sys.stderr)
     if as_json:
         content = {
             "report": str(outputs.page),

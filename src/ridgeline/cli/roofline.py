@@ -27,8 +27,6 @@ EXAMPLES = """
   ridgeline roofline --peaks peaks.json --json | jq '.points[0].bound'
 """
 
-FORMATS = ("png", "svg", "pdf")
-
 
 def roofline(
     runs: Annotated[
@@ -61,6 +59,10 @@ def roofline(
     ] = True,
     layers: Annotated[bool, typer.Option("--layers", help="Show layers, too.")] = False,
     top: Annotated[int, typer.Option(help="How many layers.", min=1)] = 15,
+    count: Annotated[
+        bool,
+        typer.Option("--count", help="Also count networks from Python files, which runs them."),
+    ] = False,
     results: Annotated[
         Path, typer.Option(metavar="DIR", parser=folder, help="The results folder.")
     ] = Path("results"),
@@ -78,7 +80,7 @@ def roofline(
 
     formats = _formats(form)
     chosen = Chosen(results=results, wanted=tuple(runs or ()), peak_compute=peak_compute,
-                    peak_bw=peak_bw, peaks=peaks, quiet=quiet)  # fmt: skip
+                    peak_bw=peak_bw, peaks=peaks, count_files=count, quiet=quiet)  # fmt: skip
     study = read(chosen)
     outputs = Outputs()
     write_points(study, outputs)
@@ -100,6 +102,8 @@ def roofline(
 
 
 def _formats(text: str) -> tuple[str, ...]:
+    from ridgeline.report.figures.write import FORMATS
+
     found = tuple(part.strip().lower() for part in text.split(","))
     for name in found:
         if name not in FORMATS:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ridgeline.report.study import Study
     from ridgeline.store import ResultsFolder
 
+MOST_WARNINGS = 2  # of a run
 FINDING_KEYS = (
     "layer", "bound", "efficiency", "headroom_s", "advice", "meaning", "share", "time_s", "floor_s",
     "kind", "model", "batch_size", "precision", "run_id",
@@ -65,12 +66,27 @@ def finding_lines(findings: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def warning_lines(study: Study) -> list[str]:
+    """What the measurements themselves warn of, the first few of each run."""
+    lines = []
+    for run in study.raw_runs:
+        told = [str(text) for text in run.found.get("warnings") or ()]
+        what = f"{run.asked['model']}, batch {run.asked['batch_size']}, {run.found['precision']}"
+        lines += [f"{what}: {text}" for text in told[:MOST_WARNINGS]]
+        if len(told) > MOST_WARNINGS:
+            lines.append(f"{what}: and {len(told) - MOST_WARNINGS} more, in the report")
+    return lines
+
+
 def _advise(analysis: Analysis, study: Study) -> None:
     """Beside the answer: what was skipped, what to know, where else to look."""
     for stage in analysis.stages.done:
-        if stage.status in ("skipped", "failed", "cached"):
+        if stage.status in ("skipped", "failed", "cached") or "busy meanwhile" in stage.reason:
             print(f"{stage.stage}: {stage.status}: {stage.reason}", file=sys.stderr)
-    show_runs.advise([*analysis.problems, *study.problems], quiet=False)
+    show_runs.advise(
+        [*analysis.problems, *analysis.outputs.notes, *study.problems, *warning_lines(study)],
+        quiet=False,
+    )
     outputs = analysis.outputs
     if outputs.markdown is not None:
         figures = study.results / "figures"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.cli.tables import Grid, plain_text, print_grid, print_text, screen
 from ridgeline.report.compare_machines import MachineComparison
 from ridgeline.report.compare_sides import Comparison
 from ridgeline.report.compare_text import (
@@ -43,12 +43,12 @@ def show(found: Comparison | MachineComparison, shown: Shown) -> None:
     if shown.form == "json":
         print(json.dumps(as_json(found, shown), indent=2))
     elif shown.form == "markdown":
-        print(as_markdown(found, top=shown.top), end="")
+        print(plain_text(as_markdown(found, top=shown.top)), end="")
     else:
         _print_tables(found, shown.top)
     if not shown.quiet and shown.form != "markdown":  # Markdown has its notes in it
         for note in found.notes:
-            print(f"note: {note}", file=sys.stderr)
+            print(f"note: {plain_text(note)}", file=sys.stderr)
 
 
 def keep(found: Comparison | MachineComparison, shown: Shown) -> None:

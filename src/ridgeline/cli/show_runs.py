@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.cli.tables import Grid, plain_text, print_grid, print_text, screen
 from ridgeline.records import WorkloadSpec
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_percent, format_time, si
@@ -119,7 +119,7 @@ def advise(texts: Iterable[str], quiet: bool) -> None:
     """Warnings on stderr."""
     if not quiet:
         for text in texts:
-            print(f"note: {text}", file=sys.stderr)
+            print(f"note: {plain_text(text)}", file=sys.stderr)
 
 
 def _names(written: list[Path]) -> str:

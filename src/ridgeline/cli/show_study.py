@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
@@ -40,7 +39,8 @@ def print_steps(study: Study) -> None:
     header = ["model", "batch", "precision", "machine", "FLOP/B", "attained", "step", "floor",
               "bound", "efficiency", "headroom"]  # fmt: skip
     body = [_step_row(point) for point in steps.to_dict("records")]
-    print_grid(screen(), Grid(header=header, rows=body))
+    spare = (("FLOP/B",), ("attained",), ("machine",), ("headroom",), ("precision",))
+    print_grid(screen(), Grid(header=header, rows=body, spare=spare))
 
 
 def _step_row(point: dict[Any, Any]) -> list[str]:
@@ -82,7 +82,9 @@ def print_layers(study: Study, top: int) -> None:
         ]
         for p in shown.to_dict("records")
     ]
-    print_grid(screen(), Grid(header=header, rows=body))
+    print_grid(
+        screen(), Grid(header=header, rows=body, text_columns=3, spare=(("kind",), ("floor",)))
+    )
 
 
 def print_flags(study: Study) -> None:
@@ -100,7 +102,7 @@ def flag_lines(study: Study) -> list[str]:
     groups: dict[tuple[str, str], list[dict[Any, Any]]] = {}
     points = study.points
     if len(points):
-        for point in points[points["flag"].ne("") & points["phase"].eq("all")].to_dict("records"):
+        for point in points[points["flag"].ne("")].to_dict("records"):
             what = f"{point['model']}, batch {point['batch_size']}"
             cause = str(point["flag"]).partition("likely cause: ")[2]
             groups.setdefault((what, cause), []).append(point)
@@ -117,8 +119,10 @@ def flag_lines(study: Study) -> list[str]:
 
 def _flag_line(what: str, group: list[dict[Any, Any]]) -> str:
     first = max(group, key=lambda point: float(point["time_s"]))
-    others = f" and {len(group) - 1} more like it" if len(group) > 1 else ""
-    return f"{what}, {first['name']}{others}: {first['flag']}"
+    names = {str(point["name"]) for point in group}
+    others = f" and {len(names) - 1} more like it" if len(names) > 1 else ""
+    way = "" if first["phase"] in ("all", first["name"]) else f", {first['phase']}"
+    return f"{what}, {first['name']}{way}{others}: {first['flag']}"
 
 
 def intensity(low: float, high: float) -> str:
@@ -138,9 +142,3 @@ def time_text(value: float) -> str:
 
 def percent_text(value: float) -> str:
     return format_percent(value) if value == value else "–"
-
-
-def print_lines(lines: Sequence[str]) -> None:
-    console = screen()
-    for line in lines:
-        print_text(console, line)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
 from ridgeline.store import ResultsFolder
 
@@ -28,16 +29,17 @@ class Chosen:
     peak_compute: str | None = None
     peak_bw: str | None = None
     peaks: Path | None = None
+    count_files: bool = False  # counting a Python file runs it
     quiet: bool = False
 
 
-def read(chosen: Chosen, *, count: bool = True) -> Study:
+def read(chosen: Chosen) -> Study:
     """The study of the chosen runs; runs that nobody counted are counted first, where torch is."""
     from ridgeline.report.study import read_study
 
     results = ResultsFolder(chosen.results)
     run_ids = choose_runs(results, chosen.wanted)
-    problems = _count(results, run_ids, quiet=chosen.quiet) if count else []
+    problems = _count(results, run_ids, chosen)
     study = read_study(
         results,
         run_ids=run_ids,
@@ -46,7 +48,7 @@ def read(chosen: Chosen, *, count: bool = True) -> Study:
     )
     if not chosen.quiet:
         for problem in (*problems, *study.problems):
-            print(f"note: {problem}", file=sys.stderr)
+            print(f"note: {plain_text(problem)}", file=sys.stderr)
     return study
 
 
@@ -79,7 +81,7 @@ def choose_runs(results: ResultsFolder, wanted: Sequence[str]) -> list[str] | No
     return list(dict.fromkeys(found))
 
 
-def _count(results: ResultsFolder, run_ids: Sequence[str] | None, *, quiet: bool) -> list[str]:
+def _count(results: ResultsFolder, run_ids: Sequence[str] | None, chosen: Chosen) -> list[str]:
     """Count what was not counted; without torch, say so and go on."""
     from ridgeline.report.study import uncounted
 
@@ -90,8 +92,8 @@ def _count(results: ResultsFolder, run_ids: Sequence[str] | None, *, quiet: bool
     from ridgeline.cli.progress import progress_bar
 
     try:
-        with progress_bar(len(missing), quiet=quiet, first="counting") as step:
-            return count_missing(results, run_ids, step)[1]
+        with progress_bar(len(missing), quiet=chosen.quiet, first="counting") as step:
+            return count_missing(results, run_ids, step, with_files=chosen.count_files)[1]
     except ImportError:
         return [f"{len(missing)} runs are not counted, and torch is not here to do it"]
 

@@ -25,6 +25,8 @@ LEAST_NAME = 8
 TURNED_NAME = 16  # a model's name as the title of a column
 NAME_BREAKS = r"(?<=[ ._:/-])"
 FORMULA_BREAKS = r"(?<=[ ·])"
+# All but tabs and line ends: what moves the cursor, colours, or turns the direction of writing.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ def screen() -> Console:
 
 def print_grid(console: Console, grid: Grid) -> None:
     """Print a table so that it fits, and what was left out of it."""
-    for part in fit(grid, console.width):
+    for part in fit(_plain_grid(grid), console.width):
         console.print(_rich(part), crop=False)
         if part.left_out:
             names = ", ".join(part.left_out)
@@ -66,7 +68,17 @@ def print_text(console: Console, text: str) -> None:
     """Print a line; on a narrow screen several, broken between words."""
     from rich.text import Text
 
-    console.print(Text(text))
+    console.print(Text(plain_text(text)))
+
+
+def plain_text(text: str) -> str:
+    """A text that no terminal obeys: names and notes of a results folder may be anybody's."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def _plain_grid(grid: Grid) -> Grid:
+    rows = [[plain_text(cell) for cell in row] for row in grid.rows]
+    return replace(grid, header=[plain_text(name) for name in grid.header], rows=rows)
 
 
 def fit(grid: Grid, width: int) -> list[Grid]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ridgeline.machine.ceiling import LOWER_IS_BETTER, Ceiling
 from ridgeline.machine.passport import DRIFT, Passport
+from ridgeline.units import format_percent
 
 CLOCK_EXPLAINS = 0.03  # the ratio of clocks is the ratio of roofs, within this
 
@@ -101,7 +102,7 @@ def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def drift(before: Passport, after: Passport) -> list[str]:
-    """`the dram copy roof is 7 % below the passport of 2026-05-03`, for each that moved."""
+    """`the dram copy roof is 7.0 % below the passport of 2026-05-03`, for each that moved."""
     day = before.measured_at[:10]
     lines = []
     for difference in differences(before, after):
@@ -113,7 +114,7 @@ def drift(before: Passport, after: Passport) -> list[str]:
         why = f" ({difference.explanation})" if difference.explanation else ""
         lines.append(
             f"{'slower' if worse else 'faster'}: the {label(difference.before)} {word} is "
-            f"{abs(difference.change):.0%} {direction} the passport of {day}{why}"
+            f"{format_percent(abs(difference.change))} {direction} the passport of {day}{why}"
         )
     return lines
 

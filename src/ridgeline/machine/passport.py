@@ -9,17 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.fields import FieldError, check
 from ridgeline.machine.ceiling import Ceiling, Missing, ceiling_from_dict
+from ridgeline.machine.passport_fields import NEEDED, OPTIONAL
 from ridgeline.store import atomic_write_text, to_json, writing
 
 # History of the format, newest first.
 # 1  2026-11-15  name, time, ceilings with samples, missing, description, provenance
 PASSPORT_VERSION = 1
-Kind = TypeVar("Kind")
 
+AGAIN = "measure the machine again: ridgeline machine measure"
 MEMORY_LEVELS = ("l1", "l2", "l3", "dram")
 DRIFT = 0.05  # a roof that moved by more than this share is worth a word
 
@@ -43,7 +45,8 @@ class Passport:
         Matrix products are left out, which a power cap moves on a quiet machine too, and so are
         transfers, which depend on the host.
         """
-        steady = [c for c in self.ceilings if c.path == "vector" or c.level in MEMORY_LEVELS]
+        named = (c for c in self.ceilings if c.path == "vector" or c.level in MEMORY_LEVELS)
+        steady = [c for c in named if c.sustained]
         return max((max(c.spread, c.best / c.sustained - 1) for c in steady), default=0.0)
 
     def find(self, **wanted: str) -> list[Ceiling]:
@@ -76,34 +79,37 @@ def passport_from_dict(content: Any, *, where: str) -> Passport:
                 f"{PASSPORT_VERSION}",
                 hint="update ridgeline",
             )
+        check(content, needed=NEEDED, optional=OPTIONAL)
         return Passport(
-            name=_of_type(str, content, "machine"),
-            measured_at=_time(content),
-            is_quick=_of_type(bool, content, "is_quick"),
-            ceilings=tuple(ceiling_from_dict(c) for c in content["ceilings"]),
+            name=content["machine"],
+            measured_at=_time(content["measured_at"]),
+            is_quick=content["is_quick"],
+            ceilings=tuple(_ceiling(n, c) for n, c in enumerate(content["ceilings"])),
             missing=tuple(Missing(**m) for m in content["missing"]),
-            description=_of_type(dict, content, "description"),
-            provenance=_of_type(dict, content, "provenance"),
+            description=content["description"],
+            provenance=content["provenance"],
         )
+    except FieldError as error:
+        raise RidgelineError(f"{where} is not a passport: {error}", hint=AGAIN) from error
     except (KeyError, TypeError, ValueError) as error:
         raise RidgelineError(
             f"{where} is not a passport: {type(error).__name__} {error}",
-            hint="measure the machine again: ridgeline machine measure",
+            hint=AGAIN,
         ) from error
 
 
-def _time(content: Any) -> str:
+def _time(text: str) -> str:
     """When it was measured; ValueError if that is no time, since it becomes part of a path."""
-    text = _of_type(str, content, "measured_at")
     datetime.fromisoformat(text)
     return text
 
 
-def _of_type(kind: type[Kind], content: Any, name: str) -> Kind:
-    value = content[name]
-    if not isinstance(value, kind):
-        raise TypeError(f"{name!r} is {value!r:.40}, not a {kind.__name__}")
-    return value
+def _ceiling(number: int, content: dict[str, Any]) -> Ceiling:
+    """A roof is above zero: what it is divided by."""
+    ceiling = ceiling_from_dict(content)
+    if ceiling.kind != "power" and (ceiling.sustained <= 0 or min(ceiling.samples) < 0):
+        raise FieldError(f"ceilings.{number}.samples are not numbers above zero")
+    return ceiling
 
 
 def read_passport(path: Path) -> Passport:
@@ -114,7 +120,7 @@ def read_passport(path: Path) -> Passport:
         raise RidgelineError(
             f"there is no passport {path}", hint="`ridgeline machine list` shows those there are"
         ) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RidgelineError(
             f"{path} cannot be read as a passport: {error}",
             hint="measure the machine again, or restore the file from a copy",
@@ -176,11 +182,13 @@ class Passports:
 
 def peaks(passport: Passport) -> dict[str, Any]:
     """The `peaks.json` that roofline scripts read: peak_gbps, and peak_gflops by precision."""
+    device = _first_device(passport)
     compute: dict[str, float] = {}
-    for ceiling in passport.find(kind="compute"):
+    for ceiling in passport.find(kind="compute", device=device):
         name = ceiling.precision or ""
-        compute[name] = max(compute.get(name, 0.0), ceiling.best / 1e9)
-    dram = [c.best / 1e9 for c in passport.find(kind="bandwidth", level="dram")]
+        if name != "int8":  # integer operations are no FLOPs
+            compute[name] = max(compute.get(name, 0.0), ceiling.best / 1e9)
+    dram = [c.best / 1e9 for c in passport.find(kind="bandwidth", level="dram", device=device)]
     return {
         passport.name: {
             "description": f"measured by ridgeline on {passport.measured_at}",
@@ -188,3 +196,9 @@ def peaks(passport: Passport) -> dict[str, Any]:
             "peak_gflops": compute,
         }
     }
+
+
+def _first_device(passport: Passport) -> str:
+    """The accelerator that a passport is named after, or the processor."""
+    devices = sorted({c.device for c in passport.ceilings}, key=lambda d: (d == "cpu", d))
+    return devices[0] if devices else ""

@@ -14,7 +14,7 @@ Published = dict[str, list[dict[str, Any]]]
 def published(passport: Passport) -> Published:
     """Datasheet ceilings of each device that has a datasheet, by the device's name."""
     found: Published = {}
-    for gpu in passport.description.get("gpus", ()):
+    for gpu in passport.description.get("gpus") or ():
         sheet = datasheet_for(
             str(gpu.get("name")),
             units=gpu.get("compute_units"),

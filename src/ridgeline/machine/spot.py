@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import DRIFT, Passport
+from ridgeline.units import format_percent
 
 SAMPLES = 40
 SAMPLE_S = 0.01
@@ -40,14 +42,15 @@ class Spot:
     def __str__(self) -> str:
         then = f"the passport of {self.measured_at[:10]}"
         if not self.has_drifted:
-            return f"a {self.ceiling.precision} product is within {DRIFT:.0%} of {then}"
+            return f"a {self.ceiling.precision} product is within {format_percent(DRIFT)} of {then}"
+        by = format_percent(abs(self.change))
         if self.change > 0:
             return (
-                f"a {self.ceiling.precision} product is {self.change:.0%} faster than in {then}:"
+                f"a {self.ceiling.precision} product is {by} faster than in {then}:"
                 " measure the machine again (--remeasure)"
             )
         return (
-            f"a {self.ceiling.precision} product is {-self.change:.0%} slower than in {then}: other"
+            f"a {self.ceiling.precision} product is {by} slower than in {then}: other"
             " programs are running, or the machine has changed (--remeasure measures it again)"
         )
 
@@ -56,7 +59,7 @@ def spot_check(passport: Passport, device: str, rate: Rate | None = None) -> Spo
     """Sample the fp32 product again; None where the passport has none that can be repeated."""
     for ceiling in passport.find(kind="compute", device=device, path="matrix", precision="fp32"):
         shape = _SHAPE.search(ceiling.how)
-        if shape is None:
+        if shape is None or "torch" not in ceiling.how:  # another library is another number
             continue
         m, n, k = (int(side) for side in shape.groups())
         now = (rate or best_rate)(device, (m, n, k))
@@ -73,12 +76,19 @@ def best_rate(device: str, shape: tuple[int, int, int]) -> float:
     m, n, k = shape
     a, b = torch.rand(m, k, device=device), torch.rand(k, n, device=device)
     out = torch.empty(m, n, device=device)
-    synchronize: Callable[[], object] = lambda: None  # noqa: E731
-    if device.startswith("cuda"):
-        synchronize = lambda: torch.cuda.synchronize(device)  # noqa: E731
-    elif device == "mps":
-        synchronize = torch.mps.synchronize
     probe = rate_probe(
-        lambda: torch.mm(a, b, out=out), 2.0 * m * n * k, sync=synchronize, sample_s=SAMPLE_S
+        lambda: torch.mm(a, b, out=out),
+        2.0 * m * n * k,
+        sync=partial(_synchronize, device),
+        sample_s=SAMPLE_S,
     )
     return max(probe() for _ in range(SAMPLES))
+
+
+def _synchronize(device: str) -> None:
+    import torch
+
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    elif device == "mps":
+        torch.mps.synchronize()

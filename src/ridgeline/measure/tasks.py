@@ -11,6 +11,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Send
 from ridgeline.measure.settings import Settings
 from ridgeline.records import WorkloadSpec
+from ridgeline.workloads.digest import file_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,12 +81,18 @@ def _wrong(spec: WorkloadSpec) -> tuple[str, str] | None:
     return None
 
 
-def question(task: Task, *, label: str = "", repeat: int = 1) -> dict[str, Any]:
-    """What is stored of what was asked: enough to run the same again."""
+def question(
+    task: Task, *, label: str = "", repeat: int = 1, digest: str | None = None
+) -> dict[str, Any]:
+    """What is stored of what was asked: enough to run the same again.
+
+    `digest` tells networks of the same name apart; that of a file is found here.
+    """
     asked = task.spec
     return {
         "command": "run",
         "model": asked.model,
+        "digest": digest or file_digest(asked.model),
         "batch_size": asked.batch_size,
         "mode": asked.mode,
         "input_size": asked.input_size,

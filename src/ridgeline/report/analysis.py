@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ridgeline.report.cases import SOFTWARE, Case, alike, cases, largest, number, series
+from ridgeline.report.cases import Case, TimedLayer, alike, cases, largest, series
+from ridgeline.report.configuration import CIRCUMSTANCES, NETWORK, PLACE
+from ridgeline.report.rows import number
 from ridgeline.report.study import Study
-from ridgeline.report.study import layers_add_up as run_adds_up
 from ridgeline.report.summary import WORDS
 from ridgeline.report.words import counted, listed, some, three_digits, times
 from ridgeline.units import format_percent, format_ratio, format_time
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MEASURED, STATIC, BOTH = "measured", "static", "measured and static"
 TOPICS = {
@@ -55,12 +53,15 @@ class Statement:
     run_ids: tuple[str, ...]
 
 
-def analyse(study: Study) -> tuple[Statement, ...]:
-    """All statements that the data supports, in the order of TOPICS."""
+def analyse(study: Study, found: Sequence[Case] | None = None) -> tuple[Statement, ...]:
+    """All statements that the data supports, in the order of TOPICS.
+
+    `found` are the cases of the study, from who has them already.
+    """
     from ridgeline.report.analysis_gap import GAP_PARTS
     from ridgeline.report.analysis_trust import TRUST_PARTS
 
-    found = cases(study)
+    found = cases(study) if found is None else found
     parts: Sequence[Callable[[Study, Sequence[Case]], Iterable[Statement]]] = (
         bounds, phase_bounds, layer_bounds, batch_sizes, precisions, switches, machines, *GAP_PARTS,
         *TRUST_PARTS,
@@ -127,14 +128,13 @@ def phase_bounds(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
         )
 
 
-def layer_bounds(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
+def layer_bounds(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
     """How the time of the layers is shared out by what bounds them."""
-    for case, layers in timed_layers(study, found):
-        shares = layers.groupby(layers["bound"].fillna(""))["time_s"].sum() / layers["time_s"].sum()
-        shares = shares[shares.ge(SMALL_SHARE)].sort_values(ascending=False)
+    for case, layers in timed_layers(found):
         texts = [
-            f"{format_percent(share)} {WORDS.get(str(bound), 'nothing that is known')}"
-            for bound, share in shares.items()
+            f"{format_percent(share)} {WORDS.get(bound, 'nothing that is known')}"
+            for bound, share in time_shares(layers, lambda layer: layer.bound or "").items()
+            if share >= SMALL_SHARE
         ]
         yield Statement(
             topic="layer-bounds",
@@ -144,29 +144,20 @@ def layer_bounds(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
         )
 
 
-def timed_layers(study: Study, found: Sequence[Case]) -> list[tuple[Case, pd.DataFrame]]:
-    """Of each model the configuration with the largest batch whose layers were timed well."""
-    tables = {case.run_id: layer_times(study, case) for case in found}
-    timed = [case for case in found if tables[case.run_id] is not None]
-    chosen = largest(timed, "env", "model", "mode", "precision", "compile")
-    return [(case, table) for case in chosen if (table := tables[case.run_id]) is not None]
+def timed_layers(found: Sequence[Case]) -> list[tuple[Case, Sequence[TimedLayer]]]:
+    """Of each network the configuration with the largest batch whose layers were timed well."""
+    timed = [case for case in found if case.layers]
+    chosen = largest(timed, "env", *NETWORK, "mode", "precision", "compile")
+    return [(case, case.layers) for case in chosen]
 
 
-def layer_times(study: Study, case: Case) -> pd.DataFrame | None:
-    """The timed layers of a configuration; None where they do not explain its step."""
-    if study.points.empty or not layers_add_up(study, case.run_id):
-        return None
-    points = study.points
-    mine = points[points["run_id"].eq(case.run_id) & points["grain"].eq("layer")]
-    mine = mine[mine["phase"].eq("all") & mine["time_s"].gt(0)]
-    mine = mine.sort_values("provenance", kind="stable").drop_duplicates("layer")
-    return mine if len(mine) else None
-
-
-def layers_add_up(study: Study, run_id: str) -> bool:
-    """Whether the layers of a run add up to its step."""
-    run = next((run for run in study.raw_runs if run.run_id == run_id), None)
-    return run is None or run_adds_up(run)
+def time_shares(layers: Sequence[TimedLayer], by: Callable[[TimedLayer], str]) -> dict[str, float]:
+    """Parts of the time of all layers, the largest first."""
+    sums: dict[str, float] = {}
+    for layer in layers:
+        sums[by(layer)] = sums.get(by(layer), 0.0) + layer.time_s
+    whole = sum(sums.values())
+    return {name: sums[name] / whole for name in sorted(sums, key=lambda name: -sums[name])}
 
 
 def batch_sizes(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
@@ -335,7 +326,7 @@ def _busy(base: Case, case: Case) -> str:
 def machines(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
     """The same configurations on two machines."""
     pairs: dict[tuple[Any, ...], list[tuple[Case, Case]]] = {}
-    for group in alike(found, but=("env", *SOFTWARE)):
+    for group in alike(found, but=(*PLACE, *CIRCUMSTANCES)):
         group.sort(key=lambda case: -case.step_s)
         for case in group[1:]:
             if case.env != group[0].env:

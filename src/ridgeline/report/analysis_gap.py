@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ridgeline.report.analysis import (
     BOTH,
@@ -13,15 +13,15 @@ from ridgeline.report.analysis import (
     Statement,
     ids,
     of_all,
+    time_shares,
     timed_layers,
 )
-from ridgeline.report.cases import Case, number, records
+from ridgeline.report.cases import Case, TimedLayer
+from ridgeline.report.configuration import key
+from ridgeline.report.rows import number
 from ridgeline.report.study import Study
 from ridgeline.report.words import counted, listed, some, span, three_digits, times
 from ridgeline.units import format_percent, format_ratio, si
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORK = ("compute_s", "dram_s", "l3_s", "l2_s", "l1_s")  # a floor without launches
 TOP_LAYERS = 3
@@ -37,11 +37,12 @@ class Gap:
     kernels_s: float | None  # what the kernels take beyond that; None: not known
     waiting_s: float | None  # in which the GPU runs no kernel
     rest_s: float | None  # where kernels were not timed: all above the floor
-    data_s: float  # waiting for a batch, and copying it
+    data_s: float | None  # waiting for a batch, and copying it
     optimizer_s: float | None
 
-    def share(self, part_s: float | None) -> float:
-        return (part_s or 0.0) / self.case.step_s
+    def share(self, part_s: float | None) -> float | None:
+        """Of the step; None of what is not known."""
+        return None if part_s is None else part_s / self.case.step_s
 
 
 def gaps(found: Iterable[Case]) -> list[Gap]:
@@ -62,40 +63,45 @@ def _gap(case: Case) -> Gap | None:
         busy_s = min(kernel_s, case.step_s)
         floor_s = min(floor_s, busy_s)
         kernels_s, waiting_s = busy_s - floor_s, case.step_s - busy_s
+    data = [s for name in ("data_s", "copy_s") if (s := number(case.run.get(name))) is not None]
     return Gap(
         case=case,
         floor_s=floor_s,
         kernels_s=kernels_s,
         waiting_s=waiting_s,
         rest_s=rest_s,
-        data_s=sum(number(case.run.get(name)) or 0.0 for name in ("data_s", "copy_s")),
+        data_s=sum(data) if data else None,
         optimizer_s=number(case.run.get("optimizer_s")),
     )
 
 
+def shares(found: Iterable[Gap], part: str) -> list[tuple[float, Gap]]:
+    """How much of their steps a part of the gap is, the smallest first; where it is known."""
+    known = [(share, gap) for gap in found if (share := gap.share(getattr(gap, part))) is not None]
+    return sorted(known, key=lambda pair: pair[0])
+
+
 def gap_statements(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
     """What the largest part of the steps is, machine by machine."""
+    every = gaps(found)
     for env in dict.fromkeys(case.env for case in found):
-        mine = [gap for gap in gaps(found) if gap.case.env == env]
-        with_kernels = [gap for gap in mine if gap.waiting_s is not None]
-        without = [gap for gap in mine if gap.waiting_s is None]
-        yield from _kernel_gaps(env, with_kernels)
-        yield from _plain_gaps(env, without)
+        mine = [gap for gap in every if gap.case.env == env]
+        yield from _kernel_gaps(env, [gap for gap in mine if gap.waiting_s is not None])
+        yield from _plain_gaps(env, [gap for gap in mine if gap.waiting_s is None])
         yield from _small_parts(env, mine)
 
 
 def _kernel_gaps(env: str, mine: Sequence[Gap]) -> Iterable[Statement]:
     if not mine:
         return
-    by_wait = sorted(mine, key=lambda gap: gap.share(gap.waiting_s))
-    over = sorted(mine, key=lambda gap: gap.share(gap.kernels_s))
-    most = by_wait[-1]
+    waits, over = shares(mine, "waiting_s"), shares(mine, "kernels_s")
+    longest, most = waits[-1]
     yield Statement(
         topic="gap",
-        text=f"On {env}, kernels take {_range(over, 'kernels_s')} of the step beyond the floor of"
-        f" their work (most in {over[-1].case.title}). The device runs no kernel, and waits for"
-        f" the host, for {_range(by_wait, 'waiting_s')} of the step"
-        + (f", most in {most.case.title}." if most.share(most.waiting_s) > LITTLE else "."),
+        text=f"On {env}, kernels take {_range(over)} of the step beyond the floor of"
+        f" their work (most in {over[-1][1].case.title}). The device runs no kernel, and waits for"
+        f" the host, for {_range(waits)} of the step"
+        + (f", most in {most.case.title}." if longest > LITTLE else "."),
         provenance=BOTH,
         run_ids=ids(gap.case for gap in mine),
     )
@@ -111,19 +117,17 @@ def _kernel_gaps(env: str, mine: Sequence[Gap]) -> Iterable[Statement]:
         )
 
 
-def _range(ordered: Sequence[Gap], part: str) -> str:
-    ends = [gap.share(getattr(gap, part)) for gap in (ordered[0], ordered[-1])]
-    return span(*(format_percent(end) for end in ends))
+def _range(ordered: Sequence[tuple[float, Gap]]) -> str:
+    return span(*(format_percent(share) for share, _ in (ordered[0], ordered[-1])))
 
 
 def _plain_gaps(env: str, mine: Sequence[Gap]) -> Iterable[Statement]:
     """Where kernels have no time of their own: by phase, if those were timed."""
     if not mine:
         return
-    ordered = sorted(mine, key=lambda gap: gap.share(gap.rest_s))
     text = (
         f"On {env}, where kernels were not timed apart from the step,"
-        f" {_range(ordered, 'rest_s')} of it is above the floor"
+        f" {_range(shares(mine, 'rest_s'))} of it is above the floor"
     )
     tops = [name for gap in mine if (name := _widest_phase(gap.case))]
     if tops:
@@ -147,24 +151,24 @@ def _widest_phase(case: Case) -> str | None:
 
 
 def _small_parts(env: str, mine: Sequence[Gap]) -> Iterable[Statement]:
-    if not mine:
-        return
-    data = max(mine, key=lambda gap: gap.share(gap.data_s))
-    texts = [
-        f"waiting for data and copying it takes at most {format_percent(data.share(data.data_s))}"
-        " of a step"
-    ]
-    updated = [gap for gap in mine if gap.optimizer_s is not None]
-    if updated:
-        most = max(updated, key=lambda gap: gap.share(gap.optimizer_s))
-        share = format_percent(most.share(most.optimizer_s))
-        texts.append(f"the optimizer at most {share} ({most.case.title})")
-    yield Statement(
-        topic="gap",
-        text=f"On {env}, {' and '.join(texts)}.",
-        provenance=MEASURED,
-        run_ids=ids(gap.case for gap in mine),
-    )
+    """Data and optimizer, of the steps whose split is known."""
+    data, updates = shares(mine, "data_s"), shares(mine, "optimizer_s")
+    texts = []
+    if data:
+        share = format_percent(data[-1][0])
+        texts.append(f"waiting for data and copying it takes at most {share} of a step")
+    if updates:
+        longest, most = updates[-1]
+        told = f"at most {format_percent(longest)}"
+        told = told if data else f"takes {told} of a step"
+        texts.append(f"the optimizer {told} ({most.case.title})")
+    if texts:
+        yield Statement(
+            topic="gap",
+            text=f"On {env}, {' and '.join(texts)}.",
+            provenance=MEASURED,
+            run_ids=ids(gap.case for _, gap in (*data, *updates)),
+        )
 
 
 def backward_ratio(case: Case) -> float | None:
@@ -209,18 +213,17 @@ def _flops_ratio(case: Case) -> float | None:
     return backward / forward if forward and backward else None
 
 
-def heavy_layers(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
+def heavy_layers(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
     """The layers that take most of the time of a model."""
-    for case, layers in timed_layers(study, found):
+    for case, layers in timed_layers(found):
         if len(layers) <= TOP_LAYERS:
             continue
-        whole = layers["time_s"].sum()
-        top = layers.nlargest(TOP_LAYERS, "time_s")
+        whole = sum(layer.time_s for layer in layers)
+        top = sorted(layers, key=lambda layer: -layer.time_s)[:TOP_LAYERS]
         names = [
-            f"{row['layer']} ({_kind(row)}{format_percent(row['time_s'] / whole)})"
-            for row in records(top)
+            f"{layer.name} ({_kind(layer)}{format_percent(layer.time_s / whole)})" for layer in top
         ]
-        share = format_percent(top["time_s"].sum() / whole)
+        share = format_percent(sum(layer.time_s for layer in top) / whole)
         yield Statement(
             topic="layers",
             text=f"{case.title} on {case.env}: of {len(layers)} timed layers, the longest"
@@ -230,18 +233,18 @@ def heavy_layers(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
         )
 
 
-def _kind(row: dict[str, Any]) -> str:
-    kind = str(row.get("kind") or "")
-    return f"{kind}, " if kind else ""
+def _kind(layer: TimedLayer) -> str:
+    return f"{layer.kind}, " if layer.kind else ""
 
 
-def _by_kind(layers: pd.DataFrame) -> str:
+def _by_kind(layers: Sequence[TimedLayer]) -> str:
     """The kind of layer with most of the time, where there are several."""
-    shares = layers.groupby("kind")["time_s"].sum() / layers["time_s"].sum()
-    shares = shares[shares.index != ""].sort_values(ascending=False)
-    if len(shares) < 2:
+    shares = time_shares(layers, lambda layer: layer.kind)
+    named = [(kind, share) for kind, share in shares.items() if kind]
+    if len(named) < 2:
         return ""
-    return f"; by kind, {shares.index[0]} has the most, {format_percent(float(shares.iloc[0]))}"
+    kind, share = named[0]
+    return f"; by kind, {kind} has the most, {format_percent(share)}"
 
 
 def energy(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
@@ -254,18 +257,18 @@ def energy(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
         texts = [f"{si(_joules(case), 'J')} for {case.title}{_per_flop(case)}" for case in mine]
         yield Statement(
             topic="energy",
-            text=f"On {env}, a sample costs, at the cheapest batch size of each network and"
-            f" precision, {some(texts)}{_power(mine)}.",
+            text=f"On {env}, a sample costs, at the cheapest batch size of what is otherwise"
+            f" alike, {some(texts)}{_power(mine)}.",
             provenance=BOTH if any(_per_flop(case) for case in mine) else MEASURED,
             run_ids=tuple(case.run_id for case in mine),
         )
 
 
 def _cheapest(found: Iterable[Case]) -> list[Case]:
-    """Of each network and precision the configuration with the least energy per sample."""
-    best: dict[tuple[str, str, str], Case] = {}
+    """Of configurations that differ in their batch alone, the one with least energy a sample."""
+    best: dict[tuple[Any, ...], Case] = {}
     for case in sorted(found, key=_joules):
-        best.setdefault((case.model, case.mode, case.precision), case)
+        best.setdefault(key(case.settings, but=("batch_size", "label")), case)
     return list(best.values())
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ridgeline.report.analysis import BOTH, MEASURED, Statement, layers_add_up
-from ridgeline.report.cases import Case, number, records
+from ridgeline.report.analysis import BOTH, MEASURED, Statement
+from ridgeline.report.cases import Case, misfits
+from ridgeline.report.rows import number, records
 from ridgeline.report.study import GRAPH_MODES, Study
 from ridgeline.report.words import counted, some, times
 from ridgeline.units import format_bytes, format_percent, format_time
@@ -97,7 +98,8 @@ def trust(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
 def _misfits(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
     """Runs whose layers do not add up to their step."""
     names = {run_id: case.title for case in found for run_id in case.run_ids}
-    off = [run_id for run_id in names if not layers_add_up(study, run_id)]
+    wrong = misfits(study)
+    off = [run_id for run_id in names if run_id in wrong]
     if off:
         yield Statement(
             topic="stability",

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.study import Study
+from ridgeline.report.configuration import SETTINGS, all_settings, in_words, key, telling, unusual
+from ridgeline.report.rows import number, plain, records
+from ridgeline.report.study import Study, layers_add_up
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SETTINGS = (  # runs that agree in all of them are repeats
-    "env", "model", "mode", "precision", "batch_size", "input_size", "seq_len", "compile",
-    "channels_last", "grad_accum_steps", "optimizer", "deterministic", "cudnn_benchmark",
-    "data_root", "config", "threads", "torch_version",
-)  # fmt: skip
-SOFTWARE = ("threads", "torch_version")  # that differ between machines in any case
-SYNTHETIC = ("synthetic", "synthetic-host", None)
-USUAL_OPTIMIZER = "sgd"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedLayer:
+    """A layer of a run, both directions as one."""
+
+    name: str
+    kind: str
+    bound: str | None  # what sets its floor
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,7 @@ class Case:
     step_times_s: tuple[float, ...]  # of each of its runs
     step: Mapping[str, Any] = field(default_factory=dict)  # a row of study.points; empty: no place
     phases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    layers: Sequence[TimedLayer] = ()  # that were timed, if they add up to the step
     more: str = ""  # what tells it from others that look the same
 
     @property
@@ -69,15 +72,17 @@ class Case:
     @property
     def family(self) -> str:
         """Its name without the batch size: `resnet50, amp training`."""
-        return ", ".join([self.model, f"{self.precision} {self.kind}", *self._extras()])
+        return ", ".join([self.model, f"{self.precision} {self.kind}", *self.extras])
 
     @property
     def title(self) -> str:
         """`resnet50, batch 32, amp training, channels last`."""
         name = [self.model, f"batch {self.batch_size}", f"{self.precision} {self.kind}"]
-        return ", ".join([*name, *self._extras()])
+        return ", ".join([*name, *self.extras])
 
-    def _extras(self) -> list[str]:
+    @property
+    def extras(self) -> list[str]:
+        """What is unusual about it, or tells it from others."""
         return [*unusual(self.settings), *([self.more] if self.more else [])]
 
     @property
@@ -86,14 +91,11 @@ class Case:
 
     @property
     def samples_per_step(self) -> float:
-        samples = number(self.run.get("images_processed"))
-        steps = number(self.run.get("measured_iters"))
-        return samples / steps if samples and steps else float(self.batch_size)
+        return samples_per_step(self.run)
 
     @property
     def samples_per_s(self) -> float:
-        """Of the median step: a few slow steps do not move it."""
-        return self.samples_per_step / self.step_s
+        return samples_per_s(self.run)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -125,52 +127,15 @@ class Case:
         return self.run.get("backend") == "cuda"
 
 
-def number(value: Any) -> float | None:
-    """A finite number, or None: tables say not-a-number for what is not known."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        return None
-    return found if isfinite(found) else None
+def samples_per_step(run: Mapping[str, Any]) -> float:
+    """Of a row of study.runs; a step may be made of several batches."""
+    samples, steps = number(run.get("images_processed")), number(run.get("measured_iters"))
+    return samples / steps if samples and steps else float(run["batch_size"])
 
 
-def plain(value: Any) -> Any:
-    """A cell as a plain value: None for nothing, int for a whole number of numpy's."""
-    if value is None or value != value:
-        return None
-    item = value.item() if hasattr(value, "item") else value
-    return int(item) if isinstance(item, float) and item.is_integer() else item
-
-
-def config_text(config: Any) -> str | None:
-    """`hidden=64 layers=2`, of a model that was configured."""
-    if not isinstance(config, Mapping) or not config:
-        return None
-    return " ".join(f"{name}={config[name]}" for name in sorted(config, key=str))
-
-
-def unusual(settings: Mapping[str, Any]) -> list[str]:
-    """In words, those settings that are not what one would assume."""
-    found = []
-    if settings.get("compile"):
-        found.append(f"compile {settings['compile']}")
-    if settings.get("channels_last"):
-        found.append("channels last")
-    parts = settings.get("grad_accum_steps") or 1
-    if parts > 1:
-        found.append(f"{parts} batches a step")
-    if settings.get("optimizer") not in (None, USUAL_OPTIMIZER):
-        found.append(str(settings["optimizer"]))
-    found += [
-        text
-        for name, text in (("deterministic", "deterministic"), ("cudnn_benchmark", "cuDNN search"))
-        if settings.get(name)
-    ]
-    if settings.get("config"):
-        found.append(str(settings["config"]))
-    if settings.get("data_root") not in SYNTHETIC:
-        found.append(f"data {settings['data_root']}")
-    return found
+def samples_per_s(run: Mapping[str, Any]) -> float:
+    """Of the median step, as efficiency is: a few slow steps do not move it."""
+    return samples_per_step(run) / float(run["step_median_s"])
 
 
 def cases(study: Study) -> list[Case]:
@@ -178,38 +143,56 @@ def cases(study: Study) -> list[Case]:
     if study.runs.empty:
         return []
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    configs = {run.run_id: config_text(run.asked.get("config")) for run in study.raw_runs}
-    for row in records(study.runs):
-        row["config"] = configs.get(str(row["run_id"]))
-        groups.setdefault(tuple(plain(row.get(name)) for name in SETTINGS), []).append(row)
+    settings: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row, one in zip(records(study.runs), all_settings(study.runs), strict=True):
+        settings.setdefault(key(one), one)
+        groups.setdefault(key(one), []).append(row)
+    middles = {same: _middle(rows) for same, rows in groups.items()}
     steps, phases = _places(study.points)
-    found = [_case(key, rows, steps, phases) for key, rows in groups.items()]
-    machines = list(dict.fromkeys(case.env for case in found))
-    return sorted(_told_apart(found), key=lambda case: machines.index(case.env))
+    layers = _timed_layers(study, [str(run["run_id"]) for run in middles.values()])
+    found = [
+        Case(
+            settings=settings[same],
+            run=middles[same],
+            run_ids=tuple(str(row["run_id"]) for row in rows),
+            step_times_s=tuple(float(row["step_median_s"]) for row in rows),
+            step=steps.get(run_id := str(middles[same]["run_id"]), {}),
+            phases=phases.get(run_id, {}),
+            layers=layers.get(run_id, ()),
+        )
+        for same, rows in groups.items()
+    ]
+    machines = {env: n for n, env in enumerate(dict.fromkeys(case.env for case in found))}
+    return sorted(_told_apart(found), key=lambda case: machines[case.env])
 
 
-def _case(
-    key: tuple[Any, ...],
-    rows: Sequence[Mapping[str, Any]],
-    steps: Mapping[str, Mapping[str, Any]],
-    phases: Mapping[str, Mapping[str, Mapping[str, Any]]],
-) -> Case:
-    by_time = sorted(rows, key=lambda row: float(row["step_median_s"]))
-    middle = by_time[(len(by_time) - 1) // 2]
-    run_id = str(middle["run_id"])
-    return Case(
-        settings=dict(zip(SETTINGS, key, strict=True)),
-        run=middle,
-        run_ids=tuple(str(row["run_id"]) for row in rows),
-        step_times_s=tuple(float(row["step_median_s"]) for row in rows),
-        step=steps.get(run_id, {}),
-        phases=phases.get(run_id, {}),
-    )
+def _middle(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    by_time = sorted(rows, key=lambda row: (float(row["step_median_s"]), str(row["run_id"])))
+    return by_time[(len(by_time) - 1) // 2]
 
 
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table, as mappings."""
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+def misfits(study: Study) -> set[str]:
+    """Runs whose layers do not add up to their step."""
+    return {run.run_id for run in study.raw_runs if not layers_add_up(run)}
+
+
+def _timed_layers(study: Study, run_ids: Iterable[str]) -> dict[str, list[TimedLayer]]:
+    """The timed layers of runs, where they explain the step; counters before counts."""
+    points = study.points
+    if points.empty:
+        return {}
+    wanted = set(run_ids) - misfits(study)
+    timed = points[points["grain"].eq("layer") & points["phase"].eq("all") & points["time_s"].gt(0)]
+    timed = timed[["run_id", "layer", "kind", "bound", "time_s", "provenance"]]
+    timed = timed.sort_values("provenance", kind="stable").drop_duplicates(["run_id", "layer"])
+    found: dict[str, list[TimedLayer]] = {}
+    for row in records(timed):
+        if (run_id := str(row["run_id"])) in wanted:
+            found.setdefault(run_id, []).append(
+                TimedLayer(name=str(row["layer"]), kind=str(plain(row["kind"]) or ""),
+                           bound=plain(row["bound"]), time_s=float(row["time_s"]))
+            )  # fmt: skip
+    return found
 
 
 def _places(
@@ -231,33 +214,37 @@ def _places(
 
 
 def _told_apart(found: Sequence[Case]) -> list[Case]:
-    """With what distinguishes configurations that would have the same title."""
-    same: dict[tuple[str, str], list[Case]] = {}
+    """With what distinguishes configurations of one family, beside their batch sizes."""
+    families: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for case in found:
-        same.setdefault((case.env, case.title), []).append(case)
+        families.setdefault((case.env, case.family), []).append(case.settings)
+    among = [name for name in SETTINGS if name != "batch_size"]
+    told = {family: telling(same, among) for family, same in families.items()}
     return [
-        replace(case, more=_difference(case, same[case.env, case.title]))
-        if len(same[case.env, case.title]) > 1
-        else case
+        replace(case, more=", ".join(in_words(case.settings, told[case.env, case.family])))
         for case in found
     ]
 
 
-def _difference(case: Case, others: Sequence[Case]) -> str:
-    names = {"input_size": "input", "seq_len": "length", "torch_version": "torch"}
-    differ = [
-        name for name in SETTINGS if len({repr(other.settings[name]) for other in others}) > 1
-    ]
-    return ", ".join(f"{names.get(name, name)} {case.settings[name]}" for name in differ)
-
-
 def alike(found: Iterable[Case], *, but: Sequence[str]) -> list[list[Case]]:
-    """Groups of at least two configurations that differ in the settings `but` and in no other."""
+    """Groups of at least two configurations that differ in the settings `but` and in no other.
+
+    A label is a name: it counts only where nothing else tells runs apart.
+    """
     groups: dict[tuple[Any, ...], list[Case]] = {}
     for case in found:
-        key = tuple(value for name, value in case.settings.items() if name not in but)
-        groups.setdefault(key, []).append(case)
-    return [group for group in groups.values() if len(group) > 1]
+        groups.setdefault(key(case.settings, but=(*but, "label")), []).append(case)
+    parts = [part for group in groups.values() for part in _by_label(group, but)]
+    return [part for part in parts if len(part) > 1]
+
+
+def _by_label(group: Sequence[Case], but: Sequence[str]) -> list[list[Case]]:
+    if len({tuple(case.settings[name] for name in but) for case in group}) == len(group):
+        return [list(group)]
+    labels: dict[Any, list[Case]] = {}
+    for case in group:
+        labels.setdefault(case.settings["label"], []).append(case)
+    return list(labels.values())
 
 
 def series(found: Iterable[Case]) -> list[list[Case]]:

@@ -9,6 +9,7 @@ from ridgeline.machine.ceiling import LOWER_IS_BETTER
 from ridgeline.machine.compare import Difference, changed_settings, differences, drift, label
 from ridgeline.machine.identity import another_machine
 from ridgeline.report.sides import Side
+from ridgeline.units import format_change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class MachineComparison:
     def slower_by_more_than(self, share: float) -> list[str]:
         """The roofs that are worse by more than this share, and by more than their noise."""
         return [
-            f"the {label(d.before)} roof of {d.before.device}, {d.change:+.1%}"
+            f"the {label(d.before)} roof of {d.before.device}, {format_change(d.change)}"
             for d in self.differences
             if d.before.kind != "power" and _worse(d) > max(share, d.before.spread, d.after.spread)
         ]

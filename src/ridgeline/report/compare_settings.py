@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from ridgeline.store import Run
+from ridgeline.units import format_percent
 
 CLOCK_DIFFERS = 0.03  # as a share; a clock that moves by less is the same one
 CLOCK_EXPLAINS = 0.03  # the ratio of clocks is that of times, within this
@@ -121,7 +122,8 @@ def changed_conditions(
         found.append(f"temperature {warm[0]:.0f} → {warm[1]:.0f} °C")
     busy = [_median(run.found.get("busy_fraction") for run in runs) for runs in (before, after)]
     if busy[0] is not None and busy[1] is not None and abs(busy[1] - busy[0]) > BUSIER:
-        found.append(f"the device was busy {busy[0]:.0%} → {busy[1]:.0%} of the time")
+        told = " → ".join(format_percent(share) for share in busy if share is not None)
+        found.append(f"the device was busy {told} of the time")
     return tuple(text for text in found if text)
 
 

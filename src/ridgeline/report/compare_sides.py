@@ -15,23 +15,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.fields import FieldError
+from ridgeline.report.checked import check_table
 from ridgeline.report.compare import SAMPLE, Compared, change_dict, compare_runs
 from ridgeline.report.compare_machines import MachineComparison, compare_machines
 from ridgeline.report.compare_settings import Setting, changed_settings, plain
+from ridgeline.report.configuration import MANNER, WORK
 from ridgeline.report.sides import COMMIT, FOLDER, RUN, Shelves, Side, select
 from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, SLOWER
+from ridgeline.report.words import some
 from ridgeline.store import DEFAULT_RESULTS, ResultsFolder, Run
+from ridgeline.units import format_change
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WORKLOAD = ("model", "batch_size", "mode", "input_size", "seq_len", "config")
-SETTINGS = (
-    "precision", "backend", "device_name", "optimizer", "grad_accum_steps", "channels_last",
-    "deterministic", "cudnn_benchmark", "compile", "data", "workers", "pin_memory",
-    "prefetch_factor", "augment",
-)  # fmt: skip
+WORKLOAD = tuple(name for name in WORK if name not in ("precision", "digest"))
+SETTINGS = ("precision", "backend", "device_name", *MANNER)
 FOUND = ("precision", "backend", "device_name")  # as used, which may be another than was asked
+ASKED = {"data_root": "data"}  # under another name than in the table of runs
 ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
 FEW_RUNS = 3
 MOST_NAMED = 3
@@ -62,7 +64,7 @@ class Comparison:
     def slower_by_more_than(self, share: float) -> list[str]:
         """The configurations that are shown to be slower, and by more than this share."""
         return [
-            f"{row.name}, {row.time.share:+.1%}"
+            f"{row.name}, {format_change(row.time.share)}"
             for row in self.rows
             if row.time.verdict == SLOWER and row.time.share > share
         ]
@@ -70,7 +72,7 @@ class Comparison:
     def undecided(self, share: float) -> list[str]:
         """Those with a larger change, and too few samples to show it."""
         return [
-            f"{row.name}, {row.time.share:+.1%}"
+            f"{row.name}, {format_change(row.time.share)}"
             for row in self.rows
             if row.time.interval is None and row.time.share > share
         ]
@@ -166,7 +168,7 @@ def compare_sides(before: Side, after: Side, *, layers: bool | None = None) -> C
 
 def setting(run: Run, name: str) -> str:
     """One setting of a run as text."""
-    return plain(run.found.get(name) if name in FOUND else run.asked.get(name))
+    return plain(run.found.get(name) if name in FOUND else run.asked.get(ASKED.get(name, name)))
 
 
 def match_keys(
@@ -195,9 +197,7 @@ def _is_what_differs(name: str, before: Iterable[Run], after: Iterable[Run]) -> 
 def _nothing_in_common(before: Side, after: Side) -> RidgelineError:
     sides = []
     for side in (before, after):
-        names = _described(side.runs)
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        sides.append(f"{side.text} has {'; '.join(names[:MOST_NAMED])}{more}")
+        sides.append(f"{side.text} has {some(_described(side.runs), most=MOST_NAMED)}")
     return RidgelineError(
         f"{before.text} and {after.text} have no configuration in common", hint=". ".join(sides)
     )
@@ -231,7 +231,7 @@ def _pair_name(before: Sequence[Run], after: Sequence[Run], names: Iterable[str]
         left, right = setting(before[0], name), setting(after[0], name)
         value = left if left == right else f"{left} → {right}"
         plainly = name in ("model", "mode", "precision", "backend", "device_name")
-        title = "batch" if name == "batch_size" else name.replace("_", " ")
+        title = "batch" if name == "batch_size" else ASKED.get(name, name).replace("_", " ")
         words.append(value if plainly else f"{title} {value}")
     return ", ".join(words)
 
@@ -247,11 +247,11 @@ def _layer_tables(runs: Iterable[Run], problems: list[str]) -> dict[str, pd.Data
             continue
         try:
             table = ResultsFolder(run.path.parent.parent).read_table(run.run_id, "layers")
+            found[run.run_id] = check_table("layers", table, needs=("layer", "time_s"))
         except RidgelineError as error:
             problems.append(str(error))
-            continue
-        if {"layer", "time_s"} <= set(table.columns):
-            found[run.run_id] = table
+        except FieldError as error:
+            problems.append(f"the table layers of run {run.run_id} is passed over: {error}")
     return found
 
 

@@ -9,8 +9,9 @@ from ridgeline.machine.compare import label
 from ridgeline.report.compare import Compared, Part
 from ridgeline.report.compare_machines import MachineComparison
 from ridgeline.report.compare_sides import Comparison
+from ridgeline.report.markup import markdown, markdown_line
 from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, SLOWER, Change
-from ridgeline.units import format_bytes, format_time, si
+from ridgeline.units import format_bytes, format_change, format_time, si
 
 NOTHING = "–"
 TOP = 10  # parts that are shown, unless asked otherwise
@@ -33,17 +34,11 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def percent(share: float) -> str:
-    """With its sign: `+3.2 %`."""
-    text = f"{100 * share:+.1f}"
-    return f"{text if float(text) else '0.0'} %".replace("-", "−")
-
-
 def percents(interval: tuple[float, float] | None) -> str:
     """Of a ratio: `+2.8 … +3.7 %`."""
     if interval is None:
         return NOTHING
-    low, high = (percent(end - 1) for end in interval)
+    low, high = (format_change(end - 1) for end in interval)
     return f"{low.removesuffix(' %')} … {high}"
 
 
@@ -56,7 +51,7 @@ def sentence(row: Compared) -> str:
     change = row.time
     details = f"95 % interval {percents(change.interval)}; {_tested(change)}"
     if change.verdict == NO_DIFFERENCE:
-        return f"no difference shown: {percent(change.share)} time per {row.per} ({details})"
+        return f"no difference shown: {format_change(change.share)} time per {row.per} ({details})"
     more = "more" if change.verdict == SLOWER else "less"
     by = f"{100 * abs(change.share):.1f} % {more} time per {row.per}"
     return f"B is {change.verdict}: {by} ({details})"
@@ -75,7 +70,7 @@ def summary(found: Comparison) -> str:
         return f"{found.rows[0].name}: {sentence(found.rows[0])}"
     counts = [f"{found.count(SLOWER)} slower", f"{found.count(FASTER)} faster",
               f"{found.count(NO_DIFFERENCE)} with no difference shown"]  # fmt: skip
-    mean = percent(found.mean_ratio - 1)
+    mean = format_change(found.mean_ratio - 1)
     return f"{len(found.rows)} configurations: {', '.join(counts)}; geometric mean {mean} time"
 
 
@@ -101,20 +96,20 @@ def _row(row: Compared) -> tuple[str, ...]:
         change.verdict,
         format_time(change.before),
         format_time(change.after),
-        percent(change.share),
+        format_change(change.share),
         percents(change.interval),
         p_value(change.test.p),
     )
 
 
 def _beside(row: Compared, name: str) -> str:
-    return percent(row.others[name].share) if name in row.others else NOTHING
+    return format_change(row.others[name].share) if name in row.others else NOTHING
 
 
 def details(row: Compared, top: int = TOP) -> list[Table]:
     """Of one configuration: what is beside the time, then phases and layers that differ most."""
     others = tuple(
-        (title, form(change.before), form(change.after), percent(change.share),
+        (title, form(change.before), form(change.after), format_change(change.share),
          percents(change.interval))
         for name, (title, form) in OTHERS.items()
         if (change := row.others.get(name)) is not None
@@ -145,7 +140,7 @@ def _part_row(part: Part, whole_s: float) -> tuple[str, ...]:
         format_time(part.after_s or 0.0),
         signed_time(part.difference_s),
         f"{signed_time(interval[0])} … {signed_time(interval[1])}" if interval else NOTHING,
-        percent(part.difference_s / whole_s),
+        format_change(part.difference_s / whole_s),
     )
 
 
@@ -177,7 +172,7 @@ def ceilings(found: MachineComparison) -> Table:
     for d in found.differences:
         unit = "OP/s" if d.before.precision == "int8" else units[UNITS[d.before.kind]]
         rows.append((d.before.device, label(d.before), si(d.before.best, unit),
-                     si(d.after.best, unit), percent(d.change), d.explanation))  # fmt: skip
+                     si(d.after.best, unit), format_change(d.change), d.explanation))  # fmt: skip
     header = ("device", "ceiling", "A", "B", "change", "why")
     return Table(title="", header=header, rows=tuple(rows))
 
@@ -198,18 +193,18 @@ def explanations(found: Comparison | MachineComparison) -> list[str]:
 
 def as_markdown(found: Comparison | MachineComparison, *, top: int = TOP) -> str:
     """For a pull request."""
-    parts = [f"### A: {found.before}, B: {found.after}"]
+    parts = [f"### A: {markdown(found.before)}, B: {markdown(found.after)}"]
     if isinstance(found, MachineComparison):
         parts.append(_markdown(ceilings(found)))
     else:
-        parts += [summary(found), _markdown(configurations(found))]
+        parts += [markdown_line(summary(found)), _markdown(configurations(found))]
         for row in found.rows:
             parts += _markdown_details(row, len(found.rows) > 1, top)
     if lines := explanations(found):
         parts.append("**What else differs**")
-        parts.append("\n".join(f"- {line}" for line in lines))
+        parts.append("\n".join(f"- {markdown_line(line)}" for line in lines))
     if found.notes:
-        parts.append("\n".join(f"> note: {_one_line(note)}  " for note in found.notes))
+        parts.append("\n".join(f"> note: {markdown(note)}  " for note in found.notes))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -217,10 +212,10 @@ def _markdown_details(row: Compared, are_many: bool, top: int) -> list[str]:
     """All of it for one configuration; of several, only the layers that were asked for."""
     if are_many and not row.layers:
         return []
-    heading = f"{row.name}: " if are_many else ""
+    heading = f"{markdown(row.name)}: " if are_many else ""
     tables = [table for table in details(row, top) if not are_many or table.header[0] == "layer"]
     return [*(f"**{heading}{table.title}**\n\n{_markdown(table)}" for table in tables),
-            *(f"- {line}" for line in alone(row))]  # fmt: skip
+            *(f"- {markdown_line(line)}" for line in alone(row))]  # fmt: skip
 
 
 def _markdown(table: Table) -> str:
@@ -231,9 +226,5 @@ def _markdown(table: Table) -> str:
 
 
 def _cell(text: str) -> str:
-    safe = _one_line(text).replace("|", "\\|")
+    safe = markdown(text)
     return f"**{safe}**" if text in (SLOWER, FASTER) else safe
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

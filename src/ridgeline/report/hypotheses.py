@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ridgeline.report.analysis import WIDTH, ids, layer_times, per_doubling
+from ridgeline.report.analysis import WIDTH, ids, per_doubling
 from ridgeline.report.analysis_gap import backward_ratio
-from ridgeline.report.cases import Case, alike, cases, largest, number, series
+from ridgeline.report.cases import Case, alike, cases, largest, series
+from ridgeline.report.configuration import NETWORK
+from ridgeline.report.rows import number
 from ridgeline.report.study import Study
 from ridgeline.report.words import counted, listed, some, times
 from ridgeline.units import format_percent, format_ratio, si
@@ -57,9 +59,9 @@ class Hypothesis:
     tests: Callable[[Study, Sequence[Case]], list[Test]]
 
 
-def verdicts(study: Study) -> tuple[Verdict, ...]:
-    """Every hypothesis, judged by this study."""
-    found = cases(study)
+def verdicts(study: Study, found: Sequence[Case] | None = None) -> tuple[Verdict, ...]:
+    """Every hypothesis, judged by this study, whose cases may be `found` already."""
+    found = cases(study) if found is None else found
     return tuple(_judge(hypothesis, study, found) for hypothesis in HYPOTHESES)
 
 
@@ -121,7 +123,7 @@ def both_sides(_study: Study, found: Sequence[Case]) -> list[Test]:
     """H2, tested where one machine ran models on both sides of its ridge."""
     tests = []
     placed = [case for case in found if case.intensity and ridge(case) and roof_share(case)]
-    for group in _by_roof(largest(placed, *ONE_ROOF, "model")):
+    for group in _by_roof(largest(placed, *ONE_ROOF, *NETWORK)):
         low = [case for case in group if (case.intensity or 0) < (ridge(case) or 0)]
         high = [case for case in group if case not in low]
         if not low or not high:
@@ -161,14 +163,14 @@ def _by_roof(found: Sequence[Case]) -> list[list[Case]]:
     return list(groups.values())
 
 
-def lower_precision(study: Study, found: Sequence[Case]) -> list[Test]:
+def lower_precision(_study: Study, found: Sequence[Case]) -> list[Test]:
     """H3, tested on layers that were timed in two precisions, bound by bound."""
     tests = []
     for group in alike(found, but=("precision",)):
         group.sort(key=lambda case: WIDTH.get(case.precision, len(WIDTH)))
         base = group[0]
         for case in group[1:]:
-            gains = _gains_by_bound(study, base, case)
+            gains = _gains_by_bound(base, case)
             if gains is None:
                 continue
             bound, free = gains
@@ -184,21 +186,18 @@ def lower_precision(study: Study, found: Sequence[Case]) -> list[Test]:
     return tests
 
 
-def _gains_by_bound(study: Study, base: Case, case: Case) -> tuple[float, float] | None:
+def _gains_by_bound(base: Case, case: Case) -> tuple[float, float] | None:
     """How much faster the layers bound by arithmetic became, and how much all others."""
-    before, after = layer_times(study, base), layer_times(study, case)
-    if before is None or after is None:
-        return None
-    both = before.merge(after[["layer", "time_s"]], on="layer", suffixes=("", "_after"))
-    is_bound = both["bound"].eq("compute")
-    if is_bound.all() or not is_bound.any():
-        return None
-    gains = [
-        float(part["time_s"].sum() / part["time_s_after"].sum())
-        for part in (both[is_bound], both[~is_bound & both["bound"].notna()])
-        if len(part)
-    ]
-    return (gains[0], gains[1]) if len(gains) == 2 else None
+    after_s = {layer.name: layer.time_s for layer in case.layers}
+    both = [layer for layer in base.layers if layer.name in after_s and layer.bound]
+    gains = []
+    for is_bound in (True, False):
+        part = [layer for layer in both if (layer.bound == "compute") == is_bound]
+        if not part:
+            return None
+        before = sum(layer.time_s for layer in part)
+        gains.append(before / sum(after_s[layer.name] for layer in part))
+    return gains[0], gains[1]
 
 
 def backward_twice(_study: Study, found: Sequence[Case]) -> list[Test]:
@@ -219,7 +218,7 @@ def time_follows_flops(_study: Study, found: Sequence[Case]) -> list[Test]:
     """H5, tested where one machine ran several models in one precision."""
     tests = []
     placed = [case for case in found if number(case.step.get("attained_flops_per_s"))]
-    for group in _by_roof(largest(placed, *ONE_ROOF, "model")):
+    for group in _by_roof(largest(placed, *ONE_ROOF, *NETWORK)):
         if len(group) < 2:
             continue
         rates = {case.title: float(case.step["attained_flops_per_s"]) for case in group}

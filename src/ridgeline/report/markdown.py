@@ -67,12 +67,13 @@ def report_text(
     title: str | None = None,
 ) -> str:
     """The report with empty places."""
+    found = cases(study)
     material = Material(
         study=study,
-        cases=cases(study),
+        cases=found,
         names=short_names(study),
-        statements=analyse(study),
-        verdicts=verdicts(study),
+        statements=analyse(study, found),
+        verdicts=verdicts(study, found),
         figures=figures,
         folder=folder,
     )

@@ -23,6 +23,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
+from ridgeline.report.cases import cases
 from ridgeline.report.study import read_study
 from ridgeline.store import ResultsFolder
 
@@ -44,8 +45,8 @@ steps[["env", "model", "precision", "batch_size", "ai", "ai_high", "time_s", "fl
 """
 
 FINDINGS = """\
-study.findings.head(20)[["env", "model", "precision", "batch_size", "layer", "bound", "time_s",
-                         "headroom_s", "share", "meaning", "advice"]]
+study.top_findings(20)[["env", "model", "precision", "batch_size", "layer", "bound", "time_s",
+                        "headroom_s", "share", "meaning", "advice"]]
 """
 
 ROOFLINE = """\
@@ -82,11 +83,13 @@ plt.show()
 """
 
 BATCH = """\
+# images_processed / measured_iters / step_median_s of the middle run of each configuration
+lines = {}
+for case in cases(study):
+    lines.setdefault(f"{case.family}, {case.env}", {})[case.batch_size] = case.samples_per_s
 figure, axis = plt.subplots(figsize=(6, 4))
-by = ["env", "model", "mode", "precision"]
-for name, group in study.runs.groupby(by) if len(study.runs) else ():
-    line = group.groupby("batch_size")["step_median_s"].median()
-    axis.plot(line.index, line.index / line, marker="o", label=", ".join(map(str, name)))
+for name, line in lines.items():
+    axis.plot(sorted(line), [line[size] for size in sorted(line)], marker="o", label=name)
 axis.set(xscale="log", yscale="log", xlabel="batch size", ylabel="samples/s")
 if len(study.runs):
     axis.legend(fontsize=7)

@@ -97,7 +97,8 @@ def write_keeping(
     Returns where the older file was kept, if it was changed elsewhere than in its places; the new
     one then begins with what `note` says about that.
     """
-    old_bytes = path.read_bytes() if path.is_file() else None
+    with writing(path.parent):
+        old_bytes = path.read_bytes() if path.is_file() else None
     if old_bytes is None:
         atomic_write_text(path, with_words(generated, {}))
         return None

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from ridgeline.report.analysis import Statement
-from ridgeline.report.cases import Case, plain
+from ridgeline.report.cases import Case
 from ridgeline.report.hypotheses import Verdict
 from ridgeline.report.markup import markdown, markdown_line
+from ridgeline.report.rows import plain
 from ridgeline.report.study import Study
 from ridgeline.report.tables import Column, as_markdown
 from ridgeline.report.words import counted

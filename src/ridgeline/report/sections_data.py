@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ridgeline.report.cases import largest, number
+from ridgeline.report.cases import largest
+from ridgeline.report.configuration import NETWORK
 from ridgeline.report.markup import markdown
+from ridgeline.report.rows import number
 from ridgeline.report.sections import Material, figure_block, table
 from ridgeline.report.tables import (
     MS,
@@ -15,6 +17,7 @@ from ridgeline.report.tables import (
     compact,
     complexity_table,
     findings_table,
+    for_people,
     points_table,
     quantity,
     runs_table,
@@ -56,7 +59,7 @@ def complexity(material: Material) -> Iterator[str]:
         )
         names = [quantity(phase, phase, GIGA) for phase in PHASES]
         yield table(phases, [text("model"), text("mode"), text("precision"),
-                             text("batch_size", "batch"), *names,
+                             text("batch_size", "batch"), text("settings"), *names,
                              quantity("ratio", "backward / forward")])  # fmt: skip
     yield from _largest_layers(material)
 
@@ -65,41 +68,42 @@ def _phases(material: Material) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for case in largest(material.cases, "model", "mode", "precision"):
+    for case in largest(material.cases, *NETWORK, "mode", "precision"):
         flops = {name: number(case.phases.get(name, {}).get("flops")) for name in PHASES}
         if not flops["forward"]:
             continue
         back = (flops["input-grad"] or 0) + (flops["weight-grad"] or 0)
         same = {name: case.settings[name] for name in ("model", "mode", "precision", "batch_size")}
-        rows.append({**same, **flops, "ratio": back / flops["forward"] if back else None})
+        ratio = back / flops["forward"] if back else None
+        rows.append({**same, "settings": ", ".join(case.extras), **flops, "ratio": ratio})
     return pd.DataFrame(rows)
 
 
 def _largest_layers(material: Material) -> Iterator[str]:
-    """Of each model, the layers with the most FLOPs."""
-    import pandas as pd
-
+    """Of each network, the layers with the most FLOPs."""
+    chosen = {case.run_id: case for case in largest(material.cases, *NETWORK)}
     points = material.study.points
-    tables = []
-    for case in largest(material.cases, "model"):
-        mine = points[points["run_id"].eq(case.run_id) & points["grain"].eq("layer")]
-        mine = mine[mine["phase"].eq("all") & mine["provenance"].eq("static")]
-        top = mine.nlargest(LARGEST_LAYERS, "flops")
-        tables.append(top.assign(share=top["flops"] / mine["flops"].sum()))
-    tables = [part for part in tables if len(part)]
-    if not tables:
+    points = points[points["grain"].eq("layer") & points["phase"].eq("all")]
+    points = points[points["provenance"].eq("static") & points["run_id"].isin(chosen)]
+    if points.empty:
         return
+    share_of = points["flops"] / points.groupby("run_id")["flops"].transform("sum")
+    order = {run_id: n for n, run_id in enumerate(chosen)}
+    points = points.assign(share=share_of, place=points["run_id"].map(order))
+    points = points.sort_values(["place", "flops"], ascending=[True, False], kind="stable")
+    top = points.groupby("run_id", sort=False).head(LARGEST_LAYERS)
+    top = top.assign(settings=[", ".join(chosen[run_id].extras) for run_id in top["run_id"]])
     yield f"The {LARGEST_LAYERS} layers of each model with the most FLOPs, at its largest batch:"
-    columns = [text("model"), text("batch_size", "batch"), text("layer"),
+    columns = [text("model"), text("batch_size", "batch"), text("settings"), text("layer"),
                text("kind"), quantity("flops", "FLOPs (G)", GIGA), share("share", "of the step"),
                quantity("dram_bytes", "bytes, unfused (MB)", 1e6),
                quantity("ai", "FLOP/B")]  # fmt: skip
-    yield table(pd.concat(tables), columns)
+    yield table(top, columns)
 
 
 def measurement(material: Material) -> Iterator[str]:
     """What was measured, run by run."""
-    runs = runs_table(material.study)
+    runs = runs_table(material.study, material.cases)
     if runs.empty:
         yield "The results folder holds no completed run."
         return
@@ -177,7 +181,7 @@ def roofline(material: Material) -> Iterator[str]:
     if len(ceilings):
         yield "The roofs, with the clock that was seen while they were measured:"
         yield table(ceilings, SHOWN["ceilings"])
-    points = points_table(study)
+    points = points_table(study, material.cases, grains=("step", "phase"))
     steps = points[points["grain"].eq("step")]
     if steps.empty:
         yield "No run has both a count and roofs, so there is no point to show."
@@ -198,16 +202,15 @@ def roofline(material: Material) -> Iterator[str]:
 
 
 def _findings(material: Material) -> Iterator[str]:
-    found = findings_table(material.study)
-    if found.empty:
+    """In the order of the page and of the terminal."""
+    first = for_people("findings", findings_table(material.study, material.cases))
+    if first.empty:
         return
-    chosen = found["run_id"].isin([case.run_id for case in material.cases])
-    trusted = found[found["is_trusted"].astype(bool) & chosen]
-    top = trusted.sort_values("headroom_s", ascending=False).drop_duplicates(["model", "layer"])
-    if top.empty:
-        return
-    yield "What to fix first: the largest headrooms, a layer of a model once."
-    yield table(top.head(MOST_FINDINGS), compact(SHOWN["findings"]))
+    yield (
+        "What to fix first: the largest headrooms as shares of their steps, a layer of a model once"
+        " and waiting for the host once."
+    )
+    yield table(first.head(MOST_FINDINGS), compact(SHOWN["findings"]))
 
 
 def figures(material: Material, section: str) -> Iterator[str]:

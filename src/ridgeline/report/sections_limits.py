@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ridgeline.report.cases import SOFTWARE, alike, number, series
+from ridgeline.report.cases import alike, series
+from ridgeline.report.configuration import CIRCUMSTANCES, MADE_UP, PLACE
 from ridgeline.report.hypotheses import OPEN
 from ridgeline.report.markup import markdown_line
+from ridgeline.report.rows import number
 from ridgeline.report.sections import Material
 from ridgeline.report.words import counted, listed, some
 from ridgeline.units import format_percent
 
 FINE = ("done", "cached")  # stages of which nothing need be said
+NOT_MEASURED = {
+    "datasheet": "were not measured; they are those of its datasheet",
+    "given": "were given by the user, all or some of them, and not measured",
+}
 UNSTEADY = 0.1  # by which a roof moved while it was measured
 
 
@@ -50,8 +56,8 @@ def _of_roofs(material: Material) -> Iterator[str]:
                 f"While the roofs of {machine.env} were measured, the least steady of them moved by"
                 f" {format_percent(noise)}"
             )
-        if machine.roofs.source not in ("measured", "none"):
-            yield f"The roofs of {machine.env} were not measured but are {machine.roofs.source}"
+        if machine.roofs.source in NOT_MEASURED:
+            yield f"The roofs of {machine.env} {NOT_MEASURED[machine.roofs.source]}"
 
 
 def _of_points(material: Material) -> Iterator[str]:
@@ -104,8 +110,7 @@ def _of_runs(material: Material) -> Iterator[str]:
     few = int(runs["measured_iters"].min())
     yield f"The shortest run timed {counted(few, 'step')}"
     yield from _not_varied(material)
-    synthetic = runs["data_root"].astype(str).str.startswith("synthetic")
-    if synthetic.all():
+    if all(case.settings["data_root"] in MADE_UP for case in cases):
         yield (
             "All inputs were made up in advance, so what reading and preparing real data would cost"
             " is not in these times"
@@ -126,7 +131,7 @@ def _not_varied(material: Material) -> Iterator[str]:
         yield f"On {listed(fixed)}, nothing was run with several batch sizes"
     shared = [
         group
-        for group in alike(cases, but=("env", *SOFTWARE))
+        for group in alike(cases, but=(*PLACE, *CIRCUMSTANCES))
         if len({case.env for case in group}) > 1
     ]
     if len(material.envs) > 1 and not shared:

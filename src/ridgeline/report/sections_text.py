@@ -8,10 +8,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.analysis import TOPICS, of_all
-from ridgeline.report.analysis_gap import gaps
-from ridgeline.report.cases import number, unusual
+from ridgeline.report.analysis_gap import gaps, shares
 from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY
 from ridgeline.report.markup import code_block, markdown, markdown_table
+from ridgeline.report.rows import number
 from ridgeline.report.sections import Material, cited, statement_line, table
 from ridgeline.report.sections_data import CASE, figures
 from ridgeline.report.study import Machine
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOW_EFFICIENCY = 0.5
+LONG_WAIT = 0.1  # of a step
 GAP_HEADERS = (
     ("step_s", "step"), ("floor_s", "floor of the work"), ("kernels_s", "kernels beyond it"),
     ("waiting_s", "no kernel runs"), ("rest_s", "above the floor"), ("data_s", "of it data"),
@@ -72,12 +73,12 @@ def _reached(material: Material, env: str) -> str:
         f"On {env}, a step reaches {ends}{middle} of what the roofs allow; the floor is set by"
         f" {WORDS.get(common or '', str(common))} in {share}."
     )
-    waits = [gap for gap in gaps(placed) if gap.share(gap.waiting_s) > 0.1]
+    waits = [(share, gap) for share, gap in shares(gaps(placed), "waiting_s") if share > LONG_WAIT]
     if waits:
-        most = max(waits, key=lambda gap: gap.share(gap.waiting_s))
+        longest, most = waits[-1]
         text += (
             f" In {counted(len(waits), 'configuration')} the device waits for the host for more"
-            f" than a tenth of the step, at most {format_percent(most.share(most.waiting_s))}"
+            f" than a tenth of the step, at most {format_percent(longest)}"
             f" ({most.case.title})."
         )
     return text
@@ -165,7 +166,7 @@ def _matrix(material: Material) -> pd.DataFrame:
 
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for case in material.cases:
-        told = ", ".join([*unusual(case.settings), *([case.more] if case.more else [])])
+        told = ", ".join(case.extras)
         key = (case.env, case.model, case.mode, case.precision, told)
         row = rows.setdefault(key, {"batches": set(), "runs": 0})
         row["batches"].add(case.batch_size)

@@ -17,14 +17,16 @@ from math import isfinite
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
+from ridgeline.fields import FieldError
 from ridgeline.machine.passport import Passport, Passports, read_passport
+from ridgeline.report.checked import check_run
 from ridgeline.report.compare import step_samples
 from ridgeline.report.views import measured_runs
+from ridgeline.report.words import some
 from ridgeline.store import ResultsFolder, Run
 
 RUN, LABEL, MODEL, COMMIT, MACHINE, FOLDER = "run", "label", "model", "commit", "machine", "folder"
 KINDS = (RUN, LABEL, MODEL, COMMIT, MACHINE)  # that may be written in front: `label:before`
-MOST_LISTED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +143,7 @@ def _of_commit(name: str, runs: Iterable[Run]) -> tuple[Run, ...]:
     if len(shas) > 1:
         raise RidgelineError(
             f"{name!r} is the beginning of {len(shas)} commits",
-            hint=f"write more of it: {_some(shas)}",
+            hint=f"write more of it: {some(shas, joint=', ')}",
         )
     return tuple(run for run, _ in found.values())
 
@@ -169,7 +171,7 @@ def _chosen(text: str, found: list[Side], results: ResultsFolder, shelves: Shelv
     if side.kind == RUN and len(side.runs) > 1:
         raise RidgelineError(
             f"{text!r} is the name of {len(side.runs)} runs",
-            hint=f"write more of it: {_some([run.run_id for run in side.runs])}",
+            hint=f"write more of it: {some([run.run_id for run in side.runs], joint=', ')}",
         )
     return _renamed(side, text)
 
@@ -190,7 +192,9 @@ def _unknown(text: str, name: str, results: ResultsFolder, shelves: Shelves) -> 
         "newest runs": [run.run_id for run in reversed(runs)],
         "machines": Passports(results.path).names(),
     }
-    listed = "; ".join(f"{kind}: {_some(names)}" for kind, names in choices.items() if names)
+    listed = "; ".join(
+        f"{kind}: {some(names, joint=', ')}" for kind, names in choices.items() if names
+    )
     return RidgelineError(
         f"there is nothing called {text!r} to compare in {results.path}",
         hint=listed or "there are no runs in this folder; name another one with --results DIR",
@@ -207,12 +211,15 @@ def _useless(results: ResultsFolder, run_id: str) -> RidgelineError:
             f"run {run_id} failed, so it has no times: {run.found.get('reason')}",
             hint="name a run that was completed",
         )
+    if run.asked.get("command") == "run":
+        try:
+            check_run(run)
+        except FieldError as error:
+            return RidgelineError(
+                f"run {run_id} cannot be compared: {error}",
+                hint=f"the run was changed after it was written; remove {run.path} or restore it",
+            )
     return RidgelineError(
         f"run {run_id} is of `ridgeline {run.asked.get('command')}` and has no step times",
         hint="name a run of `ridgeline run`",
     )
-
-
-def _some(names: list[str]) -> str:
-    rest = len(names) - MOST_LISTED
-    return ", ".join(names[:MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")

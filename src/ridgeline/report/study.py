@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.fields import FieldError
 from ridgeline.machine.datasheets import datasheet_for
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.machine.published import published
+from ridgeline.report.checked import COUNTED, NEEDED_COLUMNS, check_count, check_table
 from ridgeline.report.views import measured_runs, metrics
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.roofline.findings import HOST, Setting, find_rows
+from ridgeline.roofline.findings import HOST, LAYERS_OFF, SYSTEM, Setting, find_rows
 from ridgeline.roofline.gate import clock_flag, energy_flags, flags
 from ridgeline.roofline.points import (
     Counted,
@@ -39,9 +41,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STAGES_FILE = "analysis.json"
-LAYERS_OFF = 0.2  # of the step: more than that, and a layer's headroom means nothing
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
-SAME_COUNT = ("model", "batch_size", "mode", "input_size", "seq_len", "config")
+SAME_COUNT = ("model", "digest", "batch_size", "mode", "input_size", "seq_len", "config")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +75,9 @@ class Study:
         return next((m for m in self.machines if m.env == env), None)
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:
-        """The largest headrooms of all runs, as shares of their steps; a layer appears once.
-
-        Where layers do not add up to their step, somebody disturbed one of the two: such runs count
-        only where there are no others.
-        """
-        trusted = {run.run_id for run in self.raw_runs if layers_add_up(run)}
-        found = self.findings[self.findings["run_id"].isin(trusted)]
-        found = found if len(found) else self.findings
-        ranked = found.sort_values("share", ascending=False)
-        of_model = ranked["model"].mask(ranked["layer"].eq(HOST), "")  # waiting is told once
+        """The largest headrooms of all runs, as shares of their steps; a layer appears once."""
+        ranked = self.findings.sort_values("share", ascending=False)
+        of_model = ranked["model"].mask(ranked["layer"].isin([HOST, SYSTEM]), "")  # told once
         return ranked[~(of_model + "\n" + ranked["layer"]).duplicated()].head(most)
 
 
@@ -130,16 +124,26 @@ def read_study(
         table["clock_flag"] = [reader.clock_flag(run) for run in runs]
         table = table.merge(reader.totals(runs), on="run_id", how="left")
         table["flag"] = energy_flags(table)
+        points["flag"] = _with_run_flags(points, table)
+        problems += reader.unused_peaks()
     return Study(
         results=results.path,
         machines=tuple(reader.machines.values()),
         runs=table,
         points=points,
         findings=findings.sort_values("headroom_s", ascending=False).reset_index(drop=True),
-        stages=read_stages(results.path),
+        stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),
     )
+
+
+def _with_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
+    """What is wrong with a whole run is wrong with the point of its step."""
+    joined = runs["flag"].str.cat(runs["clock_flag"], sep="; ").str.strip("; ")
+    of_run = points["run_id"].map(dict(zip(runs["run_id"], joined, strict=True))).fillna("")
+    of_step = of_run.where(points["grain"].eq("step"), "")
+    return points["flag"].astype(object).str.cat(of_step, sep="; ").str.strip("; ")
 
 
 def _failures(results: ResultsFolder, run_ids: Sequence[str] | None) -> list[str]:
@@ -169,16 +173,18 @@ class _Reader:
     ) -> None:
         self.results, self.problems = results, problems
         self.given, self.everywhere = given, everywhere
-        self.machines: dict[tuple[str, str], Machine] = {}
+        self.machines: dict[tuple[str, str, str], Machine] = {}
         self._passports = _readable_passports(results, problems)
-        self._counts = _stored_counts(results)
+        self._counts = _stored_counts(results, problems)
         self._ready: dict[tuple[Any, ...], Prepared] = {}
 
     def machine(self, run: Run) -> Machine:
         """The machine that a run ran on."""
-        key = (str(run.found.get("device_name")), _device(run))
+        device = _device(run)
+        cores = (run.provenance.get("host") or {}).get("usable_cores") if device == "cpu" else None
+        key = (str(run.found.get("device_name")), device, str(cores))
         if key not in self.machines:
-            self.machines[key] = self._replaced(self._find_machine(run), key[1])
+            self.machines[key] = self._replaced(self._find_machine(run))
         return self.machines[key]
 
     def _find_machine(self, run: Run) -> Machine:
@@ -202,22 +208,29 @@ class _Reader:
         )
         return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
 
-    def _replaced(self, machine: Machine, device: str) -> Machine:
-        """With the roofs that the user gave instead of those measured."""
+    def _replaced(self, machine: Machine) -> Machine:
+        """With the roofs that the user gave instead of those measured; the others stay."""
         given = self.given.get(machine.env) or self.everywhere
         if given is None:
             return machine
         old = machine.roofs
-        roofs = replace(given, env=old.env, device=device, device_name=old.device_name,
-                        launch_s=old.launch_s, cache_level=old.cache_level,
-                        cache_bytes=old.cache_bytes)  # fmt: skip
-        bandwidth = {**dict(old.bandwidth), **dict(given.bandwidth)} if given.bandwidth else {}
         roofs = replace(
-            roofs,
-            compute=given.compute or old.compute,
-            bandwidth=bandwidth or old.bandwidth,
+            old,
+            source=given.source,
+            compute={**old.compute, **given.compute},
+            bandwidth={**old.bandwidth, **given.bandwidth},
+            clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in given.compute},
         )
         return replace(machine, roofs=roofs)
+
+    def unused_peaks(self) -> list[str]:
+        """Roofs that the user gave for machines that are not here."""
+        here = [machine.env for machine in self.machines.values()]
+        return [
+            f"the peaks of {env!r} were not used: the machines here are {', '.join(here) or 'none'}"
+            for env in self.given
+            if env not in here
+        ]
 
     def points(self, run: Run) -> list[tuple[Measured, Roofs, pd.DataFrame]]:
         """The placed pieces of one run."""
@@ -238,8 +251,11 @@ class _Reader:
             return None
         key = (count.run_id, roofs.env, roofs.device, measured.parts, measured.is_compiled)
         if key not in self._ready:
+            counted = self._read_count(count)
+            if counted is None:
+                return None
             self._ready[key] = prepare(
-                self._read_count(count),
+                counted,
                 roofs,
                 precision=measured.precision,
                 parts=measured.parts,
@@ -276,16 +292,17 @@ class _Reader:
             count = self._counts.get(_count_key(run))
             found = count.found if count is not None else {}
             ideal = found.get("ideal_bytes") or {}
-            parts = int(run.asked.get("grad_accum_steps") or 1)
+            once = (found.get("phases") or {}).get("optimizer") or {}
+            parts = _parts(run)
             rows.append(
                 {
                     "run_id": run.run_id,
                     "count_id": count.run_id if count is not None else None,
                     "params": found.get("params"),
-                    "macs": _times(found.get("macs"), parts),
-                    "flops": _times(found.get("flops"), parts),
-                    "moved_bytes": _times(_sum(found, "read_bytes", "written_bytes"), parts),
-                    "ideal_bytes": _times(_sum(ideal, "read_bytes", "written_bytes"), parts),
+                    "macs": _in_parts(found, once, parts, "macs"),
+                    "flops": _in_parts(found, once, parts, "flops"),
+                    "moved_bytes": _in_parts(found, once, parts, "read_bytes", "written_bytes"),
+                    "ideal_bytes": _in_parts(ideal, once, parts, "read_bytes", "written_bytes"),
                     "counted_peak_bytes": (found.get("memory") or {}).get("peak_bytes"),
                     "coverage": found.get("coverage"),
                 }
@@ -301,26 +318,34 @@ class _Reader:
             )
         return count
 
-    def _read_count(self, count: Run) -> Counted:
-        layers = self._table(count, "layers", ["path", "ideal_bytes"])
+    def _read_count(self, count: Run) -> Counted | None:
+        ops = self._table(count, "ops")
+        if ops is None:
+            return None
+        layers = self._table(count, "layers", COUNTED)
         ideal = count.found.get("ideal_bytes") or {}
         by_layer = {} if layers is None else dict(
             zip(layers["path"], layers["ideal_bytes"].astype(float), strict=True)
         )  # fmt: skip
         return Counted(
-            ops=self.results.read_table(count.run_id, "ops"),
+            ops=ops,
             ideal_bytes=_sum(ideal, "read_bytes", "written_bytes"),
             layer_ideal_bytes=by_layer,
         )
 
-    def _table(self, run: Run, name: str, columns: list[str] | None = None) -> pd.DataFrame | None:
+    def _table(self, run: Run, name: str, kind: str | None = None) -> pd.DataFrame | None:
+        """A table of a run; None, with a word, where it is not what its name or `kind` says."""
         if not (run.path / f"{name}.parquet").is_file():
             return None
+        columns = list(NEEDED_COLUMNS[kind]) if kind else None
         try:
-            return self.results.read_table(run.run_id, name, columns=columns)
+            table = self.results.read_table(run.run_id, name, columns=columns)
+            return check_table(kind or name, table)
         except RidgelineError as error:
             self.problems.append(str(error))
-            return None
+        except FieldError as error:
+            self.problems.append(f"the table {name} of run {run.run_id} is passed over: {error}")
+        return None
 
 
 def measured_facts(run: Run) -> Measured:
@@ -344,7 +369,7 @@ def measured_facts(run: Run) -> Measured:
             if phase in split and split[phase]["median"]
         },
         kernel_launches=_whole(kernels.get("kernels")),
-        parts=int(asked.get("grad_accum_steps") or 1),
+        parts=_parts(run),
         is_compiled=bool(compiled),
         is_graph=compiled in GRAPH_MODES,
         layers_without_gaps="gaps" in str(layers.get("clock") or ""),
@@ -354,14 +379,19 @@ def measured_facts(run: Run) -> Measured:
 def _setting(run: Run) -> Setting:
     asked, found = run.asked, run.found
     kernels = found.get("kernels") or {}
+    is_cpu = found.get("backend") == "cpu"
+    usage, iters = (found.get("timed_usage") or {}) if is_cpu else {}, found.get("iters")
     return Setting(
         precision=str(found["precision"]),
-        mode=str(asked["mode"]),
         is_compiled=bool(asked.get("compile")),
         is_channels_last=bool(asked.get("channels_last")),
+        is_tuned=bool(asked.get("cudnn_benchmark")),
         step_time_s=float(found["step_time_s"]["median"]),
         kernel_time_s=kernels.get("time_s"),
         kernel_launches=_whole(kernels.get("kernels")),
+        layer_sum_s=(found.get("layers") or {}).get("sum_s"),
+        system_s=usage["system_time_s"] / iters if usage.get("system_time_s") and iters else None,
+        cores=float(usage.get("cores") or 1.0),
     )
 
 
@@ -407,8 +437,11 @@ def _readable_passports(results: ResultsFolder, problems: list[str]) -> list[Pas
     return sorted(found, key=lambda p: p.measured_at, reverse=True)
 
 
-def _stored_counts(results: ResultsFolder) -> dict[str, Run]:
-    """Stored counts by what was counted; a later one replaces an earlier."""
+def _stored_counts(results: ResultsFolder, problems: list[str] | None = None) -> dict[str, Run]:
+    """Stored counts by what was counted; a later one replaces an earlier.
+
+    What is wrong with others goes to `problems`.
+    """
     found = {}
     for run_id in results.run_ids():
         try:
@@ -416,7 +449,14 @@ def _stored_counts(results: ResultsFolder) -> dict[str, Run]:
         except RidgelineError:
             continue
         has_ops = (run.path / "ops.parquet").is_file()
-        if run.asked.get("command") == "count" and has_ops:
+        if run.asked.get("command") != "count" or not has_ops:
+            continue
+        try:
+            check_count(run)
+        except FieldError as error:
+            if problems is not None:
+                problems.append(f"count {run_id} is passed over: {error}")
+        else:
             found[count_key(run.asked, str(run.asked.get("precision")))] = run
     return found
 
@@ -451,15 +491,17 @@ def uncounted(results: ResultsFolder, run_ids: Sequence[str] | None = None) -> l
     return list(found.values())
 
 
-def read_stages(results: Path) -> tuple[Mapping[str, str], ...]:
-    """What the last `ridgeline analyze` did, stage by stage; nothing if there was none."""
+def read_stages(results: Path, run_ids: Sequence[str]) -> tuple[Mapping[str, str], ...]:
+    """What `ridgeline analyze` did, stage by stage; nothing if it was not about these runs."""
     try:
         content = json.loads((results / STAGES_FILE).read_text(encoding="utf-8"))
+        if not set(run_ids) <= set(content["runs"]):
+            return ()
         return tuple(
             {key: str(stage[key]) for key in ("stage", "status", "reason")}
             for stage in content["stages"]
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ()
 
 
@@ -472,8 +514,19 @@ def _sum(content: Mapping[str, Any], *names: str) -> float | None:
     return None if None in values else float(sum(values))  # type: ignore[arg-type]
 
 
-def _times(value: float | None, factor: int) -> float | None:
-    return None if value is None else value * factor
+def _parts(run: Run) -> int:
+    """Batches of a step; inference has no optimizer to gather for."""
+    if run.asked.get("mode") != "train":
+        return 1
+    return int(run.asked.get("grad_accum_steps") or 1)
+
+
+def _in_parts(
+    whole: Mapping[str, Any], once: Mapping[str, Any], parts: int, *names: str
+) -> float | None:
+    """A total of a step of several batches, whose optimizer runs once."""
+    total, optimizer = _sum(whole, *names), _sum(once, *names) or 0.0
+    return None if total is None else total + (parts - 1) * max(total - optimizer, 0.0)
 
 
 def _slug(text: str) -> str:

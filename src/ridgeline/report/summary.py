@@ -6,17 +6,19 @@ The terminal, the page and report.md say the same because they take it from here
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ridgeline.report.cases import Case, cases, samples_per_s
+from ridgeline.report.configuration import NETWORK
+from ridgeline.report.rows import number, records
 from ridgeline.report.study import Study
 from ridgeline.units import format_percent, format_time, si
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MOST_SENTENCES = 6
 TOP = 3
+TASK = ("env", "backend", *NETWORK, "mode", "input_size", "seq_len")
 NEAR = 0.8  # of its floor: little is left
+UNSTEADY = 0.1  # of the step: an interval wider than that is told
 WORDS = {
     "compute": "arithmetic",
     "dram": "moving data from and to memory",
@@ -24,6 +26,7 @@ WORDS = {
     "l2": "moving data through the L2 cache",
     "l1": "moving data through the L1 cache",
     "launch": "launching kernels",
+    "system": "the operating system",
 }
 
 
@@ -37,20 +40,32 @@ class Configuration:
     mode: str
     precision: str
     batch_size: int
+    title: str  # "resnet50, batch 32, amp training"
+    task: tuple[Any, ...]  # equal for those that do the same, however fast
     samples_per_s: float
     step_time_s: float
     floor_s: float | None
     fused_floor_s: float | None  # if each tensor moved once
     bound: str | None
     efficiency: float | None
+    work: str | None  # where its FLOPs and bytes are from: "static" or "counter"
     busy_fraction: float | None
     energy_j_per_sample: float | None
+    interval_s: tuple[float, float] | None = None  # 95 %, of the step's median
     flag: str = ""
 
     @property
-    def title(self) -> str:
-        kind = "training" if self.mode == "train" else "inference"
-        return f"{self.model}, batch {self.batch_size}, {self.precision} {kind}"
+    def caution(self) -> str:
+        """Said with the numbers where the steps were not steady."""
+        if self.interval_s is None:
+            return "too few steps to say how sure that is"
+        low, high = self.interval_s
+        if high - low <= UNSTEADY * self.step_time_s:
+            return ""
+        return (
+            f"unsteady: the median step is between {format_time(low)} and {format_time(high)}"
+            " (95 %); measure again when the machine is quiet"
+        )
 
     @property
     def possible_samples_per_s(self) -> float | None:
@@ -70,11 +85,11 @@ class Summary:
 def summary(study: Study, *, top: int = TOP) -> Summary:
     """What a study found."""
     found = configurations(study)
-    findings = study.top_findings(top).to_dict("records") if len(study.findings) else []
+    findings = records(study.top_findings(top)) if len(study.findings) else []
     return Summary(
         headline=tuple(_headline(found)),
         configurations=tuple(found),
-        findings=tuple({str(k): v for k, v in row.items()} for row in findings),
+        findings=tuple(findings),
     )
 
 
@@ -83,15 +98,16 @@ def configurations(study: Study) -> list[Configuration]:
     if study.runs.empty:
         return []
     steps = study.points[study.points["grain"].eq("step")] if len(study.points) else study.points
-    by_run = {str(row["run_id"]): row for row in _records(steps.sort_values("provenance"))[::-1]}
-    return [_configuration(row, by_run.get(str(row["run_id"]), {})) for row in _records(study.runs)]
+    by_run = {str(row["run_id"]): row for row in records(steps.sort_values("provenance"))[::-1]}
+    of_run = {run_id: case for case in cases(study) for run_id in case.run_ids}
+    return [
+        _configuration(row, of_run[run_id], by_run.get(run_id, {}))
+        for row in records(study.runs)
+        if (run_id := str(row["run_id"]))
+    ]
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
-
-
-def _configuration(run: dict[str, Any], step: dict[str, Any]) -> Configuration:
+def _configuration(run: dict[str, Any], case: Case, step: dict[str, Any]) -> Configuration:
     bound = step.get("bound")
     return Configuration(
         run_id=str(run["run_id"]),
@@ -100,42 +116,40 @@ def _configuration(run: dict[str, Any], step: dict[str, Any]) -> Configuration:
         mode=str(run["mode"]),
         precision=str(run["precision"]),
         batch_size=int(run["batch_size"]),
-        samples_per_s=_samples_per_s(run),
+        title=case.title,
+        task=tuple(case.settings[name] for name in TASK),
+        samples_per_s=samples_per_s(run),
         step_time_s=float(run["step_median_s"]),
-        floor_s=_number(step.get("floor_s")),
-        fused_floor_s=_number(step.get("fused_floor_s")),
+        floor_s=number(step.get("floor_s")),
+        fused_floor_s=number(step.get("fused_floor_s")),
         bound=bound if isinstance(bound, str) else None,
-        efficiency=_number(step.get("efficiency")),
-        busy_fraction=_number(run.get("busy_fraction")),
-        energy_j_per_sample=_number(run.get("energy_j_per_sample")),
+        efficiency=number(step.get("efficiency")),
+        work=str(step["provenance"]) if step else None,
+        busy_fraction=number(run.get("busy_fraction")),
+        energy_j_per_sample=number(run.get("energy_j_per_sample")),
+        interval_s=_interval(run),
         flag=str(step.get("flag") or ""),
     )
 
 
-def _samples_per_s(run: dict[str, Any]) -> float:
-    """Of the median step, as efficiency is; slow outliers are told by the interval beside it."""
-    each = float(run["images_processed"]) / float(run["measured_iters"])
-    return each / float(run["step_median_s"])
-
-
-def _number(value: Any) -> float | None:
-    if value is None or value != value:
-        return None
-    return float(value)
-
-
 def _headline(found: list[Configuration]) -> list[str]:
-    """A sentence or two about the fastest configuration of each model and machine."""
-    best: dict[tuple[str, ...], Configuration] = {}
+    """A sentence or two about the fastest configuration of each task."""
+    best: dict[tuple[Any, ...], Configuration] = {}
     for one in found:
-        key = (one.model, one.env, one.mode)
-        if key not in best or one.samples_per_s > best[key].samples_per_s:
-            best[key] = one
+        if one.task not in best or one.samples_per_s > best[one.task].samples_per_s:
+            best[one.task] = one
     sentences = [sentence(one) for one in best.values()]
     if len(sentences) > MOST_SENTENCES:
         left = len(sentences) - MOST_SENTENCES
         sentences = [*sentences[:MOST_SENTENCES], f"And {left} more; the table has them all."]
     return sentences
+
+
+def _interval(run: dict[str, Any]) -> tuple[float, float] | None:
+    low, high = (run.get(f"step_interval_{end}_s") for end in ("low", "high"))
+    if low is None or high is None or low != low or high != high:
+        return None
+    return float(low), float(high)
 
 
 def sentence(one: Configuration) -> str:
@@ -154,4 +168,4 @@ def sentence(one: Configuration) -> str:
     if one.busy_fraction is not None and one.busy_fraction < NEAR:
         idle = format_percent(1 - one.busy_fraction)
         text += f" For {idle} of the step the GPU waits for the host."
-    return text
+    return f"{text} Caution: {one.caution}." if one.caution else text

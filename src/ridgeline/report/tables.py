@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.analysis import layers_add_up
-from ridgeline.report.cases import cases, number, plain, short_names, unusual
+from ridgeline.report.cases import Case, cases, misfits, short_names
 from ridgeline.report.ceiling_rows import ceiling_rows
+from ridgeline.report.configuration import WORK, all_settings, in_words, telling_each
 from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
+from ridgeline.report.rows import number, plain
 from ridgeline.report.study import Study
 from ridgeline.report.words import three_digits
 from ridgeline.store import IN_RESULTS, atomic_write_text
@@ -41,7 +42,8 @@ POINT_COLUMNS = (
     "fused_floor_s", "bound", "efficiency", "headroom_s", "attained_flops_per_s",
     "peak_flops_per_s", "peak_bytes_per_s", "roof_source", "flag", "run_id",
 )  # fmt: skip
-COMPLEXITY_KEY = ["model", "mode", "precision", "batch_size", "input_size", "seq_len"]
+COUNTED = (*WORK, "grad_accum_steps", "optimizer")  # the settings on which a count depends
+APART = tuple(name for name in COUNTED if name not in ("model", "mode", "precision", "batch_size"))
 COMPLEXITY = (
     "params", "macs", "flops", "moved_bytes", "ideal_bytes", "counted_peak_bytes", "coverage",
 )  # fmt: skip
@@ -96,8 +98,9 @@ SHOWN: dict[str, tuple[Column, ...]] = {
     ),
     "complexity": (
         text("model"), text("mode"), text("precision"), text("batch_size", "batch"),
-        quantity("params", "parameters (M)", MEGA), quantity("macs", "MACs (G)", GIGA),
-        quantity("flops", "FLOPs (G)", GIGA), quantity("moved_bytes", "bytes, unfused (GB)", GIGA),
+        text("settings"), quantity("params", "parameters (M)", MEGA),
+        quantity("macs", "MACs (G)", GIGA), quantity("flops", "FLOPs (G)", GIGA),
+        quantity("moved_bytes", "bytes, unfused (GB)", GIGA),
         quantity("ideal_bytes", "bytes, ideal (GB)", GIGA),
         quantity("ai", "FLOP/B, unfused"), quantity("ai_high", "FLOP/B, ideal"),
         quantity("counted_peak_bytes", "memory (GB)", GIGA),
@@ -131,39 +134,45 @@ CAPTIONS = {
     "roofline_points": "Steps and phases under their roofs",
     "layers": f"The {LONGEST} longest layers of each run",
     "ceilings": "Roofs of the machines",
-    "findings": "What to fix first: the largest headrooms",
+    "findings": "What to fix first: the largest headrooms as shares of their steps",
 }
 
 
 def tables(study: Study) -> dict[str, pd.DataFrame]:
     """All tables, with every column they have."""
-    points = points_table(study)
+    found = cases(study)
+    points = points_table(study, found)
     return {
-        "runs": runs_table(study),
+        "runs": runs_table(study, found),
         "complexity": complexity_table(study),
         "roofline_points": points[points["grain"].isin(["step", "phase"])],
         "layers": points[points["grain"].eq("layer")],
         "ceilings": ceilings_table(study),
-        "findings": findings_table(study),
+        "findings": findings_table(study, found),
     }
 
 
-def _numbered(study: Study, table: pd.DataFrame) -> pd.DataFrame:
-    """With `run`, the short name of its run, its `configuration`, and unusual `settings`."""
-    new = table.copy()
+def _numbered(study: Study, table: pd.DataFrame, found: Sequence[Case] | None) -> pd.DataFrame:
+    """With `run`, the short name of its run, its `configuration`, and unusual `settings`.
+
+    `found` are the cases of the study, from who has them already.
+    """
+    new = table.drop(columns="settings", errors="ignore")
     ids = [str(run_id) for run_id in new.get("run_id", ())]
     names = short_names(study)
-    told = {r: ", ".join(unusual(case.settings)) for case in cases(study) for r in case.run_ids}
+    settings, titles = dict[str, str](), dict[str, str]()
+    for case in cases(study) if found is None else found:
+        settings |= dict.fromkeys(case.run_ids, ", ".join(case.extras))
+        titles |= dict.fromkeys(case.run_ids, case.title)
     new.insert(0, "run", [names.get(run_id) for run_id in ids])
-    titles = {run_id: case.title for case in cases(study) for run_id in case.run_ids}
-    new.insert(1, "settings", [told.get(run_id) for run_id in ids])
+    new.insert(1, "settings", [settings.get(run_id) for run_id in ids])
     new["configuration"] = [titles.get(run_id) for run_id in ids]
     return new
 
 
-def runs_table(study: Study) -> pd.DataFrame:
+def runs_table(study: Study, found: Sequence[Case] | None = None) -> pd.DataFrame:
     """study.runs with `samples_per_s` and its interval, which are those of the median step."""
-    runs = _numbered(study, study.runs)
+    runs = _numbered(study, study.runs, found)
     if len(runs):
         per_step = runs["images_processed"] / runs["measured_iters"]
         times = runs.reindex(columns=["step_interval_low_s", "step_interval_high_s"]).astype(float)
@@ -173,33 +182,53 @@ def runs_table(study: Study) -> pd.DataFrame:
     return runs
 
 
-def findings_table(study: Study) -> pd.DataFrame:
-    """study.findings with `is_trusted`: the layers of its run add up to its step."""
-    table = _numbered(study, study.findings)
-    trusted = {run_id: layers_add_up(study, run_id) for run_id in dict.fromkeys(table["run_id"])}
-    table["is_trusted"] = [trusted[run_id] for run_id in table["run_id"]]
+def findings_table(study: Study, found: Sequence[Case] | None = None) -> pd.DataFrame:
+    """study.findings with two columns.
+
+    is_trusted  whether the layers of its run add up to its step
+    rank        its place among those to begin with, the same as on the page; none for the others
+    """
+    table = _numbered(study, study.findings, found)
+    table["is_trusted"] = ~table["run_id"].isin(misfits(study))
+    first = study.top_findings(len(table)).index
+    rank = dict(zip(first, range(1, len(first) + 1), strict=True))
+    table["rank"] = [rank.get(index) for index in table.index]
     return table
 
 
 def complexity_table(study: Study) -> pd.DataFrame:
-    """What was counted, once for each kind of step."""
+    """What was counted, once for each kind of step; `settings` tell those of a model apart."""
     import pandas as pd
 
-    columns = [*COMPLEXITY_KEY, *COMPLEXITY]
+    columns = ["settings", *COUNTED, *COMPLEXITY]
     if study.runs.empty:
         return pd.DataFrame(columns=[*columns, "ai", "ai_high"])
-    runs = study.runs.reindex(columns=[*columns, "count_id", "grad_accum_steps"])
-    counted = runs[runs["flops"].notna()].drop_duplicates([*COMPLEXITY_KEY, "grad_accum_steps"])
-    counted = counted.sort_values(COMPLEXITY_KEY).reset_index(drop=True)[columns]
+    counted = study.runs[study.runs["flops"].notna()]
+    settings = all_settings(counted)
+    kinds = [tuple(one[name] for name in COUNTED) for one in settings]
+    first = list({kind: place for place, kind in reversed(list(enumerate(kinds)))}.values())
+    shown = counted.reindex(columns=columns).iloc[first]
+    kept = [settings[place] for place in first]
+    told = telling_each(kept, by=("model",), among=APART)
+    shown["settings"] = [", ".join(in_words(*one)) for one in zip(kept, told, strict=True)]
+    shown = shown.sort_values(["model", "mode", "precision", "batch_size", "settings"]).reset_index(
+        drop=True
+    )
     for name, size in (("ai", "moved_bytes"), ("ai_high", "ideal_bytes")):
-        moved = pd.to_numeric(counted[size])
-        counted[name] = pd.to_numeric(counted["flops"]) / moved.where(moved > 0)
-    return counted
+        moved = pd.to_numeric(shown[size])
+        shown[name] = pd.to_numeric(shown["flops"]) / moved.where(moved > 0)
+    return shown
 
 
-def points_table(study: Study) -> pd.DataFrame:
-    """study.points in the order of their grain, with the columns of their runs."""
-    points = _numbered(study, study.points)
+def points_table(
+    study: Study,
+    found: Sequence[Case] | None = None,
+    *,
+    grains: Sequence[str] = GRAIN_ORDER,
+) -> pd.DataFrame:
+    """Points of some grains, in the order of these, with the columns of their runs."""
+    points = study.points[study.points["grain"].isin(grains)]
+    points = _numbered(study, points, found)
     points["piece"] = points["name"].mask(points["grain"].eq("step"), "step")
     rank = {grain: n for n, grain in enumerate(GRAIN_ORDER)}
     order = points["grain"].map(rank).argsort(kind="stable")
@@ -298,7 +327,7 @@ def for_people(name: str, table: pd.DataFrame) -> pd.DataFrame:
         longest = whole.sort_values("time_s", ascending=False).groupby("run_id").head(LONGEST)
         return longest.sort_values(["run_id", "time_s"], ascending=[True, False])
     if name == "findings" and len(table):
-        return table[table["is_trusted"].astype(bool)]
+        return table[table["rank"].notna() & table["is_trusted"]].sort_values("rank")
     return table
 
 

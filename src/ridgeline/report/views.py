@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.fields import FieldError
+from ridgeline.report.checked import check_run, check_table
+from ridgeline.report.configuration import LOADING, config_text
 from ridgeline.store import IN_RESULTS, ResultsFolder, Run, atomic_write_text
 
 if TYPE_CHECKING:
@@ -68,18 +71,17 @@ def measured_runs(results: ResultsFolder) -> tuple[list[Run], list[str]]:
         if run.asked.get("command") != "run" or run.found.get("status") != "ok":
             continue
         try:
-            for row in (_metrics_row, _overall_row):
-                row(run)
-        except (KeyError, TypeError, AttributeError) as error:
+            check_run(run)
+        except FieldError as error:
             problems.append(_unlike(run, error))
         else:
             runs.append(run)
     return runs, problems
 
 
-def _unlike(run: Run, error: Exception) -> str:
-    """Of a run that can be read and lacks what this ridgeline stores."""
-    return f"run {run.run_id} is passed over: {type(error).__name__}: {error}"
+def _unlike(run: Run, error: FieldError) -> str:
+    """Of a run that can be read and is not what this ridgeline stores."""
+    return f"run {run.run_id} is passed over: {error}"
 
 
 def metrics(runs: Iterable[Run]) -> pd.DataFrame:
@@ -98,7 +100,7 @@ def _metrics_row(run: Run) -> dict[str, Any]:
     low, high = step.get("interval") or (None, None)
     return {
         "timestamp": made.get("time"),
-        "hostname": made.get("host", {}).get("name"),
+        "hostname": (made.get("host") or {}).get("name"),
         "arch": asked["model"],
         "backend": found["backend"],
         "device_name": found["device_name"],
@@ -112,7 +114,7 @@ def _metrics_row(run: Run) -> dict[str, Any]:
         "images_processed": found["samples_processed"],
         "data_root": asked["data"],
         "label": asked["label"],
-        "torch_version": made.get("libraries", {}).get("torch"),
+        "torch_version": (made.get("libraries") or {}).get("torch"),
         **{
             name: asked.get(name)
             for name in ("channels_last", "grad_accum_steps", "deterministic", "cudnn_benchmark")
@@ -126,8 +128,11 @@ def _metrics_row(run: Run) -> dict[str, Any]:
         "seq_len": asked.get("seq_len"),
         "optimizer": asked["optimizer"] if asked["mode"] == "train" else None,
         "compile": asked.get("compile"),
+        "config": config_text(asked.get("config")),
+        "digest": asked.get("digest"),
+        **{name: asked.get(name) for name in LOADING},
         "seed": asked.get("seed"),
-        **{f"step_{name}_s": step[name] for name in ("median", "mean", "std", "min", "max")},
+        **{f"step_{name}_s": step.get(name) for name in ("median", "mean", "std", "min", "max")},
         "step_interval_low_s": low,
         "step_interval_high_s": high,
         **{f"{phase}_s": _phase(found, phase) for phase in SPLIT},
@@ -165,7 +170,7 @@ def _overall_row(run: Run) -> dict[str, Any]:
     step, energy = found["step_time_s"], found.get("energy") or {}
     return {
         **_key(run),
-        **{name: _ms(step[name]) for name in ("mean", "std", "min", "max", "median")},
+        **{name: _ms(step.get(name)) for name in ("mean", "std", "min", "max", "median")},
         **{name: energy.get(name) for name in POWER_COLUMNS},
         "energy_total_j": energy.get("energy_total_j"),
         "energy_per_inference_j": energy.get("energy_j_per_sample"),
@@ -201,7 +206,7 @@ def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
 
     `percentage` is mean_ms of the sum of all layers' mean_ms: the mean step of this pass.
     """
-    new = table.drop(columns=["forward_samples_s", "backward_samples_s", "energy_interval_j"])
+    new = table.drop(columns=[*SAMPLES])
     new = new.assign(
         **{name: value for name, value in _key(run).items() if name != "input_size"},
         network_input_size=_size(run),
@@ -216,10 +221,16 @@ def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     return new[[*LAYER_COLUMNS, *(name for name in new.columns if name not in LAYER_COLUMNS)]]
 
 
+SAMPLES = ("forward_samples_s", "backward_samples_s", "energy_interval_j")
 LAYER_COLUMNS = (
     "model", "algorithm", "input_size", "layer", "in_channels", "out_channels", "kernel_size",
     "stride", "padding", "mean_ms", "std_ms", "percentage", "power_mean_w", "power_std_w",
     "energy_per_layer_j", "power_samples", "energy_attribution",
+)  # fmt: skip
+LAYERS_NEED = (  # what is not made here
+    *SAMPLES, "layer", "input_shape", "mean_s", "std_s",
+    *(name for name in LAYER_COLUMNS
+      if name not in ("model", "algorithm", "input_size", "mean_ms", "std_ms")),
 )  # fmt: skip
 
 
@@ -233,11 +244,12 @@ def _layers_of(
         if run.found.get("layers") is None:
             continue
         try:
-            found.append(layers(run, results.read_table(run.run_id, "layers")))
+            table = results.read_table(run.run_id, "layers")
+            found.append(layers(run, check_table("layers", table, needs=LAYERS_NEED)))
         except RidgelineError as error:
             problems.append(str(error))
-        except KeyError as error:
-            problems.append(_unlike(run, error))
+        except FieldError as error:
+            problems.append(f"the table layers of run {run.run_id} is passed over: {error}")
     return pd.concat(found, ignore_index=True) if found else None
 
 

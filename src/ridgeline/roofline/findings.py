@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 MOST = 10  # findings of a run
 HOST = "(host)"
+SYSTEM = "(system)"
 GOOD = 0.8  # of its roof: hardly anything to gain below it
-IDLE = 0.1  # of a step without kernels is worth a finding
+IDLE = 0.1  # of a step without kernels, or in the operating system, is worth a finding
+LAYERS_OFF = 0.2  # of the step: layers that add up to so much more or less are to be doubted
 LOW_PRECISIONS = ("bf16", "fp16", "amp")
 TENSOR_ROOFS = ("tf32 matrix", "fp16 matrix", "bf16 matrix")
 
@@ -30,12 +32,15 @@ class Setting:
     """How a run was made: what has been tried already need not be advised."""
 
     precision: str
-    mode: str
     is_compiled: bool = False
     is_channels_last: bool = False
+    is_tuned: bool = False  # cuDNN may try its algorithms
     step_time_s: float = 0.0
     kernel_time_s: float | None = None
     kernel_launches: int | None = None
+    layer_sum_s: float | None = None
+    system_s: float | None = None  # of a step: what the operating system took, on all cores
+    cores: float = 1.0  # that were at work
 
 
 def find(points: pd.DataFrame, setting: Setting, roofs: Roofs, *, most: int = MOST) -> pd.DataFrame:
@@ -57,9 +62,7 @@ def find_rows(
         best.setdefault((piece["layer"], piece["phase"]), piece)
     largest = sorted(best.values(), key=_headroom)[:most]
     rows = [_row(point, setting, roofs) for point in largest]
-    waiting = _host(points, setting)
-    if waiting is not None:
-        rows.append(waiting)
+    rows += [row for row in (_host(points, setting), _system(points, setting)) if row is not None]
     return sorted(rows, key=_headroom)[:most]
 
 
@@ -73,14 +76,27 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _row(point: dict[str, Any], setting: Setting, roofs: Roofs) -> dict[str, Any]:
     name = point["layer"] or point["phase"]
-    share = point["headroom_s"] / setting.step_time_s if setting.step_time_s else float("nan")
+    whole_s = max(setting.step_time_s, setting.layer_sum_s or 0.0)
     return {
         **{key: point.get(key) for key in COLUMNS if key in point},
         "layer": name,
-        "share": share,
-        "meaning": meaning(point),
+        "share": point["headroom_s"] / whole_s if whole_s else float("nan"),
+        "meaning": meaning(point) + caution(setting),
         "advice": advice(point, setting, roofs),
     }
+
+
+def caution(setting: Setting) -> str:
+    """Said with a layer's numbers where the layers do not add up to their step."""
+    sum_s, step_s = setting.layer_sum_s, setting.step_time_s
+    is_off = sum_s is not None and step_s and sum_s > (1 + LAYERS_OFF) * step_s
+    is_short = sum_s is not None and sum_s < (1 - LAYERS_OFF) * step_s
+    if not is_off and not (is_short and setting.kernel_time_s is None):
+        return ""
+    return (
+        f" (with caution: all layers took {format_time(sum_s or 0)} together, a step"
+        f" {format_time(step_s)}: somebody disturbed one of the two)"
+    )
 
 
 def _host(points: Sequence[dict[str, Any]], setting: Setting) -> dict[str, Any] | None:
@@ -106,7 +122,32 @@ def _host(points: Sequence[dict[str, Any]], setting: Setting) -> dict[str, Any] 
         "share": idle_s / setting.step_time_s,
         "meaning": f"for {format_time(idle_s)} of each step the GPU waits for the host, which"
         f" launches {count}",
-        "advice": _launch_advice(setting),
+        "advice": _launch_advice(setting, None),
+    }
+
+
+def _system(points: Sequence[dict[str, Any]], setting: Setting) -> dict[str, Any] | None:
+    """The part of a step that the operating system takes, mostly to hand out memory."""
+    step = [point for point in points if point["grain"] == "step"]
+    if not step or not setting.system_s or not setting.step_time_s:
+        return None
+    taken_s = setting.system_s / max(setting.cores, 1.0)
+    if taken_s < IDLE * setting.step_time_s:
+        return None
+    row = {key: step[0].get(key) for key in COLUMNS if key in step[0]}
+    return row | {
+        "layer": SYSTEM,
+        "kind": "memory pages",
+        "bound": "system",
+        "time_s": taken_s,
+        "floor_s": 0.0,
+        "efficiency": 0.0,
+        "headroom_s": taken_s,
+        "share": taken_s / setting.step_time_s,
+        "meaning": f"for about {format_time(taken_s)} of each step the operating system is at work,"
+        " mostly handing out memory that the C library has given back",
+        "advice": "a smaller batch, or let the C library keep its memory: MALLOC_MMAP_MAX_=0"
+        " MALLOC_TRIM_THRESHOLD_=-1 MALLOC_TOP_PAD_=268435456 before the command (glibc)",
     }
 
 
@@ -132,7 +173,7 @@ def advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
         return _less_work(point, setting, roofs)
     ways: dict[str, Callable[[dict[str, Any], Setting, Roofs], str]] = {
         "compute": _compute_advice,
-        "launch": lambda _point, setting, _roofs: _launch_advice(setting),
+        "launch": lambda _point, setting, roofs: _launch_advice(setting, roofs),
     }
     bound = point.get("bound")
     if not isinstance(bound, str):
@@ -148,13 +189,16 @@ def _compute_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> st
             tries.append(f"use tensor cores: --precision tf32 or amp{_gain(point, roofs)}")
         if "conv" in kind and not setting.is_channels_last:
             tries.append("--channels-last gives convolutions faster kernels")
-        tries.append("--cudnn-benchmark lets cuDNN choose; a larger batch fills more of the GPU")
+        if "conv" in kind and not setting.is_tuned:
+            tries.append("--cudnn-benchmark lets cuDNN choose by trying")
+        tries.append("a larger batch fills more of the GPU")
     else:
         if "conv" in kind and not setting.is_channels_last:
             tries.append("--channels-last often suits convolutions on a CPU")
         if not setting.is_compiled:
             tries.append("--compile-mode default merges what surrounds it")
-        tries.append("a larger batch gives every core more to do at a time")
+        if not tries:
+            tries.append("another batch size: compare a few with -b 1,4,16")
     return "; ".join(tries)
 
 
@@ -172,7 +216,10 @@ def _memory_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str
     return "; ".join(tries)
 
 
-def _launch_advice(setting: Setting) -> str:
+def _launch_advice(setting: Setting, roofs: Roofs | None) -> str:
+    """`roofs` is None for a GPU that waits."""
+    if roofs is not None and not roofs.device.startswith("cuda"):
+        return "give each operator more to do: a larger batch, or --compile-mode default"
     tries = ["a larger batch"]
     if not setting.is_compiled:
         tries.append("--compile-mode reduce-overhead, which replays the step as one graph")
@@ -199,9 +246,10 @@ def _has_tensor_cores(roofs: Roofs) -> bool:
 
 
 def _gain(point: dict[str, Any], roofs: Roofs) -> str:
-    """How far the floor of the arithmetic would fall."""
-    now_s, flops = point.get("compute_s"), point.get("flops")
-    peak = roofs.peak("fp16", "matrix")
-    if not now_s or not flops or not peak or now_s != now_s:
+    """How far the floor of the arithmetic would fall if its products were in fp16."""
+    now_s, products = point.get("compute_s"), point.get("flops_fp32_matrix")
+    low, full = roofs.peak("fp16", "matrix"), roofs.peak("fp32", "matrix")
+    if not now_s or not products or not low or not full or products != products:
         return ""
-    return f" (floor of the arithmetic {format_time(now_s)} → {format_time(flops / peak)})"
+    then_s = now_s - products / full + products / low
+    return f" (amp: floor of the arithmetic {format_time(now_s)} → {format_time(then_s)})"

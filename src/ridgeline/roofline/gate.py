@@ -14,6 +14,10 @@ LEAST_TIME_S = 5e-6  # below that, a layer's time is as much the timer's as its 
 EXECUTED_BAND = (0.4, 1.5)  # executed over model FLOPs: Winograd saves at most 2.25 times
 ENERGY_FACTOR = 1.5  # joules per sample against what the batches beside it suggest
 CLOCK_BAND = 0.05
+ENERGY_KEYS = (  # runs that differ in the batch size alone make a line
+    "env", "model", "mode", "precision", "input_size", "seq_len", "config", "optimizer", "compile",
+    "channels_last", "grad_accum_steps", "data_root",
+)  # fmt: skip
 
 ABOVE = {
     ("static", "compute"): "the library may execute fewer FLOPs than the model has (Winograd, FFT),"
@@ -103,19 +107,35 @@ def energy_flags(runs: pd.DataFrame) -> pd.Series:
     found = pd.Series("", index=runs.index, dtype=object)
     if "energy_j_per_sample" not in runs:
         return found
-    keys = [k for k in ("env", "model", "mode", "precision", "input_size", "seq_len") if k in runs]
+    keys = [name for name in ENERGY_KEYS if name in runs]
     known = runs[runs["energy_j_per_sample"].gt(0)]
     for _, group in known.groupby(keys, dropna=False):
         line = group.groupby("batch_size")["energy_j_per_sample"].median().sort_index()
-        for low, mid, high in zip(line.index, line.index[1:], line.index[2:], strict=False):
-            expected = _between(low, line[low], high, line[high], mid)
-            ratio = line[mid] / expected
-            if max(ratio, 1 / ratio) > ENERGY_FACTOR:
-                rows = group.index[group["batch_size"].eq(mid)]
-                found.loc[rows] = (
-                    f"{line[mid]:.3g} J per sample where batches {low} and {high} suggest"
-                    f" {expected:.3g}; likely cause: a wrong power reading: measure it again"
-                )
+        for batch, text in _outliers({int(size): float(line[size]) for size in line.index}).items():
+            found.loc[group.index[group["batch_size"].eq(batch)]] = text
+    return found
+
+
+def _outliers(line: dict[int, float]) -> dict[int, str]:
+    """The worst one first; the others are judged without it, not by it."""
+    found: dict[int, str] = {}
+    while len(line) > 2:
+        sizes = sorted(line)
+        expected = {
+            mid: _between(low, line[low], high, line[high], mid)
+            for low, mid, high in zip(sizes, sizes[1:], sizes[2:], strict=False)
+        }
+        off = {size: abs(log(line[size] / expected[size])) for size in expected}
+        worst = max(off, key=lambda size: off[size])
+        if off[worst] <= log(ENERGY_FACTOR):
+            break
+        place = sizes.index(worst)
+        found[worst] = (
+            f"{line[worst]:.3g} J per sample where batches {sizes[place - 1]} and"
+            f" {sizes[place + 1]} suggest {expected[worst]:.3g}; likely cause: a wrong power"
+            " reading: measure it again"
+        )
+        del line[worst]
     return found
 
 
@@ -137,5 +157,5 @@ def clock_flag(run_clock_hz: float | None, roof_clock_hz: float | None) -> str:
         return ""
     return (
         f"ran at {run_clock_hz / 1e6:.0f} MHz, its roof is of {roof_clock_hz / 1e6:.0f} MHz:"
-        f" at the run's clock, that roof is {ratio:.0%} of the one drawn"
+        f" at the run's clock, that roof is {100 * ratio:.0f} % of the one drawn"
     )

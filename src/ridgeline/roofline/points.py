@@ -88,13 +88,15 @@ def prepare(
     )
     step = grouped(pieces.assign(grain="step"), ["grain"])
     if counted.ideal_bytes is not None:
-        step["ideal_bytes"] = counted.ideal_bytes * parts
+        once = pieces.loc[pieces["phase"].eq("optimizer"), "dram_bytes"].sum()
+        again = max(counted.ideal_bytes - once, 0.0)  # the optimizer runs once in all parts
+        step["ideal_bytes"] = counted.ideal_bytes + (parts - 1) * again
         if is_compiled:
             step["least_bytes"] = step["ideal_bytes"]
     return Prepared(
         step=step.assign(layer="", phase=ALL, kind="step", input_shapes=""),
         phases=_phases(pieces),
-        layers=_layers(pieces, counted),
+        layers=_layers(pieces, counted, parts),
     )
 
 
@@ -180,13 +182,13 @@ def _phases(pieces: pd.DataFrame) -> pd.DataFrame:
     return apart.assign(grain="phase", name=apart["phase"], layer="", kind="phase", input_shapes="")
 
 
-def _layers(pieces: pd.DataFrame, counted: Counted) -> pd.DataFrame:
+def _layers(pieces: pd.DataFrame, counted: Counted, parts: int) -> pd.DataFrame:
     """A row per layer, and one for each direction."""
     import pandas as pd
 
     whole = grouped(pieces, ["layer"]).assign(phase=ALL)
     ideal = whole["layer"].map(dict(counted.layer_ideal_bytes)).astype(float)
-    whole["ideal_bytes"] = ideal.clip(upper=whole["dram_bytes"])
+    whole["ideal_bytes"] = (ideal * parts).clip(upper=whole["dram_bytes"])
     direction = pieces["phase"].mask(pieces["phase"].isin(BACKWARD), "backward")
     ways = pieces.assign(phase=direction)
     apart = grouped(ways[direction.isin(["forward", "backward"])], ["layer", "phase"])
@@ -198,29 +200,41 @@ def _with_times(table: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
     """Measured time and kind of each layer; layers that were timed and not counted stay, too."""
     import pandas as pd
 
-    times = pd.concat(
-        [
-            pd.DataFrame({"layer": layers["layer"], "phase": phase, "time_s": layers[column]})
-            for phase, column in (
-                (ALL, "time_s"),
-                ("forward", "forward_s"),
-                ("backward", "backward_s"),
-            )
-        ]
+    names = layers["layer"].tolist()
+    times = {
+        (name, phase): time_s
+        for phase, column in ((ALL, "time_s"), ("forward", "forward_s"), ("backward", "backward_s"))
+        for name, time_s in zip(names, layers[column].tolist(), strict=True)
+    }
+    kinds = dict(zip(names, layers["kind"].tolist(), strict=True))
+    shapes = dict(zip(names, layers["input_shape"].tolist(), strict=True))
+    rows = table["layer"].tolist()
+    timed = [times.get(key) for key in zip(rows, table["phase"].tolist(), strict=True)]
+    joined = table.assign(
+        time_s=pd.Series(timed, index=table.index, dtype=float),
+        kind=_told(kinds, rows, table["kind"].tolist()),
+        input_shapes=_told(shapes, rows, table["input_shapes"].tolist()),
     )
-    kinds = layers.set_index("layer")["kind"]
-    shapes = layers.set_index("layer")["input_shape"]
-    counted = set(table["layer"])
-    alone = times[(times["phase"] == ALL) & ~times["layer"].isin(counted) & times["time_s"].gt(0)]
-    only = alone.assign(grain="layer", name=alone["layer"])
-    joined = table.merge(times, on=["layer", "phase"], how="left")
-    joined = pd.concat([joined, only], ignore_index=True)
-    kind = joined["layer"].map(kinds)
-    joined["kind"] = kind.where(kind.notna() & kind.ne(""), joined["kind"])
-    shape = joined["layer"].map(shapes)
-    joined["input_shapes"] = shape.where(shape.notna() & shape.ne(""), joined["input_shapes"])
-    joined.loc[joined["time_s"].le(0), "time_s"] = float("nan")
-    return joined
+    counted = set(rows)
+    alone = [
+        {"layer": name, "name": name, "grain": "layer", "phase": ALL, "time_s": times[name, ALL],
+         "kind": kinds[name], "input_shapes": shapes[name]}
+        for name in names
+        if name not in counted and times[name, ALL] > 0
+    ]  # fmt: skip
+    if alone:
+        joined = pd.concat([joined, pd.DataFrame(alone)], ignore_index=True)
+    time_s = joined["time_s"].astype(float)
+    return joined.assign(time_s=time_s.where(time_s > 0))
+
+
+def _told(known: Mapping[str, Any], rows: Sequence[str], otherwise: Sequence[Any]) -> list[Any]:
+    """What the timed layer says of itself; where it says nothing, what was counted does."""
+    found = []
+    for name, spare in zip(rows, otherwise, strict=True):
+        value = known.get(name)
+        found.append(value if isinstance(value, str) and value else spare)
+    return found
 
 
 def _counter_points(
@@ -248,7 +262,8 @@ def _counter_points(
         if layers is not None:
             rows = _with_times(rows.drop(columns="time_s").assign(input_shapes=""), layers)
             rows = rows[rows["flops"].notna() | rows.get("dram_bytes", pd.Series()).notna()]
-        found.append(place(rows, inside, is_graph=True))
+        within = measured.is_graph or measured.layers_without_gaps
+        found.append(place(rows, inside, is_graph=within))
     no_launch = Roofs(env=roofs.env, device=roofs.device, compute=roofs.compute,
                       bandwidth=roofs.bandwidth)  # fmt: skip
     found.append(place(alone, no_launch))  # a kernel's own time begins after its launch

@@ -38,15 +38,13 @@ class Roofs:
     def peak(self, precision: str, path: str) -> float | None:
         """FLOP/s that work of this precision can reach on this path; None: not known.
 
-        Where a roof is missing, the nearest higher one stands in, so that no floor is too high.
+        Where a roof is missing, the highest that is known stands in, so that no floor is too high.
         """
         same = [self.compute.get(f"{precision} {way}") for way in _paths(precision, path)]
         known = [rate for rate in same if rate]
         if known:
             return max(known)
-        other = "vector" if path == "matrix" else "matrix"
-        stand_in = self.compute.get(f"{precision} {other}") or self.compute.get(f"fp32 {path}")
-        return stand_in or max(self.compute.values(), default=None)
+        return max(self.compute.values(), default=None)
 
     def launch(self, *, is_graph: bool = False) -> float | None:
         """The least time from one launch to the next; in a graph there is no host between."""
@@ -83,7 +81,7 @@ def measured_roofs(passport: Passport, device: str) -> Roofs:
     clocks = [c.conditions.clock_hz for c in mine if c.conditions.clock_hz]
     level, size = _last_cache(passport.description, device)
     return Roofs(
-        env=passport.name,
+        env=env_of(passport, device),
         device=device,
         device_name=device_name(passport, device),
         compute=compute,
@@ -94,7 +92,7 @@ def measured_roofs(passport: Passport, device: str) -> Roofs:
         clock_hz=max(clocks, default=None),
         clocks_hz={
             f"{c.precision} {c.path}": c.conditions.clock_hz
-            for c in mine
+            for c in sorted(mine, key=lambda c: c.best)  # the best one's clock stays
             if c.kind == "compute" and c.conditions.clock_hz
         },
         measured_at=passport.measured_at,
@@ -106,15 +104,26 @@ def _keep_best(rates: dict[str, float], name: str, rate: float) -> None:
     rates[name] = max(rates.get(name, 0.0), rate)
 
 
+def env_of(passport: Passport, device: str) -> str:
+    """The machine's name; with the device's, where the name is that of another device."""
+    has_gpus = any(gpu.get("index") is not None for gpu in passport.description.get("gpus") or ())
+    is_named_after = device in ("cuda:0", "mps") if has_gpus else device == "cpu"
+    suffix = device.replace(":", "")
+    if is_named_after or passport.name.endswith(f"-{suffix}"):
+        return passport.name
+    return f"{passport.name}-{suffix}"
+
+
 def device_name(passport: Passport, device: str) -> str:
     """`NVIDIA H200` for cuda:0, the processor's model for cpu."""
     if device == "cpu":
         return str((passport.description.get("cpu") or {}).get("model") or "")
-    gpu = _gpu(passport.description, device)
+    gpu = gpu_of(passport.description, device)
     return str(gpu.get("name") or "")
 
 
-def _gpu(description: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+def gpu_of(description: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    """What a description says about a GPU; nothing if it has none of that name."""
     kind, _, number = device.partition(":")
     for gpu in description.get("gpus") or ():
         if gpu.get("kind") == kind and str(gpu.get("index", 0)) == (number or "0"):
@@ -125,13 +134,14 @@ def _gpu(description: Mapping[str, Any], device: str) -> Mapping[str, Any]:
 def _last_cache(description: Mapping[str, Any], device: str) -> tuple[str | None, int | None]:
     """The cache that stands before DRAM, all its instances together."""
     if device != "cpu":
-        size = _gpu(description, device).get("l2_bytes")
+        size = gpu_of(description, device).get("l2_bytes")
         return ("l2", int(size)) if size else (None, None)
     sizes: dict[int, int] = {}
     for cache in (description.get("cpu") or {}).get("caches") or ():
         if cache.get("kind") != "instruction" and cache.get("size_bytes"):
             each = int(cache["size_bytes"]) * int(cache.get("instances") or 1)
-            sizes[int(cache["level"])] = each
+            level = int(cache["level"])
+            sizes[level] = sizes.get(level, 0) + each  # cores of two kinds have two entries
     last = max(sizes, default=None)
     return (f"l{last}", sizes[last]) if last else (None, None)
 
@@ -188,6 +198,8 @@ def _check_rate(rate: float, unit: str) -> None:
 def peaks_from_json(content: Any, *, where: str) -> dict[str, Roofs]:
     """Read a `peaks.json`: environment → peak_gbps, and peak_gflops by precision or alone."""
     try:
+        if not content or "peak_gflops" in content:
+            raise ValueError("no environment is named in it")
         return {str(env): _peaks(str(env), entry) for env, entry in content.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RidgelineError(
@@ -218,7 +230,8 @@ def parse_rate(text: str, *, option: str, plain: float) -> float:
     """`8.1` in units of `plain`, `8.1T`, `8.1 TFLOP/s`, `300GB/s`; per second."""
     match = _RATE.fullmatch(text)
     unit = match[3].strip().lower() if match else "?"
-    if match is None or unit not in ("", "flop/s", "flops", "b/s", "bps", "/s"):
+    of_option = ("b/s", "bps") if option == "--peak-bw" else ("flop/s", "flops")
+    if match is None or unit not in ("", "/s", *of_option):
         raise _no_rate(option, text)
     try:
         number = float(match[1])

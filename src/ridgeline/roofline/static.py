@@ -77,13 +77,16 @@ def _by_roof(ops: pd.DataFrame, precision: str) -> dict[str, pd.Series]:
 def _launches(ops: pd.DataFrame, *, is_fused: bool) -> pd.Series:
     """At least one kernel for each operator that moves anything.
 
+    An operator that gives both gradients is one, though it has a row for each.
     Optimizers update many parameters with one kernel, so their operators are no kernels; of a
     fused step nothing is known.
     """
     moves = (ops["read_bytes"] + ops["written_bytes"]).gt(0)
     if is_fused:
         return moves * 0
-    return (moves & ops["phase"].ne("optimizer")) * 1
+    where = ops["path"] + "\n" + ops["op"]
+    both = ops["phase"].eq("weight-grad") & where.isin(where[ops["phase"].eq("input-grad")])
+    return (moves & ops["phase"].ne("optimizer") & ~both) * 1
 
 
 def _layer(ops: pd.DataFrame) -> pd.Series:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ridgeline.report.figures import marks as points_on
 from ridgeline.report.figures.board import Board
 from ridgeline.report.figures.classic import draw_under_roofs, drawn_points, precision_entries
-from ridgeline.report.figures.configurations import FURTHER, chosen_steps
+from ridgeline.report.figures.configurations import chosen_steps, lines_of
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import MANY, Mark, mark_of
 from ridgeline.report.figures.style import (
@@ -19,7 +19,8 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.subjects import Subject
-from ridgeline.report.figures.words import counted, flagged, joined
+from ridgeline.report.figures.words import flagged, joined
+from ridgeline.report.words import counted
 from ridgeline.units import format_ratio, si
 
 if TYPE_CHECKING:
@@ -92,12 +93,9 @@ def trajectories(subject: Subject) -> pd.DataFrame:
     points = drawn_points(chosen_steps(subject.points, subject.runs))
     if points.empty:
         return points.assign(trajectory=0)
-    same = ["model", "precision", *(name for name in FURTHER if name in subject.runs)]
-    settings = subject.runs.set_index("run_id")[same].astype(object)
-    settings = settings.where(settings.notna(), "").map(str).loc[points["run_id"]]
-    settings = settings.reset_index(drop=True).assign(provenance=list(points["provenance"]))
-    number = settings.groupby(list(settings.columns), sort=False).ngroup()
-    points = points.assign(trajectory=number.to_numpy())
+    lines = lines_of(subject.runs).set_index("run_id")["line"]
+    points = points.assign(line=points["run_id"].map(lines))
+    points["trajectory"] = points.groupby(["line", "provenance"], sort=False).ngroup()
     batches = points.groupby("trajectory")["batch_size"].transform("nunique")
     return points[batches.gt(1)]
 

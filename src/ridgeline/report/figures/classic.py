@@ -26,7 +26,8 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.subjects import Subject
-from ridgeline.report.figures.words import bounds, counted, fastest, flagged, joined
+from ridgeline.report.figures.words import bounds, fastest, flagged, joined
+from ridgeline.report.words import counted, listed
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def draw_steps(subject: Subject) -> Drawing | None:
     points = drawn_points(chosen_steps(subject.points, subject.runs))
     if points.empty or not subject.has_roofs:
         return None
-    heading = f"{subject.device}: training and inference steps"
+    heading = f"{subject.device}: {listed(_kinds_of_step(points))} steps"
     colour = colours(points["model"])
     ranges = repeat_range(subject.points, subject.runs)
     marks = [
@@ -76,6 +77,11 @@ def draw_steps(subject: Subject) -> Drawing | None:
         flagged(points),
     )
     return Drawing(canvas=canvas_of(axes), title=subject.title(heading), caption=caption)
+
+
+def _kinds_of_step(points: pd.DataFrame) -> list[str]:
+    there = set(points["mode"])
+    return [word for mode, word in (("train", "training"), ("infer", "inference")) if mode in there]
 
 
 def precision_entries(precisions: Any) -> list[Entry]:

@@ -2,83 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.configuration import (
+    CIRCUMSTANCES,
+    NETWORK,
+    PLACE,
+    SETTINGS,
+    all_settings,
+    in_words,
+    key,
+    numbered,
+    telling_each,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NAMED = ("model", "precision", "batch_size")  # colour, mark and number tell these apart
-FURTHER = (
-    "mode", "compile", "channels_last", "grad_accum_steps", "optimizer", "input_size", "seq_len",
-    "label", "threads", "deterministic", "cudnn_benchmark", "data_root",
-)  # fmt: skip
+FURTHER = tuple(name for name in SETTINGS if name not in (*NAMED, *PLACE))
 
 
 def configured(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with columns that say which belong together.
+    """The runs of all machines with columns that say which belong together.
 
     configuration  a number for each set of settings
+    anywhere       the same number on every machine, where nothing but the machine differs
+    network        what its model is, with its sizes
     is_chosen      whether it stands for its repeats: the one with the median step time
-    variant        what tells it from others of the same model, precision and batch: "compiled"
+    variant        what tells it from others of the same model, precision and batch: "infer"
     """
     if not len(runs):
         return runs
-    settings = runs[[name for name in (*NAMED, *FURTHER) if name in runs]].astype(object)
-    settings = settings.where(settings.notna(), "").map(str)
-    number = settings.groupby(list(settings.columns), sort=False).ngroup()
+    settings = all_settings(runs)
+    number = numbered(settings)
     ordered = runs.assign(configuration=number).sort_values(["step_median_s", "run_id"])
     place = ordered.groupby("configuration").cumcount()
     repeats = ordered.groupby("configuration")["run_id"].transform("size")
     chosen = place.eq((repeats - 1) // 2)
+    told = telling_each(settings, by=NAMED, among=FURTHER)
     return runs.assign(
         configuration=number,
+        anywhere=_anywhere(settings, told),
         is_chosen=chosen.reindex(runs.index),
-        variant=_variants(runs),
+        network=[repr([one[name] for name in NETWORK]) for one in settings],
+        variant=[", ".join(in_words(one, by)) for one, by in zip(settings, told, strict=True)],
     )
 
 
-def _variants(runs: pd.DataFrame) -> pd.Series:
-    """What differs among runs of the same model, precision and batch."""
-    import pandas as pd
-
-    found = pd.Series("", index=runs.index, dtype=object)
-    further = [name for name in FURTHER if name in runs]
-    for _, same in runs.groupby(list(NAMED), dropna=False):
-        differing = [name for name in further if differs(same, name)]
-        found = found.mask(found.index.isin(same.index), in_words(same, differing))
+def _anywhere(settings: Iterable[Mapping[str, Any]], told: Iterable[Sequence[str]]) -> list[int]:
+    numbers: dict[tuple[Any, ...], int] = {}
+    found = []
+    for one, names in zip(settings, told, strict=True):
+        circumstances = [one[name] for name in CIRCUMSTANCES if name in names]
+        same = (*key(one, but=(*PLACE, *CIRCUMSTANCES)), *circumstances)
+        found.append(numbers.setdefault(same, len(numbers)))
     return found
 
 
-def differs(runs: pd.DataFrame, name: str) -> bool:
-    """Whether a setting takes several values; inference has no optimizer, which is no value."""
-    values = runs[name].dropna() if name == "optimizer" else runs[name]
-    return bool(values.map(str).nunique() > 1)
+def lines_of(runs: pd.DataFrame) -> pd.DataFrame:
+    """For each run which line through the batches it is on, and what tells the lines apart.
 
-
-def in_words(runs: pd.DataFrame, names: Sequence[str]) -> pd.Series:
-    """Some settings of each run, in words: `infer, compiled`."""
-    import pandas as pd
-
-    found = []
-    for _, row in runs.iterrows():
-        words = [setting_word(name, row[name]) for name in names]
-        found.append(", ".join(word for word in words if word))
-    return pd.Series(found, index=runs.index, dtype=object)
-
-
-def setting_word(name: str, value: Any) -> str:
-    """A setting in a word; what is usual needs none."""
-    if value is None or value != value or value is False or value == "":
-        return ""
-    if name in ("mode", "label", "optimizer"):
-        return str(value)
-    if name == "compile":
-        return "compiled"
-    if name == "grad_accum_steps":
-        return f"{value} parts" if value != 1 else ""
-    text = name.replace("_", " ")
-    return text if value is True else f"{text} {value}"
+    line     a number for runs that differ in nothing but the batch
+    setting  in words, beside model and precision; "default" where nothing is unusual
+    """
+    settings = all_settings(runs)
+    each = telling_each(settings, by=("model", "precision"), among=FURTHER)
+    told = {name for names in each for name in names}
+    names = [name for name in FURTHER if name in told]
+    kept = [(one["model"], one["precision"], *(one[name] for name in names)) for one in settings]
+    numbers = {line: number for number, line in enumerate(dict.fromkeys(kept))}
+    return runs[["run_id"]].assign(
+        line=[numbers[line] for line in kept],
+        setting=[", ".join(in_words(one, names)) or "default" for one in settings],
+    )
 
 
 def short_name(row: Any, *, with_precision: bool = False) -> str:
@@ -95,10 +93,10 @@ def names_of(points: pd.DataFrame) -> dict[Any, str]:
 
 
 def chosen_points(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Points of the runs that stand for their configuration, with its number and variant."""
+    """Points of the runs that stand for their configuration, with what tells it apart."""
     if not len(points) or not len(runs):
-        return points.iloc[:0].assign(configuration=0, variant="")
-    wanted = runs.loc[runs["is_chosen"], ["run_id", "configuration", "variant"]]
+        return points.iloc[:0].assign(configuration=0, network=None, variant="")
+    wanted = runs.loc[runs["is_chosen"], ["run_id", "configuration", "network", "variant"]]
     return points.merge(wanted, on="run_id", how="inner")
 
 

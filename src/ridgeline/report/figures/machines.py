@@ -23,7 +23,8 @@ from ridgeline.report.figures.style import (
 )
 from ridgeline.report.figures.style import marks as mark_shapes
 from ridgeline.report.figures.subjects import Subject
-from ridgeline.report.figures.words import counted, flagged, joined, steps_told
+from ridgeline.report.figures.words import flagged, joined, steps_told
+from ridgeline.report.words import counted
 from ridgeline.units import si
 
 if TYPE_CHECKING:

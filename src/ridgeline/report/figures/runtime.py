@@ -19,7 +19,8 @@ from ridgeline.report.figures.style import (
     number_ticks,
 )
 from ridgeline.report.figures.subjects import Subject
-from ridgeline.report.figures.words import counted, joined
+from ridgeline.report.figures.words import joined
+from ridgeline.report.words import counted
 from ridgeline.units import format_time
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def draw_runtimes(subjects: Sequence[Subject]) -> Drawing | None:
         return None
     shown = times.nlargest(MOST_BARS, "time_s").sort_values(["place", "time_s"])
     colour = colours(times["machine"])
-    height = 1.1 + ROW_IN * (len(shown) + GAP * shown["name"].nunique())
+    height = 1.1 + ROW_IN * (len(shown) + GAP * shown["place"].nunique())
     axes = new_axes(HEADING, "median; error bars: 95 % interval, over all repeats",
                     height_in=max(2.2, height))  # fmt: skip
     _draw_bars(axes, shown, colour)
@@ -59,37 +60,38 @@ def step_times(subjects: Sequence[Subject]) -> pd.DataFrame:
             continue
         same = subject.runs.groupby("configuration", sort=False)
         chosen = subject.runs[subject.runs["is_chosen"]].set_index("configuration")
-        names = [_name(row) for _, row in chosen.iterrows()]
         tables.append(pd.DataFrame({
-            "machine": subject.name, "device": subject.device, "name": names,
-            "time_s": chosen["step_median_s"],
+            "machine": subject.name, "device": subject.device, "anywhere": chosen["anywhere"],
+            "name": [_name(row) for _, row in chosen.iterrows()], "time_s": chosen["step_median_s"],
             "low": same["step_interval_low_s"].min(), "high": same["step_interval_high_s"].max(),
         }))  # fmt: skip
     if not tables:
         return pd.DataFrame(columns=["machine", "name", "time_s"])
     times = pd.concat(tables, ignore_index=True)
-    shared = times.groupby("name")["machine"].transform("nunique")
-    slowest = times.groupby("name")["time_s"].transform("max")
+    shared = times.groupby("anywhere")["machine"].transform("nunique")
+    slowest = times.groupby("anywhere")["time_s"].transform("max")
     ordered = times.assign(shared=shared, slowest=slowest)
-    by = ["shared", "slowest", "name", "time_s"]
+    by = ["shared", "slowest", "anywhere", "time_s"]
     ordered = ordered.sort_values(by, ascending=[False, False, True, True])
-    place = ordered.groupby("name", sort=False).ngroup()
+    place = ordered.groupby("anywhere", sort=False).ngroup()
     return ordered.assign(place=place).drop(columns=["shared", "slowest"])
 
 
 def _name(row: Any) -> str:
+    """With the mode, if it is not among what tells it apart."""
     name = short_name(row, with_precision=True)
-    return name if str(row["mode"]) in name else f"{name}, {row['mode']}"
+    mode = str(row["mode"])
+    return name if mode in name.split(", ") else f"{name}, {mode}"
 
 
 def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
     position, places, ticks, names = 0.0, [], [], []
-    gap = GAP if times["name"].duplicated().any() else 0.0
-    for name, same in times.groupby("name", sort=False):
+    gap = GAP if times["place"].duplicated().any() else 0.0
+    for _, same in times.groupby("place", sort=False):
         rows = [position + offset for offset in range(len(same))]
         places += rows
         ticks.append(sum(rows) / len(rows))
-        names.append(str(name))
+        names.append(str(same["name"].iloc[0]))
         position = rows[-1] + 1 + gap
     wide = times["time_s"].max() > WIDE * times["time_s"].min()
     errors = [(times["time_s"] - times["low"]).clip(lower=0).fillna(0),
@@ -115,7 +117,7 @@ def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
 
 def _caption(times: pd.DataFrame, shown: pd.DataFrame) -> str:
     slow, fast = times.nlargest(1, "time_s").iloc[0], times.nsmallest(1, "time_s").iloc[0]
-    shared = times.groupby("name")["machine"].nunique().gt(1).sum()
+    shared = times.groupby("place")["machine"].nunique().gt(1).sum()
     left_out = len(times) - len(shown)
     return joined(
         f"Step times from {format_time(fast['time_s'])} ({fast['name']}, {fast['device']}) to"

@@ -69,6 +69,7 @@ class Subject:
 def subjects(study: Study) -> list[Subject]:
     """One for each machine, also for two devices of one host."""
     found: list[Subject] = []
+    everywhere = configured(study.runs)
     names = {"machines"}  # roofline_machines is the figure of all
     for machine in study.machines:
         name = _free_name(machine, names)
@@ -77,23 +78,21 @@ def subjects(study: Study) -> list[Subject]:
         if len(points):
             here = points["env"].eq(machine.env) & points["device"].eq(machine.roofs.device)
             points = points[here]
-        runs = _runs_of(machine, study)
+        runs = everywhere[_is_of(machine, study)] if len(everywhere) else everywhere
         found.append(Subject(name=name, machine=machine, runs=runs, points=points))
     return found
 
 
-def _runs_of(machine: Machine, study: Study) -> pd.DataFrame:
-    """Runs of the machine's device; two GPUs of a kind are told apart by their points."""
+def _is_of(machine: Machine, study: Study) -> pd.Series:
+    """Which runs are of the machine's device; two GPUs of a kind are told apart by their points."""
     runs = study.runs
-    if not len(runs):
-        return runs
     here = runs["env"].eq(machine.env)
     here &= runs["device_name"].fillna("").eq(machine.roofs.device_name)
     if len(study.points):
         devices = study.points.drop_duplicates("run_id").set_index("run_id")["device"]
         device = runs["run_id"].map(devices)
         here &= device.isna() | device.eq(machine.roofs.device)
-    return configured(runs[here])
+    return here
 
 
 def _free_name(machine: Machine, taken: set[str]) -> str:

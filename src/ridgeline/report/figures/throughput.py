@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.figures.classic import precision_entries
-from ridgeline.report.figures.configurations import FURTHER, differs, in_words
+from ridgeline.report.figures.configurations import lines_of
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.style import (
     MARK_PT,
@@ -20,7 +20,8 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.subjects import Subject
-from ridgeline.report.figures.words import counted, joined
+from ridgeline.report.figures.words import joined
+from ridgeline.report.words import counted
 from ridgeline.units import si
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def rates_by_batch(runs: pd.DataFrame) -> pd.DataFrame:
         rate=samples / runs["step_median_s"],
         low=samples / runs["step_interval_high_s"].fillna(runs["step_median_s"]),
         high=samples / runs["step_interval_low_s"].fillna(runs["step_median_s"]),
-        setting=_settings(runs),
+        setting=lines_of(runs)["setting"],
     )
     table = table[table["rate"].gt(0)]
     same = table.groupby("configuration", sort=False)
@@ -77,14 +78,6 @@ def rates_by_batch(runs: pd.DataFrame) -> pd.DataFrame:
         repeats=same.size(),
     )  # fmt: skip
     return found.reset_index(drop=True)
-
-
-def _settings(runs: pd.DataFrame) -> pd.Series:
-    """What differs among the runs besides model, precision and batch."""
-    names = [name for name in FURTHER if name in runs]
-    alike = [same for _, same in runs.groupby(["model", "precision"])]
-    differing = [name for name in names if any(differs(same, name) for same in alike)]
-    return in_words(runs, differing).replace("", "default")
 
 
 def _draw_way(axes: Axes, way: pd.DataFrame, colour: dict[str, str], line: dict[str, Any]) -> None:

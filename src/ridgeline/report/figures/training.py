@@ -23,7 +23,8 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.subjects import Subject
-from ridgeline.report.figures.words import counted, flagged, joined
+from ridgeline.report.figures.words import flagged, joined
+from ridgeline.report.words import counted
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import format_percent, format_time
 
@@ -38,7 +39,7 @@ MOST_STEPS = 5
 
 
 def draw_phases(subject: Subject) -> Drawing | None:
-    """Of each model and precision, the phases of its largest batch."""
+    """Of each network and precision, the phases of its largest batch."""
     points = chosen_points(subject.points, subject.runs)
     points = points[points["mode"].eq("train") & points["grain"].eq("phase")]
     chosen = _largest_batches(points)
@@ -83,14 +84,14 @@ def draw_phases(subject: Subject) -> Drawing | None:
 
 
 def _largest_batches(points: pd.DataFrame) -> list[Any]:
-    """Configurations, the largest batch of each model and precision; the slowest of them."""
+    """Configurations, the largest batch of each network and precision; the slowest of them."""
     timed = points[points["phase"].isin(PHASE_MARKS) & points["time_s"].notna()]
     if timed.empty:
         return []
-    by = ["model", "precision", "batch_size", "configuration"]
+    by = ["network", "precision", "batch_size", "configuration"]
     steps = timed.groupby(by)["time_s"].sum().reset_index()
     steps = steps.sort_values(["batch_size", "time_s"], ascending=False)
-    largest = steps.drop_duplicates(["model", "precision"])
+    largest = steps.drop_duplicates(["network", "precision"])
     return list(largest.nlargest(MOST_STEPS, "time_s")["configuration"])
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.report.words import counted
 from ridgeline.units import format_percent, si
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 layer`, `3 layers`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def steps_told(*tables: pd.DataFrame) -> str:

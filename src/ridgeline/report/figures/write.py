@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.figures import (
@@ -21,7 +23,14 @@ from ridgeline.report.figures.figure import KINDS, Drawing, Figure
 from ridgeline.report.figures.style import DPI, in_style
 from ridgeline.report.figures.subjects import Subject, subjects
 from ridgeline.report.study import Study
+from ridgeline.store import IN_RESULTS, whole_file, writing
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
+UNDRAWN = "\ufffd"
+ELSEWHERE = f"--out DIR, {IN_RESULTS}"
 FORMATS = ("png", "svg", "pdf")
 
 OF_ONE: dict[str, tuple[str, Callable[[Subject], Drawing | None]]] = {
@@ -55,7 +64,8 @@ def write_figures(
     _check("format", formats, FORMATS)
     _check("kind of figure", kinds or (), KINDS)
     found = []
-    with in_style():
+    with in_style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # in a name of the results folder
         for kind, env, name, draw in _planned(study):
             if kinds is not None and kind not in kinds:
                 continue
@@ -85,18 +95,34 @@ def _bound(draw: Callable[[Any], Drawing | None], what: Any) -> Callable[[], Dra
 
 
 def _saved(drawing: Drawing, folder: Path, name: str, formats: Sequence[str]) -> tuple[Path, ...]:
-    folder.mkdir(parents=True, exist_ok=True)
     paths = tuple(folder / f"{name}.{ending}" for ending in formats)
-    for path, ending in zip(paths, formats, strict=True):
-        drawing.canvas.savefig(path, dpi=DPI, metadata=_metadata(drawing, ending))
+    _without_control(drawing.canvas)
+    with writing(folder, elsewhere=ELSEWHERE):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, ending in zip(paths, formats, strict=True):
+            with whole_file(path) as file:
+                drawing.canvas.savefig(
+                    file, format=ending, dpi=DPI, metadata=_metadata(drawing, ending)
+                )
     return paths
+
+
+def _without_control(canvas: Canvas) -> None:
+    """No XML file may hold control characters, and no font draws them."""
+    from matplotlib.text import Text
+
+    for text in canvas.findobj(Text):
+        assert isinstance(text, Text)
+        if _CONTROL.search(text.get_text()):
+            text.set_text(_CONTROL.sub(UNDRAWN, text.get_text()))
 
 
 def _metadata(drawing: Drawing, ending: str) -> dict[str, Any]:
     """Title and caption go with the picture; the time does not, so that it can be remade."""
+    title, caption = (_CONTROL.sub(UNDRAWN, text) for text in (drawing.title, drawing.caption))
     if ending == "pdf":
-        return {"Title": drawing.title, "Subject": drawing.caption, "CreationDate": None}
-    about: dict[str, Any] = {"Title": drawing.title, "Description": drawing.caption}
+        return {"Title": title, "Subject": caption, "CreationDate": None}
+    about: dict[str, Any] = {"Title": title, "Description": caption}
     return about | ({"Date": None} if ending == "svg" else {"Software": None})
 
 

@@ -12,10 +12,13 @@ from ridgeline.report.page.points import chosen, point_columns
 from ridgeline.report.page.runs import run_columns
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS, Summary, sentence, summary
+from ridgeline.report.words import counted, listed
 from ridgeline.units import format_percent, format_time
 from ridgeline.version import __version__
 
 FORMAT = 1  # of the payload
+MOST_NAMES = 3  # in the title
+COUNTED = {"static": "counted from the graph", "counter": "that hardware counters saw"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ class Content:
 def content(study: Study, *, title: str | None) -> Content:
     """The words and the payload of a study's page."""
     told = summary(study)
+    titles = {one.run_id: one.title for one in told.configurations}
     kept = chosen(study)
     words = Words()
     runs = run_columns(study, words)
@@ -78,7 +82,7 @@ def content(study: Study, *, title: str | None) -> Content:
         title=title or _title(study),
         made_by=f"ridgeline {__version__}",
         headline=tuple(_headline(told, study)),
-        headrooms=tuple(_headroom(row, study) for row in told.findings),
+        headrooms=tuple(_headroom(row, titles, study) for row in told.findings),
         machines=tuple(card(machine, study) for machine in study.machines),
         stages=study.stages,
         problems=study.problems,
@@ -91,9 +95,12 @@ def content(study: Study, *, title: str | None) -> Content:
 
 def _headline(told: Summary, study: Study) -> list[Sentence]:
     """Sentences are known by their text: the same numbers are of the same run."""
-    runs = {sentence(one): one.run_id for one in told.configurations}
+    runs = {sentence(one): one for one in told.configurations}
     return [
-        Sentence(text=text, provenance=_provenance(runs[text], study) if text in runs else "")
+        Sentence(
+            text=text,
+            provenance=_provenance(one.run_id, one.work, study) if (one := runs.get(text)) else "",
+        )
         for text in told.headline
     ]
 
@@ -103,37 +110,45 @@ def _title(study: Study) -> str:
         return "Roofline report"
     models = list(dict.fromkeys(map(str, study.runs["model"])))
     machines = list(dict.fromkeys(map(str, study.runs["env"])))
-    return f"{_some(models, 'models')} on {_some(machines, 'machines')}"
+    return f"{_few(models, 'model')} on {_few(machines, 'machine')}"
 
 
-def _some(names: list[str], kind: str) -> str:
+def _few(names: list[str], kind: str) -> str:
     """Up to three names; of more, how many there are."""
-    if len(names) > 3:
-        return f"{len(names)} {kind}"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return listed(names) if len(names) <= MOST_NAMES else counted(len(names), kind)
 
 
-def _headroom(row: Mapping[str, Any], study: Study) -> Headroom:
+def _headroom(row: Mapping[str, Any], titles: Mapping[str, str], study: Study) -> Headroom:
     share = row["share"]
     of_step = "" if is_missing(share) else f", {format_percent(share)} of the step"
-    kind = "training" if row["mode"] == "train" else "inference"
+    run_id, name = str(row["run_id"]), str(row["layer"])
     bound = row["bound"]
     efficiency = row["efficiency"]
     return Headroom(
-        name=str(row["layer"]),
-        where=f"{row['model']}, batch {row['batch_size']}, {row['precision']} {kind},"
-        f" on {row['env']}",
+        name=name,
+        where=f"{titles.get(run_id, row['model'])}, on {row['env']}",
         saves=f"{format_time(row['headroom_s'])}{of_step}",
         floor_share=0.0 if is_missing(efficiency) else min(1.0, max(0.0, float(efficiency))),
         held_by=WORDS.get(bound, bound) if isinstance(bound, str) else "not known",
         meaning=str(row["meaning"]),
         advice=str(row["advice"]),
-        provenance=_provenance(str(row["run_id"]), study),
+        provenance=_provenance(run_id, _work_of(run_id, name, study), study),
     )
 
 
-def _provenance(run_id: str, study: Study) -> str:
+def _work_of(run_id: str, name: str, study: Study) -> str | None:
+    """Where the work of a layer or a phase is from; counters, where there are any, come first."""
+    points = study.points
+    mine = points[points["run_id"].eq(run_id) & points["grain"].isin(["layer", "phase"])]
+    known = sorted(set(mine.loc[mine["name"].eq(name), "provenance"]))
+    return str(known[0]) if known else None
+
+
+def _provenance(run_id: str, work: str | None, study: Study) -> str:
+    where = f"(results in {study.results.name})"
+    if work not in COUNTED:
+        return f"time: measured, run {run_id} {where}"
     return (
-        f"time: measured, run {run_id}; floor: derived from the work counted from the graph and"
-        f" the roofs of the machine (results in {study.results.name})"
+        f"time: measured, run {run_id}; floor: derived from the work {COUNTED[work]} and the roofs"
+        f" of the machine {where}"
     )

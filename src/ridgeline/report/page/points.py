@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.report.configuration import all_settings, numbered
 from ridgeline.report.page.columns import Words, numbers
 from ridgeline.report.study import Study
 from ridgeline.roofline.roofs import LEVELS
@@ -20,7 +21,6 @@ NUMBERS = (
     "flops", "dram_bytes", "ideal_bytes", "l3_bytes", "l2_bytes", "l1_bytes", "launches", "time_s",
     "floor_s", "compute_s", "memory_s",
 )  # fmt: skip
-CONFIGURATION = ("env", "device", "model", "mode", "precision", "batch_size", "label")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def chosen(study: Study) -> Chosen:
     if points.empty:
         return Chosen(points=points)
     whole = points[points["grain"].isin(["step", "phase"])]
-    layers, about_layers = _layers(points[points["grain"].eq("layer")])
+    layers, about_layers = _layers(points[points["grain"].eq("layer")], study.runs)
     kernels, about_kernels = _kernels(points[points["grain"].eq("kernel")])
     kept = [table for table in (whole, layers, kernels) if len(table)]
     return Chosen(
@@ -48,14 +48,14 @@ def chosen(study: Study) -> Chosen:
     )
 
 
-def _layers(layers: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def _layers(layers: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Runs are kept whole: a layer table with holes would mislead."""
     # One direction of a layer without a time of its own has no place in any figure.
     layers = layers[layers["phase"].eq("all") | layers["time_s"].notna()]
     if len(layers) <= MOST_LAYERS:
         return layers, ""
     sizes = layers.groupby("run_id", sort=False).size()
-    order = _by_interest(layers)
+    order = _by_interest(layers, runs)
     kept: list[str] = []
     room = MOST_LAYERS
     for run_id in order:
@@ -71,11 +71,12 @@ def _layers(layers: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     return layers[layers["run_id"].isin(kept)], text
 
 
-def _by_interest(layers: pd.DataFrame) -> list[str]:
+def _by_interest(layers: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
     """Runs, the latest of each configuration before its earlier ones."""
-    runs = layers.drop_duplicates("run_id").sort_values("run_id", ascending=False)
-    turn = runs.groupby(list(CONFIGURATION), dropna=False, sort=False).cumcount()
-    return [str(run) for run in runs.loc[turn.sort_values(kind="stable").index, "run_id"]]
+    mine = runs.assign(configuration=numbered(all_settings(runs)))
+    mine = mine[mine["run_id"].isin(layers["run_id"])].sort_values("run_id", ascending=False)
+    turn = mine.groupby("configuration", sort=False).cumcount()
+    return [str(run) for run in mine.loc[turn.sort_values(kind="stable").index, "run_id"]]
 
 
 def _kernels(kernels: pd.DataFrame) -> tuple[pd.DataFrame, str]:

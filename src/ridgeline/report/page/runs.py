@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.report.cases import samples_per_s
+from ridgeline.report.configuration import (
+    PLACE,
+    SETTINGS,
+    all_settings,
+    in_words,
+    telling_each,
+)
 from ridgeline.report.page.columns import Words, is_missing, numbers
+from ridgeline.report.repeat import repeat_command
+from ridgeline.report.rows import records
 from ridgeline.report.study import Study
 from ridgeline.roofline.place import flops_columns, roof_of
 from ridgeline.store import Run
@@ -16,7 +25,6 @@ if TYPE_CHECKING:
 
 FROM_TABLE = {  # column of the payload: column of study.runs
     "batch": "batch_size",
-    "samples_per_s": "images_per_sec",
     "step_s": "step_median_s",
     "step_low_s": "step_interval_low_s",
     "step_high_s": "step_interval_high_s",
@@ -42,7 +50,9 @@ TEXTS = {
     "limits": "throttle_reasons",
     "meter": "energy_meter",
     "count_id": "count_id",
+    "label": "label",
 }
+SHOWN = ("model", "mode", "precision")  # beside the machine and the batch, wherever a run is named
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
 
 
@@ -59,12 +69,13 @@ def run_columns(study: Study, words: Words) -> dict[str, Any]:
         columns[name] = words.column(runs[source]) if source in runs else None
     for name in told[0]:
         columns[name] = words.column(one[name] for one in told)
-    rows = [{str(k): v for k, v in row.items()} for row in runs.to_dict("records")]
-    columns["setting"] = words.column(setting(row) for row in rows)
+    rows = records(runs)
+    columns["setting"] = words.column(settings_told(runs))
     columns["flags"] = words.column(_flags(row) for row in rows)
     columns["machine"] = [machine_of(row, raw.get(row["run_id"]), study) for row in rows]
     for name, source in FROM_TABLE.items():
         columns[name] = numbers(runs[source]) if source in runs else None
+    columns["samples_per_s"] = numbers(samples_per_s(row) for row in rows)
     used = roofs_used(study.points)
     columns["roofs"] = [words.column(used.get(run_id, ())) for run_id in ids]
     return columns
@@ -77,7 +88,7 @@ def _told(run: Run | None) -> dict[str, str]:
     made = run.provenance
     return {
         "status": str(run.found.get("status") or ""),
-        "command": shlex.join(map(str, made.get("command") or ())),
+        "command": repeat_command(run),
         "versions": _versions(made),
         "warnings": "\n".join(map(str, run.found.get("warnings") or ())),
         "no_energy": "\n".join(map(str, run.found.get("energy_reasons") or ())),
@@ -93,27 +104,12 @@ def _versions(made: Mapping[str, Any]) -> str:
     return ", ".join([*parts, f"Python {made.get('python')}"])
 
 
-def setting(row: Mapping[str, Any]) -> str:
-    """What sets a run apart from others of its model, mode, precision and batch."""
-    parts = [
-        str(row.get("label") or ""),
-        _named("input", row.get("input_size")),
-        _named("length", row.get("seq_len")),
-        "channels-last" if row.get("channels_last") is True else "",
-        _named("compile", row.get("compile")),
-        "deterministic" if row.get("deterministic") is True else "",
-        "cudnn-benchmark" if row.get("cudnn_benchmark") is True else "",
-    ]
-    accumulated = row.get("grad_accum_steps")
-    if not is_missing(accumulated) and accumulated != 1:
-        parts.append(f"{accumulated} batches a step")
-    return ", ".join(part for part in parts if part and part != "nan")
-
-
-def _named(name: str, value: Any) -> str:
-    if is_missing(value):
-        return ""
-    return f"{name} {value:.0f}" if isinstance(value, float) else f"{name} {value}"
+def settings_told(runs: pd.DataFrame) -> list[str]:
+    """What sets each run apart from others of its model, mode and precision, beside its batch."""
+    found = all_settings(runs)
+    among = [name for name in SETTINGS if name not in (*PLACE, *SHOWN, "batch_size")]
+    told = telling_each(found, by=SHOWN, among=among)
+    return [", ".join(in_words(*one)) for one in zip(found, told, strict=True)]
 
 
 def _flags(row: Mapping[str, Any]) -> str:

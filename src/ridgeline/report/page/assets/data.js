@@ -66,6 +66,7 @@ const R = unpack(
     "limits",
     "meter",
     "count_id",
+    "label",
     "status",
     "command",
     "versions",

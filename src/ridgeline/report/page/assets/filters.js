@@ -21,7 +21,7 @@ function startFilters() {
     ...Object.entries(FILTERS).map(([key, { label }]) => labelled(label, select(key, []))),
     labelled("Colour by", select("colour", [])),
     tick("isAllRoofs", "all roofs"),
-    MACHINES.some((machine) => machine.datasheet) ? tick("hasSheet", "datasheet") : null,
+    ...(MACHINES.some((machine) => machine.datasheet) ? [tick("hasSheet", "datasheet")] : []),
   );
   form.addEventListener("change", chooseShown);
   applyShown();

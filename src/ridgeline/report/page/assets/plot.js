@@ -30,13 +30,21 @@ function showFigure(state) {
   plot.state = state;
   plot.marks = buildMarks(state);
   plot.lines = roofLines(machinesShown(state, plot.marks), {
-    levels: plot.marks.view.levels,
+    levels: levelsShown(plot.marks),
     isAll: state.isAllRoofs,
     hasSheet: state.hasSheet,
   });
   closePoint();
   fitView();
   drawSoon();
+}
+
+// The slopes of the view, and those of the caches that bound a point: it is below that one.
+function levelsShown(marks) {
+  const { levels } = marks.view;
+  if (!levels.length) return levels;
+  const bounds = new Set(marks.point.map((i) => P.bound[i]));
+  return LEVELS.filter((level) => levels.includes(level) || bounds.has(level));
 }
 
 // Machines of the points that are shown, with the roofs that their work belongs under.

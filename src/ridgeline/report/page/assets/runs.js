@@ -38,6 +38,7 @@ function insideRun({ run }) {
   ];
   const facts = [
     ["Run", make("code", {}, R.id[run])],
+    ["Label", R.label[run]],
     ["When", R.time[run]],
     ["Repeat with", commandLine(R.command[run])],
     ["Versions", R.versions[run]],

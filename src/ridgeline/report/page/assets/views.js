@@ -27,7 +27,7 @@ const VIEWS = {
     label: "Classic",
     about:
       "How fast each piece computes, against the FLOPs it does for each byte it moves." +
-      " Nothing can be above the roofs; the distance to them is what is lost.",
+      " Nothing can be above the roof of what bounds it; the distance to it is what is lost.",
     axes: AXES.intensity,
     levels: ["dram"],
     starts: { grain: "layer", colour: "bound" },

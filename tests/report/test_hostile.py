@@ -1,0 +1,414 @@
+"""Results folders that somebody damaged: what is bad is passed over with a word, the rest stays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.report.hostile import (
+    GONE,
+    MEASURED,
+    Folder,
+    change,
+    compared,
+    make_folder,
+    put,
+    refusal,
+    report,
+)
+
+from ridgeline.cli import main
+from ridgeline.errors import RidgelineError
+from ridgeline.report.checked import RUN_MAY_HAVE
+from ridgeline.report.compare_sides import compare
+from ridgeline.report.figures import write_figures
+from ridgeline.report.markdown import write_report_md
+from ridgeline.report.page import write_page
+from ridgeline.report.study import read_study
+
+HUGE = 10**400  # a whole number that no float can hold
+RUN_FIELDS: list[tuple[str, Any]] = [
+    ("found.step_time_s.median", None),
+    ("found.step_time_s.median", 0),
+    ("found.step_time_s.median", -1.0),
+    ("found.step_time_s.median", "fast"),
+    ("found.step_time_s.median", float("nan")),
+    ("found.step_time_s.median", HUGE),
+    ("found.step_time_s.median", GONE),
+    ("found.step_time_s.interval", [0.1, 0.2, 0.3]),
+    ("found.step_time_s.interval", [0.2, 0.1]),
+    ("found.step_time_s.samples", ["x"]),
+    ("found.step_time_s", []),
+    ("asked.batch_size", "many"),
+    ("asked.batch_size", None),
+    ("asked.batch_size", 0),
+    ("asked.batch_size", 1.5),
+    ("asked.batch_size", True),
+    ("asked.model", ["net"]),
+    ("asked.model", "net\udcff"),
+    ("asked.grad_accum_steps", "two"),
+    ("asked.config", {"size": "\ud800"}),
+    ("asked.input_size", "224"),
+    ("found.split_s.forward", None),
+    ("found.split_s.forward.median", "x"),
+    ("found.split_s", "x"),
+    ("found.kernels.kernels", "many"),
+    ("found.conditions.during.clock_hz", "fast"),
+    ("found.conditions.during.throttle_reasons", "heat"),
+    ("found.energy", "much"),
+    ("found.energy.windows", ["x"]),
+    ("found.energy.windows.0.energy_j_per_step", "x"),
+    ("found.iters", 0),
+    ("found.memory", "much"),
+    ("found.layers.difference", "none"),
+    ("found.busy_fraction", "busy"),
+    ("found.samples_per_s", "fast"),
+    ("found.samples_processed", -1),
+    ("found.warnings", {"a": 1}),
+    ("found.describe.input_size", 224),
+    ("provenance.command", 7),
+    ("provenance.ridgeline_commit", "4f2a9c"),
+    ("provenance.backends", ["cuda"]),
+    ("provenance.libraries", ["torch"]),
+    ("provenance.host", "vm"),
+]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return make_folder(tmp_path_factory.mktemp("sound") / "results")
+
+
+@pytest.fixture
+def folder(sound: Folder, tmp_path: Path) -> Folder:
+    return sound.copy(tmp_path / "results")
+
+
+def named(values: list[Any]) -> Iterator[str]:
+    return (f"{name} {str(value)[:12]!a}" for name, value in values)
+
+
+def only(texts: tuple[str, ...], about: str) -> str:
+    """The one text that names something."""
+    (found,) = [text for text in texts if about in text]
+    return found
+
+
+def test_the_folder_is_sound_at_first(sound: Folder, folder: Folder) -> None:
+    study = report(folder)
+    assert study.problems == ()
+    assert study.runs["model"].tolist() == ["sound", "spoilt"]
+    assert set(study.points["grain"]) == {"step", "phase", "layer", "kernel"}
+    assert len(compared(folder, sound).rows) == 2
+
+
+@pytest.mark.parametrize(("name", "value"), RUN_FIELDS, ids=named(RUN_FIELDS))
+def test_a_run_with_a_bad_field_is_passed_over(
+    sound: Folder, folder: Folder, tmp_path: Path, name: str, value: Any
+) -> None:
+    put(folder.run_json, name, value)
+
+    study, comparison = read_study(folder.results), compared(folder, sound)
+    write_page(study, tmp_path / "page.html")
+
+    told = only(study.problems, folder.victim)
+    assert told.startswith(f"run {folder.victim} is passed over: {name}")
+    assert study.runs["run_id"].tolist() == [folder.healthy]
+    assert set(study.points["run_id"]) == {folder.healthy}
+    assert told in comparison.notes
+    named_alone = refusal(lambda: compare(folder.victim, "sound", results=folder.results.path))
+    assert f"run {folder.victim} cannot be compared: {name}" in named_alone
+
+
+@pytest.mark.parametrize("part", ["asked", "found", "provenance"])
+@pytest.mark.parametrize("value", [None, [], "x", 3])
+def test_a_run_without_its_parts_is_passed_over(folder: Folder, part: str, value: Any) -> None:
+    put(folder.run_json, part, value)
+    assert f"it has no {part!r}" in only(read_study(folder.results).problems, folder.victim)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "\x00", "3", '"x"', "", "[]"])
+def test_a_run_that_is_no_json_is_passed_over(folder: Folder, text: str) -> None:
+    folder.run_json.write_text(text)
+    assert "cannot read" in only(read_study(folder.results).problems, folder.victim)
+
+
+def test_a_run_of_endless_depth_is_passed_over(folder: Folder) -> None:
+    put(folder.run_json, "asked.config", json.loads('{"a":' * 300 + "1" + "}" * 300))
+    assert "in each other" in only(read_study(folder.results).problems, folder.victim)
+
+
+def text_in(column: str, table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(**{column: ["x"] * len(table)})
+
+
+TABLES: list[tuple[str, str, Any]] = [
+    ("layers", "no column 'forward_s'", lambda t: t.drop(columns="forward_s")),
+    ("layers", "no column 'layer'", lambda t: t.drop(columns="layer")),
+    ("layers", "'layer' has 'a' twice", lambda t: pd.concat([t, t])),
+    ("layers", "'time_s' has 'x', not a number", lambda t: text_in("time_s", t)),
+    ("layers", "'mean_s' has 'x', not a number", lambda t: text_in("mean_s", t)),
+    ("layers", "'layer' has 1, not a text", lambda t: t.assign(layer=[1, 2])),
+    ("layers", "'layer' has an empty cell", lambda t: t.assign(layer=["a", None])),
+    ("layers", "'time_s' has inf", lambda t: t.assign(time_s=float("inf"))),
+    ("layers", "not a list of numbers", lambda t: text_in("forward_samples_s", t)),
+    ("kernels", "no column 'time_s'", lambda t: t.drop(columns="time_s")),
+    ("kernels", "'time_s' has 'x', not a number", lambda t: text_in("time_s", t)),
+    ("kernels", "not a number", lambda t: text_in("flops_fp16_matrix", t)),
+    ("kernels", "below zero", lambda t: t.assign(dram_bytes=-1.0)),
+    ("ops", "no column 'macs'", lambda t: t.drop(columns="macs")),
+    ("ops", "'macs' has 'x', not a number", lambda t: text_in("macs", t)),
+    ("ops", "'path' has 1, not a text", lambda t: t.assign(path=1)),
+    ("ops", "'flops' has array([1]), not a number", lambda t: t.assign(flops=[[1]] * len(t))),
+]
+
+
+@pytest.mark.parametrize(("name", "words", "how"), TABLES, ids=[f"{t[0]} {t[1]}" for t in TABLES])
+def test_a_bad_table_is_passed_over_and_its_run_stays(
+    sound: Folder, folder: Folder, name: str, words: str, how: Any
+) -> None:
+    run_id = folder.count if name == "ops" else folder.victim
+    change(folder.table(run_id, name), how)
+
+    study, comparison = report(folder), compared(folder, sound)
+
+    told = only(study.problems, run_id)
+    assert told.startswith(f"the table {name} of run {run_id} is passed over: ")
+    assert words in told
+    assert study.runs["run_id"].tolist() == [folder.healthy, folder.victim]
+    assert len(comparison.rows) == 2
+
+
+@pytest.mark.parametrize("name", ["layers", "kernels", "ops"])
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"junk" * 100])
+def test_a_table_of_junk_is_passed_over(
+    sound: Folder, folder: Folder, name: str, content: bytes
+) -> None:
+    path = folder.table(folder.count if name == "ops" else folder.victim, name)
+    path.write_bytes(content)
+    study = read_study(folder.results)
+    assert f"cannot read {path}" in only(study.problems, str(path))
+    assert len(study.runs) == len(compared(folder, sound).rows) == 2
+
+
+@pytest.mark.parametrize("name", ["layers", "kernels", "ops"])
+def test_a_table_without_rows_is_no_problem(sound: Folder, folder: Folder, name: str) -> None:
+    run_id = folder.count if name == "ops" else folder.victim
+    change(folder.table(run_id, name), lambda table: table.iloc[:0])
+    assert len(report(folder).runs) == len(compared(folder, sound).rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("found.flops", "x"), ("found.macs", []), ("found.ideal_bytes", "x"), ("found.memory", 3),
+     ("found.ideal_bytes.read_bytes", "x"), ("found.coverage", "x"), ("found.params", "x"),
+     ("found.phases", []), ("found.read_bytes", HUGE), ("asked.model", [])],
+)  # fmt: skip
+def test_a_bad_count_is_passed_over(folder: Folder, name: str, value: Any) -> None:
+    put(folder.count_json, name, value)
+    study = report(folder)
+    told = only(study.problems, folder.count)
+    assert told.startswith(f"count {folder.count} is passed over: {name}")
+    assert study.runs["run_id"].tolist() == [folder.healthy, folder.victim]
+
+
+PASSPORT_FIELDS: list[tuple[str, Any]] = [
+    ("description.gpus", ["a", "b"]),
+    ("description.gpus", "x"),
+    ("description.gpus.0.index", "x"),
+    ("description.gpus.0.l2_bytes", "x"),
+    ("description.cpu", "x"),
+    ("description.cpu.caches", ["x"]),
+    ("description.cpu.caches.0.level", "x"),
+    ("description.memory", "x"),
+    ("description.memory.total_bytes", "x"),
+    ("description.drivers", "x"),
+    ("provenance.command", 7),
+    ("provenance.libraries", ["torch"]),
+    ("machine", 3),
+    ("ceilings", {}),
+    ("ceilings.1", "x"),
+    ("ceilings.1.samples", [0, 0, 0]),
+    ("ceilings.1.samples", [0, 0, 5]),
+    ("ceilings.1.samples", ["x"]),
+    ("ceilings.1.how", 7),
+    ("ceilings.1.clock_hz", "fast"),
+    ("ceilings.1.throttle_reasons", 7),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), PASSPORT_FIELDS, ids=named(PASSPORT_FIELDS))
+def test_a_bad_passport_is_passed_over(
+    sound: Folder, folder: Folder, name: str, value: Any
+) -> None:
+    put(folder.passport, name, value)
+
+    study = read_study(folder.results)
+    write_page(study, folder.results.path / "report.html")
+
+    told = only(study.problems, "is not a passport")
+    assert f"{folder.passport} is not a passport: {name}" in told
+    assert len(study.runs) == 2
+    assert study.machines[0].roofs.source == "datasheet"
+    machines = [str(f.passport) for f in (folder, sound)]
+    assert name in refusal(lambda: compare(machines[0], machines[1]))
+
+
+@pytest.mark.parametrize("name", ["cpu", "memory", "drivers", "gpus", "os"])
+@pytest.mark.parametrize("value", [None, GONE])
+def test_a_passport_may_say_less(folder: Folder, name: str, value: Any) -> None:
+    put(folder.passport, f"description.{name}", value)
+    study = read_study(folder.results)
+    write_page(study, folder.results.path / "report.html")
+    write_report_md(study, folder.results.path / "report.md")
+    assert not [text for text in study.problems if "not a passport" in text]
+
+
+@pytest.mark.parametrize("value", [None, GONE], ids=["null", "gone"])
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_a_run_may_say_less(sound: Folder, folder: Folder, depth: int, value: Any) -> None:
+    # given a run without all that is optional, among fields of one depth
+    for name in RUN_MAY_HAVE:
+        if name.count(".") == depth - 1 and "*" not in name and name != "asked.optimizer":
+            with suppress(KeyError):  # it had none
+                put(folder.run_json, name, value)
+    study, comparison = report(folder), compared(folder, sound)
+    told = [text for text in study.problems if "is passed over" in text]
+    assert told == []
+    assert study.runs["run_id"].tolist() == [folder.healthy, folder.victim]
+    assert comparison.before.problems == () or depth == 3  # `samples` is such a field
+
+
+# ---------------------------------------------------------------- anything at all
+
+ODD: list[Any] = [None, "x", "", "\x1b[31m", "\ud800", [], ["x"], [0], {}, {"x": []}, True,
+                          0, -1, -1.5, 1e-320, 1e308, 10**25, HUGE, float("inf")]  # fmt: skip
+
+
+def leaves(content: Any, name: str = "") -> Iterator[str]:
+    """The names of all fields; of a list, its own and that of its first item."""
+    if name:
+        yield name
+    if isinstance(content, dict):
+        items = list(content.items())
+    else:
+        items = list(enumerate(content))[:1] if isinstance(content, list) else []
+    for key, value in items:
+        yield from leaves(value, f"{name}.{key}".lstrip("."))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[*HealthCheck])
+@given(name=st.sampled_from(sorted(leaves(MEASURED))), value=st.sampled_from(ODD))
+def test_anything_in_any_field(
+    sound: Folder, tmp_path_factory: pytest.TempPathFactory, name: str, value: Any
+) -> None:
+    folder = sound.copy(tmp_path_factory.mktemp("any") / "results")
+    if name == "found.layers":
+        return
+    put(folder.run_json, name, value)
+
+    study = report(folder)
+    compared(folder, sound)
+
+    assert folder.healthy in study.runs["run_id"].tolist()
+    shutil.rmtree(folder.results.path)
+
+
+# ---------------------------------------------------------------- on its way out
+
+
+def test_figures_of_odd_names_and_numbers(folder: Folder, tmp_path: Path) -> None:
+    put(folder.run_json, "asked.model", "\x1b[31m$x_{$ %s <b>\n../..")
+    put(folder.run_json, "found.step_time_s.median", 1e-30)
+    put(folder.passport, "machine", "../\x1b[31m$^")
+    study = report(folder)
+    written = write_figures(study, tmp_path / "figures", kinds=["classic"], formats=["svg"])
+    assert written
+    for figure in written:
+        ElementTree.parse(figure.path)
+    assert {path.parent for figure in written for path in figure.paths} == {tmp_path / "figures"}
+    assert sorted(p.suffix for p in (tmp_path / "figures").iterdir()) == sorted(
+        path.suffix for figure in written for path in figure.paths
+    )
+
+
+def test_figures_that_cannot_be_written(folder: Folder, tmp_path: Path) -> None:
+    study = read_study(folder.results)
+    (tmp_path / "file").write_text("")
+    full = Path("/dev/full")
+    places = [tmp_path / "file" / "figures", Path("/proc/ridgeline")]
+    for place in places:
+        with pytest.raises(RidgelineError) as refused:
+            write_figures(study, place, kinds=["classic"])
+        assert str(refused.value).startswith(f"cannot write to {place}: ")
+        assert "--out DIR" in refused.value.hint
+    # a figure that is there already stays whole when the next one cannot be written
+    out = tmp_path / "figures"
+    (figure,) = write_figures(study, out, kinds=["classic"], formats=["png"])
+    before = figure.path.read_bytes()
+    with pytest.raises(RidgelineError, match="cannot write to"), _no_room(full):
+        write_figures(study, out, kinds=["classic"], formats=["png"])
+    assert figure.path.read_bytes() == before
+    assert [path.name for path in out.iterdir()] == [figure.path.name]
+
+
+@contextmanager
+def _no_room(full: Path) -> Iterator[None]:
+    """Saving a figure fails as on a full disk."""
+    from matplotlib.figure import Figure
+
+    def savefig(self: Figure, file: Any, **options: Any) -> None:
+        file.write(b"half a fig")
+        with full.open("wb", buffering=0) as disk:
+            disk.write(b"x")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", savefig)
+        yield
+
+
+def test_a_report_that_cannot_be_read_again(folder: Folder, tmp_path: Path) -> None:
+    study = read_study(folder.results)
+    path = write_report_md(study, tmp_path / "report.md")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_bytes", _refused)
+        with pytest.raises(RidgelineError, match="Permission denied"):
+            write_report_md(study, path)
+
+
+def _refused(path: Path) -> bytes:
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.parametrize("arguments", [["roofline", "--no-figures"], ["compare"]])
+def test_names_do_not_move_the_cursor(
+    folder: Folder, sound: Folder, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    # given names that a terminal would obey, in a run, a count and the reason of a failed run
+    for path in (folder.run_json, folder.count_json):
+        put(path, "asked.model", "net\x1b]0;title\x07\x9b31m\u202e")
+    put(folder.run_json, "found.warnings", ["\x1b[2J"])
+    failed = {"status": "failed", "reason": "no\x1b[2J"}
+    asked = {"command": "run", "model": "\x1b[2J"}
+    folder.results.write_run(label="x", asked=asked, found=failed, provenance={})
+    where = ["--results", str(folder.results.path)]
+    if arguments == ["compare"]:
+        side = f"{folder.results.path}/"
+        where = [side, side, "--results", str(sound.results.path)]
+
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, *where])
+
+    assert not ended.value.code
+    told = "".join(capsys.readouterr())
+    assert not [c for c in told if c in "\x1b\x07\x9b\u202e"]
+    assert r"net\x1b]0;title\x07\x9b31m\u202e" in told

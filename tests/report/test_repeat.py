@@ -1,0 +1,62 @@
+"""The command that makes a stored run again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.small_runs import folder, run_here
+
+from ridgeline.report.repeat import repeat_command
+from ridgeline.store import ResultsFolder, Run
+
+__all__ = ["folder"]  # a fixture
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+@pytest.fixture
+def run() -> Run:
+    """A recorded run of VGG-16."""
+    recorded = json.loads((DATA / "run-h200-vgg16.json").read_text())
+    parts = {name: recorded[name] for name in ("asked", "found", "provenance")}
+    return Run(run_id="r", path=Path("r"), schema_version=1, **parts)
+
+
+@pytest.mark.parametrize(
+    ("asked", "command"),
+    [
+        ({}, "ridgeline run vgg16 -b 128 --mode train --precision tf32 --energy-time 10.0"),
+        (
+            {"layers": True, "compile": "reduce-overhead", "energy": False, "input_size": [3, 64]},
+            "ridgeline run vgg16 -b 128 --mode train --precision tf32 --input-size 3,64"
+            " --energy-time 10.0 --layers --compile-mode reduce-overhead --no-energy",
+        ),
+        (
+            {"model": "my net.py:make", "lr": 0.1, "config": {"width": 8}},
+            "ridgeline run 'my net.py:make' -b 128 --mode train --precision tf32 --config width=8"
+            " --lr 0.1 --energy-time 10.0",
+        ),
+    ],
+)
+def test_only_what_is_not_usual_is_said(run: Run, asked: dict[str, Any], command: str) -> None:
+    assert repeat_command(replace(run, asked={**run.asked, **asked})) == command
+
+
+def test_a_module_of_a_program(run: Run) -> None:
+    found = {**run.found, "source": "object"}
+    made = {**run.provenance, "command": ["python", "my script.py"]}
+    assert repeat_command(replace(run, found=found, provenance=made)) == "python 'my script.py'"
+
+
+def test_the_command_makes_the_same_run_again(folder: Path) -> None:
+    arguments = ("net.py:make", "--input-size", "4", "-b", "2", "--iters", "5", "--warmup-iters",
+                 "1", "--no-energy", "--channels-last", "--lr", "0.5")  # fmt: skip
+    assert run_here(*arguments) == 0
+    (first,) = ResultsFolder().read_runs()
+    assert run_here(*shlex.split(repeat_command(first))[2:]) == 0
+    assert ResultsFolder().read_runs()[1].asked == first.asked
