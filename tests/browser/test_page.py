@@ -77,7 +77,7 @@ def test_hover_tells_all_about_a_point(opened: Opened) -> None:
     told = page.inner_text("#details")
     for text in ("features.0", "Conv2d, whole, 128×64×8×8", "12.0 TFLOP", "24.0 GB … 4.00 GB",
                  "40.0 ms", "arithmetic", "nvidia-h200-128", "static: counted from the graph",
-                 "ridgeline run resnet50 vgg16"):  # fmt: skip
+                 "ridgeline run vgg16 -b 128"):  # fmt: skip
         assert text in told
     facts = dict(zip(page.locator("#details dt").all_inner_texts(),
                      page.locator("#details dd").all_inner_texts(), strict=True))  # fmt: skip
@@ -311,7 +311,7 @@ def test_runs_have_their_commands(opened: Opened) -> None:
     page = opened(study())
     page.click("#runs-body .fold >> nth=0")
     inside = page.inner_text("#runs-body .inside")
-    for text in ("nvidia-h200-64", "ridgeline run resnet50 vgg16 -b 128", "torch 2.11.0",
+    for text in ("nvidia-h200-64", "ridgeline run vgg16 -b 64 --mode train", "torch 2.11.0",
                  "1.98 GHz", "step times are unstable <b>"):  # fmt: skip
         assert text in inside
 
