@@ -82,6 +82,7 @@ def test_meaning_in_words() -> None:
         ({}, {"precision": "amp"}, GPU, "--channels-last"),
         ({"bound": "dram", "kind": "ReLU"}, {}, GPU, "--compile"),
         ({"bound": "dram"}, {}, CPU, "--channels-last"),
+        ({"bound": "dram", "layer": "(optimizer)"}, {}, GPU, "fused=True"),
         ({"bound": "launch"}, {}, GPU, "larger batch"),
         ({"efficiency": 0.95}, {"precision": "amp"}, GPU, "only less work helps"),
         ({"kind": "Linear"}, {"is_compiled": True}, CPU, "compare a few with -b 1,4,16"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MOST = 10  # findings of a run
 HOST = "(host)"
 SYSTEM = "(system)"
+OPTIMIZER = "(optimizer)"
 GOOD = 0.8  # of its roof: hardly anything to gain below it
 IDLE = 0.1  # of a step without kernels, or in the operating system, is worth a finding
 LAYERS_OFF = 0.2  # of the step: layers that add up to so much more or less are to be doubted
@@ -171,6 +172,8 @@ def advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
     efficiency = point.get("efficiency")
     if efficiency is not None and efficiency > GOOD:
         return _less_work(point, setting, roofs)
+    if point.get("layer") == OPTIMIZER:
+        return "a fused optimizer (torch's fused=True), which updates all weights in a few kernels"
     ways: dict[str, Callable[[dict[str, Any], Setting, Roofs], str]] = {
         "compute": _compute_advice,
         "launch": lambda _point, setting, roofs: _launch_advice(setting, roofs),
