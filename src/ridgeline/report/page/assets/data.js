@@ -86,6 +86,7 @@ const P = unpack(
   [
     "flops",
     "dram_bytes",
+    "least_bytes",
     "ideal_bytes",
     "l3_bytes",
     "l2_bytes",

@@ -35,13 +35,19 @@ function placeMarks(marks, state, i) {
   else if (state.view === "hierarchical") {
     for (const level of LEVELS)
       add(
-        P.flops[i] / P[`${level}_bytes`][i],
+        P.flops[i] / bytesAt(level, i),
         P.rate[i],
         NaN,
         state.colour === "level" ? level.toUpperCase() : name,
       );
   } else add(P.ai[i], P.rate[i], P.provenance[i] === "static" ? P.ai_high[i] : NaN, name);
   return marks.x.length > before;
+}
+
+// What the floor takes as moved at a level: counted work may find its data in a cache.
+function bytesAt(level, i) {
+  const isLeast = level === "dram" && P.provenance[i] === "static";
+  return (isLeast ? P.least_bytes[i] : P[`${level}_bytes`][i]) || NaN;
 }
 
 // Names of groups become numbers, the group that takes longest first; the last colour is for others.
