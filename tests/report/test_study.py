@@ -12,7 +12,9 @@ import pytest
 
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import Passports, read_passport
-from ridgeline.report.study import count_key, layers_add_up, read_study, uncounted
+from ridgeline.report.counts import count_key, uncounted
+from ridgeline.report.run_facts import layers_add_up
+from ridgeline.report.study import read_study
 from ridgeline.report.summary import configurations, sentence, summary
 from ridgeline.roofline.roofs import given_roofs
 from ridgeline.store import ResultsFolder

@@ -11,7 +11,7 @@ from ridgeline.analyze.batch import OneStep, choose_batch
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Passports
 from ridgeline.records import WorkloadSpec
-from ridgeline.report.study import count_key, stored_keys, uncounted
+from ridgeline.report.counts import count_key, stored_keys, uncounted
 from ridgeline.roofline.roofs import gpu_of, measured_roofs
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.workloads.digest import file_digest

@@ -83,7 +83,7 @@ def choose_runs(results: ResultsFolder, wanted: Sequence[str]) -> list[str] | No
 
 def _count(results: ResultsFolder, run_ids: Sequence[str] | None, chosen: Chosen) -> list[str]:
     """Count what was not counted; without torch, say so and go on."""
-    from ridgeline.report.study import uncounted
+    from ridgeline.report.counts import uncounted
 
     missing = uncounted(results, run_ids)
     if not missing:

@@ -1,6 +1,16 @@
-"""Figures and tables from what is stored.
+"""Tables, figures, the page and report.md from what is stored. Nothing here runs a model.
 
-roofs.py        the roofs of a machine: lines of a roofline, for any kind of drawing
-roofs_text.py   drawn with characters, for the terminal
-roofs_figure.py drawn with matplotlib, for a paper
+checked.py, views.py    runs and tables that can be trusted; the CSV views of them
+counts.py, run_facts.py which count belongs to a run, and what the join needs of it
+study.py                everything joined: runs, roofs, points, findings
+configuration.py, cases.py   which runs are the same thing done again
+summary.py              a study in a few sentences, for terminal, page and report.md
+analysis*.py, hypotheses.py  what the data says, statement by statement
+markdown.py, sections*.py, own_words.py   report.md, with places for the user's own words
+tables.py, ceiling_rows.py   the tables as CSV, Markdown and LaTeX
+notebook.py, repeat.py  a notebook that reloads the data; the command that makes a run again
+figures/, page/         drawn with matplotlib; one HTML file
+sides.py, compare*.py, two_samples.py     two sides compared, with intervals and a test
+roofs.py, roofs_text.py, roofs_figure.py  the roofs of a machine alone
+markup.py, words.py, rows.py  escaping, plurals, rows
 """

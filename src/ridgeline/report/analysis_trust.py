@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from ridgeline.report.analysis import BOTH, MEASURED, Statement
 from ridgeline.report.cases import Case, misfits
 from ridgeline.report.rows import number, records
-from ridgeline.report.study import GRAPH_MODES, Study
+from ridgeline.report.run_facts import GRAPH_MODES
+from ridgeline.report.study import Study
 from ridgeline.report.words import counted, some, times
 from ridgeline.units import format_bytes, format_percent, format_time
 

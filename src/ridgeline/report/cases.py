@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.configuration import SETTINGS, all_settings, in_words, key, telling, unusual
 from ridgeline.report.rows import number, plain, records
-from ridgeline.report.study import Study, layers_add_up
+from ridgeline.report.run_facts import layers_add_up
+from ridgeline.report.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd

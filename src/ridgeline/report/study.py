@@ -21,10 +21,12 @@ from ridgeline.fields import FieldError
 from ridgeline.machine.datasheets import datasheet_for
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.machine.published import published
-from ridgeline.report.checked import COUNTED, NEEDED_COLUMNS, check_count, check_table
+from ridgeline.report.checked import COUNTED, NEEDED_COLUMNS, check_table
+from ridgeline.report.counts import run_key, stored_counts
+from ridgeline.report.run_facts import device_of, measured_facts, parts_of, setting_of
 from ridgeline.report.views import measured_runs, metrics
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.roofline.findings import HOST, LAYERS_OFF, SYSTEM, Setting, find_rows
+from ridgeline.roofline.findings import HOST, SYSTEM, find_rows
 from ridgeline.roofline.gate import clock_flag, energy_flags, flags
 from ridgeline.roofline.points import (
     Counted,
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STAGES_FILE = "analysis.json"
-GRAPH_MODES = ("reduce-overhead", "max-autotune")
-SAME_COUNT = ("model", "digest", "batch_size", "mode", "input_size", "seq_len", "config")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,19 +79,6 @@ class Study:
         ranked = self.findings.sort_values("share", ascending=False)
         of_model = ranked["model"].mask(ranked["layer"].isin([HOST, SYSTEM]), "")  # told once
         return ranked[~(of_model + "\n" + ranked["layer"]).duplicated()].head(most)
-
-
-def layers_add_up(run: Run) -> bool:
-    """Whether the layers of a run add up to its step.
-
-    A device's own times are without the gaps between kernels, and may be less.
-    """
-    told = run.found.get("layers") or {}
-    difference = told.get("difference")
-    if difference is None:
-        return True
-    may_be_less = "gaps" in str(told.get("clock") or "")
-    return bool(difference < LAYERS_OFF and (may_be_less or difference > -LAYERS_OFF))
 
 
 def read_study(
@@ -175,12 +162,12 @@ class _Reader:
         self.given, self.everywhere = given, everywhere
         self.machines: dict[tuple[str, str, str], Machine] = {}
         self._passports = _readable_passports(results, problems)
-        self._counts = _stored_counts(results, problems)
+        self._counts = stored_counts(results, problems)
         self._ready: dict[tuple[Any, ...], Prepared] = {}
 
     def machine(self, run: Run) -> Machine:
         """The machine that a run ran on."""
-        device = _device(run)
+        device = device_of(run)
         cores = (run.provenance.get("host") or {}).get("usable_cores") if device == "cpu" else None
         key = (str(run.found.get("device_name")), device, str(cores))
         if key not in self.machines:
@@ -188,7 +175,7 @@ class _Reader:
         return self.machines[key]
 
     def _find_machine(self, run: Run) -> Machine:
-        device, name = _device(run), str(run.found.get("device_name") or "")
+        device, name = device_of(run), str(run.found.get("device_name") or "")
         for passport in self._passports:
             if _is_of(passport, device, name, run):
                 return _machine(passport, device)
@@ -274,7 +261,7 @@ class _Reader:
         rows = [
             found
             for run in runs
-            for found in find_rows(by_run[run.run_id], _setting(run), self.machine(run).roofs)
+            for found in find_rows(by_run[run.run_id], setting_of(run), self.machine(run).roofs)
         ]
         return pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
 
@@ -289,11 +276,11 @@ class _Reader:
 
         rows = []
         for run in runs:
-            count = self._counts.get(_count_key(run))
+            count = self._counts.get(run_key(run))
             found = count.found if count is not None else {}
             ideal = found.get("ideal_bytes") or {}
             once = (found.get("phases") or {}).get("optimizer") or {}
-            parts = _parts(run)
+            parts = parts_of(run)
             rows.append(
                 {
                     "run_id": run.run_id,
@@ -310,7 +297,7 @@ class _Reader:
         return pd.DataFrame(rows)
 
     def _count_of(self, run: Run) -> Run | None:
-        count = self._counts.get(_count_key(run))
+        count = self._counts.get(run_key(run))
         if count is None:
             self.problems.append(
                 f"{run.asked['model']}, batch {run.asked['batch_size']}: not counted, so it has no"
@@ -346,58 +333,6 @@ class _Reader:
         except FieldError as error:
             self.problems.append(f"the table {name} of run {run.run_id} is passed over: {error}")
         return None
-
-
-def measured_facts(run: Run) -> Measured:
-    """What a roofline needs of a stored run."""
-    asked, found = run.asked, run.found
-    split = found.get("split_s") or {}
-    kernels = found.get("kernels") or {}
-    compiled = asked.get("compile")
-    layers = found.get("layers") or {}
-    return Measured(
-        run_id=run.run_id,
-        model=str(asked["model"]),
-        mode=str(asked["mode"]),
-        precision=str(found["precision"]),
-        batch_size=int(asked["batch_size"]),
-        label=str(asked.get("label") or ""),
-        step_time_s=float(found["step_time_s"]["median"]),
-        phase_times_s={
-            phase: float(split[phase]["median"])
-            for phase in ("forward", "backward", "optimizer")
-            if phase in split and split[phase]["median"]
-        },
-        kernel_launches=_whole(kernels.get("kernels")),
-        parts=_parts(run),
-        is_compiled=bool(compiled),
-        is_graph=compiled in GRAPH_MODES,
-        layers_without_gaps="gaps" in str(layers.get("clock") or ""),
-    )
-
-
-def _setting(run: Run) -> Setting:
-    asked, found = run.asked, run.found
-    kernels = found.get("kernels") or {}
-    is_cpu = found.get("backend") == "cpu"
-    usage, iters = (found.get("timed_usage") or {}) if is_cpu else {}, found.get("iters")
-    return Setting(
-        precision=str(found["precision"]),
-        is_compiled=bool(asked.get("compile")),
-        is_channels_last=bool(asked.get("channels_last")),
-        is_tuned=bool(asked.get("cudnn_benchmark")),
-        step_time_s=float(found["step_time_s"]["median"]),
-        kernel_time_s=kernels.get("time_s"),
-        kernel_launches=_whole(kernels.get("kernels")),
-        layer_sum_s=(found.get("layers") or {}).get("sum_s"),
-        system_s=usage["system_time_s"] / iters if usage.get("system_time_s") and iters else None,
-        cores=float(usage.get("cores") or 1.0),
-    )
-
-
-def _device(run: Run) -> str:
-    kind = str(run.found.get("backend"))
-    return f"cuda:{run.asked.get('device') or 0}" if kind == "cuda" else kind
 
 
 def _machine(passport: Passport, device: str) -> Machine:
@@ -437,60 +372,6 @@ def _readable_passports(results: ResultsFolder, problems: list[str]) -> list[Pas
     return sorted(found, key=lambda p: p.measured_at, reverse=True)
 
 
-def _stored_counts(results: ResultsFolder, problems: list[str] | None = None) -> dict[str, Run]:
-    """Stored counts by what was counted; a later one replaces an earlier.
-
-    What is wrong with others goes to `problems`.
-    """
-    found = {}
-    for run_id in results.run_ids():
-        try:
-            run = results.read_run(run_id)
-        except RidgelineError:
-            continue
-        has_ops = (run.path / "ops.parquet").is_file()
-        if run.asked.get("command") != "count" or not has_ops:
-            continue
-        try:
-            check_count(run)
-        except FieldError as error:
-            if problems is not None:
-                problems.append(f"count {run_id} is passed over: {error}")
-        else:
-            found[count_key(run.asked, str(run.asked.get("precision")))] = run
-    return found
-
-
-def stored_keys(results: ResultsFolder) -> set[str]:
-    """What has been counted and stored, by `count_key`."""
-    return set(_stored_counts(results))
-
-
-def _count_key(run: Run) -> str:
-    return count_key(run.asked, str(run.found.get("precision")))
-
-
-def count_key(asked: Mapping[str, Any], precision: str) -> str:
-    """The same for a count and for the runs that it is the count of."""
-    same = {name: asked.get(name) for name in SAME_COUNT}
-    if isinstance(same["input_size"], tuple):
-        same["input_size"] = list(same["input_size"])
-    optimizer = asked.get("optimizer") if asked.get("mode") == "train" else None
-    return json.dumps([same, precision, optimizer], sort_keys=True, default=str)
-
-
-def uncounted(results: ResultsFolder, run_ids: Sequence[str] | None = None) -> list[Run]:
-    """Completed runs without a stored count, one of each kind."""
-    runs, _ = measured_runs(results)
-    counts = _stored_counts(results)
-    found: dict[str, Run] = {}
-    for run in runs:
-        key = _count_key(run)
-        if key not in counts and (run_ids is None or run.run_id in run_ids):
-            found.setdefault(key, run)
-    return list(found.values())
-
-
 def read_stages(results: Path, run_ids: Sequence[str]) -> tuple[Mapping[str, str], ...]:
     """What `ridgeline analyze` did, stage by stage; nothing if it was not about these runs."""
     try:
@@ -505,20 +386,9 @@ def read_stages(results: Path, run_ids: Sequence[str]) -> tuple[Mapping[str, str
         return ()
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
-
-
 def _sum(content: Mapping[str, Any], *names: str) -> float | None:
     values = [content.get(name) for name in names]
     return None if None in values else float(sum(values))  # type: ignore[arg-type]
-
-
-def _parts(run: Run) -> int:
-    """Batches of a step; inference has no optimizer to gather for."""
-    if run.asked.get("mode") != "train":
-        return 1
-    return int(run.asked.get("grad_accum_steps") or 1)
 
 
 def _in_parts(

@@ -1,0 +1,87 @@
+"""What the join needs to know of one stored run."""
+
+from __future__ import annotations
+
+from ridgeline.roofline.findings import LAYERS_OFF, Setting
+from ridgeline.roofline.points import Measured
+from ridgeline.store import Run
+
+GRAPH_MODES = ("reduce-overhead", "max-autotune")
+
+
+def measured_facts(run: Run) -> Measured:
+    """What a roofline needs of a stored run."""
+    asked, found = run.asked, run.found
+    split = found.get("split_s") or {}
+    kernels = found.get("kernels") or {}
+    compiled = asked.get("compile")
+    layers = found.get("layers") or {}
+    return Measured(
+        run_id=run.run_id,
+        model=str(asked["model"]),
+        mode=str(asked["mode"]),
+        precision=str(found["precision"]),
+        batch_size=int(asked["batch_size"]),
+        label=str(asked.get("label") or ""),
+        step_time_s=float(found["step_time_s"]["median"]),
+        phase_times_s={
+            phase: float(split[phase]["median"])
+            for phase in ("forward", "backward", "optimizer")
+            if phase in split and split[phase]["median"]
+        },
+        kernel_launches=_whole(kernels.get("kernels")),
+        parts=parts_of(run),
+        is_compiled=bool(compiled),
+        is_graph=compiled in GRAPH_MODES,
+        layers_without_gaps="gaps" in str(layers.get("clock") or ""),
+    )
+
+
+def setting_of(run: Run) -> Setting:
+    """What has been tried, and what the findings rest on."""
+    asked, found = run.asked, run.found
+    kernels = found.get("kernels") or {}
+    is_cpu = found.get("backend") == "cpu"
+    usage, iters = (found.get("timed_usage") or {}) if is_cpu else {}, found.get("iters")
+    return Setting(
+        precision=str(found["precision"]),
+        is_compiled=bool(asked.get("compile")),
+        is_channels_last=bool(asked.get("channels_last")),
+        is_tuned=bool(asked.get("cudnn_benchmark")),
+        step_time_s=float(found["step_time_s"]["median"]),
+        kernel_time_s=kernels.get("time_s"),
+        kernel_launches=_whole(kernels.get("kernels")),
+        layer_sum_s=(found.get("layers") or {}).get("sum_s"),
+        system_s=usage["system_time_s"] / iters if usage.get("system_time_s") and iters else None,
+        cores=float(usage.get("cores") or 1.0),
+    )
+
+
+def device_of(run: Run) -> str:
+    """`cpu`, `mps`, `cuda:0`."""
+    kind = str(run.found.get("backend"))
+    return f"cuda:{run.asked.get('device') or 0}" if kind == "cuda" else kind
+
+
+def parts_of(run: Run) -> int:
+    """Batches of a step; inference has no optimizer to gather for."""
+    if run.asked.get("mode") != "train":
+        return 1
+    return int(run.asked.get("grad_accum_steps") or 1)
+
+
+def layers_add_up(run: Run) -> bool:
+    """Whether the layers of a run add up to its step.
+
+    A device's own times are without the gaps between kernels, and may be less.
+    """
+    told = run.found.get("layers") or {}
+    difference = told.get("difference")
+    if difference is None:
+        return True
+    may_be_less = "gaps" in str(told.get("clock") or "")
+    return bool(difference < LAYERS_OFF and (may_be_less or difference > -LAYERS_OFF))
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
