@@ -72,25 +72,37 @@ def run_isolated(
     work: Work[Answer], task: Any, hear: Callable[[Any], None] = lambda message: None
 ) -> Outcome[Answer]:
     """Do `work(task, send)` in a process of its own; `hear` gets what it sends on the way."""
+    process: Any = None
+    ours: Any = None
     try:
-        process, ours = _started(work, task)
-    except (OSError, EOFError) as error:  # EOFError: of a server that was killed
-        raise RidgelineError(
-            f"cannot start a process: {error}",
-            hint="--in-process needs none; check the limits of processes, memory and open files",
-        ) from error
-    try:
+        with _start_errors():
+            resource_tracker.ensure_running()  # lets interrupts through again, if it has to start
+            with _interrupts_later():  # an interrupt finds a process that can be ended, or none
+                process, ours = _started(work, task)
         return _listen(ours, process, hear)
     finally:
-        process.kill()
-        process.join()
-        ours.close()
+        if process is not None:
+            process.kill()
+            process.join()
+            ours.close()
 
 
 def start_method() -> str:
     """A server where that is possible; macOS forks badly, and an address has to be short."""
     has_server = sys.platform == "linux" and len(tempfile.gettempdir()) <= LONGEST_FOLDER
     return "forkserver" if has_server else "spawn"
+
+
+@contextmanager
+def _start_errors() -> Iterator[None]:
+    """What to do where no process can be started."""
+    try:
+        yield
+    except (OSError, EOFError) as error:  # EOFError: of a server that was killed
+        raise RidgelineError(
+            f"cannot start a process: {error}",
+            hint="--in-process needs none; check the limits of processes, memory and open files",
+        ) from error
 
 
 def _started(work: Work[Any], task: Any) -> tuple[Any, Any]:
@@ -105,13 +117,8 @@ def _started(work: Work[Any], task: Any) -> tuple[Any, Any]:
 
 def _start(process: Any, context: Any) -> None:
     """Start a process that never hears of Ctrl-C, not even while it imports: that is for us."""
-    resource_tracker.ensure_running()  # lets interrupts through again, if it has to start
-    if context.get_start_method() == "spawn":
-        with _interrupts_later():
-            process.start()
-        return
-    context.set_forkserver_preload(PRELOADED)
-    with _interrupts_later():
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload(PRELOADED)
         forkserver.ensure_running()
     process.start()
 
