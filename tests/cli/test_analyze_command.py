@@ -196,7 +196,7 @@ def test_interrupted_in_the_middle_it_keeps_what_is_done(folder: Path) -> None:
     process.send_signal(signal.SIGINT)
     try:
         _, errors = process.communicate(timeout=10)
-    except subprocess.TimeoutExpired:  # Python drops an interrupt that meets a finalizer
+    except subprocess.TimeoutExpired:  # one was dropped once; why is not known
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     # then what was done is kept, and the code and the words say so
