@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import ridgeline
 from ridgeline.measure.isolation import run_isolated
@@ -78,8 +80,12 @@ def test_memory_is_found_by_trying() -> None:
 
 
 def test_layers_can_be_repeated_for_their_energy() -> None:
-    result = ridgeline.measure("resnet18_cifar", batch_size=256, mode="infer",
-                               layer_energy=True, iters=20)  # fmt: skip
+    net = nn.Sequential(  # few layers: each one is repeated for seconds
+        nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.AdaptiveAvgPool2d(8), nn.Flatten(),
+        nn.Linear(4096, 1024),
+    )  # fmt: skip
+    images = torch.randn(256, 3, 112, 112)
+    result = ridgeline.measure(net, images, mode="infer", layer_energy=True, iters=20)
     repeated = result.layers[result.layers["energy_attribution"] == "repeated alone"]
     assert set(repeated["kind"]) >= {"Conv2d", "BatchNorm2d", "Linear"}
     assert (repeated["energy_per_layer_j"] > 0).all()

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any, Generic, TypeVar
@@ -125,12 +125,23 @@ def _start(process: Any, context: Any) -> None:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """What is started inside inherits that interrupts are blocked; ours come afterwards."""
+    """What is started inside inherits that interrupts are blocked; ours come afterwards.
+
+    The mask is of this thread: where another one takes the signal, the handler still runs here.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no interrupt is raised here
+        return
+    pressed: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _listen(ours: Any, process: Any, hear: Callable[[Any], None]) -> Outcome[Any]:
@@ -232,7 +243,8 @@ def _main(theirs: Any, work: Work[Any], task: Any) -> None:
         outcome = attempt(work, task, theirs.send)
     except KeyboardInterrupt as error:  # no Ctrl-C comes here: the model raised it
         outcome = Outcome(failure=_failure(error))
-    theirs.send(outcome)
+    with suppress(OSError):  # nobody listens any more
+        theirs.send(outcome)
     theirs.close()
 
 
