@@ -18,6 +18,7 @@ NAMES = (  # in the order of a whole run: what is quick and says most comes firs
     "run_overhead",
     "kills",
     "report_scale",
+    "import_scale",
     "hand_cases",
     "training_products",
     "torchvision_ops",

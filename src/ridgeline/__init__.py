@@ -12,6 +12,7 @@ A map of the package, in the order data flows:
     count        what a model must do: FLOPs, bytes, parameters, memory
     machine      what a machine is and can do: description, doctor, ceilings, passports
     measure      what a model does: time, energy and memory of its steps; real training
+    profile      what the hardware did: counters read here, captures made elsewhere
     roofline     work under roofs: floors, bounds, efficiencies, headrooms, findings
     report       tables, figures, the page and report.md from what is stored
     analyze      the main job: all of it, from a model to a report
@@ -22,19 +23,29 @@ A map of the package, in the order data flows:
 from typing import TYPE_CHECKING
 
 from ridgeline import api
-from ridgeline.api import compare, formula, growth, list_models, make_callable, max_batch
+from ridgeline.api import (
+    compare,
+    formula,
+    growth,
+    import_capture,
+    list_models,
+    make_callable,
+    max_batch,
+    profile_step,
+)
 from ridgeline.errors import RidgelineError
 from ridgeline.records import Cost
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline.api import analyze, count, measure, report, roofline
+    from ridgeline.api import analyze, count, measure, profile, report, roofline
 else:  # the room and its main function share a name: the room itself is made callable
-    from ridgeline import analyze, count, measure, report, roofline
+    from ridgeline import analyze, count, measure, profile, report, roofline
 
     make_callable(analyze, api.analyze)
     make_callable(count, api.count)
     make_callable(measure, api.measure)
+    make_callable(profile, api.profile)
     make_callable(report, api.report)
     make_callable(roofline, api.roofline)
 
@@ -47,9 +58,12 @@ __all__ = [
     "count",
     "formula",
     "growth",
+    "import_capture",
     "list_models",
     "max_batch",
     "measure",
+    "profile",
+    "profile_step",
     "report",
     "roofline",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ridgeline.count.result import CountResult
     from ridgeline.measure.result import MeasureResult
     from ridgeline.measure.settings import Settings
+    from ridgeline.profile.capture import Capture
+    from ridgeline.profile.result import ProfileResult
     from ridgeline.report.compare_machines import MachineComparison
     from ridgeline.report.compare_sides import Comparison
     from ridgeline.report.study import Study
@@ -130,6 +133,51 @@ def analyze(
     )  # fmt: skip
 
 
+def profile(
+    model: str,
+    *,
+    mode: str = "train",
+    batch_size: int = DEFAULT_BATCH,
+    input_size: int | Sequence[int] | None = None,
+    seq_len: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    results: str | Path = "results",
+    tier: str = "counters",
+    level: str = "dram",
+    deduplicate: bool = False,
+    budget_s: float | None = None,
+    **settings: Any,
+) -> ProfileResult:
+    """Count what the GPU executes in one step of a model: FLOPs, bytes and time of every kernel.
+
+    The step is measured unwatched first; both are stored in `results`. `settings` are those of
+    `measure`. A step of your own program is counted by `ridgeline profile -- python …`, with
+    `ridgeline.profile_step()` around it.
+    """
+    from dataclasses import replace
+
+    from ridgeline.profile.result import profile_named
+    from ridgeline.store import ResultsFolder
+
+    chosen = _settings("profile", {"backend": "cuda", "energy": False, **settings})
+    named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
+    options = {
+        "tier": tier, "level": level, "deduplicate": deduplicate, "budget_s": budget_s,
+    }  # fmt: skip
+    return profile_named(named, chosen, ResultsFolder(Path(results)), options)
+
+
+def profile_step() -> AbstractContextManager[None]:
+    """Mark a step of your own loop: `with ridgeline.profile_step(): …`.
+
+    Alone it does nothing. Under `ridgeline profile -- python …` the first three marked steps are
+    warm-up, the fourth is looked at, and the program ends.
+    """
+    from ridgeline.profile.step_mark import profile_step as marked
+
+    return marked()
+
+
 def roofline(results: str | Path = "results", *, runs: Sequence[str] | None = None) -> Study:
     """What a results folder holds, joined: runs, roofs, points and findings as tables.
 
@@ -169,6 +217,25 @@ def compare(
     from ridgeline.report.compare_sides import compare as compare_sides
 
     return compare_sides(a, b, results=Path(results), layers=layers)
+
+
+def import_capture(
+    *files: str | Path, label: str | None = None, results: str | Path | None = None
+) -> list[Capture]:
+    """Read captures of profilers: Nsight Compute's tables, text and reports, traces, nsys tables.
+
+    Files that tell different things of the same kernels are one capture. With `results`, each is
+    also stored there, under `label`. A capture has its kernels as a table, and `warnings`.
+    """
+    from ridgeline.profile.keeping import keep
+    from ridgeline.profile.reading import read_captures
+    from ridgeline.store import ResultsFolder
+
+    captures = read_captures([Path(file) for file in files])
+    if results is not None:
+        for capture in captures:
+            keep(ResultsFolder(Path(results)), capture, label=label)
+    return captures
 
 
 def _settings(function: str, given: Mapping[str, Any]) -> Settings:

@@ -11,11 +11,13 @@ import pandas as pd
 
 from ridgeline.machine.passport import read_passport
 from ridgeline.machine.published import published
+from ridgeline.report.executed import run_kernels
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.views import metrics
 from ridgeline.roofline.findings import Setting, find
 from ridgeline.roofline.gate import flags
 from ridgeline.roofline.points import Counted, Measured, run_points
+from ridgeline.roofline.reconcile import reconcile
 from ridgeline.roofline.roofs import datasheet_roofs, given_roofs, measured_roofs
 from ridgeline.store import Run
 
@@ -120,15 +122,25 @@ def study(
         env=[machine.env for _, machine in runs], model=model, clock_flag="", flag="", flops=3.6e13
     )
     found = pd.concat(findings, ignore_index=True)
+    first = runs[0][0].run_id
+    profiled = kernels(kernel_count) if kernel_count else pd.DataFrame()
     return Study(
         results=Path("results"),
         machines=machines,
         runs=table,
         points=pd.concat(points, ignore_index=True),
         findings=found.sort_values("headroom_s", ascending=False).reset_index(drop=True),
+        kernels=run_kernels(profiled).assign(run_id=first) if kernel_count else profiled,
+        reconciled=_reconciled(profiled, batches[0] / 128).assign(run_id=first),
         stages=({"stage": "profile", "status": "skipped", "reason": "no <b>ncu</b>"},),
         raw_runs=tuple(run for run, _ in runs),
     )
+
+
+def _reconciled(profiled: pd.DataFrame, factor: float) -> pd.DataFrame:
+    if profiled.empty:
+        return profiled
+    return reconcile(counted(factor).ops, profiled, precision="tf32")
 
 
 def _points(run: Run, machine: Machine, kernel_count: int) -> pd.DataFrame:

@@ -41,7 +41,7 @@ def test_one_command_to_one_page(folder: Path, capsys: pytest.CaptureFixture[str
     assert "What to try first:" in streams.out
     # and what was skipped is told with its reason
     assert "machine: cached: kept from " in streams.err
-    assert "profile: skipped: hardware counters are not read by this version" in streams.err
+    assert "profile: skipped: counters are those of NVIDIA GPUs" in streams.err
 
 
 def test_points_are_joined_from_count_run_and_passport(folder: Path) -> None:

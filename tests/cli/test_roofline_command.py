@@ -9,6 +9,9 @@ import pandas as pd
 import pytest
 from tests.cli.analyzed_here import analyze_here, command, store_passport
 from tests.cli.small_runs import QUICK, folder, run_here
+from tests.report.profiled import store_capture
+
+from ridgeline.store import ResultsFolder
 
 __all__ = ["folder"]  # a fixture
 
@@ -167,3 +170,41 @@ def test_a_damaged_run_is_passed_over(stored: str, capsys: pytest.CaptureFixture
     streams = capsys.readouterr()
     assert "note: " in streams.err
     assert streams.out == "results/report.html\n"
+
+
+def test_a_capture_under_given_roofs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # given a capture that was imported with a label, beside another one
+    results = ResultsFolder(tmp_path / "results")
+    label = "RN18 FP32 BS128 (one NVTX step)"
+    store_capture(results, label, device_name="CC 7.5")
+    store_capture(results, "another", device_name="CC 7.5")
+    picture, summary = tmp_path / "sample_roofline.png", tmp_path / "sample_summary.csv"
+    # when it is put under roofs given by hand, as TFLOP/s and GB/s
+    assert command("roofline", "--results", str(results.path), "--peak-compute", "810",
+                   "--peak-bw", "3000", "--label", label, "--out", str(picture),
+                   "--summary", str(summary)) == 0  # fmt: skip
+    # then there is one point with its label, in a picture and in a summary
+    said = capsys.readouterr()
+    assert label in said.out and "another" not in said.out
+    assert "sum of its kernels' times" in said.out
+    assert "note:" not in said.err
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    (row,) = pd.read_csv(summary).to_dict("records")
+    assert (row["label"], row["peak_gflops"], row["peak_gbps"]) == (label, 810_000, 3000)
+    assert row["ai"] == pytest.approx(78.0, rel=1e-3)
+    assert row["attained_gflops"] == pytest.approx(103_460, rel=1e-3)
+    # and the points of the JSON are its own
+    assert command("roofline", label, "--results", str(results.path), "--no-figures", "--json") == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert {point["label"] for point in points} == {label}
+    assert {point["grain"] for point in points} == {"capture", "kernel"}
+
+
+def test_one_file_for_several_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = ResultsFolder(tmp_path)
+    store_capture(results)
+    assert command("roofline", "--results", str(tmp_path), "--out", str(tmp_path / "a.png"),
+                   "--kind", "classic,kernels") == 2  # fmt: skip
+    assert "is one file, and --kind names 2 figures" in capsys.readouterr().err
+    assert command("roofline", "--results", str(tmp_path), "--label", "nobody") == 2
+    assert "no run is called 'nobody'" in capsys.readouterr().err

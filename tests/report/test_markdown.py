@@ -88,8 +88,8 @@ def test_the_sections_are_those_of_a_paper_each_with_a_place(tmp_path: Path) -> 
     text = report_text(whole_study(), folder=tmp_path)
 
     assert re.findall("^## (.*)$", text, re.MULTILINE) == [
-        "Abstract", "Experiment design", "Complexity", "Measurement", "Roofline", "Analysis",
-        "Limitations", "Appendix",
+        "Abstract", "Experiment design", "Complexity", "Measurement", "Roofline",
+        "What the hardware did", "Analysis", "Limitations", "Appendix",
     ]  # fmt: skip
     assert re.findall("^<!-- yours: (.*) -->$", text, re.MULTILINE) == list(SECTIONS)
     assert text.startswith("<!--") and "\n# Roofline study of net on toy\n" in text

@@ -52,14 +52,39 @@ def test_a_hot_piece_without_flops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("executed", "text"),
-    [(1e9, ""), (0.45e9, ""), (0.1e9, "executes 0.10 times"), (2e9, "executes 2.00 times")],
-)
-def test_executed_flops_beside_those_of_the_model(executed: float, text: str) -> None:
-    counter = {**POINT, "provenance": "counter", "flops": executed}
-    flag = str(flags(pd.DataFrame([STEP, POINT, counter])).iloc[2])
+    ("grain", "executed", "text"),
+    [("phase", 1e9, ""), ("phase", 0.45e9, ""), ("phase", 0.1e9, "executes 0.10 times"),
+     ("phase", 2e9, "executes 2.00 times"), ("layer", 2e9, ""), ("layer", 0.25e9, ""),
+     ("layer", 0.05e9, "executes 0.05 times"), ("layer", 12e9, "executes 12.00 times")],
+)  # fmt: skip
+def test_executed_flops_beside_those_of_the_model(grain: str, executed: float, text: str) -> None:
+    model = {**POINT, "grain": grain, "flops_fp16_matrix": 9e8}
+    counter = {**model, "provenance": "counter", "flops": executed}
+    flag = str(flags(pd.DataFrame([STEP, model, counter])).iloc[2])
     assert flag.startswith(text)
     assert bool(flag) == bool(text)
+
+
+def test_conventions_of_elementwise_work_differ_too_much_to_judge() -> None:
+    model = {**POINT, "flops_fp16_matrix": 1e8}  # a tenth of it is products
+    counter = {**model, "provenance": "counter", "flops": 0.0}
+    assert str(flags(pd.DataFrame([STEP, model, counter])).iloc[2]) == (
+        "10 % of the step without FLOPs; likely cause: it only moves data, or its operators have"
+        " no formula (tensor counters missing)"
+    )
+
+
+def test_counters_and_times_of_two_runs_may_differ_by_a_tenth() -> None:
+    assert flag_of(efficiency=1.08, provenance="counter", bound="dram") == ""
+    flag = flag_of(efficiency=1.12, provenance="counter", bound="dram")
+    assert flag.startswith("above its dram roof: 12 % faster than its floor")
+    assert "the time is of another run than the counters" in flag
+
+
+def test_a_kernel_whose_flops_were_not_counted_is_not_without_them() -> None:
+    assert flag_of(grain="kernel", provenance="counter", flops=float("nan"),
+                   dram_bytes=float("nan"), efficiency=float("nan")) == ""  # fmt: skip
+    assert flag_of(grain="kernel", provenance="counter", flops=0.0, efficiency=0.5) != ""
 
 
 def runs(energies: list[float], batches: list[int]) -> pd.DataFrame:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.analyze.counters import profile_stage
 from ridgeline.analyze.counts import spec_of, store_count
 from ridgeline.analyze.outputs import Outputs, write_figures, write_points, write_report
 from ridgeline.analyze.passport import MachineTask, machine_task
-from ridgeline.analyze.stages import NO_COUNTERS, Stages
+from ridgeline.analyze.stages import Stages
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task, question
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ridgeline.measure.result import MeasureResult
+
+
+OF_PROGRAM = (
+    "the step of a module is counted with its program: mark it by ridgeline.profile_step() and run "
+    "`ridgeline profile -- python …`"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +90,7 @@ def analyze_here(
     loss: Callable[[Any], Any] | None,
     title: str | None,
     notebook: bool,
+    with_counters: bool = True,
 ) -> AnalyzeResult:
     """All stages in this process. `spec` names a model; without one `model` is a module."""
     folder = ResultsFolder(results)
@@ -98,7 +106,11 @@ def analyze_here(
     stages.note("run", "one run with its layers")
     with stages.begin("count"):
         _count(model, inputs, spec, run, loss=loss, folder=folder)
-    stages.skip("profile", NO_COUNTERS)
+    if spec is not None:
+        runs = [(run, settings)]
+        profile_stage(stages, folder, runs, device=device, is_wanted=with_counters)
+    else:
+        stages.skip("profile", OF_PROGRAM)
     write_views(folder)
     study = read_study(folder, run_ids=[run.run_id])
     with stages.begin("roofline"):

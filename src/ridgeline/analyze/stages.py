@@ -13,8 +13,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.study import STAGES_FILE
 from ridgeline.store import atomic_write_text, to_json
 
-NO_COUNTERS = "hardware counters are not read by this version"
-
 
 @dataclass(slots=True, kw_only=True)
 class Stage:

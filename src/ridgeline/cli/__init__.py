@@ -9,6 +9,8 @@ machine_text.py  what `machine` prints
 counted.py  the work behind `count`; show.py prints it, files.py keeps it
 run.py      the command, measured.py the work behind it, show_runs.py what it shows
 train.py    the command, trained.py the work behind it, train_text.py what it shows
+profile.py  the command, profiled.py the work behind it, show_profiles.py what it shows
+imports.py  the command `import`, show_captures.py what it shows
 arguments.py  what users write after an option
 tables.py   tables for a terminal of any width
 progress.py the progress bar

@@ -100,6 +100,13 @@ def analyze(
         bool | None,
         in_step("--energy/--no-energy", help="Measure joules; by default where there is a meter."),
     ] = None,
+    profile: Annotated[
+        bool,
+        in_step(
+            "--profile/--no-profile",
+            help="Read hardware counters where there is an NVIDIA GPU and Nsight Compute.",
+        ),
+    ] = True,
     seed: Annotated[int, in_step(help="Of weights and data.")] = 0,
     in_process: Annotated[
         bool, in_step("--in-process", help="No process per run: for debuggers and profilers.")
@@ -160,6 +167,7 @@ def analyze(
             seq_len=seq_len,
             config=config_values(config),
             is_quick=quick,
+            with_counters=profile,
             remeasure=remeasure,
             repeats=repeats,
             label=label,

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.analyze.counters import profile_stage
 from ridgeline.analyze.counts import CountFound, CountTask, count_task
 from ridgeline.analyze.outputs import Outputs, write_figures, write_points, write_report
 from ridgeline.analyze.passport import DeviceTask, MachineTask, device_task, machine_task
-from ridgeline.analyze.stages import NO_COUNTERS, Stages
+from ridgeline.analyze.stages import Stages
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_analysis
 from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 QUICK_ITERS = 10
 MACHINE_S = {"cpu": (120.0, 15.0), "cuda": (75.0, 40.0), "mps": (60.0, 20.0)}  # full, quick
 RUN_S = {False: 30.0, True: 15.0}  # by quick
-COUNT_S, REPORT_S = 3.0, 8.0
+COUNT_S, REPORT_S, PROFILE_S = 3.0, 8.0, 35.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class Wanted:
     seq_len: int | None
     config: dict[str, Any]
     is_quick: bool
+    with_counters: bool
     remeasure: bool
     repeats: int
     label: str | None
@@ -116,7 +118,7 @@ class Analysis:
                 self._measure_machine(device, progress)
                 counted = self._count(specs, progress)
                 self._run_models(results, counted, progress)
-                self.stages.skip("profile", NO_COUNTERS)
+                self._profile(results, device, progress)
                 study = self._join(results, progress)
         except KeyboardInterrupt:
             self._interrupted(results)
@@ -145,6 +147,8 @@ class Analysis:
         full_s, quick_s = MACHINE_S[device.partition(":")[0]]
         machine_s = quick_s if self.wanted.is_quick else full_s
         runs_s = self.wanted.configurations * RUN_S[self.wanted.is_quick]
+        has_counters = self.wanted.with_counters and device.startswith("cuda")
+        runs_s += PROFILE_S * self.wanted.configurations if has_counters else 0.0
         return machine_s + COUNT_S * len(self.wanted.models) + runs_s + REPORT_S
 
     def _measure_machine(self, device: str, progress: StageProgress) -> None:
@@ -205,6 +209,29 @@ class Analysis:
                 whys = [str(run.found.get("reason")) for run in failed]
                 whys += [error.problem for error in self.done.errors]
                 stage.reason += f", {len(whys)} failed: {'; '.join(dict.fromkeys(whys))}"
+
+    def _profile(self, results: ResultsFolder, device: str, progress: StageProgress) -> None:
+        """Counters of every configuration, once."""
+        by_precision = {settings.precision: settings for settings in self.wanted.settings}
+        runs = [
+            (run, by_precision[run.asked["precision"]])
+            for run in self.done.runs
+            if run.found["status"] == "ok" and run.asked["repeat"] == 1
+        ]
+
+        def start(what: str) -> None:
+            progress.expect(PROFILE_S)
+            progress.start(what)
+
+        profile_stage(
+            self.stages,
+            results,
+            runs,
+            device=device,
+            is_wanted=self.wanted.with_counters,
+            start=start,
+            tell=lambda what: progress.update(what, 0, 0),
+        )
 
     @property
     def run_ids(self) -> list[str]:

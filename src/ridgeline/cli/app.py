@@ -8,7 +8,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ridgeline.cli import analyze, compare, count, doctor, machine, report, roofline, train
+from ridgeline.cli import (
+    analyze,
+    compare,
+    count,
+    doctor,
+    imports,
+    machine,
+    profile,
+    report,
+    roofline,
+    train,
+)
 from ridgeline.cli import run as run_command
 from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout, open_stderr
 from ridgeline.cli.tables import plain_text
@@ -18,7 +29,8 @@ from ridgeline.version import __version__
 USER_ERROR = 2
 
 WORKFLOW = (
-    "analyze", "doctor", "machine", "count", "run", "train", "roofline", "compare", "report",
+    "analyze", "doctor", "machine", "count", "run", "train", "profile", "import", "roofline",
+    "compare", "report",
 )  # fmt: skip
 
 
@@ -43,6 +55,8 @@ app.add_typer(machine.app, name="machine")
 app.command("count", epilog=count.EXAMPLES)(count.count)
 app.command("run", epilog=run_command.EXAMPLES)(run_command.run)
 app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("profile", epilog=profile.EXAMPLES, cls=profile.WithProgram)(profile.profile)
+app.command("import", epilog=imports.EXAMPLES)(imports.import_files)
 app.command("roofline", epilog=roofline.EXAMPLES)(roofline.roofline)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)

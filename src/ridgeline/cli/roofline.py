@@ -25,6 +25,9 @@ EXAMPLES = """
   ridgeline roofline --peak-compute 8.1 --peak-bw 300
   ridgeline roofline --peak-compute fp32=67T,tf32=494T --peak-bw 4.8TB/s
   ridgeline roofline --peaks peaks.json --json | jq '.points[0].bound'
+  ridgeline import step.csv --label "RN18 FP32 BS128"
+  ridgeline roofline --label "RN18 FP32 BS128" --peak-compute 8.1 --peak-bw 300 \\
+    --out roofline.png --summary summary.csv
 """
 
 
@@ -44,6 +47,9 @@ def roofline(
     peaks: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A peaks.json with roofs by machine.")
     ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only runs and captures with this label.")
+    ] = None,
     kind: Annotated[
         str | None,
         typer.Option(help="Figures to draw: classic, layers, hierarchical, time, training, …"),
@@ -52,7 +58,15 @@ def roofline(
         "png,svg"
     ),
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where figures go. [default: DIR/figures]")
+        Path | None,
+        typer.Option(
+            metavar="DIR|FILE",
+            help="Where figures go: a folder, or a file for one figure. [default: DIR/figures]",
+        ),
+    ] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also a CSV with a row for each step and capture."),
     ] = None,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw, or only join.")
@@ -72,33 +86,63 @@ def roofline(
 ) -> None:
     """Put stored runs under their roofs: floor, what bounds it, efficiency, headroom; and draw it.
 
-    Steps, phases and layers are joined with the ceilings of the machine that ran them. Points go to
-    roofline_points.csv, figures to figures/.
+    Steps, phases, layers and kernels are joined with the ceilings of the machine that ran them, and
+    so are captures from `ridgeline import`. Points go to roofline_points.csv, figures to figures/.
     """
-    from ridgeline.analyze.outputs import Outputs, write_figures, write_points
+    from ridgeline.analyze.outputs import Outputs, write_points
     from ridgeline.cli.studied import Chosen, read
 
     formats = _formats(form)
-    chosen = Chosen(results=results, wanted=tuple(runs or ()), peak_compute=peak_compute,
-                    peak_bw=peak_bw, peaks=peaks, count_files=count, quiet=quiet)  # fmt: skip
+    chosen = Chosen(results=results, wanted=tuple(runs or ()), label=label,
+                    peak_compute=peak_compute, peak_bw=peak_bw, peaks=peaks, count_files=count,
+                    quiet=quiet)  # fmt: skip
     study = read(chosen)
     outputs = Outputs()
     write_points(study, outputs)
     if figures:
         wanted = tuple(part.strip() for part in kind.split(",")) if kind else None
-        write_figures(study, outputs, folder=out, formats=formats, kinds=wanted)
+        _draw(study, outputs, out, formats, wanted)
+    if summary is not None:
+        from ridgeline.report.summary_csv import write_summary
+
+        write_summary(study, summary)
     if as_json:
         print(json.dumps(to_json(study, outputs), indent=2, allow_nan=False))
         return
     from ridgeline.cli import show_study
 
     show_study.print_steps(study)
+    show_study.print_captures(study)
     if layers:
         show_study.print_layers(study, top)
     show_study.print_flags(study)
     if not quiet:
-        for path in (outputs.points, *(figure.path for figure in outputs.figures)):
+        for path in (outputs.points, *(figure.path for figure in outputs.figures),
+                     *([summary] if summary else [])):  # fmt: skip
             print(f"wrote {path}", file=sys.stderr)
+
+
+def _draw(
+    study: Study,
+    outputs: Outputs,
+    out: Path | None,
+    formats: tuple[str, ...],
+    kinds: tuple[str, ...] | None,
+) -> None:
+    """All figures into a folder, or one into a file."""
+    from ridgeline.analyze.outputs import write_figures
+    from ridgeline.report.figures import write_figure
+    from ridgeline.report.figures.write import FORMATS
+
+    if out is None or out.suffix.lower().removeprefix(".") not in FORMATS:
+        write_figures(study, outputs, folder=out, formats=formats, kinds=kinds)
+        return
+    if kinds is not None and len(kinds) > 1:
+        raise RidgelineError(
+            f"--out {out} is one file, and --kind names {len(kinds)} figures",
+            hint="name one kind, or a folder",
+        )
+    outputs.figures = [write_figure(study, out, kind=kinds[0] if kinds else "classic")]
 
 
 def _formats(text: str) -> tuple[str, ...]:
@@ -129,7 +173,8 @@ def to_json(study: Study, outputs: Outputs) -> dict[str, Any]:
             }
             for m in study.machines
         ],
-        "points": rows(study.points),
+        "points": rows(study.every_point),
+        "reconciled": rows(study.reconciled),
         "findings": rows(study.findings),
         "points_csv": str(outputs.points),
         "figures": [str(figure.path) for figure in outputs.figures],

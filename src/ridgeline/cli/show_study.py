@@ -39,6 +39,10 @@ def print_steps(study: Study) -> None:
     header = ["model", "batch", "precision", "machine", "FLOP/B", "attained", "step", "floor",
               "bound", "efficiency", "headroom"]  # fmt: skip
     body = [_step_row(point) for point in steps.to_dict("records")]
+    if steps["provenance"].eq("counter").any():  # else all of it is counted from the graph
+        header.insert(3, "work")
+        for row, source in zip(body, steps["provenance"], strict=True):
+            row.insert(3, str(source))
     spare = (("FLOP/B",), ("attained",), ("machine",), ("headroom",), ("precision",))
     print_grid(screen(), Grid(header=header, rows=body, spare=spare))
 
@@ -57,6 +61,32 @@ def _step_row(point: dict[Any, Any]) -> list[str]:
         percent_text(point["efficiency"]),
         time_text(point["headroom_s"]),
     ]
+
+
+def print_captures(study: Study) -> None:
+    """A row per imported capture: where all its kernels stand together."""
+    if study.captures.empty:
+        return
+    header = ["capture", "device", "kernels", "machine", "FLOP/B", "attained", "kernel time",
+              "floor", "bound", "efficiency"]  # fmt: skip
+    body = [
+        [
+            str(row["label"]),
+            str(row["device_name"] or "–"),
+            f"{row['launches']:.0f}",
+            str(row["env"]),
+            intensity(row["ai"], row["ai"]),
+            _rate(row["attained_flops_per_s"]),
+            time_text(row["time_s"]),
+            time_text(row["floor_s"]),
+            str(row["bound"] or "–"),
+            percent_text(row["efficiency"]),
+        ]
+        for row in study.captures.to_dict("records")
+    ]
+    spare = (("FLOP/B",), ("attained",), ("machine",), ("device",))
+    print_grid(screen(), Grid(header=header, rows=body, text_columns=2, spare=spare))
+    print_text(screen(), "The time of a capture is the sum of its kernels' times.")
 
 
 def print_layers(study: Study, top: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,11 @@ SOME = 5  # names in a hint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Which runs, and under which roofs."""
+    """Which runs and captures, and under which roofs."""
 
     results: Path
     wanted: tuple[str, ...] = ()  # ids or their beginnings, labels, models
+    label: str | None = None  # only what has this label
     peak_compute: str | None = None
     peak_bw: str | None = None
     peaks: Path | None = None
@@ -38,7 +39,7 @@ def read(chosen: Chosen) -> Study:
     from ridgeline.report.study import read_study
 
     results = ResultsFolder(chosen.results)
-    run_ids = choose_runs(results, chosen.wanted)
+    run_ids = choose_runs(results, chosen.wanted, chosen.label)
     problems = _count(results, run_ids, chosen)
     study = read_study(
         results,
@@ -52,33 +53,41 @@ def read(chosen: Chosen) -> Study:
     return study
 
 
-def choose_runs(results: ResultsFolder, wanted: Sequence[str]) -> list[str] | None:
-    """The ids of the runs that were named; None: all of them."""
+def choose_runs(
+    results: ResultsFolder, wanted: Sequence[str], label: str | None = None
+) -> list[str] | None:
+    """The ids of the runs and captures that were named; None: all of them."""
+    from ridgeline.report.profiles import label_of, stored_captures
     from ridgeline.report.views import measured_runs
 
     runs, _ = measured_runs(results)
-    if not runs:
+    named = {run.run_id: {str(run.asked["model"]), str(run.asked["label"])} for run in runs}
+    named |= {run.run_id: {label_of(run)} for run in stored_captures(results)}
+    if not named:
         raise RidgelineError(
             f"there are no completed runs in {results.path}",
-            hint="make some: ridgeline run resnet50 --layers; or all at once: ridgeline analyze",
+            hint="make some: ridgeline run resnet50 --layers; or all at once: ridgeline analyze;"
+            " or take a capture made elsewhere: ridgeline import FILE",
         )
-    if not wanted:
+    if not wanted and label is None:
         return None
-    found: list[str] = []
-    for name in wanted:
-        matching = [
-            run.run_id
-            for run in runs
-            if run.run_id.startswith(name) or name in (run.asked.get("label"), run.asked["model"])
-        ]
-        if not matching:
-            known = dict.fromkeys(str(run.asked["model"]) for run in runs)
-            raise RidgelineError(
-                f"no run is called {name!r}",
-                hint=f"name a run, a label or a model; models here: {', '.join([*known][:SOME])}",
-            )
-        found += matching
+    found = [one for name in wanted for one in _matching(named, name)] if wanted else [*named]
+    if label is not None:
+        labelled = _matching(named, label)
+        found = [run_id for run_id in found if run_id in labelled]
     return list(dict.fromkeys(found))
+
+
+def _matching(named: Mapping[str, set[str]], name: str) -> list[str]:
+    """The ids of what is called so; none is an error that says what there is."""
+    found = [run_id for run_id, names in named.items() if run_id.startswith(name) or name in names]
+    if found:
+        return found
+    known = sorted({one for names in named.values() for one in names if one})
+    raise RidgelineError(
+        f"no run is called {name!r}",
+        hint=f"name a run, a label or a model; here are: {', '.join(known[:SOME])}",
+    )
 
 
 def _count(results: ResultsFolder, run_ids: Sequence[str] | None, chosen: Chosen) -> list[str]:

@@ -2,12 +2,15 @@
 
 checked.py, views.py    runs and tables that can be trusted; the CSV views of them
 counts.py, run_facts.py which count belongs to a run, and what the join needs of it
-study.py                everything joined: runs, roofs, points, findings
+profiles.py, machines.py   which profile belongs to a run, and which roofs to a device
+study.py                everything joined: runs, roofs, points, findings, counters
+executed.py             what the hardware did, as tables and sentences
 configuration.py, cases.py   which runs are the same thing done again
 summary.py              a study in a few sentences, for terminal, page and report.md
 analysis*.py, hypotheses.py  what the data says, statement by statement
 markdown.py, sections*.py, own_words.py   report.md, with places for the user's own words
 tables.py, ceiling_rows.py   the tables as CSV, Markdown and LaTeX
+summary_csv.py          a row for each step and capture
 notebook.py, repeat.py  a notebook that reloads the data; the command that makes a run again
 figures/, page/         drawn with matplotlib; one HTML file
 sides.py, compare*.py, two_samples.py     two sides compared, with intervals and a test

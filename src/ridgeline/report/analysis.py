@@ -30,6 +30,7 @@ TOPICS = {
     "settings": "With other settings",
     "machines": "Between machines",
     "gap": "What the gap is made of",
+    "executed": "What the hardware did",
     "phases": "Forward and backward",
     "layers": "Which layers take the time",
     "energy": "Energy",
@@ -58,13 +59,14 @@ def analyse(study: Study, found: Sequence[Case] | None = None) -> tuple[Statemen
 
     `found` are the cases of the study, from who has them already.
     """
+    from ridgeline.report.analysis_executed import EXECUTED_PARTS
     from ridgeline.report.analysis_gap import GAP_PARTS
     from ridgeline.report.analysis_trust import TRUST_PARTS
 
     found = cases(study) if found is None else found
     parts: Sequence[Callable[[Study, Sequence[Case]], Iterable[Statement]]] = (
         bounds, phase_bounds, layer_bounds, batch_sizes, precisions, switches, machines, *GAP_PARTS,
-        *TRUST_PARTS,
+        *EXECUTED_PARTS, *TRUST_PARTS,
     )  # fmt: skip
     told = [statement for part in parts for statement in part(study, found)]
     order = list(TOPICS)

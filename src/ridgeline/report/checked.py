@@ -119,6 +119,25 @@ COUNT_MAY_HAVE: Fields = {
     "found.phases.*": MAPPING,
     "found.phases.*.*": NOT_NEGATIVE,
 }  # fmt: skip
+PROFILE_NEEDS: Fields = {"asked.of_run": NAME, "found.status": NAME}
+CAPTURE_NEEDS: Fields = {"asked.files": TEXTS, "found.status": NAME}
+EXECUTED_MAY_HAVE: Fields = {
+    **_all("asked", TEXT, "model", "mode", "precision", "label"),
+    "asked.batch_size": WHOLE,
+    **_all("found", TEXT, "reason", "hint", "device_name", "backend", "precision", "tier", "level",
+           "kind"),
+    "found.is_deduplicated": FLAG,
+    **_all("found", NOT_NEGATIVE, "kernel_time_s", "step_time_s", "launches", "attributed_share",
+           "layer_share"),
+    "found.gap_s": NUMBER,
+    **_all("found", MAPPING, "phases", "totals", "cost", "self_test", "plan"),
+    **_all("found.cost", NOT_NEGATIVE, "planned_s", "taken_s", "passes"),
+    **_all("found.self_test", NOT_NEGATIVE, "copy_ratio", "product_ratio"),
+    "found.self_test.is_trusted": FLAG,
+    "found.self_test.date": TEXT,
+    "found.warnings": TEXTS,
+    **{name: kind for name, kind in RUN_MAY_HAVE.items() if name.startswith("provenance.")},
+}  # fmt: skip
 
 
 def check_run(run: Run) -> None:
@@ -133,6 +152,16 @@ def check_count(run: Run) -> None:
     check(_content(run), needed=COUNT_NEEDS, optional=COUNT_MAY_HAVE)
 
 
+def check_profile(run: Run) -> None:
+    """Raise FieldError if a profile is not one that `ridgeline profile` stores."""
+    check(_content(run), needed=PROFILE_NEEDS, optional=EXECUTED_MAY_HAVE)
+
+
+def check_capture(run: Run) -> None:
+    """Raise FieldError if a capture is not one that `ridgeline import` stores."""
+    check(_content(run), needed=CAPTURE_NEEDS, optional=EXECUTED_MAY_HAVE)
+
+
 def _content(run: Run) -> dict[str, Any]:
     return {"asked": run.asked, "found": run.found, "provenance": run.provenance}
 
@@ -144,7 +173,7 @@ TEXT_COLUMNS = {
     "ops": ("path", "op", "kind", "phase", "dtype", "input_shapes"),
     "layers": ("layer", "kind", "input_shape"),
     COUNTED: ("path",),
-    "kernels": ("kernel", "layer", "phase", "op", "input_shapes"),
+    "kernels": ("kernel", "layer", "phase", "op", "input_shapes", "grid", "block"),
 }
 NUMBER_COLUMNS = {
     "ops": ("macs", "other_flops", "flops", "read_bytes", "written_bytes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ridgeline.report import sections_data, sections_limits, sections_text
+from ridgeline.report import sections_data, sections_executed, sections_limits, sections_text
 from ridgeline.report.analysis import analyse
 from ridgeline.report.cases import cases, short_names
 from ridgeline.report.hypotheses import verdicts
@@ -21,6 +21,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Material], Iterator[str]]]] = {
     "complexity": ("Complexity", sections_data.complexity),
     "measurement": ("Measurement", sections_data.measurement),
     "roofline": ("Roofline", sections_data.roofline),
+    "executed": ("What the hardware did", sections_executed.executed),
     "analysis": ("Analysis", sections_text.analysis),
     "limitations": ("Limitations", sections_limits.limitations),
     "appendix": ("Appendix", sections_text.appendix),

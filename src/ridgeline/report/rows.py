@@ -9,6 +9,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def no_rows() -> pd.DataFrame:
+    """A table of nothing, for fields of records."""
+    import pandas as pd
+
+    return pd.DataFrame()
+
+
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table, as mappings."""
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]

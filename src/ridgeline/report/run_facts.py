@@ -37,10 +37,13 @@ def measured_facts(run: Run) -> Measured:
     )
 
 
-def setting_of(run: Run) -> Setting:
-    """What has been tried, and what the findings rest on."""
+def setting_of(run: Run, profile: Run | None = None) -> Setting:
+    """What has been tried, and what the findings rest on; a profile knows the kernels better."""
     asked, found = run.asked, run.found
     kernels = found.get("kernels") or {}
+    if profile is not None and profile.found.get("kernel_time_s"):
+        kernels = {"time_s": profile.found["kernel_time_s"],
+                   "kernels": profile.found.get("launches")}  # fmt: skip
     is_cpu = found.get("backend") == "cpu"
     usage, iters = (found.get("timed_usage") or {}) if is_cpu else {}, found.get("iters")
     return Setting(

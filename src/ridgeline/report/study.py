@@ -1,30 +1,35 @@
 """Everything that a report tells, read from a results folder: runs, roofs, points, findings.
 
-machines   a `Machine` per device that was measured or ran something: its roofs, its passport
-runs       a row per completed run: views.metrics, with env, flags and the static totals
-points     a row per step, phase, layer and kernel (columns: roofline.points), with `flag`
-findings   what to fix first, run by run, the largest headroom first
-stages     what `ridgeline analyze` did or skipped, and why
-problems   what could not be read or joined, in words
+machines     a `Machine` per device that was measured or ran something: its roofs, its passport
+runs         a row per completed run: views.metrics, with env, flags and the static totals
+points       a row per step, phase, layer and kernel (columns: roofline.points), with `flag`
+findings     what to fix first, run by run, the largest headroom first
+reconciled   model beside executed work of each profiled run (columns: roofline.reconcile)
+kernels      a row per kernel of each profiled run and each capture, its launches added up
+captures     a row per imported capture; capture_points: the whole of each, and its kernels
+stages       what `ridgeline analyze` did or skipped, and why
+problems     what could not be read or joined, in words
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
-from ridgeline.machine.datasheets import datasheet_for
-from ridgeline.machine.passport import Passport, Passports
-from ridgeline.machine.published import published
 from ridgeline.report.checked import COUNTED, NEEDED_COLUMNS, check_table
 from ridgeline.report.counts import run_key, stored_counts
-from ridgeline.report.run_facts import device_of, measured_facts, parts_of, setting_of
+from ridgeline.report.executed import captures_table, run_kernels, why_executed
+from ridgeline.report.machines import Machine, Machines
+from ridgeline.report.profiles import Profiles, kernel_time_s, label_of, stored_profiles
+from ridgeline.report.rows import no_rows
+from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
 from ridgeline.report.views import measured_runs, metrics
+from ridgeline.roofline.captured import capture_points
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.findings import HOST, SYSTEM, find_rows
 from ridgeline.roofline.gate import clock_flag, energy_flags, flags
@@ -36,26 +41,16 @@ from ridgeline.roofline.points import (
     prepare,
     raw_points,
 )
-from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
+from ridgeline.roofline.reconcile import reconcile
+from ridgeline.roofline.roofs import Roofs
 from ridgeline.store import ResultsFolder, Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
+__all__ = ["Machine", "Study", "read_study"]
 STAGES_FILE = "analysis.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """A device with its roofs."""
-
-    roofs: Roofs
-    datasheet: Roofs | None = None
-    passport: Passport | None = None
-
-    @property
-    def env(self) -> str:
-        return self.roofs.env
+Placed = list[tuple[Measured, Roofs, "pd.DataFrame"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +62,25 @@ class Study:
     runs: pd.DataFrame
     points: pd.DataFrame
     findings: pd.DataFrame
+    reconciled: pd.DataFrame = field(default_factory=no_rows)
+    kernels: pd.DataFrame = field(default_factory=no_rows)
+    captures: pd.DataFrame = field(default_factory=no_rows)
+    capture_points: pd.DataFrame = field(default_factory=no_rows)
+    profiles: Mapping[str, Run] = field(default_factory=dict)  # by the id of the profiled run
     stages: tuple[Mapping[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     raw_runs: tuple[Run, ...] = field(default=(), repr=False)
 
     def machine(self, env: str) -> Machine | None:
         return next((m for m in self.machines if m.env == env), None)
+
+    @property
+    def every_point(self) -> pd.DataFrame:
+        """The points of runs and of captures."""
+        import pandas as pd
+
+        known = [table for table in (self.points, self.capture_points) if len(table)]
+        return pd.concat(known, ignore_index=True) if known else self.points
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:
         """The largest headrooms of all runs, as shares of their steps; a layer appears once."""
@@ -100,29 +108,54 @@ def read_study(
         wanted = set(run_ids)
         runs = [run for run in runs if run.run_id in wanted]
     problems += _failures(results, run_ids)
-    reader = _Reader(results, problems, given or {}, everywhere)
-    points = finished([table for run in runs for table in reader.points(run)])
-    points["flag"] = flags(points) if len(points) else []
+    profiles = stored_profiles(results, runs, problems, run_ids)
+    machines = Machines(results, problems, given or {}, everywhere)
+    reader = _Reader(results, problems, machines, profiles)
+    points = _flagged(finished([table for run in runs for table in reader.points(run)]))
+    of_captures = _flagged(
+        finished([table for one in profiles.captures for table in reader.capture(one)])
+    )
     findings = reader.findings(points, runs)
     table = metrics(runs) if runs else pd.DataFrame()
     if runs:
-        table["env"] = [reader.machine(run).env for run in runs]
+        table["env"] = [machines.of(run).env for run in runs]
         table["model"] = table["arch"]
         table["clock_flag"] = [reader.clock_flag(run) for run in runs]
+        table["kernel_time_s"] = reader.kernel_times(table)
         table = table.merge(reader.totals(runs), on="run_id", how="left")
         table["flag"] = energy_flags(table)
         points["flag"] = _with_run_flags(points, table)
-        problems += reader.unused_peaks()
+    if runs or profiles.captures:
+        problems += machines.unused_peaks()
     return Study(
         results=results.path,
-        machines=tuple(reader.machines.values()),
+        machines=tuple(machines.found.values()),
         runs=table,
         points=points,
         findings=findings.sort_values("headroom_s", ascending=False).reset_index(drop=True),
+        reconciled=_joined(reader.reconciled),
+        kernels=_joined(reader.kernels),
+        captures=captures_table(profiles.captures, of_captures),
+        capture_points=of_captures,
+        profiles=profiles.of_run,
         stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),
     )
+
+
+def _flagged(points: pd.DataFrame) -> pd.DataFrame:
+    return points.assign(flag=flags(points) if len(points) else [])
+
+
+def _joined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Tables by run as one, with `run_id` first."""
+    import pandas as pd
+
+    if not tables:
+        return pd.DataFrame()
+    joined = pd.concat(tables, names=["run_id"])
+    return joined.reset_index("run_id").reset_index(drop=True)
 
 
 def _with_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
@@ -149,87 +182,65 @@ def _failures(results: ResultsFolder, run_ids: Sequence[str] | None) -> list[str
 
 
 class _Reader:
-    """Reads what runs share once: passports, counts."""
+    """Reads the tables of runs, and what they share once: counts."""
 
     def __init__(
-        self,
-        results: ResultsFolder,
-        problems: list[str],
-        given: Mapping[str, Roofs],
-        everywhere: Roofs | None,
+        self, results: ResultsFolder, problems: list[str], machines: Machines, profiles: Profiles
     ) -> None:
         self.results, self.problems = results, problems
-        self.given, self.everywhere = given, everywhere
-        self.machines: dict[tuple[str, str, str], Machine] = {}
-        self._passports = _readable_passports(results, problems)
+        self.machines, self.profiles = machines, profiles
+        self.reconciled: dict[str, pd.DataFrame] = {}  # by run
+        self.kernels: dict[str, pd.DataFrame] = {}
         self._counts = stored_counts(results, problems)
         self._ready: dict[tuple[Any, ...], Prepared] = {}
 
-    def machine(self, run: Run) -> Machine:
-        """The machine that a run ran on."""
-        device = device_of(run)
-        cores = (run.provenance.get("host") or {}).get("usable_cores") if device == "cpu" else None
-        key = (str(run.found.get("device_name")), device, str(cores))
-        if key not in self.machines:
-            self.machines[key] = self._replaced(self._find_machine(run))
-        return self.machines[key]
-
-    def _find_machine(self, run: Run) -> Machine:
-        device, name = device_of(run), str(run.found.get("device_name") or "")
-        for passport in self._passports:
-            if _is_of(passport, device, name, run):
-                return _machine(passport, device)
-        sheet = datasheet_for(name) if device != "cpu" else None
-        env = _slug(name or device)
-        if sheet is not None:
-            entries = list(sheet.ceilings(device))
-            roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)
-            self.problems.append(
-                f"{name} was not measured; its roofs are those of its datasheet"
-                " (ridgeline machine measure gives better ones)"
-            )
-            return Machine(roofs=roofs, datasheet=roofs)
-        self.problems.append(
-            f"no roofs are known for {name or device}: run `ridgeline machine measure` on it,"
-            " or give --peak-compute and --peak-bw"
-        )
-        return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
-
-    def _replaced(self, machine: Machine) -> Machine:
-        """With the roofs that the user gave instead of those measured; the others stay."""
-        given = self.given.get(machine.env) or self.everywhere
-        if given is None:
-            return machine
-        old = machine.roofs
-        roofs = replace(
-            old,
-            source=given.source,
-            compute={**old.compute, **given.compute},
-            bandwidth={**old.bandwidth, **given.bandwidth},
-            clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in given.compute},
-        )
-        return replace(machine, roofs=roofs)
-
-    def unused_peaks(self) -> list[str]:
-        """Roofs that the user gave for machines that are not here."""
-        here = [machine.env for machine in self.machines.values()]
-        return [
-            f"the peaks of {env!r} were not used: the machines here are {', '.join(here) or 'none'}"
-            for env in self.given
-            if env not in here
-        ]
-
-    def points(self, run: Run) -> list[tuple[Measured, Roofs, pd.DataFrame]]:
-        """The placed pieces of one run."""
-        roofs, measured = self.machine(run).roofs, measured_facts(run)
+    def points(self, run: Run) -> Placed:
+        """The placed pieces of one run; on the way, its kernels are set beside its count."""
+        roofs, measured = self.machines.of(run).roofs, measured_facts(run)
+        kernels = self._kernels_of(run)
         tables = raw_points(
             measured,
             roofs,
             self._prepared(run, measured, roofs),
             self._table(run, "layers"),
-            self._table(run, "kernels"),
+            kernels,
         )
+        if kernels is not None:
+            self.kernels[run.run_id] = run_kernels(kernels)
+            self._reconcile(run, measured, kernels)
         return [(measured, roofs, table) for table in tables]
+
+    def _kernels_of(self, run: Run) -> pd.DataFrame | None:
+        """The kernels of a run's profile, or its own."""
+        profile = self.profiles.of_run.get(run.run_id)
+        own = self._table(run, "kernels")
+        return own if profile is None else self._table(profile, "kernels")
+
+    def _reconcile(self, run: Run, measured: Measured, kernels: pd.DataFrame) -> None:
+        count = self._counts.get(run_key(run))
+        counted = None if count is None else self._read_count(count)
+        if counted is not None:
+            self.reconciled[run.run_id] = reconcile(
+                counted.ops,
+                kernels,
+                precision=measured.precision,
+                parts=measured.parts,
+                is_compiled=measured.is_compiled,
+            )
+
+    def capture(self, run: Run) -> Placed:
+        """The placed kernels of an imported capture, and the whole of it."""
+        kernels = self._table(run, "kernels")
+        if kernels is None or kernels.empty:
+            self.problems.append(f"the capture {label_of(run)} has no kernels")
+            return []
+        self.kernels[run.run_id] = run_kernels(kernels)
+        return capture_points(run.run_id, label_of(run), self.machines.of(run).roofs, kernels)
+
+    def kernel_times(self, runs: pd.DataFrame) -> list[float | None]:
+        """What the kernels of a step take: by its profile, where there is one."""
+        known = zip(runs["run_id"], runs["kernel_time_s"], strict=True)
+        return [kernel_time_s(self.profiles.of_run.get(run_id)) or own for run_id, own in known]
 
     def _prepared(self, run: Run, measured: Measured, roofs: Roofs) -> Prepared | None:
         """The counted work of a run, grouped once for all runs that share it."""
@@ -258,16 +269,17 @@ class _Reader:
         coarse = points[points["grain"].ne("kernel")]
         for row in coarse.to_dict("records"):
             by_run[str(row["run_id"])].append({str(key): value for key, value in row.items()})
-        rows = [
-            found
-            for run in runs
-            for found in find_rows(by_run[run.run_id], setting_of(run), self.machine(run).roofs)
-        ]
+        rows = []
+        for run in runs:
+            setting = setting_of(run, self.profiles.of_run.get(run.run_id))
+            why = why_executed(self.reconciled.get(run.run_id))
+            roofs = self.machines.of(run).roofs
+            rows += find_rows(by_run[run.run_id], setting, roofs, executed=why)
         return pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
 
     def clock_flag(self, run: Run) -> str:
         during = (run.found.get("conditions") or {}).get("during") or {}
-        roofs = self.machine(run).roofs
+        roofs = self.machines.of(run).roofs
         return clock_flag(during.get("clock_hz"), roofs.clock_of(str(run.found["precision"])))
 
     def totals(self, runs: Sequence[Run]) -> pd.DataFrame:
@@ -335,43 +347,6 @@ class _Reader:
         return None
 
 
-def _machine(passport: Passport, device: str) -> Machine:
-    roofs = measured_roofs(passport, device)
-    entries = published(passport).get(device)
-    sheet = None
-    if entries:
-        sheet = datasheet_roofs(entries, env=passport.name, device=device,
-                                device_name=roofs.device_name)  # fmt: skip
-    return Machine(roofs=roofs, datasheet=sheet, passport=passport)
-
-
-def _is_of(passport: Passport, device: str, name: str, run: Run) -> bool:
-    """Whether a passport has roofs of the device that a run used.
-
-    A GPU is known by its name; a processor by its model and, where both say so, its cores.
-    """
-    if not any(c.device == device for c in passport.ceilings):
-        return False
-    if device_name(passport, device) != name:
-        return False
-    if device != "cpu":
-        return True
-    there = (passport.description.get("cpu") or {}).get("usable_cores")
-    here = (run.provenance.get("host") or {}).get("usable_cores")
-    return there is None or here is None or there == here
-
-
-def _readable_passports(results: ResultsFolder, problems: list[str]) -> list[Passport]:
-    """All passports of the folder, the latest first."""
-    passports, found = Passports(results.path), []
-    for name in passports.names():
-        try:
-            found.append(passports.read(name))
-        except RidgelineError as error:
-            problems.append(str(error))
-    return sorted(found, key=lambda p: p.measured_at, reverse=True)
-
-
 def read_stages(results: Path, run_ids: Sequence[str]) -> tuple[Mapping[str, str], ...]:
     """What `ridgeline analyze` did, stage by stage; nothing if it was not about these runs."""
     try:
@@ -397,8 +372,3 @@ def _in_parts(
     """A total of a step of several batches, whose optimizer runs once."""
     total, optimizer = _sum(whole, *names), _sum(once, *names) or 0.0
     return None if total is None else total + (parts - 1) * max(total - optimizer, 0.0)
-
-
-def _slug(text: str) -> str:
-    kept = (c if c.isalnum() or c in "._-" else "-" for c in text.lower())
-    return "".join(kept).strip("-") or "unknown"

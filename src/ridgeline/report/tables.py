@@ -4,6 +4,8 @@ runs              a row per completed run
 complexity        a row per counted configuration: what it must do
 roofline_points   a row per step and phase: where it stands under its roofs
 layers            a row per layer (for people, the longest ten of each run)
+reconcile         a row per step, phase and layer of each profiled run: model beside executed
+kernels           a row per kernel of each profiled run and capture (for people, the longest ten)
 ceilings          a row per roof of each machine
 findings          what to fix first
 """
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("csv", "md", "tex")
-GRAIN_ORDER = ("step", "phase", "layer", "kernel")
+GRAIN_ORDER = ("step", "capture", "phase", "layer", "kernel")
 LONGEST = 10  # layers of a run, for people
 SEED_COLUMNS = (  # that scripts for other tools look for
     "label", "env", "arch", "backend", "batch_size", "precision", "elapsed_sec", "images_per_sec",
@@ -117,6 +119,19 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("ai", "FLOP/B"), quantity("time_s", "time (ms)", MS),
         quantity("floor_s", "floor (ms)", MS), text("bound"), share("efficiency", "efficiency"),
     ),
+    "reconcile": (
+        text("run"), text("model"), text("name", "piece"),
+        quantity("model_flops", "model (GFLOP)", GIGA),
+        quantity("executed_flops", "executed (GFLOP)", GIGA), quantity("flops_ratio", "ratio"),
+        quantity("products_ratio", "products"), text("cause"),
+        quantity("model_bytes", "operators (MB)", MEGA), quantity("dram_bytes", "DRAM (MB)", MEGA),
+        quantity("bytes_ratio", "ratio of bytes"), text("bytes_cause", "cause"),
+    ),
+    "kernels": (
+        text("run"), text("kernel", most=60), text("family"), text("launches"),
+        quantity("time_s", "time (ms)", MS), share("share", "of all kernels"),
+        quantity("flops", "FLOPs (G)", GIGA), quantity("dram_bytes", "DRAM (MB)", MEGA),
+    ),
     "ceilings": (
         text("env", "machine"), text("roof"), text("rate"), text("source"),
         share("of_datasheet", "of the datasheet"), quantity("clock_hz", "clock (MHz)", MEGA),
@@ -133,6 +148,8 @@ CAPTIONS = {
     "complexity": "What a step must do, counted",
     "roofline_points": "Steps and phases under their roofs",
     "layers": f"The {LONGEST} longest layers of each run",
+    "reconcile": "Work of the model beside executed work, where counters were read",
+    "kernels": f"The {LONGEST} longest kernels of each profiled run and each capture",
     "ceilings": "Roofs of the machines",
     "findings": "What to fix first: the largest headrooms as shares of their steps",
 }
@@ -145,11 +162,32 @@ def tables(study: Study) -> dict[str, pd.DataFrame]:
     return {
         "runs": runs_table(study, found),
         "complexity": complexity_table(study),
-        "roofline_points": points[points["grain"].isin(["step", "phase"])],
+        "roofline_points": points[points["grain"].isin(["step", "capture", "phase"])],
         "layers": points[points["grain"].eq("layer")],
+        "reconcile": reconcile_table(study, found),
+        "kernels": kernels_table(study, found),
         "ceilings": ceilings_table(study),
         "findings": findings_table(study, found),
     }
+
+
+def reconcile_table(study: Study, found: Sequence[Case] | None = None) -> pd.DataFrame:
+    """study.reconciled with the short name and the model of each run."""
+    table = _numbered(study, study.reconciled, found)
+    models = {run.run_id: str(run.asked["model"]) for run in study.raw_runs}
+    table.insert(2, "model", [models.get(run_id) for run_id in table.get("run_id", ())])
+    return table
+
+
+def kernels_table(study: Study, found: Sequence[Case] | None = None) -> pd.DataFrame:
+    """study.kernels with the short name of each run, or the label of a capture."""
+    table = _numbered(study, study.kernels, found)
+    labels = {} if study.captures.empty else dict(
+        zip(study.captures["run_id"], study.captures["label"], strict=True)
+    )  # fmt: skip
+    table["run"] = [labels.get(run_id, run) for run, run_id
+                    in zip(table["run"], table.get("run_id", ()), strict=True)]  # fmt: skip
+    return table
 
 
 def _numbered(study: Study, table: pd.DataFrame, found: Sequence[Case] | None) -> pd.DataFrame:
@@ -227,7 +265,8 @@ def points_table(
     grains: Sequence[str] = GRAIN_ORDER,
 ) -> pd.DataFrame:
     """Points of some grains, in the order of these, with the columns of their runs."""
-    points = study.points[study.points["grain"].isin(grains)]
+    every = study.every_point
+    points = every[every["grain"].isin(grains)]
     points = _numbered(study, points, found)
     points["piece"] = points["name"].mask(points["grain"].eq("step"), "step")
     rank = {grain: n for n, grain in enumerate(GRAIN_ORDER)}
@@ -250,7 +289,7 @@ def points_csv(study: Study) -> pd.DataFrame:
     points["peak_gflops"] = points["peak_flops_per_s"] / GIGA
     points["peak_gbps"] = points["peak_bytes_per_s"] / GIGA
     columns = [*SEED_COLUMNS, *POINT_COLUMNS]
-    by_roof = [c for c in study.points.columns if str(c).endswith(("_matrix", "_vector"))]
+    by_roof = [c for c in study.every_point.columns if str(c).endswith(("_matrix", "_vector"))]
     return points.reindex(columns=[*columns, *by_roof])
 
 
@@ -326,6 +365,8 @@ def for_people(name: str, table: pd.DataFrame) -> pd.DataFrame:
         whole = table[table["phase"].eq("all") & table["time_s"].notna()]
         longest = whole.sort_values("time_s", ascending=False).groupby("run_id").head(LONGEST)
         return longest.sort_values(["run_id", "time_s"], ascending=[True, False])
+    if name == "kernels" and len(table):
+        return table.groupby("run_id", sort=False).head(LONGEST)
     if name == "findings" and len(table):
         return table[table["rank"].notna()].sort_values("rank")
     return table

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
+from ridgeline.roofline.kernel_names import family
 from ridgeline.roofline.place import flops_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
+OPTIMIZER = "(optimizer)"  # the layer of kernels that update parameters, whose modules are many
 LEVEL_BYTES = ("dram_bytes", "l3_bytes", "l2_bytes", "l1_bytes")
 TOLD = ("kernel", "layer", "phase", "op", "input_shapes")
 
@@ -34,13 +36,23 @@ def kernel_pieces(kernels: pd.DataFrame) -> pd.DataFrame:
     pieces = kernels[[name for name in TOLD if name in kernels]].copy()
     for name in ("layer", "phase", "op", "input_shapes"):
         pieces[name] = pieces[name].fillna("") if name in pieces else ""
-    pieces["kind"] = pieces["op"]
+    is_update = pieces["layer"].eq("") & pieces["phase"].eq("optimizer")
+    pieces["layer"] = pieces["layer"].mask(is_update, OPTIMIZER)
+    families = {name: family(str(name)) for name in pieces["kernel"].unique()}
+    pieces["kind"] = pieces["op"].mask(pieces["op"].eq(""), pieces["kernel"].map(families))
     pieces["flops"] = kernels[columns].astype(float).sum(axis=1, min_count=1)
     for name in (*columns, *(name for name in LEVEL_BYTES if name in kernels)):
         pieces[name] = kernels[name].astype(float)
     pieces["launches"] = kernels["launches"].fillna(1) if "launches" in kernels else 1
     pieces["time_s"] = kernels["time_s"].astype(float)
     return pieces
+
+
+def has_work(pieces: pd.DataFrame) -> bool:
+    """Whether FLOPs and bytes were counted; a capture of times alone has neither."""
+    if "dram_bytes" not in pieces:
+        return False
+    return bool(pieces["flops"].notna().any() and pieces["dram_bytes"].notna().any())
 
 
 def summed(pieces: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +52,17 @@ def find(points: pd.DataFrame, setting: Setting, roofs: Roofs, *, most: int = MO
 
 
 def find_rows(
-    points: Sequence[dict[str, Any]], setting: Setting, roofs: Roofs, *, most: int = MOST
+    points: Sequence[dict[str, Any]],
+    setting: Setting,
+    roofs: Roofs,
+    *,
+    most: int = MOST,
+    executed: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The findings of one run: layers by headroom, or phases where no layer was timed."""
+    """The findings of one run: layers by headroom, or phases where no layer was timed.
+
+    `executed` says of a layer or phase, by name, how its executed work differs from the model's.
+    """
     timed = [p for p in points if p["time_s"] == p["time_s"] and p["headroom_s"] > 0]
     pieces = [p for p in timed if p["grain"] == "layer" and p["phase"] == "all"]
     pieces = pieces or [p for p in timed if p["grain"] == "phase"]
@@ -62,7 +70,7 @@ def find_rows(
     for piece in sorted(pieces, key=lambda p: str(p["provenance"])):  # counters before counts
         best.setdefault((piece["layer"], piece["phase"]), piece)
     largest = sorted(best.values(), key=_headroom)[:most]
-    rows = [_row(point, setting, roofs) for point in largest]
+    rows = [_row(point, setting, roofs, executed or {}) for point in largest]
     rows += [row for row in (_host(points, setting), _system(points, setting)) if row is not None]
     return sorted(rows, key=_headroom)[:most]
 
@@ -75,14 +83,17 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
 
-def _row(point: dict[str, Any], setting: Setting, roofs: Roofs) -> dict[str, Any]:
+def _row(
+    point: dict[str, Any], setting: Setting, roofs: Roofs, executed: Mapping[str, str]
+) -> dict[str, Any]:
     name = point["layer"] or point["phase"]
+    why = f"; it {executed[name]}" if name in executed else ""
     whole_s = max(setting.step_time_s, setting.layer_sum_s or 0.0)
     return {
         **{key: point.get(key) for key in COLUMNS if key in point},
         "layer": name,
         "share": point["headroom_s"] / whole_s if whole_s else float("nan"),
-        "meaning": meaning(point) + caution(setting),
+        "meaning": meaning(point) + why + caution(setting),
         "advice": advice(point, setting, roofs),
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.roofline.counters import kernel_pieces, summed
+from ridgeline.roofline.counters import has_work, kernel_pieces, summed
 from ridgeline.roofline.place import BOUNDS, flops_columns, place
 from ridgeline.roofline.roofs import GRAPH, Roofs
 from ridgeline.roofline.static import BACKWARD, grouped, static_pieces
@@ -240,11 +240,27 @@ def _told(known: Mapping[str, Any], rows: Sequence[str], otherwise: Sequence[Any
 def _counter_points(
     measured: Measured, roofs: Roofs, kernels: pd.DataFrame, layers: pd.DataFrame | None
 ) -> list[pd.DataFrame]:
-    """Kernels, and their sums by layer, phase and step; times of sums are those of the run."""
-    import pandas as pd
+    """Kernels, and their sums by layer, phase and step; times of sums are those of the run.
 
+    Kernels without counters have names and times: they are points, and their sums are not, so that
+    they do not stand in the way of what was counted from the graph.
+    """
     pieces = kernel_pieces(kernels)
+    found = [placed_kernels(pieces, roofs)]
+    if has_work(pieces):
+        found = [*_counter_sums(measured, roofs, pieces, layers), *found]
+    return [table.assign(provenance="counter") for table in found]
+
+
+def placed_kernels(pieces: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
+    """Kernels under the roofs; a kernel's own time begins after its launch."""
     alone = pieces.assign(grain="kernel", name=pieces["kernel"])
+    return place(alone, replace(roofs, launch_s={}))
+
+
+def _counter_sums(
+    measured: Measured, roofs: Roofs, pieces: pd.DataFrame, layers: pd.DataFrame | None
+) -> list[pd.DataFrame]:
     step = summed(pieces.assign(grain="step"), ["grain"])
     step = step.assign(name=measured.model, layer="", phase=ALL, kind="step",
                        time_s=measured.step_time_s)  # fmt: skip
@@ -256,18 +272,14 @@ def _counter_points(
                                time_s=times)  # fmt: skip
         found.append(place(phases, roofs, is_graph=measured.is_graph))
     by_layer = summed(pieces[pieces["layer"].ne("")], ["layer"])
-    inside = _without_host(roofs, measured)
     if len(by_layer):
         rows = by_layer.assign(grain="layer", name=by_layer["layer"], phase=ALL, kind="")
         if layers is not None:
             rows = _with_times(rows.drop(columns="time_s").assign(input_shapes=""), layers)
-            rows = rows[rows["flops"].notna() | rows.get("dram_bytes", pd.Series()).notna()]
+            rows = rows[rows["flops"].notna() | rows["dram_bytes"].notna()]
         within = measured.is_graph or measured.layers_without_gaps
-        found.append(place(rows, inside, is_graph=within))
-    no_launch = Roofs(env=roofs.env, device=roofs.device, compute=roofs.compute,
-                      bandwidth=roofs.bandwidth)  # fmt: skip
-    found.append(place(alone, no_launch))  # a kernel's own time begins after its launch
-    return [table.assign(provenance="counter") for table in found]
+        found.append(place(rows, _without_host(roofs, measured), is_graph=within))
+    return found
 
 
 def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataFrame:
@@ -291,6 +303,8 @@ def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataF
     slopes = spread([roofs.bandwidth.get("dram", float("nan")) for _, roofs, _ in tables])
     points["batch_size"] = points["batch_size"].astype(int)
     points["peak_bytes_per_s"] = slopes.astype(float)
+    for name in ("flops", "dram_bytes"):  # a capture of times alone has neither
+        points[name] = points[name].astype(float) if name in points else float("nan")
     moved = points["dram_bytes"].where(points["dram_bytes"] > 0)
     flops = points["flops"].where(points["flops"] > 0)
     points["ai"] = flops / moved

@@ -1,6 +1,6 @@
 """Figures for a paper, from what a study holds. See docs/figures.md.
 
-write.py         `write_figures`: which figures a study allows, and their files
+write.py         `write_figures`: which figures a study allows, and their files; one as one file
 figure.py        the records: a figure on paper, a drawing before it is saved
 subjects.py      a machine with what ran there, and a file name for it
 configurations.py  runs of the same settings as one, with a short name
@@ -21,6 +21,6 @@ runtime.py       bars of step times
 """
 
 from ridgeline.report.figures.figure import KINDS, Figure
-from ridgeline.report.figures.write import write_figures
+from ridgeline.report.figures.write import write_figure, write_figures
 
-__all__ = ["KINDS", "Figure", "write_figures"]
+__all__ = ["KINDS", "Figure", "write_figure", "write_figures"]

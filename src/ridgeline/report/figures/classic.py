@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.report.figures import marks as points_on
 from ridgeline.report.figures import roofs as roofs_on
 from ridgeline.report.figures.board import Board
-from ridgeline.report.figures.configurations import chosen_steps, repeat_range, short_name
+from ridgeline.report.figures.configurations import (
+    chosen_steps,
+    repeat_range,
+    short_name,
+    with_captures,
+)
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import Mark, mark_of
 from ridgeline.report.figures.style import (
@@ -28,6 +33,7 @@ from ridgeline.report.figures.style import (
 from ridgeline.report.figures.subjects import Subject
 from ridgeline.report.figures.words import bounds, fastest, flagged, joined
 from ridgeline.report.words import counted, listed
+from ridgeline.roofline.captured import CAPTURE
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
 MOST_LAYER_LABELS = 8
 MOST_KINDS = 7
 LONGEST_LAYER = 24
+MOST_PIECES = 1_000  # in one picture
+SUM_OF_KERNELS = "The time of a capture is the sum of its kernels' times."
 SMALLEST_PT, LARGEST_PT = 3.0, 11.0
 
 
@@ -46,20 +54,21 @@ def drawn_points(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_steps(subject: Subject) -> Drawing | None:
-    """A mark for every configuration that ran."""
-    points = drawn_points(chosen_steps(subject.points, subject.runs))
+    """A mark for every configuration that ran, and for every imported capture."""
+    steps = with_captures(chosen_steps(subject.points, subject.runs), subject.captures)
+    points = drawn_points(steps)
     if points.empty or not subject.has_roofs:
         return None
-    heading = f"{subject.device}: {listed(_kinds_of_step(points))} steps"
+    heading = f"{subject.device}: {_what(points)}"
     colour = colours(points["model"])
-    ranges = repeat_range(subject.points, subject.runs)
+    ranges = _ranges(subject)
     marks = [
         mark_of(
             point,
             colour=colour[point["model"]],
             marker=precision_mark(point["precision"]),
             text=short_name(point) if point["is_first"] else "",
-            y_range=tuple(ranges.loc[(point["configuration"], point["provenance"])]),
+            y_range=ranges.get((point["configuration"], point["provenance"])),
         )
         for point in points.to_dict("records")
     ]
@@ -70,13 +79,39 @@ def draw_steps(subject: Subject) -> Drawing | None:
     ]
     axes = draw_under_roofs(subject, points, marks, groups, heading=heading)
     caption = joined(
-        f"{counted(points['configuration'].nunique(), 'configuration')} under the roofs of"
-        f" {subject.device}.",
+        f"{_counted(points)} under the roofs of {subject.device}.",
         fastest(points, lambda row: short_name(row, with_precision=True)),
         bounds(points[points["is_first"]]),
         flagged(points),
+        SUM_OF_KERNELS if points["mode"].eq(CAPTURE).any() else "",
     )
     return Drawing(canvas=canvas_of(axes), title=subject.title(heading), caption=caption)
+
+
+def _what(points: pd.DataFrame) -> str:
+    """`training and inference steps and captures`."""
+    kinds = _kinds_of_step(points)
+    told = [f"{listed(kinds)} steps"] if kinds else []
+    return listed([*told, *(["captures"] if points["mode"].eq(CAPTURE).any() else [])])
+
+
+def _counted(points: pd.DataFrame) -> str:
+    is_capture = points["mode"].eq(CAPTURE)
+    steps = points.loc[~is_capture, "configuration"].nunique()
+    told = [counted(steps, "configuration")] if steps else []
+    captures = int(is_capture.sum())
+    return listed([*told, *([counted(captures, "capture")] if captures else [])])
+
+
+def _ranges(subject: Subject) -> dict[tuple[int, str], tuple[float, float]]:
+    """Lowest and highest rate of repeats; a capture has none."""
+    if not len(subject.runs) or not len(subject.points):
+        return {}
+    table = repeat_range(subject.points, subject.runs)
+    return {
+        (key[0], key[1]): (low, high)
+        for key, low, high in zip(table.index, table["min"], table["max"], strict=True)
+    }
 
 
 def _kinds_of_step(points: pd.DataFrame) -> list[str]:
@@ -85,7 +120,7 @@ def _kinds_of_step(points: pd.DataFrame) -> list[str]:
 
 
 def precision_entries(precisions: Any) -> list[Entry]:
-    return legend_marks({name: precision_mark(name) for name in precisions})
+    return legend_marks({name: precision_mark(name) for name in precisions if name})
 
 
 def draw_under_roofs(
@@ -138,15 +173,18 @@ def draw_layers(subject: Subject) -> Drawing | None:
 
 
 def draw_kernels(subject: Subject) -> Drawing | None:
-    """The kernels of the slowest run that has their counters."""
+    """The kernels of the slowest run that has their counters; without one, of a capture."""
     return _draw_pieces(subject, "kernel")
 
 
 def _draw_pieces(subject: Subject, grain: str) -> Drawing | None:
     run = slowest_run(subject, grain)
+    is_capture = run is None and grain == "kernel"
+    if is_capture:
+        run = longest_capture(subject)
     if run is None or not subject.has_roofs:
         return None
-    points = pieces_of(subject, run, grain)
+    points = pieces_of(subject, run, grain, is_capture=is_capture)
     kind = _kinds(points)
     colour = colours(kind.value_counts().index)
     longest_s, step_s = points["time_s"].max(), run["step_median_s"]
@@ -172,7 +210,8 @@ def _draw_pieces(subject: Subject, grain: str) -> Drawing | None:
     caption = joined(
         f"{counted(len(points), grain)} of {name} on {subject.device}; the slowest,"
         f" {short_piece(str(slowest['name']))}, takes {format_time(slowest['time_s'])}"
-        f" ({format_percent(slowest['time_s'] / step_s)} of the step).",
+        f" ({format_percent(slowest['time_s'] / step_s)} of the"
+        f" {'capture' if is_capture else 'step'}).",
         bounds(points),
         flagged(points),
     )
@@ -184,7 +223,7 @@ def slowest_run(subject: Subject, grain: str) -> Any | None:
     where several are as slow."""
     points = drawn_points(subject.points)
     with_pieces = points.loc[points["grain"].eq(grain), "run_id"].unique()
-    if not len(subject.runs):
+    if not len(subject.runs) or not len(points):
         return None
     runs = subject.runs[subject.runs["run_id"].isin(with_pieces)]
     if runs.empty:
@@ -192,11 +231,22 @@ def slowest_run(subject: Subject, grain: str) -> Any | None:
     return runs.sort_values(["step_median_s", "run_id"]).iloc[-1]
 
 
-def pieces_of(subject: Subject, run: Any, grain: str) -> pd.DataFrame:
-    """The pieces of a run, both directions of a layer as one."""
-    points = drawn_points(subject.points)
+def longest_capture(subject: Subject) -> dict[str, Any] | None:
+    """The capture whose kernels take longest, as if it were a run."""
+    points = drawn_points(subject.captures) if len(subject.captures) else subject.captures
+    if not len(points) or not points["grain"].eq("kernel").any():
+        return None
+    whole = points[points["grain"].eq(CAPTURE)].sort_values(["time_s", "run_id"])
+    row = {str(name): value for name, value in whole.iloc[-1].items()} if len(whole) else None
+    return row and {**row, "step_median_s": row["time_s"]}
+
+
+def pieces_of(subject: Subject, run: Any, grain: str, *, is_capture: bool = False) -> pd.DataFrame:
+    """The pieces of a run, both directions of a layer as one; of very many, the longest."""
+    points = drawn_points(subject.captures if is_capture else subject.points)
     points = points[points["run_id"].eq(run["run_id"]) & points["grain"].eq(grain)]
-    return points[points["phase"].eq("all")] if grain == "layer" else points
+    points = points[points["phase"].eq("all")] if grain == "layer" else points
+    return points.nlargest(MOST_PIECES, "time_s") if len(points) > MOST_PIECES else points
 
 
 def _kinds(points: pd.DataFrame) -> Any:

@@ -16,6 +16,7 @@ from ridgeline.report.configuration import (
     numbered,
     telling_each,
 )
+from ridgeline.roofline.captured import CAPTURE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +81,10 @@ def lines_of(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def short_name(row: Any, *, with_precision: bool = False) -> str:
-    """`resnet50, 128` or `resnet50, amp, 32, compiled` of a run or a joined point."""
+    """`resnet50, 128` or `resnet50, amp, 32, compiled` of a run or a joined point; of a capture its
+    label."""
+    if row.get("mode") == CAPTURE:
+        return str(row["model"])
     parts = [str(row["model"]), str(row["precision"]) if with_precision else ""]
     parts += [f"{row['batch_size']:.0f}", str(row.get("variant") or "")]
     return ", ".join(part for part in parts if part)
@@ -105,6 +109,19 @@ def chosen_steps(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     found = chosen_points(points, runs)
     found = found[found["grain"].eq("step") & found["attained_flops_per_s"].gt(0)]
     return found.assign(is_first=~found.duplicated("configuration"))
+
+
+def with_captures(steps: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
+    """Steps, and after them whole captures with a rate, each a configuration of its own."""
+    import pandas as pd
+
+    whole = captures[captures["grain"].eq(CAPTURE)] if len(captures) else captures
+    whole = whole[whole["attained_flops_per_s"].gt(0)] if len(whole) else whole
+    if not len(whole):
+        return steps
+    own = range(-1, -1 - len(whole), -1)  # no run has a number below zero
+    whole = whole.assign(configuration=own, network="", variant="", is_first=True)
+    return pd.concat([steps, whole], ignore_index=True) if len(steps) else whole
 
 
 def repeat_range(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.report.figures import marks as points_on
 from ridgeline.report.figures.board import Board
 from ridgeline.report.figures.classic import draw_under_roofs
-from ridgeline.report.figures.configurations import chosen_steps, names_of, short_name
+from ridgeline.report.figures.configurations import (
+    chosen_steps,
+    names_of,
+    short_name,
+    with_captures,
+)
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import Mark
 from ridgeline.report.figures.style import PALE, canvas_of, colours, legend_lines, legend_marks
@@ -29,8 +34,8 @@ MOST_STEPS = 6
 
 
 def draw_levels(subject: Subject) -> Drawing | None:
-    """Steps at the intensity of every level whose bytes are known."""
-    points = chosen_steps(subject.points, subject.runs)
+    """Steps and captures at the intensity of every level whose bytes are known."""
+    points = with_captures(chosen_steps(subject.points, subject.runs), subject.captures)
     known = {index: level_intensities(point) for index, point in points.iterrows()}
     points = points[[len(known[index]) > 1 for index in points.index]]
     if points.empty or not subject.has_roofs:

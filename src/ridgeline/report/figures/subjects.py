@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ridgeline.report.figures.configurations import configured
+from ridgeline.report.rows import no_rows
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import si
@@ -26,6 +27,8 @@ class Subject:
     machine: Machine
     runs: pd.DataFrame  # with the columns of `configured`
     points: pd.DataFrame
+    # points of imported captures: the whole of each, and its kernels
+    captures: pd.DataFrame = field(default_factory=no_rows)
 
     @property
     def roofs(self) -> Roofs:
@@ -74,13 +77,19 @@ def subjects(study: Study) -> list[Subject]:
     for machine in study.machines:
         name = _free_name(machine, names)
         names.add(name.casefold())
-        points = study.points
-        if len(points):
-            here = points["env"].eq(machine.env) & points["device"].eq(machine.roofs.device)
-            points = points[here]
         runs = everywhere[_is_of(machine, study)] if len(everywhere) else everywhere
-        found.append(Subject(name=name, machine=machine, runs=runs, points=points))
+        found.append(
+            Subject(name=name, machine=machine, runs=runs, points=_here(machine, study.points),
+                    captures=_here(machine, study.capture_points))
+        )  # fmt: skip
     return found
+
+
+def _here(machine: Machine, points: pd.DataFrame) -> pd.DataFrame:
+    """The points of one machine's device."""
+    if not len(points):
+        return points
+    return points[points["env"].eq(machine.env) & points["device"].eq(machine.roofs.device)]
 
 
 def _is_of(machine: Machine, study: Study) -> pd.Series:

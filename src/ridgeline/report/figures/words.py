@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.words import counted
+from ridgeline.report.words import counted, listed
+from ridgeline.roofline.captured import CAPTURE
 from ridgeline.units import format_percent, si
 
 if TYPE_CHECKING:
@@ -13,8 +14,12 @@ if TYPE_CHECKING:
 
 
 def steps_told(*tables: pd.DataFrame) -> str:
-    """`7 steps`: one counted both ways is one step."""
-    return counted(sum(int(points["is_first"].sum()) for points in tables), "step")
+    """`7 steps`, `1 capture`: one counted both ways is one step."""
+    firsts = [points[points["is_first"]] for points in tables]
+    captures = sum(int(points["mode"].eq(CAPTURE).sum()) for points in firsts)
+    steps = sum(len(points) for points in firsts) - captures
+    told = [counted(steps, "step")] if steps or not captures else []
+    return listed([*told, *([counted(captures, "capture")] if captures else [])])
 
 
 def fastest(points: pd.DataFrame, name: Callable[[Any], str]) -> str:

@@ -80,6 +80,29 @@ def write_figures(
     return found
 
 
+def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
+    """Write one figure to a file; its ending is the format. Several machines are an error."""
+    ending = path.suffix.lower().removeprefix(".")
+    _check("format", [ending], FORMATS)
+    _check("kind of figure", [kind], KINDS)
+    with in_style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        planned = [(env, draw()) for one, env, _, draw in _planned(study) if one == kind]
+        drawn = [(env, drawing) for env, drawing in planned if drawing is not None]
+        if len(drawn) != 1:
+            envs = ", ".join(env for env, _ in drawn)
+            raise RidgelineError(
+                f"there are {len(drawn)} figures of kind {kind!r}, and {path} is one file",
+                hint=f"name runs of one machine ({envs}), or a folder with --out DIR"
+                if drawn
+                else "nothing chosen has FLOPs, bytes, a time and roofs; see the notes above",
+            )
+        env, drawing = drawn[0]
+        _save(drawing, path, ending)
+    return Figure(path=path, paths=(path,), kind=kind, env=env, title=drawing.title,
+                  caption=drawing.caption)  # fmt: skip
+
+
 def _planned(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
     """Kind, environment, file name and drawing of each figure that may be possible."""
     every = subjects(study)
@@ -96,15 +119,19 @@ def _bound(draw: Callable[[Any], Drawing | None], what: Any) -> Callable[[], Dra
 
 def _saved(drawing: Drawing, folder: Path, name: str, formats: Sequence[str]) -> tuple[Path, ...]:
     paths = tuple(folder / f"{name}.{ending}" for ending in formats)
-    _without_control(drawing.canvas)
-    with writing(folder, elsewhere=ELSEWHERE):
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, ending in zip(paths, formats, strict=True):
-            with whole_file(path) as file:
-                drawing.canvas.savefig(
-                    file, format=ending, dpi=DPI, metadata=_metadata(drawing, ending)
-                )
+    for path, ending in zip(paths, formats, strict=True):
+        _save(drawing, path, ending)
     return paths
+
+
+def _save(drawing: Drawing, path: Path, ending: str) -> None:
+    _without_control(drawing.canvas)
+    with writing(path.parent, elsewhere=ELSEWHERE):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            drawing.canvas.savefig(
+                file, format=ending, dpi=DPI, metadata=_metadata(drawing, ending)
+            )
 
 
 def _without_control(canvas: Canvas) -> None:

@@ -33,6 +33,7 @@ SCRIPTS = (  # in this order they become one script: a later one uses what earli
     "layers.js",
     "charts.js",
     "sections.js",
+    "executed.js",
     "runs.js",
     "main.js",
 )

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ridgeline.report.page.captures import capture_sentences, with_captures
 from ridgeline.report.page.columns import Words, is_missing
+from ridgeline.report.page.executed import executed_payload
 from ridgeline.report.page.machines import Card, card, roofs_payload
 from ridgeline.report.page.points import chosen, point_columns
 from ridgeline.report.page.runs import run_columns
@@ -66,7 +68,7 @@ def content(study: Study, *, title: str | None) -> Content:
     titles = {one.run_id: one.title for one in told.configurations}
     kept = chosen(study)
     words = Words()
-    runs = run_columns(study, words)
+    runs = with_captures(run_columns(study, words), study, words)
     place = {words.texts[text]: row for row, text in enumerate(runs.get("id", ()))}
     points = point_columns(kept.points, place, words)
     first = next((place.get(str(f["run_id"])) for f in told.findings), None)
@@ -75,6 +77,7 @@ def content(study: Study, *, title: str | None) -> Content:
         "machines": [roofs_payload(machine, study) for machine in study.machines],
         "runs": runs,
         "points": points,
+        "executed": executed_payload(study, place, words),
         "first_run": first,
         "words": words.texts,  # last: the columns above fill it
     }
@@ -95,6 +98,8 @@ def content(study: Study, *, title: str | None) -> Content:
 
 def _headline(told: Summary, study: Study) -> list[Sentence]:
     """Sentences are known by their text: the same numbers are of the same run."""
+    if study.runs.empty:
+        return [Sentence(text=text, provenance="") for text in capture_sentences(study)]
     runs = {sentence(one): one for one in told.configurations}
     return [
         Sentence(
@@ -106,6 +111,8 @@ def _headline(told: Summary, study: Study) -> list[Sentence]:
 
 
 def _title(study: Study) -> str:
+    if study.runs.empty and len(study.captures):
+        return _few([str(label) for label in study.captures["label"]], "capture")
     if study.runs.empty:
         return "Roofline report"
     models = list(dict.fromkeys(map(str, study.runs["model"])))

@@ -32,13 +32,13 @@ class Chosen:
 
 
 def chosen(study: Study) -> Chosen:
-    """All steps and phases, the layers of as many runs as fit, the kernels that take longest."""
+    """All steps, phases and captures, layers of as many runs as fit, kernels that take longest."""
     import pandas as pd
 
-    points = study.points
+    points = study.every_point
     if points.empty:
         return Chosen(points=points)
-    whole = points[points["grain"].isin(["step", "phase"])]
+    whole = points[points["grain"].isin(["step", "phase", "capture"])]
     layers, about_layers = _layers(points[points["grain"].eq("layer")], study.runs)
     kernels, about_kernels = _kernels(points[points["grain"].eq("kernel")])
     kept = [table for table in (whole, layers, kernels) if len(table)]

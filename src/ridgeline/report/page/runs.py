@@ -52,6 +52,8 @@ TEXTS = {
     "count_id": "count_id",
     "label": "label",
 }
+STORED = ("status", "command", "versions", "warnings", "no_energy")  # that only the run says
+WORD_COLUMNS = ("id", *TEXTS, *STORED, "setting", "flags")
 SHOWN = ("model", "mode", "precision")  # beside the machine and the batch, wherever a run is named
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
 
@@ -84,7 +86,7 @@ def run_columns(study: Study, words: Words) -> dict[str, Any]:
 def _told(run: Run | None) -> dict[str, str]:
     """What only the stored run says."""
     if run is None:
-        return dict.fromkeys(("status", "command", "versions", "warnings", "no_energy"), "")
+        return dict.fromkeys(STORED, "")
     made = run.provenance
     return {
         "status": str(run.found.get("status") or ""),
@@ -132,7 +134,7 @@ def roofs_used(points: pd.DataFrame) -> dict[str, list[str]]:
     if points.empty:
         return {}
     columns = flops_columns(points)
-    steps = points[points["grain"].eq("step")]
+    steps = points[points["grain"].isin(["step", "capture"])]
     work = (steps if len(steps) else points).groupby("run_id", sort=False)[columns].sum()
     found = {}
     for run_id, row in zip(work.index, work.to_dict("records"), strict=True):

@@ -34,7 +34,7 @@ function unpack(packed, numbers, words) {
   return table;
 }
 
-// A row per run.
+// A row per run, and after the measured ones a row per imported capture.
 const R = unpack(
   DATA.runs,
   [
@@ -76,11 +76,12 @@ const R = unpack(
     "flags",
   ],
 );
+R.measured = DATA.runs.measured;
 R.machine = DATA.runs.machine ?? [];
 R.roofs = (DATA.runs.roofs ?? []).map((places) => places.map((place) => WORDS[place]));
 R.name = runNames();
 
-// A row per point: a step, phase, layer or kernel.
+// A row per point: a step, phase, layer, kernel, or a whole capture.
 const P = unpack(
   DATA.points,
   [
@@ -117,7 +118,7 @@ function machineTitle(run) {
 }
 
 function modeWord(run) {
-  return R.mode[run] === "train" ? "training" : "inference";
+  return { train: "training", capture: "capture" }[R.mode[run]] ?? "inference";
 }
 
 // What tells a configuration apart, without its batch size.
@@ -132,8 +133,8 @@ function runNames() {
   return Array.from({ length: R.count }, (_, run) => {
     const name = [
       R.model[run],
-      `batch ${R.batch[run]}`,
-      `${R.precision[run]} ${modeWord(run)}`,
+      isKnown(R.batch[run]) ? `batch ${R.batch[run]}` : "",
+      `${R.precision[run]} ${modeWord(run)}`.trim(),
       R.setting[run],
       machineTitle(run),
     ]

@@ -2,7 +2,7 @@
 
 function startRuns() {
   const host = byId("runs-body");
-  if (!R.count) return host.append(make("p", { class: "empty" }, "There is no run."));
+  if (!R.measured) return host.append(make("p", { class: "empty" }, "There is no run."));
   const count = (text) => (text ? text.split("\n").length : 0);
   makeTable(host, {
     caption: "Runs",

@@ -1,6 +1,6 @@
-// The sections below the layers: executed FLOPs, throughput, energy.
+// The sections about whole runs: throughput, energy.
 
-const ALL_RUNS = Array.from({ length: R.count }, (_, run) => run);
+const ALL_RUNS = Array.from({ length: R.measured }, (_, run) => run);
 
 function runWord(key, label, of, more = {}) {
   return { key, label, value: ({ run }) => of(run), text: ({ run }) => of(run), ...more };
@@ -25,90 +25,11 @@ function configurationColumns() {
   ];
 }
 
-// ---- model against executed
-
-function startExecuted() {
-  const host = byId("executed-body");
-  const rows = executedRows();
-  if (!rows.length) {
-    host.append(
-      make(
-        "p",
-        { class: "empty" },
-        "No hardware counters were read in these runs, so what was executed is not known: all FLOPs and bytes on this page are counted from the graph of the model. ",
-        make("code", {}, "ridgeline doctor"),
-        " says whether this machine lets its counters be read.",
-      ),
-    );
-    return;
-  }
-  host.append(
-    make(
-      "p",
-      { class: "about" },
-      "What the hardware did over what the model needs. Below 1 a library found a shorter way (Winograd), above 1 it padded or computed again.",
-    ),
-  );
-  const column = (key, label, format, source) => ({
-    key,
-    label,
-    n: true,
-    value: (row) => row[key],
-    text: (row) => format(row[key]),
-    source: [
-      source,
-      (row) => workSource(source === "static" ? row.model_point : row.executed_point),
-    ],
-  });
-  const flops = (value) => si(value, "FLOP");
-  const bytes = (value) => si(value, "B");
-  makeTable(host, {
-    caption: "Model against executed FLOPs",
-    rows,
-    search: "piece or run",
-    sort: { key: "executed", isDown: true },
-    columns: [
-      { key: "name", label: "Piece", value: (row) => row.name, text: (row) => row.name },
-      { key: "phase", label: "Phase", value: (row) => row.phase, text: (row) => row.phase },
-      runWord("run", "Run", (run) => R.name[run], { wide: true }),
-      column("model", "Model FLOPs", flops, "static"),
-      column("executed", "Executed FLOPs", flops, "counter"),
-      column("ratio", "Executed / model", (value) => formatRatio(value), "counter"),
-      column("model_bytes", "Counted bytes", bytes, "static"),
-      column("executed_bytes", "Moved bytes", bytes, "counter"),
-    ],
-  });
-}
-
-// Pieces that have both a count and counters; kernels have no count.
-function executedRows() {
-  const pairs = new Map();
-  for (const i of pointsWhere((point) => P.grain[point] !== "kernel")) {
-    const key = `${P.run[i]} ${P.grain[i]} ${P.layer[i]} ${P.phase[i]}`;
-    if (!pairs.has(key)) pairs.set(key, {});
-    pairs.get(key)[P.provenance[i]] = i;
-  }
-  return [...pairs.values()]
-    .filter((pair) => pair.static !== undefined && pair.counter !== undefined)
-    .map(({ static: a, counter: b }) => ({
-      run: P.run[a],
-      name: P.grain[a] === "step" ? "whole step" : P.name[a],
-      phase: P.phase[a] === "all" ? "whole" : P.phase[a],
-      model_point: a,
-      executed_point: b,
-      model: P.flops[a],
-      executed: P.flops[b],
-      ratio: P.flops[b] / P.flops[a],
-      model_bytes: P.dram_bytes[a],
-      executed_bytes: P.dram_bytes[b],
-    }));
-}
-
 // ---- throughput
 
 function startThroughput() {
   const host = byId("throughput-body");
-  if (!R.count) return host.append(make("p", { class: "empty" }, "There is no run."));
+  if (!R.measured) return host.append(make("p", { class: "empty" }, "There is no run."));
   drawCharts(host, ALL_RUNS, {
     label: "samples per second",
     unit: "samples/s",
@@ -239,7 +160,7 @@ function sayWhyNoEnergy(host, runs) {
     make(
       "p",
       { class: "note" },
-      `${runs.length} of ${R.count} runs have no energy. None is made up from load or a power limit.`,
+      `${runs.length} of ${R.measured} runs have no energy. None is made up from load or a power limit.`,
     ),
     make("ul", { class: "note" }, items),
   );

@@ -189,6 +189,12 @@ function foldButton(table, entry) {
   return [indent, button];
 }
 
+// Tables that are replaced need not be printed.
+function forgetTables(host) {
+  for (const table of TABLES.filter(({ element }) => host.contains(element)))
+    TABLES.splice(TABLES.indexOf(table), 1);
+}
+
 // Paper cannot be opened or scrolled: all of a table is printed, within reason.
 function growForPrint(isPrinting) {
   for (const table of TABLES) {

@@ -125,7 +125,7 @@ const COLOURS = {
   configuration: { label: "configuration", of: (i) => configuration(P.run[i]) },
   machine: { label: "machine", of: (i) => machineTitle(P.run[i]) },
   precision: { label: "precision", of: (i) => R.precision[P.run[i]] },
-  batch: { label: "batch size", of: (i) => `batch ${R.batch[P.run[i]]}` },
+  batch: { label: "batch size", of: (i) => (isKnown(R.batch[P.run[i]]) ? `batch ${R.batch[P.run[i]]}` : "capture") },
 };
 
 // What is chosen anew when something before it is: another machine has other runs.

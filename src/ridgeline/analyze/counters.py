@@ -1,0 +1,71 @@
+"""The stage that counts what the hardware did, where there is something to count with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ridgeline.analyze.counts import spec_of
+from ridgeline.analyze.stages import Stages
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.settings import Settings
+from ridgeline.measure.tasks import Task
+from ridgeline.profile.ncu import find_ncu
+from ridgeline.profile.stored import profile_run
+from ridgeline.store import ResultsFolder, Run
+
+NOT_ASKED = "it was not asked for"
+NO_GPU = "counters are those of NVIDIA GPUs"
+OPTIONS: dict[str, Any] = {"deduplicate": True, "level": "hierarchical"}
+Start = Callable[[str], None]
+
+
+def profile_stage(
+    stages: Stages,
+    results: ResultsFolder,
+    runs: Sequence[tuple[Run, Settings]],
+    *,
+    device: str,
+    is_wanted: bool,
+    start: Start = lambda what: None,
+    tell: Callable[[str], None] = lambda what: None,
+) -> list[Run]:
+    """Profile each run, or say why not; what fails is a failed stage and nothing more."""
+    why_not = _why_not(device, is_wanted=is_wanted)
+    if why_not:
+        stages.skip("profile", why_not)
+        return []
+    done: list[Run] = []
+    failures: list[str] = []
+    with stages.begin("profile") as stage:
+        for run, settings in runs:
+            start(f"counters: {run.asked['model']}, batch {run.asked['batch_size']}")
+            task = Task(spec=spec_of(run.asked), settings=replace(settings, iters=None))
+            try:
+                made = profile_run(
+                    results, run, task, OPTIONS, tell=lambda what, time_s: tell(what)
+                )
+            except RidgelineError as error:
+                failures.append(str(error).replace("\n", " "))
+                if not done:  # what ails the first will ail the others
+                    break
+            else:
+                done += [made] if made is not None else []
+        stage.reason = f"counters of {len(done)} runs"
+        if failures:
+            stage.status = "done" if done else "failed"
+            stage.reason = "; ".join([*([stage.reason] if done else []), *dict.fromkeys(failures)])
+    return done
+
+
+def _why_not(device: str, *, is_wanted: bool) -> str:
+    if not is_wanted:
+        return NOT_ASKED
+    if not device.startswith("cuda"):
+        return NO_GPU
+    try:
+        find_ncu()
+    except RidgelineError as error:
+        return str(error).replace("\n", " ")
+    return ""

@@ -1,0 +1,115 @@
+"""`ridgeline import`: captures of profilers, made elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ridgeline.cli.arguments import folder
+from ridgeline.cli.tables import plain_text
+from ridgeline.errors import RidgelineError
+from ridgeline.store import ResultsFolder
+
+if TYPE_CHECKING:
+    from ridgeline.profile.capture import Capture
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  ncu --csv --page raw --set roofline python train.py > capture.csv
+  ridgeline import capture.csv --label first-try
+  ridgeline import report.ncu-rep
+  ridgeline import flops.csv bytes.csv          (metrics of the same kernels are joined)
+  ridgeline import trace.json.gz kernels_cuda_gpu_kern_sum.csv
+  ridgeline import capture.csv --json | jq '.captures[0].flops'
+  ridgeline import capture.csv && ridgeline roofline --peak-compute 8.1 --peak-bw 300
+
+[bold]Exit code[/]: 0 all files were read; 2 one of them could not be. The others are kept all the
+same.
+"""
+
+
+def import_files(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE…",
+            help="Nsight Compute (CSV, text, the UI's export, .ncu-rep), PyTorch or Kineto traces"
+            " (.json, .json.gz), kernel tables of nsys stats. What each is, is found out.",
+            show_default=False,
+        ),
+    ],
+    label: Annotated[
+        str | None, typer.Option(help="A name for it in tables, figures and the report.")
+    ] = None,
+    results: Annotated[
+        Path, typer.Option(metavar="DIR", parser=folder, help="The results folder.")
+    ] = Path("results"),
+    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep it, or only show.")] = (
+        True
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Read what profilers wrote elsewhere: executed FLOPs, bytes by memory level and kernel times.
+
+    Any version, locale and scaling of units. Several files of one capture are joined. What could
+    not be used is said; a capture with nothing in it is refused with the reason.
+    """
+    from ridgeline.cli import show_captures
+    from ridgeline.profile.capture import totals
+
+    place = ResultsFolder(results)
+    if store:
+        place.check_writable()
+    captures, errors = _read(files, quiet=quiet)
+    kept = _keep(place, captures, label) if store else []
+    if as_json:
+        content = {"captures": [totals(capture) for capture in captures]}
+        print(json.dumps(content, indent=2, allow_nan=False))
+    elif captures:
+        show_captures.print_captures(captures)
+    if not quiet:
+        show_captures.advise(captures, as_json=as_json)
+        for path in kept:
+            print(f"wrote {path}", file=sys.stderr)
+    _raise(errors)
+
+
+def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[RidgelineError]]:
+    """The captures of all files that can be read, and why the others cannot."""
+    from ridgeline.cli.progress import run_progress
+    from ridgeline.profile.reading import read_capture
+    from ridgeline.profile.reading.joining import joined
+
+    def tell(done: int, of: int) -> None:
+        progress.update("% read", 100 * done // max(of, 1), 100)
+
+    found, errors = [], []
+    with run_progress(len(files), quiet=quiet) as progress:
+        for file in dict.fromkeys(files):
+            progress.start(plain_text(file.name))
+            try:
+                found.append(read_capture(file, tell))
+            except RidgelineError as error:
+                errors.append(error)
+    return joined(found), errors
+
+
+def _keep(results: ResultsFolder, captures: list[Capture], label: str | None) -> list[Path]:
+    from ridgeline.profile.keeping import keep
+
+    return [keep(results, capture, label=label).path for capture in captures]
+
+
+def _raise(errors: list[RidgelineError]) -> None:
+    """The last error ends the command; those before it are printed."""
+    for error in errors[:-1]:
+        print(f"ridgeline: {plain_text(str(error))}", file=sys.stderr)
+    if errors:
+        raise errors[-1]

@@ -1,0 +1,212 @@
+"""`ridgeline profile`: what the hardware really did in a step."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
+from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.settings import COMPILE_MODES, Settings
+from ridgeline.records import MODES, PRECISIONS
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  ridgeline profile resnet50 --precision amp --dry-run
+  ridgeline profile resnet50 --precision amp
+  ridgeline profile resnet50 mobilenet_v2 --precision fp32,amp --budget 2m
+  ridgeline profile vgg16 --mode infer --level hierarchical
+  ridgeline profile resnet50 --tier time         (no counters, no permission needed)
+  ridgeline profile -- python train.py           (steps marked by ridgeline.profile_step())
+  ridgeline profile resnet50 --json | jq '.profiles[0].flops'
+
+[bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a run or a profile
+failed (its reason is stored with it); 130 interrupted. What was completed is kept in every case.
+"""
+BATCH_SIZE = "32"
+UNWATCHED_STEPS = 50  # that times are taken from
+LEVELS, TIERS = ("dram", "hierarchical"), ("counters", "time")
+
+in_work = partial(typer.Option, rich_help_panel="What is run")
+in_step = partial(typer.Option, rich_help_panel="How a step is made")
+in_profile = partial(typer.Option, rich_help_panel="What is counted")
+in_output = partial(typer.Option, rich_help_panel="What is kept and shown")
+
+
+class WithProgram(TyperCommand):
+    """A command that takes a program of the user's after `--`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta["program"] = tuple(args[place + 1 :])
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+
+def profile(
+    ctx: typer.Context,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL… | -- PROGRAM",
+            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory; or "
+            "after -- a program of your own.",
+            autocompletion=complete(MODELS + SOURCES),
+            show_default=False,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        str, in_work("-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.")
+    ] = BATCH_SIZE,
+    mode: Annotated[str, in_work(help="train or infer.", autocompletion=complete(MODES))] = "train",
+    precision: Annotated[
+        str,
+        in_step(
+            help="One or several of fp32, tf32, amp, bf16, fp16.",
+            autocompletion=complete(PRECISIONS),
+        ),
+    ] = "fp32",
+    device: Annotated[int, in_step(help="Which CUDA device.", min=0)] = 0,
+    input_size: Annotated[
+        str | None, in_work(help="224, or 224,320, or 3,64,64 for a model of your own.")
+    ] = None,
+    seq_len: Annotated[int | None, in_work(help="Tokens per sample.")] = None,
+    config: Annotated[
+        str | None, in_work(help="hidden_size=1024,num_layers=4 or a config.json.")
+    ] = None,
+    tier: Annotated[
+        str,
+        in_profile(
+            help="counters, or time: kernel times alone, by torch's profiler.",
+            autocompletion=complete(TIERS),
+        ),
+    ] = "counters",
+    level: Annotated[
+        str,
+        in_profile(
+            help="dram, or hierarchical: L2 and L1 bytes, too.", autocompletion=complete(LEVELS)
+        ),
+    ] = "dram",
+    budget: Annotated[
+        str | None,
+        in_profile(help="Time for counting, as 90s or 5m; what fits is chosen."),
+    ] = None,
+    deduplicate: Annotated[
+        bool,
+        in_profile("--deduplicate", help="Count operators of the same work once: much faster."),
+    ] = False,
+    dry_run: Annotated[
+        bool, in_profile("--dry-run", help="Show what would be counted and how long it takes.")
+    ] = False,
+    iters: Annotated[int, in_profile(help="Steps to capture.", min=1)] = 1,
+    warmup_iters: Annotated[int, in_profile(help="Steps before them.", min=1)] = 3,
+    optimizer: Annotated[
+        str,
+        in_step(help="sgd, momentum, adam, adamw, rmsprop, …", autocompletion=complete(OPTIMIZERS)),
+    ] = "sgd",
+    grad_accum_steps: Annotated[int, in_step(help="Batches per optimizer step.")] = 1,
+    channels_last: Annotated[
+        bool, in_step("--channels-last", help="Images in NHWC order.")
+    ] = False,
+    deterministic: Annotated[
+        bool, in_step("--deterministic", help="Deterministic algorithms where there are any.")
+    ] = False,
+    compile_mode: Annotated[
+        str | None,
+        in_step(
+            help="Use torch.compile: default, reduce-overhead or max-autotune.",
+            autocompletion=complete(COMPILE_MODES),
+        ),
+    ] = None,
+    seed: Annotated[int, in_step(help="Of weights and data.")] = 0,
+    keep: Annotated[
+        Path | None,
+        in_output(metavar="DIR", parser=folder, help="Keep the trace and ncu's own files there."),
+    ] = None,
+    label: Annotated[str | None, in_output(help="A name for it.")] = None,
+    results: Annotated[
+        Path, in_output(metavar="DIR", parser=folder, help="Where everything is kept.")
+    ] = Path("results"),
+    as_json: Annotated[bool, in_output("--json", help="For programs, on stdout.")] = False,
+    quiet: Annotated[bool, in_output("-q", "--quiet", help="No progress, no advice.")] = False,
+    debug: Annotated[bool, in_output("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Count what the GPU executes in one step: FLOPs, bytes and time of every kernel and layer.
+
+    The step is run unwatched first: times are from there. Then Nsight Compute counts a whole step:
+    forward, backward on autograd's threads, and the optimizer. Each kernel is told by layer, phase
+    and operator.
+    """
+    program: tuple[str, ...] = ctx.meta.get("program", ())
+    if bool(models) == bool(program):
+        raise RidgelineError(
+            "name models or a program after --, not both" if models else "no model was named",
+            hint="for example: ridgeline profile resnet50, or ridgeline profile -- python train.py",
+        )
+    if label == "":
+        raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
+    from ridgeline.cli.profiled import Profiling, Wanted
+
+    settings = tuple(
+        Settings(
+            backend="cuda",
+            device=device,
+            precision=one.strip(),
+            optimizer=optimizer,
+            grad_accum_steps=grad_accum_steps,
+            channels_last=channels_last,
+            deterministic=deterministic,
+            compile=compile_mode,
+            iters=UNWATCHED_STEPS,
+            seed=seed,
+            layers=True,
+            energy=False,
+        )
+        for one in precision.split(",")
+    )
+    Profiling(
+        Wanted(
+            models=tuple(dict.fromkeys(models or ())),
+            program=program,
+            batch_sizes=whole_numbers("--batch-size", batch_size, like="1,8,32"),
+            mode=mode,
+            settings=settings,
+            input_size=sizes(input_size),
+            seq_len=seq_len,
+            config=config_values(config),
+            tier=tier,
+            level=level,
+            budget_s=duration(budget),
+            deduplicate=deduplicate,
+            is_dry=dry_run,
+            iters=iters,
+            warmup=warmup_iters,
+            keep=keep,
+            label=label,
+            results=results,
+            as_json=as_json,
+            quiet=quiet,
+            debug=debug,
+        )
+    ).run()
+
+
+def duration(text: str | None) -> float | None:
+    """`90s`, `5m`, `1.5h` or plain seconds, in seconds."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
+    seconds = (
+        float(found[1]) * {"m": 60.0, "min": 60.0, "h": 3600.0}.get(found[2], 1.0) if found else 0.0
+    )
+    if not 0 < seconds < 1e7:
+        raise RidgelineError(f"--budget {text!r} is not a time", hint="write 90s, 5m or 1.5h")
+    return seconds

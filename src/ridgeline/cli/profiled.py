@@ -1,0 +1,254 @@
+"""The work behind `ridgeline profile`: a run nobody watches, then the same step counted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ridgeline.analyze.counts import count_missing
+from ridgeline.analyze.passport import DeviceTask, device_task
+from ridgeline.api import spec
+from ridgeline.cli import INTERRUPTED, show_profiles
+from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner
+from ridgeline.cli.progress import StageProgress, stage_progress
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import run_isolated
+from ridgeline.measure.settings import Settings, check_mode
+from ridgeline.measure.tasks import Task
+from ridgeline.profile.outcome import found_of, kernels_of
+from ridgeline.profile.plan import Plan
+from ridgeline.profile.profiling import Request, need_cuda, profile
+from ridgeline.profile.stored import profile_run
+from ridgeline.provenance import collect
+from ridgeline.report.views import write_views
+from ridgeline.store import ResultsFolder, Run
+
+RUN_S, TRACE_S, COUNTED_S = 25.0, 15.0, 40.0  # of one configuration, about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The command line, parsed."""
+
+    models: tuple[str, ...]
+    program: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    mode: str
+    settings: tuple[Settings, ...]  # one per precision
+    input_size: tuple[int, ...] | None
+    seq_len: int | None
+    config: dict[str, Any]
+    tier: str
+    level: str
+    budget_s: float | None
+    deduplicate: bool
+    is_dry: bool
+    iters: int
+    warmup: int
+    keep: Path | None
+    label: str | None
+    results: Path
+    as_json: bool
+    quiet: bool
+    debug: bool
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How the step is to be profiled."""
+        return {
+            "tier": self.tier,
+            "level": self.level,
+            "budget_s": self.budget_s,
+            "deduplicate": self.deduplicate,
+            "steps": self.iters,
+            "warmup": self.warmup,
+            "is_dry": self.is_dry,
+            "keep": self.keep,
+        }
+
+    def task(self, model: str, batch_size: int, settings: Settings) -> Task:
+        chosen = spec(model, batch_size, self.input_size, self.seq_len, self.config)
+        return Task(spec=replace(chosen, mode=self.mode), settings=settings)
+
+    def asked(self) -> Asked:
+        """What `ridgeline run` would be asked."""
+        return Asked(
+            models=self.models,
+            batch_sizes=self.batch_sizes,
+            mode=self.mode,
+            settings=self.settings,
+            input_size=self.input_size,
+            seq_len=self.seq_len,
+            config=self.config,
+            repeats=1,
+            find_max_batch=False,
+            label=self.label,
+            results=self.results,
+            in_process=False,
+            as_json=self.as_json,
+            quiet=self.quiet,
+            debug=self.debug,
+            has_lines=False,
+        )
+
+
+@dataclass(slots=True)
+class Profiling:
+    """What has been profiled so far."""
+
+    wanted: Wanted
+    runs: Done = field(default_factory=Done)
+    profiles: list[Run] = field(default_factory=list)
+    plans: list[tuple[str, Plan]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Profile, store and show; what is done stays done, whatever happens next."""
+        wanted = self.wanted
+        check_mode(wanted.mode)
+        results = ResultsFolder(wanted.results)
+        results.check_writable()
+        interrupted = False
+        try:
+            if wanted.program:
+                self._program(results)
+            else:
+                self._models(results)
+        except KeyboardInterrupt:
+            interrupted = True
+        if self.runs.runs:
+            write_views(results)
+        self._answer(results)
+        if interrupted:
+            print(f"ridgeline: interrupted; profiles kept: {len(self.profiles)}", file=sys.stderr)
+            sys.exit(INTERRUPTED)
+        self._end()
+
+    def _models(self, results: ResultsFolder) -> None:
+        wanted = self.wanted
+        self._check_device()
+        one_s = RUN_S + TRACE_S + COUNTED_S
+        count = len(wanted.models) * len(wanted.settings) * len(wanted.batch_sizes)
+        with stage_progress(one_s * count, quiet=wanted.quiet) as progress:
+            for model in wanted.models:
+                for settings in wanted.settings:
+                    asked = replace(wanted.asked(), models=(model,), settings=(settings,))
+                    before = len(self.runs.runs)
+                    progress.expect(RUN_S)
+                    Runner(asked, results, self.runs, _Unweighted(progress)).run()
+                    for run in self.runs.runs[before:]:
+                        self._profile(results, run, settings, progress)
+
+    def _check_device(self) -> None:
+        """What cannot be found or is no GPU ends the command now."""
+        wanted = self.wanted
+        first = wanted.settings[0]
+        task = DeviceTask(
+            specs=tuple(wanted.task(model, 1, first).spec for model in wanted.models),
+            backend="auto",
+            device=first.device,
+            precisions=tuple(settings.precision for settings in wanted.settings),
+        )
+        need_cuda(run_isolated(device_task, task).value().partition(":")[0])
+
+    def _profile(
+        self, results: ResultsFolder, run: Run, settings: Settings, progress: StageProgress
+    ) -> None:
+        if run.found["status"] != "ok":
+            return
+        wanted = self.wanted
+        name = f"{run.asked['model']}, batch {run.asked['batch_size']}, {settings.precision}"
+        progress.expect(TRACE_S + COUNTED_S)
+        progress.start(name)
+        made: Run | None = None
+        try:
+            made = profile_run(
+                results,
+                run,
+                wanted.task(str(run.asked["model"]), int(run.asked["batch_size"]), settings),
+                wanted.options,
+                label=wanted.label or "",
+                tell=lambda what, time_s: progress.update(what, 0, 0),
+                show_plan=lambda plan: self._show_plan(name, plan, progress),
+            )
+        except RidgelineError as error:
+            self.runs.errors.append(error)
+        if made is not None:
+            self.profiles.append(made)
+            progress.start(f"{name}: counting what it must do")
+            run_isolated(_count_task, (wanted.results, run.run_id))
+
+    def _show_plan(self, name: str, plan: Plan, progress: StageProgress) -> None:
+        self.plans.append((name, plan))
+        if not self.wanted.quiet:
+            with progress.aside():
+                print(f"{name}: {plan}", file=sys.stderr, flush=True)
+
+    def _program(self, results: ResultsFolder) -> None:
+        wanted = self.wanted
+        request = Request(program=wanted.program, **wanted.options)
+        name = " ".join(wanted.program)
+        with stage_progress(TRACE_S + 3 * COUNTED_S, quiet=wanted.quiet) as progress:
+            progress.start(name)
+            profiled = profile(
+                request,
+                tell=lambda what, time_s: progress.update(what, 0, 0),
+                show_plan=lambda plan: self._show_plan(name, plan, progress),
+            )
+        if wanted.is_dry:
+            return
+        found = {**found_of(request, profiled, None), "kind": "ncu program"}
+        asked = {"command": "import", "files": [name], "label": wanted.label or ""}
+        run = results.write_run(
+            label=f"profile-{Path(wanted.program[-1]).name}",
+            asked=asked,
+            found=found,
+            provenance=collect(),
+            tables={"kernels": kernels_of(request, profiled)},
+        )
+        self.profiles.append(run)
+
+    def _answer(self, results: ResultsFolder) -> None:
+        wanted = self.wanted
+        if wanted.as_json:
+            content = {
+                "profiles": [show_profiles.as_dict(run) for run in self.profiles],
+                "plans": [{"name": name, **plan.to_dict()} for name, plan in self.plans],
+            }
+            print(json.dumps(content, indent=2, allow_nan=False))
+        elif any(run.found["status"] == "ok" for run in self.profiles):
+            show_profiles.show(self.profiles, results, quiet=wanted.quiet)
+
+    def _end(self) -> None:
+        errors = self.runs.errors
+        for error in errors[:-1]:
+            print(f"ridgeline: {error}", file=sys.stderr)
+        if errors:
+            raise errors[-1]
+        if any(run.found["status"] != "ok" for run in (*self.runs.runs, *self.profiles)):
+            for run in self.runs.runs:
+                if run.found["status"] != "ok":
+                    reason = f"{run.asked['model']}, batch {run.asked['batch_size']}: failed"
+                    print(f"ridgeline: {reason}: {run.found['reason']}", file=sys.stderr)
+            sys.exit(SOME_FAILED)
+
+
+def _count_task(what: tuple[Path, str], send: Any) -> None:
+    """Count what the run did, so that both can be compared."""
+    results, run_id = what
+    count_missing(ResultsFolder(results), [run_id], with_files=True)
+
+
+class _Unweighted(StageProgress):
+    """The runner's progress without its own share of the bar."""
+
+    def __init__(self, bar: StageProgress) -> None:
+        self._bar = bar
+
+    def start(self, what: str, *, advance: bool = True) -> None:
+        self._bar.start(what)
+
+    def update(self, what: str, done: int, total: int) -> None:
+        self._bar.update(what, done, total)

@@ -1,0 +1,73 @@
+"""Imported captures as a table in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ridgeline.cli.tables import Grid, plain_text, print_grid, screen
+from ridgeline.profile.capture import FLOPS, Capture, total
+from ridgeline.units import format_bytes, format_flops, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOT_COLLECTED = "–"
+SOURCES = {
+    "ncu-raw": "Nsight Compute, raw page",
+    "ncu-details": "Nsight Compute, details page",
+    "ncu-ui": "Nsight Compute, exported by its UI",
+    "ncu-text": "Nsight Compute, text",
+    "ncu-rep": "Nsight Compute, report",
+    "kineto": "PyTorch trace",
+    "nsys": "Nsight Systems, kernel table",
+}
+BYTES = {"DRAM": "dram_bytes", "L2": "l2_bytes", "L1": "l1_bytes"}
+
+
+def print_captures(captures: Sequence[Capture]) -> None:
+    """A row per capture; kinds of FLOPs that none of them has are left out."""
+    kinds = [
+        (name, column)
+        for name, column in FLOPS.items()
+        if any(total(capture.kernels, column) is not None for capture in captures)
+    ]
+    header = ["capture", "device", "kernels", "kernel time", *(_title(name) for name, _ in kinds)]
+    header += BYTES
+    rows = [
+        [
+            _name(capture),
+            capture.device or NOT_COLLECTED,
+            f"{capture.launches:,}",
+            _shown(capture.kernel_time_s, format_time),
+            *(_shown(total(capture.kernels, column), format_flops) for _, column in kinds),
+            *(_shown(total(capture.kernels, column), format_bytes) for column in BYTES.values()),
+        ]
+        for capture in captures
+    ]
+    print_grid(screen(), Grid(header=header, rows=rows, text_columns=2, turns=True))
+
+
+def advise(captures: Sequence[Capture], *, as_json: bool) -> None:
+    """What each file was taken for, and what to know about its numbers; JSON has the latter."""
+    for capture in captures:
+        name = plain_text(_name(capture))
+        print(f"{name}: {SOURCES[capture.kind]}", file=sys.stderr)
+        for remark in () if as_json else capture.warnings:
+            print(f"note: {name}: {plain_text(remark)}", file=sys.stderr)
+
+
+def _name(capture: Capture) -> str:
+    from ridgeline.profile.keeping import files_of
+
+    return " + ".join(Path(file).name for file in files_of(capture))
+
+
+def _title(name: str) -> str:
+    return name.replace("tensor_", "tensor ")
+
+
+def _shown(value: float | None, shown: Callable[[float], str]) -> str:
+    return NOT_COLLECTED if value is None else shown(value)

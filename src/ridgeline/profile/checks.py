@@ -1,0 +1,59 @@
+"""A capture that cannot be right is an error that says why, not a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ridgeline.profile.joined import Joined
+
+LEAST_KNOWN = 0.98  # of the kernel time, with counters
+
+
+def check_capture(trace: pd.DataFrame) -> None:
+    """A step without a kernel was not a step."""
+    if not len(trace):
+        raise RidgelineError(
+            "the profiler saw no kernel in the step",
+            hint="does the model run on the GPU? another profiler in this process or a container "
+            "without CUPTI would also hide them",
+        )
+
+
+def check_step(kernels: pd.DataFrame, mode: str, *, is_marked: bool) -> None:
+    """A training step has a forward pass, a backward pass and an optimizer, each with kernels."""
+    if mode != "train" or not is_marked:
+        return
+    seen = set(kernels["phase"])
+    absent = [phase for phase in ("forward", "backward", "optimizer") if phase not in seen]
+    if absent:
+        raise RidgelineError(
+            f"the captured step has no kernel in {' and '.join(absent)}",
+            hint="it was not captured as a whole; without trainable weights use --mode infer",
+        )
+
+
+def share_known(result: Joined) -> str:
+    """What to say when kernels of the step could not be counted; empty if all were."""
+    kernels = result.kernels
+    total_s = float(kernels["time_s"].sum())
+    counters = [n for n in kernels if str(n).startswith("flops_") or n == "dram_bytes"]
+    known = kernels[counters].notna().all(axis=1) if counters else kernels["time_s"].isna()
+    share = float(kernels.loc[known, "time_s"].sum()) / total_s if total_s else 0.0
+    if share == 0.0:
+        raise RidgelineError(
+            "none of the counted kernels is one of the step",
+            hint="the step launches other kernels each time: is there an autotuner in it?",
+        )
+    if share < LEAST_KNOWN:
+        return (
+            f"kernels with {1 - share:.1%} of the kernel time have no counters: the step launched "
+            "other kernels when it was counted; sums are too low by about that share"
+        )
+    if result.extra:
+        return f"{result.extra} kernels were counted that the timed step did not launch"
+    return ""

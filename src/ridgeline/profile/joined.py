@@ -1,0 +1,140 @@
+"""What two profilers saw of one step, joined kernel by kernel.
+
+Both saw the same operators, by number. Within an operator kernels follow in the same order. Where
+nothing is numbered (compiled code, a program without marks) the whole sequences are laid side by
+side by the names of the kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.profile.traced import NOWHERE, PREFIX
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::")
+_INDEX = re.compile(rf"{PREFIX}(\d+)")
+NOT_COUNTERS = frozenset({
+    "kernel", "launches", "time_s", "time_source", "layer", "phase", "op", "grid", "block",
+    "stream", "id", "process_id", "nvtx",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The kernels of a step with all that is known of each."""
+
+    kernels: pd.DataFrame
+    unmatched: int  # kernels of the step for which some group of counters has nothing
+    extra: int  # kernels that were counted and are not in the step
+
+
+def index_of(nvtx: str) -> int:
+    """The number of the operator in whose range a kernel was launched."""
+    found = _INDEX.search(nvtx)
+    return int(found[1]) if found else NOWHERE
+
+
+def short_name(kernel: str) -> str:
+    """The function's own name: what all profilers agree on, whatever they do with templates."""
+    name = re.split(r"[<(]", _ANONYMOUS.sub("", kernel))[0].strip()
+    return re.split(r"::|\s", name)[-1] or kernel
+
+
+def side_by_side(
+    trace: pd.DataFrame, captures: Sequence[pd.DataFrame], calls: Sequence[Mapping[str, Any]]
+) -> Joined:
+    """The same for kernels without numbers: the whole sequences are one operator."""
+    unnumbered = [capture.assign(nvtx="") for capture in captures]
+    return joined(trace.assign(index=NOWHERE), unnumbered, calls)
+
+
+def joined(
+    trace: pd.DataFrame, captures: Sequence[pd.DataFrame], calls: Sequence[Mapping[str, Any]]
+) -> Joined:
+    """Counters of every group beside the kernels of the trace."""
+    import pandas as pd
+
+    table = trace.drop(columns=["start_s"]).reset_index(drop=True)
+    missing: set[int] = set()
+    extra = 0
+    for capture in captures:
+        places, left = _places(trace, capture, calls)
+        counters = capture[[str(name) for name in capture if name not in NOT_COUNTERS]]
+        found = counters.reindex([-1 if place is None else place for place in places])
+        for name in map(str, counters):
+            values = pd.Series(found[name].to_numpy(dtype=float), index=table.index)
+            if name not in table:
+                table[name] = values
+            elif name.startswith("flops_"):  # parts of one sum
+                table[name] += values
+            else:  # the same again: time is counted in more than one group
+                table[name] = table[name].fillna(values)
+        missing |= {row for row, place in enumerate(places) if place is None}
+        extra = max(extra, left)
+    table = _told(table, calls)
+    table["launches"] = 1
+    table["time_source"] = "profiler"
+    return Joined(
+        kernels=table.drop(columns=["index"]) if len(table) else pd.DataFrame(table),
+        unmatched=len(missing),
+        extra=extra,
+    )
+
+
+def _told(table: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Layer, phase and operator of each kernel."""
+    known = {int(call["index"]): call for call in calls}
+    nothing: Mapping[str, Any] = {"layer": "", "phase": "", "op": ""}
+    places = [known.get(int(index), nothing) for index in table["index"]]
+    return table.assign(
+        **{name: [str(place[name]) for place in places] for name in ("layer", "phase", "op")}
+    )
+
+
+def _places(
+    trace: pd.DataFrame, capture: pd.DataFrame, calls: Sequence[Mapping[str, Any]]
+) -> tuple[list[Any], int]:
+    """For every kernel of the trace the row of the capture that counted it, or its like."""
+    counted: dict[int, list[int]] = defaultdict(list)
+    for row, nvtx in enumerate(capture["nvtx"]):
+        counted[index_of(nvtx)].append(row)
+    like = {int(call["index"]): int(call["like"]) for call in calls}
+    mine: dict[int, list[int]] = defaultdict(list)
+    for row, index in enumerate(trace["index"]):
+        mine[int(index)].append(row)
+    names = [short_name(name) for name in trace["kernel"]]
+    theirs = [short_name(name) for name in capture["kernel"]]
+    places: list[Any] = [None] * len(trace)
+    used: set[int] = set()
+    for index, rows in mine.items():
+        for source in dict.fromkeys((index, like.get(index, index))):
+            candidates = counted.get(source, [])
+            if candidates:
+                for row, place in _side_by_side(rows, candidates, names, theirs):
+                    places[row] = place
+                    used.add(place)
+                break
+    return places, len(capture) - len(used)
+
+
+def _side_by_side(
+    rows: Sequence[int], candidates: Sequence[int], names: Sequence[str], theirs: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Pairs of the same name in the same order."""
+    ours, others = [names[row] for row in rows], [theirs[row] for row in candidates]
+    if ours == others:
+        return list(zip(rows, candidates, strict=True))
+    matcher = SequenceMatcher(None, ours, others, autojunk=False)
+    return [
+        (rows[block.a + step], candidates[block.b + step])
+        for block in matcher.get_matching_blocks()
+        for step in range(block.size)
+    ]

@@ -1,0 +1,147 @@
+"""A number for every operator that runs, so that a kernel tells which operator launched it.
+
+Profilers see kernels and the ranges around their launches. Each operator gets a range with its
+number; the number leads to the operator's name, its module, and the phase of the step. Backward
+operators belong to the module whose forward operator made their node in autograd's graph. The
+operators are the same in every process that takes the same step, so the numbers join what different
+profilers saw of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as module_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PREFIX = "ridgeline:op:"
+MODEL, LOSS, OPTIMIZER, GRADIENTS = "(model)", "(loss)", "(optimizer)", "(gradients)"
+Ranges = Callable[[str], AbstractContextManager[Any]]
+_next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+_current_node: Any = torch._C._current_autograd_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpCall:
+    """One operator of a step."""
+
+    index: int
+    op: str
+    layer: str
+    phase: str
+    like: int  # the first operator of the step that does the same work; itself, if it is that one
+
+
+class OpMarks(TorchDispatchMode):
+    """Numbers the operators of one step. `picked` surrounds the first of each kind of work."""
+
+    def __init__(self, named: Ranges, picked: Ranges | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[OpCall] = []
+        self._named, self._picked = named, picked
+        self._first: dict[Any, int] = {}  # the work → its first operator
+        self._places = _Places()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Number what the block runs, on every thread of it."""
+        with self._places.watching(), self:
+            yield
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        index = len(self.calls)
+        work = (func, _described(args), _described(kwargs))
+        like = self._first.setdefault(work, index)
+        layer, phase = self._places.now()
+        self.calls.append(OpCall(index=index, op=str(func), layer=layer, phase=phase, like=like))
+        with self._named(f"{PREFIX}{index}"):
+            if self._picked is not None and like == index:
+                with self._picked(str(index)):
+                    return func(*args, **kwargs)
+            return func(*args, **kwargs)
+
+
+class _Places:
+    """Where the step is: in which module, in which phase."""
+
+    def __init__(self) -> None:
+        self._stack: list[str] = []
+        self._names: dict[int, str] = {}
+        self._layers: dict[int, str] = {}  # number of a node in autograd's graph → module
+        self._thread = threading.get_ident()
+        self._reached = 0
+        self._is_after_backward = False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        self._thread, self._reached = threading.get_ident(), _next_sequence()
+        before = module_hooks.register_module_forward_pre_hook(self._enter)
+        after = module_hooks.register_module_forward_hook(self._leave, always_call=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _enter(self, module: nn.Module, _: Any) -> None:
+        if not self._stack:  # the outermost one names all that are inside
+            names = {id(part): name or MODEL for name, part in module.named_modules()}
+            self._names = names
+        self._stack.append(self._names.get(id(module), self._stack[-1] if self._stack else MODEL))
+
+    def _leave(self, *_: Any) -> None:
+        if self._stack:
+            self._stack.pop()
+
+    def now(self) -> tuple[str, str]:
+        """Module and phase of the operator that runs now on this thread."""
+        node = _current_node()
+        if node is not None or threading.get_ident() != self._thread:
+            self._is_after_backward = True
+            return self._of_node(node), "backward"
+        if self._stack:
+            self._is_after_backward = False
+            return self._noted(self._stack[-1]), "forward"
+        if self._is_after_backward:
+            return OPTIMIZER, "optimizer"
+        return self._noted(LOSS), "forward"
+
+    def _of_node(self, node: Any) -> str:
+        if node is None or hasattr(node, "variable"):  # gradients of several uses are added up
+            return GRADIENTS
+        if self._stack and torch.is_grad_enabled():  # forward work, done again
+            return self._noted(self._stack[-1])
+        return self._layers.get(node._sequence_nr(), LOSS)
+
+    def _noted(self, layer: str) -> str:
+        """Nodes that autograd's graph got since the operator before this one are the layer's."""
+        following = _next_sequence()
+        for number in range(self._reached, following):
+            self._layers[number] = layer
+        self._reached = following
+        return layer
+
+
+def _described(value: Any) -> Any:
+    """What decides how much work an operator is: shapes, layouts, types and plain arguments."""
+    if isinstance(value, Tensor):
+        layout = value.stride() if value.layout is torch.strided else str(value.layout)
+        return (tuple(value.shape), layout, value.dtype, value.device)
+    if isinstance(value, list | tuple):
+        return tuple(_described(item) for item in value)
+    if isinstance(value, dict):
+        return tuple((name, _described(item)) for name, item in sorted(value.items()))
+    return (type(value).__name__, repr(value))

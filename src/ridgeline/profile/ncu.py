@@ -1,0 +1,197 @@
+"""Nsight Compute on this machine: where it is, what it can count here, and what it says when not.
+
+Every failure becomes one error that says what to do; the text of ncu itself follows it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ridgeline.errors import RidgelineError
+
+VARIABLE = "RIDGELINE_NCU"  # names the program where it is not on the path
+PLACES = (
+    "/usr/local/cuda/bin/ncu",
+    "/usr/local/cuda-*/bin/ncu",
+    "/opt/nvidia/nsight-compute/*/ncu",
+)
+OLDEST = (2021, 1)  # tensor counters by type, --print-units base
+QUERY_S, PROBE_S = 120.0, 120.0
+WITHOUT = "--tier time needs no counters: kernel times and where they belong"
+
+
+@dataclass(frozen=True, slots=True)
+class Ncu:
+    """The program."""
+
+    path: str
+    version: str
+
+    def command(self, metrics: Sequence[str], log: Path, *, from_start: bool = False) -> list[str]:
+        """The start of a command line that counts `metrics` as the step runs in earnest.
+
+        Clocks stay as they are and caches are not emptied, so that traffic is that of the step.
+        """
+        return [
+            self.path, "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
+            "--profile-from-start", "on" if from_start else "off", "--clock-control", "none",
+            "--cache-control", "none", "--graph-profiling", "node",
+            "--metrics", ",".join(metrics), "--log-file", str(log),
+        ]  # fmt: skip
+
+
+def find_ncu() -> Ncu:
+    """The newest ncu that can be found."""
+    path = _path()
+    if path is None:
+        raise RidgelineError(
+            "Nsight Compute (ncu) was not found",
+            hint=f"install it (it comes with the CUDA toolkit), put it on PATH, or name it by "
+            f"{VARIABLE}=/path/to/ncu; {WITHOUT}",
+        )
+    try:
+        said = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=QUERY_S, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RidgelineError(
+            f"{path} does not start: {error}", hint=f"name another one by {VARIABLE}; {WITHOUT}"
+        ) from error
+    found = re.search(r"Version (\d+(?:\.\d+)+)", said)
+    version = found[1] if found else ""
+    if found and _numbers(version) < OLDEST:
+        raise RidgelineError(
+            f"{path} is ncu {version}, which is too old",
+            hint=f"install {OLDEST[0]}.{OLDEST[1]} or later, or name one by {VARIABLE}; {WITHOUT}",
+        )
+    return Ncu(path, version)
+
+
+def _path() -> str | None:
+    named = os.environ.get(VARIABLE)
+    if named:
+        return named
+    on_path = shutil.which("ncu")
+    if on_path is not None:
+        return on_path
+    for pattern in PLACES:
+        found = sorted(Path("/").glob(pattern.lstrip("/")), key=lambda one: _numbers(str(one)))
+        if found:
+            return str(found[-1])
+    return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+def known_metrics(ncu: Ncu) -> frozenset[str]:
+    """Names of all metrics of the devices here, without their endings (.sum, .avg)."""
+    said = _ask(ncu, [ncu.path, "--query-metrics"])
+    names = frozenset(metric_names(said))
+    if not names:
+        raise explained(said, "ncu names no metric for the device here")
+    return names
+
+
+def metric_names(said: str) -> list[str]:
+    """The first word of each line of `ncu --query-metrics` that is a metric's name."""
+    return re.findall(r"^([a-z][a-z0-9]*__\w+)\s", said, flags=re.MULTILINE)
+
+
+def passes_of(ncu: Ncu, metrics: Sequence[str], device: int = 0) -> int:
+    """How often a kernel has to run for these metrics: asked with a tiny kernel."""
+    program = [sys.executable, str(Path(__file__).with_name("probe.py")), str(device)]
+    command = [
+        ncu.path, "--csv", "--page", "raw", "--clock-control", "none", "--cache-control", "none",
+        "--metrics", ",".join(metrics), *program,
+    ]  # fmt: skip
+    return passes_in(_ask(ncu, command))
+
+
+def passes_in(said: str) -> int:
+    """The passes of the one kernel in ncu's answer."""
+    import csv
+
+    lines = said.splitlines()
+    start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
+    rows = list(csv.reader(lines[start:])) if start is not None else []
+    column = rows[0].index("profiler__replayer_passes") if rows and _has_passes(rows[0]) else None
+    found = [row[column] for row in rows[1:] if column is not None and len(row) > column and row[0]]
+    if not found or not found[0].isdecimal():
+        raise explained(said, "ncu did not say how many passes its counters take")
+    return int(found[0])
+
+
+def _has_passes(header: Sequence[str]) -> bool:
+    return "profiler__replayer_passes" in header
+
+
+def _ask(ncu: Ncu, command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=PROBE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RidgelineError(
+            f"{ncu.path} gave no answer: {error}",
+            hint=f"try `{ncu.path} --query-metrics` by hand; {WITHOUT}",
+        ) from error
+    said = done.stdout + done.stderr
+    if "==ERROR==" in said:
+        raise explained(said, "ncu failed")
+    return said
+
+
+PERMISSION = (
+    "as root: `modprobe nvidia NVreg_RestrictProfilingToAdminUsers=0` (for good: a file in "
+    "/etc/modprobe.d with `options nvidia NVreg_RestrictProfilingToAdminUsers=0`), or start "
+    "ridgeline as root; in a container, give it --cap-add=SYS_ADMIN"
+)
+REASONS = (  # what ncu says, what that means, what to do
+    (r"ERR_NVGPUCTRPERM|permission issue", "this user may not read the GPU's counters", PERMISSION),
+    (
+        r"driver resource was unavailable|no other tool|UnsupportedOperation.*profiler",
+        "another profiler holds the counters (DCGM, Nsight Systems, another ncu)",
+        "stop it for a while (`dcgmi profile --pause`) and try again",
+    ),
+    (
+        r"InterprocessLockFailed|file lock|lock file",
+        "ncu cannot take its lock file, which another user's ncu may have left",
+        "set TMPDIR to a folder of your own and try again",
+    ),
+    (
+        r"driver is not compatible|not supported on this|unsupported (?:gpu|device)|Unknown chip",
+        "this ncu does not know this GPU or its driver",
+        f"install an ncu as new as the driver, or name one by {VARIABLE}",
+    ),
+    (
+        r"LaunchFailed|Failed to launch|failed to profile",
+        "a kernel could not be launched again for counting",
+        "it may need memory that cannot be put back (managed or mapped memory, NCCL); "
+        "try a smaller batch",
+    ),
+    (
+        r"No kernels were profiled",
+        "no kernel ran between the marks",
+        "mark the step with `with ridgeline.profile_step():` (or cudaProfilerStart and Stop), and "
+        "see that the program reaches it",
+    ),
+)
+
+
+def explained(said: str, otherwise: str) -> RidgelineError:
+    """What went wrong, from the words of ncu."""
+    for pattern, problem, hint in REASONS:
+        if re.search(pattern, said, flags=re.IGNORECASE):
+            return RidgelineError(problem, hint=f"{hint}; {WITHOUT}")
+    lines = [line for line in said.splitlines() if "==ERROR==" in line] or said.splitlines()[-3:]
+    words = " ".join(" ".join(lines).split())[:300]
+    return RidgelineError(f"{otherwise}: {words}" if words else otherwise, hint=WITHOUT)

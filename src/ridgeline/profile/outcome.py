@@ -1,0 +1,137 @@
+"""A profile as plain values: what a run folder keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.tasks import Task, question
+from ridgeline.profile.capture import BYTES, FLOPS, total
+from ridgeline.profile.profiling import Profiled, Request, per_step
+from ridgeline.profile.self_test import TOLERANCE
+from ridgeline.profile.step_mark import DISTINCT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ridgeline.store import Run
+
+
+def request_of(run: Run, task: Task, **asked: Any) -> Request:
+    """What to profile for a stored run: the same step, on the same device."""
+    memory = run.found.get("memory") or {}
+    host: Mapping[str, Any] = run.provenance.get("host") or {}
+    chosen = [d for d in host.get("devices") or () if d.get("index") == task.settings.device]
+    device: Mapping[str, Any] = chosen[0] if chosen else {}
+    return Request(
+        task=task,
+        memory_bytes=int(memory.get("reserved_bytes") or 0),
+        device_bytes=int(device.get("memory_bytes") or 0),
+        device=str(run.found.get("device_name") or ""),
+        **asked,
+    )
+
+
+def asked_of(task: Task, run: Run, label: str = "") -> dict[str, Any]:
+    """The question of a run, and which run it was."""
+    return {**question(task, label=label), "command": "profile", "of_run": run.run_id}
+
+
+def failed(run: Run, error: RidgelineError) -> dict[str, Any]:
+    """What is kept of a profile that did not come about."""
+    return {
+        "status": "failed",
+        "reason": error.problem,
+        "hint": error.hint,
+        "device_name": run.found.get("device_name"),
+        "backend": "cuda",
+    }
+
+
+def found_of(request: Request, profiled: Profiled, run: Run | None) -> dict[str, Any]:
+    """What came out, without the kernels themselves."""
+    kernels = kernels_of(request, profiled)
+    step_s = _step_s(run, profiled)
+    time_s = float(kernels["time_s"].sum())
+    plan = profiled.plan
+    return {
+        "status": "ok",
+        "provenance": "counter" if request.tier == "counters" else "measured",
+        "device_name": run.found.get("device_name") if run is not None else request.device or None,
+        "backend": "cuda",
+        "precision": run.found.get("precision") if run is not None else None,
+        "tier": request.tier,
+        "level": request.level,
+        "is_deduplicated": plan is not None and plan.picks == DISTINCT,
+        "iters": request.steps,
+        "kernel_time_s": time_s,
+        "step_time_s": step_s,
+        "gap_s": max(step_s - time_s, 0.0) if step_s is not None else None,
+        "launches": float(kernels["launches"].sum()),
+        "attributed_share": _share(kernels, kernels["phase"].ne("")),
+        "layer_share": _share(kernels, kernels["layer"].ne("") & ~_in_brackets(kernels)),
+        "phases": _phases(kernels),
+        "totals": {
+            **{name: total(kernels, column) for name, column in FLOPS.items()},
+            **{name: total(kernels, name) for name in BYTES},
+        },
+        "plan": plan.to_dict() if plan is not None else None,
+        "cost": {
+            "planned_s": profiled.planned_s,
+            "counted_s": profiled.counted_s,
+            "taken_s": profiled.taken_s,
+            "passes": plan.passes if plan is not None else 0,
+        },
+        "self_test": _self_test(profiled),
+        "ncu_version": profiled.ncu_version,
+        "warnings": list(profiled.warnings),
+    }
+
+
+def kernels_of(request: Request, profiled: Profiled) -> pd.DataFrame:
+    """The kernels of one step."""
+    return per_step(profiled.kernels, request.steps)
+
+
+def _step_s(run: Run | None, profiled: Profiled) -> float | None:
+    """Of the unprofiled run; without one, of the marked steps before the one that was traced."""
+    if run is None:
+        return profiled.step_time_s
+    return float(run.found["step_time_s"]["median"])
+
+
+def _share(kernels: pd.DataFrame, is_known: pd.Series) -> float:
+    whole_s = float(kernels["time_s"].sum())
+    return float(kernels.loc[is_known, "time_s"].sum()) / whole_s if whole_s else 0.0
+
+
+def _in_brackets(kernels: pd.DataFrame) -> pd.Series:
+    """Of the loss, the gradients or the optimizer: of the step, not of a module."""
+    return kernels["layer"].isin(["(loss)", "(gradients)", "(optimizer)"])
+
+
+def _phases(kernels: pd.DataFrame) -> dict[str, dict[str, float | None]]:
+    flops = [name for name in map(str, kernels) if name.startswith("flops_")]
+    return {
+        str(phase): {
+            "launches": float(rows["launches"].sum()),
+            "time_s": float(rows["time_s"].sum()),
+            "flops": float(rows[flops].sum().sum()) if flops else None,
+        }
+        for phase, rows in kernels.groupby("phase", sort=False)
+        if phase
+    }
+
+
+def _self_test(profiled: Profiled) -> dict[str, Any] | None:
+    if profiled.plan is None:
+        return None
+    ratios = profiled.ratios
+    products = [ratio for name, ratio in ratios.items() if name.startswith("product")]
+    return {
+        "copy_ratio": ratios.get("copy"),
+        "product_ratio": max(products, key=lambda r: abs(r - 1)) if products else None,
+        "ratios": ratios,
+        "is_trusted": bool(ratios) and all(abs(r - 1) <= TOLERANCE for r in ratios.values()),
+    }

@@ -1,0 +1,111 @@
+"""Groups of metrics that one run of a kernel can count.
+
+A second pass over a kernel costs ten times the first, because memory is saved and restored around
+it. So metrics that do not fit into one pass are counted by processes of their own. What fits is
+asked of ncu with a tiny kernel, once for a chip; the answers are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from types import MappingProxyType
+
+from ridgeline.store import atomic_write_text
+
+SASS = "__sass_"  # counted by instrumented code, never beside the chip's own counters
+Ask = Callable[[Sequence[str]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Metrics that are counted together."""
+
+    metrics: tuple[str, ...]
+    passes: int
+
+
+def grouped(
+    atoms: Sequence[tuple[str, ...]],
+    ask: Ask,
+    parts: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> tuple[Group, ...]:
+    """Few groups, each of one pass if it can be.
+
+    `parts` are what a total consists of: one that takes several passes is counted part by part.
+    """
+    atoms = [part for atom in atoms for part in _in_one_pass(atom, ask, parts)]
+    instrumented = [atom for atom in atoms if SASS in atom[0]]
+    counted = [atom for atom in atoms if SASS not in atom[0]]
+    return (*_packed(instrumented, ask), *_packed(counted, ask))
+
+
+def _in_one_pass(
+    atom: tuple[str, ...], ask: Ask, parts: Mapping[str, tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    members = parts.get(atom[0], ()) if len(atom) == 1 else ()
+    return [(name,) for name in members] if members and ask(atom) > 1 else [atom]
+
+
+def _packed(atoms: Sequence[tuple[str, ...]], ask: Ask) -> tuple[Group, ...]:
+    if not atoms:
+        return ()
+    together = tuple(name for atom in atoms for name in atom)
+    if ask(together) == 1:
+        return (Group(together, 1),)
+    groups: list[tuple[str, ...]] = []
+    passes: list[int] = []
+    for atom in atoms:
+        for number, group in enumerate(groups):
+            if passes[number] == 1 and ask((*group, *atom)) == 1:
+                groups[number] = (*group, *atom)
+                break
+        else:
+            groups.append(atom)
+            passes.append(ask(atom))
+    return tuple(Group(group, count) for group, count in zip(groups, passes, strict=True))
+
+
+@dataclass(slots=True)
+class Remembered:
+    """Answers about a chip, kept between commands; a file that cannot be used is done without."""
+
+    path: Path | None
+    _answers: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.path is None:
+            return
+        with suppress(OSError, ValueError):
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            if isinstance(content, dict):
+                self._answers = {k: v for k, v in content.items() if isinstance(v, int) and v > 0}
+
+    def asking(self, ask: Ask) -> Ask:
+        """Ask only what is not known yet."""
+
+        def answer(metrics: Sequence[str]) -> int:
+            key = ",".join(sorted(metrics))
+            if key not in self._answers:
+                self._answers[key] = ask(metrics)
+                self._keep()
+            return self._answers[key]
+
+        return answer
+
+    def _keep(self) -> None:
+        if self.path is not None:
+            with suppress(Exception):
+                atomic_write_text(self.path, json.dumps(self._answers, indent=1))
+
+
+def cache_path(*, version: str, device: str) -> Path:
+    """Where the answers about a device are kept."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = sha256(f"{version}\n{device}".encode()).hexdigest()[:16]
+    return root / "ridgeline" / f"passes-{name}.json"

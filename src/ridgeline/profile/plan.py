@@ -1,0 +1,92 @@
+"""What a profile will do and how long it will take, before it is done.
+
+The costs are those of an H200 with ncu 2025.3: a kernel that runs once takes 15 to 25 ms to count;
+one that has to run again also saves and restores the memory in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.profile.passes import Group
+from ridgeline.profile.step_mark import ALL, DISTINCT
+from ridgeline.units import format_time
+
+ONCE_S = 0.022  # a kernel in a single pass
+AGAIN_S = 0.01  # each further pass, without what follows
+RESTORE_S_PER_BYTE = 0.05e-9  # saving and restoring memory, once a kernel
+END_S = 1.5  # a process that has counted: writing, ending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a step will be counted."""
+
+    groups: tuple[Group, ...]
+    launches: int  # kernels of the step
+    distinct: int  # kernels of operators that differ
+    memory_bytes: int  # of the step, at its peak
+    start_s: float  # until a process is ready to count
+    is_parallel: bool  # processes get ready side by side and count one after the other
+    picks: str  # ALL or DISTINCT
+    missing: tuple[str, ...] = ()
+
+    @property
+    def passes(self) -> int:
+        return sum(group.passes for group in self.groups)
+
+    @property
+    def kernels(self) -> int:
+        return self.launches if self.picks == ALL else self.distinct
+
+    @property
+    def time_s(self) -> float:
+        """All that is still to come: the processes that count."""
+        starts = 0.0 if self.is_parallel else self.start_s * len(self.groups)
+        return starts + sum(END_S + self.kernels * self._kernel_s(g) for g in self.groups)
+
+    def _kernel_s(self, group: Group) -> float:
+        if group.passes == 1:
+            return ONCE_S
+        return ONCE_S + AGAIN_S * group.passes + RESTORE_S_PER_BYTE * self.memory_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "metrics": [list(group.metrics) for group in self.groups],
+            "passes": self.passes,
+            "launches": self.launches,
+            "distinct_launches": self.distinct,
+            "picks": self.picks,
+            "planned_s": self.time_s,
+            "is_parallel": self.is_parallel,
+            "missing": list(self.missing),
+        }
+
+    def __str__(self) -> str:
+        metrics = sum(len(group.metrics) for group in self.groups)
+        what = f"{self.launches} kernels" + (
+            f", of which {self.distinct} that differ are counted" if self.picks == DISTINCT else ""
+        )
+        text = (
+            f"{metrics} metrics in {len(self.groups)} groups, {self.passes} passes; {what}; "
+            f"about {format_time(self.time_s)}"
+        )
+        return text + (f"; not on this chip: {', '.join(self.missing)}" if self.missing else "")
+
+
+def fitting(plans: Sequence[Plan], budget_s: float | None) -> Plan:
+    """The first plan that fits the budget; they are given from the most exact to the cheapest."""
+    if budget_s is None:
+        return plans[0]
+    for plan in plans:
+        if plan.time_s <= budget_s:
+            return plan
+    least = min(plan.time_s for plan in plans)
+    raise RidgelineError(
+        f"no way of counting fits {format_time(budget_s)}",
+        hint=f"the shortest takes about {format_time(least)}: give --budget "
+        f"{int(least) + 1}s or more, or --tier time, which needs no counters",
+    )

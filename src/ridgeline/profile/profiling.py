@@ -1,0 +1,361 @@
+"""A step under the profilers: planned, traced, counted, joined and checked.
+
+The order: what the chip can count, then one step traced by torch's profiler (kernels, their times,
+their operators), then the plan, then a process for every group of counters that takes the same
+step, then all of it joined. Time is never taken from a process that counts.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.settings import one_of
+from ridgeline.measure.tasks import Task
+from ridgeline.profile import self_test
+from ridgeline.profile.checks import check_capture, check_step, share_known
+from ridgeline.profile.joined import Joined, joined, side_by_side
+from ridgeline.profile.metrics import KINDS, LEVELS, wanted
+from ridgeline.profile.ncu import Ncu, find_ncu, known_metrics, passes_of
+from ridgeline.profile.passes import Group, Remembered, cache_path, grouped
+from ridgeline.profile.plan import Plan, fitting
+from ridgeline.profile.sessions import (
+    NotMarkedError,
+    Session,
+    all_ended,
+    start,
+    target,
+    wait_ready,
+)
+from ridgeline.profile.step_mark import ALL, COUNTERS, DISTINCT, TRACE, Job
+from ridgeline.profile.traced import NOWHERE, traced_kernels
+from ridgeline.store import writing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIERS = ("counters", "time")
+KEPT = (
+    "kernel", "time_s", "grid", "block", "stream", "index", "counter_time_s", "dram_bytes",
+    "dram_read_bytes", "dram_write_bytes", "l2_bytes", "l1_bytes",
+)  # fmt: skip
+OF_ONE_GROUP = ("no time", "no FLOPs", "no bytes")  # which another group has
+MOST_MEMORY = 0.8  # of the device's, for all processes together
+Tell = Callable[[str, float], None]  # what is going on, and how long it is expected to take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be profiled, and how."""
+
+    task: Task | None = None  # a model …
+    program: tuple[str, ...] = ()  # … or a program of the user's
+    tier: str = "counters"
+    level: str = "dram"
+    budget_s: float | None = None
+    deduplicate: bool = False
+    steps: int = 1
+    warmup: int = 3
+    is_dry: bool = False
+    memory_bytes: int = 0  # of one process, where known
+    device_bytes: int = 0
+    device: str = ""  # its name, for what is remembered of it
+    keep: Path | None = None  # where traces and ncu's files stay
+
+    def __post_init__(self) -> None:
+        one_of("tier", self.tier, TIERS)
+        one_of("level", self.level, LEVELS)
+
+    @property
+    def precision(self) -> str:
+        return self.task.settings.precision if self.task is not None else ""
+
+    @property
+    def mode(self) -> str:
+        return self.task.spec.mode if self.task is not None else ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Profiled:
+    """What came out."""
+
+    kernels: pd.DataFrame
+    plan: Plan | None  # None: no counters were asked for
+    planned_s: float = 0.0
+    taken_s: float = 0.0  # all of it, getting ready included
+    counted_s: float = 0.0  # what the plan had foretold
+    step_time_s: float | None = None  # of marked steps that nobody looked at
+    ratios: dict[str, float] = field(default_factory=dict)
+    ncu_version: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+
+def profile(
+    request: Request,
+    tell: Tell = lambda what, time_s: None,
+    show_plan: Callable[[Plan], None] = lambda plan: None,
+) -> Profiled:
+    """Profile a step. A dry request ends with the plan and the kernels of the trace."""
+    if request.keep is not None:
+        folder = _new_folder(request.keep)
+        return _Profile(request, folder, tell, show_plan).run()
+    with tempfile.TemporaryDirectory(prefix="ridgeline-") as temporary:
+        return _Profile(request, Path(temporary), tell, show_plan).run()
+
+
+def _new_folder(where: Path) -> Path:
+    """A folder of its own for each profile: files of two would be taken for one another's."""
+    with writing(where, elsewhere="--keep DIR"):
+        where.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="profile-", dir=where))
+
+
+@dataclass(slots=True)
+class _Profile:
+    request: Request
+    folder: Path
+    tell: Tell
+    show_plan: Callable[[Plan], None]
+    ncu: Ncu | None = None
+    sessions: list[Session] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    missing: tuple[str, ...] = ()
+
+    def run(self) -> Profiled:
+        start_s = time.monotonic()
+        groups = self._groups()
+        program = self._program()
+        with all_ended(self.sessions):
+            try:
+                found = self._marked(program, groups)
+            except NotMarkedError:
+                if self.request.task is not None or not groups or self.request.is_dry:
+                    raise
+                found = self._unmarked(program, groups)
+        found.taken_s = time.monotonic() - start_s
+        found.planned_s = found.plan.time_s if found.plan is not None else 0.0
+        found.ncu_version = self.ncu.version if self.ncu is not None else ""
+        found.warnings = [*self.warnings, *found.warnings]
+        return found
+
+    def _marked(self, program: Sequence[str], groups: tuple[Group, ...]) -> Profiled:
+        """A program whose step is marked: traced first, then counted."""
+        is_parallel = self._is_parallel(len(groups))
+        traced = self._start(program, "trace", None)
+        counting = []
+        if is_parallel and not self.request.is_dry:
+            counting = self._start_all(program, groups)
+        self.tell("getting ready", 15.0)
+        trace, calls, step_s = self._trace(traced, counting)
+        ready_s = time.monotonic() - traced.started_s
+        found = Profiled(kernels=joined(trace, [], calls).kernels, plan=None, step_time_s=step_s)
+        if groups:
+            found.plan = self._plan(groups, trace, calls, ready_s, is_parallel=is_parallel)
+            self.show_plan(found.plan)
+        if found.plan is not None and not self.request.is_dry:
+            from_s = time.monotonic()
+            captures = self._count(program, counting, found.plan)
+            found.counted_s = time.monotonic() - from_s
+            self._join(found, trace, captures, calls)
+        check_step(found.kernels, self.request.mode, is_marked=bool(calls))
+        return found
+
+    def _unmarked(self, program: Sequence[str], groups: tuple[Group, ...]) -> Profiled:
+        """A program between cudaProfilerStart and Stop: counters alone, with their own times."""
+        captures = []
+        for number, group in enumerate(groups):
+            self.tell(f"counting, {number + 1} of {len(groups)}", 0.0)
+            session = self._start(program, f"group{number}", group)
+            session.wait()
+            captures.append(self._read(session))
+        first = captures[0].assign(time_s=captures[0].get("counter_time_s"), index=NOWHERE)
+        others = captures[1:]
+        for other in others:  # whichever group counted time
+            if first["time_s"].isna().all():
+                first["time_s"] = other.get("counter_time_s")
+        columns = [*KEPT, *[n for n in first if str(n).startswith("flops_")]]
+        base = first[[name for name in columns if name in first]].assign(start_s=0.0)
+        result = side_by_side(base, others, [])
+        table = result.kernels.assign(time_source="counter")
+        self.warnings += [
+            "kernels are not told apart by layer and phase, and their times are those under the "
+            "counters: mark the step with ridgeline.profile_step() for both",
+            *([share] if (share := share_known(result)) else []),
+        ]
+        return Profiled(kernels=table, plan=None)
+
+    def _groups(self) -> tuple[Group, ...]:
+        """What to count, in groups of one pass; nothing for the tier without counters."""
+        request = self.request
+        if request.tier == "time":
+            return ()
+        self.tell("asking ncu", 5.0)
+        ncu = self.ncu = find_ncu()
+        asked = wanted(known_metrics(ncu), request.precision, request.level)
+        self.missing = asked.missing
+        device = request.task.settings.device if request.task is not None else 0
+        known = Remembered(cache_path(version=ncu.version, device=request.device))
+        ask = known.asking(lambda names: passes_of(ncu, names, device))
+        return grouped(asked.atoms, ask, asked.parts)
+
+    def _program(self) -> list[str]:
+        if self.request.task is None:
+            return list(self.request.program)
+        path = self.folder / "task.pickle"
+        path.write_bytes(pickle.dumps(self.request.task))
+        return target(path)
+
+    def _is_parallel(self, processes: int) -> bool:
+        """Side by side only what fits side by side; a user's program runs alone."""
+        request = self.request
+        needed = (processes + 1) * request.memory_bytes
+        return request.task is not None and 0 < needed < MOST_MEMORY * request.device_bytes
+
+    @property
+    def _has_marks(self) -> bool:
+        task = self.request.task
+        return task is None or task.settings.compile is None
+
+    def _start(self, program: Sequence[str], name: str, group: Group | None) -> Session:
+        job = Job(
+            name=name,
+            role=TRACE if group is None else COUNTERS,
+            folder=str(self.folder),
+            warmup=self.request.warmup,
+            steps=self.request.steps,
+            has_marks=self._has_marks,
+            is_gated=True,
+            kinds=tuple(k for k in KINDS[self.request.precision] if k != "fp8"),
+        )
+        session = start(program, job, self.ncu, group)
+        self.sessions.append(session)
+        return session
+
+    def _start_all(self, program: Sequence[str], groups: Sequence[Group]) -> list[Session]:
+        return [self._start(program, f"group{n}", group) for n, group in enumerate(groups)]
+
+    def _trace(
+        self, session: Session, others: Sequence[Session]
+    ) -> tuple[pd.DataFrame, list[dict[str, Any]], float | None]:
+        """The step as torch's profiler saw it."""
+        wait_ready([session, *others])
+        self.tell("tracing", 3.0)
+        session.go()
+        session.wait()
+        import pandas as pd
+
+        tables, calls = [], list[dict[str, Any]]()
+        for number in range(1, self.request.steps + 1):
+            table = traced_kernels(session.job.path(f"trace{number}.json"))
+            path = session.job.path(f"ops{number}.json")
+            found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+            tables.append(table)
+            calls = calls or found
+        trace = tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=True)
+        check_capture(trace)
+        times = json.loads(session.job.path("times.json").read_text(encoding="utf-8"))
+        return trace, calls, median(times[1:]) if len(times) > 1 else None
+
+    def _plan(
+        self,
+        groups: tuple[Group, ...],
+        trace: pd.DataFrame,
+        calls: Sequence[Mapping[str, Any]],
+        ready_s: float,
+        *,
+        is_parallel: bool,
+    ) -> Plan:
+        first = {int(call["index"]) for call in calls if call["index"] == call["like"]}
+        distinct = int(trace["index"].isin(first).sum())
+        plans = [
+            Plan(
+                groups=groups,
+                launches=len(trace),
+                distinct=distinct if calls else len(trace),
+                memory_bytes=self.request.memory_bytes,
+                start_s=ready_s,
+                is_parallel=is_parallel,
+                picks=picks,
+                missing=self.missing,
+            )
+            for picks in ((ALL, DISTINCT) if calls else (ALL,))
+        ]
+        if self.request.deduplicate and calls:
+            return plans[-1]
+        return fitting(plans, self.request.budget_s)
+
+    def _count(
+        self, program: Sequence[str], ready: Sequence[Session], plan: Plan
+    ) -> list[pd.DataFrame]:
+        """The kernels with their counters, a table for each group."""
+        found = []
+        for number, group in enumerate(plan.groups):
+            self.tell(f"counting, {number + 1} of {len(plan.groups)}", plan.time_s)
+            session = ready[number] if ready else self._start(program, f"group{number}", group)
+            if not ready:
+                wait_ready([session])
+            session.go(plan.picks)
+            session.wait()
+            found.append(self._read(session))
+        return found
+
+    def _read(self, session: Session) -> pd.DataFrame:
+        """What ncu wrote."""
+        from ridgeline.profile.reading import read_captures
+
+        assert session.log is not None
+        capture = read_captures([session.log])[0]
+        of_all = [w for w in capture.warnings if not w.startswith(OF_ONE_GROUP)]
+        self.warnings += [warning for warning in of_all if warning not in self.warnings]
+        return capture.kernels
+
+    def _join(
+        self,
+        found: Profiled,
+        trace: pd.DataFrame,
+        captures: Sequence[pd.DataFrame],
+        calls: Sequence[Mapping[str, Any]],
+    ) -> None:
+        found.ratios = self_test.ratios(captures)
+        self.warnings += self_test.doubts(found.ratios)
+        steps = [table[~self_test.is_known_work(table)] for table in captures]
+        put = joined if calls else side_by_side
+        result: Joined = put(trace, [table.reset_index(drop=True) for table in steps], calls)
+        found.kernels = result.kernels
+        lost = share_known(result)
+        if lost:
+            self.warnings.append(lost)
+
+
+def per_step(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
+    """The kernels of one step, on average over several."""
+    if steps == 1:
+        return kernels
+    sums = [
+        name
+        for name in map(str, kernels)
+        if name.startswith("flops_") or name.endswith(("_bytes", "_s"))
+    ]
+    table = kernels.copy()
+    table[sums] = table[sums] / steps
+    table["launches"] = table["launches"] / steps
+    return table
+
+
+def need_cuda(kind: str) -> None:
+    """Counters are those of NVIDIA's GPUs."""
+    if kind != "cuda":
+        raise RidgelineError(
+            f"there is nothing to profile on {kind}: counters and kernels are those of an NVIDIA "
+            "GPU",
+            hint="`ridgeline run --layers` gives the time of each layer on any device; captures "
+            "from elsewhere are read by `ridgeline import`",
+        )

@@ -1,0 +1,18 @@
+"""Reading captures that were made elsewhere.
+
+detect.py         what a file is, by its content
+opening.py        files as text: packed, in any encoding
+header.py         the first line of a table
+wide.py  long.py  tables of Nsight Compute: a row per kernel; a row per kernel and metric
+sections.py       its plain text
+report.py         its binary report, through its own library or program
+kineto.py         PyTorch and Kineto traces        nsys.py  kernel tables of nsys stats
+decimals.py  evidence.py  metric_units.py  display_names.py   numbers, units, names of any version
+named_metrics.py  launches.py  source.py  log.py    what is gathered on the way
+assemble.py       quantities and remarks; joining.py  several files of one capture
+files.py          the way through all of them
+"""
+
+from ridgeline.profile.reading.files import read_capture, read_captures, read_ncu_csv
+
+__all__ = ["read_capture", "read_captures", "read_ncu_csv"]

@@ -1,0 +1,29 @@
+"""Names that Nsight Compute shows people, and the metrics behind them where they give a quantity.
+
+`Memory Throughput` is a share of the peak in one section and bytes per second in another: the unit
+tells which.
+"""
+
+from __future__ import annotations
+
+from ridgeline.profile.reading.metric_units import BYTE_RATE, RATE, TIME, parse_unit
+
+_BY_UNIT = {
+    ("Duration", TIME): "gpu__time_duration.sum",
+    ("Memory Throughput", BYTE_RATE): "dram__bytes.sum.per_second",
+    ("DRAM Throughput", BYTE_RATE): "dram__bytes.sum.per_second",
+    ("DRAM Bandwidth", BYTE_RATE): "dram__bytes.sum.per_second",
+    ("SM Frequency", RATE): "gpc__cycles_elapsed.avg.per_second",
+}
+_BY_NAME = {"Elapsed Cycles": "gpc__cycles_elapsed.max"}
+_SHOWN = frozenset(name for name, _ in _BY_UNIT)
+
+
+def metric_of(name: str, unit: str | None) -> str | None:
+    """The metric of a name; None for one that only people can use."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if name not in _SHOWN:
+        return name
+    found = parse_unit(unit or "")
+    return _BY_UNIT.get((name, found.kind)) if found else None

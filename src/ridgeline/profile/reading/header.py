@@ -1,0 +1,96 @@
+"""The first line of a table: what it is a table of, and what its columns are."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ridgeline.profile.reading.metric_units import parse_unit
+
+RAW, DETAILS, UI, TEXT = "ncu-raw", "ncu-details", "ncu-ui", "ncu-text"
+REPORT, KINETO, NSYS = "ncu-rep", "kineto", "nsys"
+DELIMITERS = (",", ";", "\t")
+KERNEL_NAMES = ("Kernel Name", "Demangled Name", "Function Name")
+_LONGEST = 2**22  # characters of a header
+_MARKS = (*KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
+_UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
+_TIME = re.compile(r"(?P<what>Total Time|Duration|Dur)\s*[(\[]?(?P<unit>[a-zµ]*)[)\]]?")
+_NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "": "ns"}
+INSTANCES = ("Instances", "Kern Inst")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The columns of a table, their units where the header has them, and what they separate."""
+
+    kind: str
+    delimiter: str
+    names: tuple[str, ...]  # without units
+    units: tuple[str | None, ...]
+
+    def find(self, *names: str) -> int | None:
+        """The first column of any of these names, the first of them preferred."""
+        return next((self.names.index(name) for name in names if name in self.names), None)
+
+
+def parse_header(line: str) -> Header | None:
+    """None where the line does not begin a table of kernels."""
+    if len(line) > _LONGEST or not any(mark in line for mark in _MARKS):
+        return None
+    for delimiter in DELIMITERS:
+        cells = _cells(line, delimiter)
+        names, units = zip(*(split_unit(cell) for cell in cells), strict=True)
+        kind = _kind(names, units)
+        if kind is not None:
+            return Header(kind=kind, delimiter=delimiter, names=names, units=units)
+    return None
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    try:
+        cells = next(csv.reader([line.lstrip("\ufeff")], delimiter=delimiter), [])
+    except csv.Error:
+        cells = []
+    return [cell.strip() for cell in cells] or [""]
+
+
+def split_unit(cell: str) -> tuple[str, str | None]:
+    """`gpu__time_duration.sum [us]` as name and unit; `Total Time (ns)` likewise."""
+    found = _UNIT.fullmatch(cell)
+    if found:
+        return found["name"], found["unit"]
+    time = _TIME.fullmatch(cell)
+    if time and ("(" in cell or "[" in cell or cell == time["what"]):
+        unit = _NSYS_UNITS.get(time["unit"], time["unit"])
+        return time["what"], unit if parse_unit(unit) else "ns"
+    return cell, None
+
+
+def _kind(names: tuple[str, ...], units: tuple[str | None, ...]) -> str | None:
+    found = set(names)
+    if {"Metric Name", "Metric Value"} <= found and found & {"ID", *KERNEL_NAMES}:
+        return DETAILS
+    if "Total Time" in found and found & set(INSTANCES) and found & {"Name", *KERNEL_NAMES}:
+        return NSYS
+    if {"Duration", "Name"} <= found and {"CorrId", "Corr ID", "GrdX"} & found:
+        return NSYS
+    has_units = any(
+        unit is not None and "__" in name for name, unit in zip(names, units, strict=True)
+    )
+    if has_units or found & {"Function Name", "Demangled Name"}:
+        return UI if found & {"ID", *KERNEL_NAMES} else None
+    return RAW if {"ID", "Kernel Name"} <= found else None
+
+
+def rows(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
+    """Rows of a table; a line that cannot be read is an empty row."""
+    reader = csv.reader((line.replace("\0", "") for line in lines), delimiter=delimiter)
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield []

@@ -1,0 +1,146 @@
+"""Traces of PyTorch's profiler (Kineto), in the trace format of Chrome: time of every kernel.
+
+Events are decoded one by one, so that a trace of any size takes little memory. Durations are in
+microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from ridgeline.errors import RidgelineError
+from ridgeline.profile.capture import Capture
+from ridgeline.profile.reading.metric_units import scaled
+from ridgeline.profile.reading.opening import Tell, open_text
+from ridgeline.profile.reading.traces import from_times
+
+MICROSECOND = 1e-6
+KERNEL = "kernel"
+_CHUNK = 2**20
+_LONGEST = 2**24  # characters of one event
+_START = re.compile(r'"traceEvents"\s*:\s*\[')
+_DEVICES = re.compile(r'"deviceProperties"\s*:\s*(?=\[)')
+_BETWEEN = re.compile(r"[\s,]*")
+_HEAD = 2**22  # characters before the events
+
+
+def read_trace(path: Path, tell: Tell | None = None) -> Capture:
+    """The kernels of a trace, in the order in which they ran."""
+    events = _Events()
+    with open_text(path, tell) as stream:
+        found = [row for event in events.of(stream) if (row := _kernel(event)) is not None]
+    if not events.has_list:
+        raise RidgelineError(
+            f"{path} is JSON, but no trace: it has no traceEvents",
+            hint="export one with torch.profiler: profile.export_chrome_trace(FILE)",
+        )
+    if not found:
+        raise RidgelineError(
+            f"{path} is a trace of {events.seen:,} events with no kernel of a GPU among them",
+            hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+        )
+    found.sort(key=lambda row: row["start"])
+    remarks = [] if events.is_whole else ["the trace is cut off or damaged: its end is missing"]
+    name, capability = events.device
+    return from_times(str(path), "kineto", found, device=name, compute_capability=capability,
+                      remarks=remarks)  # fmt: skip
+
+
+def _kernel(event: Any) -> dict[str, Any] | None:
+    """A row for an event that is a kernel."""
+    if not isinstance(event, dict) or str(event.get("cat", "")).lower() != KERNEL:
+        return None
+    time_s = scaled(_number(event.get("dur")), MICROSECOND)
+    if not time_s >= 0:
+        return None
+    about = event.get("args")
+    about = about if isinstance(about, dict) else {}
+    return {
+        "kernel": str(event.get("name", "")),
+        "time_s": time_s,
+        "start": _number(event.get("ts"), otherwise=0.0),
+        "grid": _dimensions(about.get("grid")),
+        "block": _dimensions(about.get("block")),
+        "stream": str(about.get("stream", event.get("tid", ""))),
+        "id": str(about.get("correlation", "")),
+        "process_id": str(event.get("pid", "")),
+    }
+
+
+def _number(value: Any, otherwise: float = math.nan) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return otherwise
+    return found if math.isfinite(found) else otherwise
+
+
+def _dimensions(value: Any) -> str:
+    if not isinstance(value, list) or len(value) != 3:
+        return ""
+    return f"({', '.join(str(part) for part in value)})"
+
+
+class _Events:
+    """Decodes the events of a stream; what was seen on the way."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.has_list = self.is_whole = False
+        self.device: tuple[str | None, str | None] = (None, None)
+
+    def of(self, stream: TextIO) -> Iterator[Any]:
+        text = self._skip_to_events(stream)
+        decoder = json.JSONDecoder()
+        at = 0
+        while self.has_list:
+            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            if at < len(text) and text[at] == "]":
+                self.is_whole = True
+                return
+            try:
+                event, at = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError):
+                more = stream.read(_CHUNK) if len(text) - at < _LONGEST else ""
+                if not more:
+                    return
+                text, at = text[at:] + more, 0
+                continue
+            self.seen += 1
+            yield event
+
+    def _skip_to_events(self, stream: TextIO) -> str:
+        """The text from the first event on."""
+        text = stream.read(_CHUNK).lstrip("\ufeff \t\r\n")
+        if text.startswith("["):
+            self.has_list = True
+            return text[1:]
+        while text and (start := _START.search(text)) is None and len(text) < _HEAD:
+            more = stream.read(_CHUNK)
+            if not more:
+                break
+            text += more
+        start = _START.search(text)
+        if start is None:
+            return ""
+        self.has_list = True
+        self._see_devices(text[: start.start()])
+        return text[start.end() :]
+
+    def _see_devices(self, head: str) -> None:
+        found = _DEVICES.search(head)
+        try:
+            devices = json.JSONDecoder().raw_decode(head, found.end())[0] if found else []
+            names = {str(device["name"]): device for device in devices}
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return
+        if len(names) == 1:
+            ((name, device),) = names.items()
+            parts = device.get("computeMajor"), device.get("computeMinor")
+            is_known = all(isinstance(part, int) for part in parts)
+            self.device = name, f"{parts[0]}.{parts[1]}" if is_known else None

@@ -1,0 +1,112 @@
+"""What a profiler said around its table, and why a capture may be empty."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ridgeline.errors import RidgelineError
+
+_MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
+_KEPT = 50  # lines
+_LINE = 300  # characters of a line
+NOTHING_SAID = "it may have been cut off, or it is of a program that launched none"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A message that tells why there is nothing, in our words, and the way out."""
+
+    mark: str
+    problem: str
+    hint: str
+
+
+CAUSES = (  # the cause before its consequences
+    Cause(
+        "ERR_NVGPUCTRPERM",
+        "the profiler was not permitted to read the GPU's counters (ERR_NVGPUCTRPERM)",
+        "capture it as root, or have an administrator open the counters to all users:"
+        " https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+    ),
+    Cause(
+        "driver resource was unavailable",
+        "another tool held the GPU's counters while this was captured",
+        "stop it (for DCGM: dcgmi profile --pause) and capture again",
+    ),
+    Cause(
+        "LaunchFailed",
+        "a kernel could not be launched under the profiler (LaunchFailed)",
+        "see that the program runs without the profiler, then capture again with less in GPU memory"
+        " or with --replay-mode application",
+    ),
+    Cause(
+        "The application returned an error code",
+        "the program that was profiled ended with an error",
+        "see that it runs without the profiler, then capture again",
+    ),
+    Cause(
+        "No kernels were profiled",
+        "No kernels were profiled",
+        "a filter (--kernel-name, --nvtx-include, --launch-skip) matched none, or kernels come from"
+        " child processes: --target-processes all",
+    ),
+    Cause(
+        "No kernels were captured",
+        "No kernels were profiled",
+        "a filter matched none, or kernels come from child processes: --target-processes all",
+    ),
+)
+
+
+@dataclass(slots=True)
+class Log:
+    """Lines that are no part of a table."""
+
+    lines: list[str] = field(default_factory=list)
+    skipped: int = 0  # that a table was expected in place of
+
+    def see(self, line: str) -> None:
+        """Keep it if it is a word of the profiler."""
+        text = line.strip()
+        is_word = _MESSAGE.match(text) or any(cause.mark in text for cause in CAUSES)
+        if is_word and len(self.lines) < _KEPT:
+            self.lines.append(text[:_LINE])
+
+    @property
+    def errors(self) -> list[str]:
+        """What it called an error."""
+        found = [_MESSAGE.match(line) for line in self.lines]
+        return [m["text"] for m in found if m and m["level"] == "ERROR"]
+
+    def sift(self, lines: Iterator[str]) -> Iterator[str]:
+        """The lines that are not the profiler's own."""
+        for line in lines:
+            if line.startswith("=="):
+                self.see(line)
+            else:
+                yield line
+
+    def refusal(self, file: str, what: str, hint: str = "") -> RidgelineError:
+        """The error for a capture with nothing in it: `what` it lacks, and why."""
+        for cause in CAUSES:
+            if any(cause.mark in line for line in self.lines):
+                return RidgelineError(f"{file} {what}: {cause.problem}", hint=cause.hint)
+        if self.errors:
+            return RidgelineError(
+                f"{file} {what}: the profiler said {self.errors[0]!r}",
+                hint="mend that and capture again",
+            )
+        return RidgelineError(
+            f"{file} {what}", hint=hint or f"{NOTHING_SAID}; capture and export it again"
+        )
+
+    def remarks(self) -> list[str]:
+        """Errors beside kernels that are there all the same."""
+        said = [f"the profiler reported an error: {self.errors[0]}"] if self.errors else []
+        if self.skipped:
+            said.append(
+                f"{self.skipped} lines inside the table were no rows of it and are left out"
+            )
+        return said

@@ -1,0 +1,105 @@
+"""Tables with a row per kernel and metric: `--csv --page details`.
+
+The unit changes from row to row; columns differ by version; rows may end before the header does.
+Rows of rules have a name and a text instead of a metric.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from ridgeline.profile.reading import evidence
+from ridgeline.profile.reading.header import KERNEL_NAMES, Header, parse_header, rows
+from ridgeline.profile.reading.launches import Launches, dimensions, range_names
+from ridgeline.profile.reading.named_metrics import NamedMetrics
+from ridgeline.profile.reading.opening import Tell, open_text
+from ridgeline.profile.reading.source import Read, Source
+
+_TEXTS = {
+    "id": ("ID",),
+    "process_id": ("Process ID",),
+    "kernel": KERNEL_NAMES,
+    "stream": ("Stream",),
+    "grid": ("Grid Size",),
+    "block": ("Block Size",),
+    "device": ("Device Name",),
+    "compute_capability": ("CC",),
+}
+
+
+def read_long(source: Source, tell: Tell | None = None) -> Read:
+    """The kernels of a long table."""
+    clues = evidence.of_rows(source.header, source.lines_below)
+    table = _Table(source.header, clues.mark)
+    with open_text(source.path, tell) as stream:
+        lines = source.log.sift(islice(stream, source.lines_before + 1, None))
+        for row in rows(lines, source.header.delimiter):
+            if not table.add(row) and any(cell.strip() for cell in row):
+                source.log.skipped += 1
+    remarks = clues.remarks() + table.metrics.remarks()
+    return Read(launches=table.launches, remarks=tuple(remarks), has_rules=table.has_rules)
+
+
+class _Table:
+    """Rows as they come; a kernel is known by its process and number."""
+
+    def __init__(self, header: Header, mark: str) -> None:
+        self.launches = Launches()
+        self.metrics = NamedMetrics(self.launches, mark)
+        self.has_rules = False
+        self._see(header)
+
+    def _see(self, header: Header) -> None:
+        self.header = header
+        found = {key: header.find(*names) for key, names in _TEXTS.items()}
+        self.texts = {key: column for key, column in found.items() if column is not None}
+        self.nvtx = [n for n, name in enumerate(header.names) if "_Range:" in name]
+        self.name = header.names.index("Metric Name")
+
+    def add(self, row: list[str]) -> bool:
+        """Whether it was a row of the table."""
+        identifier = self.texts.get("id")
+        if len(row) <= self.name:
+            return False
+        if identifier is not None and not row[identifier].strip().isdigit():
+            return self._is_another_header(row)
+        self._add(row)
+        return True
+
+    def _is_another_header(self, row: list[str]) -> bool:
+        """Files that were put together have their headers in between."""
+        if "Metric Name" not in row:
+            return False
+        header = parse_header(self.header.delimiter.join(f'"{cell}"' for cell in row))
+        if header is None or header.kind != self.header.kind:
+            return False
+        self._see(header)
+        return True
+
+    def _add(self, row: list[str]) -> None:
+        key = tuple(_cell(row, self.texts.get(name)) for name in ("process_id", "id", "kernel"))
+        number = self.launches.known(key)
+        if number is None:
+            number = self.launches.row(key, self._identity(row))
+        name = _cell(row, self.name)
+        if name:
+            unit = self._named(row, "Metric Unit")
+            self.metrics.add(number, name, unit, self._named(row, "Metric Value"))
+        elif self._named(row, "Rule Name"):
+            self.has_rules = True
+
+    def _named(self, row: list[str], name: str) -> str:
+        return _cell(row, self.header.find(name))
+
+    def _identity(self, row: list[str]) -> dict[str, str]:
+        texts = {key: _cell(row, column) for key, column in self.texts.items()}
+        ranges = (range_names(_cell(row, column)) for column in self.nvtx)
+        return texts | {
+            "nvtx": "/".join(filter(None, ranges)),
+            "grid": dimensions(texts.get("grid", "")),
+            "block": dimensions(texts.get("block", "")),
+        }
+
+
+def _cell(row: list[str], column: int | None) -> str:
+    return row[column].strip() if column is not None and len(row) > column else ""

@@ -1,0 +1,37 @@
+"""Metrics that come one by one, each with its name, its unit and its value as texts."""
+
+from __future__ import annotations
+
+from ridgeline.profile.quantities import is_needed
+from ridgeline.profile.reading import metric_units
+from ridgeline.profile.reading.decimals import read_number
+from ridgeline.profile.reading.display_names import metric_of
+from ridgeline.profile.reading.launches import Launches
+
+_ABOUT = {"device__attribute_display_name": "device", "profiler__replayer_passes": "passes"}
+_NAMED = 5  # of the metrics that could not be used
+
+
+class NamedMetrics:
+    """Puts what is needed of them into the rows of their kernels."""
+
+    def __init__(self, launches: Launches, mark: str) -> None:
+        self.launches, self.mark = launches, mark
+        self._misfits: dict[str, None] = {}
+
+    def add(self, row: int, name: str, unit: str, value: str) -> None:
+        if name in _ABOUT:
+            self.launches.note({_ABOUT[name]: value})
+        metric = metric_of(name, unit)
+        if metric is None or not is_needed(metric):
+            return
+        factor = metric_units.factor(metric, unit)
+        if factor is None:
+            self._misfits[f"{name} in {unit}"] = None
+            return
+        self.launches.set(row, metric, metric_units.scaled(read_number(value, self.mark), factor))
+
+    def remarks(self) -> list[str]:
+        if not self._misfits:
+            return []
+        return [f"not used, for their units: {', '.join(list(self._misfits)[:_NAMED])}"]

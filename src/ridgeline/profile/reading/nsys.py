@@ -1,0 +1,117 @@
+"""Kernel tables of `nsys stats --format csv`: time only.
+
+cuda_gpu_kern_sum (gpukernsum in older versions) has a row per kernel with its number of launches;
+cuda_gpu_trace (gputrace) has a row per launch, and copies between them. Several tables may stand in
+one file, with words in between.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.profile.capture import Capture
+from ridgeline.profile.reading import evidence
+from ridgeline.profile.reading.decimals import read_number
+from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, parse_header, rows
+from ridgeline.profile.reading.launches import dimensions
+from ridgeline.profile.reading.metric_units import parse_unit, scaled
+from ridgeline.profile.reading.opening import Tell, open_text
+from ridgeline.profile.reading.source import Source
+from ridgeline.profile.reading.traces import from_times
+
+_NAMES = ("Name", "Kernel Name", "Demangled Name")
+_COPIES = "[CUDA "
+_INDEX = re.compile(r" \(\d+\)$")  # behind the name of a device
+
+
+def read_nsys(source: Source, tell: Tell | None = None) -> Capture:
+    """The kernels of the first kernel table in a file."""
+    clues = evidence.of_rows(source.header, source.lines_below)
+    table = _Table(source.header, clues.mark)
+    with open_text(source.path, tell) as stream:
+        lines = islice(stream, source.lines_before + 1, None)
+        found = list(_kernels(rows(lines, source.header.delimiter), table))
+    if not found:
+        raise RidgelineError(
+            f"{source.path} is a table of nsys without any kernel",
+            hint="see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
+        )
+    devices = list(dict.fromkeys(row["device"] for row in found if row["device"]))
+    remarks = clues.remarks()
+    if len(devices) > 1:
+        remarks.append(f"kernels of several devices are added up: {', '.join(devices)}")
+    return from_times(str(source.path), NSYS, found, device=devices[0] if devices else None,
+                      remarks=remarks)  # fmt: skip
+
+
+def _kernels(table_rows: Iterator[list[str]], table: _Table) -> Iterator[dict[str, Any]]:
+    """Up to the next table: `nsys stats` puts calls and copies below."""
+    for row in table_rows:
+        if table.ends_with(row):
+            return
+        found = table.kernel(row)
+        if found is not None:
+            yield found
+
+
+class _Table:
+    def __init__(self, header: Header, mark: str) -> None:
+        self.header, self.mark = header, mark
+        self.name = header.find(*_NAMES)
+        self.time = header.find("Total Time", "Duration", "Dur")
+        self.instances = header.find(*INSTANCES)
+        assert self.time is not None
+        unit = parse_unit(header.units[self.time] or "ns")
+        self.second = unit.factor if unit else 1e-9
+
+    def ends_with(self, row: list[str]) -> bool:
+        """Whether it is the first row of another table, or a title."""
+        titles = {cell.partition("(")[0].strip() for cell in row}
+        return (
+            len(row) > 2
+            and {"Time", "Start", "Total Time"} & titles != set()
+            and (
+                parse_header(self.header.delimiter.join(f'"{c}"' for c in row)) is not None
+                or "Num Calls" in titles
+                or "Operations" in titles
+            )
+        )
+
+    def kernel(self, row: list[str]) -> dict[str, Any] | None:
+        name = self._cell(row, self.name)
+        time_s = scaled(read_number(self._cell(row, self.time), self.mark), self.second)
+        if not name or name.startswith(_COPIES) or not time_s >= 0:
+            return None
+        launches = 1.0
+        if self.instances is not None:
+            launches = read_number(self._cell(row, self.instances), self.mark)
+        if not 1 <= launches < 2**53 or not math.isfinite(time_s):
+            return None
+        return {
+            "kernel": name,
+            "time_s": time_s,
+            "launches": int(launches),
+            "grid": self._sizes(row, "Grd", "GridXYZ"),
+            "block": self._sizes(row, "Blk", "BlockXYZ"),
+            "stream": self._named(row, "Strm"),
+            "id": self._named(row, "CorrId", "Corr ID"),
+            "process_id": "",
+            "device": _INDEX.sub("", self._named(row, "Device")),
+        }
+
+    def _sizes(self, row: list[str], prefix: str, together: str) -> str:
+        parts = [self._named(row, f"{prefix}{axis}") for axis in "XYZ"]
+        if all(parts):
+            return f"({', '.join(parts)})"
+        return dimensions(self._named(row, together))
+
+    def _named(self, row: list[str], *names: str) -> str:
+        return self._cell(row, self.header.find(*names))
+
+    def _cell(self, row: list[str], column: int | None) -> str:
+        return row[column].strip() if column is not None and len(row) > column else ""

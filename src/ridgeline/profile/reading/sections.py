@@ -1,0 +1,112 @@
+"""Nsight Compute's plain text: what it prints without --csv.
+
+      sgemm(int, const float *) (32, 32, 1)x(32, 32, 1), Context 1, Stream 7, Device 0, CC 7.5
+        Section: GPU Speed Of Light Throughput
+        ----------------------- ------------- -------------
+        Metric Name               Metric Unit  Metric Value
+        ----------------------- ------------- -------------
+        Duration                      msecond         96.32
+
+Older versions leave out grid and block, have a date in that line, or no line of titles. A metric
+may have no unit, and a value may be `(!) n/a`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ridgeline.profile.reading.decimals import Evidence
+from ridgeline.profile.reading.evidence import is_whole
+from ridgeline.profile.reading.launches import Launches, dimensions
+from ridgeline.profile.reading.log import Log
+from ridgeline.profile.reading.named_metrics import NamedMetrics
+from ridgeline.profile.reading.opening import Tell, head_text, lines_of, open_text, read_head
+from ridgeline.profile.reading.source import Read
+
+_LINE = 20_000  # characters that a line may have; longer ones are no part of this
+_PROCESS = re.compile(r"\[(\d+)\] \S.*@\S+\s*")
+_KERNEL = re.compile(
+    r"\s*(?P<name>\S.*?)(?: \((?P<grid>[\d, ]+)\)x\((?P<block>[\d, ]+)\))?"
+    r"(?:, \d{4}-\w{3}-\d{2} [\d:]+)?, Context \d+, Stream (?P<stream>\d+)"
+    r"(?:, Device \d+)?(?:, CC (?P<cc>\d+\.\d+))?\s*"
+)
+_RULE = re.compile(r"\s*-{3,}(?:\s+-{3,})*\s*")
+_VALUE = re.compile(r"(?:\(!\) )?(?:n/a|nan|[-+.,\d'\u00a0\u202f]+(?:[eE][-+]?\d+)?)(?: [{(].*)?")
+_SPACES = re.compile(r"\s{2,}")
+_DEVICE = "device__attribute_display_name"
+_TITLES = ("Metric Name", "Metric Value")
+
+
+def read_sections(path: Path, log: Log, tell: Tell | None = None) -> Read:
+    """The kernels of a text."""
+    clues = Evidence()
+    for name, unit, value in _metrics(head_text(read_head(path)).splitlines()):
+        clues.see([value], are_whole=is_whole(name, unit))
+    reader = _Reader(clues.mark)
+    with open_text(path, tell) as stream:
+        for line in log.sift(lines_of(stream, _LINE)):
+            reader.see(line)
+    remarks = clues.remarks() + reader.metrics.remarks()
+    return Read(launches=reader.launches, remarks=tuple(remarks), has_rules=reader.has_rules)
+
+
+def _metrics(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    for line in lines:
+        found = parse_metric(line[:_LINE])
+        if found is not None:
+            yield found
+
+
+def parse_metric(line: str) -> tuple[str, str, str] | None:
+    """Name, unit and value of a line of a table."""
+    if not line.startswith(" "):
+        return None
+    parts = _SPACES.split(line.strip())
+    if len(parts) == 2 and " " in parts[1]:  # the unit fills its column: `cycle 55,313,213.62`
+        parts[1:] = parts[1].split(" ", 1) if not parts[1].startswith("(!)") else parts[1:]
+    if len(parts) == 2:
+        parts.insert(1, "")
+    if len(parts) != 3 or tuple(parts[0::2]) == _TITLES:
+        return None
+    name, unit, value = parts
+    is_value = _VALUE.fullmatch(value) is not None or name == _DEVICE
+    return (name, unit, value) if is_value else None
+
+
+class _Reader:
+    """Lines as they come: a process, its kernels, their tables."""
+
+    def __init__(self, mark: str) -> None:
+        self.launches = Launches()
+        self.metrics = NamedMetrics(self.launches, mark)
+        self.has_rules = False
+        self.process = ""
+        self.row: int | None = None
+
+    def see(self, line: str) -> None:
+        process = _PROCESS.fullmatch(line.rstrip("\r\n"))
+        if process:
+            self.process = process[1]
+        elif ", Context " in line and (kernel := _KERNEL.fullmatch(line.rstrip("\r\n"))):
+            self._kernel(kernel)
+        elif self.row is not None and not _RULE.fullmatch(line):
+            found = parse_metric(line)
+            if found is not None:
+                self.metrics.add(self.row, *found)
+            elif line.lstrip().startswith(("INF ", "WRN ", "OPT ", "ERR ")):
+                self.has_rules = True
+
+    def _kernel(self, found: re.Match[str]) -> None:
+        number = str(len(self.launches))
+        texts = {
+            "kernel": found["name"],
+            "id": number,
+            "process_id": self.process,
+            "stream": found["stream"],
+            "grid": dimensions(found["grid"] or ""),
+            "block": dimensions(found["block"] or ""),
+            "compute_capability": found["cc"] or "",
+        }
+        self.row = self.launches.row((self.process, number), texts)

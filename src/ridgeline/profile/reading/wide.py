@@ -1,0 +1,319 @@
+"""Tables with a row per kernel and a column per metric: `--csv --page raw`, and the UI's export.
+
+Only the columns that are needed are kept. A regular file goes through pyarrow, piece by piece; one
+with ragged rows, another encoding or a second header is read row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from ridgeline.profile.quantities import is_needed
+from ridgeline.profile.reading import evidence, metric_units
+from ridgeline.profile.reading.decimals import Evidence, read_number
+from ridgeline.profile.reading.display_names import metric_of
+from ridgeline.profile.reading.header import KERNEL_NAMES, Header, parse_header, rows
+from ridgeline.profile.reading.launches import Launches, dimensions, process_number, range_names
+from ridgeline.profile.reading.opening import Tell, open_bytes, open_text
+from ridgeline.profile.reading.source import Read, Source
+
+BLOCK_BYTES = 2**20  # small ones stay in the processor's cache
+BLOCKS = 16  # that are turned into numbers at once
+BATCH_ROWS = 5000
+_TEXTS = {  # by the names that versions and the UI give them
+    "id": ("ID",),
+    "process_id": ("Process ID", "Process"),
+    "kernel": ("Demangled Name", "Kernel Name", "Function Name"),
+    "stream": ("Stream", "Stream ID", "launch__stream_id"),
+    "grid": ("Grid Size",),
+    "block": ("Block Size",),
+    "device": ("device__attribute_display_name", "Device Name"),
+    "compute_capability": ("CC",),
+    "passes": ("profiler__replayer_passes",),
+}
+_MAJOR, _MINOR = (f"device__attribute_compute_capability_{part}" for part in ("major", "minor"))
+_CHANGES: Mapping[str, Callable[[str], str]] = {
+    "grid": dimensions,
+    "block": dimensions,
+    "process_id": process_number,
+}
+Columns = Mapping[int, Sequence[str]]  # cells by column
+
+
+class _OddError(Exception):
+    """The file is not regular enough for the quick way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which column holds what."""
+
+    texts: dict[str, int]
+    nvtx: tuple[int, ...]
+    version: tuple[int, int] | None  # the two parts of the compute capability
+    metrics: dict[int, str]
+
+    @classmethod
+    def of(cls, header: Header) -> Layout:
+        texts = {key: header.find(*names) for key, names in _TEXTS.items()}
+        parts = (header.find(_MAJOR), header.find(_MINOR))
+        named = ((n, metric_of(name, header.units[n])) for n, name in enumerate(header.names))
+        metrics: dict[str, int] = {}
+        for column, name in named:
+            if name is not None and is_needed(name):
+                metrics.setdefault(name, column)  # one that is there twice is taken once
+        return cls(
+            {key: column for key, column in texts.items() if column is not None},
+            tuple(n for n, name in enumerate(header.names) if "_Range:" in name),
+            (parts[0], parts[1]) if parts[0] is not None and parts[1] is not None else None,
+            {column: name for name, column in metrics.items()},
+        )
+
+    @property
+    def columns(self) -> list[int]:
+        every = {*self.texts.values(), *self.nvtx, *self.metrics, *(self.version or ())}
+        return sorted(every)
+
+
+def read_wide(source: Source, tell: Tell | None = None) -> Read:
+    """The kernels of a wide table."""
+    if source.is_utf8:
+        try:
+            return _read(source, _quick_batches(source, tell))
+        except _OddError:
+            pass
+    return _read(source, _careful_batches(source, tell))
+
+
+@dataclass(slots=True)
+class Piece:
+    """Some rows of the table, and what there is to know to read them."""
+
+    header: Header
+    columns: dict[int, Any]  # cells: a list of texts or an arrow array
+    is_new: bool = False  # the first below its header
+
+
+def _read(source: Source, pieces: Iterator[Piece]) -> Read:
+    launches = Launches()
+    builders: list[_Builder] = []
+    clues = evidence.of_rows(source.header, source.lines_below)
+    for piece in pieces:
+        if piece.is_new:
+            builders.append(_Builder(launches, piece.header, clues))
+        builders[-1].add(piece.columns)
+    remarks = clues.remarks() + [said for builder in builders for said in builder.remarks()]
+    return Read(launches=launches, remarks=tuple(dict.fromkeys(remarks)))
+
+
+class _Builder:
+    """Turns pieces of a table into launches. The first row below a header may hold its units."""
+
+    def __init__(self, launches: Launches, header: Header, clues: Evidence) -> None:
+        self.launches, self.header, self.clues = launches, header, clues
+        self.layout = Layout.of(header)
+        self.factors: dict[int, float] | None = None
+        self.without_unit = False
+        self.misfits: list[str] = []
+
+    def add(self, columns: dict[int, Any]) -> None:
+        if self.factors is None and len(next(iter(columns.values()), [])):
+            columns = self._units(columns)
+        count = len(next(iter(columns.values()), []))
+        if not count:
+            return
+        texts = {key: _texts(columns[column]) for key, column in self.layout.texts.items()}
+        for key, change in _CHANGES.items():
+            if key in texts:
+                texts[key] = _changed(texts[key], change)
+        if "id" not in texts:
+            texts["id"] = [str(len(self.launches) + n) for n in range(count)]
+        ranges = [_changed(_texts(columns[column]), range_names) for column in self.layout.nvtx]
+        if ranges:
+            texts["nvtx"] = ["/".join(filter(None, parts)) for parts in zip(*ranges, strict=True)]
+        first = self.launches.add_texts(count, texts)
+        self._about(columns, texts)
+        assert self.factors is not None
+        for column, factor in self.factors.items():
+            name = self.layout.metrics[column]
+            self.launches.add_numbers(first, name, _numbers(columns[column], self.clues, factor))
+
+    def _about(self, columns: dict[int, Any], texts: Mapping[str, Sequence[str]]) -> None:
+        for key in ("device", "compute_capability", "passes"):
+            for text in dict.fromkeys(texts.get(key, ())):
+                self.launches.note({key: text.strip()})
+        if self.layout.version and "compute_capability" not in texts:
+            major, minor = (dict.fromkeys(_texts(columns[c])) for c in self.layout.version)
+            for parts in zip(major, minor, strict=False):
+                self.launches.note({"compute_capability": ".".join(map(str.strip, parts))})
+
+    def _units(self, columns: dict[int, Any]) -> dict[int, Any]:
+        """Find the units, in the header or in the first row; the rows that are left."""
+        units = {column: self.header.units[column] or "" for column in self.layout.metrics}
+        identifier = self.layout.texts.get("id", next(iter(self.layout.texts.values())))
+        if not str(columns[identifier][0]).strip():
+            units = {column: str(columns[column][0]) for column in units}
+            columns = {column: cells[1:] for column, cells in columns.items()}
+        else:
+            self.without_unit = all(unit is None for unit in self.header.units)
+        self.factors = {}
+        for column, unit in units.items():
+            factor = metric_units.factor(self.layout.metrics[column], unit)
+            if factor is None:
+                self.misfits.append(f"{self.layout.metrics[column]} in {unit}")
+            else:
+                self.factors[column] = factor
+        return columns
+
+    def remarks(self) -> list[str]:
+        said = []
+        if self.misfits:
+            said.append(f"not used, for their units: {', '.join(self.misfits[:5])}")
+        if self.without_unit:
+            said.append(
+                "the table has no units: bytes, nanoseconds and hertz are taken for granted"
+            )
+        return said
+
+
+# ---------------------------------------------------------------- quickly
+
+
+def _quick_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
+    """Pieces as arrow arrays; raises _OddError where the careful way is needed."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    layout = Layout.of(source.header)
+    wanted = [str(column) for column in layout.columns]
+    names = [str(column) for column in range(len(source.header.names))]
+
+    with open_bytes(source.path, tell) as stream:
+        for _ in range(source.lines_before + 1):
+            stream.readline()
+        try:
+            reader = csv.open_csv(
+                stream,
+                read_options=csv.ReadOptions(column_names=names, block_size=BLOCK_BYTES),
+                parse_options=csv.ParseOptions(delimiter=source.header.delimiter),
+                convert_options=csv.ConvertOptions(
+                    include_columns=wanted, column_types=dict.fromkeys(names, pa.string())
+                ),
+            )
+            is_new = True
+            while batches := list(islice(reader, BLOCKS)):
+                table = pa.Table.from_batches(batches).combine_chunks()
+                arrays = (column.chunk(0) for column in table.columns if column.num_chunks)
+                columns: dict[int, Any] = dict(zip(layout.columns, arrays, strict=True))
+                _check_regular(columns, layout, is_first=is_new)
+                yield Piece(source.header, columns, is_new)
+                is_new = False
+        except pa.ArrowInvalid as error:
+            raise _OddError from error
+
+
+def _check_regular(columns: dict[int, Any], layout: Layout, *, is_first: bool) -> None:
+    """Every row but a first one with units must be that of a kernel."""
+    import pyarrow.compute as pc
+
+    if "id" not in layout.texts:
+        raise _OddError
+    identifiers = columns[layout.texts["id"]]
+    if is_first and len(identifiers) and not identifiers[0].as_py().strip():
+        identifiers = identifiers[1:]
+    if not pc.all(pc.match_substring_regex(identifiers, r"^\d+$"), min_count=0).as_py():
+        raise _OddError
+
+
+# ---------------------------------------------------------------- with care
+
+
+def _careful_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
+    """Pieces as lists; short rows are filled up, and what is no row is left out."""
+    header, layout = source.header, Layout.of(source.header)
+    with open_text(source.path, tell) as stream:
+        lines = source.log.sift(islice(stream, source.lines_before + 1, None))
+        table = rows(lines, header.delimiter)
+        pending: list[list[str]] = []
+        is_new = True
+        for row in table:
+            another = _another_header(row, header)
+            if another is not None or len(pending) >= BATCH_ROWS:
+                yield Piece(header, _cells(pending, layout), is_new)
+                pending, is_new = [], another is not None
+            if another is not None:
+                header, layout = another, Layout.of(another)
+            elif _is_row(row, layout, is_unit_row=is_new and not pending):
+                pending.append(row)
+            elif any(cell.strip() for cell in row):
+                source.log.skipped += 1
+        yield Piece(header, _cells(pending, layout), is_new)
+
+
+def _another_header(row: list[str], header: Header) -> Header | None:
+    """Files that were put together have their headers in between."""
+    if not row or row[0].strip() not in ("ID", *KERNEL_NAMES) or len(row) < 3:
+        return None
+    quoted = header.delimiter.join(f'"{cell}"' for cell in row)
+    return parse_header(quoted)
+
+
+def _is_row(row: list[str], layout: Layout, *, is_unit_row: bool) -> bool:
+    column = layout.texts.get("id")
+    if column is None:
+        name = layout.texts["kernel"]
+        return len(row) > name and bool(row[name].strip())
+    cell = row[column].strip() if len(row) > column else ""
+    return cell.isdigit() or (is_unit_row and not cell and len(row) > max(layout.columns))
+
+
+def _cells(pending: list[list[str]], layout: Layout) -> dict[int, list[str]]:
+    """By column; a row that ends early has nothing there."""
+    return {
+        column: [row[column] if len(row) > column else "" for row in pending]
+        for column in layout.columns
+    }
+
+
+# ---------------------------------------------------------------- cells
+
+
+def _texts(cells: Any) -> list[str]:
+    return cells if isinstance(cells, list) else cells.to_pylist()
+
+
+def _changed(texts: Sequence[str], change: Callable[[str], str]) -> list[str]:
+    """Few are different, so each is changed once."""
+    known = {text: change(text) for text in dict.fromkeys(texts)}
+    return [known[text] for text in texts]
+
+
+def _numbers(cells: Any, clues: Evidence, factor: float) -> bytes:
+    """Values in base units, as doubles in a row."""
+    import numpy as np
+
+    values = None if clues.comma else _cast(cells)
+    if values is None:
+        texts = _texts(cells)
+        known = {text: read_number(text, clues.mark) for text in dict.fromkeys(texts)}
+        values = np.array([known[text] for text in texts], dtype=float)
+    result: bytes = metric_units.scaled(values, factor).tobytes()
+    return result
+
+
+def _cast(cells: Any) -> Any:
+    """All at once, commas group digits; None where some need a closer look."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pa.array(cells, pa.string()) if isinstance(cells, list) else cells
+    try:
+        found = pc.cast(pc.replace_substring(texts, ",", ""), pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    values = found.to_numpy(zero_copy_only=False)
+    return values if np.isfinite(values).all() else None

@@ -1,0 +1,105 @@
+"""Work of known size through the same path as the step: a copy and matrix products.
+
+Before the step every process that counts also counts these, so each profile brings its own proof.
+What the counters say over what is true must be near 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PREFIX = "ridgeline:test:"
+SIDE = 2048  # of the matrices
+COPY_BYTES = (2**30, 2**28)  # read once and written once; the smaller one where memory is short
+TOLERANCE = 0.05
+PRODUCT_FLOPS = 2 * SIDE**3
+
+
+def run_known_work(kinds: Sequence[str]) -> None:
+    """Copy, and multiply in fp32 and each of `kinds`; the caller has the profiler listen."""
+    import torch
+
+    free_bytes, _ = torch.cuda.mem_get_info()
+    size = next((s for s in COPY_BYTES if 4 * s < free_bytes), 0)
+    if size:
+        source = torch.ones(size // 4, device="cuda")
+        target = torch.empty_like(source)
+        # not copy_, which the copy engine does without a kernel
+        _prepared(lambda: torch.neg(source, out=target), f"copy:{size}")
+        del source, target
+    for kind in dict.fromkeys(("fp32", *kinds)):
+        with _tf32(kind == "tf32"):
+            dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(kind, torch.float32)
+            matrix = torch.ones(SIDE, SIDE, device="cuda", dtype=dtype)
+            result = torch.empty_like(matrix)
+            _prepared(lambda: torch.mm(matrix, matrix, out=result), f"product:{kind}")  # noqa: B023
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+
+def _prepared(work: Any, name: str) -> None:
+    """Once unseen, so that libraries are loaded, and once under its name."""
+    import torch
+
+    work()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    torch.cuda.nvtx.range_push(f"{PREFIX}{name}")
+    work()
+    torch.cuda.synchronize()
+    torch.cuda.nvtx.range_pop()
+    torch.cuda.profiler.stop()
+
+
+@contextmanager
+def _tf32(is_on: bool) -> Iterator[None]:
+    import torch
+
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = is_on
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def is_known_work(kernels: pd.DataFrame) -> pd.Series:
+    """Which rows of a capture belong to the test."""
+    return kernels["nvtx"].str.contains(PREFIX, regex=False)
+
+
+def ratios(captures: Sequence[pd.DataFrame]) -> dict[str, float]:
+    """Counted over true, for every quantity that some capture counted."""
+    found: dict[str, float] = {}
+    for kernels in captures:
+        tested = kernels[is_known_work(kernels)]
+        for name, rows in tested.groupby(tested["nvtx"].str.extract(f"{PREFIX}([^/ ]+)")[0]):
+            what, _, detail = str(name).partition(":")
+            if what == "copy" and "dram_bytes" in rows:
+                found["copy"] = float(rows["dram_bytes"].sum()) / (2 * int(detail))
+            elif what == "product":
+                counted = _product_flops(rows, detail)
+                if counted is not None:
+                    found[f"product {detail}"] = counted / PRODUCT_FLOPS
+    return {name: ratio for name, ratio in found.items() if ratio == ratio}
+
+
+def _product_flops(rows: pd.DataFrame, kind: str) -> float | None:
+    column = "flops_fp32_vector" if kind == "fp32" else f"flops_{kind}_matrix"
+    return float(rows[column].sum(min_count=1)) if column in rows else None
+
+
+def doubts(found: Mapping[str, float]) -> list[str]:
+    """What is to be said wherever these counters are used; empty if they can be trusted."""
+    if not found:
+        return ["the counters were not tested: no work of known size was seen"]
+    wrong = {name: ratio for name, ratio in found.items() if abs(ratio - 1) > TOLERANCE}
+    if not wrong:
+        return []
+    said = ", ".join(f"{name}: {ratio:.3f} of the truth" for name, ratio in wrong.items())
+    return [f"these counters are off by more than {TOLERANCE:.0%} on work of known size: {said}"]

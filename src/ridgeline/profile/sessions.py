@@ -1,0 +1,146 @@
+"""The processes of one profile: one that is traced, and one for each group of counters.
+
+They get ready side by side, which takes most of their time, and take their steps one after the
+other: while one is looked at, the others leave the device alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ridgeline.errors import RidgelineError
+from ridgeline.profile.ncu import Ncu, explained
+from ridgeline.profile.passes import Group
+from ridgeline.profile.step_mark import JOB, Job
+
+POLL_S = 0.02
+READY_S = 900.0  # for building and warming up a large model
+LOG_KEPT = 2000
+
+
+@dataclass(slots=True)
+class Session:
+    """One process at work."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    started_s: float
+    log: Path | None = None  # what ncu writes
+
+    @property
+    def is_ready(self) -> bool:
+        return self.job.path("ready").exists()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def said(self) -> str:
+        """The end of what the program and ncu printed."""
+        texts = []
+        for path in (self.job.path("out"), self.log):
+            if path is not None:
+                with suppress(OSError):
+                    texts.append(path.read_text(encoding="utf-8", errors="replace")[-LOG_KEPT:])
+        return "\n".join(texts)
+
+    def go(self, picks: str = "") -> None:
+        """Its turn."""
+        waiting = self.job.path("go.new")
+        waiting.write_text(picks, encoding="utf-8")
+        waiting.rename(self.job.path("go"))
+
+    def wait(self, tell: Callable[[], None] = lambda: None) -> None:
+        """Until it has ended, which it must do without an error."""
+        while not self.has_ended:
+            tell()
+            time.sleep(POLL_S)
+        if self.process.returncode != 0:
+            raise self.failure()
+
+    def failure(self) -> RidgelineError:
+        """Why it ended too early."""
+        said = self.said
+        if self.log is not None and "==ERROR==" in said:
+            return explained(said, "ncu failed")
+        lines = [line for line in said.splitlines() if line.strip() and not line.startswith("==")]
+        last = lines[-1].strip() if lines else "it said nothing"
+        return RidgelineError(
+            f"the program under the profiler ended with code {self.process.returncode}: {last}",
+            hint="run it once without the profiler; `ridgeline run` shows whether the model works",
+        )
+
+
+def start(program: Sequence[str], job: Job, ncu: Ncu | None = None, group: Group | None = None
+          ) -> Session:  # fmt: skip
+    """Start a program for a job, under ncu if there is a group to count."""
+    log = job.path("csv") if group is not None else None
+    command = list(program)
+    if ncu is not None and group is not None and log is not None:
+        command = [*ncu.command(group.metrics, log), *program]
+    environment = {**os.environ, JOB: str(job.write())}
+    with job.path("out").open("wb") as out:
+        try:
+            process = subprocess.Popen(
+                command, env=environment, stdout=out, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise RidgelineError(
+                f"cannot start {command[0]}: {error.strerror or error}",
+                hint="check the program's name and its permissions",
+            ) from error
+    return Session(job, process, time.monotonic(), log)
+
+
+@contextmanager
+def all_ended(sessions: Sequence[Session]) -> Iterator[None]:
+    """However the block ends, no process of it goes on."""
+    try:
+        yield
+    finally:
+        for session in sessions:
+            if not session.has_ended:
+                with suppress(OSError):
+                    os.killpg(session.process.pid, signal.SIGKILL)
+                session.process.wait()
+
+
+class NotMarkedError(RidgelineError):
+    """A program that ended well and never said where its step is."""
+
+
+def wait_ready(sessions: Sequence[Session], tell: Callable[[], None] = lambda: None) -> None:
+    """Until all have warmed up; one that ends before has failed."""
+    end_s = time.monotonic() + READY_S
+    while not all(session.is_ready for session in sessions):
+        for session in sessions:
+            if session.has_ended and not session.is_ready:
+                if session.process.returncode == 0:
+                    raise NotMarkedError(
+                        "the program ended without a marked step",
+                        hint="put `with ridgeline.profile_step():` around the step in its loop, "
+                        "which has to run at least four times",
+                    )
+                raise session.failure()
+        if time.monotonic() > end_s:
+            raise RidgelineError(
+                f"the program was not ready within {READY_S / 60:.0f} minutes",
+                hint="try a smaller model or batch",
+            )
+        tell()
+        time.sleep(POLL_S)
+
+
+def target(task: Path) -> list[str]:
+    """The program that takes the step of a model."""
+    return [sys.executable, "-m", "ridgeline.profile.target", str(task)]

@@ -1,0 +1,192 @@
+"""`profile_step`: marks the step that `ridgeline profile` is to look at.
+
+Without `ridgeline profile` around the program it does nothing. With it, the first marked steps are
+warm-up, one is looked at, and the program ends: nobody needs the rest. What is to be done is in a
+file that an environment variable names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+JOB = "RIDGELINE_PROFILE_JOB"
+TRACE, COUNTERS = "trace", "counters"
+ALL, DISTINCT = "all", "distinct"
+WAIT_S = 600.0  # for the turn of this process
+POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What one process of a profile has to do."""
+
+    name: str
+    role: str  # TRACE or COUNTERS
+    folder: str  # of files that both sides read
+    picks: str = ALL
+    warmup: int = 3  # marked steps before the one
+    steps: int = 1
+    has_marks: bool = True  # False: compiled code, which nothing may look into
+    is_gated: bool = False  # wait for one's turn before the step; the turn says what to pick
+    kinds: tuple[str, ...] = ()  # matrix products of the self-test, beside fp32
+
+    def path(self, kind: str) -> Path:
+        return Path(self.folder) / f"{self.name}.{kind}"
+
+    def write(self) -> Path:
+        path = self.path("job.json")
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        return path
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The marked steps of this process so far."""
+
+    steps: int = 0
+    times_s: list[float] = field(default_factory=list)  # of those that nobody looked at
+
+
+_seen = _Seen()
+
+
+def job_here() -> Job | None:
+    """What this process has to do; None when nobody profiles it."""
+    path = os.environ.get(JOB)
+    if not path:
+        return None
+    return Job(**json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+@contextmanager
+def profile_step() -> Iterator[None]:
+    """Mark one step: everything in the block, on all threads, is what gets profiled."""
+    job = job_here()
+    if job is None:
+        yield
+        return
+    _seen.steps += 1
+    if _seen.steps <= job.warmup:
+        with _timed():
+            yield
+        return
+    if _seen.steps == job.warmup + 1:
+        job = _prepared(job)
+    with _traced(job) if job.role == TRACE else _counted(job):
+        yield
+    if _seen.steps >= job.warmup + job.steps:
+        sys.stdout.flush()
+        sys.exit(0)
+
+
+@contextmanager
+def _timed() -> Iterator[None]:
+    import torch
+
+    torch.cuda.synchronize()
+    start_s = time.perf_counter()
+    yield
+    torch.cuda.synchronize()
+    _seen.times_s.append(time.perf_counter() - start_s)
+
+
+def _prepared(job: Job) -> Job:
+    """The device idle, the known work counted, and our turn come."""
+    import torch
+
+    torch.cuda.synchronize()
+    job.path("times.json").write_text(json.dumps(_seen.times_s), encoding="utf-8")
+    if job.is_gated:
+        job = _on_turn(job)
+    if job.role == COUNTERS:
+        from ridgeline.profile.self_test import run_known_work
+
+        run_known_work(job.kinds)
+    return job
+
+
+def _on_turn(job: Job) -> Job:
+    """Wait until the one who asked says go, and what to pick."""
+    job.path("ready").touch()
+    end_s = time.monotonic() + WAIT_S
+    while not job.path("go").exists():
+        if time.monotonic() > end_s:
+            sys.exit(f"ridgeline: {job.name} waited {WAIT_S:.0f} s for its turn")
+        time.sleep(POLL_S)
+    return replace(job, picks=job.path("go").read_text(encoding="utf-8") or job.picks)
+
+
+@contextmanager
+def _traced(job: Job) -> Iterator[None]:
+    import torch
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        with _numbered(job, record_function, None):
+            yield
+        torch.cuda.synchronize()
+    profiler.export_chrome_trace(str(job.path(f"trace{_seen.steps - job.warmup}.json")))
+
+
+@contextmanager
+def _counted(job: Job) -> Iterator[None]:
+    import torch
+
+    if job.picks == DISTINCT and job.has_marks:
+        with _numbered(job, _nvtx, _picked):
+            yield
+        return
+    torch.cuda.profiler.start()
+    try:
+        with _numbered(job, _nvtx, None):
+            yield
+    finally:
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+
+
+@contextmanager
+def _numbered(job: Job, named: Any, picked: Any) -> Iterator[None]:
+    """With a range around every operator, and the list of operators written afterwards."""
+    if not job.has_marks:
+        yield
+        return
+    from ridgeline.profile.marks import OpMarks
+
+    marks = OpMarks(named, picked)
+    with marks.watching():
+        yield
+    rows = [asdict(call) for call in marks.calls]
+    path = job.path(f"ops{_seen.steps - job.warmup}.json")
+    path.write_text(json.dumps(rows), encoding="utf-8")
+
+
+@contextmanager
+def _nvtx(name: str) -> Iterator[None]:
+    from torch.cuda import nvtx
+
+    nvtx.range_push(name)
+    try:
+        yield
+    finally:
+        nvtx.range_pop()
+
+
+@contextmanager
+def _picked(_: str) -> Iterator[None]:
+    """Let the profiler look at this operator alone."""
+    from torch.cuda import profiler
+
+    profiler.start()
+    try:
+        yield
+    finally:
+        profiler.stop()

@@ -1,0 +1,92 @@
+"""The kernels of one step as torch's profiler saw them: their order, time, and operator."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PREFIX = "ridgeline:op:"
+NOWHERE = -1  # launched outside every operator
+LAUNCHES = ("cuda_runtime", "cuda_driver")
+COLUMNS = ("kernel", "time_s", "start_s", "grid", "block", "stream", "index")
+
+
+def traced_kernels(path: Path) -> pd.DataFrame:
+    """A row per kernel in the order of their launches, from an exported trace."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        events = content["traceEvents"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RidgelineError(
+            f"the trace of the step cannot be read: {error}",
+            hint="did the program end by itself? run it once without `ridgeline profile`",
+        ) from error
+    return kernels_of(events)
+
+
+def kernels_of(events: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """The kernels among the events of a trace."""
+    import pandas as pd
+
+    whole = [event for event in events if event.get("ph") == "X"]
+    launches = {
+        event["args"]["correlation"]: event
+        for event in whole
+        if event.get("cat") in LAUNCHES and "correlation" in event.get("args", {})
+    }
+    operators = _Operators(whole)
+    rows = []
+    for event in whole:
+        if event.get("cat") != "kernel":
+            continue
+        given = event.get("args", {})
+        launch = launches.get(given.get("correlation"))
+        order = (launch["ts"], event["ts"]) if launch is not None else (event["ts"], event["ts"])
+        rows.append((order, {
+            "kernel": str(event.get("name", "")),
+            "time_s": 1e-6 * float(event.get("dur", 0.0)),
+            "start_s": 1e-6 * float(event["ts"]),
+            "grid": _size(given.get("grid")),
+            "block": _size(given.get("block")),
+            "stream": str(given.get("stream", "")),
+            "index": operators.around(launch) if launch is not None else NOWHERE,
+        }))  # fmt: skip
+    rows.sort(key=lambda row: row[0])
+    return pd.DataFrame([row for _, row in rows], columns=list(COLUMNS))
+
+
+def _size(value: Any) -> str:
+    """As ncu writes a grid: (128, 1, 1)."""
+    return f"({', '.join(map(str, value))})" if isinstance(value, list) else ""
+
+
+class _Operators:
+    """The ranges of operators, thread by thread; they do not overlap on a thread."""
+
+    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
+        found: dict[tuple[Any, Any], list[tuple[float, float, int]]] = {}
+        for event in events:
+            name = str(event.get("name", ""))
+            if event.get("cat") == "user_annotation" and name.startswith(PREFIX):
+                start, number = float(event["ts"]), name.removeprefix(PREFIX)
+                span = (start, start + float(event.get("dur", 0.0)), int(number))
+                found.setdefault((event.get("pid"), event.get("tid")), []).append(span)
+        self._spans = {thread: sorted(spans) for thread, spans in found.items()}
+        self._starts = {t: [span[0] for span in spans] for t, spans in self._spans.items()}
+
+    def around(self, launch: Mapping[str, Any]) -> int:
+        """The operator in which a launch happened."""
+        thread, moment = (launch.get("pid"), launch.get("tid")), float(launch["ts"])
+        place = bisect_right(self._starts.get(thread, []), moment) - 1
+        if place < 0:
+            return NOWHERE
+        _, end, number = self._spans[thread][place]
+        return number if moment <= end else NOWHERE

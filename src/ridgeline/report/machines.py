@@ -1,0 +1,149 @@
+"""The machines of a study: which device ran something, and which roofs are its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.datasheets import datasheet_for
+from ridgeline.machine.passport import Passport, Passports
+from ridgeline.machine.published import published
+from ridgeline.report.run_facts import device_of
+from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
+from ridgeline.store import ResultsFolder, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A device with its roofs."""
+
+    roofs: Roofs
+    datasheet: Roofs | None = None
+    passport: Passport | None = None
+
+    @property
+    def env(self) -> str:
+        return self.roofs.env
+
+
+class Machines:
+    """Finds the machine of each run; what is wrong goes to `problems`.
+
+    `given` are roofs by environment and `everywhere` roofs for all, which replace measured ones.
+    """
+
+    def __init__(
+        self,
+        results: ResultsFolder,
+        problems: list[str],
+        given: Mapping[str, Roofs],
+        everywhere: Roofs | None,
+    ) -> None:
+        self.problems, self.given, self.everywhere = problems, given, everywhere
+        self.found: dict[tuple[str, str, str], Machine] = {}
+        self._passports = _readable_passports(results, problems)
+
+    def of(self, run: Run) -> Machine:
+        """The machine that a run ran on."""
+        device = device_of(run)
+        cores = (run.provenance.get("host") or {}).get("usable_cores") if device == "cpu" else None
+        key = (str(run.found.get("device_name")), device, str(cores))
+        if key not in self.found:
+            self.found[key] = self._replaced(self._find(run))
+        return self.found[key]
+
+    def _find(self, run: Run) -> Machine:
+        device, name = device_of(run), str(run.found.get("device_name") or "")
+        for passport in self._passports:
+            if _is_of(passport, device, name, run):
+                return _machine(passport, device)
+        sheet = datasheet_for(name) if device != "cpu" and name else None
+        env = _slug(name or device)
+        if sheet is not None:
+            entries = list(sheet.ceilings(device))
+            roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)
+            self._tell(
+                env,
+                f"{name} was not measured; its roofs are those of its datasheet"
+                " (ridgeline machine measure gives better ones)",
+            )
+            return Machine(roofs=roofs, datasheet=roofs)
+        self._tell(
+            env,
+            f"no roofs are known for {name or device}: run `ridgeline machine measure` on it,"
+            " or give --peak-compute and --peak-bw",
+        )
+        return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
+
+    def _tell(self, env: str, problem: str) -> None:
+        """Roofs that were given are not missed."""
+        given = self.given.get(env) or self.everywhere
+        if given is None or not given.compute or not given.bandwidth:
+            self.problems.append(problem)
+
+    def _replaced(self, machine: Machine) -> Machine:
+        """With the roofs that the user gave instead of those measured; the others stay."""
+        given = self.given.get(machine.env) or self.everywhere
+        if given is None:
+            return machine
+        old = machine.roofs
+        roofs = replace(
+            old,
+            source=given.source,
+            compute={**old.compute, **given.compute},
+            bandwidth={**old.bandwidth, **given.bandwidth},
+            clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in given.compute},
+        )
+        return replace(machine, roofs=roofs)
+
+    def unused_peaks(self) -> list[str]:
+        """Roofs that the user gave for machines that are not here."""
+        here = [machine.env for machine in self.found.values()]
+        return [
+            f"the peaks of {env!r} were not used: the machines here are {', '.join(here) or 'none'}"
+            for env in self.given
+            if env not in here
+        ]
+
+
+def _machine(passport: Passport, device: str) -> Machine:
+    roofs = measured_roofs(passport, device)
+    entries = published(passport).get(device)
+    sheet = None
+    if entries:
+        sheet = datasheet_roofs(entries, env=passport.name, device=device,
+                                device_name=roofs.device_name)  # fmt: skip
+    return Machine(roofs=roofs, datasheet=sheet, passport=passport)
+
+
+def _is_of(passport: Passport, device: str, name: str, run: Run) -> bool:
+    """Whether a passport has roofs of the device that a run used.
+
+    A GPU is known by its name; a processor by its model and, where both say so, its cores.
+    """
+    if not any(c.device == device for c in passport.ceilings):
+        return False
+    if device_name(passport, device) != name:
+        return False
+    if device != "cpu":
+        return True
+    there = (passport.description.get("cpu") or {}).get("usable_cores")
+    here = (run.provenance.get("host") or {}).get("usable_cores")
+    return there is None or here is None or there == here
+
+
+def _readable_passports(results: ResultsFolder, problems: list[str]) -> list[Passport]:
+    """All passports of the folder, the latest first."""
+    passports, found = Passports(results.path), []
+    for name in passports.names():
+        try:
+            found.append(passports.read(name))
+        except RidgelineError as error:
+            problems.append(str(error))
+    return sorted(found, key=lambda p: p.measured_at, reverse=True)
+
+
+def _slug(text: str) -> str:
+    kept = (c if c.isalnum() or c in "._-" else "-" for c in text.lower())
+    return "".join(kept).strip("-") or "unknown"

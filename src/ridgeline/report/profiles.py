@@ -1,0 +1,97 @@
+"""Stored profiles and imported captures: which kernels belong to which run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.fields import FieldError
+from ridgeline.report.checked import check_capture, check_profile
+from ridgeline.store import ResultsFolder, Run
+
+COUNTERS, TIME = "counters", "time"  # tiers of a profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiles:
+    """What counters and traces are stored."""
+
+    of_run: dict[str, Run] = field(default_factory=dict)  # the newest good profile of each run
+    captures: tuple[Run, ...] = ()  # imported from elsewhere, oldest first
+
+
+def stored_profiles(
+    results: ResultsFolder,
+    runs: Iterable[Run],
+    problems: list[str],
+    run_ids: Sequence[str] | None = None,
+) -> Profiles:
+    """Profiles of `runs`, and captures: all, or those among `run_ids`.
+
+    A profile that failed is a problem, unless a later one of the same run did not.
+    """
+    known = {run.run_id for run in runs}
+    of_run: dict[str, Run] = {}
+    failures: dict[str, str] = {}
+    captures = []
+    for run in _of_commands(results, "profile", "import"):
+        try:
+            if run.asked["command"] == "import":
+                check_capture(run)
+                if run_ids is None or run.run_id in run_ids:
+                    captures.append(run)
+                continue
+            check_profile(run)
+        except FieldError as error:
+            problems.append(f"{run.asked['command']} {run.run_id} is passed over: {error}")
+            continue
+        parent = str(run.asked["of_run"])
+        if run.found["status"] == "ok" and parent in known:
+            of_run[parent] = run
+            failures.pop(parent, None)
+        elif run.found["status"] == "ok" and run_ids is None:
+            problems.append(f"profile {run.run_id} is of the run {parent}, which is not here")
+        elif run.found["status"] != "ok" and (run_ids is None or parent in known):
+            failures[parent] = _failure(run)
+    problems += failures.values()
+    return Profiles(of_run=of_run, captures=tuple(captures))
+
+
+def stored_captures(results: ResultsFolder) -> list[Run]:
+    """The captures that `ridgeline import` stored and that can be read."""
+    return list(stored_profiles(results, (), []).captures)
+
+
+def _of_commands(results: ResultsFolder, *commands: str) -> Iterable[Run]:
+    for run_id in results.run_ids():
+        try:
+            run = results.read_run(run_id)
+        except RidgelineError:  # told by who reads all runs
+            continue
+        if run.asked.get("command") in commands:
+            yield run
+
+
+def _failure(run: Run) -> str:
+    """`resnet50, train, amp, batch 32: its profile failed: …`."""
+    asked = run.asked
+    told = [str(asked[name]) for name in ("model", "mode", "precision") if asked.get(name)]
+    told += [f"batch {asked['batch_size']}"] if asked.get("batch_size") else []
+    hint = f" ({run.found['hint']})" if run.found.get("hint") else ""
+    return f"{', '.join(told)}: its profile failed: {run.found.get('reason') or 'unknown'}{hint}"
+
+
+def label_of(capture: Run) -> str:
+    """The name of an imported capture: its label, or that of its first file."""
+    label = str(capture.asked.get("label") or "")
+    files = [PurePath(str(name)).name for name in capture.asked.get("files") or ()]
+    return label or next(iter(files), "") or capture.run_id
+
+
+def kernel_time_s(profile: Run | None) -> float | None:
+    """What the kernels of a step take together."""
+    value: Any = None if profile is None else profile.found.get("kernel_time_s")
+    return float(value) if value else None

@@ -1,0 +1,45 @@
+"""The points of a capture that was made elsewhere: its kernels, and all of them as one.
+
+Nobody timed the step around such kernels. The time of the whole is therefore the sum of theirs: at
+most what a step took, without the time in which no kernel ran.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ridgeline.roofline.counters import kernel_pieces, summed
+from ridgeline.roofline.place import flops_columns, place
+from ridgeline.roofline.points import ALL, Measured, placed_kernels
+from ridgeline.roofline.roofs import Roofs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CAPTURE = "capture"  # the grain of the whole
+SAME = ("kernel", "grid", "block", "layer", "phase", "op")
+AMOUNTS = ("launches", "time_s", "dram_bytes", "l3_bytes", "l2_bytes", "l1_bytes")
+
+
+def capture_points(
+    run_id: str, label: str, roofs: Roofs, kernels: pd.DataFrame
+) -> list[tuple[Measured, Roofs, pd.DataFrame]]:
+    """Tables of placed pieces, as `points.finished` takes them; launches alike are one kernel."""
+    pieces = kernel_pieces(alike(kernels))
+    whole = summed(pieces.assign(grain=CAPTURE), ["grain"])
+    whole = whole.assign(name=label, layer="", phase=ALL, kind=CAPTURE)
+    found = Measured(run_id=run_id, model=label, mode=CAPTURE, precision="", batch_size=0,
+                     label=label, step_time_s=float(whole["time_s"].sum()))  # fmt: skip
+    tables = [place(whole, replace(roofs, launch_s={})), placed_kernels(pieces, roofs)]
+    return [(found, roofs, table.assign(provenance="counter")) for table in tables if len(table)]
+
+
+def alike(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Launches of the same kernel, grid, block and place as one row; sums of what is known."""
+    if "launches" not in kernels:
+        kernels = kernels.assign(launches=1)
+    by = [name for name in SAME if name in kernels]
+    amounts = [name for name in (*AMOUNTS, *flops_columns(kernels)) if name in kernels]
+    same = kernels.assign(**{name: kernels[name].fillna("") for name in by})
+    return same.groupby(by, sort=False)[amounts].sum(min_count=1).reset_index()

@@ -1,0 +1,193 @@
+"""Why executed work differs from the model's: one short rule for each cause, the first that fits.
+
+Executed FLOPs are additions, multiplications and multiply-adds that the hardware counted. The
+model's are those of the mathematics: they include comparisons and divisions, which no counter
+sees, and leave out transcendental functions, which kernels expand into additions and
+multiplications. So products are compared with products, and the rest with the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+AGREES = 0.05  # of the model: the self-test trusts counters to so much
+BYTES_AGREE = 0.1  # bytes depend on what a cache held before
+MOST_OF = 0.5  # of a difference: what explains less does not explain it
+CAUSAL = (0.4, 0.75)  # half of the scores are masked; the tiles on the diagonal are computed whole
+RECOMPUTED_SCORES = (1.05, 1.5)  # flash attention's backward has 5 products where the model has 4
+RECOMPUTED_FORWARD = (1.35, 1.65)  # backward is twice a forward: one more is half of it again
+BORDER = 0.6  # of a 3×3 window over 4×4 pixels, 69 % is not zero padding; over 7×7 it is 82 %
+SPLITS = (3, 6, 9)  # products of lower precision that stand in for one
+NEAR = 0.1  # of such a number
+MORE_KERNELS = 1.5  # than the operators that move anything
+COMPARING = ("pointwise", "pool", "loss", "reduce", "dropout", "softmax", "sort")  # or dividing
+
+AGREE, UNKNOWN, UNEXPLAINED = "agrees", "not counted", "not explained"
+CAUSES = {
+    AGREE: "within 5 % of the model (bytes: 10 %)",
+    "Winograd": "Winograd kernels need fewer multiplications for the same convolution",
+    "FFT": "convolution by Fourier transform: another number of multiplications",
+    "causal skipping": "the masked half of causal attention is not computed; the count has it",
+    "borders skipped": "direct kernels skip the zero padding; the count takes it as data",
+    "precision split": "one product is made of several of a lower precision",
+    "recompute": "backward computes again what forward did not keep",
+    "tile padding": "tensor cores compute whole tiles, also where a shape does not fill them",
+    "elementwise": "elementwise kernels and normalisations execute more than the convention counts",
+    "no counter": "comparisons and divisions are FLOPs of the model, and no counter sees them",
+    "no model work": "kernels that no counted operator stands for",
+    "fused": "a compiler merged it with its neighbours: its work is in their kernels",
+    "not attributed": "the model has work here, and no kernel was attributed to it",
+    "cache reuse": "part of its data was in a cache, so DRAM did not deliver it",
+    "layout conversion": "kernels that copy, cast or transpose between layouts",
+    "workspace": "partial sums and workspaces (split-K, Winograd tiles, transforms)",
+    "unfused intermediates": "more kernels than operators, each with results of its own",
+    "read again": "tiles of the operands come from DRAM more than once",
+    UNKNOWN: "the capture has no such counter",
+    UNEXPLAINED: "no rule fits",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """The work of one piece, by the model and by the hardware. None: the capture does not tell."""
+
+    model_products: float = 0.0  # FLOPs: two for each multiply-add
+    model_other: float = 0.0
+    model_bytes: float = 0.0
+    operators: int = 0  # of the model, that move anything
+    launches: float = 0.0
+    products: float | None = None  # executed, likewise
+    other: float | None = None
+    dram_bytes: float | None = None
+    bytes_by_family: Mapping[str, float] = field(default_factory=dict)
+    families: frozenset[str] = frozenset()  # of its kernels
+    kind: str = ""  # of its largest operator
+    phase: str = ""
+    has_matrix: bool = False  # tensor cores did some of it
+    has_split_name: bool = False  # a kernel's name says that it splits a precision
+    is_lower: bool = False  # tensor cores computed in less than the precision that was asked for
+    is_forward_again: bool = False  # kernels of this layer's forward in its backward
+    is_compiled: bool = False
+
+    @property
+    def model_flops(self) -> float:
+        return self.model_products + self.model_other
+
+    @property
+    def flops(self) -> float | None:
+        known = [part for part in (self.products, self.other) if part is not None]
+        return sum(known) if known else None
+
+    @property
+    def products_ratio(self) -> float | None:
+        return ratio(self.products, self.model_products)
+
+
+Rule = Callable[[Piece], bool]
+
+
+def ratio(executed: float | None, model: float) -> float | None:
+    """Executed over model; None where one is not known or the model has none."""
+    return None if executed is None or model <= 0 else executed / model
+
+
+def agrees(executed: float, model: float, tolerance: float = AGREES) -> bool:
+    return abs(executed - model) <= tolerance * model
+
+
+def flops_cause(piece: Piece) -> str:
+    """Why a piece executes more or fewer FLOPs than its model has."""
+    executed, model = piece.flops, piece.model_flops
+    absent = _absent(piece, model)
+    if absent is not None or executed is None:
+        return absent or UNKNOWN
+    if agrees(executed, model):
+        return AGREE
+    if model == 0:
+        return "no model work"
+    products = (piece.products or 0.0) - piece.model_products
+    other = (piece.other or 0.0) - piece.model_other
+    if abs(products) >= abs(other):
+        return _first(FEWER_PRODUCTS if products < 0 else MORE_PRODUCTS, piece)
+    return _first(FEWER_OTHERS, piece) if other < 0 else "elementwise"
+
+
+def bytes_cause(piece: Piece) -> str:
+    """Why a piece moves more or fewer bytes from and to DRAM than its operators touch."""
+    moved, model = piece.dram_bytes, piece.model_bytes
+    absent = _absent(piece, model)
+    if absent is not None or moved is None:
+        return absent or UNKNOWN
+    if agrees(moved, model, BYTES_AGREE):
+        return AGREE
+    if model == 0:
+        return "no model work"
+    if moved < model:
+        return "fused" if piece.is_compiled else "cache reuse"
+    return _first(MORE_BYTES, piece)
+
+
+def _absent(piece: Piece, model: float) -> str | None:
+    """Of a piece without kernels."""
+    if piece.launches:
+        return None
+    if model == 0:
+        return AGREE
+    return "fused" if piece.is_compiled else "not attributed"
+
+
+def _first(rules: Mapping[str, Rule], piece: Piece) -> str:
+    return next((cause for cause, fits in rules.items() if fits(piece)), UNEXPLAINED)
+
+
+def _within(piece: Piece, band: tuple[float, float]) -> bool:
+    times = piece.products_ratio
+    return times is not None and band[0] <= times <= band[1]
+
+
+def _is_split(piece: Piece) -> bool:
+    """By name, or by a ratio near 3, 6 or 9 on units of a lower precision."""
+    times = piece.products_ratio
+    is_near = times is not None and any(abs(times - n) <= NEAR * n for n in SPLITS)
+    return piece.has_split_name or (piece.is_lower and is_near)
+
+
+def _is_recomputed(piece: Piece) -> bool:
+    if piece.phase != "backward":
+        return False
+    if "attention" in piece.families:
+        return _within(piece, RECOMPUTED_SCORES)
+    return piece.is_forward_again and _within(piece, RECOMPUTED_FORWARD)
+
+
+def _moved_by(*families: str) -> Rule:
+    """Whether kernels of some families move most of what is beyond the model's bytes."""
+
+    def fits(piece: Piece) -> bool:
+        excess = (piece.dram_bytes or 0.0) - piece.model_bytes
+        return sum(piece.bytes_by_family.get(name, 0.0) for name in families) >= MOST_OF * excess
+
+    return fits
+
+
+FEWER_PRODUCTS: dict[str, Rule] = {
+    "Winograd": lambda piece: "winograd" in piece.families,
+    "FFT": lambda piece: "fft" in piece.families,
+    "causal skipping": lambda piece: "attention" in piece.families and _within(piece, CAUSAL),
+    "borders skipped": lambda piece: "direct" in piece.families and _within(piece, (BORDER, 1.0)),
+}
+FEWER_OTHERS: dict[str, Rule] = {"no counter": lambda piece: piece.kind in COMPARING}
+MORE_PRODUCTS: dict[str, Rule] = {
+    "no model work": lambda piece: piece.model_products == 0,
+    "precision split": _is_split,
+    "recompute": _is_recomputed,
+    "FFT": lambda piece: "fft" in piece.families,
+    "tile padding": lambda piece: piece.has_matrix,
+}
+MORE_BYTES: dict[str, Rule] = {
+    "layout conversion": _moved_by("layout"),
+    "workspace": _moved_by("split", "winograd", "fft"),
+    "unfused intermediates": lambda piece: piece.launches > MORE_KERNELS * max(piece.operators, 1),
+    "read again": _moved_by("product", "direct", "attention"),
+}

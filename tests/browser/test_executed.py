@@ -1,0 +1,99 @@
+"""The page's section about counters in a browser: a recorded profile, and a capture beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.profiled import folder, kernels, profiled_folder, store_capture, store_profile
+
+from ridgeline.report.study import read_study
+from ridgeline.store import ResultsFolder
+
+Opened = Callable[..., Any]
+
+
+@pytest.fixture
+def page(opened: Opened, tmp_path: Path) -> Any:
+    results = profiled_folder(tmp_path / "results")
+    store_capture(results, "RN50 <b>amp")
+    return opened(read_study(results))
+
+
+def cells(page: Any, caption: str) -> list[list[str]]:
+    rows = page.locator(f"#executed-body [aria-label='{caption}'] tbody tr").all()
+    return [row.locator("th, td").all_inner_texts() for row in rows]
+
+
+def test_totals_gap_and_trust(page: Any) -> None:
+    told = page.inner_text("#executed-body")
+    for text in ("7.92 ms (637 launches) of a step of 22.5 ms", "launch overhead",
+                 "Self-test: a copy", "98.5 % of the kernels' time", "the clock was <not> locked",
+                 "798 GFLOP"):  # fmt: skip
+        assert text in told
+    assert "NaN" not in told
+    facts = page.locator("#executed-body dl.facts dd").all_inner_texts()
+    assert facts == ["798 GFLOP", "13.6 GFLOP", "8.52 GFLOP", "10.5 GB", "637", "7.92 ms",
+                     "22.5 ms", "14.6 ms"]  # fmt: skip
+
+
+def test_model_against_executed_by_phase_and_by_layer(page: Any) -> None:
+    phases = cells(page, "Model against executed work, by phase")
+    assert [row[0] for row in phases] == ["step", "forward", "backward", "optimizer", "(no phase)"]
+    layers = cells(page, "Model against executed work, by layer")
+    assert layers[0][:8] == ["conv1", "conv", "15.1 GFLOP", "26.4 GFLOP", "1.75", "1.74",
+                             "11.3 GFLOP", "tile padding"]  # fmt: skip
+    # a cause says what it means, and columns sort
+    cell = page.locator("#executed-body td", has_text="tile padding").first
+    cell.hover()
+    assert "tensor cores compute whole tiles" in page.inner_text("#tip")
+    page.click(
+        "#executed-body [aria-label='Model against executed work, by layer'] th >> text=Layer"
+    )
+    names = [row[0] for row in cells(page, "Model against executed work, by layer")]
+    assert names == sorted(names)
+
+
+def test_kernels_and_captures(page: Any) -> None:
+    rows = cells(page, "Kernels that take longest")
+    assert rows[0][:4] == ["at::vectorized_elementwise_kernel", "pointwise", "247", "1.75 ms"]
+    assert len(rows) == 15
+    page.select_option("#executed-run", label="RN50 <b>amp, capture, nvidia-h200")
+    told = page.inner_text("#executed-body")
+    assert "the step around them was not timed" in told
+    assert "Model against executed" not in told
+    # the figure has the capture as a point of its own, and tables of runs do not
+    for name in ("machine", "model", "run"):
+        page.select_option(f"#choose-{name}", "")
+    page.select_option("#choose-grain", "capture")
+    assert [mark["name"] for mark in page.evaluate("ridgeline.marks()")] == ["RN50 <b>amp"]
+    assert "RN50" not in page.inner_text("#runs-body") + page.inner_text("#throughput-body")
+
+
+def test_levels_that_were_read_are_in_the_hierarchical_figure(page: Any) -> None:
+    page.select_option("#choose-view", "hierarchical")
+    page.select_option("#choose-grain", "kernel")
+    assert page.locator("#legend li").all_inner_texts() == ["DRAM", "L2", "L1"]
+
+
+def test_times_alone(opened: Opened, tmp_path: Path) -> None:
+    results = folder(tmp_path / "results")
+    store_profile(results, kernels()[["kernel", "launches", "time_s", "layer", "phase"]],
+                  tier="time", self_test=None)  # fmt: skip
+    page = opened(read_study(results))
+    told = page.inner_text("#executed-body")
+    assert "times only: no counter was read" in told
+    assert "NaN" not in told
+    assert "Model against executed" not in told
+
+
+def test_a_page_of_captures_alone(opened: Opened, tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path / "results")
+    store_capture(results)
+    page = opened(read_study(results))
+    assert page.inner_text("#title") == "RN50 amp"
+    assert "637 kernels take 7.92 ms together" in page.inner_text("section.lead")
+    assert "RN50 amp" in {mark["name"] for mark in page.evaluate("ridgeline.marks()")}
+    assert page.inner_text("#runs-body") == "There is no run."

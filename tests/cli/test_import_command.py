@@ -1,0 +1,160 @@
+"""`ridgeline import` on recorded captures."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.analyzed_here import command
+from tests.profile.captures import NCU, NO_FLOPS, PRODUCTS, STEP, TRACES
+
+import ridgeline
+from ridgeline.store import ResultsFolder
+
+REFUSED = NCU / "a100_rule_only_roofline.csv"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def json_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    content = json.loads(capsys.readouterr().out)
+    assert list(content) == ["captures"]
+    captures: list[dict[str, Any]] = content["captures"]
+    return captures
+
+
+def test_json_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    path = NCU / "b200_cublaslt_fp8_details_ragged.log"
+    assert command("import", str(path), "--json") == 0
+    assert json_of(capsys) == [
+        {
+            "file": str(path),
+            "kernels": 1,
+            "flops": NO_FLOPS,
+            "dram_bytes": None,
+            "l2_bytes": None,
+            "l1_bytes": None,
+            "kernel_time_s": pytest.approx(406_240e-9),
+            "device": "CC 10.0",
+            "warnings": [
+                "no FLOPs: no counter of them was collected",
+                "no bytes: no counter of them was collected",
+            ],
+        }
+    ]
+
+
+def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", str(STEP)) == 0
+    streams = capsys.readouterr()
+    for text in ("NVIDIA H200", "637", "7.92 ms", "798 GFLOP", "13.6 GFLOP", "10.5 GB"):
+        assert text in streams.out
+    assert "Nsight Compute, raw page" in streams.err
+    assert "note: h200_resnet50_bs32_amp_train_step_raw.csv.gz: L1 bytes leave out" in streams.err
+
+
+def test_what_is_stored(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", str(PRODUCTS), "--label", "products") == 0
+    folder = ResultsFolder(Path("results"))
+    (run,) = folder.read_runs()
+    assert run.asked == {"command": "import", "files": [str(PRODUCTS)], "label": "products"}
+    found = dict(run.found)
+    assert found.pop("metrics")
+    assert found.pop("kernel_time_s") == pytest.approx(987.232e-6)
+    product = 2 * 2048**3
+    assert found == {
+        "status": "ok",
+        "provenance": "imported",
+        "device_name": "NVIDIA H200",
+        "compute_capability": "9.0",
+        "backend": "cuda",
+        "kind": "ncu-raw",
+        "totals": {
+            "fp64": 4_194_304, "fp32": 17_394_746_752, "fp16": 2_229_248, "tensor_fp16": product,
+            "tensor_bf16": product, "tensor_tf32": product, "tensor_fp8": product,
+            "tensor_int8": product, "tensor_fp64": product, "dram_bytes": 402_888_704,
+            "l2_bytes": 2_884_893_000, "l1_bytes": 2_753_599_000,
+        },
+        "launches": 12,
+        "passes": 9,
+        "warnings": ["L1 bytes leave out the bulk tensor copies of this chip"],
+    }  # fmt: skip
+    assert len(folder.read_table(run.run_id, "kernels")) == 12
+    assert f"wrote {run.path}" in capsys.readouterr().err
+
+
+def test_nothing_is_stored_if_not_wanted() -> None:
+    assert command("import", str(PRODUCTS), "--no-store") == 0
+    assert not Path("results").exists()
+
+
+def test_a_file_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", str(REFUSED)) == 2
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    problem, hint = streams.err.splitlines()
+    assert problem == f"ridgeline: {REFUSED} has 1 kernel with a rule and no metric"
+    assert hint.startswith("  hint: ")
+    assert not Path("results").exists()
+
+
+def test_the_others_are_kept_if_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(PRODUCTS), "nowhere.csv", str(REFUSED), str(TRACES / "kineto.json")]
+    assert command("import", *files, "--json", "-q") == 2
+    streams = capsys.readouterr()
+    kept = [capture["file"] for capture in json.loads(streams.out)["captures"]]
+    assert kept == [files[0], files[3]]
+    assert len(ResultsFolder(Path("results")).read_runs()) == 2
+    assert "there is no file nowhere.csv" in streams.err
+    assert "no metric" in streams.err
+
+
+def test_a_name_with_control_characters_is_shown_harmless(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a\x1b[2Jb.csv"
+    path.write_bytes(PRODUCTS.read_bytes())
+    assert command("import", str(path), "--no-store") == 0
+    streams = capsys.readouterr()
+    assert "\x1b" not in streams.out + streams.err
+
+
+def test_a_folder_that_cannot_be_written_to(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("results").write_text("a file")
+    assert command("import", str(PRODUCTS)) == 2
+    assert "cannot write to results" in capsys.readouterr().err
+
+
+def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", str(PRODUCTS), "-q") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_from_python() -> None:
+    (capture,) = ridgeline.import_capture(PRODUCTS, label="mine", results="results")
+    assert capture.launches == 12
+    (run,) = ResultsFolder(Path("results")).read_runs()
+    assert run.asked["label"] == "mine"
+    assert ridgeline.import_capture(str(PRODUCTS))[0].kernel_time_s == capture.kernel_time_s
+
+
+def test_completion_offers_files() -> None:
+    words = ["ridgeline", "import", "--la"]
+    asked = {
+        "_RIDGELINE_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": "2",
+    }
+    command_line = [sys.executable, "-X", "importtime", "-m", "ridgeline"]
+    done = subprocess.run(command_line, env={**os.environ, **asked}, capture_output=True, text=True)
+    assert done.stdout.split() == ["--label"]
+    for heavy in ("pandas", "pyarrow", "numpy", "torch"):
+        assert f"| {heavy}\n" not in done.stderr

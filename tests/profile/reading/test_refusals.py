@@ -1,0 +1,98 @@
+"""Files with nothing in them are refused, each with its reason."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from tests.profile.captures import STEP, read, written
+
+from ridgeline.errors import RidgelineError
+
+HEADER = '"ID","Process ID","Kernel Name","gpu__time_duration.sum"\n"","","","us"\n'
+CONNECTED = "==PROF== Connected to process 1 (/opt/bin/app)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("", "is empty", "capture or export"),
+        ("hello\n", "is no capture that ridgeline knows", "ridgeline reads"),
+        (HEADER, "holds no kernels", "cut off"),
+        (
+            CONNECTED + "==WARNING== No kernels were profiled.\n",
+            "holds no kernels: No kernels were profiled",
+            "--target-processes all",
+        ),
+        (
+            CONNECTED + "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n"
+            "==WARNING== No kernels were profiled.\n",
+            "holds no kernels: the profiler was not permitted to read the GPU's counters"
+            " (ERR_NVGPUCTRPERM)",
+            "https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+        ),
+        (
+            "==ERROR== Profiling failed because a driver resource was unavailable.\n",
+            "holds no kernels: another tool held the GPU's counters while this was captured",
+            "dcgmi",
+        ),
+        (
+            CONNECTED + "==ERROR== The application returned an error code (1).\n",
+            "holds no kernels: the program that was profiled ended with an error",
+            "without the profiler",
+        ),
+        (
+            "==ERROR== Something new\n" + HEADER,
+            "holds no kernels: the profiler said 'Something new'",
+            "capture again",
+        ),
+        (
+            HEADER + '"0","1","a","nan"\n',
+            "has 1 kernel and no values: all are nan or n/a",
+            "capture and export",
+        ),
+        (
+            '"ID","Process ID","Kernel Name","launch__grid_size"\n"0","1","a","4"\n',
+            "has 1 kernel and no metric that tells FLOPs, bytes or time",
+            "gpu__time_duration.sum",
+        ),
+    ],
+    ids=lambda value: value[:30].strip() if isinstance(value, str) else None,
+)
+def test_reasons(tmp_path: Path, text: str, problem: str, hint: str) -> None:
+    path = written(tmp_path, "a.csv", text)
+    with pytest.raises(RidgelineError) as refused:
+        read(path)
+    assert refused.value.problem == f"{path} {problem}"
+    assert hint in refused.value.hint
+
+
+def test_an_error_beside_kernels_is_a_remark(tmp_path: Path) -> None:
+    text = "==ERROR== LaunchFailed\n" + HEADER + '"0","1","a","2"\n'
+    capture = read(written(tmp_path, "a.csv", text))
+    assert "the profiler reported an error: LaunchFailed" in capture.warnings
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match="there is no file"):
+        read(tmp_path / "a.csv")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match="is a folder"):
+        read(tmp_path)
+
+
+def test_a_packed_file_that_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(STEP.read_bytes()[:2000])
+    with pytest.raises(RidgelineError, match="cannot be unpacked"):
+        read(path)
+
+
+def test_a_packed_file_with_nothing_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b""))
+    with pytest.raises(RidgelineError, match="is empty"):
+        read(path)

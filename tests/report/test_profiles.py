@@ -1,0 +1,282 @@
+"""Profiles and captures in a study: a recorded step of ResNet-50 beside its count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from tests.report.profiled import (
+    STEP_S,
+    folder,
+    kernels,
+    profiled_folder,
+    store_capture,
+    store_profile,
+    the_run,
+)
+
+from ridgeline.errors import RidgelineError
+from ridgeline.report.analysis import analyse
+from ridgeline.report.executed import gap_told, profiled, run_kernels, trust_told
+from ridgeline.report.figures import write_figure, write_figures
+from ridgeline.report.markdown import report_text
+from ridgeline.report.rows import records
+from ridgeline.report.study import Study, read_study
+from ridgeline.report.summary import summary
+from ridgeline.report.summary_csv import summary_csv
+from ridgeline.report.tables import tables, write_tables
+from ridgeline.report.views import measured_runs
+from ridgeline.roofline.roofs import given_roofs
+from ridgeline.store import ResultsFolder
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> ResultsFolder:
+    return profiled_folder(tmp_path)
+
+
+@pytest.fixture
+def study(results: ResultsFolder) -> Study:
+    return read_study(results)
+
+
+def test_a_run_has_the_kernels_of_its_profile(results: ResultsFolder, study: Study) -> None:
+    # given a run and its profile, when the folder is read
+    assert study.problems == ()
+    # then there is one measured run, whose step stands twice: by its count and by counters
+    assert len(measured_runs(results)[0]) == len(study.runs) == 1
+    found = study.points[study.points["grain"].eq("step")]
+    steps = {row["provenance"]: row for row in records(found)}
+    assert [row["time_s"] for row in steps.values()] == [STEP_S, STEP_S]
+    assert steps["counter"]["flops"] == pytest.approx(797.7e9 + 21.9e9, rel=0.01)
+    assert steps["counter"]["dram_bytes"] == 10_510_359_552
+    phases = study.points[
+        study.points["grain"].eq("phase") & study.points["provenance"].eq("counter")
+    ]
+    assert set(phases["phase"]) == {"forward", "backward", "optimizer"}
+    assert (study.points["grain"].eq("kernel")).sum() == len(kernels())
+
+
+def test_the_newest_good_profile_counts(results: ResultsFolder) -> None:
+    newer = kernels().assign(dram_bytes=1e6)
+    store_profile(results, newer)
+    store_profile(results, kernels(), status="failed", reason="ncu is gone", hint="install it")
+    study = read_study(results)
+    steps = study.points[
+        study.points["grain"].eq("step") & study.points["provenance"].eq("counter")
+    ]
+    assert steps["dram_bytes"].item() == len(newer) * 1e6
+    assert study.problems == (
+        "resnet50, train, amp, batch 32: its profile failed: ncu is gone (install it)",
+    )
+
+
+def test_a_failure_that_was_mended_is_no_problem(tmp_path: Path) -> None:
+    results = folder(tmp_path)
+    store_profile(results, kernels(), status="failed", reason="no permission")
+    store_profile(results)
+    assert read_study(results).problems == ()
+
+
+def test_a_profile_of_no_run_is_told(results: ResultsFolder) -> None:
+    run = the_run(results)
+    results.write_run(label="profile", asked={**run.asked, "command": "profile", "of_run": "gone"},
+                      found={"status": "ok"}, provenance={},
+                      tables={"kernels": kernels()})  # fmt: skip
+    (problem,) = read_study(results).problems
+    assert problem.endswith("is of the run gone, which is not here")
+    assert read_study(results, run_ids=[run.run_id]).problems == ()
+
+
+@pytest.mark.parametrize("found", [{"launches": -1}, {"warnings": [1]}, {"self_test": 3}])
+def test_a_profile_unlike_ours_is_passed_over(tmp_path: Path, found: dict[str, Any]) -> None:
+    results = folder(tmp_path)
+    store_profile(results, **found)
+    study = read_study(results)
+    assert "is passed over: found." in study.problems[0]
+    assert study.kernels.empty
+
+
+def test_model_beside_executed(study: Study) -> None:
+    table = {(row["grain"], row["name"]): row for row in records(study.reconciled)}
+    # the first layer is padded from 147 to 256 products a pixel, as its kernels' names say
+    stem = table["layer", "conv1"]
+    assert stem["products_ratio"] == pytest.approx(1.74, rel=0.01)
+    assert (stem["cause"], stem["launches"]) == ("tile padding", 6)
+    step = table["step", "step"]
+    assert step["products_ratio"] == pytest.approx(1.025, rel=0.01)
+    assert (step["launches"], step["cause"]) == (637, "agrees")
+    assert table["layer", "maxpool"]["cause"] == "not attributed"
+    assert table["phase", "backward"]["flops_ratio"] == pytest.approx(1.02, abs=0.03)
+
+
+def test_the_launch_gap_is_called_what_it_is(study: Study) -> None:
+    (one,) = profiled(study)
+    told = (
+        "kernels take 7.92 ms (637 launches) of a step of 22.5 ms; the other 14.6 ms (64.8 %) is"
+        " launch overhead and waiting for the host, which no roof shows"
+    )
+    assert gap_told(one) == told
+    assert study.runs["kernel_time_s"].item() == 0.007924  # not the 9 ms of the run itself
+    (gap,) = [s for s in analyse(study) if s.topic == "gap" and told in s.text]
+    assert gap.provenance == "measured and counter"
+    assert trust_told(one) == (
+        "self-test: a copy counted 1.00 and a product counted 1.00 of the truth; 98.5 % of the"
+        " kernels' time is attributed to a phase, 90.0 % to a layer"
+    )
+    assert one.flops_by_roof["fp16 matrix"] == 797_680_599_040
+    assert "tensor_fp8" not in one.flops_by_roof
+
+
+def test_findings_know_what_was_executed(study: Study) -> None:
+    (finding,) = [row for row in records(study.findings) if row["layer"] == "conv1"]
+    assert finding["meaning"].endswith("; it executes 1.75 times the model's FLOPs (tile padding)")
+
+
+def test_times_alone_break_nothing(tmp_path: Path) -> None:
+    # given a profile of the tier `time`
+    results = folder(tmp_path)
+    bare = kernels()[["kernel", "launches", "time_s", "layer", "phase", "op"]]
+    store_profile(results, bare, tier="time", self_test=None, totals=None, cost=None)
+    study = read_study(results)
+    # then kernels have their times, and steps are placed by the count as before
+    alone = study.points[study.points["grain"].eq("kernel")]
+    assert alone["time_s"].notna().all()
+    assert alone["flops"].isna().all()
+    assert set(study.points[study.points["grain"].ne("kernel")]["provenance"]) == {"static"}
+    assert summary(study).configurations[0].work == "static"
+    assert set(study.reconciled["cause"]) <= {"not counted", "not attributed", "agrees"}
+    (one,) = profiled(study)
+    assert (one.tier, one.dram_bytes, dict(one.flops_by_roof)) == ("time", None, {})
+    assert "times only: no counter was read" in trust_told(one)
+    assert not any("nan" in s.text for s in analyse(study))
+    written = write_tables(study, tmp_path / "tables")
+    assert not any("nan" in path.read_text() for path in written if path.suffix in (".md", ".tex"))
+
+
+def test_a_run_with_kernels_of_its_own(tmp_path: Path) -> None:
+    results = folder(tmp_path)
+    run = the_run(results)
+    results.write_run(label="run", asked=run.asked, found=run.found, provenance=run.provenance,
+                      tables={"kernels": kernels()})  # fmt: skip
+    study = read_study(results)
+    assert [one.profile_id for one in profiled(study)] == [""]
+
+
+def test_an_unprofiled_study_has_empty_tables(tmp_path: Path) -> None:
+    study = read_study(folder(tmp_path))
+    assert study.reconciled.empty and study.kernels.empty and study.captures.empty
+    assert tables(study)["reconcile"].empty
+    assert profiled(study) == []
+
+
+def test_kernels_are_added_up_by_name() -> None:
+    table = run_kernels(pd.DataFrame({
+        "kernel": ["a", "b", "a"], "launches": [1, 2, 3], "time_s": [1.0, 5.0, 3.0],
+        "flops_fp32_vector": [1.0, float("nan"), 2.0], "layer": ["x", "", "y"],
+    }))  # fmt: skip
+    assert table["kernel"].tolist() == ["b", "a"]
+    assert table["launches"].tolist() == [2, 4]
+    assert table["time_s"].tolist() == [5.0, 4.0]
+    assert table["flops"].isna().tolist() == [True, False]
+    assert table["flops"].iloc[1] == 3.0
+    assert table["share"].tolist() == [5 / 9, 4 / 9]
+    assert table["layers"].fillna(0).tolist() == [0, 2]
+
+
+def test_a_capture_is_a_subject_of_its_own(tmp_path: Path) -> None:
+    # given a capture alone
+    results = folder(tmp_path)
+    store_capture(results)
+    study = read_study(results)
+    # then it is no measured run, and has a point of its own under the roofs of its device
+    assert len(study.runs) == 1
+    (capture,) = study.captures.to_dict("records")
+    assert (capture["label"], capture["env"], capture["launches"]) == (
+        "RN50 amp",
+        "nvidia-h200",
+        637,
+    )
+    assert capture["time_s"] == pytest.approx(0.007924, rel=1e-3)
+    assert capture["attained_flops_per_s"] == pytest.approx(819.6e9 / 0.007924, rel=0.01)
+    assert capture["bound"] == "l2"
+    assert capture["launch_s"] != capture["launch_s"]  # kernels only: no launch is timed
+    whole = summary_csv(study)
+    assert whole["label"].tolist()[-1] == "RN50 amp"
+    assert whole["grain"].tolist() == ["step", "capture"]
+    assert tables(study)["kernels"]["run"].unique().tolist() == ["RN50 amp"]
+
+
+def test_a_capture_of_an_unknown_device_under_given_roofs(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path)
+    store_capture(results, "", device_name="CC 7.5")
+    assert "no roofs are known for CC 7.5" in read_study(results).problems[0]
+    given = given_roofs(
+        "given", "", compute={"fp16": 8.1e12, "fp32": 8.1e12}, dram_bytes_per_s=3e11
+    )
+    study = read_study(results, everywhere=given)
+    assert study.problems == ()
+    (capture,) = study.captures.to_dict("records")
+    assert capture["label"] == "step.csv"
+    assert capture["compute_s"] == pytest.approx(819.6e9 / 8.1e12, rel=0.01)
+    assert capture["dram_s"] == pytest.approx(10_510_359_552 / 3e11)
+    assert capture["roof_source"] == "given"
+
+
+def test_captures_are_chosen_like_runs(results: ResultsFolder) -> None:
+    capture = store_capture(results)
+    assert len(read_study(results, run_ids=[the_run(results).run_id]).captures) == 0
+    alone = read_study(results, run_ids=[capture.run_id])
+    assert (len(alone.runs), len(alone.captures)) == (0, 1)
+
+
+def test_a_capture_without_kernels_is_a_problem(results: ResultsFolder) -> None:
+    results.write_run(label="import", asked={"command": "import", "files": ["a.csv"]},
+                      found={"status": "ok"}, provenance={})  # fmt: skip
+    assert "the capture a.csv has no kernels" in read_study(results).problems
+
+
+def test_the_report_says_what_was_executed(results: ResultsFolder) -> None:
+    store_capture(results, "a|b *capture*")
+    text = report_text(read_study(results), folder=results.path)
+    section = text[text.index("## What the hardware did") : text.index("## Analysis")]
+    assert "| R1 | resnet50, batch 32, amp training | 637 | 7.92 | 22.5 | 64.8 % | 798 |" in section
+    assert "launch overhead and waiting for the host" in section
+    assert "| R1 | resnet50 | conv1 | 15.1 | 26.4 | 1.75 | 1.74 | tile padding |" in section
+    assert "*tile padding*: tensor cores compute whole tiles" in section
+    assert "| a&#124;b \\*capture\\* | NVIDIA H200 | 637 | 7.92 |" in section
+    assert "nan" not in section
+    analysis = text[text.index("### What the hardware did") :]
+    assert "a step executes 1.04 times the model's FLOPs (products alone: 1.03 times)" in analysis
+    assert "No hardware counters were read" not in text
+
+
+def test_without_counters_the_report_says_so(tmp_path: Path) -> None:
+    text = report_text(read_study(folder(tmp_path)), folder=tmp_path)
+    assert "No hardware counters were read, so what was executed is not known" in text
+
+
+def test_figures_of_runs_and_captures(results: ResultsFolder, tmp_path: Path) -> None:
+    store_capture(results)
+    drawn = {f.kind: f for f in write_figures(read_study(results), tmp_path / "f", formats=["svg"])}
+    assert {"classic", "kernels", "hierarchical"} <= set(drawn)
+    assert (
+        "1 configuration and 1 capture under the roofs of NVIDIA H200." in drawn["classic"].caption
+    )
+    assert drawn["classic"].caption.endswith("the sum of its kernels' times.")
+    assert drawn["kernels"].title.startswith("NVIDIA H200: kernels of resnet50")
+
+
+def test_one_figure_of_a_capture_alone(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path)
+    store_capture(results, "step one")
+    study = read_study(results)
+    figure = write_figure(study, tmp_path / "out" / "one.SVG")
+    assert (figure.path.name, figure.kind) == ("one.SVG", "classic")
+    assert "step one" in figure.path.read_text()
+    kernels_of = write_figure(study, tmp_path / "kernels.png", kind="kernels")
+    assert kernels_of.title.startswith("NVIDIA H200: kernels of step one")
+    with pytest.raises(RidgelineError, match="there are 0 figures of kind 'training'"):
+        write_figure(study, tmp_path / "none.png", kind="training")
