@@ -84,8 +84,9 @@ def ratios(captures: Sequence[pd.DataFrame]) -> dict[str, float]:
                 found["copy"] = float(rows["dram_bytes"].sum()) / (2 * int(detail))
             elif what == "product":
                 counted = _product_flops(rows, detail)
-                if counted is not None:
-                    found[f"product {detail}"] = counted / PRODUCT_FLOPS
+                if counted is not None:  # several groups may hold parts of it
+                    so_far = found.get(f"product {detail}", 0.0)
+                    found[f"product {detail}"] = so_far + counted / PRODUCT_FLOPS
     return {name: ratio for name, ratio in found.items() if ratio == ratio}
 
 

@@ -94,6 +94,30 @@ def test_a_long_table_with_decimal_commas() -> None:
     assert found["kernel_time_s"] == 65.77e-6
 
 
+def test_a_summary_over_launches(tmp_path: Path) -> None:
+    # given averages over three launches of one kernel and shape
+    head = (
+        '"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device",'
+        '"CC","Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+    )
+    row = '"1","app","127.0.0.1","gemm","(128, 1, 1)","(96, 1, 1)","0","9.0","3","Any",'
+    rows = [
+        row + '"lts__t_bytes.sum","byte","1,000.00","2,000.00","1,500.00"',
+        row + '"Duration","us","1.00","3.00","2.00"',
+    ]
+    capture = read(written(tmp_path, "a.csv", head + "\n".join(rows)))
+    # then the row stands for all of them
+    chosen = ["kernel", "launches", "time_s", "l2_bytes", "grid"]
+    assert capture.kernels[chosen].to_dict("list") == {
+        "kernel": ["gemm"],
+        "launches": [3],
+        "time_s": [6e-6],
+        "l2_bytes": [4500],
+        "grid": ["(96, 1, 1)"],
+    }
+    assert any("averages over the launches" in remark for remark in capture.warnings)
+
+
 def test_an_unclear_decimal_mark_is_said(tmp_path: Path) -> None:
     rows = '"0","7","a","(1, 1, 1)","117.344","2"\n'
     capture = read(written(tmp_path, "a.csv", HEADER + UNITS + rows))

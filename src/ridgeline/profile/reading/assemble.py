@@ -34,7 +34,7 @@ def from_counters(file: str, kind: str, read: Read, log: Log) -> Capture:
     found = find(metrics, compute_capability=capability)
     if not found.metrics:
         raise _nothing_usable(file, read, log, metrics)
-    kernels = with_all_columns(texts, found.table)
+    kernels = with_all_columns(texts, found.table, launches.times)
     return Capture(
         file=file,
         kind=kind,
@@ -50,9 +50,13 @@ def from_counters(file: str, kind: str, read: Read, log: Log) -> Capture:
     )  # fmt: skip
 
 
-def with_all_columns(texts: pd.DataFrame, numbers: pd.DataFrame) -> pd.DataFrame:
-    """A table of kernels, a launch a row, with time by the counters."""
-    table = texts.assign(launches=1, layer="", phase="", op="")
+def with_all_columns(
+    texts: pd.DataFrame, numbers: pd.DataFrame, times: Sequence[int]
+) -> pd.DataFrame:
+    """A table of kernels with time by the counters; numbers are of one launch each."""
+    table = texts.assign(launches=times, layer="", phase="", op="")
+    if max(times) > 1:
+        numbers = numbers.mul(table["launches"], axis=0)
     has_time = "counter_time_s" in numbers
     table["counter_time_s"] = numbers["counter_time_s"] if has_time else float("nan")
     table["time_s"] = table["counter_time_s"]

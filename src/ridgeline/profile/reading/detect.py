@@ -80,4 +80,8 @@ def _unknown(path: Path, log: Log, text: str) -> RidgelineError:
             f"{path} is a table of nsys about calls or copies, not about kernels",
             hint="nsys stats --report cuda_gpu_kern_sum --format csv FILE.nsys-rep",
         )
+    if "Total Time" in text and "Instances" in text:
+        return RidgelineError(
+            f"{path} is a table of nsys for people", hint="make it with nsys stats --format csv"
+        )
     return RidgelineError(f"{path} is no capture that ridgeline knows", hint=READS)

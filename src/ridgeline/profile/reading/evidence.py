@@ -39,7 +39,7 @@ def of_rows(header: Header, lines: Sequence[str]) -> Evidence:
 
 
 def _see_long(header: Header, seen: Iterable[list[str]], evidence: Evidence) -> None:
-    name, value = header.find("Metric Name"), header.find("Metric Value")
+    name, value = header.find("Metric Name"), header.find("Metric Value", "Average")
     unit = header.find("Metric Unit")
     for row in seen:
         if name is None or value is None or len(row) <= max(name, value, unit or 0):

@@ -18,6 +18,7 @@ _MARKS = (*KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
 _TIME = re.compile(r"(?P<what>Total Time|Duration|Dur)\s*[(\[]?(?P<unit>[a-zµ]*)[)\]]?")
 _NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "": "ns"}
+INVOCATIONS = "Invocations"  # of `ncu --print-summary`: averages over launches
 INSTANCES = ("Instances", "Kern Inst")
 
 
@@ -70,7 +71,8 @@ def split_unit(cell: str) -> tuple[str, str | None]:
 
 def _kind(names: tuple[str, ...], units: tuple[str | None, ...]) -> str | None:
     found = set(names)
-    if {"Metric Name", "Metric Value"} <= found and found & {"ID", *KERNEL_NAMES}:
+    has_values = "Metric Value" in found or {"Average", INVOCATIONS} <= found
+    if "Metric Name" in found and has_values and found & {"ID", *KERNEL_NAMES}:
         return DETAILS
     if "Total Time" in found and found & set(INSTANCES) and found & {"Name", *KERNEL_NAMES}:
         return NSYS

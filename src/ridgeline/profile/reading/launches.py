@@ -29,6 +29,7 @@ class Launches:
     """Rows in the order in which their kernels were first seen."""
 
     texts: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in IDENTITY})
+    times: list[int] = field(default_factory=list)  # how many launches a row stands for
     metrics: dict[str, array[float]] = field(default_factory=dict)
     about: dict[str, dict[str, None]] = field(
         default_factory=lambda: {name: {} for name in ABOUT}
@@ -43,10 +44,11 @@ class Launches:
         """The row of a kernel that was seen before."""
         return self._rows.get(key)
 
-    def row(self, key: Any, texts: Mapping[str, str]) -> int:
+    def row(self, key: Any, texts: Mapping[str, str], times: int = 1) -> int:
         """The row of a kernel: the one it has, or a new one."""
         if key not in self._rows:
             self._rows[key] = len(self)
+            self.times.append(times)
             for name in IDENTITY:
                 self.texts[name].append(self._shared(texts.get(name, "")))
             self.note(texts)
@@ -66,6 +68,7 @@ class Launches:
     def add_texts(self, count: int, columns: Mapping[str, Sequence[str]]) -> int:
         """Many new rows; the first of them."""
         first = len(self)
+        self.times.extend([1] * count)
         for name in IDENTITY:
             found = columns.get(name)
             if not found:

@@ -1,7 +1,8 @@
 """Tables with a row per kernel and metric: `--csv --page details`.
 
 The unit changes from row to row; columns differ by version; rows may end before the header does.
-Rows of rules have a name and a text instead of a metric.
+Rows of rules have a name and a text instead of a metric. With --print-summary, a row is the average
+over all launches of a kernel and shape.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from __future__ import annotations
 from itertools import islice
 
 from ridgeline.profile.reading import evidence
-from ridgeline.profile.reading.header import KERNEL_NAMES, Header, parse_header, rows
+from ridgeline.profile.reading.decimals import read_number
+from ridgeline.profile.reading.header import (
+    INVOCATIONS,
+    KERNEL_NAMES,
+    Header,
+    parse_header,
+    rows,
+)
 from ridgeline.profile.reading.launches import Launches, dimensions, range_names
 from ridgeline.profile.reading.named_metrics import NamedMetrics
 from ridgeline.profile.reading.opening import Tell, open_text
@@ -25,6 +33,9 @@ _TEXTS = {
     "device": ("Device Name",),
     "compute_capability": ("CC",),
 }
+KEY = ("process_id", "id", "kernel")
+MOST = 2**53  # launches
+AVERAGES = "a summary of ncu: averages over the launches of a kernel, times their number"
 
 
 def read_long(source: Source, tell: Tell | None = None) -> Read:
@@ -36,7 +47,7 @@ def read_long(source: Source, tell: Tell | None = None) -> Read:
         for row in rows(lines, source.header.delimiter):
             if not table.add(row) and any(cell.strip() for cell in row):
                 source.log.skipped += 1
-    remarks = clues.remarks() + table.metrics.remarks()
+    remarks = clues.remarks() + table.metrics.remarks() + [AVERAGES] * table.is_summary
     return Read(launches=table.launches, remarks=tuple(remarks), has_rules=table.has_rules)
 
 
@@ -55,6 +66,9 @@ class _Table:
         self.texts = {key: column for key, column in found.items() if column is not None}
         self.nvtx = [n for n, name in enumerate(header.names) if "_Range:" in name]
         self.name = header.names.index("Metric Name")
+        self.value = header.find("Metric Value", "Average")
+        self.is_summary = "Metric Value" not in header.names
+        self.key = ("process_id", "kernel", "grid", "block") if self.is_summary else KEY
 
     def add(self, row: list[str]) -> bool:
         """Whether it was a row of the table."""
@@ -77,16 +91,23 @@ class _Table:
         return True
 
     def _add(self, row: list[str]) -> None:
-        key = tuple(_cell(row, self.texts.get(name)) for name in ("process_id", "id", "kernel"))
+        key = tuple(_cell(row, self.texts.get(name)) for name in self.key)
         number = self.launches.known(key)
         if number is None:
-            number = self.launches.row(key, self._identity(row))
+            number = self.launches.row(key, self._identity(row), self._times(row))
         name = _cell(row, self.name)
         if name:
             unit = self._named(row, "Metric Unit")
-            self.metrics.add(number, name, unit, self._named(row, "Metric Value"))
+            self.metrics.add(number, name, unit, _cell(row, self.value))
         elif self._named(row, "Rule Name"):
             self.has_rules = True
+
+    def _times(self, row: list[str]) -> int:
+        """How many launches the row is of."""
+        if not self.is_summary:
+            return 1
+        found = read_number(self._named(row, INVOCATIONS), self.metrics.mark)
+        return int(found) if 1 <= found < MOST else 1
 
     def _named(self, row: list[str], name: str) -> str:
         return _cell(row, self.header.find(name))

@@ -1,0 +1,76 @@
+"""A stand-in for Nsight Compute that plays back what the real one wrote on an H200.
+
+It knows the questions that ridgeline asks: the version, the metrics of the chip, the passes of a
+tiny kernel, and a step between marks. FAKE_NCU names a way to fail.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import time
+from pathlib import Path
+
+DATA = Path(__file__).parents[1] / "data" / "profile"
+ERRORS = {
+    "permission": "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA "
+    "GPU Performance Counters on the target device 0.",
+    "busy": "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no "
+    "other tool (like DCGM) is concurrently collecting profiling data.",
+    "lock": "==ERROR== InterprocessLockFailed",
+    "empty": "==WARNING== No kernels were profiled.",
+}
+
+
+def main(arguments: list[str]) -> int:
+    fault = os.environ.get("FAKE_NCU", "")
+    if "--version" in arguments:
+        sys.stdout.write(
+            f"Version {'2019.5.1' if fault == 'old' else '2025.3.1.0'} (build 36398880)" + "\n"
+        )
+        return 0
+    if "--query-metrics" in arguments:
+        sys.stdout.write(
+            gzip.decompress((DATA / "metrics-gh100.txt.gz").read_bytes()).decode() + "\n"
+        )
+        return 0
+    metrics = arguments[arguments.index("--metrics") + 1].split(",")
+    if any(part.endswith("probe.py") for part in arguments):
+        if fault in ("permission", "busy", "lock"):
+            sys.stdout.write(ERRORS[fault] + "\n")
+            return 1
+        sys.stdout.write('"ID","Kernel Name","profiler__replayer_passes"\n"","",""' + "\n")
+        sys.stdout.write(f'"0","ridgeline_probe","{passes(metrics)}"' + "\n")
+        return 0
+    return count(metrics, Path(arguments[arguments.index("--log-file") + 1]), fault)
+
+
+def passes(metrics: list[str]) -> int:
+    """As an H200 answers: the total of fp16 takes three, instrumented ones stay alone."""
+    if "sm__ops_path_tensor_src_fp16.sum" in metrics:
+        return 3
+    kinds = {"sass" if "__sass_" in name else "chip" for name in metrics}
+    return 3 if len(kinds) > 1 or sum("tensor" in name for name in metrics) > 2 else 1
+
+
+def count(metrics: list[str], log: Path, fault: str) -> int:
+    """Take the part of the program, too: get ready, wait, and write what was recorded."""
+    if fault == "dies":
+        sys.stdout.write("Traceback …\nRuntimeError: the model broke" + "\n")
+        return 1
+    stem = log.with_suffix("")
+    stem.with_suffix(".ready").touch()
+    while not stem.with_suffix(".go").exists():
+        time.sleep(0.005)
+    if fault == "empty":
+        log.write_text(ERRORS["empty"])
+        return 0
+    name = "group0.csv.gz" if any("__sass_" in one for one in metrics) else "group1.csv.gz"
+    text = gzip.decompress((DATA / name).read_bytes()).decode()
+    log.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

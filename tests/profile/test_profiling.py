@@ -1,0 +1,142 @@
+"""A step profiled with a stand-in for ncu that plays back what an H200 said."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.settings import Settings
+from ridgeline.measure.tasks import Task
+from ridgeline.profile import profiling
+from ridgeline.profile.plan import Plan
+from ridgeline.profile.profiling import Profiled, Request, profile
+from ridgeline.profile.step_mark import DISTINCT
+from ridgeline.records import WorkloadSpec
+
+HERE = Path(__file__).parent
+TASK = Task(
+    spec=WorkloadSpec(model="resnet50", batch_size=32, mode="train"),
+    settings=Settings(backend="cuda", precision="amp"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ncu = tmp_path / "ncu"
+    ncu.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_ncu.py"} "$@"\n')
+    ncu.chmod(0o755)
+    program = [sys.executable, str(HERE / "fake_program.py")]
+    monkeypatch.setenv("RIDGELINE_NCU", str(ncu))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(profiling, "target", lambda path: program)
+
+
+def profiled(**asked: object) -> Profiled:
+    request = {"memory_bytes": 2 * 10**9, "device_bytes": 150 * 10**9, "device": "H200", **asked}
+    return profile(Request(task=TASK, **request))  # type: ignore[arg-type]
+
+
+def test_every_kernel_has_its_counters_its_time_and_its_place() -> None:
+    # when a step that was recorded on an H200 is profiled
+    kernels = profiled().kernels
+    # then all 631 kernels are there, with work from the counters and time from the trace
+    assert len(kernels) == 631
+    assert kernels[["dram_bytes", "flops_fp32_vector"]].notna().all().all()
+    assert kernels["time_s"].sum() == pytest.approx(6.9416e-3, rel=1e-4)
+    assert kernels["counter_time_s"].sum() == pytest.approx(7.574e-3, rel=1e-3)
+    sums = kernels.groupby("phase")["dram_bytes"].sum()
+    assert sums.to_dict() == pytest.approx(
+        {"forward": 3.148175e9, "backward": 6.14099e9, "optimizer": 4.89344e8}, rel=1e-5
+    )
+    # and the kernel of the first convolution is known as such
+    first = kernels[kernels["layer"].eq("conv1") & kernels["op"].str.contains("convolution")]
+    assert first.groupby("phase").size().to_dict() == {"backward": 3, "forward": 3}
+
+
+def test_what_is_counted_is_planned_in_groups_of_one_pass() -> None:
+    shown: list[Plan] = []
+    request = Request(task=TASK, memory_bytes=1, device_bytes=100, device="H200")
+    profile(request, show_plan=shown.append)
+    [plan] = shown
+    assert [(len(group.metrics), group.passes) for group in plan.groups] == [(9, 1), (5, 1), (1, 1)]
+    assert (plan.launches, plan.distinct) == (631, 220)
+
+
+def test_operators_of_the_same_work_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = profiled(deduplicate=True).plan
+    assert plan is not None
+    assert (plan.picks, plan.kernels) == (DISTINCT, 220)
+
+
+def test_a_dry_run_counts_nothing() -> None:
+    found = profiled(is_dry=True)
+    assert found.plan is not None
+    assert "dram_bytes" not in found.kernels
+
+
+def test_without_counters_there_are_times_and_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
+    found = profiled(tier="time")
+    assert found.plan is None
+    assert set(found.kernels["phase"]) == {"forward", "backward", "optimizer"}
+    assert found.kernels["time_s"].sum() == pytest.approx(6.9416e-3, rel=1e-4)
+
+
+def test_a_budget_chooses_what_fits() -> None:
+    exact, cheap = profiled(is_dry=True).plan, profiled(is_dry=True, budget_s=40.0).plan
+    assert exact is not None
+    assert cheap is not None
+    assert (exact.picks, cheap.picks) == ("all", "distinct")
+    assert exact.time_s > 40 > cheap.time_s
+    with pytest.raises(RidgelineError, match=r"no way of counting fits 2 s"):
+        profiled(budget_s=2.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("permission", "this user may not read the GPU's counters"),
+        ("busy", "another profiler holds the counters"),
+        ("lock", "ncu cannot take its lock file"),
+        ("old", "which is too old"),
+        ("empty", "no kernel"),
+        ("dies", "ended with code 1: RuntimeError: the model broke"),
+    ],
+)
+def test_each_way_to_fail_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, fault: str, problem: str
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", fault)
+    with pytest.raises(RidgelineError, match=problem):
+        profiled()
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("dies", "ended with code 1: RuntimeError: mat1 and mat2"),
+        ("no-kernels", "the profiler saw no kernel in the step"),
+        ("no-backward", "the captured step has no kernel in backward and optimizer"),
+        ("unmarked", "the program ended without a marked step"),
+    ],
+)
+def test_a_step_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, fault: str, problem: str
+) -> None:
+    monkeypatch.setenv("FAKE_PROGRAM", fault)
+    with pytest.raises(RidgelineError, match=problem):
+        profiled()
+
+
+def test_processes_wait_for_one_another_where_memory_is_short() -> None:
+    found = profiled(memory_bytes=60 * 10**9)
+    assert found.plan is not None
+    assert not found.plan.is_parallel
+    assert len(found.kernels) == 631
+
+
+def test_captures_can_be_kept(tmp_path: Path) -> None:
+    profiled(keep=tmp_path / "kept")
+    [folder] = (tmp_path / "kept").iterdir()
+    assert {"group0.csv", "group1.csv", "trace.trace1.json"} <= {f.name for f in folder.iterdir()}
