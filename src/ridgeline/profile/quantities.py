@@ -143,7 +143,7 @@ def find(metrics: pd.DataFrame, *, compute_capability: str | None = None) -> Fou
     finder.tensor_flops()
     finder.bytes()
     finder.cautions()
-    table = pd.DataFrame(finder.columns, index=metrics.index)
+    table = pd.DataFrame(finder.columns, index=metrics.index, copy=False)
     return Found(table=table, metrics=tuple(finder.used), remarks=tuple(finder.remarks))
 
 

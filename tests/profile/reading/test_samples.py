@@ -98,7 +98,8 @@ def test_a_summary_over_launches(tmp_path: Path) -> None:
     # given averages over three launches of one kernel and shape
     head = (
         '"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device",'
-        '"CC","Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+        '"CC","Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum",'
+        '"Average"\n'
     )
     row = '"1","app","127.0.0.1","gemm","(128, 1, 1)","(96, 1, 1)","0","9.0","3","Any",'
     rows = [

@@ -68,12 +68,15 @@ def decimal_mark(text: str) -> str | None:
         return None
     marks: list[str] = re.findall(r"[.,]", found[2])
     groups = re.split(r"[.,]", found[2])[1:]
+    is_grouped = 1 <= len(found[1]) <= 3 and not found[1].startswith("0")
+    if len(marks) == 1:
+        return "" if is_grouped and len(groups[0]) == 3 else marks[0]
+    before = groups if len(set(marks)) == 1 else groups[:-1]
+    if not is_grouped or any(len(group) != 3 for group in before) or len(set(marks[:-1])) != 1:
+        return None  # 127.0.0.1 is no number
     if len(set(marks)) == 2:
         return marks[-1]
-    if len(marks) > 1:  # 1.234.567: only groups of digits come more than once
-        return COMMA if marks[0] == POINT else POINT
-    is_group = len(groups[0]) == 3 and 1 <= len(found[1]) <= 3 and not found[1].startswith("0")
-    return "" if is_group else marks[0]
+    return COMMA if marks[0] == POINT else POINT  # 1.234.567: groups of digits, no decimals
 
 
 def read_number(text: str, mark: str) -> float:

@@ -99,7 +99,7 @@ class Launches:
         for name, values in self.metrics.items():
             values.extend([nan] * (count - len(values)))
             metrics[name] = np.frombuffer(values, dtype=float)
-        return pd.DataFrame(self.texts), pd.DataFrame(metrics, index=range(count))
+        return pd.DataFrame(self.texts), pd.DataFrame(metrics, index=range(count), copy=False)
 
     def _shared(self, text: str) -> str:
         return self._once.setdefault(text, text)

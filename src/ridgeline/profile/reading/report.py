@@ -57,8 +57,12 @@ def _convert(path: Path, table: Path) -> str:
     said = ""
     library = _library()
     if library is not None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*library, *sys.path])}
-        said = _run([sys.executable, "-m", WORKER, str(path)], table, environment)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([*library, *filter(None, sys.path)]),
+        }
+        # -P: what lies in the user's folder is not imported
+        said = _run([sys.executable, "-P", "-m", WORKER, str(path)], table, environment)
         if table.stat().st_size:
             return said
     program = _program()
@@ -66,7 +70,7 @@ def _convert(path: Path, table: Path) -> str:
         raise RidgelineError(f"nothing here can read the report {path}", hint=INSTALL)
     if program is not None:
         options = ["--csv", "--page", "raw", "--print-units", "base"]
-        said = _run([program, "--import", str(path), *options], table, dict(os.environ))
+        said = _run([program, "--import", str(path.absolute()), *options], table, dict(os.environ))
     return said
 
 
