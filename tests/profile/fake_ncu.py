@@ -66,7 +66,9 @@ def count(metrics: list[str], log: Path, fault: str) -> int:
     if fault == "empty":
         log.write_text(ERRORS["empty"])
         return 0
-    name = "group0.csv.gz" if any("__sass_" in one for one in metrics) else "group1.csv.gz"
+    kinds = ("__sass_", "dram__", "tensor")
+    number = next(n for n, kind in enumerate(kinds) if any(kind in one for one in metrics))
+    name = f"group{number}.csv.gz"
     text = gzip.decompress((DATA / name).read_bytes()).decode()
     log.write_text(text)
     return 0

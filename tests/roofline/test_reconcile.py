@@ -89,6 +89,8 @@ FLOPS = [
     ("tile padding", piece(products=174.0, has_matrix=True)),
     ("elementwise", piece(model_products=0.0, model_other=100.0, products=0.0, other=160.0)),
     ("elementwise", piece(products=100.0, other=30.0)),
+    ("loss scaling", piece(products=100.0, other=30.0, has_loss_scaling=True)),
+    ("tile padding", piece(products=120.0, families=frozenset({"product"}))),
     ("no counter", piece(model_products=0.0, model_other=100.0, products=0.0, other=0.0,
                          kind="pool")),
     ("no model work", piece(model_products=0.0)),

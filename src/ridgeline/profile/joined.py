@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.profile.operators import may_use_tensor_cores
 from ridgeline.profile.traced import NOWHERE, PREFIX
 
 if TYPE_CHECKING:
@@ -57,27 +58,43 @@ def side_by_side(
 
 
 def joined(
-    trace: pd.DataFrame, captures: Sequence[pd.DataFrame], calls: Sequence[Mapping[str, Any]]
+    trace: pd.DataFrame,
+    captures: Sequence[pd.DataFrame],
+    calls: Sequence[Mapping[str, Any]],
+    of_products: Collection[int] = (),
 ) -> Joined:
-    """Counters of every group beside the kernels of the trace."""
+    """Counters of every group beside the kernels of the trace.
+
+    `of_products` are the captures that looked only at operators which tensor cores may do: what
+    they passed over did no such work.
+    """
     import pandas as pd
 
     table = trace.drop(columns=["start_s"]).reset_index(drop=True)
     missing: set[int] = set()
     extra = 0
-    for capture in captures:
+    others = {int(call["index"]) for call in calls if not may_use_tensor_cores(str(call["op"]))}
+    passed_over = trace["index"].isin(others).to_numpy()
+    for number, capture in enumerate(captures):
         places, left = _places(trace, capture, calls)
+        has_zeros = number in of_products
         counters = capture[[str(name) for name in capture if name not in NOT_COUNTERS]]
         found = counters.reindex([-1 if place is None else place for place in places])
         for name in map(str, counters):
             values = pd.Series(found[name].to_numpy(dtype=float), index=table.index)
+            if has_zeros and name.startswith("flops_"):
+                values = values.mask(passed_over & values.isna(), 0.0)
             if name not in table:
                 table[name] = values
             elif name.startswith("flops_"):  # parts of one sum
                 table[name] += values
             else:  # the same again: time is counted in more than one group
                 table[name] = table[name].fillna(values)
-        missing |= {row for row, place in enumerate(places) if place is None}
+        missing |= {
+            row
+            for row, place in enumerate(places)
+            if place is None and not (has_zeros and passed_over[row])
+        }
         extra = max(extra, left)
     table = _told(table, calls)
     table["launches"] = 1

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ridgeline.profile.operators import may_use_tensor_cores
+
 PREFIX = "ridgeline:op:"
 MODEL, LOSS, OPTIMIZER, GRADIENTS = "(model)", "(loss)", "(optimizer)", "(gradients)"
 Ranges = Callable[[str], AbstractContextManager[Any]]
@@ -41,10 +43,12 @@ class OpCall:
 class OpMarks(TorchDispatchMode):
     """Numbers the operators of one step. `picked` surrounds the first of each kind of work."""
 
-    def __init__(self, named: Ranges, picked: Ranges | None = None) -> None:
+    def __init__(
+        self, named: Ranges, picked: Ranges | None = None, *, products_only: bool = False
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[OpCall] = []
-        self._named, self._picked = named, picked
+        self._named, self._picked, self._products_only = named, picked, products_only
         self._first: dict[Any, int] = {}  # the work → its first operator
         self._places = _Places()
 
@@ -68,10 +72,13 @@ class OpMarks(TorchDispatchMode):
         layer, phase = self._places.now()
         self.calls.append(OpCall(index=index, op=str(func), layer=layer, phase=phase, like=like))
         with self._named(f"{PREFIX}{index}"):
-            if self._picked is not None and like == index:
+            if self._picked is not None and like == index and self._counts(str(func)):
                 with self._picked(str(index)):
                     return func(*args, **kwargs)
             return func(*args, **kwargs)
+
+    def _counts(self, op: str) -> bool:
+        return not self._products_only or may_use_tensor_cores(op)
 
 
 class _Places:

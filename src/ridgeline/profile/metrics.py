@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 LEVELS = ("dram", "hierarchical")
@@ -67,6 +67,11 @@ def _vector(known: frozenset[str]) -> tuple[str, ...]:
 
 def _first(known: frozenset[str], choices: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     return next((names for names in choices if known.issuperset(names)), ())
+
+
+def is_of_tensors(metrics: Sequence[str]) -> bool:
+    """Whether nothing but tensor-core work is counted."""
+    return all("__ops_path_tensor_" in name for name in metrics)
 
 
 def tensor_metrics(known: frozenset[str], kind: str) -> tuple[str, ...]:

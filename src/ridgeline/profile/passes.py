@@ -104,8 +104,24 @@ class Remembered:
                 atomic_write_text(self.path, json.dumps(self._answers, indent=1))
 
 
-def cache_path(*, version: str, device: str) -> Path:
-    """Where the answers about a device are kept."""
+def remembered_names(path: Path | None, ask: Callable[[], frozenset[str]]) -> frozenset[str]:
+    """The metrics of a chip, asked once; without the name of a device they are asked each time."""
+    if path is not None:
+        with suppress(OSError, ValueError):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(content, list) and content:
+                return frozenset(map(str, content))
+    names = ask()
+    if path is not None:
+        with suppress(Exception):
+            atomic_write_text(path, json.dumps(sorted(names)))
+    return names
+
+
+def cache_path(what: str, *, version: str, device: str) -> Path | None:
+    """Where the answers about a device are kept; None where it has no name."""
+    if not device:
+        return None
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = sha256(f"{version}\n{device}".encode()).hexdigest()[:16]
-    return root / "ridgeline" / f"passes-{name}.json"
+    return root / "ridgeline" / f"{what}-{name}.json"

@@ -23,9 +23,9 @@ from ridgeline.measure.tasks import Task
 from ridgeline.profile import self_test
 from ridgeline.profile.checks import check_capture, check_step, share_known
 from ridgeline.profile.joined import Joined, joined, side_by_side
-from ridgeline.profile.metrics import KINDS, LEVELS, wanted
+from ridgeline.profile.metrics import KINDS, LEVELS, is_of_tensors, wanted
 from ridgeline.profile.ncu import Ncu, find_ncu, known_metrics, passes_of
-from ridgeline.profile.passes import Group, Remembered, cache_path, grouped
+from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
 from ridgeline.profile.plan import Plan, fitting
 from ridgeline.profile.sessions import (
     NotMarkedError,
@@ -199,10 +199,14 @@ class _Profile:
             return ()
         self.tell("asking ncu", 5.0)
         ncu = self.ncu = find_ncu()
-        asked = wanted(known_metrics(ncu), request.precision, request.level)
+        names = remembered_names(
+            cache_path("metrics", version=ncu.version, device=request.device),
+            lambda: known_metrics(ncu),
+        )
+        asked = wanted(names, request.precision, request.level)
         self.missing = asked.missing
         device = request.task.settings.device if request.task is not None else 0
-        known = Remembered(cache_path(version=ncu.version, device=request.device))
+        known = Remembered(cache_path("passes", version=ncu.version, device=request.device))
         ask = known.asking(lambda names: passes_of(ncu, names, device))
         return grouped(asked.atoms, ask, asked.parts)
 
@@ -233,6 +237,7 @@ class _Profile:
             steps=self.request.steps,
             has_marks=self._has_marks,
             is_gated=True,
+            products_only=group is not None and is_of_tensors(group.metrics),
             kinds=tuple(k for k in KINDS[self.request.precision] if k != "fp8"),
         )
         session = start(program, job, self.ncu, group)
@@ -296,16 +301,18 @@ class _Profile:
         self, program: Sequence[str], ready: Sequence[Session], plan: Plan
     ) -> list[pd.DataFrame]:
         """The kernels with their counters, a table for each group."""
-        found = []
+        counted = []
         for number, group in enumerate(plan.groups):
             self.tell(f"counting, {number + 1} of {len(plan.groups)}", plan.time_s)
             session = ready[number] if ready else self._start(program, f"group{number}", group)
             if not ready:
                 wait_ready([session])
             session.go(plan.picks)
+            session.wait_done()
+            counted.append(session)
+        for session in counted:
             session.wait()
-            found.append(self._read(session))
-        return found
+        return [self._read(session) for session in counted]
 
     def _read(self, session: Session) -> pd.DataFrame:
         """What ncu wrote."""
@@ -327,8 +334,16 @@ class _Profile:
         found.ratios = self_test.ratios(captures)
         self.warnings += self_test.doubts(found.ratios)
         steps = [table[~self_test.is_known_work(table)] for table in captures]
-        put = joined if calls else side_by_side
-        result: Joined = put(trace, [table.reset_index(drop=True) for table in steps], calls)
+        tables = [table.reset_index(drop=True) for table in steps]
+        assert found.plan is not None
+        groups = enumerate(found.plan.groups)
+        is_distinct = found.plan.picks == DISTINCT
+        of_products = [n for n, group in groups if is_distinct and is_of_tensors(group.metrics)]
+        result: Joined = (
+            joined(trace, tables, calls, of_products)
+            if calls
+            else side_by_side(trace, tables, calls)
+        )
         found.kernels = result.kernels
         lost = share_known(result)
         if lost:

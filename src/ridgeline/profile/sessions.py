@@ -59,6 +59,15 @@ class Session:
         waiting.write_text(picks, encoding="utf-8")
         waiting.rename(self.job.path("go"))
 
+    def wait_done(self) -> None:
+        """Until its step is counted; it may still be writing."""
+        while not self.job.path("done").exists():
+            if self.has_ended:
+                if self.process.returncode != 0:
+                    raise self.failure()
+                return
+            time.sleep(POLL_S)
+
     def wait(self, tell: Callable[[], None] = lambda: None) -> None:
         """Until it has ended, which it must do without an error."""
         while not self.has_ended:

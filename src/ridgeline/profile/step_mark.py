@@ -36,6 +36,7 @@ class Job:
     steps: int = 1
     has_marks: bool = True  # False: compiled code, which nothing may look into
     is_gated: bool = False  # wait for one's turn before the step; the turn says what to pick
+    products_only: bool = False  # with DISTINCT: only operators that tensor cores may do
     kinds: tuple[str, ...] = ()  # matrix products of the self-test, beside fp32
 
     def path(self, kind: str) -> Path:
@@ -83,6 +84,7 @@ def profile_step() -> Iterator[None]:
     with _traced(job) if job.role == TRACE else _counted(job):
         yield
     if _seen.steps >= job.warmup + job.steps:
+        job.path("done").touch()  # the device is free for the next one
         sys.stdout.flush()
         sys.exit(0)
 
@@ -161,7 +163,7 @@ def _numbered(job: Job, named: Any, picked: Any) -> Iterator[None]:
         return
     from ridgeline.profile.marks import OpMarks
 
-    marks = OpMarks(named, picked)
+    marks = OpMarks(named, picked, products_only=job.products_only)
     with marks.watching():
         yield
     rows = [asdict(call) for call in marks.calls]

@@ -200,8 +200,8 @@ def trust_told(one: Profiled) -> str:
         parts.append(f"{format_percent(one.attributed_share)} of the kernels' time is attributed to"
                      f" a phase{layers}")  # fmt: skip
     if one.is_deduplicated:
-        parts.append("each distinct kernel and launch shape was captured once, and weighted by how"
-                     " often it occurs")  # fmt: skip
+        parts.append("operators that do the same work (same inputs' shapes, types and layouts) were"
+                     " counted once, and the counters taken for all of them")  # fmt: skip
     if one.tier == TIME:
         parts.append("times only: no counter was read")
     return "; ".join(parts)

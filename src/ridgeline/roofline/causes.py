@@ -32,7 +32,8 @@ CAUSES = {
     "borders skipped": "direct kernels skip the zero padding; the count takes it as data",
     "precision split": "one product is made of several of a lower precision",
     "recompute": "backward computes again what forward did not keep",
-    "tile padding": "tensor cores compute whole tiles, also where a shape does not fill them",
+    "tile padding": "matrix kernels compute whole tiles, also where a shape does not fill them",
+    "loss scaling": "gradients are unscaled and checked in amp, which the count leaves out",
     "elementwise": "elementwise kernels and normalisations execute more than the convention counts",
     "no counter": "comparisons and divisions are FLOPs of the model, and no counter sees them",
     "no model work": "kernels that no counted operator stands for",
@@ -68,6 +69,7 @@ class Piece:
     has_split_name: bool = False  # a kernel's name says that it splits a precision
     is_lower: bool = False  # tensor cores computed in less than the precision that was asked for
     is_forward_again: bool = False  # kernels of this layer's forward in its backward
+    has_loss_scaling: bool = False  # a kernel that unscales gradients
     is_compiled: bool = False
 
     @property
@@ -110,7 +112,7 @@ def flops_cause(piece: Piece) -> str:
     other = (piece.other or 0.0) - piece.model_other
     if abs(products) >= abs(other):
         return _first(FEWER_PRODUCTS if products < 0 else MORE_PRODUCTS, piece)
-    return _first(FEWER_OTHERS, piece) if other < 0 else "elementwise"
+    return _first(FEWER_OTHERS if other < 0 else MORE_OTHERS, piece)
 
 
 def bytes_cause(piece: Piece) -> str:
@@ -178,14 +180,19 @@ FEWER_PRODUCTS: dict[str, Rule] = {
     "borders skipped": lambda piece: "direct" in piece.families and _within(piece, (BORDER, 1.0)),
 }
 FEWER_OTHERS: dict[str, Rule] = {"no counter": lambda piece: piece.kind in COMPARING}
+MORE_OTHERS: dict[str, Rule] = {
+    "loss scaling": lambda piece: piece.has_loss_scaling,
+    "elementwise": lambda piece: True,
+}
 MORE_PRODUCTS: dict[str, Rule] = {
     "no model work": lambda piece: piece.model_products == 0,
     "precision split": _is_split,
     "recompute": _is_recomputed,
     "FFT": lambda piece: "fft" in piece.families,
-    "tile padding": lambda piece: piece.has_matrix,
+    "tile padding": lambda piece: piece.has_matrix or "product" in piece.families,
 }
 MORE_BYTES: dict[str, Rule] = {
+    "loss scaling": lambda piece: piece.has_loss_scaling,
     "layout conversion": _moved_by("layout"),
     "workspace": _moved_by("split", "winograd", "fft"),
     "unfused intermediates": lambda piece: piece.launches > MORE_KERNELS * max(piece.operators, 1),

@@ -48,6 +48,7 @@ COLUMNS = (
 NO_WORK = {
     "model_products": 0.0, "model_other": 0.0, "model_bytes": 0.0, "operators": 0, "kind": "",
 }  # fmt: skip
+UNSCALING = "_amp_foreach_non_finite_check_and_unscale"  # in operators' and kernels' names
 Key = tuple[str, str]  # layer, phase
 
 
@@ -63,6 +64,7 @@ class _Executed:
     bytes_by_family: dict[str, float] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     matrix: set[str] = field(default_factory=set)  # precisions of tensor cores that were at work
+    has_loss_scaling: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +146,7 @@ def _told(done: _Executed) -> dict[str, Any]:
         "bytes_by_family": done.bytes_by_family,
         "families": frozenset(map(family, done.names)),
         "has_matrix": bool(done.matrix),
+        "has_loss_scaling": done.has_loss_scaling,
         "has_split_name": any(SPLIT_PRECISION.search(name) for name in done.names),
     }
 
@@ -194,6 +197,7 @@ def _executed(kernels: pd.DataFrame, key: Callable[[str, str], Key]) -> dict[Key
 def _add(mine: _Executed, row: Mapping[str, Any], columns: Iterable[str]) -> None:
     name = str(row["kernel"])
     mine.names.add(name)
+    mine.has_loss_scaling |= any(UNSCALING in text for text in (name, _text(row.get("op"))))
     mine.launches += _known(row.get("launches")) or 1.0
     mine.time_s += _known(row.get("time_s")) or 0.0
     flops = {column: value for column in columns if (value := _known(row[column])) is not None}
