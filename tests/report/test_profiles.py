@@ -245,7 +245,7 @@ def test_the_report_says_what_was_executed(results: ResultsFolder) -> None:
     assert "| R1 | resnet50, batch 32, amp training | 637 | 7.92 | 22.5 | 64.8 % | 798 |" in section
     assert "launch overhead and waiting for the host" in section
     assert "| R1 | resnet50 | conv1 | 15.1 | 26.4 | 1.75 | 1.74 | tile padding |" in section
-    assert "*tile padding*: tensor cores compute whole tiles" in section
+    assert "*tile padding*: matrix kernels compute whole tiles" in section
     assert "| a&#124;b \\*capture\\* | NVIDIA H200 | 637 | 7.92 |" in section
     assert "nan" not in section
     analysis = text[text.index("### What the hardware did") :]

@@ -70,9 +70,10 @@ class OpMarks(TorchDispatchMode):
         work = (func, _described(args), _described(kwargs))
         like = self._first.setdefault(work, index)
         layer, phase = self._places.now()
-        self.calls.append(OpCall(index=index, op=str(func), layer=layer, phase=phase, like=like))
+        op = str(func._schema.name)
+        self.calls.append(OpCall(index=index, op=op, layer=layer, phase=phase, like=like))
         with self._named(f"{PREFIX}{index}"):
-            if self._picked is not None and like == index and self._counts(str(func)):
+            if self._picked is not None and like == index and self._counts(op):
                 with self._picked(str(index)):
                     return func(*args, **kwargs)
             return func(*args, **kwargs)
@@ -104,9 +105,10 @@ class _Places:
             after.remove()
 
     def _enter(self, module: nn.Module, _: Any) -> None:
-        if not self._stack:  # the outermost one names all that are inside
+        if not self._stack and id(module) not in self._names:  # or it is a part, done again
+            # the outermost one names all that are inside
             names = {id(part): name or MODEL for name, part in module.named_modules()}
-            self._names = names
+            self._names |= names
         self._stack.append(self._names.get(id(module), self._stack[-1] if self._stack else MODEL))
 
     def _leave(self, *_: Any) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.doctor_gpu import NCU_PLACES
 
 VARIABLE = "RIDGELINE_NCU"  # names the program where it is not on the path
 PLACES = (
@@ -57,9 +60,7 @@ def find_ncu() -> Ncu:
             f"{VARIABLE}=/path/to/ncu; {WITHOUT}",
         )
     try:
-        said = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=QUERY_S, check=False
-        ).stdout
+        said = _output([path, "--version"], QUERY_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RidgelineError(
             f"{path} does not start: {error}", hint=f"name another one by {VARIABLE}; {WITHOUT}"
@@ -81,7 +82,7 @@ def _path() -> str | None:
     on_path = shutil.which("ncu")
     if on_path is not None:
         return on_path
-    for pattern in PLACES:
+    for pattern in NCU_PLACES:
         found = sorted(Path("/").glob(pattern.lstrip("/")), key=lambda one: _numbers(str(one)))
         if found:
             return str(found[-1])
@@ -136,18 +137,30 @@ def _has_passes(header: Sequence[str]) -> bool:
 
 def _ask(ncu: Ncu, command: Sequence[str]) -> str:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=PROBE_S, check=False
-        )
+        said = _output(command, PROBE_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RidgelineError(
             f"{ncu.path} gave no answer: {error}",
             hint=f"try `{ncu.path} --query-metrics` by hand; {WITHOUT}",
         ) from error
-    said = done.stdout + done.stderr
     if "==ERROR==" in said:
         raise explained(said, "ncu failed")
     return said
+
+
+def _output(command: Sequence[str], limit_s: float) -> str:
+    """All that a command prints; one that hangs is ended with all that it has started."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, encoding="utf-8", errors="replace", start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            said, complaints = process.communicate(timeout=limit_s)
+        except BaseException:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return said + complaints
 
 
 PERMISSION = (

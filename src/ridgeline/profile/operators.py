@@ -9,4 +9,4 @@ _PRODUCT = re.compile(r"conv|mm|linear|attention|lstm|gru|rnn|matmul|einsum|bili
 
 def may_use_tensor_cores(op: str) -> bool:
     """Whether an operator's kernels could; of one that is not PyTorch's own nobody knows."""
-    return not op.startswith("aten.") or _PRODUCT.search(op) is not None
+    return not op.startswith("aten::") or _PRODUCT.search(op) is not None

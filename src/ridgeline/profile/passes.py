@@ -122,6 +122,9 @@ def cache_path(what: str, *, version: str, device: str) -> Path | None:
     """Where the answers about a device are kept; None where it has no name."""
     if not device:
         return None
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home, as in some containers
+        return None
     name = sha256(f"{version}\n{device}".encode()).hexdigest()[:16]
     return root / "ridgeline" / f"{what}-{name}.json"

@@ -11,7 +11,8 @@ import json
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -88,6 +89,7 @@ class Profiled:
     """What came out."""
 
     kernels: pd.DataFrame
+    steps: int = 1  # that they are the kernels of
     plan: Plan | None  # None: no counters were asked for
     planned_s: float = 0.0
     taken_s: float = 0.0  # all of it, getting ready included
@@ -107,8 +109,17 @@ def profile(
     if request.keep is not None:
         folder = _new_folder(request.keep)
         return _Profile(request, folder, tell, show_plan).run()
-    with tempfile.TemporaryDirectory(prefix="ridgeline-") as temporary:
-        return _Profile(request, Path(temporary), tell, show_plan).run()
+    with _temporary_folder() as folder:
+        return _Profile(request, folder, tell, show_plan).run()
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    with ExitStack() as stack:
+        with writing(Path(tempfile.gettempdir()), elsewhere="TMPDIR=DIR in the environment"):
+            made = tempfile.TemporaryDirectory(prefix="ridgeline-", ignore_cleanup_errors=True)
+            folder = stack.enter_context(made)
+        yield Path(folder)
 
 
 def _new_folder(where: Path) -> Path:
@@ -156,7 +167,12 @@ class _Profile:
         self.tell("getting ready", 15.0)
         trace, calls, step_s = self._trace(traced, counting)
         ready_s = time.monotonic() - traced.started_s
-        found = Profiled(kernels=joined(trace, [], calls).kernels, plan=None, step_time_s=step_s)
+        found = Profiled(
+            kernels=joined(trace, [], calls).kernels,
+            steps=self.request.steps,
+            plan=None,
+            step_time_s=step_s,
+        )
         if groups:
             found.plan = self._plan(groups, trace, calls, ready_s, is_parallel=is_parallel)
             self.show_plan(found.plan)
@@ -308,7 +324,7 @@ class _Profile:
             if not ready:
                 wait_ready([session])
             session.go(plan.picks)
-            session.wait_done()
+            session.wait_done(plan.time_s)
             counted.append(session)
         for session in counted:
             session.wait()

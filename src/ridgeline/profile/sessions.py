@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.ncu import Ncu, explained
+from ridgeline.profile.ncu import WITHOUT, Ncu, explained
 from ridgeline.profile.passes import Group
 from ridgeline.profile.step_mark import JOB, Job
 
 POLL_S = 0.02
 READY_S = 900.0  # for building and warming up a large model
+LEAST_LIMIT_S = 900.0  # for counting; ten times what was planned, if that is more
 LOG_KEPT = 2000
 
 
@@ -59,13 +60,21 @@ class Session:
         waiting.write_text(picks, encoding="utf-8")
         waiting.rename(self.job.path("go"))
 
-    def wait_done(self) -> None:
+    def wait_done(self, planned_s: float = 0.0) -> None:
         """Until its step is counted; it may still be writing."""
+        limit_s = max(LEAST_LIMIT_S, 10 * planned_s)
+        end_s = time.monotonic() + limit_s
         while not self.job.path("done").exists():
             if self.has_ended:
                 if self.process.returncode != 0:
                     raise self.failure()
                 return
+            if time.monotonic() > end_s:
+                raise RidgelineError(
+                    f"the step was not counted within {limit_s / 60:.0f} minutes",
+                    hint="kernels that wait for one another (NCCL) cannot be counted one by one; "
+                    f"otherwise try a smaller batch or --deduplicate; {WITHOUT}",
+                )
             time.sleep(POLL_S)
 
     def wait(self, tell: Callable[[], None] = lambda: None) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 JOB = "RIDGELINE_PROFILE_JOB"
 TRACE, COUNTERS = "trace", "counters"
 ALL, DISTINCT = "all", "distinct"
-WAIT_S = 600.0  # for the turn of this process
+WAIT_S = 3600.0  # for the turn of this process: others may count for long
 POLL_S = 0.005
 
 
@@ -54,6 +54,7 @@ class _Seen:
 
     steps: int = 0
     times_s: list[float] = field(default_factory=list)  # of those that nobody looked at
+    job: Job | None = None  # with what was said when our turn came
 
 
 _seen = _Seen()
@@ -80,7 +81,8 @@ def profile_step() -> Iterator[None]:
             yield
         return
     if _seen.steps == job.warmup + 1:
-        job = _prepared(job)
+        _seen.job = _prepared(job)
+    job = _seen.job or job
     with _traced(job) if job.role == TRACE else _counted(job):
         yield
     if _seen.steps >= job.warmup + job.steps:

@@ -34,7 +34,8 @@ def profile_run(
         request = request_of(run, task, **options)
         profiled = profile(request, tell=tell, show_plan=show_plan)
     except RidgelineError as error:
-        _store(results, asked, failed(run, error))
+        if not options.get("is_dry"):
+            _store(results, asked, failed(run, error))
         raise
     if request.is_dry:
         return None

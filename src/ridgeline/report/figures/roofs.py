@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-LEAST_SHARE = 0.01  # of a point's FLOPs, for its roof to be drawn
+LEAST_SHARE = 0.02  # of the FLOPs of a run, for a roof to be drawn
 MOST_ROOFS = 5
 DASHES = (0, (4, 2.2))
 RIDGE_PT = 3.2
@@ -52,9 +52,10 @@ class Outline:
 def roof_names(points: pd.DataFrame, roofs: Roofs, *, most: int = MOST_ROOFS) -> list[str]:
     """The compute roofs that matter for these points, and the best of fp32; highest first."""
     wanted = {_name_of(roofs, "fp32", "vector")}
-    for column in flops_columns(points):
-        share = (points[column] / points["flops"]).max()
-        if share >= LEAST_SHARE:
+    columns = flops_columns(points)
+    of_runs = points.groupby("run_id")[["flops", *columns]].sum()  # not of one odd kernel in them
+    for column in columns:
+        if (of_runs[column] / of_runs["flops"]).max() >= LEAST_SHARE:
             wanted.add(_name_of(roofs, *roof_of(column)))
     known = sorted((name for name in wanted if name), key=lambda name: -roofs.compute[name])
     return known[:most]
