@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.measure.tasks import Task
+from ridgeline.profile.ncu import find_ncu
 from ridgeline.profile.outcome import found_of, kernels_of
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Request, need_cuda, profile
@@ -103,11 +105,13 @@ class Profiling:
     runs: Done = field(default_factory=Done)
     profiles: list[Run] = field(default_factory=list)
     plans: list[tuple[str, Plan]] = field(default_factory=list)
+    failures: list[RidgelineError] = field(default_factory=list)  # of profiles, each stored
 
     def run(self) -> None:
         """Profile, store and show; what is done stays done, whatever happens next."""
         wanted = self.wanted
         check_mode(wanted.mode)
+        Request(**wanted.options)  # what cannot be asked is said before anything runs
         results = ResultsFolder(wanted.results)
         results.check_writable()
         interrupted = False
@@ -142,7 +146,7 @@ class Profiling:
                         self._profile(results, run, settings, progress)
 
     def _check_device(self) -> None:
-        """What cannot be found or is no GPU ends the command now."""
+        """A model or an ncu that cannot be found, or no GPU, ends the command now."""
         wanted = self.wanted
         first = wanted.settings[0]
         task = DeviceTask(
@@ -152,6 +156,8 @@ class Profiling:
             precisions=tuple(settings.precision for settings in wanted.settings),
         )
         need_cuda(run_isolated(device_task, task).value().partition(":")[0])
+        if wanted.tier == "counters":
+            find_ncu()
 
     def _profile(
         self, results: ResultsFolder, run: Run, settings: Settings, progress: StageProgress
@@ -174,7 +180,7 @@ class Profiling:
                 show_plan=lambda plan: self._show_plan(name, plan, progress),
             )
         except RidgelineError as error:
-            self.runs.errors.append(error)
+            self.failures.append(error)
         if made is not None:
             self.profiles.append(made)
             progress.start(f"{name}: counting what it must do")
@@ -202,11 +208,11 @@ class Profiling:
         found = {**found_of(request, profiled, None), "kind": "ncu program"}
         asked = {"command": "import", "files": [name], "label": wanted.label or ""}
         run = results.write_run(
-            label=f"profile-{Path(wanted.program[-1]).name}",
+            label=f"profile-{script_name(wanted.program)}",
             asked=asked,
             found=found,
             provenance=collect(),
-            tables={"kernels": kernels_of(request, profiled)},
+            tables={"kernels": kernels_of(profiled)},
         )
         self.profiles.append(run)
 
@@ -222,17 +228,25 @@ class Profiling:
             show_profiles.show(self.profiles, results, quiet=wanted.quiet)
 
     def _end(self) -> None:
+        for failure in dict.fromkeys(map(str, self.failures)):
+            print(f"ridgeline: {failure}", file=sys.stderr)
         errors = self.runs.errors
         for error in errors[:-1]:
             print(f"ridgeline: {error}", file=sys.stderr)
         if errors:
             raise errors[-1]
-        if any(run.found["status"] != "ok" for run in (*self.runs.runs, *self.profiles)):
-            for run in self.runs.runs:
-                if run.found["status"] != "ok":
-                    reason = f"{run.asked['model']}, batch {run.asked['batch_size']}: failed"
-                    print(f"ridgeline: {reason}: {run.found['reason']}", file=sys.stderr)
+        failed = [run for run in self.runs.runs if run.found["status"] != "ok"]
+        for run in failed:
+            reason = f"{run.asked['model']}, batch {run.asked['batch_size']}: failed"
+            print(f"ridgeline: {reason}: {run.found['reason']}", file=sys.stderr)
+        if failed or self.failures:
             sys.exit(SOME_FAILED)
+
+
+def script_name(program: Sequence[str]) -> str:
+    """What a user would call it: `train.py` of `python -u train.py --lr 0.1`."""
+    scripts = [Path(part).name for part in program if part.endswith((".py", ".sh"))]
+    return scripts[0] if scripts else Path(program[0]).name
 
 
 def _count_task(what: tuple[Path, str], send: Any) -> None:

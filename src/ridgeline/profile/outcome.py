@@ -51,7 +51,7 @@ def failed(run: Run, error: RidgelineError) -> dict[str, Any]:
 
 def found_of(request: Request, profiled: Profiled, run: Run | None) -> dict[str, Any]:
     """What came out, without the kernels themselves."""
-    kernels = kernels_of(request, profiled)
+    kernels = kernels_of(profiled)
     step_s = _step_s(run, profiled)
     time_s = float(kernels["time_s"].sum())
     plan = profiled.plan
@@ -64,7 +64,7 @@ def found_of(request: Request, profiled: Profiled, run: Run | None) -> dict[str,
         "tier": request.tier,
         "level": request.level,
         "is_deduplicated": plan is not None and plan.picks == DISTINCT,
-        "iters": request.steps,
+        "iters": profiled.steps,
         "kernel_time_s": time_s,
         "step_time_s": step_s,
         "gap_s": max(step_s - time_s, 0.0) if step_s is not None else None,
@@ -89,9 +89,9 @@ def found_of(request: Request, profiled: Profiled, run: Run | None) -> dict[str,
     }
 
 
-def kernels_of(request: Request, profiled: Profiled) -> pd.DataFrame:
+def kernels_of(profiled: Profiled) -> pd.DataFrame:
     """The kernels of one step."""
-    return per_step(profiled.kernels, request.steps)
+    return per_step(profiled.kernels, profiled.steps)
 
 
 def _step_s(run: Run | None, profiled: Profiled) -> float | None:

@@ -8,6 +8,7 @@ step, then all of it joined. Time is never taken from a process that counts.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import tempfile
 import time
@@ -36,7 +37,7 @@ from ridgeline.profile.sessions import (
     target,
     wait_ready,
 )
-from ridgeline.profile.step_mark import ALL, COUNTERS, DISTINCT, TRACE, Job
+from ridgeline.profile.step_mark import ALL, COUNTERS, DISTINCT, TRACE, Job, waited_for
 from ridgeline.profile.traced import NOWHERE, traced_kernels
 from ridgeline.store import writing
 
@@ -116,7 +117,8 @@ def profile(
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
     with ExitStack() as stack:
-        with writing(Path(tempfile.gettempdir()), elsewhere="TMPDIR=DIR in the environment"):
+        usual = Path(os.environ.get("TMPDIR") or "/tmp")
+        with writing(usual, elsewhere="TMPDIR=DIR in the environment"):
             made = tempfile.TemporaryDirectory(prefix="ridgeline-", ignore_cleanup_errors=True)
             folder = stack.enter_context(made)
         yield Path(folder)
@@ -144,7 +146,7 @@ class _Profile:
         start_s = time.monotonic()
         groups = self._groups()
         program = self._program()
-        with all_ended(self.sessions):
+        with waited_for(self.folder), all_ended(self.sessions):
             try:
                 found = self._marked(program, groups)
             except NotMarkedError:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ TRACE, COUNTERS = "trace", "counters"
 ALL, DISTINCT = "all", "distinct"
 WAIT_S = 3600.0  # for the turn of this process: others may count for long
 POLL_S = 0.005
+ASKER = "asker"  # a file that whoever asked holds locked
+ASKED_S = 1.0  # how often to see whether it still does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +123,44 @@ def _on_turn(job: Job) -> Job:
     """Wait until the one who asked says go, and what to pick."""
     job.path("ready").touch()
     end_s = time.monotonic() + WAIT_S
+    look_s = 0.0
     while not job.path("go").exists():
-        if time.monotonic() > end_s:
+        now_s = time.monotonic()
+        if now_s > end_s:
             sys.exit(f"ridgeline: {job.name} waited {WAIT_S:.0f} s for its turn")
+        if now_s > look_s:
+            look_s = now_s + ASKED_S
+            if _is_forsaken(Path(job.folder)):
+                sys.exit(f"ridgeline: nobody waits for {job.name} any more")
         time.sleep(POLL_S)
     return replace(job, picks=job.path("go").read_text(encoding="utf-8") or job.picks)
+
+
+@contextmanager
+def waited_for(folder: Path) -> Iterator[None]:
+    """While the block lasts, and no longer, the processes of a profile are waited for.
+
+    The system frees the lock however this process ends, so none of them stays behind.
+    """
+    import fcntl
+
+    with (folder / ASKER).open("w") as held:
+        with suppress(OSError):  # of file systems without locks
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _is_forsaken(folder: Path) -> bool:
+    import fcntl
+
+    try:
+        with (folder / ASKER).open() as held:
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return not folder.exists()
+    except OSError:  # it is held, or nothing can be
+        return False
+    return True
 
 
 @contextmanager

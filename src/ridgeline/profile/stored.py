@@ -39,7 +39,7 @@ def profile_run(
         raise
     if request.is_dry:
         return None
-    return _store(results, asked, found_of(request, profiled, run), kernels_of(request, profiled))
+    return _store(results, asked, found_of(request, profiled, run), kernels_of(profiled))
 
 
 def _store(
