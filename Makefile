@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := build/bench-site
-PARTS := .[torch,hf,nvidia,ncu,fast,docs,test]
+PARTS := .[torch,hf,nvidia,ncu,onnx,fast,docs,test]
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench docs clean
