@@ -151,7 +151,8 @@ def draw_under_roofs(
     roofs_on.draw(axes, shape)
     sheet = None
     if subject.datasheet is not None:
-        sheet = roofs_on.outline(subject.datasheet, names, low=x[0], high=x[1])
+        beside = [] if roofs_on.is_one_for_all(subject.roofs) else names
+        sheet = roofs_on.outline(subject.datasheet, beside, low=x[0], high=x[1])
         roofs_on.draw(axes, sheet, colour=GREY, is_dashed=True)
     points_on.draw(axes, marks)
     also(axes, None)

@@ -58,7 +58,12 @@ def roof_names(points: pd.DataFrame, roofs: Roofs, *, most: int = MOST_ROOFS) ->
         if (of_runs[column] / of_runs["flops"]).max() >= LEAST_SHARE:
             wanted.add(_name_of(roofs, *roof_of(column)))
     known = sorted((name for name in wanted if name), key=lambda name: -roofs.compute[name])
-    return known[:most]
+    return known[: 1 if is_one_for_all(roofs) else most]
+
+
+def is_one_for_all(roofs: Roofs) -> bool:
+    """Whether the user gave a single peak: then it stands for fp32 and for fp16 products alike."""
+    return roofs.source == "given" and roofs.peak("fp32", "vector") == roofs.peak("fp16", "matrix")
 
 
 def _name_of(roofs: Roofs, precision: str, path: str) -> str:
@@ -101,7 +106,9 @@ class _Maker:
 
     def __init__(self, roofs: Roofs, published: Roofs | None) -> None:
         self.roofs = roofs
-        self.published_flats = published.compute if published else {}
+        self.has_one_peak = is_one_for_all(roofs)
+        has_flats = published is not None and not self.has_one_peak
+        self.published_flats = published.compute if published and has_flats else {}
         self.published_slopes = published.bandwidth if published else {}
 
     def meet(self, name: str, level: str) -> float:
@@ -132,6 +139,7 @@ class _Maker:
 
     def _flat_text(self, name: str) -> str:
         rates = (self.roofs.compute[name], self.published_flats.get(name))
+        name = "peak" if self.has_one_peak else name
         return f"{name} {both_rates(*rates, 'FLOP/s')}"
 
     def _slope_text(self, level: str) -> str:
