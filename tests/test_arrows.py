@@ -20,7 +20,7 @@ ROOMS = [  # siblings on one line do not import each other
     ["provenance"],
     ["sensors"],
     ["workloads"],
-    ["count", "machine", "measure"],
+    ["count", "export", "machine", "measure"],
     ["profile"],  # of the very step that measure takes
     ["conv"],
     ["roofline"],

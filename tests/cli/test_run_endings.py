@@ -292,7 +292,11 @@ def test_a_full_disk_keeps_what_was_stored(
     metrics = (folder / "results" / "metrics.csv").read_text()
     full_after(calls, monkeypatch)
     assert run_here(*NET_MAKE, *QUICK, "-q") == 2
-    assert "ridgeline: cannot write to" in (err := capsys.readouterr().err)
+    err = capsys.readouterr().err
+    lost = "net.py:make, batch 2, fp32 was measured and could not be kept: cannot write to"
+    kept = "the runs are kept, and their views could not be made: cannot write to"
+    assert (lost in err) == (len(ResultsFolder().read_runs()) == 1)
+    assert (kept in err) == (len(ResultsFolder().read_runs()) == 2)
     assert "No space left on device\n  hint: make room" in err
     runs = ResultsFolder().read_runs()
     assert kills.hash_of(runs[0].path) == before

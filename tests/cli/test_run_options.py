@@ -50,7 +50,9 @@ def test_every_option_is_accepted(folder: Path, capsys: pytest.CaptureFixture[st
         text.split()[0] for text in answer["warnings"] if text.endswith("no effect in this run")
     ]
     if answer["backend"] == "cpu":
-        assert idle == ["--nvtx", "--cudnn-benchmark", "--workers", "--pin-memory"]
+        assert idle == [
+            "--nvtx", "--cudnn-benchmark", "--workers", "--prefetch-factor", "--pin-memory",
+        ]  # fmt: skip
     assert run.asked["label"] == "all at once"
     assert answer["layers"] is not None
 

@@ -175,6 +175,18 @@ def test_what_is_printed_does_not_come_between_results() -> None:
     assert sorted(err.splitlines()) == ["a library prints this", "a model prints this"]
 
 
+def test_the_script_that_asks_is_not_run_again(tmp_path: Path) -> None:
+    # given a script that asks as it is run, as a user's may
+    script = tmp_path / "script.py"
+    script.write_text(f"print('once', flush=True)\n{PROGRAM}")
+    done = subprocess.run(
+        [sys.executable, str(script), "chatter"], capture_output=True, text=True, timeout=60,
+        check=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+    assert done.stdout == "once\nanswer\n"
+
+
 def test_work_ends_with_the_one_that_asked() -> None:
     parent = program("sleep")
     assert parent.stdout is not None

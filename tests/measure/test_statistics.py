@@ -84,8 +84,13 @@ def test_steady_samples_call_for_no_advice() -> None:
     assert advice([1.0, 1.01] * 10) == []
 
 
-def test_few_samples_say_nothing() -> None:
-    assert advice([1.0, 2.0, 3.0, 4.0]) == []
+def test_few_samples_say_something_only_when_they_are_far_apart() -> None:
+    assert advice([1.0]) == []
+    assert advice([1.0, 1.4, 1.2]) == []
+    assert advice([1.0, 2.0, 3.0, 4.0]) == [
+        "step times are unstable: the longest of 4 steps took 4.0 times the shortest; give --iters "
+        "5 or more"
+    ]
     assert len(advice([1.0, 2.0, 3.0, 4.0, 5.0])) == 2  # unstable, and slower and slower
 
 

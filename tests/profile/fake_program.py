@@ -26,8 +26,9 @@ if __name__ == "__main__":
     trace = gzip.decompress((DATA / "trace.json.gz").read_bytes())
     if fault == "no-kernels":
         trace = b'{"traceEvents": []}'
-    stem.with_suffix(".trace1.json").write_bytes(trace)
     ops = json.loads(gzip.decompress((DATA / "ops.json.gz").read_bytes()))
     if fault == "no-backward":
         ops = [{**one, "phase": "forward"} for one in ops]
-    stem.with_suffix(".ops1.json").write_text(json.dumps(ops))
+    for step in range(1, job["steps"] + 1):
+        stem.with_suffix(f".trace{step}.json").write_bytes(trace)
+        stem.with_suffix(f".ops{step}.json").write_text(json.dumps(ops))

@@ -1,20 +1,20 @@
 """A step profiled with a stand-in for ncu that plays back what an H200 said."""
 
-import sys
+import errno
+import tempfile
 from pathlib import Path
 
 import pytest
+from tests.profile.stand_ins import PROGRAM, use_stand_ins
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
-from ridgeline.profile import profiling
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Profiled, Request, profile
 from ridgeline.profile.step_mark import DISTINCT
 from ridgeline.records import WorkloadSpec
 
-HERE = Path(__file__).parent
 TASK = Task(
     spec=WorkloadSpec(model="resnet50", batch_size=32, mode="train"),
     settings=Settings(backend="cuda", precision="amp"),
@@ -23,13 +23,7 @@ TASK = Task(
 
 @pytest.fixture(autouse=True)
 def _stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ncu = tmp_path / "ncu"
-    ncu.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_ncu.py"} "$@"\n')
-    ncu.chmod(0o755)
-    program = [sys.executable, str(HERE / "fake_program.py")]
-    monkeypatch.setenv("RIDGELINE_NCU", str(ncu))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(profiling, "target", lambda path: program)
+    use_stand_ins(monkeypatch, tmp_path)
 
 
 def profiled(**asked: object) -> Profiled:
@@ -83,6 +77,12 @@ def test_without_counters_there_are_times_and_places(monkeypatch: pytest.MonkeyP
     assert found.plan is None
     assert set(found.kernels["phase"]) == {"forward", "backward", "optimizer"}
     assert found.kernels["time_s"].sum() == pytest.approx(6.9416e-3, rel=1e-4)
+
+
+def test_two_steps_have_twice_the_kernels() -> None:
+    found = profiled(tier="time", steps=2)
+    assert (len(found.kernels), found.steps) == (2 * 631, 2)
+    assert not found.kernels["phase"].eq("").any()
 
 
 def test_a_budget_chooses_what_fits() -> None:
@@ -142,3 +142,45 @@ def test_captures_can_be_kept(tmp_path: Path) -> None:
     profiled(keep=tmp_path / "kept")
     [folder] = (tmp_path / "kept").iterdir()
     assert {"group0.csv", "group1.csv", "trace.trace1.json"} <= {f.name for f in folder.iterdir()}
+
+
+def test_no_room_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("TMPDIR", "/full")
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
+    with pytest.raises(RidgelineError) as raised:
+        profiled()
+    assert raised.value.problem == "cannot write to /full: No space left on device"
+    assert raised.value.hint.endswith("name another place: TMPDIR=DIR in the environment")
+
+
+# ---------------------------------------------------------------- programs of the user's
+
+
+def test_a_marked_program_is_profiled_like_a_model() -> None:
+    found = profile(Request(program=PROGRAM))
+    # its type is not known, so every type is counted; the rest is as for a model
+    assert found.plan is not None
+    assert not found.plan.is_parallel
+    assert len(found.kernels) == 631
+    assert found.step_time_s == pytest.approx(0.0185)  # the median of 0.019 and 0.018
+
+
+def test_a_program_without_marks_has_the_times_of_the_counters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAKE_PROGRAM", "unmarked")
+    monkeypatch.setenv("FAKE_NCU", "unmarked")
+    found = profile(Request(program=PROGRAM, steps=2))
+    assert found.plan is None
+    assert found.steps == 1  # what is between its own marks is taken as one
+    assert set(found.kernels["time_source"]) == {"counter"}
+    assert set(found.kernels["phase"]) == {""}
+    assert any("mark the step with ridgeline.profile_step()" in w for w in found.warnings)
+
+
+def test_a_program_that_cannot_be_started() -> None:
+    with pytest.raises(RidgelineError, match=r"cannot start /nowhere/python: No such file"):
+        profile(Request(program=("/nowhere/python", "train.py"), tier="time"))

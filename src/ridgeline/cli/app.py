@@ -13,6 +13,7 @@ from ridgeline.cli import (
     compare,
     count,
     doctor,
+    export,
     imports,
     machine,
     profile,
@@ -29,8 +30,8 @@ from ridgeline.version import __version__
 USER_ERROR = 2
 
 WORKFLOW = (
-    "analyze", "doctor", "machine", "count", "run", "train", "profile", "import", "roofline",
-    "compare", "report",
+    "analyze", "doctor", "machine", "count", "export", "run", "train", "profile", "import",
+    "roofline", "compare", "report",
 )  # fmt: skip
 
 
@@ -53,6 +54,7 @@ app.command("analyze", epilog=analyze.EXAMPLES)(analyze.analyze)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(machine.app, name="machine")
 app.command("count", epilog=count.EXAMPLES)(count.count)
+app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("run", epilog=run_command.EXAMPLES)(run_command.run)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("profile", epilog=profile.EXAMPLES, cls=profile.WithProgram)(profile.profile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,16 @@ def config_values(text: str | None) -> dict[str, Any]:
             hint="write key=value,key=value or name a config.json",
         )
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def named_sizes(option: str, texts: Sequence[str]) -> dict[str, int]:
+    """`seq=128`, each with a name and a whole number of 1 or more."""
+    found: dict[str, int] = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        if not equals or not name.strip():
+            raise RidgelineError(
+                f"{option} {text!r} is not valid", hint=f"write {option} NAME=N, as in seq=128"
+            )
+        (found[name.strip()],) = whole_numbers(f"{option} {name}", number, like="128")[:1]
+    return found

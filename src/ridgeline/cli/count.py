@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli import INTERRUPTED
-from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
+from ridgeline.cli.arguments import config_values, folder, named_sizes, sizes, whole_numbers
 from ridgeline.cli.choices import (
     CAUSAL,
     FORMATS,
@@ -24,6 +21,7 @@ from ridgeline.cli.choices import (
     TABLES,
     complete,
 )
+from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, PRECISIONS
 from ridgeline.units import parse_bytes
@@ -40,6 +38,7 @@ EXAMPLES = """
   ridgeline count transformers:llama --seq-len 2048 --config hidden_size=8192,num_hidden_layers=80
   ridgeline count net.py:make --input-size 3,64,64 --formulas
   ridgeline count resnet50 --mode train --find-max-batch 24GB
+  ridgeline count bert.onnx -b 8 --dim seq=128
   ridgeline count --list 'resnet*'
 """
 
@@ -52,14 +51,18 @@ def count(
         list[str] | None,
         typer.Argument(
             metavar="MODEL…",
-            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory",
+            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory,"
+            " FILE.onnx",
             autocompletion=complete(MODELS + SOURCES),
             show_default=False,
         ),
     ] = None,
     batch_size: Annotated[
-        str, typer.Option("-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.")
-    ] = "1",
+        str | None,
+        typer.Option(
+            "-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.", show_default="1"
+        ),
+    ] = None,
     mode: Annotated[
         str, typer.Option(help="infer or train.", autocompletion=complete(MODES))
     ] = "infer",
@@ -80,6 +83,13 @@ def count(
     seq_len: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
     config: Annotated[
         str | None, typer.Option(help="hidden_size=1024,num_layers=4 or a config.json.")
+    ] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=N",
+            help="An open dimension of an .onnx file, or the passes of a loop; may be repeated.",
+        ),
     ] = None,
     causal: Annotated[
         str,
@@ -158,7 +168,9 @@ def count(
 
     asked = Asked(
         models=tuple(models or ()),
-        batch_sizes=whole_numbers("--batch-size", batch_size, like="1,8,32"),
+        batch_sizes=whole_numbers("--batch-size", batch_size or "1", like="1,8,32"),
+        batch_given=batch_size is not None,
+        dims=named_sizes("--dim", dim or []),
         mode=mode,
         precision=precision,
         optimizer=optimizer,
@@ -198,27 +210,14 @@ def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
         raise RidgelineError(f"{what}: {value!r} is not known", hint=f"choose {', '.join(choices)}")
 
 
-@contextmanager
-def _stopped_at_once(form: str) -> Iterator[None]:
-    """Let Ctrl-C end the command here and now, with JSON that has nothing in it for a script.
+def _stopped_at_once(form: str) -> AbstractContextManager[None]:
+    """For scripts, JSON with nothing in it is printed before the end."""
 
-    Around imports: inside numpy and torch a KeyboardInterrupt is lost or becomes another error.
-    """
-
-    def stop(*_: object) -> None:
+    def nothing() -> None:
         if form == "json":
             print(json.dumps(NOTHING), flush=True)
-        print("ridgeline: interrupted", file=sys.stderr, flush=True)
-        os._exit(INTERRUPTED)
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # ignored, or someone else's
-        return
-    signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return stopped_at_once(before=nothing)
 
 
 def _list(models: list[str] | None, *, as_json: bool) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.api import spec
-from ridgeline.cli import INTERRUPTED, files, show
+from ridgeline.cli import INTERRUPTED, counted_files, files, show
 from ridgeline.cli.progress import progress_bar
 from ridgeline.count.capacity import max_batch
-from ridgeline.count.counting import Settings, count_workload
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
 from ridgeline.count.growth import growth as find_growth
 from ridgeline.count.result import CountResult
+from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 
@@ -43,6 +43,8 @@ class Asked:
     output_dir: Path | None
     results: Path | None
     quiet: bool
+    batch_given: bool = True
+    dims: dict[str, int] = field(default_factory=dict)
 
     def spec(self, model: str, batch_size: int = 1) -> WorkloadSpec:
         return spec(model, batch_size, self.input_size, self.seq_len, self.config)
@@ -67,6 +69,7 @@ class Counted:
 def run(asked: Asked) -> None:
     """Count, show, keep. What was counted is shown even if a later model fails."""
     _ = asked.settings  # refuses an unknown mode, precision or optimizer before any work
+    counted_files.check_options(asked)
     counted = Counted()
     interrupted = False
     try:
@@ -129,6 +132,12 @@ def _count_model(asked: Asked, counted: Counted, model: str, step: Callable[[str
 
 
 def _count(asked: Asked, model: str, batch_size: int) -> CountResult:
+    if counted_files.is_onnx(model):
+        return counted_files.count_file(asked, model, batch_size)
+    from ridgeline.measure.tasks import torch_needed
+
+    with torch_needed():
+        from ridgeline.count.counting import count_workload
     return count_workload(asked.spec(model, batch_size), asked.settings)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_runs
+from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.cli.largest_batch import Largest, Search
 from ridgeline.cli.progress import run_progress
 from ridgeline.cli.stdout import StdoutError
@@ -91,6 +92,9 @@ def run_all(asked: Asked) -> None:
     done = Done()
     interrupted = False
     try:
+        if asked.in_process:
+            with stopped_at_once():
+                _import_all()
         with run_progress(asked.runs, quiet=asked.quiet) as progress:
             Runner(asked, results, done, progress).run()
     except KeyboardInterrupt:
@@ -106,6 +110,12 @@ def run_all(asked: Asked) -> None:
         sys.exit(SOME_FAILED)
 
 
+def _import_all() -> None:
+    """What a measurement in this process needs; where it is missing, the run itself says so."""
+    with suppress(ImportError, OSError):
+        import ridgeline.measure.worker  # noqa: F401
+
+
 def _finish(asked: Asked, results: ResultsFolder, done: Done) -> None:
     """Views and tables of what there is."""
     written: list[Path] = []
@@ -114,7 +124,8 @@ def _finish(asked: Asked, results: ResultsFolder, done: Done) -> None:
             written, problems = write_views(results)
             show_runs.advise(problems, asked.quiet)
         except RidgelineError as error:
-            done.errors.append(error)
+            problem = f"the runs are kept, and their views could not be made: {error.problem}"
+            done.errors.append(RidgelineError(problem, hint=error.hint))
     if done.runs or asked.as_json:
         show_runs.show(asked, done.runs, results, written)
 
@@ -215,8 +226,8 @@ class Runner:
             print(show_runs.measured_line(task.spec, answer.found), flush=True)
 
     def _store(self, task: Task, repeat: int, answer: Found) -> None:
-        self.done.runs.append(
-            self.results.write_run(
+        try:
+            run = self.results.write_run(
                 label=_run_name(self.asked.label, task.spec),
                 asked=question(task, label=self.asked.label or "", repeat=repeat),
                 found=answer.found,
@@ -224,7 +235,12 @@ class Runner:
                 tables=answer.tables,
                 log=answer.log,
             )
-        )
+        except RidgelineError as error:
+            what = f"{task.spec.model}, batch {task.spec.batch_size}, {task.settings.precision}"
+            raise RidgelineError(
+                f"{what} was measured and could not be kept: {error.problem}", hint=error.hint
+            ) from error
+        self.done.runs.append(run)
 
     def _largest(self, model: str, settings: Settings) -> Largest:
         found = Search(

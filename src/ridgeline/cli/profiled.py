@@ -184,7 +184,11 @@ class Profiling:
         if made is not None:
             self.profiles.append(made)
             progress.start(f"{name}: counting what it must do")
-            run_isolated(_count_task, (wanted.results, run.run_id))
+            counted = run_isolated(_count_task, (wanted.results, run.run_id))
+            if counted.failure is not None and not wanted.quiet:
+                reason = f"what the model must do could not be counted: {counted.failure.reason}"
+                with progress.aside():
+                    print(f"note: {name}: {reason}", file=sys.stderr, flush=True)
 
     def _show_plan(self, name: str, plan: Plan, progress: StageProgress) -> None:
         self.plans.append((name, plan))

@@ -89,6 +89,8 @@ def _ratios(done: Sequence[Run], results: ResultsFolder) -> dict[str, dict[str, 
         return {}
     study = read_study(results, run_ids=parents)
     found: dict[str, dict[str, str]] = {}
+    if study.reconciled.empty:  # a model that could not be counted
+        return found
     coarse = study.reconciled[study.reconciled["grain"].isin(["step", "phase"])]
     for run_id, table in coarse.groupby("run_id"):
         found[str(run_id)] = {

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ridgeline.cli import INTERRUPTED
 from ridgeline.cli.arguments import folder
 from ridgeline.cli.choices import MODELS, complete
+from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import BACKENDS
 from ridgeline.records import PRECISIONS
@@ -198,7 +193,7 @@ def train(
     A training that was killed goes on with --resume as if it had not been: on a CPU, bit for bit.
     With --resume, options that are left out are as in the checkpoint.
     """
-    with _stopped_at_once():
+    with stopped_at_once("interrupted; nothing was trained"):
         from ridgeline.cli.trained import Asked, run
 
     given = {
@@ -256,22 +251,3 @@ def _one(option: str, first: str | None, second: str | None) -> str | None:
             f"{option} is given twice: {first} and {second}", hint="leave one of them out"
         )
     return first if first is not None else second
-
-
-@contextmanager
-def _stopped_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the command here: inside the import of torch it would become another error."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
-        yield  # ignored, or someone else's
-        return
-    signal.signal(signal.SIGINT, _stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _stop(*_: object) -> None:
-    print("ridgeline: interrupted; nothing was trained", file=sys.stderr, flush=True)
-    os._exit(INTERRUPTED)

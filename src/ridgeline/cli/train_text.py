@@ -73,8 +73,8 @@ def nothing_left(result: TrainResult, resumed: Path | None) -> str:
     return (
         f"{resumed} has all of its {settings.epochs} epochs: nothing is left to train, and no run "
         "is stored\n"
-        f"  hint: to train longer, begin anew: ridgeline train {settings.model} --epochs "
-        f"{2 * settings.epochs} --out-dir DIR"
+        "  hint: to train longer, begin anew: the same command with --epochs "
+        f"{2 * settings.epochs} --out-dir DIR and without --resume"
     )
 
 

@@ -116,6 +116,8 @@ def _settings(measured: Measurement) -> list[str]:
         "--nvtx": settings.nvtx and kind != "cuda",
         "--cudnn-benchmark": settings.cudnn_benchmark and kind != "cuda",
         "--workers": settings.workers > 0 and settings.is_synthetic,
+        "--prefetch-factor": settings.prefetch_factor is not None and settings.is_synthetic,
+        "--no-augment": not settings.augment and settings.is_synthetic,
         "--pin-memory": settings.pin_memory and (kind != "cuda" or settings.data == "synthetic"),
         "--grad-accum-steps": settings.grad_accum_steps > 1 and measured.spec.mode == "infer",
         **{name: is_given and measured.spec.mode == "infer" for name, is_given in given.items()},

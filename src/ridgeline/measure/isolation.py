@@ -120,7 +120,22 @@ def _start(process: Any, context: Any) -> None:
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(PRELOADED)
         forkserver.ensure_running()
-    process.start()
+    with _main_module_unseen():
+        process.start()
+
+
+@contextmanager
+def _main_module_unseen() -> Iterator[None]:
+    """Keep a process from running the user's script again: no work of ours is defined in it."""
+    main = sys.modules["__main__"]
+    hidden: dict[str, Any] = {
+        name: vars(main)[name] for name in ("__file__", "__spec__") if name in vars(main)
+    }
+    vars(main).update(dict.fromkeys(hidden))
+    try:
+        yield
+    finally:
+        vars(main).update(hidden)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ CONFIDENCE = 0.95
 WIDE = 0.10  # 10th to 90th percentile over the median: above it the samples are called unstable
 DRIFT = 0.03  # later half over earlier half
 LEAST_FOR_INTERVAL = 6
-LEAST = 5  # fewer samples than this say nothing about stability
+LEAST = 5  # fewer samples than this say little about stability
+FAR_APART = 1.5  # the longest over the shortest of few samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ def drift(samples: Sequence[float]) -> float:
 def advice(samples: Sequence[float]) -> list[str]:
     """What is unstable about step times, by how much, and what to try."""
     if len(samples) < LEAST:
-        return []
+        return _of_few(samples)
     found = []
     if (wide := spread(samples)) > WIDE:
         found.append(
@@ -91,3 +92,13 @@ def advice(samples: Sequence[float]) -> list[str]:
             "warm up longer with --warmup-iters, and look at clocks and temperature"
         )
     return found
+
+
+def _of_few(samples: Sequence[float]) -> list[str]:
+    """Of so few steps only a gross difference can be told."""
+    if len(samples) < 2 or max(samples) <= FAR_APART * min(samples):
+        return []
+    return [
+        f"step times are unstable: the longest of {len(samples)} steps took "
+        f"{max(samples) / min(samples):.1f} times the shortest; give --iters {LEAST} or more"
+    ]

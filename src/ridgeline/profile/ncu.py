@@ -20,12 +20,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine.doctor_gpu import NCU_PLACES
 
 VARIABLE = "RIDGELINE_NCU"  # names the program where it is not on the path
-PLACES = (
-    "/usr/local/cuda/bin/ncu",
-    "/usr/local/cuda-*/bin/ncu",
-    "/opt/nvidia/nsight-compute/*/ncu",
-)
 OLDEST = (2021, 1)  # tensor counters by type, --print-units base
+GRAPHS = (2023, 1)  # which can be counted as a whole since then
 QUERY_S, PROBE_S = 120.0, 120.0
 WITHOUT = "--tier time needs no counters: kernel times and where they belong"
 
@@ -45,9 +41,15 @@ class Ncu:
         return [
             self.path, "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
             "--profile-from-start", "on" if from_start else "off", "--clock-control", "none",
-            "--cache-control", "none", "--graph-profiling", "node",
+            "--cache-control", "none", *self._each_node,
             "--metrics", ",".join(metrics), "--log-file", str(log),
         ]  # fmt: skip
+
+    @property
+    def _each_node(self) -> tuple[str, ...]:
+        """Kernels of a CUDA graph are counted one by one; older versions know no other way."""
+        is_a_choice = _numbers(self.version) >= GRAPHS
+        return ("--graph-profiling", "node") if is_a_choice else ()
 
 
 def find_ncu() -> Ncu:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task, measure_task, question
-from ridgeline.profile.profiling import need_cuda
+from ridgeline.profile.profiling import Request, need_cuda
 from ridgeline.profile.stored import profile_run
 from ridgeline.provenance import collect
 from ridgeline.records import WorkloadSpec
@@ -48,6 +48,7 @@ def profile_named(
 ) -> ProfileResult:
     """Measure a step, then count it; both are stored."""
     need_cuda(settings.backend)
+    Request(**options)  # what cannot be asked is said before anything runs
     results.check_writable()
     task = Task(spec=spec, settings=settings)
     measured = run_isolated(measure_task, task).value()

@@ -81,7 +81,7 @@ def ratios(captures: Sequence[pd.DataFrame]) -> dict[str, float]:
         for name, rows in tested.groupby(tested["nvtx"].str.extract(f"{PREFIX}([^/ ]+)")[0]):
             what, _, detail = str(name).partition(":")
             if what == "copy" and "dram_bytes" in rows:
-                found["copy"] = float(rows["dram_bytes"].sum()) / (2 * int(detail))
+                found["copy"] = float(rows["dram_bytes"].sum(min_count=1)) / (2 * int(detail))
             elif what == "product":
                 counted = _product_flops(rows, detail)
                 if counted is not None:  # several groups may hold parts of it

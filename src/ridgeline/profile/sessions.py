@@ -24,6 +24,7 @@ from ridgeline.profile.step_mark import JOB, Job
 POLL_S = 0.02
 READY_S = 900.0  # for building and warming up a large model
 LEAST_LIMIT_S = 900.0  # for counting; ten times what was planned, if that is more
+ENDING_S = 300.0  # for a program to end after its step, and for ncu to write
 LOG_KEPT = 2000
 
 
@@ -79,7 +80,16 @@ class Session:
 
     def wait(self, tell: Callable[[], None] = lambda: None) -> None:
         """Until it has ended, which it must do without an error."""
+        end_s: float | None = None
         while not self.has_ended:
+            if end_s is None and self.job.path("done").exists():
+                end_s = time.monotonic() + ENDING_S
+            if end_s is not None and time.monotonic() > end_s:
+                raise RidgelineError(
+                    f"the program went on for {ENDING_S:.0f} s after its marked step",
+                    hint="profile_step ends it by SystemExit: do not catch that, and mark the step "
+                    "in the main thread",
+                )
             tell()
             time.sleep(POLL_S)
         if self.process.returncode != 0:

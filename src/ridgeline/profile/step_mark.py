@@ -67,7 +67,8 @@ def job_here() -> Job | None:
     path = os.environ.get(JOB)
     if not path:
         return None
-    return Job(**json.loads(Path(path).read_text(encoding="utf-8")))
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    return Job(**{**content, "kinds": tuple(content["kinds"])})
 
 
 @contextmanager

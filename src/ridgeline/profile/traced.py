@@ -40,14 +40,14 @@ def kernels_of(events: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     launches = {
         event["args"]["correlation"]: event
         for event in whole
-        if event.get("cat") in LAUNCHES and "correlation" in event.get("args", {})
+        if event.get("cat") in LAUNCHES and "correlation" in (event.get("args") or {})
     }
     operators = _Operators(whole)
     rows = []
     for event in whole:
         if event.get("cat") != "kernel":
             continue
-        given = event.get("args", {})
+        given = event.get("args") or {}
         launch = launches.get(given.get("correlation"))
         order = (launch["ts"], event["ts"]) if launch is not None else (event["ts"], event["ts"])
         rows.append((order, {

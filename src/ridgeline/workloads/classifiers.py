@@ -26,7 +26,15 @@ def build_classifier(model: str, image_size: int) -> nn.Module:
     """The network, with random weights, on the CPU; it has been seen to take such images."""
     size = (3, image_size, image_size) if is_file(model) else (image_size,)
     spec = WorkloadSpec(model=OURS.get(model, model), mode="train", input_size=size)
-    workload = resolve(spec)
+    try:
+        workload = resolve(spec)
+    except RidgelineError as error:
+        if "--input-size" not in error.problem:
+            raise
+        raise RidgelineError(
+            f"{model} takes no images",
+            hint="choose a classifier: `ridgeline count --list` says what each model is for",
+        ) from error
     try:
         network = _with_ten_classes(workload, image_size)
         scores = _try(network, image_size)

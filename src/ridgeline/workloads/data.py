@@ -260,6 +260,11 @@ def _source(
     kind: str, dataset: Any, loading: Loading, to_inputs: Callable[[Any], Inputs]
 ) -> Source:
     """`dataset` says with `ids` how many classes or tokens it has."""
+    if not len(dataset):
+        raise RidgelineError(
+            "the data are shorter than one sample",
+            hint="of text, take a smaller --seq-len or more of it",
+        )
     if len(dataset) < loading.batch_size:
         raise RidgelineError(
             f"a batch of {loading.batch_size} is more than the {len(dataset)} samples there are",

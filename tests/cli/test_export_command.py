@@ -1,0 +1,108 @@
+"""`ridgeline export` as a user meets it: what it prints, writes and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ridgeline.cli import main
+
+pytest.importorskip("onnxscript")
+
+NET = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
+"""
+SIZE = ("--input-size", "3,8,8")
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A small network in a file, and the folder of the test as the working directory."""
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return "net.py:make"
+
+
+def ridgeline(*arguments: str) -> int:
+    """Run the command line in this process; answers the exit code."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", *arguments])
+    return int(stopped.value.code or 0)
+
+
+def test_a_file_of_ones_own(net: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert ridgeline(net, *SIZE, "-o", "net.onnx") == 0
+    out, err = capsys.readouterr()
+    first, *lines = out.splitlines()
+    assert first.startswith("net.onnx ")
+    assert "opset" in first
+    assert lines[:2] == [
+        "  input   input float32[batch, 3, 8, 8]",
+        "  output  output float32[batch, 10]",
+    ]
+    assert lines[2].startswith("  check   batch 1: onnxruntime and torch differ by at most ")
+    assert lines[3].startswith("  check   batch 3: onnxruntime and torch differ by at most ")
+    assert "next: ridgeline count net.py:make --against net.onnx" in err
+    assert sorted(p.name for p in tmp_path.iterdir() if "pycache" not in p.name) == [
+        "net.onnx", "net.py",
+    ]  # fmt: skip
+
+
+def test_json_has_the_promised_keys(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline(net, *SIZE, "-o", "net.onnx", "--static", "-b", "2", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == 1
+    exported = answer["exported"]
+    expected = {
+        "model": "net.py:make", "file": "net.onnx", "data_file": None, "data_bytes": 0,
+        "mode": "infer", "exporter": "dynamo", "dimensions": [], "notes": [],
+        "inputs": [{"name": "input", "dtype": "float32", "shape": [2, 3, 8, 8]}],
+        "outputs": [{"name": "output", "dtype": "float32", "shape": [2, 10]}],
+    }  # fmt: skip
+    assert {key: exported[key] for key in expected} == expected
+    (check,) = exported["checks"]
+    assert (check["batch_size"], check["outputs"]) == (2, 1)
+
+
+def test_a_file_that_is_there_is_kept(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("net.onnx").write_bytes(b"mine")
+    assert ridgeline(net, *SIZE, "-o", "net.onnx") == 2
+    assert "net.onnx is there already\n  hint: --force replaces it" in capsys.readouterr().err
+    assert Path("net.onnx").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("resnet5",), "unknown model 'resnet5'"),
+        (("none.py:make", *SIZE), "none.py"),
+        (("net.py:mkae", *SIZE), "mkae"),
+        (("net.py:make",), "the shape of the input is not known"),
+        (("net.py:make", *SIZE, "-b", "1,2"), "--batch-size takes one number here"),
+        (("net.py:make", *SIZE, "--mode", "learn"), "mode 'learn' is not known"),
+        (("net.py:make", *SIZE, "--opset", "3"), "opset 3 is too old"),
+        (("net.py:make", *SIZE, "--external-above", "much"), "'much' is not an amount of memory"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_done_is_said(
+    net: str, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ridgeline(*arguments, "-o", "out.onnx") == 2
+    assert message in capsys.readouterr().err
+    assert not Path("out.onnx").exists()
+
+
+def test_an_error_is_json_too(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("net.py:make", "-o", "net.onnx", "--json") == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) == {"schema", "error"}
+    assert "the shape of the input is not known" in answer["error"]["problem"]
+
+
+def test_a_broken_place(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline(net, *SIZE, "-o", "net.py/net.onnx") == 2
+    assert "cannot write net.py/net.onnx" in capsys.readouterr().err

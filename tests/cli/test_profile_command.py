@@ -1,0 +1,426 @@
+"""`ridgeline profile` as a user meets it, with stand-ins for the GPU, ncu and the unwatched run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.analyzed_here import command
+from tests.profile.stand_ins import PROGRAM, use_stand_ins
+
+from ridgeline.analyze.passport import device_task
+from ridgeline.cli import profiled
+from ridgeline.cli.measured import Asked, Done
+from ridgeline.cli.profile import duration
+from ridgeline.cli.profiled import script_name
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import Failure, Outcome
+from ridgeline.measure.tasks import question
+from ridgeline.profile.stored import profile_run
+from ridgeline.store import ResultsFolder
+
+RUN = Path(__file__).parents[1] / "data" / "run-h200-vgg16.json"
+AMP = ("profile", "resnet50", "--precision", "amp")
+PROMISED = [
+    "run_id", "of_run", "model", "batch_size", "mode", "precision", "status", "reason", "tier",
+    "level", "is_deduplicated", "launches", "kernel_time_s", "step_time_s", "gap_s",
+    "attributed_share", "layer_share", "flops", "dram_bytes", "l2_bytes", "l1_bytes", "phases",
+    "self_test", "cost", "plan", "warnings",
+]  # fmt: skip
+
+
+class FakeRunner:
+    """Stores a run of an H200 for whatever is asked: a step of 20 ms, 2 GB of 150 GB in use."""
+
+    def __init__(self, asked: Asked, results: ResultsFolder, done: Done, progress: Any) -> None:
+        self.asked, self.results, self.done = asked, results, done
+
+    def run(self) -> None:
+        recorded = json.loads(RUN.read_text())
+        (settings,) = self.asked.settings
+        task = self.asked.task(self.asked.models[0], self.asked.batch_sizes[0], settings)
+        found = {
+            **recorded["found"],
+            "model": task.spec.model,
+            "precision": settings.precision,
+            "step_time_s": {**recorded["found"]["step_time_s"], "median": 0.02},
+            "memory": {"allocated_bytes": 10**9, "reserved_bytes": 2 * 10**9},
+        }
+        if os.environ.get("FAKE_RUN") == "fails":
+            found |= {"status": "failed", "reason": "out of memory"}
+        self.done.runs.append(
+            self.results.write_run(
+                label="run",
+                asked=question(task),
+                found=found,
+                provenance=recorded["provenance"],
+            )
+        )
+
+
+@pytest.fixture
+def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on a machine that seems to have an H200 and ncu."""
+
+    def isolated(work: Any, task: Any, *_: Any) -> Outcome[Any]:
+        if work is device_task:
+            return Outcome(answer="cuda:0")
+        if os.environ.get("FAKE_COUNT") == "fails":
+            return Outcome(failure=Failure(reason="no formula for it", hint=""))
+        return Outcome(answer=True)
+
+    use_stand_ins(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profiled, "run_isolated", isolated)
+    monkeypatch.setattr(profiled, "Runner", FakeRunner)
+    return tmp_path
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on a machine without a GPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
+    return tmp_path
+
+
+def profiles(folder: Path) -> list[Any]:
+    runs = ResultsFolder(folder / "results").read_runs()
+    return [run for run in runs if run.asked["command"] != "run"]
+
+
+# ---------------------------------------------------------------- what is asked
+
+
+def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("profile", "--help") == 0
+    said = capsys.readouterr().out
+    for word in ("--budget", "--dry-run", "--deduplicate", "--level", "--tier", "Exit code",
+                 "ridgeline profile -- python train.py"):  # fmt: skip
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "no model was named"),
+        (("--",), "no model was named"),
+        (("resnet50", "--", "python", "x.py"), "name models or a program after --, not both"),
+        (("resnet50", "--budget", "soon"), "--budget 'soon' is not a time"),
+        (("resnet50", "--budget", "0"), "--budget '0' is not a time"),
+        (("resnet50", "--label", ""), "--label is empty"),
+        (("resnet50", "--precision", "fp12"), "fp12"),
+        (("resnet50", "--mode", "dream"), "dream"),
+        (("resnet50", "--tier", "all"), "all"),
+        (("resnet50", "--level", "l3"), "l3"),
+        (("resnet50", "-b", "many"), "many"),
+    ],
+)
+def test_what_makes_no_sense_is_said_at_once(
+    h200: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], problem: str
+) -> None:
+    assert command("profile", *arguments) == 2
+    streams = capsys.readouterr()
+    assert problem in streams.err
+    assert "hint: " in streams.err
+    assert streams.out == ""
+    assert ResultsFolder(h200 / "results").run_ids() == []  # nothing ran before
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), (" 5m ", 300), ("2 min", 120), ("1.5h", 5400), (None, None)],
+)
+def test_times(text: str | None, seconds: float | None) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-5s", "5d", "1e3", "99999999"])
+def test_no_times(text: str) -> None:
+    with pytest.raises(RidgelineError, match=r"write 90s, 5m or 1\.5h"):
+        duration(text)
+
+
+# ---------------------------------------------------------------- a model
+
+
+def test_a_profile_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*AMP) == 0
+    streams = capsys.readouterr()
+    # the plan is told before the work
+    assert "resnet50, batch 32, amp: 15 metrics in 3 groups, 3 passes; 631 kernels; about 46" in (
+        streams.err
+    )
+    # then the step and its phases: kernels, time, FLOPs and bytes
+    rows = [line.split("   ") for line in streams.out.splitlines() if " FLOP " in line]
+    assert [[cell.strip() for cell in row if cell.strip()][-9:] for row in rows] == [
+        ["step", "631", "6.94 ms", "10 FLOP", "13.5 GFLOP", "8.52 GFLOP", "798 GFLOP", "9.70 GB",
+         "–"],
+        ["forward", "290", "2.61 ms", "0 FLOP", "6.42 GFLOP", "3.56 GFLOP", "271 GFLOP", "3.11 GB",
+         "–"],
+        ["backward", "330", "4.14 ms", "0 FLOP", "7.02 GFLOP", "4.96 GFLOP", "527 GFLOP",
+         "6.11 GB", "–"],
+        ["optimizer", "11", "194 µs", "10 FLOP", "76.7 MFLOP", "0 FLOP", "0 FLOP", "487 MB", "–"],
+    ]  # fmt: skip
+    # and the gap, and how far the counters can be trusted
+    for words in (
+        "resnet50, batch 32, amp: kernels 6.94 ms in a step of 20.0 ms; 13.1 ms (65.3 %) without a",
+        "kernel time that no phase is known for: 0.0 %",
+        "known size: product fp32 1.000, copy 0.999, product fp16 1.000",
+    ):
+        assert words in streams.out
+    [run] = profiles(h200)
+    assert run.found["status"] == "ok"
+    assert run.asked["of_run"] in ResultsFolder(h200 / "results").run_ids()
+    kernels = ResultsFolder(h200 / "results").read_table(run.run_id, "kernels")
+    assert len(kernels) == 631
+
+
+def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*AMP, "--json", "--quiet", "--label", "mine") == 0
+    streams = capsys.readouterr()
+    answer = json.loads(streams.out)
+    assert streams.err == ""
+    assert list(answer) == ["profiles", "plans"]
+    [profile], [plan] = answer["profiles"], answer["plans"]
+    assert list(profile) == PROMISED
+    assert profile["flops"] == {
+        "fp64": 10, "fp32": 13_518_928_912, "fp16": 8_517_821_472, "tensor_fp16": 797_680_599_040,
+        "tensor_bf16": None, "tensor_tf32": None, "tensor_fp8": None, "tensor_int8": None,
+        "tensor_fp64": None,
+    }  # fmt: skip
+    assert (profile["model"], profile["precision"], profile["mode"]) == ("resnet50", "amp", "train")
+    assert (profile["dram_bytes"], profile["l2_bytes"]) == (9_704_305_152, None)
+    assert (profile["launches"], profile["attributed_share"]) == (631, 1.0)
+    assert profile["step_time_s"] == 0.02
+    assert (plan["name"], plan["passes"], plan["picks"]) == ("resnet50, batch 32, amp", 3, "all")
+    [run] = profiles(h200)
+    assert run.asked["label"] == "mine"
+
+
+def test_a_dry_run_stops_at_the_plan(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*AMP, "--dry-run", "--json", "--budget", "40s") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["profiles"] == []
+    [plan] = answer["plans"]
+    assert (plan["picks"], plan["distinct_launches"]) == ("distinct", 220)
+    assert profiles(h200) == []
+
+
+def test_times_alone(
+    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given no ncu
+    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
+    assert command(*AMP, "--tier", "time", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["plans"] == []
+    [profile] = answer["profiles"]
+    assert set(profile["flops"].values()) == {None}
+    assert (profile["tier"], profile["plan"], profile["self_test"]) == ("time", None, None)
+    assert {name: phase["launches"] for name, phase in profile["phases"].items()} == {
+        "forward": 290, "backward": 330, "optimizer": 11,
+    }  # fmt: skip
+    # and in the terminal, in the same table
+    assert command(*AMP, "--tier", "time") == 0
+    assert "backward" in capsys.readouterr().out
+
+
+def test_two_precisions_are_two_profiles(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("profile", "resnet50", "--precision", "amp, fp16", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [one["precision"] for one in answer["profiles"]] == ["amp", "fp16"]
+    assert len(profiles(h200)) == 2
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+def test_a_profile_that_fails_is_stored_with_its_reason(
+    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", "permission")
+    assert command("profile", "resnet50", "vgg16", "--precision", "amp", "--json") == 3
+    streams = capsys.readouterr()
+    assert json.loads(streams.out) == {"profiles": [], "plans": []}
+    assert streams.err.count("ridgeline: this user may not read the GPU's counters") == 1
+    assert [(run.found["status"], run.found["reason"]) for run in profiles(h200)] == [
+        ("failed", "this user may not read the GPU's counters")
+    ] * 2
+
+
+def test_a_run_that_fails_is_not_profiled(
+    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_RUN", "fails")
+    assert command(*AMP) == 3
+    assert "resnet50, batch 32: failed: out of memory" in capsys.readouterr().err
+    assert profiles(h200) == []
+
+
+def test_a_dry_run_that_fails_stores_nothing(
+    h200: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(*AMP, "--dry-run", "--budget", "1s") == 3
+    assert "no way of counting fits 1 s" in capsys.readouterr().err
+    assert profiles(h200) == []
+
+
+def test_a_model_that_cannot_be_counted_is_profiled_all_the_same(
+    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_COUNT", "fails")
+    assert command(*AMP, "--tier", "time") == 0
+    streams = capsys.readouterr()
+    assert "what the model must do could not be counted: no formula for it" in streams.err
+    assert "backward" in streams.out
+
+
+def test_without_ncu_nothing_is_run(
+    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
+    assert command(*AMP) == 2
+    assert "/nowhere/ncu does not start" in capsys.readouterr().err
+    assert ResultsFolder(h200 / "results").run_ids() == []
+
+
+def test_interrupted(
+    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given Ctrl-C in the second profile
+    done = list[int]()
+
+    def once(*arguments: Any, **more: Any) -> Any:
+        if done:
+            raise KeyboardInterrupt
+        done.append(1)
+        return profile_run(*arguments, **more)
+
+    monkeypatch.setattr(profiled, "profile_run", once)
+    assert command("profile", "resnet50", "--precision", "amp,fp16", "--tier", "time") == 130
+    streams = capsys.readouterr()
+    assert streams.err.endswith("ridgeline: interrupted; profiles kept: 1\n")
+    assert "backward" in streams.out  # what is done is shown
+    assert len(profiles(h200)) == 1
+
+
+def test_without_a_gpu_it_says_so(nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    assert command("profile", "resnet18") == 2
+    err = capsys.readouterr().err
+    assert "there is nothing to profile on cpu: counters and kernels are those of an NVIDIA" in err
+    assert "`ridgeline run --layers`" in err
+
+
+# ---------------------------------------------------------------- a program
+
+
+def test_a_program_of_the_users(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("profile", "--json", "--tier", "time", "--", *PROGRAM, "--lr", "0.1") == 0
+    [profile] = json.loads(capsys.readouterr().out)["profiles"]
+    assert profile["model"] == f"{' '.join(PROGRAM)} --lr 0.1"
+    assert (profile["of_run"], profile["batch_size"]) == (None, None)
+    assert profile["launches"] == 631
+    assert profile["step_time_s"] == pytest.approx(0.0185)
+    assert "profile-fake_program.py" in profile["run_id"]
+
+
+@pytest.mark.parametrize("tier", ["time", "counters"])
+def test_a_program_in_the_terminal(
+    h200: Path, capsys: pytest.CaptureFixture[str], tier: str
+) -> None:
+    assert command("profile", "--tier", tier, "--", *PROGRAM) == 0
+    out = capsys.readouterr().out
+    assert "kernels 6.94 ms in a step of 18.5 ms" in out
+
+
+def test_an_unmarked_program(
+    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_PROGRAM", "unmarked")
+    # without counters nothing can be told of it
+    assert command("profile", "--tier", "time", "--", *PROGRAM) == 2
+    err = capsys.readouterr().err
+    assert "the program ended without a marked step" in err
+    assert "with ridgeline.profile_step():" in err
+    # with them it is counted between its own cudaProfilerStart and Stop
+    monkeypatch.setenv("FAKE_NCU", "unmarked")
+    assert command("profile", "--json", "--", *PROGRAM) == 0
+    [profile] = json.loads(capsys.readouterr().out)["profiles"]
+    assert (profile["attributed_share"], profile["phases"]) == (0.0, {})
+    assert profile["dram_bytes"] > 0
+
+
+def test_a_program_that_is_not_there(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("profile", "--tier", "time", "--", "/nowhere/python") == 2
+    assert "cannot start /nowhere/python: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        (("python", "-u", "code/train.py", "--lr", "0.1"), "train.py"),
+        (("torchrun", "train.py", "config.py"), "train.py"),
+        (("bash", "run.sh"), "run.sh"),
+        (("/opt/bin/trainer", "--fast"), "trainer"),
+        (("python", "-c", "print(1)\n" * 99), "python"),
+    ],
+)
+def test_the_name_of_a_program(program: tuple[str, ...], name: str) -> None:
+    assert script_name(program) == name
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_no_program_stays_behind(tmp_path: Path, sent: signal.Signals, code: int) -> None:
+    """A program that waits for its turn ends with the one who asked, however that one ends."""
+    import psutil
+
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import os, pathlib\n"
+        "from ridgeline.profile import step_mark\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
+        "job = step_mark.job_here()\n"
+        "job = step_mark.replace(job, name='other')\n"  # whose turn never comes
+        "step_mark._on_turn(job)\n"
+    )
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "ridgeline", "profile", "--tier", "time", "--",
+         sys.executable, str(script)],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    end_s = time.monotonic() + 60
+    while not _text(tmp_path / "pid") and time.monotonic() < end_s:
+        time.sleep(0.02)
+    asking.send_signal(sent)
+    assert asking.wait(timeout=30) == code
+    pid = int(_text(tmp_path / "pid"))
+    while _runs(psutil, pid) and time.monotonic() < end_s:
+        time.sleep(0.02)
+    assert not _runs(psutil, pid)
+    if sent == signal.SIGINT:
+        assert asking.stderr is not None
+        assert "ridgeline: interrupted; profiles kept: 0" in asking.stderr.read()
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _runs(psutil: Any, pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,192 @@
+"""What two profilers saw of one step, laid side by side by hand."""
+
+from __future__ import annotations
+
+from math import isnan, nan
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ridgeline.profile.joined import Joined, index_of, joined, short_name, side_by_side
+from ridgeline.profile.traced import NOWHERE
+
+
+def trace_of(*kernels: tuple[str, int]) -> pd.DataFrame:
+    """Kernels and the numbers of their operators, each a second long."""
+    names, numbers = zip(*kernels, strict=True) if kernels else ((), ())
+    return pd.DataFrame({"kernel": list(names), "time_s": 1.0, "start_s": 0.0,
+                         "index": list(numbers)})  # fmt: skip
+
+
+def capture_of(*kernels: tuple[str, int], **counters: list[float]) -> pd.DataFrame:
+    ranges = ["" if n == NOWHERE else f"step/ridgeline:op:{n}" for _, n in kernels]
+    return pd.DataFrame({"kernel": [name for name, _ in kernels], "nvtx": ranges, "launches": 1,
+                         **counters})  # fmt: skip
+
+
+def calls_of(*operators: tuple[str, int]) -> list[dict[str, Any]]:
+    """Operators by name, each with the number of the first one that does the same."""
+    return [
+        {"index": index, "op": f"aten::{op}", "layer": f"layer{index}", "phase": "forward",
+         "like": like}
+        for index, (op, like) in enumerate(operators)
+    ]  # fmt: skip
+
+
+def values(found: Joined, name: str) -> list[float | None]:
+    """A column, with None for what is not known."""
+    return [None if isnan(value) else value for value in found.kernels[name]]
+
+
+# ---------------------------------------------------------------- by number
+
+
+def test_counters_beside_times_and_places() -> None:
+    # given two operators, the second with two kernels
+    trace = trace_of(("a", 0), ("b", 1), ("c", 1))
+    capture = capture_of(("a", 0), ("b", 1), ("c", 1), dram_bytes=[10.0, 20.0, 30.0])
+    found = joined(trace, [capture], calls_of(("relu", 0), ("mm", 1)))
+    assert found.kernels.to_dict("list") == {
+        "kernel": ["a", "b", "c"],
+        "time_s": [1.0, 1.0, 1.0],
+        "dram_bytes": [10.0, 20.0, 30.0],
+        "layer": ["layer0", "layer1", "layer1"],
+        "phase": ["forward"] * 3,
+        "op": ["aten::relu", "aten::mm", "aten::mm"],
+        "launches": [1, 1, 1],
+        "time_source": ["profiler"] * 3,
+    }
+    assert (found.unmatched, found.extra) == (0, 0)
+
+
+def test_the_order_between_operators_does_not_matter() -> None:
+    # given threads that took turns otherwise when the step was counted
+    trace = trace_of(("a", 0), ("b", 1))
+    capture = capture_of(("b", 1), ("a", 0), dram_bytes=[20.0, 10.0])
+    assert values(joined(trace, [capture], calls_of(("x", 0), ("y", 1))), "dram_bytes") == [10, 20]
+
+
+def test_work_that_was_counted_once_counts_for_all_of_its_kind() -> None:
+    # given three products, of which the third is like the first
+    trace = trace_of(("gemm", 0), ("gemm", 1), ("gemm", 2))
+    capture = capture_of(("gemm", 0), ("gemm", 1), dram_bytes=[10.0, 20.0])
+    found = joined(trace, [capture], calls_of(("mm", 0), ("mm", 1), ("mm", 0)))
+    assert values(found, "dram_bytes") == [10, 20, 10]
+    assert (found.unmatched, found.extra) == (0, 0)
+
+
+def test_two_steps_are_joined_in_turn() -> None:
+    # given two steps with the same numbers, and operators that do the same
+    trace = trace_of(("a", 0), ("a", 1), ("a", 0), ("a", 1))
+    capture = capture_of(("a", 0), ("a", 0), dram_bytes=[10.0, 12.0])
+    found = joined(trace, [capture], calls_of(("relu", 0), ("relu", 0)))
+    assert values(found, "dram_bytes") == [10, 10, 12, 12]
+    assert found.unmatched == 0
+
+
+def test_a_kernel_more_and_a_kernel_less() -> None:
+    # given an operator that launched b between a and c, and x instead when it was counted
+    trace = trace_of(("a", 0), ("b", 0), ("c", 0))
+    capture = capture_of(("a", 0), ("x", 0), ("c", 0), dram_bytes=[1.0, 2.0, 3.0])
+    found = joined(trace, [capture], calls_of(("mm", 0)))
+    assert values(found, "dram_bytes") == [1, None, 3]
+    assert (found.unmatched, found.extra) == (1, 1)
+
+
+def test_kernels_outside_of_all_operators_are_joined_too() -> None:
+    trace = trace_of(("a", 0), ("lost", NOWHERE))
+    capture = capture_of(("a", 0), ("lost", NOWHERE), dram_bytes=[1.0, 2.0])
+    found = joined(trace, [capture], calls_of(("mm", 0)))
+    assert values(found, "dram_bytes") == [1, 2]
+    assert found.kernels["phase"].tolist() == ["forward", ""]
+
+
+def test_parts_of_a_sum_in_two_groups() -> None:
+    # given FLOPs by two kinds of instruction, and time counted with both
+    trace = trace_of(("a", 0), ("b", 1))
+    one = capture_of(("a", 0), ("b", 1), flops_fp16_matrix=[1.0, 2.0], counter_time_s=[5.0, nan])
+    two = capture_of(("a", 0), ("b", 1), flops_fp16_matrix=[10.0, 0.0], counter_time_s=[7.0, 8.0])
+    found = joined(trace, [one, two], calls_of(("mm", 0), ("mm", 1)))
+    # then FLOPs are added up, and of two times the first is taken
+    assert values(found, "flops_fp16_matrix") == [11, 2]
+    assert values(found, "counter_time_s") == [5, 8]
+
+
+def test_half_a_sum_is_not_known() -> None:
+    trace = trace_of(("a", 0), ("b", 0))
+    one = capture_of(("a", 0), ("b", 0), flops_fp16_matrix=[1.0, 2.0])
+    two = capture_of(("a", 0), flops_fp16_matrix=[10.0])
+    found = joined(trace, [one, two], calls_of(("mm", 0)))
+    assert values(found, "flops_fp16_matrix") == [11, None]
+    assert found.unmatched == 1
+
+
+def test_what_does_no_product_did_no_tensor_work() -> None:
+    # given a capture of products alone: ReLU was passed over, of a custom operator nobody knows
+    trace = trace_of(("gemm", 0), ("relu", 1), ("other", 2))
+    calls = calls_of(("mm", 0), ("relu", 1), ("x", 2))
+    calls[2]["op"] = "mine::other"
+    capture = capture_of(("gemm", 0), flops_fp16_matrix=[8.0], dram_bytes=[4.0])
+    found = joined(trace, [capture], calls, of_products=[0])
+    # then that is 0 tensor FLOPs, but not 0 bytes
+    assert values(found, "flops_fp16_matrix") == [8, 0, None]
+    assert values(found, "dram_bytes") == [4, None, None]
+    assert found.unmatched == 1
+    # and without that knowledge it is not known
+    found = joined(trace, [capture], calls)
+    assert values(found, "flops_fp16_matrix") == [8, None, None]
+    assert found.unmatched == 2
+
+
+def test_nothing_counted_is_times_and_places_alone() -> None:
+    found = joined(trace_of(("a", 0)), [], calls_of(("mm", 0)))
+    assert list(found.kernels) == [
+        "kernel", "time_s", "layer", "phase", "op", "launches", "time_source",
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- without numbers
+
+
+def test_sequences_are_laid_side_by_side() -> None:
+    # given compiled code, whose kernels have no numbers, and one kernel more when counted
+    trace = trace_of(("a", NOWHERE), ("b", NOWHERE), ("a", NOWHERE))
+    capture = capture_of(("a", 3), ("b", 4), ("z", 5), ("a", 6), dram_bytes=[1.0, 2.0, 9.0, 3.0])
+    found = side_by_side(trace, [capture], [])
+    assert values(found, "dram_bytes") == [1, 2, 3]
+    assert (found.unmatched, found.extra) == (0, 1)
+    assert found.kernels["layer"].tolist() == ["", "", ""]
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        ("gemm", "gemm"),
+        ("void at::native::elementwise_kernel<128, 4, (int)2>(int, float *)", "elementwise_kernel"),
+        (
+            "void at::native::(anonymous namespace)::max_pool_forward_nhwc<float>(float const*)",
+            "max_pool_forward_nhwc",
+        ),
+        (
+            "void at::native::<unnamed>::max_pool_forward_nhwc<float>(const T1 *)",
+            "max_pool_forward_nhwc",
+        ),
+        ("sm90_xmma_gemm_f16f16_tilesize64x64", "sm90_xmma_gemm_f16f16_tilesize64x64"),
+        ("<unnamed>::", "<unnamed>::"),
+        ("", ""),
+    ],
+)
+def test_the_name_that_both_profilers_agree_on(kernel: str, name: str) -> None:
+    assert short_name(kernel) == name
+
+
+@pytest.mark.parametrize(
+    ("nvtx", "number"),
+    [("ridgeline:op:12", 12), ("step/ridgeline:op:3/inner", 3), ("step", NOWHERE), ("", NOWHERE)],
+)
+def test_the_number_in_a_range(nvtx: str, number: int) -> None:
+    assert index_of(nvtx) == number

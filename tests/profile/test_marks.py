@@ -1,0 +1,205 @@
+"""Every operator of a step has a number, a layer and a phase: on the CPU, with tiny networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ridgeline.profile.marks import OpCall, OpMarks
+
+VIEWS = ("t", "detach", "view", "expand", "_record_function_enter_new", "_record_function_exit")
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.act, self.last = nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.act(self.first(x)))
+        return out
+
+
+class Shared(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.one(self.one(x))
+        return out
+
+
+class Again(nn.Module):
+    """Does the work of `body` again in the backward pass."""
+
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh())
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(self.body, x, use_reentrant=self.use_reentrant)
+        return out
+
+
+def calls_of(net: nn.Module, *, steps: int = 1) -> list[OpCall]:
+    """Of a training step with plain gradient descent."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    marks = OpMarks(lambda name: nullcontext())
+    inputs = torch.ones(3, 4, requires_grad=True)
+    with marks.watching():
+        for _ in range(steps):
+            net(inputs).sum().backward()
+        optimizer.step()
+    return marks.calls
+
+
+def told(calls: list[OpCall], *phases: str) -> list[tuple[str, str, str]]:
+    """Those that do work."""
+    short = [(call.phase, call.layer, call.op.partition("::")[2]) for call in calls]
+    return [one for one in short if one[0] in phases and one[2] not in VIEWS]
+
+
+def test_forward_backward_and_optimizer_of_every_layer() -> None:
+    # when two layers with an activation in place are trained
+    calls = calls_of(Net())
+    # then each operator is in its place
+    assert told(calls, "forward", "backward", "optimizer") == [
+        ("forward", "first", "addmm"),
+        ("forward", "act", "relu_"),
+        ("forward", "last", "addmm"),
+        ("forward", "(loss)", "sum"),
+        ("forward", "(loss)", "ones_like"),
+        ("backward", "last", "mm"),
+        ("backward", "last", "mm"),
+        ("backward", "last", "sum"),
+        ("backward", "act", "threshold_backward"),
+        ("backward", "first", "mm"),
+        ("backward", "first", "mm"),
+        ("backward", "first", "sum"),
+        ("optimizer", "(optimizer)", "add_"),
+        ("optimizer", "(optimizer)", "add_"),
+        ("optimizer", "(optimizer)", "add_"),
+        ("optimizer", "(optimizer)", "add_"),
+    ]
+    assert [call.index for call in calls] == list(range(len(calls)))
+
+
+def test_a_module_that_is_used_twice_has_both_uses() -> None:
+    calls = told(calls_of(Shared()), "forward", "backward")
+    assert [one for one in calls if one[2] in ("mm", "add")] == [
+        ("forward", "one", "mm"),
+        ("forward", "one", "mm"),
+        ("backward", "one", "mm"),
+        ("backward", "one", "mm"),
+        ("backward", "one", "mm"),
+        ("backward", "one", "mm"),
+        ("backward", "one", "add"),  # both gradients of one weight
+    ]
+
+
+def test_the_same_work_is_like_the_first_of_it() -> None:
+    # given the same product twice, and another of the same operator
+    x, small = torch.ones(2, 4, 4), torch.ones(4, 2)
+    marks = OpMarks(lambda name: nullcontext())
+    with marks.watching():
+        x[0] @ x[1]
+        x[1] @ x[0]
+        x[0] @ small
+        x[0].t() @ x[1]  # another layout
+    products = [call for call in marks.calls if call.op == "aten::mm"]
+    first = products[0].index
+    assert [call.like for call in products] == [first, first, products[2].index, products[3].index]
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_work_that_is_done_again_keeps_its_layer(use_reentrant: bool) -> None:
+    calls = told(calls_of(Again(use_reentrant)), "forward", "backward")
+    assert [one for one in calls if one[2] in ("mm", "tanh", "tanh_backward")] == [
+        ("forward", "body.0", "mm"),
+        ("forward", "body.1", "tanh"),
+        ("backward", "body.0", "mm"),
+        ("backward", "body.1", "tanh"),
+        ("backward", "body.1", "tanh_backward"),
+        ("backward", "body.0", "mm"),
+        ("backward", "body.0", "mm"),
+    ]
+
+
+def test_several_batches_for_one_optimizer_step() -> None:
+    phases = [one[0] for one in told(calls_of(Net(), steps=2), "forward", "backward", "optimizer")]
+    assert [phase for n, phase in enumerate(phases) if n == 0 or phase != phases[n - 1]] == [
+        "forward", "backward", "forward", "backward", "optimizer",
+    ]  # fmt: skip
+
+
+def test_without_gradients_all_is_forward() -> None:
+    marks = OpMarks(lambda name: nullcontext())
+    with marks.watching(), torch.inference_mode():
+        Net()(torch.ones(3, 4))
+    inside = [call for call in marks.calls if call.layer != "(loss)"]  # weights are made before
+    assert [(call.op, call.layer, call.phase) for call in inside] == [
+        ("aten::linear", "first", "forward"),
+        ("aten::relu_", "act", "forward"),
+        ("aten::linear", "last", "forward"),
+    ]
+
+
+def test_the_model_itself_is_a_layer_too() -> None:
+    class Double(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+    marks = OpMarks(lambda name: nullcontext())
+    with marks.watching():
+        Double()(torch.ones(2))
+    assert marks.calls[-1].layer == "(model)"
+
+
+@pytest.mark.parametrize(("products_only", "picked"), [(False, ["relu", "mm"]), (True, ["mm"])])
+def test_only_the_first_of_each_kind_of_work_is_picked(
+    products_only: bool, picked: list[str]
+) -> None:
+    events = list[str]()
+
+    def noted(kind: str) -> Any:
+        @contextmanager
+        def around(name: str) -> Iterator[None]:
+            events.append(f"{kind} {name}")
+            yield
+
+        return around
+
+    # when ReLU and a product run twice each
+    marks = OpMarks(noted("range"), noted("pick"), products_only=products_only)
+    x = torch.ones(3, 3)
+    with marks.watching():
+        for _ in range(2):
+            x.relu()
+            x @ x
+    # then all four have a range, and the first of each is picked inside of its own
+    assert [e for e in events if e.startswith("range")] == [
+        f"range ridgeline:op:{n}" for n in range(4)
+    ]
+    names = [call.op.partition("::")[2] for call in marks.calls]
+    assert [names[int(e.split()[1])] for e in events if e.startswith("pick")] == picked
+
+
+def test_an_error_in_the_model_leaves_no_hook_behind() -> None:
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError("broken")
+
+    marks = OpMarks(lambda name: nullcontext())
+    with pytest.raises(ValueError, match="broken"), marks.watching():
+        Broken()(torch.ones(1))
+    before = len(marks.calls)
+    Net()(torch.ones(3, 4))
+    assert len(marks.calls) == before

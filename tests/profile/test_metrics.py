@@ -1,0 +1,153 @@
+"""The fewest metrics that answer the question, for chips as ncu describes them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.profile.recorded import metrics_of
+
+from ridgeline.profile.metrics import Wanted, is_of_tensors, tensor_members, tensor_metrics, wanted
+
+VECTOR = tuple(
+    f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"
+    for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+)
+PACKED = tuple(
+    f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("fadd2", "fmul2", "ffma2")
+)
+READ_WRITE = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+TIME = ("gpu__time_duration.sum",)
+CACHES = (("lts__t_bytes.sum",), ("l1tex__t_bytes.sum",))
+
+
+def tensor(*names: str) -> tuple[str, ...]:
+    return tuple(f"sm__ops_path_tensor_{name}.sum" for name in names)
+
+
+def apart(*names: str) -> tuple[tuple[str, ...], ...]:
+    """Counters of tensor cores that need not stay together."""
+    return tuple((name,) for name in tensor(*names))
+
+
+HOPPER: dict[str, dict[str, tuple[str, ...]]] = {  # precision → totals, and the parts of each
+    "fp32": {"src_tf32_dst_fp32": ("op_hgmma_src_tf32_dst_fp32", "op_hmma_src_tf32_dst_fp32")},
+    "tf32": {"src_tf32_dst_fp32": ("op_hgmma_src_tf32_dst_fp32", "op_hmma_src_tf32_dst_fp32")},
+    "amp": {"src_fp16": ("op_hgmma_src_fp16", "op_hmma_src_fp16_dst_fp16",
+                         "op_hmma_src_fp16_dst_fp32")},
+    "fp16": {"src_fp16": ("op_hgmma_src_fp16", "op_hmma_src_fp16_dst_fp16",
+                          "op_hmma_src_fp16_dst_fp32")},
+    "bf16": {"src_bf16_dst_fp32": ("op_hgmma_src_bf16_dst_fp32", "op_hmma_src_bf16_dst_fp32")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", HOPPER)
+@pytest.mark.parametrize("level", ["dram", "hierarchical"])
+def test_hopper_whole(precision: str, level: str) -> None:
+    parts = HOPPER[precision]
+    assert wanted(metrics_of("gh100"), precision, level) == Wanted(
+        atoms=(VECTOR, READ_WRITE, TIME, *apart(*parts), *(CACHES if level != "dram" else ())),
+        missing=(),
+        parts={tensor(name)[0]: tensor(*members) for name, members in parts.items()},
+    )
+
+
+def test_a_program_of_which_nothing_is_known_may_use_all_types() -> None:
+    found = wanted(metrics_of("gh100"), "")
+    types = apart("src_fp16", "src_bf16_dst_fp32", "src_tf32_dst_fp32", "src_fp8")
+    assert found.atoms == (VECTOR, READ_WRITE, TIME, *types)
+    assert found.missing == ()
+    # fp8 has no parts: one instruction does it all
+    assert set(found.parts) == set(tensor("src_fp16", "src_bf16_dst_fp32", "src_tf32_dst_fp32"))
+
+
+@pytest.mark.parametrize(
+    ("chip", "precision", "types"),
+    [
+        # the sum of both sparsities is there, so they are not asked apart
+        ("ga100", "fp32", ("src_tf32_dst_fp32",)),
+        ("ga100", "tf32", ("src_tf32_dst_fp32",)),
+        ("ga100", "amp", ("src_fp16_dst_fp16", "src_fp16_dst_fp32")),
+        ("ga100", "bf16", ("src_bf16_dst_fp32",)),
+        ("ad102", "amp", ("src_fp16_dst_fp16", "src_fp16_dst_fp32")),
+        ("ad102", "", ("src_fp16_dst_fp16", "src_fp16_dst_fp32", "src_bf16_dst_fp32",
+                       "src_tf32_dst_fp32", "src_fp8")),
+        # one counter for three types
+        ("tu102", "fp32", ("src_fp16_bf16_tf32_dst_fp32",)),
+        ("tu102", "amp", ("src_fp16_bf16_tf32_dst_fp32", "src_fp16_dst_fp16")),
+        ("tu102", "", ("src_fp16_bf16_tf32_dst_fp32", "src_fp16_dst_fp16")),
+        ("gb100", "amp", ("src_fp16_dst_fp16", "src_fp16_dst_fp32")),
+        ("gb100", "bf16", ("src_bf16_dst_fp32",)),
+        ("gb100", "", ("src_fp16_dst_fp16", "src_fp16_dst_fp32", "src_bf16_dst_fp32",
+                       "src_tf32_dst_fp32", "src_fp4_fp6_fp8_dst_fp16",
+                       "src_fp4_fp6_fp8_dst_fp32")),
+        ("gb202", "tf32", ("src_tf32_dst_fp32",)),
+        ("gb202", "", ("src_fp16_dst_fp16", "src_fp16_dst_fp32", "src_bf16_dst_fp32",
+                       "src_tf32_dst_fp32", "src_fp8_dst_fp16", "src_fp8_dst_fp32")),
+    ],
+)  # fmt: skip
+def test_tensor_work_of_other_chips(chip: str, precision: str, types: tuple[str, ...]) -> None:
+    found = wanted(metrics_of(chip), precision)
+    assert tuple(a for a in found.atoms if is_of_tensors(a)) == apart(*types)
+    assert found.missing == ()
+
+
+@pytest.mark.parametrize(
+    ("chip", "vector", "traffic"),
+    [
+        ("ga100", VECTOR, READ_WRITE),
+        ("tu102", VECTOR, READ_WRITE),
+        ("gb100", VECTOR + PACKED, READ_WRITE),
+        ("gb202", VECTOR, ("dram__bytes.sum",)),  # reads and writes have other names there
+    ],
+)
+def test_other_work_of_other_chips(
+    chip: str, vector: tuple[str, ...], traffic: tuple[str, ...]
+) -> None:
+    found = wanted(metrics_of(chip), "amp", "hierarchical")
+    others = tuple(atom for atom in found.atoms if not is_of_tensors(atom))
+    assert others == (vector, traffic, TIME, *CACHES)
+
+
+def test_two_kinds_of_instruction_on_blackwell() -> None:
+    found = wanted(metrics_of("gb100"), "bf16")
+    assert found.parts == {
+        tensor("src_bf16_dst_fp32")[0]: tensor(
+            "op_hmma_src_bf16_dst_fp32", "op_utchmma_src_bf16_dst_fp32"
+        )
+    }
+
+
+def test_what_a_chip_does_not_have_is_said() -> None:
+    # given a chip with nothing but time and additions
+    known = frozenset({"gpu__time_duration", "smsp__sass_thread_inst_executed_op_fadd_pred_on"})
+    assert wanted(known, "amp", "hierarchical") == Wanted(
+        atoms=(VECTOR[:1], TIME),
+        missing=("DRAM bytes", "tensor-core work in fp16", "L2 bytes", "L1 bytes"),
+    )
+    # and of a program nobody expects tensor cores
+    assert wanted(known, "").missing == ("DRAM bytes",)
+
+
+def test_nothing_known_is_nothing_wanted() -> None:
+    assert wanted(frozenset(), "").atoms == ()
+
+
+def test_sparsities_are_asked_apart_where_there_is_no_sum() -> None:
+    names = frozenset(
+        f"sm__ops_path_tensor_src_fp16_dst_fp32{end}"
+        for end in ("_sparsity_off", "_sparsity_on", "_realtime")
+    )
+    assert tensor_metrics(names, "fp16") == (
+        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off",
+        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_on",
+    )
+
+
+def test_a_part_that_contains_another_is_none() -> None:
+    start = "sm__ops_path_tensor_op_hmma_src_fp16"
+    names = frozenset({start, f"{start}_dst_fp16", f"{start}_dst_fp32", f"{start}_sparsity_on"})
+    assert tensor_members(names, "fp16") == (f"{start}_dst_fp16", f"{start}_dst_fp32")
+
+
+def test_products_and_others_are_told_apart() -> None:
+    assert is_of_tensors(tensor("src_fp16", "src_fp8"))
+    assert not is_of_tensors([*tensor("src_fp16"), *TIME])

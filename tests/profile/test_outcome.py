@@ -1,0 +1,216 @@
+"""What is kept of a profile: the step that an H200 took, and a small one made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from tests.profile.stand_ins import use_stand_ins
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.settings import Settings
+from ridgeline.measure.tasks import Task
+from ridgeline.profile.outcome import asked_of, failed, found_of, kernels_of, request_of
+from ridgeline.profile.passes import Group
+from ridgeline.profile.plan import Plan
+from ridgeline.profile.profiling import Profiled, Request, per_step, profile
+from ridgeline.profile.step_mark import ALL, DISTINCT
+from ridgeline.records import WorkloadSpec
+from ridgeline.store import Run
+
+DATA = Path(__file__).parents[1] / "data"
+TASK = Task(
+    spec=WorkloadSpec(model="resnet50", batch_size=32, mode="train"),
+    settings=Settings(backend="cuda", precision="amp"),
+)
+NOTHING = dict.fromkeys(
+    ("fp64", "fp32", "fp16", "tensor_fp16", "tensor_bf16", "tensor_tf32", "tensor_fp8",
+     "tensor_int8", "tensor_fp64", "dram_bytes", "l2_bytes", "l1_bytes")
+)  # fmt: skip
+
+
+def run_of_an_h200() -> Run:
+    content = json.loads((DATA / "run-h200-vgg16.json").read_text())
+    parts: dict[str, Any] = {name: content[name] for name in ("asked", "found", "provenance")}
+    return Run(run_id="r1", path=Path("r1"), schema_version=1, **parts)
+
+
+def three_kernels() -> pd.DataFrame:
+    """Two of a layer and one that nobody knows: 8 s of 10 s have a phase, 6 s a layer."""
+    return pd.DataFrame({
+        "kernel": ["a", "b", "c"], "time_s": [6.0, 2.0, 2.0], "launches": 1,
+        "layer": ["conv1", "(optimizer)", ""], "phase": ["forward", "optimizer", ""],
+        "op": ["aten::mm", "aten::add_", ""], "dram_bytes": [10.0, 20.0, 30.0],
+        "flops_fp32_vector": [100.0, 10.0, 1.0], "grid": "", "time_source": "profiler",
+    })  # fmt: skip
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def test_a_small_profile_whole() -> None:
+    plan = Plan(groups=(Group(("a.sum",), 1),), launches=3, distinct=2, memory_bytes=0,
+                start_s=1.0, is_parallel=True, picks=DISTINCT)  # fmt: skip
+    profiled = Profiled(
+        kernels=three_kernels(), plan=plan, planned_s=5.0, counted_s=6.0, taken_s=20.0,
+        ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, ncu_version="2025.3.1",
+        warnings=["careful"],
+    )  # fmt: skip
+    run = run_of_an_h200()
+    run.found["step_time_s"]["median"] = 12.5
+    request = Request(task=TASK, deduplicate=True)
+    assert found_of(request, profiled, run) == {
+        "status": "ok",
+        "provenance": "counter",
+        "device_name": "NVIDIA H200",
+        "backend": "cuda",
+        "precision": "tf32",
+        "tier": "counters",
+        "level": "dram",
+        "is_deduplicated": True,
+        "iters": 1,
+        "kernel_time_s": 10.0,
+        "step_time_s": 12.5,
+        "gap_s": 2.5,
+        "launches": 3.0,
+        "attributed_share": 0.8,
+        "layer_share": 0.6,
+        "phases": {
+            "forward": {"launches": 1.0, "time_s": 6.0, "flops": 100.0},
+            "optimizer": {"launches": 1.0, "time_s": 2.0, "flops": 10.0},
+        },
+        "totals": {**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
+        "plan": plan.to_dict(),
+        "cost": {"planned_s": 5.0, "counted_s": 6.0, "taken_s": 20.0, "passes": 1},
+        "self_test": {
+            "copy_ratio": 1.01,
+            "product_ratio": 1.02,  # the worst one
+            "ratios": {"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02},
+            "is_trusted": True,
+        },
+        "ncu_version": "2025.3.1",
+        "warnings": ["careful"],
+    }
+
+
+def test_a_profile_without_counters_or_a_run() -> None:
+    kernels = three_kernels().drop(columns=["dram_bytes", "flops_fp32_vector"])
+    profiled = Profiled(kernels=kernels, plan=None, step_time_s=9.0)
+    found = found_of(Request(program=("python", "train.py"), tier="time"), profiled, None)
+    assert found["provenance"] == "measured"
+    assert found["gap_s"] == 0.0  # kernels side by side may take longer than their step
+    assert found["totals"] == NOTHING
+    assert found["phases"]["forward"] == {"launches": 1.0, "time_s": 6.0, "flops": None}
+    assert (found["plan"], found["self_test"], found["device_name"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "is_trusted"), [({"copy": 1.0}, True), ({"copy": 1.06}, False), ({}, False)]
+)
+def test_counters_are_trusted_if_they_were_tested(
+    ratios: dict[str, float], is_trusted: bool
+) -> None:
+    plan = Plan(groups=(), launches=3, distinct=3, memory_bytes=0, start_s=0.0, is_parallel=True,
+                picks=ALL)  # fmt: skip
+    profiled = Profiled(kernels=three_kernels(), plan=plan, ratios=ratios)
+    found = found_of(Request(task=TASK), profiled, None)
+    assert found["self_test"]["is_trusted"] is is_trusted
+    assert found["self_test"]["product_ratio"] is None
+
+
+def test_two_steps_are_told_as_one() -> None:
+    # given the kernels of two steps
+    both = pd.concat([three_kernels(), three_kernels()], ignore_index=True)
+    both["counter_time_s"] = 4.0
+    before = both.copy()
+    # then each row is half of what it was, and the sums are those of one step
+    one = per_step(both, 2)
+    sums = ["time_s", "counter_time_s", "dram_bytes", "flops_fp32_vector", "launches"]
+    assert one[sums].sum().tolist() == [10.0, 12.0, 60.0, 111.0, 3.0]
+    assert one["kernel"].tolist() == ["a", "b", "c"] * 2
+    pd.testing.assert_frame_equal(both, before)
+    assert kernels_of(Profiled(kernels=both, steps=2, plan=None))["launches"].sum() == 3
+    found = found_of(Request(task=TASK, steps=2), Profiled(kernels=both, steps=2, plan=None), None)
+    assert (found["iters"], found["launches"], found["kernel_time_s"]) == (2, 3.0, 10.0)
+
+
+def test_one_step_is_left_as_it_is() -> None:
+    kernels = three_kernels()
+    assert per_step(kernels, 1) is kernels
+
+
+# ---------------------------------------------------------------- what was asked
+
+
+def test_the_request_of_a_run_knows_its_memory_and_device() -> None:
+    request = request_of(run_of_an_h200(), TASK, level="hierarchical")
+    assert request == Request(
+        task=TASK,
+        level="hierarchical",
+        memory_bytes=21_145_583_616,
+        device_bytes=150_754_820_096,
+        device="NVIDIA H200",
+    )
+
+
+def test_a_run_of_which_little_is_known() -> None:
+    run = Run(run_id="r1", path=Path("r1"), schema_version=1, asked={}, found={}, provenance={})
+    assert request_of(run, TASK) == Request(task=TASK)
+
+
+def test_the_question_names_the_run() -> None:
+    asked = asked_of(TASK, run_of_an_h200(), "mine")
+    told = {name: asked[name] for name in ("command", "of_run", "model", "precision", "label")}
+    assert told == {"command": "profile", "of_run": "r1", "model": "resnet50", "precision": "amp",
+                    "label": "mine"}  # fmt: skip
+
+
+def test_a_failure_is_kept_with_its_reason() -> None:
+    assert failed(run_of_an_h200(), RidgelineError("it broke", hint="mend it")) == {
+        "status": "failed",
+        "reason": "it broke",
+        "hint": "mend it",
+        "device_name": "NVIDIA H200",
+        "backend": "cuda",
+    }
+
+
+@pytest.mark.parametrize("wrong", [{"tier": "all"}, {"level": "l3"}])
+def test_a_request_that_makes_no_sense(wrong: dict[str, str]) -> None:
+    with pytest.raises(RidgelineError, match=r"dram, hierarchical|counters, time"):
+        Request(task=TASK, **wrong)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- as an H200 had it
+
+
+def test_the_recorded_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # given ResNet-50, amp, batch 32, played back
+    use_stand_ins(monkeypatch, tmp_path)
+    request = Request(task=TASK, memory_bytes=2 * 10**9, device_bytes=150 * 10**9, device="H200")
+    found = found_of(request, profile(request), None)
+    # then every kernel has a phase, and all but a few a module
+    assert found["attributed_share"] == 1.0
+    assert found["layer_share"] == pytest.approx(0.9695, abs=1e-4)
+    phases = found["phases"]
+    assert {name: phase["launches"] for name, phase in phases.items()} == {
+        "forward": 290, "backward": 330, "optimizer": 11,
+    }  # fmt: skip
+    assert sum(phase["time_s"] for phase in phases.values()) == pytest.approx(6.9416e-3, rel=1e-4)
+    assert {name: value for name, value in found["totals"].items() if value is not None} == {
+        "fp64": 10,
+        "fp32": 13_518_928_912,
+        "fp16": 8_517_821_472,
+        "tensor_fp16": 797_680_599_040,
+        "dram_bytes": 9_704_305_152,
+    }
+    assert found["self_test"]["ratios"] == {
+        "product fp32": pytest.approx(1.0, abs=1e-3),
+        "copy": pytest.approx(1.0, abs=2e-3),
+        "product fp16": 1.0,
+    }
+    assert found["self_test"]["is_trusted"]
+    assert found["warnings"] == []

@@ -1,0 +1,190 @@
+"""The mark around a step: nothing without a job, and with one what the job says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ridgeline
+from ridgeline.profile import step_mark
+from ridgeline.profile.step_mark import (
+    COUNTERS,
+    DISTINCT,
+    TRACE,
+    Job,
+    job_here,
+    profile_step,
+    waited_for,
+)
+
+
+@pytest.fixture(autouse=True)
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a program without a GPU would have asked of one."""
+    events: list[str] = []
+
+    def noted(what: str) -> Callable[..., None]:
+        return lambda *_: events.append(what)
+
+    monkeypatch.delenv("RIDGELINE_PROFILE_JOB", raising=False)
+    monkeypatch.setattr(step_mark, "_seen", step_mark._Seen())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda.profiler, "start", noted("start"))
+    monkeypatch.setattr(torch.cuda.profiler, "stop", noted("stop"))
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: events.append(name))
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", noted("pop"))
+    monkeypatch.setattr(
+        "ridgeline.profile.self_test.run_known_work", lambda kinds: events.append(f"test {kinds}")
+    )
+    return events
+
+
+def given(monkeypatch: pytest.MonkeyPatch, folder: Path, **asked: Any) -> Job:
+    """A job for this process."""
+    job = Job(name="one", folder=str(folder), **{"role": COUNTERS, "warmup": 2, **asked})
+    monkeypatch.setenv("RIDGELINE_PROFILE_JOB", str(job.write()))
+    return job
+
+
+def loop(steps: int = 9) -> int:
+    """A program that marks its steps; answers how many it took."""
+    taken = 0
+    x = torch.ones(2)
+    with pytest.raises(SystemExit) as ended:
+        for _ in range(steps):
+            with ridgeline.profile_step():
+                taken += 1
+                x.neg()
+                x.neg()
+        raise SystemExit("never ended")
+    assert ended.value.code == 0
+    return taken
+
+
+# ---------------------------------------------------------------- without a job
+
+
+def test_nothing_happens_without_a_job(events: list[str]) -> None:
+    with profile_step():
+        torch.ones(2).neg()
+    assert events == []
+    assert job_here() is None
+
+
+def test_it_costs_next_to_nothing() -> None:
+    start_s = time.perf_counter()
+    for _ in range(10_000):
+        with profile_step():
+            pass
+    assert time.perf_counter() - start_s < 1  # 100 µs each, on a busy machine
+
+
+def test_an_error_of_the_step_passes_through() -> None:
+    with pytest.raises(ValueError, match="mine"), profile_step():
+        raise ValueError("mine")
+
+
+# ---------------------------------------------------------------- with one
+
+
+def test_a_job_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job = given(monkeypatch, tmp_path, steps=2, kinds=("fp16",))
+    assert job_here() == job
+
+
+def test_the_step_after_the_warm_up_is_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
+) -> None:
+    # given two steps of warm-up, when a program would take nine
+    job = given(monkeypatch, tmp_path, kinds=("fp16",))
+    assert loop() == 3
+    # then the known work and the third step are counted, and the program ends
+    assert events == [
+        "test ('fp16',)",
+        "start", "ridgeline:op:0", "pop", "ridgeline:op:1", "pop", "stop",
+    ]  # fmt: skip
+    assert len(json.loads(job.path("times.json").read_text())) == 2
+    assert job.path("done").exists()
+    assert json.loads(job.path("ops1.json").read_text()) == [
+        {"index": 0, "op": "aten::neg", "layer": "(loss)", "phase": "forward", "like": 0},
+        {"index": 1, "op": "aten::neg", "layer": "(loss)", "phase": "forward", "like": 0},
+    ]
+
+
+def test_only_the_first_of_the_same_work_is_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
+) -> None:
+    given(monkeypatch, tmp_path, picks=DISTINCT)
+    loop()
+    assert events[1:] == [
+        "ridgeline:op:0", "start", "stop", "pop", "ridgeline:op:1", "pop",
+    ]  # fmt: skip
+
+
+def test_what_is_to_be_picked_is_said_when_the_turn_comes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
+) -> None:
+    # given two steps to count, and a turn that says to pick
+    job = given(monkeypatch, tmp_path, is_gated=True, steps=2)
+    job.path("go").write_text(DISTINCT)
+    # when the program runs
+    assert loop() == 4
+    # then both steps are picked from
+    one = ["ridgeline:op:0", "start", "stop", "pop", "ridgeline:op:1", "pop"]
+    assert events[1:] == one + one
+    assert job.path("ready").exists()
+    assert job.path("ops2.json").exists()
+
+
+def test_compiled_code_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
+) -> None:
+    job = given(monkeypatch, tmp_path, has_marks=False, picks=DISTINCT)
+    loop()
+    assert events[1:] == ["start", "stop"]
+    assert not job.path("ops1.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_a_traced_step_leaves_a_trace(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
+) -> None:
+    job = given(monkeypatch, tmp_path, role=TRACE, warmup=1)
+    assert loop() == 2
+    trace = json.loads(job.path("trace1.json").read_text())
+    names = {event.get("name") for event in trace["traceEvents"]}
+    assert {"ridgeline:op:0", "ridgeline:op:1", "aten::neg"} <= names
+    assert events == []  # nobody counts
+
+
+def test_a_program_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job = given(monkeypatch, tmp_path, is_gated=True)
+    monkeypatch.setattr(step_mark, "ASKED_S", 0.0)
+    with waited_for(tmp_path):
+        timer = threading.Timer(0.1, job.path("go").touch)
+        timer.start()
+        assert loop() == 3
+        timer.join()
+
+
+def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given(monkeypatch, tmp_path, is_gated=True, warmup=0)
+    monkeypatch.setattr(step_mark, "WAIT_S", 0.05)
+    with pytest.raises(SystemExit, match=r"one waited 0 s for its turn"), profile_step():
+        raise AssertionError("not our turn")
+
+
+def test_nobody_waits_for_one_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # given someone who asked, and who has ended since
+    given(monkeypatch, tmp_path, is_gated=True, warmup=0)
+    with waited_for(tmp_path):
+        pass
+    with pytest.raises(SystemExit, match="nobody waits for one any more"), profile_step():
+        raise AssertionError("not our turn")

@@ -1,0 +1,137 @@
+"""Kernels of a trace: their order, time and operator, from events made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.profile.recorded import text
+
+from ridgeline.errors import RidgelineError
+from ridgeline.profile.traced import NOWHERE, kernels_of, traced_kernels
+
+
+def operator(number: int, start: float, length: float, thread: int = 1) -> dict[str, Any]:
+    return {"ph": "X", "cat": "user_annotation", "name": f"ridgeline:op:{number}", "pid": 7,
+            "tid": thread, "ts": start, "dur": length}  # fmt: skip
+
+
+def launch(correlation: int, start: float, thread: int = 1, **more: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": thread,
+            "ts": start, "dur": 1.0, "args": {"correlation": correlation}, **more}  # fmt: skip
+
+
+def kernel(name: str, correlation: int, start: float, length: float = 2.0) -> dict[str, Any]:
+    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": start,
+            "dur": length, "args": {"correlation": correlation, "grid": [4, 1, 1],
+                                    "block": [128, 1, 1], "stream": 7}}  # fmt: skip
+
+
+def places(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    table = kernels_of(events)
+    return list(zip(table["kernel"], table["index"], strict=True))
+
+
+def test_a_kernel_belongs_to_the_operator_that_launched_it() -> None:
+    # given an operator from 10 to 20 µs that launches a kernel, which runs at 100 µs
+    events = [operator(5, 10, 10), launch(1, 12), kernel("gemm", 1, 100)]
+    # then it is told with all that is known
+    assert kernels_of(events).to_dict("records") == [
+        {
+            "kernel": "gemm",
+            "time_s": pytest.approx(2e-6),
+            "start_s": pytest.approx(100e-6),
+            "grid": "(4, 1, 1)",
+            "block": "(128, 1, 1)",
+            "stream": "7",
+            "index": 5,
+        }
+    ]
+
+
+def test_threads_have_operators_of_their_own() -> None:
+    # given operators at the same time on two threads, forward's and autograd's
+    events = [
+        operator(0, 10, 10, thread=1), operator(1, 10, 10, thread=2),
+        launch(1, 12, thread=2), kernel("backward", 1, 50),
+        launch(2, 13, thread=1), kernel("forward", 2, 60),
+    ]  # fmt: skip
+    assert places(events) == [("backward", 1), ("forward", 0)]
+
+
+@pytest.mark.parametrize(
+    ("moment", "index"),
+    [(9.9, NOWHERE), (10, 0), (15, 0), (20, 0), (20.1, NOWHERE), (30, 1), (41, NOWHERE)],
+)
+def test_a_launch_outside_of_every_operator(moment: float, index: int) -> None:
+    events = [operator(0, 10, 10), operator(1, 30, 10), launch(1, moment), kernel("k", 1, 90)]
+    assert places(events) == [("k", index)]
+
+
+def test_kernels_are_in_the_order_of_their_launches() -> None:
+    # given streams: what was launched first runs last; and a graph of two kernels, launched once
+    events = [
+        launch(1, 10), kernel("first", 1, 300),
+        launch(2, 20), kernel("graph b", 2, 210), kernel("graph a", 2, 200),
+        launch(3, 30, cat="cuda_driver"), kernel("last", 3, 100),
+    ]  # fmt: skip
+    assert [name for name, _ in places(events)] == ["first", "graph a", "graph b", "last"]
+
+
+def test_a_kernel_without_a_launch_has_its_own_time_and_no_place() -> None:
+    events = [operator(0, 0, 99), launch(1, 10), kernel("known", 1, 50), kernel("lost", 2, 40)]
+    assert places(events) == [("known", 0), ("lost", NOWHERE)]
+
+
+def test_other_events_are_no_kernels() -> None:
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "args": {"name": "python"}},
+        {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "ts": 1, "dur": 1, "args": {}},
+        {"ph": "X", "cat": "gpu_user_annotation", "name": "ridgeline:op:3", "ts": 1, "dur": 1},
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 1, "dur": 1},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaMalloc", "ts": 1, "dur": 1, "args": None},
+    ]
+    table = kernels_of(events)
+    assert table.empty
+    assert list(table) == ["kernel", "time_s", "start_s", "grid", "block", "stream", "index"]
+
+
+def test_a_kernel_of_which_little_is_told() -> None:
+    events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": 5.0}]
+    assert kernels_of(events).to_dict("records") == [
+        {"kernel": "k", "time_s": 0.0, "start_s": 5.0 * 1e-6, "grid": "", "block": "", "stream": "",
+         "index": NOWHERE}
+    ]  # fmt: skip
+
+
+def test_the_recorded_step(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text("trace.json"))
+    table = traced_kernels(path)
+    assert len(table) == 631
+    assert table["time_s"].sum() == pytest.approx(6.9416e-3, rel=1e-4)
+    assert not table["index"].eq(NOWHERE).any()
+    # operators follow one another in the order of their numbers
+    assert table["index"].is_monotonic_increasing
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"traceEvents": [', "3"])
+def test_a_file_that_is_no_trace(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(content)
+    with pytest.raises(RidgelineError, match="the trace of the step cannot be read"):
+        traced_kernels(path)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match=r"cannot be read: .*No such file"):
+        traced_kernels(tmp_path / "trace.json")
+
+
+def test_a_name_with_odd_characters(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    events = [kernel('void f<char, "\\x00µ">()', 1, 1.0)]
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    assert list(traced_kernels(path)["kernel"]) == ['void f<char, "\\x00µ">()']
