@@ -160,8 +160,8 @@ def test_resume_when_all_is_done(net: str, capsys: pytest.CaptureFixture[str]) -
     assert "has 3 of 3 epochs" in printed.err
     assert printed.out == (
         "artifacts/net_make_last.pt has all of its 3 epochs: nothing is left to train, and no run "
-        "is stored\n  hint: to train longer, begin anew: the same command with --epochs 6 --out-dir "
-        "DIR and without --resume\n"
+        "is stored\n  hint: to train longer, begin anew: the same command with --epochs 6 "
+        "--out-dir DIR and without --resume\n"
     )
     assert len(ResultsFolder(Path("results")).run_ids()) == 1
     assert what_differs(before, loaded("artifacts/net_make_final_weights.pt")) == []
