@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ridgeline.analyze.module import AnalyzeResult
     from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
+    from ridgeline.export.result import Exported
     from ridgeline.measure.result import MeasureResult
     from ridgeline.measure.settings import Settings
     from ridgeline.profile.capture import Capture
@@ -248,6 +249,55 @@ def _settings(function: str, given: Mapping[str, Any]) -> Settings:
             hint=f"the settings are {', '.join(Settings.__dataclass_fields__)}",
         )
     return Settings(**given)
+
+
+def export(
+    model: Any,
+    path: str | Path,
+    inputs: Any = None,
+    *,
+    mode: str = "infer",
+    batch_size: int = 1,
+    input_size: int | Sequence[int] | None = None,
+    seq_len: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    opset: int | None = None,
+    static: bool = False,
+    check: bool = True,
+    external_above: int | str = "1GB",
+    force: bool = False,
+) -> Exported:
+    """Write a model as an ONNX file, and check that onnxruntime computes what torch does.
+
+    `model` is a name, or a module with `inputs`, as for `count`. Batch and sequence are left open
+    unless `static`; the batch of a module is the first axis of its inputs. Weights of more than
+    `external_above` bytes go to a file beside it.
+    """
+    from dataclasses import replace
+
+    from ridgeline.export.destination import destination
+    from ridgeline.export.settings import ExportSettings, check_packages
+    from ridgeline.units import parse_bytes
+
+    settings = ExportSettings(
+        opset=opset,
+        is_static=static,
+        is_checked=check,
+        external_above_bytes=parse_bytes(external_above),
+    )
+    check_packages(settings)
+    from ridgeline.export.attempts import export as write
+    from ridgeline.export.subject import module_subject, named_subject
+
+    if isinstance(model, str | Path):
+        asked = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
+        subject = named_subject(asked)
+    else:
+        subject = module_subject(model, inputs, mode)
+    with destination(Path(path), force=force) as place:
+        done = write(subject, settings, place.draft, lambda step: None)
+        place.commit()
+    return done.at(Path(path))
 
 
 def growth(

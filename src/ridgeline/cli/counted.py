@@ -11,9 +11,12 @@ from typing import Any
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, counted_files, files, show
 from ridgeline.cli.progress import progress_bar
+from ridgeline.cli.show_against import check_macs
 from ridgeline.count.capacity import max_batch
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
 from ridgeline.count.growth import growth as find_growth
+from ridgeline.count.onnx.against import Against
+from ridgeline.count.onnx.beside import count_beside
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
@@ -37,6 +40,7 @@ class Asked:
     formulas: bool
     growth: bool
     limit_bytes: int | None
+    against: Path | None
     form: str
     table: str
     outputs: tuple[Path, ...]
@@ -63,6 +67,7 @@ class Counted:
     results: list[CountResult] = field(default_factory=list)
     growths: dict[str, Growth] = field(default_factory=dict)
     max_batches: dict[str, int] = field(default_factory=dict)
+    againsts: list[Against] = field(default_factory=list)
     errors: list[tuple[str, RidgelineError]] = field(default_factory=list)
 
 
@@ -83,6 +88,8 @@ def run(asked: Asked) -> None:
         sys.exit(INTERRUPTED)
     if counted.errors:
         _raise_errors(counted.errors)
+    for against in counted.againsts:
+        check_macs(against)
 
 
 def _answer(asked: Asked, counted: Counted, *, even_if_empty: bool) -> None:
@@ -122,6 +129,8 @@ def _count_model(asked: Asked, counted: Counted, model: str, step: Callable[[str
         step(f"{model}, batch {batch_size}")
         result = _count(asked, model, batch_size)
         counted.results.append(result)
+        if asked.against is not None:
+            _count_against(asked, counted, model, result)
     if asked.growth:
         spec = asked.spec(model)
         counted.growths[model] = find_growth(
@@ -139,6 +148,15 @@ def _count(asked: Asked, model: str, batch_size: int) -> CountResult:
     with torch_needed():
         from ridgeline.count.counting import count_workload
     return count_workload(asked.spec(model, batch_size), asked.settings)
+
+
+def _count_against(asked: Asked, counted: Counted, model: str, result: CountResult) -> None:
+    """The ONNX file of the model, at the same sizes, and how it differs."""
+    assert asked.against is not None
+    spec = asked.spec(model, result.batch_size)
+    onnx, against = count_beside(result, asked.against, spec=spec)
+    counted.results.append(onnx)
+    counted.againsts.append(against)
 
 
 def _max_batch(asked: Asked, model: str, step: Callable[[str], None]) -> int:

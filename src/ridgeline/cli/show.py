@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.cli import show_against
 from ridgeline.cli.count import SCHEMA
 from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, screen
 from ridgeline.count import layers
@@ -50,6 +51,8 @@ def as_json(counted: Counted) -> dict[str, Any]:
         answer["growth"] = {model: growth_dict(g) for model, g in counted.growths.items()}
     if counted.max_batches:
         answer["max_batch"] = counted.max_batches
+    if counted.againsts:
+        answer["against"] = [against.to_dict() for against in counted.againsts]
     if counted.errors:
         answer["errors"] = [
             {"model": model, "problem": error.problem, "hint": error.hint}
@@ -189,7 +192,9 @@ def heading(result: CountResult) -> str:
 def _print_tables(asked: Asked, counted: Counted) -> None:
     console = screen()
     print_grid(console, Grid(header=SUMMARY_HEADER, rows=summary_rows(counted.results), turns=True))
-    for result in counted.results:
+    for against in counted.againsts:
+        show_against.print_against(console, against)
+    for result in counted.results if not counted.againsts else ():
         _print_result(console, asked, result)
     for model, growth in counted.growths.items():
         console.print("\n" + "\n".join(growth_lines(model, growth)), markup=False)
@@ -219,6 +224,10 @@ def _layers(asked: Asked, result: CountResult) -> tuple[list[str], Rows]:
 
 def as_markdown(asked: Asked, counted: Counted) -> str:
     parts = [_markdown(SUMMARY_HEADER, summary_rows(counted.results))]
+    for against in counted.againsts:
+        parts += [f"## {show_against.heading(against)}", show_against.verdict(against)]
+        parts.append(_markdown(show_against.HEADER, show_against.difference_rows(against)))
+        parts += show_against.explanation_lines(against)
     for result in counted.results:
         parts.append(f"## {heading(result)}")
         if result.mode == "train":

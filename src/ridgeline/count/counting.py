@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,41 +14,18 @@ from ridgeline.count.errors import broken_model, check_fits, check_layouts, firs
 from ridgeline.count.evaluate import ideal_bytes, op_costs
 from ridgeline.count.modules import tensors_in
 from ridgeline.count.result import CountResult
+from ridgeline.count.settings import CAUSAL, Settings
 from ridgeline.count.step import Step, Traced, run_step
 from ridgeline.count.trace import Tracer
 from ridgeline.count.values import literals_known
 from ridgeline.errors import RidgelineError
-from ridgeline.records import MODES, PRECISIONS, WorkloadSpec
+from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import Workload, resolve
 from ridgeline.workloads.offline import refuse_downloads
-from ridgeline.workloads.optimizers import OPTIMIZERS
 
-CAUSAL = ("full", "half")
+__all__ = ["CAUSAL", "Settings", "count_module", "count_workload"]
+
 CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How to count: everything but the model and its inputs."""
-
-    mode: str = "infer"
-    precision: str = "fp32"
-    optimizer: str = "sgd"
-    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
-    causal: str = "full"
-
-    def __post_init__(self) -> None:
-        _one_of("mode", self.mode, MODES)
-        _one_of("precision", self.precision, PRECISIONS)
-        _one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
-        _one_of("causal", self.causal, CAUSAL)
-
-
-def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise RidgelineError(
-            f"{what} {value!r} is not known", hint=f"valid values: {', '.join(choices)}"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ridgeline.count.call import OpCall
+from ridgeline.count.call import OpCall, TensorMeta, dtype_name
 from ridgeline.count.formulas import Phased, Work
-from ridgeline.count.result import IdealBytes, OpCost, product_dtype
+from ridgeline.count.result import IdealBytes, OpCost
 from ridgeline.count.step import Traced
 from ridgeline.count.trace import Row
 from ridgeline.records import Cost
@@ -70,6 +70,15 @@ def _dtype(call: OpCall, kind: str, precision: str) -> str:
     return "tf32" if precision == "tf32" and kind in PRODUCT_KINDS and name == "fp32" else name
 
 
+def product_dtype(call: OpCall) -> str:
+    """The precision an operator computes in: that of its widest floating-point operand."""
+    floats = [t.dtype for t in (*call.inputs, *call.outputs) if t.is_float]
+    if not floats:
+        tensors = (*call.outputs, *call.inputs)
+        return dtype_name(tensors[0].dtype) if tensors else ""
+    return dtype_name(max(floats, key=lambda dtype: dtype.itemsize))
+
+
 def ideal_bytes(traced: Traced, costs: tuple[OpCost, ...], *, mode: str) -> IdealBytes:
     """Each tensor moved once: parameters and inputs read, outputs written.
 
@@ -97,7 +106,7 @@ def _touched(traced: Traced, costs: tuple[OpCost, ...]) -> int:
         if op.phase != "forward":
             continue
         for tensor in op.call.inputs:
-            if tensor.storage in traced.fixed_storages:
+            if isinstance(tensor, TensorMeta) and tensor.storage in traced.fixed_storages:
                 read = min(tensor.nbytes, op.cost.read_bytes)
                 seen[tensor.storage] = seen.get(tensor.storage, 0) + read
     return sum(min(read, traced.fixed_storages[key]) for key, read in seen.items())

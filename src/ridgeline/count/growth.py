@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ridgeline.count.counting import Settings, count_workload
 from ridgeline.count.result import CountResult
+from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import resolve
@@ -104,6 +104,7 @@ def growth(
     spec: WorkloadSpec, settings: Settings, *, progress: Callable[[], None] = lambda: None
 ) -> Growth:
     """Count the workload at several batches and sizes and return the formulas that fit."""
+    from ridgeline.count.counting import count_workload  # imports torch
 
     def counted(at: WorkloadSpec) -> CountResult:
         progress()

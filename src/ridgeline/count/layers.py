@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.modules import ModuleCall, shapes_text
+from ridgeline.count.parts import ModuleCall, shapes_text
 from ridgeline.records import PHASES
 
 if TYPE_CHECKING:

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Bytes a step needs. Workspaces and allocator rounding are not included."""
-
-    parameter_bytes: int
-    buffer_bytes: int
-    input_bytes: int
-    gradient_bytes: int
-    optimizer_bytes: int
-    activation_bytes: int  # kept by autograd from forward to backward, and the outputs
-    peak_bytes: int  # the most that is alive at once, of all the above and temporaries
-    peak_at: str  # the operator during which that was
 
 
 class Liveness:

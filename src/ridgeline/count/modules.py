@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -12,19 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-Shapes = tuple[tuple[int, ...], ...]
-
-
-@dataclass(slots=True)
-class ModuleCall:
-    """What went in and out of a module the first time, and how often it ran."""
-
-    type_name: str
-    calls: int = 0
-    input_shapes: Shapes = ()
-    output_shapes: Shapes = ()
-    input_bytes: int = 0
-    output_bytes: int = 0
+from ridgeline.count.parts import ModuleCall, Shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +65,6 @@ class ModuleStack:
             call = self.calls.get(path)
             if call is not None and not call.output_shapes:
                 call.output_shapes, call.output_bytes = shapes_of(output)
-
-
-def shapes_text(shapes: Iterable[tuple[int, ...]]) -> str:
-    """Shapes as people write them: 32x3x224x224, a scalar as ()."""
-    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes)
 
 
 def shapes_of(value: Any) -> tuple[Shapes, int]:

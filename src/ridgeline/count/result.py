@@ -8,10 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.call import OpCall, dtype_name
-from ridgeline.count.formulas import Work
-from ridgeline.count.memory import Memory
-from ridgeline.count.modules import ModuleCall, shapes_text
+from ridgeline.count.parts import Memory, ModuleCall, SeenCall, Work, shapes_text
 from ridgeline.errors import RidgelineError
 from ridgeline.records import PHASES, Cost
 
@@ -37,8 +34,9 @@ class OpCost:
     dtype: str
     cost: Cost
     work: Work | None  # None: no formula, bytes only
-    call: OpCall
+    call: SeenCall
     is_recomputed: bool = False
+    settings: str = ""  # of an ONNX node: the attributes that matter
 
     @property
     def formula(self) -> str:
@@ -182,7 +180,7 @@ class CountResult:
 OP_COLUMNS = (
     "path", "op", "kind", "phase", "dtype", "input_shapes", "output_shapes", "macs", "other_flops",
     "flops", "transcendentals", "read_bytes", "written_bytes", "formula", "has_formula",
-    "is_recomputed",
+    "is_recomputed", "settings",
 )  # fmt: skip
 
 
@@ -193,7 +191,7 @@ def op_row(op: OpCost) -> tuple[Any, ...]:
         op.path, op.op, op.kind, op.phase, op.dtype,
         shapes_text(t.shape for t in op.call.inputs), shapes_text(t.shape for t in op.call.outputs),
         c.macs, c.other_flops, c.flops, c.transcendentals, c.read_bytes, c.written_bytes,
-        op.formula, op.work is not None, op.is_recomputed,
+        op.formula, op.work is not None, op.is_recomputed, op.settings,
     )  # fmt: skip
 
 
@@ -217,12 +215,3 @@ def cost_dict(cost: Cost) -> dict[str, int]:
         "read_bytes": cost.read_bytes,
         "written_bytes": cost.written_bytes,
     }
-
-
-def product_dtype(call: OpCall) -> str:
-    """The precision an operator computes in: that of its widest floating-point operand."""
-    floats = [t.dtype for t in (*call.inputs, *call.outputs) if t.is_float]
-    if not floats:
-        tensors = (*call.outputs, *call.inputs)
-        return dtype_name(tensors[0].dtype) if tensors else ""
-    return dtype_name(max(floats, key=lambda dtype: dtype.itemsize))

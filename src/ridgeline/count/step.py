@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.count.autocast import autocast
-from ridgeline.count.memory import Memory, distinct_bytes
+from ridgeline.count.memory import distinct_bytes
 from ridgeline.count.modules import Failed, tensors_in
+from ridgeline.count.parts import Memory
 from ridgeline.count.trace import Row, Tracer
 from ridgeline.errors import RidgelineError
 from ridgeline.workloads.optimizers import make_optimizer

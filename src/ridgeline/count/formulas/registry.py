@@ -19,33 +19,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ridgeline.count.call import OpCall
-from ridgeline.records import Cost
+from ridgeline.count.parts import Terms, Work
 
-Terms = tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What a formula answers. Bytes left at None are the default: each operand and result once."""
-
-    macs: int = 0
-    other_flops: int = 0
-    transcendentals: int = 0
-    read_bytes: int | None = None
-    written_bytes: int | None = None
-    factor: int = 1  # the number before the terms in the written-out formula
-    terms: Terms = ()  # the factors of the largest part, as in ("N", 32), ("Cout", 64)
-
-    def cost(self, call: OpCall) -> Cost:
-        read, written = self.read_bytes, self.written_bytes
-        return Cost(
-            macs=self.macs,
-            other_flops=self.other_flops,
-            transcendentals=self.transcendentals,
-            read_bytes=call.read_bytes if read is None else read,
-            written_bytes=call.written_bytes if written is None else written,
-        )
-
+__all__ = ["FORMULAS", "Entry", "Formula", "Phased", "Terms", "Work", "aten", "aten_names", "find",
+           "register"]  # fmt: skip
 
 Phased = dict[str, Work]  # an operator that serves several phases at once
 Formula = Callable[[OpCall], Work | Phased]

@@ -1,0 +1,160 @@
+"""The same network through PyTorch and through its ONNX file: what differs, and why.
+
+Products must be the same to the last MAC. Other FLOPs and bytes differ because the file is another
+program for the same function. Operators are matched module by module: torch's exporters write down
+which module a node comes from. What is equal is set aside; each thing that is left belongs to one
+named cause, so the causes add up to the whole difference.
+
+Arithmetic on small records: nothing here reads a file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from ridgeline.count.onnx.causes import EXPLANATIONS, SHAPES, Piece, Place, explain, minus, total
+from ridgeline.count.result import CountResult, OpCost, cost_dict
+from ridgeline.records import Cost
+
+NO_MODULE = "_empty_nn_module_stack"  # the word of torch's exporter for none
+FLOATS = ("fp", "bf", "tf", "complex")  # how the names of floating-point types begin
+LONGEST = 4  # operators of a kind that are named one by one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What one cause does to the cost: the pieces of both sides that it accounts for."""
+
+    cause: str
+    what: str  # "addmm → MatMul + Add"
+    places: int
+    pytorch: Cost
+    onnx: Cost
+
+    @property
+    def change(self) -> Cost:
+        """ONNX less PyTorch."""
+        return minus(self.onnx, self.pytorch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """Two counts of one network side by side."""
+
+    model: str
+    file: str
+    batch_size: int
+    pytorch: Cost
+    onnx: Cost
+    differences: tuple[Difference, ...]
+
+    @property
+    def has_equal_macs(self) -> bool:
+        return self.pytorch.macs == self.onnx.macs
+
+    @property
+    def change(self) -> Cost:
+        return minus(self.onnx, self.pytorch)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; see docs/count.md."""
+        return {
+            "model": self.model,
+            "file": self.file,
+            "batch_size": self.batch_size,
+            "has_equal_macs": self.has_equal_macs,
+            "pytorch": cost_dict(self.pytorch),
+            "onnx": cost_dict(self.onnx),
+            "change": cost_dict(self.change),
+            "differences": [
+                {
+                    "cause": difference.cause,
+                    "explanation": EXPLANATIONS[difference.cause],
+                    "what": difference.what,
+                    "places": difference.places,
+                    "change": cost_dict(difference.change),
+                }
+                for difference in self.differences
+            ],
+        }
+
+
+def compare(pytorch: CountResult, onnx: CountResult) -> Against:
+    """A model's count and that of its file."""
+    ours = [_piece(op, op.path) for op in pytorch.op_costs]
+    theirs = [_piece(op, module_of(op.path)) for op in onnx.op_costs]
+    return Against(
+        model=pytorch.model,
+        file=onnx.model,
+        batch_size=pytorch.batch_size,
+        pytorch=total(ours),
+        onnx=total(theirs),
+        differences=gathered(explain(ours, theirs)),
+    )
+
+
+def module_of(path: str) -> str:
+    """A node's path is that of its module, if that is known, and its own name."""
+    module = path.rpartition(".")[0]
+    return "" if module.startswith(NO_MODULE) else module
+
+
+def _piece(op: OpCost, module: str) -> Piece:
+    return Piece(
+        op=op.op.rpartition("::")[2],
+        kind=op.kind,
+        module=module,
+        cost=op.cost,
+        is_float=op.dtype.startswith(FLOATS),
+    )
+
+
+# ---------------------------------------------------------------- from causes to rows
+
+
+def gathered(found: list[tuple[str, Place]]) -> tuple[Difference, ...]:
+    """A row for each cause and form of it; rows that come to nothing are left out."""
+    rows: dict[tuple[str, str], list[Place]] = defaultdict(list)
+    for cause, place in found:
+        rows[cause, _what(cause, place)].append(place)
+    differences = [
+        Difference(
+            cause=cause,
+            what=what,
+            places=len(places),
+            pytorch=sum((total(place.pytorch) for place in places), Cost()),
+            onnx=sum((total(place.onnx) for place in places), Cost()),
+        )
+        for (cause, what), places in rows.items()
+    ]
+    changed = [difference for difference in differences if difference.change != Cost()]
+    return tuple(sorted(changed, key=_size, reverse=True))
+
+
+def _size(difference: Difference) -> int:
+    change = difference.change
+    return max(abs(value) for value in cost_dict(change).values())
+
+
+def _what(cause: str, place: Place) -> str:
+    if cause == SHAPES:
+        return "in PyTorch" if place.pytorch else "in the file"
+    ours, theirs = _names(place.pytorch), _names(place.onnx)
+    if ours and theirs:
+        return f"{ours} → {theirs}"
+    return f"{ours} gone" if ours else theirs
+
+
+def _names(some: list[Piece]) -> str:
+    """`MatMul + Add`; `2 MatMul + Softmax + …` for many."""
+    counts: Counter[str] = Counter()
+    weights: Counter[str] = Counter()
+    for piece in some:
+        op = piece.op.removesuffix("_")  # in place or not is all the same here
+        counts[op] += 1
+        weights[op] += piece.cost.flops + piece.cost.moved_bytes
+    ranked = [op for op, _ in weights.most_common()]
+    named = [op if counts[op] == 1 else f"{counts[op]} {op}" for op in ranked[:LONGEST]]
+    return " + ".join([*named, "…"] if len(ranked) > LONGEST else named)

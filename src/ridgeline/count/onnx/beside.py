@@ -1,0 +1,46 @@
+"""A count of a PyTorch model, and beside it that of its ONNX file at the same sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ridgeline.count.onnx.against import Against, compare
+from ridgeline.count.result import CountResult
+from ridgeline.errors import RidgelineError
+from ridgeline.records import WorkloadSpec
+from ridgeline.workloads import resolve
+
+SEQUENCE = "sequence"  # as `ridgeline export` names it
+
+
+def count_beside(
+    pytorch: CountResult, path: Path, *, spec: WorkloadSpec, dims: Mapping[str, int] | None = None
+) -> tuple[CountResult, Against]:
+    """Count `path` at the sizes of `pytorch`, which is the count of `spec`, and compare them."""
+    from ridgeline.count.onnx import count_onnx
+
+    check_comparable(pytorch.mode, pytorch.precision)
+    onnx = count_onnx(
+        path, batch_size=pytorch.batch_size, dims={**own_dims(path, spec), **(dims or {})}
+    )
+    return onnx, compare(pytorch, onnx)
+
+
+def check_comparable(mode: str, precision: str) -> None:
+    """A file of torch holds a forward pass in the precision of its weights."""
+    if mode != "infer" or precision != "fp32":
+        raise RidgelineError(
+            f"--against cannot compare --mode {mode} --precision {precision}",
+            hint="it compares the forward pass: --mode infer, --precision fp32",
+        )
+
+
+def own_dims(path: Path, spec: WorkloadSpec) -> dict[str, int]:
+    """The sequence length that the model has, for a file that leaves it open under that name."""
+    from ridgeline.count.onnx.load import load
+
+    inputs = load(path).graph.input
+    names = {dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim}
+    seq_len = spec.seq_len or resolve(spec).describe.get("seq_len")
+    return {SEQUENCE: seq_len} if SEQUENCE in names and isinstance(seq_len, int) else {}

@@ -1,0 +1,285 @@
+"""If, Loop, Scan and SequenceMap: graphs inside the graph, taken or repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.count.onnx.infer import make
+from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.scope import Scope
+from ridgeline.count.onnx.sequences import sequence
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+    from ridgeline.count.onnx.walk import Row, Walk
+
+BOOL, INT64 = 9, 7
+MOST_TRIPS = 1 << 40  # more is "until the condition is false"
+MOST_UNROLLED = 256
+Results = Sequence[Tensor | None]
+
+
+def is_control(call: NodeCall) -> bool:
+    if call.domain == "ai.onnx.preview" and call.op_type == "FlexAttention":
+        return True
+    return not call.domain and call.op_type in ("If", "Loop", "Scan", "SequenceMap")
+
+
+def run(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+    """Walk the graphs inside; their rows are added, their results are the node's."""
+    runner = {"If": _branch, "Loop": _loop, "Scan": _scan, "SequenceMap": _map,
+              "FlexAttention": _flex}[call.op_type]  # fmt: skip
+    return runner(walk, call, node, scope, path)
+
+
+def ask(loops: list[str]) -> RidgelineError:
+    options = " and ".join(f"--dim {name}=N" for name in loops)
+    return RidgelineError(
+        f"the file does not tell how often these run: {', '.join(map(repr, loops))}",
+        hint=f"give {options}",
+    )
+
+
+def _body(call: NodeCall, name: str) -> GraphProto:
+    graph = call.attr(name)
+    if graph is None or not hasattr(graph, "node"):
+        raise RidgelineError(
+            f"{call.op_type} {call.name!r} has no {name}",
+            hint="the file is broken; `onnx.checker.check_model` says more",
+        )
+    return graph  # type: ignore[no-any-return]
+
+
+def _walked(
+    walk: Walk, graph: GraphProto, inputs: Iterable[Tensor | None], scope: Scope, path: str
+) -> tuple[list[Tensor], list[Row]]:
+    """Results and rows of one pass; the rows are not yet in the walk's list."""
+    inner = Scope(scope)
+    for formal, actual in zip(graph.input, inputs, strict=False):
+        given = replace(actual, name=formal.name) if actual else unknown_tensor(formal.name)
+        inner.values[formal.name] = given
+    before, walk.rows = walk.rows, []
+    results = walk.graph(graph, inner, prefix=path, declared={})
+    rows, walk.rows = walk.rows, before
+    return [replace(t, is_weight=False) for t in results], rows
+
+
+def _add(walk: Walk, rows: list[Row], times: int) -> None:
+    for row in rows:
+        row.repeats *= times
+    walk.rows += rows
+
+
+# ---------------------------------------------------------------- If
+
+
+def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+    """The branch that is known to be taken, else the one that costs more."""
+    names = ("then_branch", "else_branch")
+    condition = call.get(0)
+    if condition is not None and condition.value is not None and condition.value.size == 1:
+        name = names[0] if bool(condition.value.ravel()[0]) else names[1]
+        results, rows = _walked(walk, _body(call, name), (), scope, path)
+        _add(walk, rows, 1)
+        return results
+    asked = len(walk.asked_for)
+    both = [_walked(walk, _body(call, name), (), scope, path) for name in names]
+    del walk.asked_for[asked + len(set(walk.asked_for[asked:])) :]
+    costs = [_weight(rows) for _, rows in both]
+    chosen = 0 if costs[0] >= costs[1] else 1
+    walk.note(
+        f"If {call.name!r} is decided by data: its {names[chosen].replace('_', ' ')},"
+        " the costlier one, is counted"
+    )
+    results, rows = both[chosen]
+    _add(walk, rows, 1)
+    return results
+
+
+def _weight(rows: list[Row]) -> tuple[int, int]:
+    flops = moved = 0
+    for row in rows:
+        if row.work is not None:
+            cost = row.work.cost(row.call)
+            flops += cost.flops * row.repeats
+            moved += cost.moved_bytes * row.repeats
+    return flops, moved
+
+
+# ---------------------------------------------------------------- Loop
+
+
+def _trips(walk: Walk, call: NodeCall) -> int:
+    """How often a loop runs: as given, or as the file says; else it is asked for."""
+    if call.name in walk.bound.unused:
+        return walk.bound.unused[call.name]
+    limit, condition = call.get(0), call.get(1)
+    if condition is not None and condition.value is not None and not condition.value.any():
+        return 0
+    if limit is not None and limit.value is not None and limit.value.size == 1:
+        trips = int(limit.value.ravel()[0])
+        if trips < MOST_TRIPS:
+            if condition is not None:
+                walk.note(f"Loop {call.name!r} is taken to run to its limit of {trips}")
+            return max(trips, 0)
+    if call.name not in walk.asked_for:
+        walk.asked_for.append(call.name)
+    return 1
+
+
+def _loop(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+    """The body, so many times. Where shapes grow from one pass to the next, each pass is walked."""
+    body, trips = _body(call, "body"), _trips(walk, call)
+    carried = list(call.operands[2:])
+    kept = len(carried)
+    if not trips:
+        return [*carried, *(unknown_tensor("") for _ in node.output[kept:])]
+    number, condition = make("", INT64, ()), make("", BOOL, ())
+    outputs: list[Tensor] = []
+    done = 0
+    while done < trips:
+        inputs = (number, condition, *carried)
+        outputs, rows = _walked(walk, body, inputs, scope, path)
+        after = outputs[1 : 1 + kept]
+        if _forget_changed(carried, after):
+            continue
+        steady = all(_same_type(a, b) for a, b in zip(carried, after, strict=False))
+        times = trips - done if steady or done >= MOST_UNROLLED else 1
+        if not steady and done >= MOST_UNROLLED:
+            walk.note(
+                f"the shapes in {call.op_type} {call.name!r} change with every pass:"
+                f" from pass {MOST_UNROLLED} on they are taken to stay"
+            )
+        _add(walk, rows, times)
+        carried, done = list(after), done + times
+    scanned = [_stacked(t, trips, 0) for t in outputs[1 + kept :]]
+    return [*carried, *scanned]
+
+
+def _forget_changed(carried: list[Tensor | None], after: list[Tensor]) -> bool:
+    """Drop values that one pass changes; True if there were any, and the pass must be repeated."""
+    changed = False
+    for place, (a, b) in enumerate(zip(carried, after, strict=False)):
+        if a is None or a.value is None:
+            continue
+        if b.value is None or not np.array_equal(a.value, b.value):
+            carried[place] = replace(a, value=None)
+            changed = True
+    return changed
+
+
+def _same_type(a: Tensor | None, b: Tensor) -> bool:
+    if a is None or a.items is not None or b.items is not None:
+        return (
+            a is not None
+            and a.items is not None
+            and b.items is not None
+            and (len(a.items) == len(b.items))
+        )
+    return a.dims == b.dims
+
+
+def _stacked(t: Tensor, count: int, axis: int) -> Tensor:
+    if t.dims is None:
+        return unknown_tensor(t.name)
+    axis %= len(t.dims) + 1
+    return make(t.name, t.elem, (*t.dims[:axis], count, *t.dims[axis:]))
+
+
+# ---------------------------------------------------------------- Scan
+
+
+def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+    """The body for each slice of the scanned operands; version 8 has a batch dimension too."""
+    body = _body(call, "body")
+    batched = call.version < 9
+    operands = list(call.operands[1:] if batched else call.operands)
+    count = int(call.attr("num_scan_inputs", 0))
+    states, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
+    axes = list(call.attr("scan_input_axes", []) or [0] * count)
+    axes = [1] * count if batched else axes
+    trips = _length(scanned[0], axes[0]) if scanned and axes else None
+    if trips is None:
+        trips = walk.bound.unused.get(call.name)
+    if trips is None:
+        if call.name not in walk.asked_for:
+            walk.asked_for.append(call.name)
+        trips = 1
+    batch = _length(states[0] if states else scanned[0], 0) if batched and operands else 1
+    inputs = [_without(t, (0,)) if batched else t for t in states]
+    inputs = [replace(t, value=None) if t is not None else None for t in inputs]
+    inputs += [
+        _without(t, (0, 1) if batched else (axis,)) for t, axis in zip(scanned, axes, strict=False)
+    ]
+    outputs, rows = _walked(walk, body, inputs, scope, path)
+    _add(walk, rows, trips * (batch or 1))
+    out_axes = list(call.attr("scan_output_axes", []) or [0] * len(outputs))
+    results: list[Tensor | None] = []
+    for place, output in enumerate(outputs):
+        if place >= len(states):
+            axis = out_axes[place - len(states)] if place - len(states) < len(out_axes) else 0
+            output = _stacked(output, trips, axis)
+        results.append(_stacked(output, batch or 1, 0) if batched else output)
+    return results
+
+
+def _length(t: Tensor | None, axis: int) -> int | None:
+    if t is None or t.dims is None or not -len(t.dims) <= axis < len(t.dims):
+        return None
+    return t.dims[axis]
+
+
+def _without(t: Tensor | None, axes: tuple[int, ...]) -> Tensor | None:
+    if t is None or t.dims is None:
+        return t
+    gone = {axis % max(len(t.dims), 1) for axis in axes}
+    return make(t.name, t.elem, tuple(d for n, d in enumerate(t.dims) if n not in gone))
+
+
+# ---------------------------------------------------------------- SequenceMap, FlexAttention
+
+
+def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+    """The body for each item; items may differ in shape, so each is walked."""
+    body, first = _body(call, "body"), call.get(0)
+    items = first.items if first is not None else None
+    if items is None:
+        count = walk.bound.unused.get(call.name)
+        if count is None:
+            walk.asked_for.append(call.name)
+            return [unknown_tensor(name) for name in node.output]
+        items = (unknown_tensor("item"),) * count
+    lists: list[list[Tensor]] = [[] for _ in node.output]
+    for place in range(len(items)):
+        inputs = [
+            t.items[place] if t is not None and t.items is not None and place < len(t.items) else t
+            for t in (replace(first, items=items) if first is not None else None,
+                      *call.operands[1:])
+        ]  # fmt: skip
+        outputs, rows = _walked(walk, body, inputs, scope, path)
+        _add(walk, rows, 1)
+        for made, output in zip(lists, outputs, strict=False):
+            made.append(output)
+    return [sequence(name, tuple(made)) for name, made in zip(node.output, lists, strict=True)]
+
+
+def _flex(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+    """Attention, and the graphs that change its scores and probabilities."""
+    results = walk.results(call, node, {})
+    call.results = tuple(results)
+    walk.rows.append(walk.row(call, path))
+    q, k = call.get(0), call.get(1)
+    if q is None or k is None or len(q.shape) != 4 or len(k.shape) != 4:
+        return results
+    scores = make("scores", q.elem, (*q.shape[:3], k.shape[2]))
+    for name in ("score_mod", "prob_mod"):
+        if call.attr(name) is not None:
+            _, rows = _walked(walk, _body(call, name), (scores,), scope, f"{path}.{name}")
+            _add(walk, rows, 1)
+    return results

@@ -1,0 +1,224 @@
+"""The way in: an ONNX file to what one step of it costs, in the same form as a PyTorch model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ridgeline.count.onnx import alive
+from ridgeline.count.onnx.dims import bind, real_inputs
+from ridgeline.count.onnx.load import load
+from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.training import NOTE, backward, optimizer_work
+from ridgeline.count.onnx.walk import Row, Walk, walk_model
+from ridgeline.count.onnx.weights import Stored, stored_tensors
+from ridgeline.count.parts import ModuleCall, Work
+from ridgeline.count.result import CountResult, OpCost
+from ridgeline.errors import RidgelineError
+from ridgeline.records import MODES, Cost
+
+CAUSAL = ("full", "half")
+NAMED = 5  # nodes that a note names before it only counts
+
+
+def count_onnx(
+    path: Path | str,
+    *,
+    batch_size: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    mode: str = "infer",
+    optimizer: str = "sgd",
+    causal: str = "full",
+    values: Mapping[str, Any] | None = None,
+) -> CountResult:
+    """Count an ONNX file. Its weights are not read.
+
+    `dims` are sizes for its open dimensions, passes of its loops, and single whole numbers among
+    its inputs; `values` are arrays for inputs that shapes depend on.
+    """
+    _one_of("mode", mode, MODES)
+    _one_of("causal", causal, CAUSAL)
+    file = Path(path)
+    model = load(file)
+    bound = bind(model.graph, batch_size=batch_size, dims=dims or {})
+    walk = walk_model(model, str(file), bound, values=values or {}, causal=causal)
+    _check_used(walk)
+    stored = stored_tensors(walk.rows)
+    inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
+    outputs = [walk.outputs.get(o.name) or unknown_tensor(o.name) for o in model.graph.output]
+    costs = [_forward(row) for row in walk.rows]
+    notes = [*bound.notes, *walk.notes, *_unknown_notes(walk.rows)]
+    if mode == "train":
+        costs += _training(walk.rows, stored, optimizer)
+        notes.append(NOTE)
+    memory = alive.memory(
+        walk.rows, inputs, outputs, stored, optimizer=optimizer if mode == "train" else None
+    )
+    return CountResult(
+        model=str(path),
+        batch_size=bound.batch_size,
+        mode=mode,
+        precision=_precision(walk.rows, stored),
+        optimizer=optimizer if mode == "train" else None,
+        params=stored.param_count,
+        op_costs=tuple(costs),
+        modules=_modules(walk.rows, inputs, outputs),
+        module_params=_module_params(stored),
+        memory=memory,
+        ideal=alive.ideal(walk.rows, outputs, inputs, memory, mode=mode),
+        traced_on="onnx",
+        notes=tuple(notes),
+    )
+
+
+def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise RidgelineError(
+            f"{what} {value!r} is not known", hint=f"valid values: {', '.join(choices)}"
+        )
+
+
+def _check_used(walk: Walk) -> None:
+    """A size that nothing asked for is a slip of the pen."""
+    names = {row.call.name for row in walk.rows} | walk.loops
+    strange = [name for name in walk.bound.unused if name not in names]
+    if strange:
+        known = ", ".join(walk.bound.sizes) or "none"
+        raise RidgelineError(
+            f"no dimension, loop or node is called {', '.join(map(repr, strange))}",
+            hint=f"the open dimensions of this file: {known}",
+        )
+
+
+def _forward(row: Row) -> OpCost:
+    return _cost(row, "forward", row.call, row.work)
+
+
+def _cost(row: Row, phase: str, call: NodeCall, work: Work | None) -> OpCost:
+    times = row.repeats
+    if work is None:
+        one = Cost(read_bytes=call.read_bytes, written_bytes=call.written_bytes)
+    else:
+        one = work.cost(call)
+    if times != 1:
+        one = Cost(
+            macs=one.macs * times,
+            other_flops=one.other_flops * times,
+            transcendentals=one.transcendentals * times,
+            read_bytes=one.read_bytes * times,
+            written_bytes=one.written_bytes * times,
+        )
+        if work is not None and work.terms:
+            work = replace(work, terms=(("times", times), *work.terms))
+    return OpCost(
+        path=row.path,
+        op=call.op,
+        kind=row.kind,
+        phase=phase,
+        dtype=call.dtype_name,
+        cost=one,
+        work=work,
+        call=call,
+        settings=settings_text(call),
+    )
+
+
+def _training(rows: list[Row], stored: Stored, optimizer: str) -> list[OpCost]:
+    costs = [_cost(g.row, g.phase, g.call, g.work) for g in backward(rows, stored)]
+    for ident, tensor in stored.params.items():
+        if not tensor.is_float:
+            continue
+        call = NodeCall("", optimizer, "optimizer", 0, {}, (tensor,), (tensor,))
+        row = Row(stored.used_by[ident], "optimizer", call, None)
+        costs.append(_cost(row, "optimizer", call, optimizer_work(optimizer, tensor)))
+    return costs
+
+
+SHOWN = (
+    "kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "axis", "axes", "perm",
+    "alpha", "beta", "transA", "transB", "epsilon", "mode", "equation", "direction", "hidden_size",
+    "layout", "num_heads", "kv_num_heads", "q_num_heads", "is_causal", "unidirectional", "K", "N",
+    "bits", "block_size", "to", "ceil_mode", "count_include_pad", "keepdims", "approximate",
+    "activation", "num_groups", "scale",
+)  # fmt: skip
+
+
+def settings_text(call: NodeCall) -> str:
+    """The attributes that matter to the cost: `kernel_shape=3,3 strides=2,2 group=32`."""
+    parts = []
+    for name in SHOWN:
+        if name in call.attributes:
+            value = call.attr(name)
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            parts.append(f"{name}={text}")
+    return " ".join(parts)
+
+
+def _precision(rows: list[Row], stored: Stored) -> str:
+    """Of the products, else of the parameters: what the file computes in."""
+    sizes: dict[str, int] = {}
+    for row in rows:
+        if row.work is not None and row.work.macs:
+            name = row.call.dtype_name
+            sizes[name] = sizes.get(name, 0) + row.work.macs * row.repeats
+    if not sizes:
+        for tensor in stored.params.values():
+            sizes[tensor.dtype.name] = sizes.get(tensor.dtype.name, 0) + tensor.numel
+    return max(sizes, key=lambda name: sizes[name]) if sizes else "fp32"
+
+
+def _unknown_notes(rows: Iterable[Row]) -> list[str]:
+    """Nodes whose shapes are not known, or whose operands do not fit, by name."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.work is None and row.why != "no formula":
+            by_reason.setdefault((row.call.op, row.why), []).append(row.path)
+    notes = []
+    for (op, why), paths in list(by_reason.items())[:NAMED]:
+        more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+        notes.append(f"{op} {', '.join(map(repr, paths[:NAMED]))}{more} not counted: {why}")
+    rest = len(by_reason) - NAMED
+    if rest > 0:
+        notes.append(f"{rest} more kinds of nodes are not counted: see the rows without a formula")
+    return notes
+
+
+def _modules(rows: list[Row], inputs: list[Tensor], outputs: list[Tensor]) -> dict[str, ModuleCall]:
+    """A line for each node, and one for the model."""
+    found = {
+        "": ModuleCall(
+            "ONNX graph",
+            1,
+            tuple(t.shape for t in inputs),
+            tuple(t.shape for t in outputs),
+            sum(t.nbytes for t in inputs),
+            sum(t.nbytes for t in outputs),
+        )
+    }
+    for row in rows:
+        call = row.call
+        if row.path in found:
+            found[row.path].calls += row.repeats
+            continue
+        moving = [t for t in call.inputs if not t.is_weight]
+        found[row.path] = ModuleCall(
+            call.op_type,
+            row.repeats,
+            tuple(t.shape for t in moving),
+            tuple(t.shape for t in call.outputs),
+            sum(t.nbytes for t in moving),
+            call.written_bytes,
+        )
+    return found
+
+
+def _module_params(stored: Stored) -> dict[str, tuple[int, int]]:
+    """Parameters under the first node that uses them, so that each counts once."""
+    found: dict[str, tuple[int, int]] = {}
+    for ident, tensor in stored.params.items():
+        path = stored.used_by[ident]
+        count, size = found.get(path, (0, 0))
+        found[path] = (count + tensor.numel, size + tensor.nbytes)
+    return found

@@ -1,0 +1,77 @@
+"""The cost of an Einsum: operands contracted from left to right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ridgeline.count.onnx.node import MalformedError, Shape
+from ridgeline.count.parts import Terms
+
+Labels = list[str]
+
+
+def contraction(equation: str, shapes: Sequence[Shape]) -> tuple[int, int, Terms]:
+    """MACs, other FLOPs, and the factors of the largest step.
+
+    Labels that one operand alone has and nobody needs are summed first. A step over common
+    labels that are summed is a matrix product; one without is an element-wise product.
+    """
+    operands, result = _parse(equation, shapes)
+    sizes: dict[str, int] = {}
+    for labels, shape in zip(operands, shapes, strict=True):
+        for label, size in zip(labels, shape, strict=True):
+            sizes[label] = max(sizes.get(label, size), size) if size else 0
+    macs = flops = 0
+    terms: Terms = ()
+    left, *others = [list(dict.fromkeys(labels)) for labels in operands]
+    for place, right in enumerate(others):
+        later = set(result).union(*others[place + 1 :])
+        left, first = _sum_alone(left, later | set(right), sizes)
+        right, second = _sum_alone(right, later | set(left), sizes)
+        flops += first + second
+        union = list(dict.fromkeys([*left, *right]))
+        points = prod(sizes[label] for label in union)
+        kept = [label for label in union if label in later]
+        step = tuple((label, sizes[label]) for label in union)
+        if len(kept) < len(union):
+            macs += points
+        else:
+            flops += points
+        if points >= prod(size for _, size in terms):
+            terms = step
+        left = kept
+    _, last = _sum_alone(left, set(result), sizes)
+    return macs, flops + last, terms
+
+
+def _sum_alone(labels: Labels, needed: set[str], sizes: dict[str, int]) -> tuple[Labels, int]:
+    """Sum over the labels that nobody else needs: one addition an element."""
+    kept = [label for label in labels if label in needed]
+    if len(kept) == len(labels):
+        return labels, 0
+    return kept, prod(sizes[label] for label in labels)
+
+
+def _parse(equation: str, shapes: Sequence[Shape]) -> tuple[list[Labels], Labels]:
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    parts = left.split(",")
+    if len(parts) != len(shapes):
+        raise MalformedError("as many operands as the equation has")
+    operands = [_labels(part, len(shape)) for part, shape in zip(parts, shapes, strict=True)]
+    if arrow:
+        dots = max((label for o in operands for label in o if label[0] == "."), default="")
+        rank = int(dots[1:]) if dots else 0
+        return operands, _labels(right, len(right.replace("...", "")) + rank)
+    flat = [label for labels in operands for label in labels]
+    once = sorted(label for label in set(flat) if flat.count(label) == 1 and label[0] != ".")
+    return operands, [*sorted({label for label in flat if label[0] == "."}), *once]
+
+
+def _labels(part: str, rank: int) -> Labels:
+    """One label for each dimension; those of an ellipsis are numbered from the right."""
+    before, dots, after = part.partition("...")
+    covered = rank - len(before) - len(after)
+    if covered < 0 or (covered and not dots):
+        raise MalformedError("the equation does not fit the operands")
+    return [*before, *(f".{n}" for n in range(covered, 0, -1)), *after]

@@ -1,0 +1,108 @@
+"""Operators that move data without arithmetic, and those that cost nothing at all."""
+
+from __future__ import annotations
+
+from ridgeline.count.onnx.formulas.registry import MS, Work, free, op
+from ridgeline.count.onnx.node import NodeCall
+
+VIEWS = (
+    "Identity Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand BitCast Optional"
+    " OptionalGetElement OptionalHasElement SequenceConstruct SequenceAt SequenceInsert"
+    " SequenceErase SequenceEmpty SequenceLength SplitToSequence"
+)
+op(VIEWS, kind="view")(free)
+op("Shape Size Constant", kind="constant")(free)
+op("ExpandDims", kind="view", domain=MS)(free)
+
+
+@op(
+    "Concat Pad Tile Cast CastLike DepthToSpace SpaceToDepth Trilu ReverseSequence Compress NonZero"
+    " CenterCropPad ConcatFromSequence OneHot StringConcat StringSplit StringNormalizer"
+    " RegexFullMatch TfIdfVectorizer ImageDecoder",
+    kind="move",
+)
+@op(
+    "QLinearConcat UnfoldTensor RemovePadding RestorePadding Tokenizer MurmurHash3"
+    " DequantizeWithOrder QuantizeWithOrder NGramRepeatBlock",
+    kind="move",
+    domain=MS,
+)
+def move(call: NodeCall) -> Work:
+    """Each element is read once and written once."""
+    return Work()
+
+
+@op("Gather GatherElements GatherND", kind="gather")
+@op("TorchEmbedding", kind="gather", domain=MS)
+def gather(call: NodeCall) -> Work:
+    """Reads the rows or elements that are named, and the indices; not the table."""
+    table, indices = call.given(0), call.given(1)
+    return Work(read_bytes=table.bytes_of(call.out.numel) + indices.nbytes)
+
+
+@op("GatherBlockQuantized", kind="gather", domain=MS)
+def gather_quantized(call: NodeCall) -> Work:
+    """The named rows, dequantised: a scale for each number, a zero point where there is one."""
+    table, indices = call.given(0), call.given(1)
+    n = call.out.numel
+    flops = 1 + call.has(3)
+    read = (n * int(call.attr("bits", 4)) + 7) // 8 + indices.nbytes
+    return Work(other_flops=flops * n, read_bytes=read or table.nbytes, factor=flops,
+                terms=(("n", n),))  # fmt: skip
+
+
+@op("ScatterElements ScatterND Scatter", kind="scatter")
+def scatter(call: NodeCall) -> Work:
+    """The whole target is copied; a reduction is one FLOP for each update."""
+    updates = call.given(2)
+    reduces = call.attr("reduction", "none") != "none" and updates.is_float
+    return Work(
+        other_flops=updates.numel * reduces, factor=int(reduces), terms=(("n", updates.numel),)
+    )
+
+
+@op("TensorScatter", kind="scatter")
+def tensor_scatter(call: NodeCall) -> Work:
+    """An update in place: only what is written moves."""
+    update = call.given(1)
+    indices = call.get(2)
+    read = update.nbytes + (indices.nbytes if indices is not None else 0)
+    return Work(read_bytes=read, written_bytes=update.nbytes)
+
+
+@op("Col2Im", kind="move")
+def col2im(call: NodeCall) -> Work:
+    """Windows overlap: each of their elements is added."""
+    n = call.x.numel
+    return Work(other_flops=n, terms=(("n", n),))
+
+
+@op(
+    "ConstantOfShape Range EyeLike RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
+    kind="fill",
+)
+def fill(call: NodeCall) -> Work:
+    """Written, never read; the arithmetic of random generators is not floating-point work."""
+    return Work(read_bytes=0)
+
+
+@op("Bernoulli Multinomial", kind="fill")
+def drawn(call: NodeCall) -> Work:
+    """The distribution is read."""
+    return Work()
+
+
+@op("HannWindow HammingWindow BlackmanWindow", kind="fill")
+def window(call: NodeCall) -> Work:
+    """A cosine (Blackman: two) of each place, scaled and added."""
+    n, cosines = call.out.numel, 2 if call.op_type == "BlackmanWindow" else 1
+    flops = 4 * cosines
+    return Work(other_flops=flops * n, transcendentals=cosines * n, factor=flops, terms=(("n", n),))
+
+
+@op("MelWeightMatrix", kind="fill")
+def mel_weights(call: NodeCall) -> Work:
+    """At most a difference and a quotient for each weight, one logarithm for each edge."""
+    n = call.out.numel
+    edges = call.out.shape[-1] + 2 if call.out.shape else 0
+    return Work(other_flops=2 * n, transcendentals=edges, factor=2, terms=(("n", n),))

@@ -1,0 +1,173 @@
+"""Normalisations and softmax, with the numbers of PyTorch's: see its formulas/norms.py.
+
+n is the number of elements normalised: 4 FLOPs an element for mean and variance, 2 to apply them,
+one more for each of weight and bias; one root for each mean and variance.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ridgeline.count.onnx.formulas.registry import MS, Work, op
+from ridgeline.count.onnx.node import NodeCall, Shape
+
+STATISTICS = 4
+
+
+def _per_element(n: int, flops: int, groups: int) -> Work:
+    return Work(other_flops=flops * n, transcendentals=groups, factor=flops, terms=(("n", n),))
+
+
+def _channels(shape: Shape) -> int:
+    return shape[1] if len(shape) > 1 else 1
+
+
+def _normalized(call: NodeCall, shape: Shape, default: int = -1) -> int:
+    """How many groups are normalised: the dimensions before the axis."""
+    axis = int(call.attr("axis", default))
+    return prod(shape[: axis % len(shape) if shape else 0])
+
+
+@op("BatchNormalization", kind="norm")
+def batch_norm(call: NodeCall) -> Work:
+    x = call.x
+    training = bool(call.attr("training_mode", 0)) if call.version >= 14 else len(call.outputs) > 1
+    return _per_element(x.numel, 2 + STATISTICS * training, _channels(x.shape))
+
+
+@op("SpatialBN", kind="norm", domain=MS)
+def spatial_batch_norm(call: NodeCall) -> Work:
+    return batch_norm(call)
+
+
+@op("InstanceNormalization", kind="norm")
+def instance_norm(call: NodeCall) -> Work:
+    x = call.x
+    return _per_element(x.numel, STATISTICS + 4, prod(x.shape[:2]))
+
+
+@op("GroupNormalization", kind="norm")
+def group_norm(call: NodeCall) -> Work:
+    x = call.x
+    groups = (x.shape[0] if x.shape else 1) * int(call.attr("num_groups", 1))
+    return _per_element(x.numel, STATISTICS + 4, groups)
+
+
+@op("GroupNorm SkipGroupNorm", kind="norm", domain=MS)
+def ms_group_norm(call: NodeCall) -> Work:
+    """Channels last; a skip (and its bias) added before, a SiLU after, where asked."""
+    x = call.x
+    groups = x.shape[0] * int(call.attr("groups", 1))
+    silu = bool(call.attr("activation", 0))
+    added = (call.has(3) + call.has(4)) if call.op_type == "SkipGroupNorm" else 0
+    work = _per_element(x.numel, STATISTICS + 4 + 4 * silu + added, groups)
+    return Work(
+        other_flops=work.other_flops,
+        transcendentals=groups + silu * x.numel,
+        factor=work.factor,
+        terms=work.terms,
+    )
+
+
+@op("LayerNormalization", kind="norm")
+def layer_norm(call: NodeCall) -> Work:
+    affine = call.has(1) + call.has(2)
+    return _per_element(call.x.numel, STATISTICS + 2 + affine, _normalized(call, call.x.shape))
+
+
+@op("RMSNormalization SimplifiedLayerNormalization", kind="norm")
+def rms_norm(call: NodeCall) -> Work:
+    """Mean of squares, one product with its inverse root, one more with a weight."""
+    return _per_element(call.x.numel, 3 + call.has(1), _normalized(call, call.x.shape))
+
+
+@op("SkipLayerNormalization", kind="norm", domain=MS)
+def skip_layer_norm(call: NodeCall) -> Work:
+    """input, skip, gamma, beta, bias: the sum, then layer norm."""
+    x = call.x
+    flops = 1 + call.has(4) + STATISTICS + 2 + call.has(2) + call.has(3)
+    return _per_element(x.numel, flops, prod(x.shape[:-1]))
+
+
+@op("SkipSimplifiedLayerNormalization", kind="norm", domain=MS)
+def skip_rms_norm(call: NodeCall) -> Work:
+    """input, skip, gamma, bias."""
+    x = call.x
+    return _per_element(x.numel, 1 + call.has(3) + 3 + call.has(2), prod(x.shape[:-1]))
+
+
+@op("EmbedLayerNormalization QEmbedLayerNormalization", kind="norm", domain=MS)
+def embed_layer_norm(call: NodeCall) -> Work:
+    """Rows of the word, position and segment tables are added, then layer norm.
+
+    Only the rows that are looked up are read.
+    """
+    out = call.out
+    tables = [t for t in call.inputs if len(t.shape) == 2 and t.shape[-1] == out.shape[-1]]
+    n, rows = out.numel, prod(out.shape[:-1])
+    flops = max(len(tables) - 1, 0) + STATISTICS + 4
+    named = sum(t.bytes_of(min(n, t.numel)) for t in tables)
+    others = sum(t.nbytes for t in call.inputs if all(t is not table for table in tables))
+    return Work(
+        other_flops=flops * n,
+        transcendentals=rows,
+        read_bytes=named + others,
+        factor=flops,
+        terms=(("n", n),),
+    )
+
+
+@op("MeanVarianceNormalization", kind="norm")
+def mean_variance(call: NodeCall) -> Work:
+    axes = [a % max(len(call.x.shape), 1) for a in call.attr("axes", [0, 2, 3])]
+    groups = prod(size for axis, size in enumerate(call.x.shape) if axis not in axes)
+    return _per_element(call.x.numel, STATISTICS + 2, groups)
+
+
+@op("LpNormalization", kind="norm")
+def lp_norm(call: NodeCall) -> Work:
+    """A power and an addition an element, a division; a root for each norm of order 2."""
+    x = call.x
+    groups = x.numel // max(x.shape[call.attr("axis", -1)], 1) if x.shape else 1
+    return _per_element(x.numel, 3, groups if call.attr("p", 2) == 2 else 0)
+
+
+@op("LRN", kind="norm")
+def lrn(call: NodeCall) -> Work:
+    """x/(bias + alpha/size·Σx²)^beta over `size` channels: size squares and sums, and 3 more."""
+    n, size = call.x.numel, int(call.attr("size", 1))
+    flops = 2 * size + 3
+    return Work(other_flops=flops * n, transcendentals=n, factor=flops, terms=(("n", n),))
+
+
+@op("Softmax", kind="softmax")
+def softmax(call: NodeCall) -> Work:
+    """Maximum, subtraction, sum, division; one exponential."""
+    n = call.x.numel
+    return Work(other_flops=4 * n, transcendentals=n, factor=4, terms=(("n", n),))
+
+
+@op("LogSoftmax", kind="softmax")
+def log_softmax(call: NodeCall) -> Work:
+    x = call.x
+    axis = int(call.attr("axis", -1 if call.version >= 13 else 1))
+    if call.version >= 13:
+        rows = x.numel // max(x.shape[axis], 1) if x.shape else 1
+    else:  # all dimensions from the axis on are one
+        rows = prod(x.shape[: axis % (len(x.shape) or 1)])
+    n = x.numel
+    return Work(other_flops=4 * n, transcendentals=n + rows, factor=4, terms=(("n", n),))
+
+
+@op("Hardmax", kind="softmax")
+def hardmax(call: NodeCall) -> Work:
+    """A comparison an element."""
+    n = call.x.numel
+    return Work(other_flops=n, terms=(("n", n),))
+
+
+@op("QLinearSoftmax", kind="softmax", domain=MS)
+def qlinear_softmax(call: NodeCall) -> Work:
+    """Dequantised, softmax, requantised."""
+    n = call.x.numel
+    return Work(other_flops=11 * n, transcendentals=n, factor=11, terms=(("n", n),))

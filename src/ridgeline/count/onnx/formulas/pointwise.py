@@ -1,0 +1,186 @@
+"""Element-wise operators: FLOPs and transcendentals for each element of the result.
+
+The numbers are those of PyTorch's operators of the same name, so that a network costs the same
+through both. Where an operator branches, the longer branch is counted.
+"""
+
+from __future__ import annotations
+
+from ridgeline.count.onnx.formulas.registry import MS, Work, elementwise, op
+from ridgeline.count.onnx.node import NodeCall
+
+PER_ELEMENT: dict[str, tuple[int, int]] = {}
+
+
+def _rows(flops: int, transcendentals: int, names: str) -> None:
+    PER_ELEMENT.update((name, (flops, transcendentals)) for name in names.split())
+
+
+_rows(1, 0, "Add Sub Mul Div Neg Abs Sign Reciprocal Ceil Floor Round Relu ThresholdedRelu IsNaN")
+_rows(1, 0, "IsInf Equal Less Greater LessOrEqual GreaterOrEqual")
+_rows(2, 0, "LeakyRelu PRelu Mod")
+_rows(3, 0, "Softsign Shrink")
+_rows(4, 0, "HardSigmoid")
+_rows(5, 0, "HardSwish")
+_rows(0, 1, "Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Sqrt")
+_rows(3, 1, "Sigmoid Celu")
+_rows(2, 1, "Elu Selu")
+_rows(3, 2, "Softplus")
+_rows(1, 3, "Mish")
+_rows(0, 0, "And Or Xor Not Where BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot")
+
+
+@op(" ".join(PER_ELEMENT), kind="pointwise")
+def tabled(call: NodeCall) -> Work:
+    flops, transcendentals = PER_ELEMENT[call.op_type]
+    return elementwise(call, flops, transcendentals)
+
+
+@op("Max Min Sum", kind="pointwise")
+def several(call: NodeCall) -> Work:
+    """One FLOP for each operand after the first."""
+    return elementwise(call, len(call.inputs) - 1)
+
+
+@op("Mean", kind="pointwise")
+def mean(call: NodeCall) -> Work:
+    return elementwise(call, len(call.inputs))
+
+
+@op("Clip", kind="pointwise")
+def clip(call: NodeCall) -> Work:
+    """One comparison for each bound that is given, as operand or (before opset 11) attribute."""
+    bounds = sum(call.has(i) for i in (1, 2)) + sum(
+        name in call.attributes for name in ("min", "max")
+    )
+    return elementwise(call, bounds)
+
+
+@op("Pow", kind="pointwise")
+def power(call: NodeCall) -> Work:
+    """Small whole powers are multiplications; any other power is one transcendental."""
+    exponent = call.given(1)
+    if exponent.value is not None and exponent.numel == 1:
+        known = float(exponent.value.ravel()[0])
+        if known in (1, 2, 3, 4):
+            return elementwise(call, {1: 0, 2: 1, 3: 2, 4: 2}[int(known)])
+        if known == -1:
+            return elementwise(call, 1)
+    return elementwise(call, 0, 1)
+
+
+def gelu_cost(*, tanh: bool) -> tuple[int, int]:
+    """x/2·(1 + erf(x/√2)); x/2·(1 + tanh(√(2/π)·(x + 0.0447·x³)))."""
+    return (8, 1) if tanh else (4, 1)
+
+
+@op("Gelu", kind="pointwise")
+@op("Gelu", kind="pointwise", domain=MS)
+def gelu(call: NodeCall) -> Work:
+    return elementwise(call, *gelu_cost(tanh=call.attr("approximate", "none") == "tanh"))
+
+
+@op("BiasGelu", kind="pointwise", domain=MS)
+def bias_gelu(call: NodeCall) -> Work:
+    flops, one = gelu_cost(tanh=False)
+    return elementwise(call, flops + 1, one)
+
+
+@op("FastGelu", kind="pointwise", domain=MS)
+def fast_gelu(call: NodeCall) -> Work:
+    flops, one = gelu_cost(tanh=True)
+    return elementwise(call, flops + call.has(1), one)
+
+
+@op("Swish", kind="pointwise")
+@op("QuickGelu", kind="pointwise", domain=MS)
+def swish(call: NodeCall) -> Work:
+    """x·sigmoid(a·x); a is 1 unless the operator says otherwise, 1.702 for QuickGelu."""
+    default = 1.0 if call.op_type == "Swish" else 1.702
+    return elementwise(call, 4 + (call.attr("alpha", default) != 1), 1)
+
+
+@op("SwiGLU", kind="pointwise")
+def swiglu(call: NodeCall) -> Work:
+    """g·sigmoid(a·g)·v."""
+    return elementwise(call, 5 + (call.attr("alpha", 1.0) != 1), 1)
+
+
+@op("BiasAdd", kind="pointwise", domain=MS)
+def bias_add(call: NodeCall) -> Work:
+    """x + bias + skip."""
+    return elementwise(call, 2)
+
+
+@op("BiasSplitGelu", kind="pointwise", domain=MS)
+def bias_split_gelu(call: NodeCall) -> Work:
+    """(x + b) in two halves, one through GELU, multiplied."""
+    return elementwise(call, 7, 1)
+
+
+@op("BiasDropout BitmaskBiasDropout", kind="dropout", domain=MS)
+def bias_dropout(call: NodeCall) -> Work:
+    return elementwise(call, 1 + call.has(2))
+
+
+@op("Affine", kind="pointwise")
+@op("ScaledTanh", kind="pointwise", domain=MS)
+def scaled(call: NodeCall) -> Work:
+    return elementwise(call, 2, call.op_type == "ScaledTanh")
+
+
+@op("Dropout", kind="dropout")
+def dropout(call: NodeCall) -> Work:
+    """In inference the operand goes through; in training a comparison and a product."""
+    training = call.get(2)
+    is_training = training is not None and (training.value is None or bool(training.value.any()))
+    if call.version < 7:
+        is_training = not call.attr("is_test", 0)
+    if not is_training:
+        mask = sum(t.nbytes for t in call.outputs[1:])
+        return Work(read_bytes=0, written_bytes=mask)
+    return Work(
+        other_flops=2 * call.x.numel,
+        read_bytes=call.x.nbytes,
+        factor=2,
+        terms=(("n", call.x.numel),),
+    )
+
+
+@op("QuantizeLinear", kind="pointwise")
+def quantize(call: NodeCall) -> Work:
+    """x/scale, round, two bounds, and the zero point where there is one."""
+    return elementwise(call, 4 + call.has(2))
+
+
+@op("DequantizeLinear", kind="pointwise")
+def dequantize(call: NodeCall) -> Work:
+    """(x − zero point)·scale."""
+    return elementwise(call, 1 + call.has(2))
+
+
+@op("DynamicQuantizeLinear", kind="pointwise")
+def dynamic_quantize(call: NodeCall) -> Work:
+    """The smallest and largest element, then as QuantizeLinear with a zero point."""
+    n = call.x.numel
+    return Work(other_flops=7 * n, factor=7, terms=(("n", n),))
+
+
+# 8-bit forms: dequantise each operand, work, requantise
+_QLINEAR = {"QLinearAdd": (1, 0), "QLinearMul": (1, 0), "QLinearSigmoid": (3, 1),
+            "QLinearLeakyRelu": (2, 0), "QLinearWhere": (0, 0)}  # fmt: skip
+
+
+@op(" ".join(_QLINEAR), kind="pointwise", domain=MS)
+def qlinear(call: NodeCall) -> Work:
+    """(q − zero point)·scale of each operand, the work, and y/scale + zero point, bounded."""
+    flops, transcendentals = _QLINEAR[call.op_type]
+    data = 2 if call.op_type in ("QLinearAdd", "QLinearMul", "QLinearWhere") else 1
+    n = call.out.numel
+    per_element = flops + 2 * data + 5
+    return Work(
+        other_flops=per_element * n,
+        transcendentals=transcendentals * n,
+        factor=per_element,
+        terms=(("n", n),),
+    )

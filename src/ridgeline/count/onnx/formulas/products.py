@@ -1,0 +1,209 @@
+"""Matrix products: MatMul, Gemm, Einsum, and onnxruntime's fused and quantised forms."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ridgeline.count.onnx.einsum import contraction
+from ridgeline.count.onnx.formulas.activations import fused_activation
+from ridgeline.count.onnx.formulas.pointwise import gelu_cost
+from ridgeline.count.onnx.formulas.registry import MS, Terms, Work, op
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape
+
+REQUANTISE = 1  # the product's scale; zero points and bounds are work on integers
+
+
+def product(terms: Terms, *, other_flops: int = 0, transcendentals: int = 0) -> Work:
+    return Work(
+        macs=prod(size for _, size in terms),
+        other_flops=other_flops,
+        transcendentals=transcendentals,
+        factor=2,
+        terms=terms,
+    )
+
+
+def matmul_terms(a: Shape, b: Shape) -> Terms:
+    """Factors of a product by numpy's rules; the broadcast batch counts in full."""
+    if not a or not b:
+        raise MalformedError("a matrix product of a scalar")
+    left = a if len(a) > 1 else (1, *a)
+    right = b if len(b) > 1 else (*b, 1)
+    m, k, n = left[-2], left[-1], right[-1]
+    if len(right) == 2:  # one matrix for all rows
+        return (("M", prod(left[:-1])), ("N", n), ("K", k))
+    outer = [1] * max(len(left), len(right))
+    for shape in (left[:-2], right[:-2]):
+        for place, size in enumerate(reversed(shape)):
+            outer[place] = max(outer[place], size) if size else 0
+    return (("B", prod(outer)), ("M", m), ("N", n), ("K", k))
+
+
+@op("MatMul", kind="matmul")
+def matmul(call: NodeCall) -> Work:
+    return product(matmul_terms(call.given(0).shape, call.given(1).shape))
+
+
+@op("MatMulInteger", kind="matmul")
+@op("MatMulInteger16", kind="matmul", domain=MS)
+def matmul_integer(call: NodeCall) -> Work:
+    """Products of integers are MACs too; zero points are work on integers."""
+    return matmul(call)
+
+
+@op("QLinearMatMul", kind="matmul")
+def qlinear_matmul(call: NodeCall) -> Work:
+    terms = matmul_terms(call.given(0).shape, call.given(3).shape)
+    return product(terms, other_flops=REQUANTISE * call.out.numel)
+
+
+@op("MatMulIntegerToFloat DynamicQuantizeMatMul", kind="matmul", domain=MS)
+def quantised_to_float(call: NodeCall) -> Work:
+    """The product's scale, a bias; DynamicQuantizeMatMul quantises its first operand first."""
+    terms = matmul_terms(call.given(0).shape, call.given(1).shape)
+    dynamic = call.op_type == "DynamicQuantizeMatMul"
+    bias = call.has(4 if dynamic else 6)
+    own = 7 * call.x.numel if dynamic else 0
+    return product(terms, other_flops=own + (REQUANTISE + bias) * call.out.numel)
+
+
+def _swap(shape: Shape, *, inner: bool, batch: bool) -> Shape:
+    """FusedMatMul's transposes: of the matrix, and of the batch dimensions with its rows."""
+    if batch and len(shape) > 2:
+        shape = (*shape[1:-1], shape[0], shape[-1])
+    return (*shape[:-2], shape[-1], shape[-2]) if inner and len(shape) > 1 else shape
+
+
+@op("FusedMatMul TransposeMatMul FusedMatMulActivation", kind="matmul", domain=MS)
+def fused_matmul(call: NodeCall) -> Work:
+    a = _swap(call.given(0).shape, inner=bool(call.attr("transA", 0)),
+              batch=bool(call.attr("transBatchA", 0)))  # fmt: skip
+    b = _swap(call.given(1).shape, inner=bool(call.attr("transB", 0)),
+              batch=bool(call.attr("transBatchB", 0)))  # fmt: skip
+    n = call.out.numel
+    flops, transcendentals = fused_activation(call)
+    scaled = call.attr("alpha", 1.0) != 1
+    return product(
+        matmul_terms(a, b), other_flops=(flops + scaled) * n, transcendentals=transcendentals * n
+    )
+
+
+@op("Gemm", kind="matmul")
+@op("FusedGemm GemmFloat8", kind="matmul", domain=MS)
+def gemm(call: NodeCall) -> Work:
+    """alpha·A·B + beta·C, and onnxruntime's form with an activation."""
+    a, b = call.given(0).shape, call.given(1).shape
+    if len(a) != 2 or len(b) != 2:
+        raise MalformedError("Gemm multiplies matrices")
+    m, k = a[::-1] if call.attr("transA", 0) else a
+    n = b[0] if call.attr("transB", 0) else b[1]
+    biased = call.has(2) and call.attr("beta", 1.0) != 0
+    scaling = (call.attr("alpha", 1.0) != 1) + biased + (biased and call.attr("beta", 1.0) != 1)
+    flops, transcendentals = fused_activation(call)
+    return product(
+        (("M", m), ("N", n), ("K", k)),
+        other_flops=(scaling + flops) * m * n,
+        transcendentals=transcendentals * m * n,
+    )
+
+
+@op("GemmFastGelu", kind="matmul", domain=MS)
+def gemm_fast_gelu(call: NodeCall) -> Work:
+    flops, one = gelu_cost(tanh=True)
+    n = call.out.numel
+    terms = matmul_terms(call.given(0).shape, call.given(1).shape)
+    return product(terms, other_flops=(flops + call.has(2)) * n, transcendentals=one * n)
+
+
+@op("QGemm", kind="matmul", domain=MS)
+def qgemm(call: NodeCall) -> Work:
+    """a, scale, zero point, b, scale, zero point, C: the product's scale and the bias."""
+    a, b = call.given(0).shape, call.given(3).shape
+    m, k = a[::-1] if call.attr("transA", 0) else a
+    n = b[0] if call.attr("transB", 0) else b[1]
+    other = (REQUANTISE + call.has(6)) * m * n
+    return product((("M", m), ("N", n), ("K", k)), other_flops=other)
+
+
+@op("MatMulNBits MatMulBnb4 MatMulFpQ4", kind="matmul", domain=MS)
+def matmul_n_bits(call: NodeCall) -> Work:
+    """A packed weight of N·K numbers, a scale for each and a zero point where there is one."""
+    x = call.x
+    k = call.attr("K") or x.shape[-1]
+    n = call.attr("N") or call.out.shape[-1]
+    if not k:
+        raise MalformedError("K is 0")
+    zero_point = call.op_type == "MatMulNBits" and call.has(3)
+    bias = call.op_type == "MatMulNBits" and call.has(5)
+    return product(
+        (("M", x.numel // k), ("N", n), ("K", k)),
+        other_flops=(1 + zero_point) * n * k + bias * call.out.numel,
+    )
+
+
+@op("SparseToDenseMatMul", kind="matmul", domain=MS)
+def sparse_matmul(call: NodeCall) -> Work:
+    """Counted as if the matrix were dense."""
+    return fused_matmul(call)
+
+
+@op("Einsum", kind="matmul")
+def einsum(call: NodeCall) -> Work:
+    """Operands are contracted from left to right, as PyTorch does it."""
+    macs, flops, terms = contraction(call.attr("equation", ""), [t.shape for t in call.inputs])
+    if not call.is_float and not macs:
+        flops = 0
+    if macs:
+        return Work(macs=macs, other_flops=flops, factor=2, terms=terms)
+    return Work(other_flops=flops, terms=terms)
+
+
+@op("Det", kind="linalg")
+def determinant(call: NodeCall) -> Work:
+    """An LU factorisation: 2/3·n³ for each matrix."""
+    n = call.x.shape[-1] if call.x.shape else 1
+    matrices = call.x.numel // max(n * n, 1)
+    return Work(other_flops=matrices * (2 * n**3) // 3, terms=(("matrices", matrices), ("n", n)))
+
+
+@op("Inverse", kind="linalg", domain=MS)
+def inverse(call: NodeCall) -> Work:
+    n = call.x.shape[-1]
+    matrices = call.x.numel // max(n * n, 1)
+    flops = matrices * 2 * n**3
+    return Work(other_flops=flops, factor=2, terms=(("matrices", matrices), ("n³", n**3)))
+
+
+@op("CDist", kind="distance", domain=MS)
+def distance(call: NodeCall) -> Work:
+    """A difference, a square and an addition for each feature, a root for each pair."""
+    pairs, features = call.out.numel, call.x.shape[-1]
+    root = call.attr("metric", "sqeuclidean") == "euclidean"
+    return Work(
+        other_flops=3 * pairs * features,
+        transcendentals=pairs * root,
+        factor=3,
+        terms=(("pairs", pairs), ("K", features)),
+    )
+
+
+@op("MoE QMoE", kind="matmul", domain=MS)
+def mixture(call: NodeCall) -> Work:
+    """k experts for each token: two products (three if gated), an activation, a weighted sum."""
+    x, first, second = call.x, call.given(2), call.given(5 if call.op_type == "QMoE" else 4)
+    tokens, k = x.numel // x.shape[-1], call.attr("k", 1)
+    hidden = x.shape[-1]
+    inner = prod(first.shape[1:]) // hidden
+    back = prod(second.shape[1:]) // hidden
+    if call.op_type == "QMoE":  # packed: so many numbers in a byte
+        packed = 8 // max(int(call.attr("expert_weight_bits", 4)), 1)
+        inner, back = inner * packed, back * packed
+    third = inner if call.has(8 if call.op_type == "QMoE" else 6) else 0
+    flops, one = fused_activation(call, attribute="activation_type", default="relu")
+    return Work(
+        macs=tokens * k * hidden * (inner + back + third),
+        other_flops=tokens * k * (flops * inner + 2 * hidden),
+        transcendentals=tokens * k * one * inner,
+        factor=2,
+        terms=(("tokens", tokens), ("k", k), ("H", hidden), ("inner", inner + back + third)),
+    )

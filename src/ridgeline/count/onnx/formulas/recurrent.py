@@ -1,0 +1,80 @@
+"""LSTM, GRU and RNN: one node is a whole layer, in one or two directions."""
+
+from __future__ import annotations
+
+from ridgeline.count.onnx.formulas.activations import activation_cost
+from ridgeline.count.onnx.formulas.registry import MS, Work, op
+from ridgeline.count.onnx.node import MalformedError, NodeCall
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+DEFAULTS = {
+    "RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")
+}  # fmt: skip
+# beyond the activations, for each hidden unit: GRU's r·h, (h − n)·z + n; LSTM's f·c + i·g, o·h
+COMBINED = {"RNN": 0, "GRU": 4, "LSTM": 4}
+
+
+@op("LSTM GRU RNN", kind="recurrent")
+def recurrent(call: NodeCall) -> Work:
+    """Every token of every sequence meets the input's and the hidden weights.
+
+    Tokens beyond a sequence's length are not computed where the lengths are known.
+    """
+    x, w, r = call.given(0), call.given(1), call.given(2)
+    if len(x.shape) != 3 or len(w.shape) != 3 or len(r.shape) != 3:
+        raise MalformedError("a recurrent layer's operands have three dimensions")
+    directions, rows, size = w.shape
+    hidden = r.shape[2]
+    return _layer(call, directions, rows, size, hidden)
+
+
+def _layer(call: NodeCall, directions: int, rows: int, size: int, hidden: int) -> Work:
+    steps = _tokens(call) * directions
+    flops, transcendentals = _cell(call)
+    kind = call.op_type.removeprefix("DynamicQuantize")
+    biased = call.has(3)
+    additions = 1 + 2 * biased  # of input and hidden part, and both biases
+    peepholes = 6 if kind == "LSTM" and call.has(7) else 0  # a product and a sum for i, o, f
+    clipped = 2 * GATES[kind] if "clip" in call.attributes else 0
+    per_unit = flops + peepholes + clipped
+    return Work(
+        macs=steps * rows * (size + hidden),
+        other_flops=steps * (additions * rows + per_unit * hidden),
+        transcendentals=steps * transcendentals * hidden,
+        factor=2,
+        terms=(("steps", steps), ("G·H", rows), ("(I+H)", size + hidden)),
+    )
+
+
+def _tokens(call: NodeCall) -> int:
+    """Of all sequences together."""
+    x, lengths = call.x, call.get(4)
+    first, second = x.shape[:2]
+    longest = second if call.attr("layout", 0) else first
+    if lengths is not None and lengths.value is not None:
+        return int(sum(min(int(n), longest) for n in lengths.value.ravel()))
+    return first * second
+
+
+def _cell(call: NodeCall) -> tuple[int, int]:
+    """FLOPs and transcendentals of one hidden unit after its gates' sums."""
+    kind = call.op_type.removeprefix("DynamicQuantize")
+    given = [n.decode(errors="replace") if isinstance(n, bytes) else str(n)
+             for n in call.attr("activations", [])]  # fmt: skip
+    names = tuple(given[: len(DEFAULTS[kind])]) or DEFAULTS[kind]
+    if len(names) < len(DEFAULTS[kind]):
+        names = DEFAULTS[kind]
+    uses = {"RNN": (1,), "GRU": (2, 1), "LSTM": (3, 1, 1)}[kind]
+    flops = transcendentals = 0
+    for name, times in zip(names, uses, strict=True):
+        one, trans = activation_cost(name)
+        flops, transcendentals = flops + times * one, transcendentals + times * trans
+    return flops + COMBINED[kind], transcendentals
+
+
+@op("DynamicQuantizeLSTM", kind="recurrent", domain=MS)
+def quantised_lstm(call: NodeCall) -> Work:
+    """The weights are stored turned: (directions, input, 4·hidden)."""
+    w, r = call.given(1), call.given(2)
+    directions, size, rows = w.shape
+    return _layer(call, directions, rows, size, r.shape[1])

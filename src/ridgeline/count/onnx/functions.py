@@ -1,0 +1,105 @@
+"""Functions of the model itself: their bodies take the place of the calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from ridgeline.count.onnx.infer import from_array, make, stored
+from ridgeline.count.onnx.load import subgraphs_of
+from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.scope import Scope
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, NodeProto
+
+    from ridgeline.count.onnx.walk import Walk
+
+Given = dict[str, "AttributeProto"]
+
+
+def expand(
+    walk: Walk, function: FunctionProto, call: NodeCall, node: NodeProto, path: str
+) -> list[Tensor | None]:
+    """Walk the function's nodes with the call's operands and attributes."""
+    walk.enter(path)
+    scope = Scope()
+    for name, operand in zip(function.input, call.operands, strict=False):
+        if operand is not None:
+            scope.values[name] = operand
+    given = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
+    outer, outer_imports = walk.opsets, walk.imports
+    walk.opsets = {**outer, **{_domain(o.domain): o.version for o in function.opset_import}}
+    walk.imports = [onnx.helper.make_opsetid(d, v) for d, v in walk.opsets.items()]
+    for place, inner in enumerate(function.node):
+        walk.node(bound(inner, given), place, scope, path, {})
+    walk.opsets, walk.imports = outer, outer_imports
+    walk.depth -= 1
+    return [scope.find(name) or unknown_tensor(name) for name in function.output]
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def bound(node: NodeProto, given: Given) -> NodeProto:
+    """The node with the caller's attributes in place of references to them."""
+    if not _refers(node):
+        return node
+    own = onnx.NodeProto()
+    own.CopyFrom(node)
+    del own.attribute[:]
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in given:
+                added = own.attribute.add()
+                added.CopyFrom(given[attribute.ref_attr_name])
+                added.name = attribute.name
+            continue
+        added = own.attribute.add()
+        added.CopyFrom(attribute)
+        for graph in subgraphs_of(added):
+            inner = [bound(n, given) for n in graph.node]
+            del graph.node[:]
+            graph.node.extend(inner)
+    return own
+
+
+def _refers(node: NodeProto) -> bool:
+    return any(
+        a.ref_attr_name or any(_refers(n) for g in subgraphs_of(a) for n in g.node)
+        for a in node.attribute
+    )
+
+
+def constant(node: NodeProto, name: str) -> Tensor:
+    """The value of a Constant, in whichever attribute it is."""
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            tensor = stored(attribute.t)
+            tensor.is_weight = False
+            return tensor
+        if attribute.name == "sparse_value":
+            sparse = attribute.sparse_tensor
+            return make(name, sparse.values.data_type, tuple(sparse.dims))
+        plain = _plain(attribute)
+        if plain is not None:
+            return from_array(name, plain)
+    return unknown_tensor(name)
+
+
+def _plain(attribute: AttributeProto) -> Any:
+    kinds: dict[str, Any] = {
+        "value_int": lambda a: np.asarray(a.i, np.int64),
+        "value_ints": lambda a: np.asarray(list(a.ints), np.int64),
+        "value_float": lambda a: np.asarray(a.f, np.float32),
+        "value_floats": lambda a: np.asarray(list(a.floats), np.float32),
+        "value_string": lambda a: np.asarray(a.s.decode(errors="replace"), object),
+        "value_strings": lambda a: np.asarray(
+            [s.decode(errors="replace") for s in a.strings], object
+        ),
+    }
+    read = kinds.get(attribute.name)
+    return read(attribute) if read is not None else None

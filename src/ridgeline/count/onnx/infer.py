@@ -1,0 +1,114 @@
+"""Types and shapes of a node's results, from its operands: onnx's own inference, node by node.
+
+Each node is inferred with the numbers of its operands' shapes and with the values that are known,
+so a chain of Shape, Gather, Concat and Reshape never has to be guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import numpy_helper
+from onnx.shape_inference import infer_node_outputs
+
+from ridgeline.count.onnx.dims import shape_of, tensor_type
+from ridgeline.count.onnx.dtypes import dtype_of
+from ridgeline.count.onnx.node import Shape, Tensor, unknown_tensor
+
+if TYPE_CHECKING:
+    from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto
+    from onnx.defs import OpSchema
+
+MOST_ELEMENTS = 1 << 12  # of a value that is followed
+
+
+@lru_cache(maxsize=4096)
+def schema_of(op_type: str, version: int, domain: str) -> OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@lru_cache(maxsize=1 << 15)
+def _type_proto(elem: int, dims: Shape | None) -> TypeProto:
+    return onnx.helper.make_tensor_type_proto(elem, dims)
+
+
+def type_of(tensor: Tensor) -> TypeProto | None:
+    """As onnx writes it; None where even the element type is not known."""
+    if tensor.items is not None:
+        inner = tensor.items[0] if tensor.items else None
+        if inner is None or not inner.elem:
+            return None
+        same = {item.dims for item in tensor.items}
+        dims = inner.dims if len(same) == 1 else None
+        return onnx.helper.make_sequence_type_proto(_type_proto(inner.elem, dims))
+    return _type_proto(tensor.elem, tensor.dims) if tensor.elem else None
+
+
+def from_type(name: str, kind: TypeProto, sizes: Mapping[str, int]) -> Tensor:
+    """A value of this type. The length of a sequence is not part of its type."""
+    tensor = tensor_type(kind)
+    if tensor is None:
+        return unknown_tensor(name)
+    return make(name, tensor.elem_type, shape_of(kind, sizes))
+
+
+def make(name: str, elem: int, dims: Shape | None) -> Tensor:
+    return Tensor(name, dims, elem, dtype_of(elem))
+
+
+def from_array(name: str, array: Any) -> Tensor:
+    """A value that is known in full."""
+    elem = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor = make(name, elem, tuple(array.shape))
+    tensor.value = array
+    return tensor
+
+
+def stored(proto: TensorProto) -> Tensor:
+    """An initializer or a constant; its elements only where they are few and in the file."""
+    tensor = make(proto.name, proto.data_type, tuple(proto.dims))
+    tensor.is_weight = True
+    if proto.data_location != 1 and tensor.numel <= MOST_ELEMENTS:
+        try:
+            tensor.value = numpy_helper.to_array(proto)
+        except Exception:  # broken or absent payload: onnx raises many kinds of error
+            tensor.value = None
+    return tensor
+
+
+def infer(
+    node: NodeProto,
+    version: int,
+    operands: Sequence[Tensor | None],
+    opsets: list[OperatorSetIdProto],
+) -> list[Tensor | None]:
+    """The node's results as far as onnx can tell."""
+    results = [unknown_tensor(name) if name else None for name in node.output]
+    schema = schema_of(node.op_type, version, node.domain)
+    if schema is None:
+        return results
+    types: dict[str, TypeProto] = {}
+    data: dict[str, TensorProto] = {}
+    for name, operand in zip(node.input, operands, strict=False):
+        if operand is None:
+            continue
+        kind = type_of(operand)
+        if kind is None:
+            return results
+        types[name] = kind
+        if operand.value is not None and operand.value.dtype != object:
+            data[name] = numpy_helper.from_array(operand.value, name)
+    try:
+        found = infer_node_outputs(schema, node, types, data, None, opsets)
+    except Exception:  # onnx raises InferenceError, RuntimeError, KeyError, ValueError, …
+        return results
+    return [
+        from_type(name, found[name], {}) if name and name in found else result
+        for name, result in zip(node.output, results, strict=True)
+    ]

@@ -1,0 +1,148 @@
+"""What formulas see of a node: its operands and results, its attributes, no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.count.onnx.dtypes import UNKNOWN, Dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Shape = tuple[int, ...]
+_NUMBERS = count()
+
+
+@dataclass(slots=True)
+class Tensor:
+    """A value of the graph: its type, and its elements where they are few and known."""
+
+    name: str
+    dims: Shape | None  # None: not known
+    elem: int  # TensorProto.DataType
+    dtype: Dtype
+    value: np.ndarray[Any, Any] | None = None
+    items: tuple[Tensor, ...] | None = None  # of a sequence
+    is_weight: bool = False  # stored in the file
+    ident: int = field(default_factory=_NUMBERS.__next__)  # the same value under other names
+
+    @property
+    def shape(self) -> Shape:
+        return self.dims or ()
+
+    @property
+    def is_known(self) -> bool:
+        if self.items is not None:
+            return all(item.is_known for item in self.items)
+        return self.dims is not None and self.dtype is not UNKNOWN
+
+    @property
+    def numel(self) -> int:
+        if self.items is not None:
+            return sum(item.numel for item in self.items)
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Packed as ONNX packs them: two int4 in a byte."""
+        if self.items is not None:
+            return sum(item.nbytes for item in self.items)
+        return (self.numel * self.dtype.bits + 7) // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.is_float
+
+    def bytes_of(self, elements: int) -> int:
+        """So many elements of this type."""
+        return (elements * self.dtype.bits + 7) // 8
+
+
+def unknown_tensor(name: str) -> Tensor:
+    return Tensor(name, None, 0, UNKNOWN)
+
+
+@dataclass
+class NodeCall:
+    """The input of every formula; one call of one operator."""
+
+    name: str
+    op_type: str
+    domain: str  # "" is ai.onnx
+    version: int  # of the domain's operator set
+    attributes: Mapping[str, Any]
+    operands: tuple[Tensor | None, ...]
+    results: tuple[Tensor | None, ...]
+    causal: str = "full"
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def op(self) -> str:
+        return f"{self.domain or 'onnx'}::{self.op_type}"
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        value = self.attributes.get(name, default)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+    def get(self, index: int) -> Tensor | None:
+        """An operand by its place, None where it is left out."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    def has(self, index: int) -> bool:
+        return self.get(index) is not None
+
+    def given(self, index: int) -> Tensor:
+        """An operand that the operator cannot do without."""
+        tensor = self.get(index)
+        if tensor is None:
+            raise MalformedError(f"operand {index} is missing")
+        return tensor
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.operands if t is not None)
+
+    @cached_property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.results if t is not None)
+
+    @property
+    def x(self) -> Tensor:
+        return self.given(0)
+
+    @property
+    def out(self) -> Tensor:
+        if not self.outputs:
+            raise MalformedError("there is no result")
+        return self.outputs[0]
+
+    @cached_property
+    def is_float(self) -> bool:
+        return any(t.is_float for t in self.inputs) or any(t.is_float for t in self.outputs)
+
+    @cached_property
+    def read_bytes(self) -> int:
+        """Each distinct operand once."""
+        return sum(t.nbytes for t in {t.ident: t for t in self.inputs}.values())
+
+    @cached_property
+    def written_bytes(self) -> int:
+        return sum(t.nbytes for t in self.outputs)
+
+    @property
+    def dtype_name(self) -> str:
+        """The precision of the work: that of the widest floating-point operand, else the result."""
+        floats = [t.dtype for t in (*self.inputs, *self.outputs) if t.is_float]
+        if floats:
+            return max(floats, key=lambda dtype: dtype.bits).name
+        tensors = (*self.outputs, *self.inputs)
+        return tensors[0].dtype.name if tensors else ""
+
+
+class MalformedError(Exception):
+    """A node that breaks its operator's rules; it is listed as unknown."""

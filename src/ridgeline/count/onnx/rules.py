@@ -1,0 +1,270 @@
+"""Shapes that onnx's inference does not give: contributed operators, and upper bounds.
+
+onnx knows no shapes of onnxruntime's operators. Where a shape depends on data (the elements that
+are not zero, the boxes that are kept) the largest possible is taken, and a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from ridgeline.count.onnx.infer import make
+from ridgeline.count.onnx.node import NodeCall, Shape, Tensor
+
+FP32, INT32, INT64, BOOL = 1, 6, 7, 9
+Type = tuple[int, Shape]
+Rule = Callable[[NodeCall], list[Type | None]]
+
+SAME = (
+    "Gelu FastGelu BiasGelu QuickGelu GroupNorm SkipGroupNorm RotaryEmbedding BiasAdd"
+    " SimplifiedLayerNormalization BiasDropout BitmaskBiasDropout QLinearSigmoid QLinearLeakyRelu"
+    " QLinearSoftmax ScaledTanh MoE QMoE Inverse NhwcMaxPoolLike Affine NGramRepeatBlock"
+)
+
+
+def contributed(call: NodeCall) -> list[Type | None]:
+    """Element types and shapes of the results of one of onnxruntime's operators."""
+    rule = RULES.get(call.op_type)
+    return rule(call) if rule is not None and all(t.is_known for t in call.inputs) else []
+
+
+def _like(x: Tensor) -> Type:
+    return x.elem, x.shape
+
+
+def _same(call: NodeCall) -> list[Type | None]:
+    return [_like(call.x)]
+
+
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    longest = max(len(a), len(b))
+    pairs = zip((1,) * (longest - len(a)) + a, (1,) * (longest - len(b)) + b, strict=True)
+    return tuple(max(x, y) if x and y else 0 for x, y in pairs)
+
+
+def _two(place: int) -> Rule:
+    return lambda call: [(call.x.elem, _broadcast(call.x.shape, call.given(place).shape))]
+
+
+def _product(a: Shape, b: Shape) -> Shape:
+    if len(a) == 1 or len(b) == 1:
+        return (*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ()))
+    return (*_broadcast(a[:-2], b[:-2]), a[-2], b[-1])
+
+
+def _turned(call: NodeCall, place: int, side: str) -> Shape:
+    shape = call.given(place).shape
+    if call.attr(f"transBatch{side}", 0) and len(shape) > 2:
+        shape = (*shape[1:-1], shape[0], shape[-1])
+    if call.attr(f"trans{side}", 0) and len(shape) > 1:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    return shape
+
+
+def _matmul(call: NodeCall) -> list[Type | None]:
+    return [(call.x.elem, _product(_turned(call, 0, "A"), _turned(call, 1, "B")))]
+
+
+def _matmul_to(elem: int) -> Rule:
+    return lambda call: [(elem, _product(call.x.shape, call.given(1).shape))]
+
+
+def _qgemm(call: NodeCall) -> list[Type | None]:
+    zero_point = call.get(8)
+    elem = zero_point.elem if zero_point is not None else FP32
+    return [(elem, _product(_turned(call, 0, "A"), _turned(call, 3, "B")))]
+
+
+def _n_bits(call: NodeCall) -> list[Type | None]:
+    return [(call.x.elem, (*call.x.shape[:-1], int(call.attr("N"))))]
+
+
+def _skip_norm(call: NodeCall) -> list[Type | None]:
+    x = call.x
+    groups = (FP32, (*x.shape[:-1], 1))
+    return [_like(x), groups, groups, _like(x)]
+
+
+def _embed_norm(call: NodeCall) -> list[Type | None]:
+    ids, table = call.given(0), call.given(2)
+    hidden = (*ids.shape, table.shape[-1])
+    return [(table.elem, hidden), (INT32, ids.shape[:1]), (table.elem, hidden)]
+
+
+def _attention(call: NodeCall) -> list[Type | None]:
+    x, w = call.given(0), call.given(1)
+    elem = call.given(3).elem if call.op_type == "QAttention" else x.elem  # the scale's type
+    widths = list(call.attr("qkv_hidden_sizes", []) or []) or [w.shape[1] // 3] * 3
+    heads = int(call.attr("num_heads", 1)) or 1
+    past = call.get(8 if call.op_type == "QAttention" else 4)
+    before = past.shape[3] if past is not None and len(past.shape) > 3 else 0
+    present = (2, x.shape[0], heads, before + x.shape[-2], widths[0] // heads)
+    return [(elem, (*x.shape[:-1], widths[2])), (elem, present)]
+
+
+def _multi_head(call: NodeCall) -> list[Type | None]:
+    q, k, v = call.given(0), call.get(1), call.get(2)
+    heads = int(call.attr("num_heads", 1)) or 1
+    if len(q.shape) == 5:
+        batch, tokens, heads, _, dim = q.shape
+        keys, width = tokens, heads * dim
+    elif len(q.shape) == 4:
+        batch, heads, tokens, dim = q.shape
+        keys, width = tokens, heads * dim
+    else:
+        batch, tokens, width = q.shape
+        keys, dim = tokens, width // heads
+    if k is not None:
+        keys = k.shape[2] if len(k.shape) == 4 else k.shape[1]
+    if v is not None:
+        width = v.shape[1] * v.shape[3] if len(v.shape) == 4 else v.shape[-1]
+    past = call.get(5 if call.op_type.startswith("Decoder") else 6)
+    before = past.shape[-2] if past is not None else 0
+    present = (q.elem, (batch, heads, before + keys, dim))
+    return [(q.elem, (batch, tokens, width)), present, present]
+
+
+def _group_query(call: NodeCall) -> list[Type | None]:
+    q, k, past = call.given(0), call.get(1), call.get(3)
+    heads, kv_heads = int(call.attr("num_heads", 1)), int(call.attr("kv_num_heads", 1))
+    batch, tokens, width = q.shape
+    dim = width // heads if k is not None else width // (heads + 2 * kv_heads)
+    filled, total = call.get(6), 0
+    if filled is not None and filled.value is not None and filled.value.size:
+        total = int(filled.value.ravel()[0])
+    before = past.shape[-2] if past is not None else 0
+    length = max(before, total) if total else before + tokens
+    present = (q.elem, (batch, kv_heads, length, dim))
+    return [(q.elem, (batch, tokens, heads * dim)), present, present]
+
+
+def _packed_heads(call: NodeCall) -> list[Type | None]:
+    q, v = call.given(0), call.get(2)
+    if len(q.shape) == 4:
+        return [(q.elem, (q.shape[0], q.shape[1] * q.shape[3]))]
+    return [(q.elem, (q.shape[0], v.shape[-1] if v is not None else q.shape[-1]))]
+
+
+def _packed_attention(call: NodeCall) -> list[Type | None]:
+    x, w = call.given(0), call.given(1)
+    widths = list(call.attr("qkv_hidden_sizes", []) or []) or [w.shape[1] // 3] * 3
+    return [(x.elem, (x.shape[0], widths[2]))]
+
+
+def _half(call: NodeCall) -> list[Type | None]:
+    return [(call.x.elem, (*call.x.shape[:-1], call.x.shape[-1] // 2))]
+
+
+def _joined(call: NodeCall) -> list[Type | None]:
+    """QLinearConcat: the result's scale and zero point, then each operand with its own."""
+    parts = call.inputs[2::3]
+    axis = int(call.attr("axis", 0)) % len(parts[0].shape)
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return [(parts[0].elem, tuple(shape))]
+
+
+def _global_pool(call: NodeCall) -> list[Type | None]:
+    shape = call.x.shape
+    ones = (1,) * (len(shape) - 2)
+    last = bool(call.attr("channels_last", 0))
+    return [(call.x.elem, (shape[0], *ones, shape[-1]) if last else (*shape[:2], *ones))]
+
+
+def _rows(call: NodeCall) -> list[Type | None]:
+    table, indices = call.given(0), call.given(1)
+    scale = call.get(2)
+    shape = (*indices.shape, *table.shape[1:])
+    if call.op_type == "GatherBlockQuantized" and table.dtype.bits == 8:
+        shape = (*shape[:-1], shape[-1] * 8 // int(call.attr("bits", 4)))
+    return [(scale.elem if scale is not None else table.elem, shape)]
+
+
+def _expanded(call: NodeCall) -> list[Type | None]:
+    axis = call.given(1).value
+    place = int(axis.ravel()[0]) if axis is not None else 0
+    place %= len(call.x.shape) + 1
+    return [(call.x.elem, (*call.x.shape[:place], 1, *call.x.shape[place:]))]
+
+
+def _pairs(call: NodeCall) -> list[Type | None]:
+    return [(call.x.elem, (call.x.shape[0], call.given(1).shape[0]))]
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(SAME.split(), _same),
+    **dict.fromkeys("QLinearAdd QLinearMul".split(), _two(3)),  # noqa: SIM905
+    **dict.fromkeys(
+        ["FusedMatMul", "TransposeMatMul", "FusedGemm", "GemmFloat8", "GemmFastGelu",
+         "FusedMatMulActivation", "SparseToDenseMatMul"], _matmul),
+    "MatMulIntegerToFloat": _matmul_to(FP32), "DynamicQuantizeMatMul": _matmul_to(FP32),
+    "MatMulInteger16": _matmul_to(INT32), "QGemm": _qgemm,
+    "MatMulNBits": _n_bits, "MatMulBnb4": _n_bits,
+    "SkipLayerNormalization": _skip_norm, "SkipSimplifiedLayerNormalization": _skip_norm,
+    "EmbedLayerNormalization": _embed_norm,
+    "Attention": _attention, "QAttention": _attention, "PackedAttention": _packed_attention,
+    "MultiHeadAttention": _multi_head, "DecoderMaskedMultiHeadAttention": _multi_head,
+    "PackedMultiHeadAttention": _packed_heads,
+    "GroupQueryAttention": _group_query, "SparseAttention": _group_query,
+    "BiasSplitGelu": _half, "QLinearConcat": _joined, "QLinearGlobalAveragePool": _global_pool,
+    "GatherBlockQuantized": _rows, "TorchEmbedding": _rows, "ExpandDims": _expanded,
+    "CDist": _pairs,
+}  # fmt: skip
+
+STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference serves
+    "FusedConv": "Conv", "QLinearConv": "QLinearConv", "FusedGemm": "Gemm",
+    "MaxpoolWithMask": "MaxPool", "LayerNormalization": "LayerNormalization",
+    "ConvTransposeWithDynamicPads": "ConvTranspose", "QuantizeLinear": "QuantizeLinear",
+    "DequantizeLinear": "DequantizeLinear", "GridSample": "GridSample", "Trilu": "Trilu",
+    "Pad": "Pad", "Range": "Range", "Unique": "Unique", "SimplifiedLayerNormalization":
+    "LayerNormalization", "QLinearReduceMean": "ReduceMean", "MatMulInteger": "MatMulInteger",
+}  # fmt: skip
+OPERANDS_OF_STANDARD = {"FusedConv": 3, "MaxpoolWithMask": 1, "ConvTransposeWithDynamicPads": 2}
+
+
+def largest(call: NodeCall, asked: int | None) -> list[Type | None]:
+    """The largest results of an operator whose results depend on data, or those asked for."""
+    x = call.get(0)
+    if x is None or not x.is_known:
+        return []
+    if call.op_type == "Dropout":  # old operator sets leave the mask's shape open
+        return [(x.elem, x.shape), (BOOL if call.version >= 10 else x.elem, x.shape)]
+    if call.op_type == "NonZero":
+        return [(INT64, (len(x.shape), asked or x.numel))]
+    if call.op_type == "NonMaxSuppression":
+        return [(INT64, (asked or _kept_boxes(call), 3))]
+    if call.op_type == "Compress":
+        axis = call.attr("axis")
+        if axis is None:
+            return [(x.elem, (asked or x.numel,))]
+        shape = list(x.shape)
+        shape[int(axis)] = asked or shape[int(axis)]
+        return [(x.elem, tuple(shape))]
+    if call.op_type == "Unique":
+        axis = call.attr("axis")
+        count = asked or (x.numel if axis is None else x.shape[int(axis)])
+        shape = list(x.shape) if axis is not None else [count]
+        shape[int(axis or 0)] = count
+        whole = x.numel if axis is None else x.shape[int(axis)]
+        rest = [(INT64, (count,)), (INT64, (whole,)), (INT64, (count,))]
+        return [(x.elem, tuple(shape)), *rest]
+    return []
+
+
+def _kept_boxes(call: NodeCall) -> int:
+    """At most so many of each class, and no more than there are boxes."""
+    boxes, scores, limit = call.given(0), call.given(1), call.get(2)
+    each = boxes.shape[1]
+    if limit is not None and limit.value is not None and limit.value.size:
+        each = min(each, max(int(limit.value.ravel()[0]), 0))
+    return prod(scores.shape[:2]) * each
+
+
+def typed(names: list[str], types: list[Type | None]) -> list[Tensor | None]:
+    """Results of these types; the rest is left to others."""
+    given: list[Type | None] = [*types, *[None] * len(names)]
+    return [
+        make(name, one[0], one[1]) if name and one is not None else None
+        for name, one in zip(names, given, strict=False)
+    ]

@@ -1,0 +1,74 @@
+"""Names of values while a graph is walked, and the paths under which nodes are shown."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ridgeline.count.onnx.node import Tensor
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+SCOPES = "pkg.torch.onnx.name_scopes"  # where PyTorch's exporter keeps the modules around a node
+
+
+class Scope:
+    """The values of one graph; names that it does not have are looked up around it."""
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.outer = outer
+        self.values: dict[str, Tensor] = {}
+
+    def find(self, name: str) -> Tensor | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        return None
+
+    def add(self, tensor: Tensor | None) -> None:
+        if tensor is not None and tensor.name:
+            self.values[tensor.name] = tensor
+
+    def names(self) -> set[str]:
+        """All that can be seen from here."""
+        found = set(self.values)
+        return found | self.outer.names() if self.outer is not None else found
+
+
+def node_name(node: NodeProto, place: int) -> str:
+    return node.name or f"{node.op_type}_{place}"
+
+
+def path_of(node: NodeProto, place: int) -> str:
+    """The modules around a node, then its name, with dots between: `layer1.0.conv1.node_Conv_5`.
+
+    PyTorch's exporters keep the modules in the node's notes, or (the older one) in its name,
+    `/layer1/layer1.0/conv1/Conv`; TensorFlow's names have slashes too.
+    """
+    name = node_name(node, place)
+    for entry in node.metadata_props:
+        if entry.key == SCOPES and (module := _module(entry.value)):
+            return f"{module}.{name.replace('.', '_')}"
+    if "/" not in name:
+        return name
+    parts: list[str] = []
+    for part in name.strip("/").split("/"):
+        before = parts[-1] if parts else ""
+        parts.append(part)
+        if before and part.startswith(f"{before}."):  # layer1/layer1.0 is layer1.0
+            del parts[-2]
+    return ".".join(part for part in parts if part) or name
+
+
+def _module(text: str) -> str:
+    """The innermost module of a list such as ['', 'layer1', 'layer1.0', 'conv2d']."""
+    try:
+        scopes = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    if not isinstance(scopes, list) or len(scopes) < 2 or not isinstance(scopes[-2], str):
+        return ""
+    return scopes[-2]

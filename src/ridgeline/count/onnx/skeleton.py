@@ -1,0 +1,177 @@
+"""An ONNX file without its weights, read at the level of protobuf's wire format.
+
+The file is mapped, not loaded. Payloads of large tensors, long notes and value types are stepped
+over, so a model of any size is read in the time that its graph takes. Everything that is kept is
+counted, so a file made to explode when it is parsed is refused before that.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+from ridgeline.errors import RidgelineError
+
+KEPT_BYTES = 1 << 16  # tensors up to this size keep their values: shapes, axes, scales
+LARGEST_SKELETON = 1 << 28
+MOST_FIELDS = 8_000_000
+DEEPEST = 90  # protobuf's own limit is 100
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+# message → its fields that are messages worth entering, and the fields that are left out
+ENTERED: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute", 9: "note"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
+LEFT_OUT: dict[str, frozenset[int]] = {
+    "model": frozenset({6, 14, 20}),  # doc_string, metadata_props, training_info
+    "graph": frozenset({10, 14, 16}),  # doc_string, quantization_annotation, metadata_props
+    "function": frozenset({8, 14}),
+    "node": frozenset({6}),
+    "attribute": frozenset({13}),
+}
+PAYLOAD = frozenset({4, 5, 6, 7, 9, 10, 11})  # of a tensor: raw_data and the typed lists
+LONGEST_NOTE = 1 << 10  # scopes are shorter, stack traces longer
+LONGEST_TYPE = 1 << 12
+VALUE_TYPES = frozenset({11, 12, 13})  # of a graph: input, output, value_info
+
+Chunks = list[bytes]
+
+
+def read_skeleton(path: Path) -> bytes:
+    """The model as protobuf bytes, without what counting does not need."""
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                raise broken(path, "it is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                reader = _Reader(path, data)
+                chunks = reader.strip("model", 0, len(data), 0)
+    except OSError as error:
+        raise RidgelineError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="name an .onnx file that you may read",
+        ) from error
+    return b"".join(chunks)
+
+
+def broken(path: Path, why: str) -> RidgelineError:
+    return RidgelineError(
+        f"{path} is not a readable ONNX model: {why}",
+        hint="check that the file is whole and that it is ONNX",
+    )
+
+
+class _Reader:
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path = path
+        self.data = data
+        self.fields = 0
+        self.kept = 0
+
+    def strip(self, message: str, start: int, end: int, depth: int) -> Chunks:
+        """The message's bytes from `start` to `end`, as chunks, without what is left out."""
+        if depth > DEEPEST:
+            raise broken(self.path, f"messages are nested more than {DEEPEST} deep")
+        if message == "tensor":
+            return self._tensor(start, end)
+        entered, left_out = ENTERED[message], LEFT_OUT.get(message, frozenset())
+        chunks: Chunks = []
+        run = start  # the first byte not yet copied
+        for number, field_start, value_start, field_end, is_bytes in self._walk(start, end):
+            inner = entered.get(number) if is_bytes else None
+            drop = number in left_out or (
+                message == "graph"
+                and number in VALUE_TYPES
+                and field_end - value_start > LONGEST_TYPE
+            )
+            if inner == "note":
+                drop, inner = field_end - value_start > LONGEST_NOTE, None
+            if inner is None and not drop:
+                continue
+            self._copy(chunks, run, field_start)
+            run = field_end
+            if not drop and inner is not None:
+                body = self.strip(inner, value_start, field_end, depth + 1)
+                size = sum(map(len, body))
+                chunks += [_varint(number << 3 | BYTES) + _varint(size), *body]
+        self._copy(chunks, run, end)
+        return chunks
+
+    def _tensor(self, start: int, end: int) -> Chunks:
+        if end - start <= KEPT_BYTES:
+            chunks: Chunks = []
+            self._copy(chunks, start, end)
+            return chunks
+        chunks = []
+        run = start
+        for number, field_start, _, field_end, _ in self._walk(start, end):
+            if number in PAYLOAD:
+                self._copy(chunks, run, field_start)
+                run = field_end
+        self._copy(chunks, run, end)
+        return chunks
+
+    def _copy(self, chunks: Chunks, start: int, end: int) -> None:
+        if start == end:
+            return
+        self.kept += end - start
+        if self.kept > LARGEST_SKELETON:
+            raise broken(self.path, f"its graph alone is larger than {LARGEST_SKELETON >> 20} MiB")
+        chunks.append(self.data[start:end])
+
+    def _walk(self, start: int, end: int) -> Iterator[tuple[int, int, int, int, bool]]:
+        """Number, start, start of the value, end, and whether it has a length, of each field."""
+        data, at = self.data, start
+        while at < end:
+            self.fields += 1
+            if self.fields > MOST_FIELDS:
+                raise broken(self.path, f"it has more than {MOST_FIELDS:,} fields")
+            field_start = at
+            key = data[at]
+            at += 1
+            if key >= 0x80:
+                key, at = self._number(field_start, end)
+            wire = key & 7
+            if wire == BYTES:
+                size = data[at] if at < end else 0x80
+                at += 1
+                if size >= 0x80:
+                    size, at = self._number(at - 1, end)
+                value_start, at = at, at + size
+            elif wire == VARINT:
+                value_start = at
+                _, at = self._number(at, end)
+            elif wire in (FIXED32, FIXED64):
+                value_start, at = at, at + (4 if wire == FIXED32 else 8)
+            else:
+                raise broken(self.path, "its bytes are not protobuf")
+            if at > end or key >> 3 == 0:
+                raise broken(self.path, "it ends too early, or its bytes are not protobuf")
+            yield key >> 3, field_start, value_start, at, wire == BYTES
+
+    def _number(self, at: int, end: int) -> tuple[int, int]:
+        value = shift = 0
+        while at < end and shift < 64:
+            byte = self.data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, at
+            shift += 7
+        raise broken(self.path, "it ends too early, or its bytes are not protobuf")
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

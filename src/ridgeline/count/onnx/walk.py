@@ -1,0 +1,320 @@
+"""Through the graph in order: shapes, values and work of every node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from ridgeline.count.onnx import control, functions
+from ridgeline.count.onnx.dims import Bound, real_inputs, tensor_type, unnamed
+from ridgeline.count.onnx.formulas import entry_of
+from ridgeline.count.onnx.given import with_values
+from ridgeline.count.onnx.infer import from_type, infer, stored
+from ridgeline.count.onnx.load import ordered
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.rules import (
+    OPERANDS_OF_STANDARD,
+    STANDARD_FORM,
+    contributed,
+    largest,
+    typed,
+)
+from ridgeline.count.onnx.scope import Scope, node_name, path_of
+from ridgeline.count.onnx.sequences import sequence_result
+from ridgeline.count.onnx.values import follow
+from ridgeline.count.parts import Work
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    from onnx import (
+        FunctionProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        OperatorSetIdProto,
+        TypeProto,
+        ValueInfoProto,
+    )
+
+MOST_CALLS = 1_000_000
+DEEPEST = 40
+FREE_KINDS = ("view", "constant")
+BROKEN = (MalformedError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError,
+          AttributeError, OverflowError)  # fmt: skip
+"""What a formula raises on a node that breaks its operator's rules."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One node, and what one pass through it must do."""
+
+    path: str
+    kind: str
+    call: NodeCall
+    work: Work | None  # None: no formula, or no shapes
+    repeats: int = 1
+    why: str = ""  # there is no work
+    depth: int = 0  # 0: in the model's own graph
+
+
+@dataclass(slots=True)
+class Walk:
+    """The state of a walk: what was found, and what could not be."""
+
+    path: str
+    bound: Bound
+    opsets: dict[str, int]
+    functions: Mapping[tuple[str, str], FunctionProto]
+    causal: str = "full"
+    rows: list[Row] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)  # in order, each once
+    asked_for: list[str] = field(default_factory=list)  # loops whose count is not known
+    calls: int = 0
+    depth: int = 0
+    imports: list[OperatorSetIdProto] = field(default_factory=list)
+    inputs: dict[str, Tensor] = field(default_factory=dict)  # of the model
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    loops: set[str] = field(default_factory=set)  # names that a number of passes can be given for
+
+    def __post_init__(self) -> None:
+        self.imports = [onnx.helper.make_opsetid(d, v) for d, v in self.opsets.items()]
+
+    def note(self, text: str) -> None:
+        self.notes.setdefault(text)
+
+    def version(self, domain: str) -> int:
+        own = self.opsets.get(domain if domain != "ai.onnx" else "")
+        return own or (onnx.defs.onnx_opset_version() if domain in ("", "ai.onnx") else 1)
+
+    def graph(
+        self, graph: GraphProto, scope: Scope, *, prefix: str, declared: Mapping[str, Tensor]
+    ) -> list[Tensor]:
+        """Walk a graph whose inputs are in `scope`; its results."""
+        self.enter(prefix)
+        for tensor in graph.initializer:
+            scope.add(stored(tensor))
+        for sparse in graph.sparse_initializer:
+            dense = stored(sparse.values)
+            dense.dims, dense.value = tuple(sparse.dims), None
+            scope.add(dense)
+        around = scope.outer.names() if scope.outer is not None else set()
+        for place, node in enumerate(ordered(graph, around | set(scope.values), self.path)):
+            self.node(node, place, scope, prefix, declared)
+        self.depth -= 1
+        return [self.value(scope, output.name) for output in graph.output]
+
+    def enter(self, where: str) -> None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise RidgelineError(
+                f"{self.path}: graphs or functions are nested more than {DEEPEST} deep"
+                f" at {where or 'the top'!r}",
+                hint="a function that calls itself has no end; check the file",
+            )
+
+    def value(self, scope: Scope, name: str) -> Tensor:
+        return scope.find(name) or unknown_tensor(name)
+
+    def node(
+        self,
+        node: NodeProto,
+        place: int,
+        scope: Scope,
+        prefix: str,
+        declared: Mapping[str, Tensor],
+    ) -> None:
+        """One node: its results into the scope, its work into the rows."""
+        self.calls += 1
+        if self.calls > MOST_CALLS:
+            raise RidgelineError(
+                f"{self.path}: there are more than {MOST_CALLS:,} nodes to go through",
+                hint="functions or loops inside each other multiply; check the file",
+            )
+        path = f"{prefix}.{path_of(node, place)}" if prefix else path_of(node, place)
+        operands = tuple(self.value(scope, name) if name else None for name in node.input)
+        call = NodeCall(
+            name=node_name(node, place),
+            op_type=node.op_type,
+            domain="" if node.domain == "ai.onnx" else node.domain,
+            version=self.version(node.domain),
+            attributes=attributes_of(node),
+            operands=operands,
+            results=(),
+            causal=self.causal,
+        )
+        function = self.functions.get((node.domain, node.op_type))
+        if function is not None:
+            results: Sequence[Tensor | None] = functions.expand(self, function, call, node, path)
+        elif control.is_control(call):
+            self.loops.add(call.name)
+            results = control.run(self, call, node, scope, path)
+        else:
+            results = self.results(call, node, declared)
+            call.results = tuple(results)
+            self.rows.append(self.row(call, path))
+        for name, result in zip(node.output, results, strict=False):
+            if name and result is not None:
+                result.name = name
+                scope.add(result)
+
+    def results(
+        self, call: NodeCall, node: NodeProto, declared: Mapping[str, Tensor]
+    ) -> list[Tensor | None]:
+        """Types of the results, by the first that knows them; small values where they are known."""
+        first = node.output[0] if node.output else ""
+        if call.op_type == "Constant" and not call.domain:
+            return [functions.constant(node, first)]
+        found = sequence_result(call, first) if not call.domain else None
+        results: list[Tensor | None] = [found]
+        if found is None:
+            results = self._inferred(call, node)
+        if any(t is not None and not t.is_known for t in results):
+            results = self._completed(call, node, results, declared)
+        call.results = tuple(results)
+        values = follow(call, node, self.imports)
+        for result, value in zip(results, values, strict=False):
+            if result is not None and value is not None:
+                _set_value(result, value)
+        return results
+
+    def _inferred(self, call: NodeCall, node: NodeProto) -> list[Tensor | None]:
+        standard = STANDARD_FORM.get(call.op_type) if call.domain else None
+        if standard is None:
+            return infer(node, call.version, call.operands, self.imports)
+        schema_node = onnx.NodeProto()
+        schema_node.CopyFrom(node)
+        schema_node.domain, schema_node.op_type = "", standard
+        count = OPERANDS_OF_STANDARD.get(call.op_type, len(node.input))
+        del schema_node.input[count:]
+        return infer(schema_node, self.version(""), call.operands[:count], self.imports)
+
+    def _completed(
+        self,
+        call: NodeCall,
+        node: NodeProto,
+        results: list[Tensor | None],
+        declared: Mapping[str, Tensor],
+    ) -> list[Tensor | None]:
+        """What onnx leaves open: rules for contributed operators, bounds, what the file says."""
+        names = list(node.output)
+        try:
+            own = typed(names, contributed(call)) if call.domain else []
+        except BROKEN:
+            own = []
+        results = _fill(results, own, names)
+        if all(t is None or t.is_known for t in results):
+            return results
+        results = _fill(results, [declared.get(name) for name in names], names)
+        asked = self.bound.unused.get(call.name)
+        if asked is not None or any(t is not None and not t.is_known for t in results):
+            try:
+                most = largest(call, asked) if not call.domain else []
+            except BROKEN:
+                most = []
+            bounded = typed(names, most)
+            if most and asked is None and call.op_type != "Dropout":
+                self.note(
+                    f"{call.op_type} {call.name!r} keeps as much as its data say:"
+                    f" the most it could is counted; --dim {call.name}=N gives another number"
+                )
+            results = _fill(results, bounded, names, over=asked is not None)
+        return results
+
+    def row(self, call: NodeCall, path: str) -> Row:
+        entry = entry_of(call.domain, call.op_type)
+        if entry is None:
+            return Row(path, "unknown", call, None, why="no formula", depth=self.depth - 1)
+        work, why = None, ""
+        if entry.kind in FREE_KINDS:
+            work = entry.function(call)
+        elif unknown := [t.name for t in (*call.inputs, *call.outputs) if not t.is_known]:
+            why = f"the shape of {', '.join(map(repr, unknown[:3]))} is not known"
+        else:
+            try:
+                work = entry.function(call)
+            except BROKEN as error:
+                why = f"its operands do not fit the operator ({error})"
+        return Row(path, entry.kind, call, work, why=why, depth=self.depth - 1)
+
+
+def _fill(
+    results: Sequence[Tensor | None],
+    better: Sequence[Tensor | None],
+    names: list[str],
+    *,
+    over: bool = False,
+) -> list[Tensor | None]:
+    """Put known types in for unknown ones."""
+    filled: list[Tensor | None] = []
+    for place, name in enumerate(names):
+        now = results[place] if place < len(results) else None
+        new = better[place] if place < len(better) else None
+        if name and new is not None and new.is_known and (over or now is None or not now.is_known):
+            now = replace(new, name=name, is_weight=False, ident=now.ident if now else new.ident)
+        filled.append(now if name else None)
+    return filled
+
+
+def _set_value(result: Tensor, value: Any) -> None:
+    result.value = value
+    result.dims = tuple(value.shape)
+    if not result.elem:
+        elem = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        made = from_type(result.name, onnx.helper.make_tensor_type_proto(elem, value.shape), {})
+        result.elem, result.dtype = made.elem, made.dtype
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """Attributes by name; one that cannot be read is left out."""
+    found: dict[str, Any] = {}
+    for attribute in node.attribute:
+        try:
+            found[attribute.name] = onnx.helper.get_attribute_value(attribute)
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def walk_model(
+    model: ModelProto,
+    path: str,
+    bound: Bound,
+    *,
+    values: Mapping[str, Any],
+    causal: str = "full",
+) -> Walk:
+    """Walk the whole model; loops whose count is missing are asked for, all at once."""
+    opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    known = {(f.domain, f.name): f for f in model.functions}
+    walk = Walk(path=path, bound=bound, opsets=opsets, functions=known, causal=causal)
+    scope = Scope()
+    for value in real_inputs(model.graph):
+        walk.inputs[value.name] = from_type(value.name, named(value), bound.sizes)
+    walk.inputs = with_values(walk.inputs, values, bound.unused)
+    for tensor in walk.inputs.values():
+        scope.add(tensor)
+    declared = {
+        value.name: tensor
+        for value in (*model.graph.value_info, *model.graph.output)
+        if (tensor := from_type(value.name, value.type, bound.sizes)).is_known
+    }
+    results = walk.graph(model.graph, scope, prefix="", declared=declared)
+    walk.outputs = {o.name: t for o, t in zip(model.graph.output, results, strict=True)}
+    if walk.asked_for:
+        raise control.ask(walk.asked_for)
+    return walk
+
+
+def named(value: ValueInfoProto) -> TypeProto:
+    """An input's type, with our names for the dimensions that have none."""
+    kind = onnx.TypeProto()
+    kind.CopyFrom(value.type)
+    tensor = tensor_type(kind)
+    if tensor is not None:
+        for index, dim in enumerate(tensor.shape.dim):
+            if not dim.HasField("dim_value") and not dim.dim_param:
+                dim.dim_param = unnamed(value.name, index)
+    return kind

@@ -1,0 +1,86 @@
+"""What the answer to a count is made of, whatever was counted: no torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ridgeline.records import Cost
+
+Shapes = tuple[tuple[int, ...], ...]
+Terms = tuple[tuple[str, int], ...]
+
+
+class SeenTensor(Protocol):
+    """An operand or a result: only its shape is shown."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+class SeenCall(Protocol):
+    """One call of an operator, as PyTorch or an ONNX file makes it."""
+
+    @property
+    def inputs(self) -> Sequence[SeenTensor]: ...
+    @property
+    def outputs(self) -> Sequence[SeenTensor]: ...
+    @property
+    def read_bytes(self) -> int: ...
+    @property
+    def written_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a formula answers. Bytes left at None are the default: each operand and result once."""
+
+    macs: int = 0
+    other_flops: int = 0
+    transcendentals: int = 0
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    factor: int = 1  # the number before the terms in the written-out formula
+    terms: Terms = ()  # the factors of the largest part, as in ("N", 32), ("Cout", 64)
+
+    def cost(self, call: SeenCall) -> Cost:
+        read, written = self.read_bytes, self.written_bytes
+        return Cost(
+            macs=self.macs,
+            other_flops=self.other_flops,
+            transcendentals=self.transcendentals,
+            read_bytes=call.read_bytes if read is None else read,
+            written_bytes=call.written_bytes if written is None else written,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes a step needs. Workspaces and allocator rounding are not included."""
+
+    parameter_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int  # kept by autograd from forward to backward, and the outputs
+    peak_bytes: int  # the most that is alive at once, of all the above and temporaries
+    peak_at: str  # the operator during which that was
+
+
+@dataclass(slots=True)
+class ModuleCall:
+    """What went in and out of a module the first time, and how often it ran."""
+
+    type_name: str
+    calls: int = 0
+    input_shapes: Shapes = ()
+    output_shapes: Shapes = ()
+    input_bytes: int = 0
+    output_bytes: int = 0
+
+
+def shapes_text(shapes: Iterable[tuple[int, ...]]) -> str:
+    """Shapes as people write them: 32x3x224x224, a scalar as ()."""
+    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes)
