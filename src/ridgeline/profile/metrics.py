@@ -40,10 +40,11 @@ def wanted(known: frozenset[str], precision: str, level: str = "dram") -> Wanted
     atoms.append(_first(known, (("gpu__time_duration",),)))
     parts: dict[str, tuple[str, ...]] = {}
     for kind in KINDS.get(precision, KINDS[""]):
-        names = tensor_metrics(known, kind)
-        members = tensor_members(known, kind)
-        if len(names) == 1 and len(members) > 1:
-            parts[f"{names[0]}.sum"] = tuple(f"{name}.sum" for name in members)
+        names = tensor_metrics(known, kind) or tensor_members(known, kind)
+        for name in names:
+            members = tensor_members(known, name.removeprefix(TENSOR))
+            if len(members) > 1:
+                parts[f"{name}.sum"] = tuple(f"{member}.sum" for member in members)
         atoms += [(name,) for name in names]
         if not names and precision:
             missing.append(f"tensor-core work in {kind}")
@@ -84,9 +85,9 @@ def tensor_metrics(known: frozenset[str], kind: str) -> tuple[str, ...]:
     return tuple(sorted(whole or parts))
 
 
-def tensor_members(known: frozenset[str], kind: str) -> tuple[str, ...]:
-    """The parts of that total by instruction, none of which contains another."""
-    pattern = re.compile(rf"sm__ops_path_tensor_op_[a-z]+_src_{kind}(?:_dst_[a-z0-9]+)?")
+def tensor_members(known: frozenset[str], total: str) -> tuple[str, ...]:
+    """The parts of a total (`fp16`, `fp16_dst_fp32`) by instruction, none inside another."""
+    pattern = re.compile(rf"sm__ops_path_tensor_op_[a-z]+_src_{total}(?:_dst_[a-z0-9]+)?")
     found = [name for name in known if pattern.fullmatch(name)]
     return tuple(
         sorted(n for n in found if not any(other.startswith(f"{n}_dst_") for other in found))
