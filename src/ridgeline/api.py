@@ -37,10 +37,11 @@ def count(
     precision: str = "fp32",
     optimizer: str = "sgd",
     optimizer_options: Mapping[str, Any] | None = None,
-    batch_size: int = 1,
+    batch_size: int | None = None,
     input_size: int | Sequence[int] | None = None,
     seq_len: int | None = None,
     config: Mapping[str, Any] | None = None,
+    dims: Mapping[str, int] | None = None,
     loss: Callable[[Any], Any] | None = None,
     causal: str = "full",
 ) -> CountResult:
@@ -51,8 +52,17 @@ def count(
     of keyword arguments, or a shape. A name takes `batch_size`, `input_size`, `seq_len` and
     `config` instead. `loss` turns a module's output into a scalar in train mode; without one,
     backward starts at the outputs. `causal="half"` counts only unmasked pairs of causal
-    attention.
+    attention. A name that ends in `.onnx` is a file, with sizes of its open dimensions in `dims`.
     """
+    if isinstance(model, str | Path) and str(model).lower().endswith(".onnx"):
+        from ridgeline.count.onnx import count_onnx
+
+        return count_onnx(
+            Path(model), batch_size=batch_size, dims=dims or {}, mode=mode, optimizer=optimizer,
+            causal=causal,
+        )  # fmt: skip
+    if dims:
+        raise RidgelineError("dims are for .onnx files", hint="pass input_size or seq_len instead")
     from ridgeline.count.counting import Settings, count_module, count_workload
 
     settings = Settings(
@@ -64,7 +74,8 @@ def count(
     )
     if not isinstance(model, str | Path):
         return count_module(model, inputs, settings, loss=loss)
-    return count_workload(spec(str(model), batch_size, input_size, seq_len, config), settings)
+    size = 1 if batch_size is None else batch_size
+    return count_workload(spec(str(model), size, input_size, seq_len, config), settings)
 
 
 def measure(
@@ -387,8 +398,8 @@ def spec(
         raise RidgelineError(f"no such file: {model}", hint="check the path")
     if model.endswith(".onnx"):
         raise RidgelineError(
-            f"{model}: ONNX files cannot be used yet",
-            hint="name the PyTorch model that it was exported from",
+            f"{model}: ONNX files can be counted only",
+            hint="ridgeline count FILE.onnx; here, name the PyTorch model it was exported from",
         )
     size = (input_size,) if isinstance(input_size, int) else input_size
     return WorkloadSpec(

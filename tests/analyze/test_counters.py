@@ -97,7 +97,7 @@ def test_done(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def profiled(results: Any, run: Run, task: Task, options: Any, *, tell: Any) -> Run:
         asked.append((run.run_id, task.spec.model, task.settings.iters, options))
-        tell("counting, 1 of 2", 30.0)
+        tell("counting, 1 of 2")
         return run_of(f"profile-{run.run_id}")
 
     made, stages, told = staged(monkeypatch, profiled)

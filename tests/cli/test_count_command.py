@@ -181,14 +181,14 @@ def test_a_wrong_shape_names_the_layer(net: str, capsys: pytest.CaptureFixture[s
     )
 
 
-def test_no_model_and_onnx_are_explained(
+def test_no_model_and_an_empty_file_are_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ridgeline() == 2
     assert "no model was named" in capsys.readouterr().err
     (tmp_path / "model.onnx").touch()
     assert ridgeline(str(tmp_path / "model.onnx")) == 2
-    assert "ONNX files cannot be used yet" in capsys.readouterr().err
+    assert "is not a readable ONNX model: it is empty" in capsys.readouterr().err
 
 
 def test_list_takes_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,11 +19,10 @@ from ridgeline.analyze.passport import device_task
 from ridgeline.cli import profiled
 from ridgeline.cli.measured import Asked, Done
 from ridgeline.cli.profile import duration
-from ridgeline.cli.profiled import script_name
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Failure, Outcome
 from ridgeline.measure.tasks import question
-from ridgeline.profile.stored import profile_run
+from ridgeline.profile.stored import profile_run, script_name
 from ridgeline.store import ResultsFolder
 
 RUN = Path(__file__).parents[1] / "data" / "run-h200-vgg16.json"

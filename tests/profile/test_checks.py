@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.checks import check_capture, check_step, share_known
+from ridgeline.profile.checks import check_capture, check_counted, check_step
 from ridgeline.profile.joined import Joined
 
 
@@ -64,16 +64,16 @@ def result(times_s: list[float], dram_bytes: list[float], extra: int = 0) -> Joi
     ids=["all", "nearly all", "gap", "more"],
 )
 def test_what_share_is_known(found: Joined, said: str) -> None:
-    assert share_known(found) == said
+    assert check_counted(found) == ([said] if said else [])
 
 
 def test_a_kernel_is_known_if_all_of_its_counters_are() -> None:
     kernels = pd.DataFrame({"time_s": [1.0, 1.0], "dram_bytes": [5.0, 5.0],
                             "flops_fp32_vector": [1.0, nan]})  # fmt: skip
-    assert "with 50.0% of" in share_known(Joined(kernels=kernels, unmatched=1, extra=0))
+    assert "with 50.0% of" in check_counted(Joined(kernels=kernels, unmatched=1, extra=0))[0]
 
 
 @pytest.mark.parametrize("found", [result([1, 1], [nan, nan]), result([0], [5])])
 def test_nothing_in_common_is_an_error(found: Joined) -> None:
     with pytest.raises(RidgelineError, match="none of the counted kernels is one of the step"):
-        share_known(found)
+        check_counted(found)

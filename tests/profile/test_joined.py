@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from ridgeline.profile.joined import Joined, index_of, joined, short_name, side_by_side
-from ridgeline.profile.traced import NOWHERE
+from ridgeline.profile.operators import NOWHERE
 
 
 def trace_of(*kernels: tuple[str, int]) -> pd.DataFrame:

@@ -130,7 +130,7 @@ def test_one_that_hangs_is_ended_with_what_it_started(
 ) -> None:
     # given an ncu whose child says its number and then sleeps
     script(tmp_path / "ncu", "", f"sleep 60 & echo $! > {tmp_path / 'child'}; wait")
-    monkeypatch.setattr(ncu, "PROBE_S", 0.5)
+    monkeypatch.setattr(ncu, "ANSWER_S", 0.5)
     # when it is asked something
     with pytest.raises(RidgelineError, match=r"gave no answer: .*timed out after 0.5 seconds"):
         known_metrics(Ncu(str(tmp_path / "ncu"), "2025.3.1"))

@@ -13,10 +13,17 @@ from tests.profile.stand_ins import use_stand_ins
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.outcome import asked_of, failed, found_of, kernels_of, request_of
+from ridgeline.profile.outcome import (
+    asked_of,
+    failed,
+    found_of,
+    kernels_of,
+    per_step,
+    request_of,
+)
 from ridgeline.profile.passes import Group
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Profiled, Request, per_step, profile
+from ridgeline.profile.profiling import Profiled, Request, profile
 from ridgeline.profile.step_mark import ALL, DISTINCT
 from ridgeline.records import WorkloadSpec
 from ridgeline.store import Run
@@ -55,7 +62,7 @@ def test_a_small_profile_whole() -> None:
     plan = Plan(groups=(Group(("a.sum",), 1),), launches=3, distinct=2, memory_bytes=0,
                 start_s=1.0, is_parallel=True, picks=DISTINCT)  # fmt: skip
     profiled = Profiled(
-        kernels=three_kernels(), plan=plan, planned_s=5.0, counted_s=6.0, taken_s=20.0,
+        kernels=three_kernels(), plan=plan, counted_s=6.0, taken_s=20.0,
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, ncu_version="2025.3.1",
         warnings=["careful"],
     )  # fmt: skip
@@ -84,7 +91,7 @@ def test_a_small_profile_whole() -> None:
         },
         "totals": {**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
         "plan": plan.to_dict(),
-        "cost": {"planned_s": 5.0, "counted_s": 6.0, "taken_s": 20.0, "passes": 1},
+        "cost": {"planned_s": 1.5 + 2 * 0.022, "counted_s": 6.0, "taken_s": 20.0, "passes": 1},
         "self_test": {
             "copy_ratio": 1.01,
             "product_ratio": 1.02,  # the worst one

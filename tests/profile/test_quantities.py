@@ -7,9 +7,13 @@ from math import nan
 import pandas as pd
 import pytest
 
-from ridgeline.profile.quantities import find, is_needed, quantities
+from ridgeline.profile.quantities import find, is_needed
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+
+
+def quantities(metrics: pd.DataFrame) -> pd.DataFrame:
+    return find(metrics).table
 
 
 def counted(**ops: float) -> pd.DataFrame:

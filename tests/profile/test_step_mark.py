@@ -46,10 +46,14 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return events
 
 
-def given(monkeypatch: pytest.MonkeyPatch, folder: Path, **asked: Any) -> Job:
-    """A job for this process."""
+def given(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *, must_wait: bool = False, **asked: Any
+) -> Job:
+    """A job for this process, whose turn has come unless it must wait."""
     job = Job(name="one", folder=str(folder), **{"role": COUNTERS, "warmup": 2, **asked})
     monkeypatch.setenv("RIDGELINE_PROFILE_JOB", str(job.write()))
+    if not must_wait:
+        job.path("go").touch()
     return job
 
 
@@ -132,7 +136,7 @@ def test_what_is_to_be_picked_is_said_when_the_turn_comes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
 ) -> None:
     # given two steps to count, and a turn that says to pick
-    job = given(monkeypatch, tmp_path, is_gated=True, steps=2)
+    job = given(monkeypatch, tmp_path, steps=2)
     job.path("go").write_text(DISTINCT)
     # when the program runs
     assert loop() == 4
@@ -165,7 +169,7 @@ def test_a_traced_step_leaves_a_trace(
 
 
 def test_a_program_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    job = given(monkeypatch, tmp_path, is_gated=True)
+    job = given(monkeypatch, tmp_path, must_wait=True)
     monkeypatch.setattr(step_mark, "ASKED_S", 0.0)
     with waited_for(tmp_path):
         timer = threading.Timer(0.1, job.path("go").touch)
@@ -175,7 +179,7 @@ def test_a_program_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given(monkeypatch, tmp_path, is_gated=True, warmup=0)
+    given(monkeypatch, tmp_path, must_wait=True, warmup=0)
     monkeypatch.setattr(step_mark, "WAIT_S", 0.05)
     with pytest.raises(SystemExit, match=r"one waited 0 s for its turn"), profile_step():
         raise AssertionError("not our turn")
@@ -183,7 +187,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_nobody_waits_for_one_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # given someone who asked, and who has ended since
-    given(monkeypatch, tmp_path, is_gated=True, warmup=0)
+    given(monkeypatch, tmp_path, must_wait=True, warmup=0)
     with waited_for(tmp_path):
         pass
     with pytest.raises(SystemExit, match="nobody waits for one any more"), profile_step():

@@ -10,7 +10,8 @@ import pytest
 from tests.profile.recorded import text
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.traced import NOWHERE, kernels_of, traced_kernels
+from ridgeline.profile.operators import NOWHERE
+from ridgeline.profile.traced import kernels_of, traced_kernels
 
 
 def operator(number: int, start: float, length: float, thread: int = 1) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from ridgeline.report.analysis import analyse
 from ridgeline.report.executed import gap_told, profiled, run_kernels, trust_told
 from ridgeline.report.figures import write_figure, write_figures
 from ridgeline.report.markdown import report_text
+from ridgeline.report.page.captures import with_captures
+from ridgeline.report.page.columns import Words
 from ridgeline.report.rows import records
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
@@ -207,6 +209,19 @@ def test_a_capture_is_a_subject_of_its_own(tmp_path: Path) -> None:
     assert whole["label"].tolist()[-1] == "RN50 amp"
     assert whole["grain"].tolist() == ["step", "capture"]
     assert tables(study)["kernels"]["run"].unique().tolist() == ["RN50 amp"]
+
+
+def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:
+    # given a capture from elsewhere, and a program that was profiled here
+    results = folder(tmp_path)
+    store_capture(results)
+    store_capture(results, kind="ncu program")
+    words = Words()
+    columns = with_captures({"count": 0}, read_study(results), words)
+    assert [words.texts[n] for n in columns["command"]] == [
+        "ridgeline import captures/step.csv",
+        "ridgeline profile -- captures/step.csv",
+    ]
 
 
 def test_a_capture_of_an_unknown_device_under_given_roofs(tmp_path: Path) -> None:

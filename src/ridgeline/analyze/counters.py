@@ -43,9 +43,7 @@ def profile_stage(
             start(f"counters: {run.asked['model']}, batch {run.asked['batch_size']}")
             task = Task(spec=spec_of(run.asked), settings=replace(settings, iters=None))
             try:
-                made = profile_run(
-                    results, run, task, OPTIONS, tell=lambda what, time_s: tell(what)
-                )
+                made = profile_run(results, run, task, OPTIONS, tell=tell)
             except RidgelineError as error:
                 failures.append(str(error).replace("\n", " "))
                 if not done:  # what ails the first will ail the others

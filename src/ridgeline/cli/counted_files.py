@@ -22,7 +22,7 @@ def check_options(asked: Asked) -> None:
     """Refuse options that mean nothing for what was named."""
     files = [model for model in asked.models if is_onnx(model)]
     if not files:
-        if asked.dims:
+        if asked.dims and asked.against is None:
             raise RidgelineError(
                 "--dim is for .onnx files",
                 hint="PyTorch models take --batch-size, --input-size and --seq-len",

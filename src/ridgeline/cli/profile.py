@@ -14,6 +14,7 @@ from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
 from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import COMPILE_MODES, Settings
+from ridgeline.profile.metrics import LEVELS, TIERS
 from ridgeline.records import MODES, PRECISIONS
 
 EXAMPLES = """
@@ -32,7 +33,6 @@ failed (its reason is stored with it); 130 interrupted. What was completed is ke
 """
 BATCH_SIZE = "32"
 UNWATCHED_STEPS = 50  # that times are taken from
-LEVELS, TIERS = ("dram", "hierarchical"), ("counters", "time")
 
 in_work = partial(typer.Option, rich_help_panel="What is run")
 in_step = partial(typer.Option, rich_help_panel="How a step is made")

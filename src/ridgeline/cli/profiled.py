@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,11 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.measure.tasks import Task
+from ridgeline.profile.checks import need_cuda
 from ridgeline.profile.ncu import find_ncu
-from ridgeline.profile.outcome import found_of, kernels_of
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Request, need_cuda, profile
-from ridgeline.profile.stored import profile_run
-from ridgeline.provenance import collect
+from ridgeline.profile.profiling import Request
+from ridgeline.profile.stored import profile_program, profile_run
 from ridgeline.report.views import write_views
 from ridgeline.store import ResultsFolder, Run
 
@@ -176,7 +175,7 @@ class Profiling:
                 wanted.task(str(run.asked["model"]), int(run.asked["batch_size"]), settings),
                 wanted.options,
                 label=wanted.label or "",
-                tell=lambda what, time_s: progress.update(what, 0, 0),
+                tell=lambda what: progress.update(what, 0, 0),
                 show_plan=lambda plan: self._show_plan(name, plan, progress),
             )
         except RidgelineError as error:
@@ -199,26 +198,18 @@ class Profiling:
     def _program(self, results: ResultsFolder) -> None:
         wanted = self.wanted
         request = Request(program=wanted.program, **wanted.options)
-        name = " ".join(wanted.program)
+        name = shlex.join(wanted.program)
         with stage_progress(TRACE_S + 3 * COUNTED_S, quiet=wanted.quiet) as progress:
             progress.start(name)
-            profiled = profile(
+            made = profile_program(
+                results,
                 request,
-                tell=lambda what, time_s: progress.update(what, 0, 0),
+                label=wanted.label or "",
+                tell=lambda what: progress.update(what, 0, 0),
                 show_plan=lambda plan: self._show_plan(name, plan, progress),
             )
-        if wanted.is_dry:
-            return
-        found = {**found_of(request, profiled, None), "kind": "ncu program"}
-        asked = {"command": "import", "files": [name], "label": wanted.label or ""}
-        run = results.write_run(
-            label=f"profile-{script_name(wanted.program)}",
-            asked=asked,
-            found=found,
-            provenance=collect(),
-            tables={"kernels": kernels_of(profiled)},
-        )
-        self.profiles.append(run)
+        if made is not None:
+            self.profiles.append(made)
 
     def _answer(self, results: ResultsFolder) -> None:
         wanted = self.wanted
@@ -245,12 +236,6 @@ class Profiling:
             print(f"ridgeline: {reason}: {run.found['reason']}", file=sys.stderr)
         if failed or self.failures:
             sys.exit(SOME_FAILED)
-
-
-def script_name(program: Sequence[str]) -> str:
-    """What a user would call it: `train.py` of `python -u train.py --lr 0.1`."""
-    scripts = [Path(part).name for part in program if part.endswith((".py", ".sh"))]
-    return scripts[0] if scripts else Path(program[0]).name
 
 
 def _count_task(what: tuple[Path, str], send: Any) -> None:

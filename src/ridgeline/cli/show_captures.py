@@ -34,7 +34,13 @@ def print_captures(captures: Sequence[Capture]) -> None:
         for name, column in FLOPS.items()
         if any(total(capture.kernels, column) is not None for capture in captures)
     ]
-    header = ["capture", "device", "kernels", "kernel time", *(_title(name) for name, _ in kinds)]
+    header = [
+        "capture",
+        "device",
+        "kernels",
+        "kernel time",
+        *(flops_title(name) for name, _ in kinds),
+    ]
     header += BYTES
     rows = [
         [
@@ -65,8 +71,9 @@ def _name(capture: Capture) -> str:
     return " + ".join(Path(file).name for file in files_of(capture))
 
 
-def _title(name: str) -> str:
-    return name.replace("tensor_", "tensor ")
+def flops_title(name: str) -> str:
+    """`tensor_fp16` as `tensor fp16`."""
+    return name.replace("_", " ")
 
 
 def _shown(value: float | None, shown: Callable[[float], str]) -> str:

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ridgeline.cli.show_captures import NOT_COLLECTED, flops_title
 from ridgeline.cli.tables import Grid, plain_text, print_grid, screen
 from ridgeline.profile.capture import BYTES, FLOPS
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_flops, format_percent, format_time
 
-UNKNOWN = "–"
 PHASES = ("forward", "backward", "optimizer")
 
 
@@ -41,7 +41,7 @@ def show(profiles: Sequence[Run], results: ResultsFolder, *, quiet: bool) -> Non
     """What the hardware did, phase by phase, and how it compares with what had to be done."""
     done = [run for run in profiles if run.found["status"] == "ok"]
     kinds = [name for name in FLOPS if any(_total(run, name) for run in done)]
-    header = ["profile", "part", "kernels", "kernel time", *(_title(name) for name in kinds)]
+    header = ["profile", "part", "kernels", "kernel time", *(flops_title(name) for name in kinds)]
     header += ["DRAM", "executed / model"]
     model = _ratios(done, results)
     rows: list[list[str]] = []
@@ -69,14 +69,14 @@ def _rows(
             format_time(float(mine["time_s"].sum())),
             *(_amount(mine, FLOPS[kind], format_flops) for kind in kinds),
             _amount(mine, "dram_bytes", format_bytes),
-            model.get(part, UNKNOWN),
+            model.get(part, NOT_COLLECTED),
         ])  # fmt: skip
     return rows
 
 
 def _amount(kernels: Any, column: str, form: Any) -> str:
     if column not in kernels or kernels[column].isna().all():
-        return UNKNOWN
+        return NOT_COLLECTED
     return str(form(float(kernels[column].sum())))
 
 
@@ -138,8 +138,3 @@ def _name(run: Run) -> str:
 
 def _total(run: Run, name: str) -> float:
     return float((run.found.get("totals") or {}).get(name) or 0.0)
-
-
-def _title(name: str) -> str:
-    """`tensor_fp16` as `tensor fp16`."""
-    return name.replace("_", " ")

@@ -37,6 +37,7 @@ FLOPS = {  # the names of `ridgeline import --json` and their columns
     "tensor_fp64": "flops_fp64_matrix",
 }
 BYTES = ("dram_bytes", "l2_bytes", "l1_bytes")
+PROGRAM = "ncu program"  # the kind of a program that was profiled here, stored like a capture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +70,20 @@ def total(kernels: pd.DataFrame, column: str) -> float | None:
     return found if found == found else None
 
 
+def sums(kernels: pd.DataFrame) -> dict[str, int | float | None]:
+    """Executed FLOPs by the names of FLOPS and bytes by those of BYTES; None where not known."""
+    columns = {**FLOPS, **{name: name for name in BYTES}}
+    return {name: _count(total(kernels, column)) for name, column in columns.items()}
+
+
 def totals(capture: Capture) -> dict[str, Any]:
     """A capture in short, as `ridgeline import --json` prints it; what is absent is None."""
-    kernels = capture.kernels
+    found = sums(capture.kernels)
     return {
         "file": capture.file,
         "kernels": capture.launches,
-        "flops": {name: _count(total(kernels, column)) for name, column in FLOPS.items()},
-        **{name: _count(total(kernels, name)) for name in BYTES},
+        "flops": {name: found[name] for name in FLOPS},
+        **{name: found[name] for name in BYTES},
         "kernel_time_s": capture.kernel_time_s,
         "device": capture.device,
         "warnings": list(capture.warnings),

@@ -1,4 +1,4 @@
-"""A capture that cannot be right is an error that says why, not a table."""
+"""What cannot be profiled, or cannot be right, is an error that says why, not a table."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from ridgeline.profile.joined import Joined
 
 LEAST_KNOWN = 0.98  # of the kernel time, with counters
+
+
+def need_cuda(kind: str) -> None:
+    """Counters are those of NVIDIA's GPUs."""
+    if kind != "cuda":
+        raise RidgelineError(
+            f"there is nothing to profile on {kind}: counters and kernels are those of an NVIDIA "
+            "GPU",
+            hint="`ridgeline run --layers` gives the time of each layer on any device; captures "
+            "from elsewhere are read by `ridgeline import`",
+        )
 
 
 def check_capture(trace: pd.DataFrame) -> None:
@@ -37,8 +48,8 @@ def check_step(kernels: pd.DataFrame, mode: str, *, is_marked: bool) -> None:
         )
 
 
-def share_known(result: Joined) -> str:
-    """What to say when kernels of the step could not be counted; empty if all were."""
+def check_counted(result: Joined) -> list[str]:
+    """What to say when kernels of the step could not be counted; nothing known is an error."""
     kernels = result.kernels
     total_s = float(kernels["time_s"].sum())
     counters = [n for n in kernels if str(n).startswith("flops_") or n == "dram_bytes"]
@@ -50,10 +61,10 @@ def share_known(result: Joined) -> str:
             hint="the step launches other kernels each time: is there an autotuner in it?",
         )
     if share < LEAST_KNOWN:
-        return (
+        return [
             f"kernels with {1 - share:.1%} of the kernel time have no counters: the step launched "
             "other kernels when it was counted; sums are too low by about that share"
-        )
+        ]
     if result.extra:
-        return f"{result.extra} kernels were counted that the timed step did not launch"
-    return ""
+        return [f"{result.extra} kernels were counted that the timed step did not launch"]
+    return []

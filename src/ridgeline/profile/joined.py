@@ -10,18 +10,21 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.profile.operators import may_use_tensor_cores
-from ridgeline.profile.traced import NOWHERE, PREFIX
+from ridgeline.profile.operators import NOWHERE, RANGE, may_use_tensor_cores
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::")
-_INDEX = re.compile(rf"{PREFIX}(\d+)")
+_INDEX = re.compile(rf"{RANGE}(\d+)")
+KEPT = (  # of a capture that stands in for the trace, beside its FLOPs
+    "kernel", "time_s", "grid", "block", "stream", "index", "counter_time_s", "dram_bytes",
+    "dram_read_bytes", "dram_write_bytes", "l2_bytes", "l1_bytes",
+)  # fmt: skip
 NOT_COUNTERS = frozenset({
     "kernel", "launches", "time_s", "time_source", "layer", "phase", "op", "grid", "block",
     "stream", "id", "process_id", "nvtx",
@@ -49,10 +52,22 @@ def short_name(kernel: str) -> str:
     return re.split(r"::|\s", name)[-1] or kernel
 
 
+def without_trace(captures: Sequence[pd.DataFrame]) -> Joined:
+    """Counters of every group beside those of the first, with whichever time was counted."""
+    first = captures[0].assign(time_s=captures[0].get("counter_time_s"), index=NOWHERE)
+    for other in captures[1:]:
+        if first["time_s"].isna().all():
+            first["time_s"] = other.get("counter_time_s")
+    columns = [*KEPT, *(name for name in first if str(name).startswith("flops_"))]
+    base = first[[name for name in columns if name in first]].assign(start_s=0.0)
+    result = side_by_side(base, captures[1:], [])
+    return replace(result, kernels=result.kernels.assign(time_source="counter"))
+
+
 def side_by_side(
     trace: pd.DataFrame, captures: Sequence[pd.DataFrame], calls: Sequence[Mapping[str, Any]]
 ) -> Joined:
-    """The same for kernels without numbers: the whole sequences are one operator."""
+    """`joined` for kernels without numbers: the whole sequences are one operator."""
     unnumbered = [capture.assign(nvtx="") for capture in captures]
     return joined(trace.assign(index=NOWHERE), unnumbered, calls)
 
@@ -100,7 +115,7 @@ def joined(
     table["launches"] = 1
     table["time_source"] = "profiler"
     return Joined(
-        kernels=table.drop(columns=["index"]) if len(table) else pd.DataFrame(table),
+        kernels=table.drop(columns=["index"]),
         unmatched=len(missing),
         extra=extra,
     )

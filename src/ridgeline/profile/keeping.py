@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ridgeline.profile.capture import BYTES, Capture, totals
+from ridgeline.profile.capture import Capture, sums
 from ridgeline.store import ResultsFolder, Run
 
 
@@ -33,7 +33,6 @@ def files_of(capture: Capture) -> list[str]:
 
 def found(capture: Capture) -> dict[str, Any]:
     """What the capture tells, without its kernels."""
-    told = totals(capture)
     return {
         "status": "ok",
         "provenance": "imported",
@@ -41,7 +40,7 @@ def found(capture: Capture) -> dict[str, Any]:
         "compute_capability": capture.compute_capability,
         "backend": "cuda",
         "kind": capture.kind,
-        "totals": {**told["flops"], **{name: told[name] for name in BYTES}},
+        "totals": sums(capture.kernels),
         "kernel_time_s": capture.kernel_time_s,
         "launches": capture.launches,
         "passes": capture.passes,

@@ -20,10 +20,15 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ridgeline.profile.operators import may_use_tensor_cores
+from ridgeline.profile.operators import (
+    GRADIENTS,
+    LOSS,
+    MODEL,
+    OPTIMIZER,
+    RANGE,
+    may_use_tensor_cores,
+)
 
-PREFIX = "ridgeline:op:"
-MODEL, LOSS, OPTIMIZER, GRADIENTS = "(model)", "(loss)", "(optimizer)", "(gradients)"
 Ranges = Callable[[str], AbstractContextManager[Any]]
 _next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _current_node: Any = torch._C._current_autograd_node
@@ -72,7 +77,7 @@ class OpMarks(TorchDispatchMode):
         layer, phase = self._places.now()
         op = str(func._schema.name)
         self.calls.append(OpCall(index=index, op=op, layer=layer, phase=phase, like=like))
-        with self._named(f"{PREFIX}{index}"):
+        with self._named(f"{RANGE}{index}"):
             if self._picked is not None and like == index and self._counts(op):
                 with self._picked(str(index)):
                     return func(*args, **kwargs)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+TIERS = ("counters", "time")
 LEVELS = ("dram", "hierarchical")
 TENSOR = "sm__ops_path_tensor_src_"
 VECTOR = "smsp__sass_thread_inst_executed_op_{}_pred_on"

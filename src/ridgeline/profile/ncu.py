@@ -5,6 +5,7 @@ Every failure becomes one error that says what to do; the text of ncu itself fol
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shutil
@@ -22,7 +23,8 @@ from ridgeline.machine.doctor_gpu import NCU_PLACES
 VARIABLE = "RIDGELINE_NCU"  # names the program where it is not on the path
 OLDEST = (2021, 1)  # tensor counters by type, --print-units base
 GRAPHS = (2023, 1)  # which can be counted as a whole since then
-QUERY_S, PROBE_S = 120.0, 120.0
+ANSWER_S = 120.0  # for ncu to answer a question
+PASSES = "profiler__replayer_passes"
 WITHOUT = "--tier time needs no counters: kernel times and where they belong"
 
 
@@ -53,7 +55,7 @@ class Ncu:
 
 
 def find_ncu() -> Ncu:
-    """The newest ncu that can be found."""
+    """The ncu that the user names, that of PATH, or the newest of the first usual folder."""
     path = _path()
     if path is None:
         raise RidgelineError(
@@ -62,7 +64,7 @@ def find_ncu() -> Ncu:
             f"{VARIABLE}=/path/to/ncu; {WITHOUT}",
         )
     try:
-        said = _output([path, "--version"], QUERY_S)
+        said = _output([path, "--version"])
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RidgelineError(
             f"{path} does not start: {error}", hint=f"name another one by {VARIABLE}; {WITHOUT}"
@@ -121,25 +123,19 @@ def passes_of(ncu: Ncu, metrics: Sequence[str], device: int = 0) -> int:
 
 def passes_in(said: str) -> int:
     """The passes of the one kernel in ncu's answer."""
-    import csv
-
     lines = said.splitlines()
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
     rows = list(csv.reader(lines[start:])) if start is not None else []
-    column = rows[0].index("profiler__replayer_passes") if rows and _has_passes(rows[0]) else None
+    column = rows[0].index(PASSES) if rows and PASSES in rows[0] else None
     found = [row[column] for row in rows[1:] if column is not None and len(row) > column and row[0]]
     if not found or not found[0].isdecimal():
         raise explained(said, "ncu did not say how many passes its counters take")
     return int(found[0])
 
 
-def _has_passes(header: Sequence[str]) -> bool:
-    return "profiler__replayer_passes" in header
-
-
 def _ask(ncu: Ncu, command: Sequence[str]) -> str:
     try:
-        said = _output(command, PROBE_S)
+        said = _output(command)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RidgelineError(
             f"{ncu.path} gave no answer: {error}",
@@ -150,14 +146,14 @@ def _ask(ncu: Ncu, command: Sequence[str]) -> str:
     return said
 
 
-def _output(command: Sequence[str], limit_s: float) -> str:
+def _output(command: Sequence[str]) -> str:
     """All that a command prints; one that hangs is ended with all that it has started."""
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, encoding="utf-8", errors="replace", start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            said, complaints = process.communicate(timeout=limit_s)
+            said, complaints = process.communicate(timeout=ANSWER_S)
         except BaseException:
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -1,9 +1,13 @@
-"""What the name of an operator tells."""
+"""Operators by name and by number: what a profiler is told of them, and what a name tells."""
 
 from __future__ import annotations
 
 import re
 
+RANGE = "ridgeline:op:"  # before an operator's number, in the name of the range around it
+NOWHERE = -1  # the number of what was launched outside every operator
+MODEL, LOSS, OPTIMIZER, GRADIENTS = "(model)", "(loss)", "(optimizer)", "(gradients)"
+NO_MODULES = (LOSS, GRADIENTS, OPTIMIZER)  # parts of a step that stand where a layer would
 _PRODUCT = re.compile(r"conv|mm|linear|attention|lstm|gru|rnn|matmul|einsum|bilinear|cdist|dot|mv")
 
 

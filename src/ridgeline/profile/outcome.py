@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.tasks import Task, question
-from ridgeline.profile.capture import BYTES, FLOPS, total
-from ridgeline.profile.profiling import Profiled, Request, per_step
-from ridgeline.profile.self_test import TOLERANCE
+from ridgeline.profile.capture import sums
+from ridgeline.profile.operators import NO_MODULES
+from ridgeline.profile.profiling import Profiled, Request
+from ridgeline.profile.self_test import doubts
 from ridgeline.profile.step_mark import DISTINCT
 
 if TYPE_CHECKING:
@@ -70,12 +71,11 @@ def found_of(request: Request, profiled: Profiled, run: Run | None) -> dict[str,
         "gap_s": max(step_s - time_s, 0.0) if step_s is not None else None,
         "launches": float(kernels["launches"].sum()),
         "attributed_share": _share(kernels, kernels["phase"].ne("")),
-        "layer_share": _share(kernels, kernels["layer"].ne("") & ~_in_brackets(kernels)),
+        "layer_share": _share(
+            kernels, kernels["layer"].ne("") & ~kernels["layer"].isin(NO_MODULES)
+        ),
         "phases": _phases(kernels),
-        "totals": {
-            **{name: total(kernels, column) for name, column in FLOPS.items()},
-            **{name: total(kernels, name) for name in BYTES},
-        },
+        "totals": sums(kernels),
         "plan": plan.to_dict() if plan is not None else None,
         "cost": {
             "planned_s": profiled.planned_s,
@@ -87,6 +87,21 @@ def found_of(request: Request, profiled: Profiled, run: Run | None) -> dict[str,
         "ncu_version": profiled.ncu_version,
         "warnings": list(profiled.warnings),
     }
+
+
+def per_step(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
+    """The kernels of one step, on average over several."""
+    if steps == 1:
+        return kernels
+    amounts = [
+        name
+        for name in map(str, kernels)
+        if name.startswith("flops_") or name.endswith(("_bytes", "_s"))
+    ]
+    table = kernels.copy()
+    table[amounts] = table[amounts] / steps
+    table["launches"] = table["launches"] / steps
+    return table
 
 
 def kernels_of(profiled: Profiled) -> pd.DataFrame:
@@ -104,11 +119,6 @@ def _step_s(run: Run | None, profiled: Profiled) -> float | None:
 def _share(kernels: pd.DataFrame, is_known: pd.Series) -> float:
     whole_s = float(kernels["time_s"].sum())
     return float(kernels.loc[is_known, "time_s"].sum()) / whole_s if whole_s else 0.0
-
-
-def _in_brackets(kernels: pd.DataFrame) -> pd.Series:
-    """Of the loss, the gradients or the optimizer: of the step, not of a module."""
-    return kernels["layer"].isin(["(loss)", "(gradients)", "(optimizer)"])
 
 
 def _phases(kernels: pd.DataFrame) -> dict[str, dict[str, float | None]]:
@@ -133,5 +143,5 @@ def _self_test(profiled: Profiled) -> dict[str, Any] | None:
         "copy_ratio": ratios.get("copy"),
         "product_ratio": max(products, key=lambda r: abs(r - 1)) if products else None,
         "ratios": ratios,
-        "is_trusted": bool(ratios) and all(abs(r - 1) <= TOLERANCE for r in ratios.values()),
+        "is_trusted": not doubts(ratios),
     }

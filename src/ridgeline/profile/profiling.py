@@ -19,13 +19,12 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import one_of
 from ridgeline.measure.tasks import Task
 from ridgeline.profile import self_test
-from ridgeline.profile.checks import check_capture, check_step, share_known
-from ridgeline.profile.joined import Joined, joined, side_by_side
-from ridgeline.profile.metrics import KINDS, LEVELS, is_of_tensors, wanted
+from ridgeline.profile.checks import check_capture, check_counted, check_step
+from ridgeline.profile.joined import joined, side_by_side, without_trace
+from ridgeline.profile.metrics import KINDS, LEVELS, TIERS, is_of_tensors, wanted
 from ridgeline.profile.ncu import Ncu, find_ncu, known_metrics, passes_of
 from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
 from ridgeline.profile.plan import Plan, fitting
@@ -38,20 +37,15 @@ from ridgeline.profile.sessions import (
     wait_ready,
 )
 from ridgeline.profile.step_mark import ALL, COUNTERS, DISTINCT, TRACE, Job, waited_for
-from ridgeline.profile.traced import NOWHERE, traced_kernels
+from ridgeline.profile.traced import traced_kernels
 from ridgeline.store import writing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TIERS = ("counters", "time")
-KEPT = (
-    "kernel", "time_s", "grid", "block", "stream", "index", "counter_time_s", "dram_bytes",
-    "dram_read_bytes", "dram_write_bytes", "l2_bytes", "l1_bytes",
-)  # fmt: skip
 OF_ONE_GROUP = ("no time", "no FLOPs", "no bytes")  # which another group has
 MOST_MEMORY = 0.8  # of the device's, for all processes together
-Tell = Callable[[str, float], None]  # what is going on, and how long it is expected to take
+Tell = Callable[[str], None]  # what is going on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +86,6 @@ class Profiled:
     kernels: pd.DataFrame
     steps: int = 1  # that they are the kernels of
     plan: Plan | None  # None: no counters were asked for
-    planned_s: float = 0.0
     taken_s: float = 0.0  # all of it, getting ready included
     counted_s: float = 0.0  # what the plan had foretold
     step_time_s: float | None = None  # of marked steps that nobody looked at
@@ -100,10 +93,14 @@ class Profiled:
     ncu_version: str = ""
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def planned_s(self) -> float:
+        return self.plan.time_s if self.plan is not None else 0.0
+
 
 def profile(
     request: Request,
-    tell: Tell = lambda what, time_s: None,
+    tell: Tell = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
 ) -> Profiled:
     """Profile a step. A dry request ends with the plan and the kernels of the trace."""
@@ -154,7 +151,6 @@ class _Profile:
                     raise
                 found = self._unmarked(program, groups)
         found.taken_s = time.monotonic() - start_s
-        found.planned_s = found.plan.time_s if found.plan is not None else 0.0
         found.ncu_version = self.ncu.version if self.ncu is not None else ""
         found.warnings = [*self.warnings, *found.warnings]
         return found
@@ -166,7 +162,7 @@ class _Profile:
         counting = []
         if is_parallel and not self.request.is_dry:
             counting = self._start_all(program, groups)
-        self.tell("getting ready", 15.0)
+        self.tell("getting ready")
         trace, calls, step_s = self._trace(traced, counting)
         ready_s = time.monotonic() - traced.started_s
         found = Profiled(
@@ -190,32 +186,24 @@ class _Profile:
         """A program between cudaProfilerStart and Stop: counters alone, with their own times."""
         captures = []
         for number, group in enumerate(groups):
-            self.tell(f"counting, {number + 1} of {len(groups)}", 0.0)
+            self.tell(f"counting, {number + 1} of {len(groups)}")
             session = self._start(program, f"group{number}", group)
             session.wait()
             captures.append(self._read(session))
-        first = captures[0].assign(time_s=captures[0].get("counter_time_s"), index=NOWHERE)
-        others = captures[1:]
-        for other in others:  # whichever group counted time
-            if first["time_s"].isna().all():
-                first["time_s"] = other.get("counter_time_s")
-        columns = [*KEPT, *[n for n in first if str(n).startswith("flops_")]]
-        base = first[[name for name in columns if name in first]].assign(start_s=0.0)
-        result = side_by_side(base, others, [])
-        table = result.kernels.assign(time_source="counter")
+        result = without_trace(captures)
         self.warnings += [
             "kernels are not told apart by layer and phase, and their times are those under the "
             "counters: mark the step with ridgeline.profile_step() for both",
-            *([share] if (share := share_known(result)) else []),
+            *check_counted(result),
         ]
-        return Profiled(kernels=table, plan=None)
+        return Profiled(kernels=result.kernels, plan=None)
 
     def _groups(self) -> tuple[Group, ...]:
         """What to count, in groups of one pass; nothing for the tier without counters."""
         request = self.request
         if request.tier == "time":
             return ()
-        self.tell("asking ncu", 5.0)
+        self.tell("asking ncu")
         ncu = self.ncu = find_ncu()
         names = remembered_names(
             cache_path("metrics", version=ncu.version, device=request.device),
@@ -254,7 +242,6 @@ class _Profile:
             warmup=self.request.warmup,
             steps=self.request.steps,
             has_marks=self._has_marks,
-            is_gated=True,
             products_only=group is not None and is_of_tensors(group.metrics),
             kinds=tuple(k for k in KINDS[self.request.precision] if k != "fp8"),
         )
@@ -270,7 +257,7 @@ class _Profile:
     ) -> tuple[pd.DataFrame, list[dict[str, Any]], float | None]:
         """The step as torch's profiler saw it."""
         wait_ready([session, *others])
-        self.tell("tracing", 3.0)
+        self.tell("tracing")
         session.go()
         session.wait()
         import pandas as pd
@@ -321,7 +308,7 @@ class _Profile:
         """The kernels with their counters, a table for each group."""
         counted = []
         for number, group in enumerate(plan.groups):
-            self.tell(f"counting, {number + 1} of {len(plan.groups)}", plan.time_s)
+            self.tell(f"counting, {number + 1} of {len(plan.groups)}")
             session = ready[number] if ready else self._start(program, f"group{number}", group)
             if not ready:
                 wait_ready([session])
@@ -334,10 +321,10 @@ class _Profile:
 
     def _read(self, session: Session) -> pd.DataFrame:
         """What ncu wrote."""
-        from ridgeline.profile.reading import read_captures
+        from ridgeline.profile.reading import read_capture
 
         assert session.log is not None
-        capture = read_captures([session.log])[0]
+        capture = read_capture(session.log)
         of_all = [w for w in capture.warnings if not w.startswith(OF_ONE_GROUP)]
         self.warnings += [warning for warning in of_all if warning not in self.warnings]
         return capture.kernels
@@ -357,38 +344,10 @@ class _Profile:
         groups = enumerate(found.plan.groups)
         is_distinct = found.plan.picks == DISTINCT
         of_products = [n for n, group in groups if is_distinct and is_of_tensors(group.metrics)]
-        result: Joined = (
+        result = (
             joined(trace, tables, calls, of_products)
             if calls
             else side_by_side(trace, tables, calls)
         )
         found.kernels = result.kernels
-        lost = share_known(result)
-        if lost:
-            self.warnings.append(lost)
-
-
-def per_step(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
-    """The kernels of one step, on average over several."""
-    if steps == 1:
-        return kernels
-    sums = [
-        name
-        for name in map(str, kernels)
-        if name.startswith("flops_") or name.endswith(("_bytes", "_s"))
-    ]
-    table = kernels.copy()
-    table[sums] = table[sums] / steps
-    table["launches"] = table["launches"] / steps
-    return table
-
-
-def need_cuda(kind: str) -> None:
-    """Counters are those of NVIDIA's GPUs."""
-    if kind != "cuda":
-        raise RidgelineError(
-            f"there is nothing to profile on {kind}: counters and kernels are those of an NVIDIA "
-            "GPU",
-            hint="`ridgeline run --layers` gives the time of each layer on any device; captures "
-            "from elsewhere are read by `ridgeline import`",
-        )
+        self.warnings += check_counted(result)

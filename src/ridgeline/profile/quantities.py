@@ -128,13 +128,8 @@ def is_needed(metric: str) -> bool:
     return found is not None and found["op"] in _OPS
 
 
-def quantities(metrics: pd.DataFrame, *, compute_capability: str | None = None) -> pd.DataFrame:
-    """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected."""
-    return find(metrics, compute_capability=compute_capability).table
-
-
 def find(metrics: pd.DataFrame, *, compute_capability: str | None = None) -> Found:
-    """The quantities, the metrics they are made of, and remarks on how."""
+    """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected."""
     import pandas as pd
 
     finder = _Finder(metrics, _version(compute_capability))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task, measure_task, question
-from ridgeline.profile.profiling import Request, need_cuda
+from ridgeline.profile.checks import need_cuda
+from ridgeline.profile.profiling import Request
 from ridgeline.profile.stored import profile_run
 from ridgeline.provenance import collect
 from ridgeline.records import WorkloadSpec

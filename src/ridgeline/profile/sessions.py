@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,10 @@ from ridgeline.profile.step_mark import JOB, Job
 
 POLL_S = 0.02
 READY_S = 900.0  # for building and warming up a large model
-LEAST_LIMIT_S = 900.0  # for counting; ten times what was planned, if that is more
+LEAST_LIMIT_S = 900.0  # for counting
+LIMIT_TIMES = 10  # what was planned, if that is more
 ENDING_S = 300.0  # for a program to end after its step, and for ncu to write
-LOG_KEPT = 2000
+LOG_KEPT = 2000  # characters
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class Session:
 
     def wait_done(self, planned_s: float = 0.0) -> None:
         """Until its step is counted; it may still be writing."""
-        limit_s = max(LEAST_LIMIT_S, 10 * planned_s)
+        limit_s = max(LEAST_LIMIT_S, LIMIT_TIMES * planned_s)
         end_s = time.monotonic() + limit_s
         while not self.job.path("done").exists():
             if self.has_ended:
@@ -78,7 +79,7 @@ class Session:
                 )
             time.sleep(POLL_S)
 
-    def wait(self, tell: Callable[[], None] = lambda: None) -> None:
+    def wait(self) -> None:
         """Until it has ended, which it must do without an error."""
         end_s: float | None = None
         while not self.has_ended:
@@ -90,7 +91,6 @@ class Session:
                     hint="profile_step ends it by SystemExit: do not catch that, and mark the step "
                     "in the main thread",
                 )
-            tell()
             time.sleep(POLL_S)
         if self.process.returncode != 0:
             raise self.failure()
@@ -147,7 +147,7 @@ class NotMarkedError(RidgelineError):
     """A program that ended well and never said where its step is."""
 
 
-def wait_ready(sessions: Sequence[Session], tell: Callable[[], None] = lambda: None) -> None:
+def wait_ready(sessions: Sequence[Session]) -> None:
     """Until all have warmed up; one that ends before has failed."""
     end_s = time.monotonic() + READY_S
     while not all(session.is_ready for session in sessions):
@@ -157,7 +157,7 @@ def wait_ready(sessions: Sequence[Session], tell: Callable[[], None] = lambda: N
                     raise NotMarkedError(
                         "the program ended without a marked step",
                         hint="put `with ridgeline.profile_step():` around the step in its loop, "
-                        "which has to run at least four times",
+                        f"which has to run at least {session.job.warmup + session.job.steps} times",
                     )
                 raise session.failure()
         if time.monotonic() > end_s:
@@ -165,7 +165,6 @@ def wait_ready(sessions: Sequence[Session], tell: Callable[[], None] = lambda: N
                 f"the program was not ready within {READY_S / 60:.0f} minutes",
                 hint="try a smaller model or batch",
             )
-        tell()
         time.sleep(POLL_S)
 
 

@@ -33,11 +33,10 @@ class Job:
     name: str
     role: str  # TRACE or COUNTERS
     folder: str  # of files that both sides read
-    picks: str = ALL
+    picks: str = ALL  # unless something else is said when its turn comes
     warmup: int = 3  # marked steps before the one
     steps: int = 1
     has_marks: bool = True  # False: compiled code, which nothing may look into
-    is_gated: bool = False  # wait for one's turn before the step; the turn says what to pick
     products_only: bool = False  # with DISTINCT: only operators that tensor cores may do
     kinds: tuple[str, ...] = ()  # matrix products of the self-test, beside fp32
 
@@ -111,8 +110,7 @@ def _prepared(job: Job) -> Job:
 
     torch.cuda.synchronize()
     job.path("times.json").write_text(json.dumps(_seen.times_s), encoding="utf-8")
-    if job.is_gated:
-        job = _on_turn(job)
+    job = _on_turn(job)
     if job.role == COUNTERS:
         from ridgeline.profile.self_test import run_known_work
 

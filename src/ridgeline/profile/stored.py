@@ -1,14 +1,17 @@
-"""The profile of a stored run, stored beside it: a success or the reason why there is none."""
+"""Profiles in a results folder: of a stored run, a success or the reason for none; of a program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.profile.capture import PROGRAM
 from ridgeline.profile.outcome import asked_of, failed, found_of, kernels_of, request_of
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Tell, profile
+from ridgeline.profile.profiling import Request, Tell, profile
 from ridgeline.provenance import collect
 from ridgeline.store import ResultsFolder, Run
 
@@ -25,7 +28,7 @@ def profile_run(
     options: Mapping[str, Any],
     *,
     label: str = "",
-    tell: Tell = lambda what, time_s: None,
+    tell: Tell = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
 ) -> Run | None:
     """Profile the step of a run and store what came of it; a dry request stores nothing."""
@@ -40,6 +43,33 @@ def profile_run(
     if request.is_dry:
         return None
     return _store(results, asked, found_of(request, profiled, run), kernels_of(profiled))
+
+
+def profile_program(
+    results: ResultsFolder,
+    request: Request,
+    *,
+    label: str = "",
+    tell: Tell = lambda what: None,
+    show_plan: Callable[[Plan], None] = lambda plan: None,
+) -> Run | None:
+    """Profile a program of the user's and store it like a capture; a dry request stores nothing."""
+    profiled = profile(request, tell=tell, show_plan=show_plan)
+    if request.is_dry:
+        return None
+    return results.write_run(
+        label=f"profile-{script_name(request.program)}",
+        asked={"command": "import", "files": [shlex.join(request.program)], "label": label},
+        found={**found_of(request, profiled, None), "kind": PROGRAM},
+        provenance=collect(),
+        tables={"kernels": kernels_of(profiled)},
+    )
+
+
+def script_name(program: Sequence[str]) -> str:
+    """What a user would call it: `train.py` of `python -u train.py --lr 0.1`."""
+    scripts = [Path(part).name for part in program if part.endswith((".py", ".sh"))]
+    return scripts[0] if scripts else Path(program[0]).name
 
 
 def _store(

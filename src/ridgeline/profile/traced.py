@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.profile.operators import NOWHERE, RANGE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PREFIX = "ridgeline:op:"
-NOWHERE = -1  # launched outside every operator
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 COLUMNS = ("kernel", "time_s", "start_s", "grid", "block", "stream", "index")
 
@@ -75,8 +74,8 @@ class _Operators:
         found: dict[tuple[Any, Any], list[tuple[float, float, int]]] = {}
         for event in events:
             name = str(event.get("name", ""))
-            if event.get("cat") == "user_annotation" and name.startswith(PREFIX):
-                start, number = float(event["ts"]), name.removeprefix(PREFIX)
+            if event.get("cat") == "user_annotation" and name.startswith(RANGE):
+                start, number = float(event["ts"]), name.removeprefix(RANGE)
                 span = (start, start + float(event.get("dur", 0.0)), int(number))
                 found.setdefault((event.get("pid"), event.get("tid")), []).append(span)
         self._spans = {thread: sorted(spans) for thread, spans in found.items()}

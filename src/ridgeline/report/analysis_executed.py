@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ridgeline.report.analysis import Statement
 from ridgeline.report.cases import Case
-from ridgeline.report.executed import Profiled, gap_told, profiled
+from ridgeline.report.executed import TRUSTED, Profiled, gap_told, profiled
 from ridgeline.report.rows import number, records
 from ridgeline.report.study import Study
 from ridgeline.report.words import times
@@ -72,7 +72,9 @@ def trust_in_counters(study: Study, found: Sequence[Case]) -> Iterable[Statement
 def _doubts(one: Profiled) -> list[str]:
     found = []
     if one.is_trusted is False:
-        found.append("the self-test of the counters is out of ±5 %, so their numbers are doubtful")
+        found.append(
+            f"the self-test of the counters is out of {TRUSTED}, so their numbers are doubtful"
+        )
     if one.attributed_share is not None and one.attributed_share < 1 - DOUBTED:
         missing = 100 * (1 - one.attributed_share)
         found.append(f"{missing:.1f} % of the kernels' time belongs to no phase that is known")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.profile.self_test import TOLERANCE
 from ridgeline.report.profiles import COUNTERS, TIME, label_of
 from ridgeline.report.rows import number, records
 from ridgeline.report.words import listed, three_digits
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ridgeline.report.study import Study
 
 AMOUNTS = ("launches", "time_s", "flops", "dram_bytes", "l2_bytes", "l1_bytes")
+TRUSTED = f"±{100 * TOLERANCE:.0f} %"  # of the truth, in the self-test
 WORTH_A_WORD = 0.1  # by which executed work differs from the model's
 NO_WORDS = (AGREE, UNKNOWN, UNEXPLAINED, "not attributed", "no model work", "no counter")
 CAPTURE_COLUMNS = (
@@ -191,7 +193,9 @@ def trust_told(one: Profiled) -> str:
               in (("copy", one.copy_ratio), ("product", one.product_ratio))
               if ratio is not None]  # fmt: skip
     if tested:
-        verdict = "" if one.is_trusted is not False else ": outside ±5 %, so doubt these counters"
+        verdict = (
+            "" if one.is_trusted is not False else f": outside {TRUSTED}, so doubt these counters"
+        )
         parts.append(f"self-test: {listed(tested)} of the truth{verdict}")
     if one.attributed_share is not None:
         layers = ""

@@ -9,10 +9,11 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
+from ridgeline.profile.metrics import TIERS
 from ridgeline.report.checked import check_capture, check_profile
 from ridgeline.store import ResultsFolder, Run
 
-COUNTERS, TIME = "counters", "time"  # tiers of a profile
+COUNTERS, TIME = TIERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

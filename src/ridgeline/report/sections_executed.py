@@ -9,14 +9,14 @@ from ridgeline.report.cases import Case
 from ridgeline.report.executed import Profiled, gap_told, profiled, trust_told
 from ridgeline.report.markup import markdown, markdown_line
 from ridgeline.report.sections import Material, table
-from ridgeline.report.tables import MEGA, MS, SHOWN, quantity, share, text
+from ridgeline.report.tables import GIGA, MEGA, MS, SHOWN, quantity, share, text
 from ridgeline.report.tables import kernels_table as all_kernels
+from ridgeline.report.words import capped
 from ridgeline.roofline.causes import AGREE, CAUSES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GIGA = 1e9
 MOST_LAYERS = 10  # of a run: those that differ most
 MOST_KERNELS = 10
 NONE = (
@@ -87,11 +87,7 @@ def _told(material: Material, found: Sequence[Profiled]) -> Iterator[str]:
     for one in found:
         name = f"{material.names.get(one.run_id)}, {titles.get(one.run_id)}"
         said = [part for part in (gap_told(one), trust_told(one), *one.warnings) if part]
-        yield f"- {markdown_line(f'{name}: ' + '. '.join(_capped(part) for part in said))}"
-
-
-def _capped(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
+        yield f"- {markdown_line(f'{name}: ' + '. '.join(capped(part) for part in said))}"
 
 
 def _reconciled(material: Material) -> Iterator[str]:

@@ -25,6 +25,11 @@ def some(parts: Sequence[str], *, most: int = MOST_LISTED, joint: str = "; ") ->
     return f"{shown}{joint}and {left} more" if left > 0 else shown
 
 
+def capped(sentence: str) -> str:
+    """With a capital letter."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def three_digits(value: float) -> str:
     """Three significant digits, zeros included, so that numbers side by side look alike."""
     if value == 0 or abs(value) >= 1000:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ridgeline.roofline.counters import kernel_pieces, summed
+from ridgeline.roofline.counters import LEVEL_BYTES, kernel_pieces, summed
 from ridgeline.roofline.place import flops_columns, place
 from ridgeline.roofline.points import ALL, Measured, placed_kernels
 from ridgeline.roofline.roofs import Roofs
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CAPTURE = "capture"  # the grain of the whole
 SAME = ("kernel", "grid", "block", "layer", "phase", "op")
-AMOUNTS = ("launches", "time_s", "dram_bytes", "l3_bytes", "l2_bytes", "l1_bytes")
+AMOUNTS = ("launches", "time_s", *LEVEL_BYTES)
 
 
 def capture_points(

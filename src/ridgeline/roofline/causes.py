@@ -25,7 +25,7 @@ COMPARING = ("pointwise", "pool", "loss", "reduce", "dropout", "softmax", "sort"
 
 AGREE, UNKNOWN, UNEXPLAINED = "agrees", "not counted", "not explained"
 CAUSES = {
-    AGREE: "within 5 % of the model (bytes: 10 %)",
+    AGREE: f"within {100 * AGREES:.0f} % of the model (bytes: {100 * BYTES_AGREE:.0f} %)",
     "Winograd": "Winograd kernels need fewer multiplications for the same convolution",
     "FFT": "convolution by Fourier transform: another number of multiplications",
     "causal skipping": "the masked half of causal attention is not computed; the count has it",

@@ -217,6 +217,18 @@ def test_the_number_of_a_metric_that_is_there_twice_counts_once(tmp_path: Path) 
     assert small(written(tmp_path, "a.csv", header + units + rows)) == EXPECTED
 
 
+def test_tensor_work_without_a_place_in_the_short_table_is_told(tmp_path: Path) -> None:
+    # given types of which the totals know none: fp32 has a place outside tensor cores only
+    names = [f"sm__ops_path_tensor_src_{kind}.sum" for kind in ("fp16", "fp32", "int4")]
+    lines = [["ID", "Kernel Name", *names], ["", "", *[""] * 3], ["0", "k", "2", "4", "8"]]
+    text = "".join(",".join(f'"{cell}"' for cell in line) + "\n" for line in lines)
+    capture = read(written(tmp_path, "a.csv", text))
+    assert [said for said in capture.warnings if "table of kernels" in said] == [
+        "tensor fp32 work is in the table of kernels only: 4",
+        "tensor int4 work is in the table of kernels only: 8",
+    ]
+
+
 def test_what_was_read_is_told_on_the_way() -> None:
     from ridgeline.profile.reading import read_capture
 

@@ -20,15 +20,20 @@ def count_beside(
     """Count `path` at the sizes of `pytorch`, which is the count of `spec`, and compare them."""
     from ridgeline.count.onnx import count_onnx
 
-    check_comparable(pytorch.mode, pytorch.precision)
-    onnx = count_onnx(
-        path, batch_size=pytorch.batch_size, dims={**own_dims(path, spec), **(dims or {})}
-    )
+    check_comparable(path, mode=pytorch.mode, precision=pytorch.precision)
+    names = open_dims(path)
+    given = {**own_dims(names, spec), **(dims or {})}
+    # a file without open dimensions has its batch, which no axis need show: a list of images
+    onnx = count_onnx(path, batch_size=pytorch.batch_size if names else None, dims=given)
     return onnx, compare(pytorch, onnx)
 
 
-def check_comparable(mode: str, precision: str) -> None:
+def check_comparable(path: Path, *, mode: str, precision: str) -> None:
     """A file of torch holds a forward pass in the precision of its weights."""
+    if not path.is_file():
+        raise RidgelineError(
+            f"--against: there is no file {path}", hint="`ridgeline export MODEL -o FILE` makes one"
+        )
     if mode != "infer" or precision != "fp32":
         raise RidgelineError(
             f"--against cannot compare --mode {mode} --precision {precision}",
@@ -36,11 +41,17 @@ def check_comparable(mode: str, precision: str) -> None:
         )
 
 
-def own_dims(path: Path, spec: WorkloadSpec) -> dict[str, int]:
-    """The sequence length that the model has, for a file that leaves it open under that name."""
+def open_dims(path: Path) -> set[str]:
+    """The names of the dimensions that the file's inputs leave open."""
+    from ridgeline.count.onnx.dims import real_inputs
     from ridgeline.count.onnx.load import load
 
-    inputs = load(path).graph.input
-    names = {dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim}
+    inputs = real_inputs(load(path).graph)
+    sides = [dim for value in inputs for dim in value.type.tensor_type.shape.dim]
+    return {side.dim_param for side in sides if not side.HasField("dim_value")}
+
+
+def own_dims(names: set[str], spec: WorkloadSpec) -> dict[str, int]:
+    """The sequence length that the model has, for a file that leaves it open under that name."""
     seq_len = spec.seq_len or resolve(spec).describe.get("seq_len")
     return {SEQUENCE: seq_len} if SEQUENCE in names and isinstance(seq_len, int) else {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ridgeline.records import Cost
 
@@ -23,6 +24,7 @@ COPIES = "other copies"
 COPY_HERE = "a copy in PyTorch alone"
 COPY_THERE = "a copy where PyTorch has a view"
 ADDED = "added by the exporter"
+UNEXPLAINED = "not explained"
 
 EXPLANATIONS = {
     FOLDED_NORM: "the batch norm's scale is in the weights of the convolution, its shift in the"
@@ -38,6 +40,7 @@ EXPLANATIONS = {
     COPY_HERE: "the file has no node for it",
     COPY_THERE: "ONNX has no strides: a transposed or expanded tensor is a new one",
     ADDED: "PyTorch's step has nothing like it",
+    UNEXPLAINED: "a product that the other side has not: another network, or other sizes",
 }
 
 MOVES = frozenset({"move", "gather", "view", "fill", "cast"})
@@ -100,7 +103,9 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
     left = _without_equals(left, lambda p: (p.module, p.cost))
     left = _without_equals(left, lambda p: (p.kind, p.cost))
     found: list[tuple[str, Place]] = []
-    for rule in (_folded_norms, _integers, _by_module, _products, _alone):
+    is_fused = any(p.op.startswith(FUSED_NODES) for p in left.onnx)
+    last = partial(_alone, is_fused=is_fused)
+    for rule in (_folded_norms, _boxes, _integers, _by_module, _products, last):
         places, left = rule(left)
         found += places
     assert not left.pytorch and not left.onnx, "the last rule leaves nothing"
@@ -159,6 +164,14 @@ def _pairs(left: Place, key: Callable[[Piece], int]) -> list[Place]:
     ]
 
 
+def _boxes(left: Place) -> _Found:
+    """A detector's choice of boxes, which the two sides make under different modules."""
+    place = Place(
+        [p for p in left.pytorch if p.kind == "boxes"], [p for p in left.onnx if p.kind == "boxes"]
+    )
+    return ([(_form(place), place)], left.less([place])) if place.is_shared else ([], left)
+
+
 def _integers(left: Place) -> _Found:
     """Sizes, positions, masks: no floating point in it."""
     place = Place(
@@ -215,8 +228,14 @@ def _products_in(place: Place) -> list[tuple[str, Place]]:
             additions.remove(added[0])
             found.append((SPLIT, Place([ours], [theirs, added[0]])))
         else:
-            found.append((NO_BIAS if bias > 0 else OTHER_FORM, pair))
+            found.append((_product_cause(theirs, bias), pair))
     return found
+
+
+def _product_cause(theirs: Piece, bias: int) -> str:
+    if theirs.op.startswith(FUSED_NODES):
+        return FUSED_ACTIVATION
+    return NO_BIAS if bias > 0 else OTHER_FORM
 
 
 def _family(piece: Piece) -> str:
@@ -241,15 +260,22 @@ def _products(left: Place) -> _Found:
     return [(OTHER_FORM, pair) for pair in pairs], left.less(pairs)
 
 
-def _alone(left: Place) -> _Found:
+def _alone(left: Place, *, is_fused: bool) -> _Found:
     """What one side has and the other has not."""
-    is_fused = any(p.op.startswith(FUSED_NODES) for p in left.onnx)
     ours = [(_missing_cause(p, is_fused=is_fused), Place([p], [])) for p in left.pytorch]
-    theirs = [(COPY_THERE if p.kind in MOVES else ADDED, Place([], [p])) for p in left.onnx]
+    theirs = [(_added_cause(p), Place([], [p])) for p in left.onnx]
     return ours + theirs, Place()
 
 
+def _added_cause(piece: Piece) -> str:
+    if piece.cost.macs:
+        return UNEXPLAINED
+    return COPY_THERE if piece.kind in MOVES else ADDED
+
+
 def _missing_cause(piece: Piece, *, is_fused: bool) -> str:
+    if piece.cost.macs:
+        return UNEXPLAINED
     if piece.kind == "fill":
         return CONSTANT
     if piece.kind in MOVES:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.count.onnx.infer import make
+from ridgeline.count.onnx.infer import from_array, make
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.count.onnx.scope import Scope
 from ridgeline.count.onnx.sequences import sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ridgeline.count.onnx.walk import Row, Walk
 
-BOOL, INT64 = 9, 7
+BOOL = 9
 MOST_TRIPS = 1 << 40  # more is "until the condition is false"
 MOST_UNROLLED = 256
 Results = Sequence[Tensor | None]
@@ -140,16 +140,19 @@ def _loop(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
     kept = len(carried)
     if not trips:
         return [*carried, *(unknown_tensor("") for _ in node.output[kept:])]
-    number, condition = make("", INT64, ()), make("", BOOL, ())
+    condition = make("", BOOL, ())
     outputs: list[Tensor] = []
     done = 0
     while done < trips:
-        inputs = (number, condition, *carried)
+        inputs = (_number(done), condition, *carried)
         outputs, rows = _walked(walk, body, inputs, scope, path)
         after = outputs[1 : 1 + kept]
         if _forget_changed(carried, after):
             continue
         steady = all(_same_type(a, b) for a, b in zip(carried, after, strict=False))
+        if steady and trips - done > 1:  # the last pass may cut another piece than this one
+            _, last = _walked(walk, body, (_number(trips - 1), *inputs[1:]), scope, path)
+            steady = _weight(rows) == _weight(last)
         times = trips - done if steady or done >= MOST_UNROLLED else 1
         if not steady and done >= MOST_UNROLLED:
             walk.note(
@@ -160,6 +163,10 @@ def _loop(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
         carried, done = list(after), done + times
     scanned = [_stacked(t, trips, 0) for t in outputs[1 + kept :]]
     return [*carried, *scanned]
+
+
+def _number(value: int) -> Tensor:
+    return from_array("", np.asarray(value, np.int64))
 
 
 def _forget_changed(carried: list[Tensor | None], after: list[Tensor]) -> bool:
@@ -272,7 +279,7 @@ def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -
 def _flex(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
     """Attention, and the graphs that change its scores and probabilities."""
     results = walk.results(call, node, {})
-    call.results = tuple(results)
+    call.set_results(results)
     walk.rows.append(walk.row(call, path))
     q, k = call.get(0), call.get(1)
     if q is None or k is None or len(q.shape) != 4 or len(k.shape) != 4:

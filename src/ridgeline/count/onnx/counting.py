@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,10 +42,34 @@ def count_onnx(
     """
     _one_of("mode", mode, MODES)
     _one_of("causal", causal, CAUSAL)
-    file = Path(path)
+    with _no_collector():
+        return _counted(Path(path), batch_size, dims or {}, values or {}, mode, optimizer, causal)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Nothing here is cyclic, and looking for cycles among millions of objects takes long."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _counted(
+    file: Path,
+    batch_size: int | None,
+    dims: Mapping[str, int],
+    values: Mapping[str, Any],
+    mode: str,
+    optimizer: str,
+    causal: str,
+) -> CountResult:
     model = load(file)
-    bound = bind(model.graph, batch_size=batch_size, dims=dims or {})
-    walk = walk_model(model, str(file), bound, values=values or {}, causal=causal)
+    bound = bind(model.graph, batch_size=batch_size, dims=dims)
+    walk = walk_model(model, str(file), bound, values=values, causal=causal)
     _check_used(walk)
     stored = stored_tensors(walk.rows)
     inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
@@ -57,7 +83,7 @@ def count_onnx(
         walk.rows, inputs, outputs, stored, optimizer=optimizer if mode == "train" else None
     )
     return CountResult(
-        model=str(path),
+        model=str(file),
         batch_size=bound.batch_size,
         mode=mode,
         precision=_precision(walk.rows, stored),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
+from ridgeline.count.onnx.dims import tensor_type
 from ridgeline.count.onnx.skeleton import broken, read_skeleton
 from ridgeline.errors import RidgelineError
 
@@ -40,7 +41,41 @@ def load(path: Path) -> ModelProto:
         raise broken(path, "it has no graph")
     for tensor in _stored(model.graph):
         _check_tensor(path, tensor)
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise broken(path, "a name in it is not text")
     return model
+
+
+def _texts(model: ModelProto) -> Iterator[object]:
+    """All names; protobuf hands on what is not UTF-8 as bytes."""
+    yield from (opset.domain for opset in model.opset_import)
+    yield from _names(model.graph.node)
+    yield from _types(model.graph)
+    yield from (tensor.name for tensor in model.graph.initializer)
+    for function in model.functions:
+        yield from (function.domain, function.name, *function.input, *function.output)
+        yield from _names(function.node)
+
+
+def _names(nodes: Iterable[NodeProto]) -> Iterator[object]:
+    for node in nodes:
+        yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
+        for entry in node.metadata_props:
+            yield from (entry.key, entry.value)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            for graph in subgraphs_of(attribute):
+                yield from _names(graph.node)
+                yield from _types(graph)
+                yield from (tensor.name for tensor in graph.initializer)
+
+
+def _types(graph: GraphProto) -> Iterator[object]:
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        kind = tensor_type(value.type)
+        if kind is not None:
+            yield from (dim.dim_param for dim in kind.shape.dim)
 
 
 def _stored(graph: GraphProto) -> Iterator[TensorProto]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,7 @@ class Tensor:
     def numel(self) -> int:
         if self.items is not None:
             return sum(item.numel for item in self.items)
-        return prod(self.shape)
+        return prod(self.dims) if self.dims is not None else 0
 
     @property
     def nbytes(self) -> int:
@@ -103,13 +102,14 @@ class NodeCall:
             raise MalformedError(f"operand {index} is missing")
         return tensor
 
-    @cached_property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return tuple(t for t in self.operands if t is not None)
+    def __post_init__(self) -> None:
+        self.inputs: tuple[Tensor, ...] = tuple(t for t in self.operands if t is not None)
+        self.outputs: tuple[Tensor, ...] = ()
+        self.set_results(self.results)
 
-    @cached_property
-    def outputs(self) -> tuple[Tensor, ...]:
-        return tuple(t for t in self.results if t is not None)
+    def set_results(self, results: Sequence[Tensor | None]) -> None:
+        self.results = tuple(results)
+        self.outputs = tuple(t for t in results if t is not None)
 
     @property
     def x(self) -> Tensor:
@@ -121,16 +121,18 @@ class NodeCall:
             raise MalformedError("there is no result")
         return self.outputs[0]
 
-    @cached_property
+    @property
     def is_float(self) -> bool:
         return any(t.is_float for t in self.inputs) or any(t.is_float for t in self.outputs)
 
-    @cached_property
+    @property
     def read_bytes(self) -> int:
         """Each distinct operand once."""
+        if len(self.inputs) == 1:
+            return self.inputs[0].nbytes
         return sum(t.nbytes for t in {t.ident: t for t in self.inputs}.values())
 
-    @cached_property
+    @property
     def written_bytes(self) -> int:
         return sum(t.nbytes for t in self.outputs)
 

@@ -25,7 +25,7 @@ SAME = (
 
 def contributed(call: NodeCall) -> list[Type | None]:
     """Element types and shapes of the results of one of onnxruntime's operators."""
-    rule = RULES.get(call.op_type)
+    rule = RULES.get(call.op_type) if call.domain else None
     return rule(call) if rule is not None and all(t.is_known for t in call.inputs) else []
 
 
@@ -37,20 +37,20 @@ def _same(call: NodeCall) -> list[Type | None]:
     return [_like(call.x)]
 
 
-def _broadcast(a: Shape, b: Shape) -> Shape:
+def broadcast(a: Shape, b: Shape) -> Shape:
     longest = max(len(a), len(b))
     pairs = zip((1,) * (longest - len(a)) + a, (1,) * (longest - len(b)) + b, strict=True)
     return tuple(max(x, y) if x and y else 0 for x, y in pairs)
 
 
 def _two(place: int) -> Rule:
-    return lambda call: [(call.x.elem, _broadcast(call.x.shape, call.given(place).shape))]
+    return lambda call: [(call.x.elem, broadcast(call.x.shape, call.given(place).shape))]
 
 
 def _product(a: Shape, b: Shape) -> Shape:
     if len(a) == 1 or len(b) == 1:
         return (*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ()))
-    return (*_broadcast(a[:-2], b[:-2]), a[-2], b[-1])
+    return (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
 
 
 def _turned(call: NodeCall, place: int, side: str) -> Shape:

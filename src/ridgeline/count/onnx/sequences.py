@@ -9,6 +9,7 @@ from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
 
 Items = tuple[Tensor, ...]
 LONGEST = 1 << 12
+BOOL = 9
 
 
 def sequence(name: str, items: Items) -> Tensor:
@@ -20,6 +21,8 @@ def sequence(name: str, items: Items) -> Tensor:
 def sequence_result(call: NodeCall, name: str) -> Tensor | None:
     """The result of an operator on sequences; None where another rule must tell."""
     x = call.get(0)
+    if call.op_type == "OptionalHasElement":
+        return make(name, BOOL, ())
     if call.op_type == "SequenceConstruct":
         return sequence(name, call.inputs)
     if call.op_type == "SequenceEmpty":

@@ -15,7 +15,7 @@ from ridgeline.errors import RidgelineError
 
 KEPT_BYTES = 1 << 16  # tensors up to this size keep their values: shapes, axes, scales
 LARGEST_SKELETON = 1 << 28
-MOST_FIELDS = 8_000_000
+MOST_FIELDS = 5_000_000
 DEEPEST = 90  # protobuf's own limit is 100
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5

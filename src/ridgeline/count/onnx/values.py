@@ -29,7 +29,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "Neg": np.negative, "Not": np.logical_not, "Floor": np.floor, "Ceil": np.ceil, "Sqrt": np.sqrt,
-    "Abs": np.abs, "Identity": lambda x: x,
+    "Abs": np.abs, "Identity": lambda x: x, "Relu": lambda x: np.maximum(x, 0),
 }  # fmt: skip
 
 

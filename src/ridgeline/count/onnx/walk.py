@@ -12,7 +12,7 @@ from ridgeline.count.onnx import control, functions
 from ridgeline.count.onnx.dims import Bound, real_inputs, tensor_type, unnamed
 from ridgeline.count.onnx.formulas import entry_of
 from ridgeline.count.onnx.given import with_values
-from ridgeline.count.onnx.infer import from_type, infer, stored
+from ridgeline.count.onnx.infer import from_type, infer, schema_of, stored
 from ridgeline.count.onnx.load import ordered
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor, unknown_tensor
 from ridgeline.count.onnx.rules import (
@@ -22,6 +22,7 @@ from ridgeline.count.onnx.rules import (
     largest,
     typed,
 )
+from ridgeline.count.onnx.rules_standard import standard
 from ridgeline.count.onnx.scope import Scope, node_name, path_of
 from ridgeline.count.onnx.sequences import sequence_result
 from ridgeline.count.onnx.values import follow
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         ValueInfoProto,
     )
 
-MOST_CALLS = 1_000_000
+MOST_CALLS = 250_000  # inside of functions and loops, whose calls multiply
 DEEPEST = 40
 FREE_KINDS = ("view", "constant")
 BROKEN = (MalformedError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError,
@@ -127,11 +128,11 @@ class Walk:
         declared: Mapping[str, Tensor],
     ) -> None:
         """One node: its results into the scope, its work into the rows."""
-        self.calls += 1
+        self.calls += self.depth > 1
         if self.calls > MOST_CALLS:
             raise RidgelineError(
-                f"{self.path}: there are more than {MOST_CALLS:,} nodes to go through",
-                hint="functions or loops inside each other multiply; check the file",
+                f"{self.path}: functions and loops make more than {MOST_CALLS:,} nodes",
+                hint="inside each other they multiply; check the file",
             )
         path = f"{prefix}.{path_of(node, place)}" if prefix else path_of(node, place)
         operands = tuple(self.value(scope, name) if name else None for name in node.input)
@@ -153,7 +154,7 @@ class Walk:
             results = control.run(self, call, node, scope, path)
         else:
             results = self.results(call, node, declared)
-            call.results = tuple(results)
+            call.set_results(results)
             self.rows.append(self.row(call, path))
         for name, result in zip(node.output, results, strict=False):
             if name and result is not None:
@@ -173,7 +174,7 @@ class Walk:
             results = self._inferred(call, node)
         if any(t is not None and not t.is_known for t in results):
             results = self._completed(call, node, results, declared)
-        call.results = tuple(results)
+        call.set_results(results)
         values = follow(call, node, self.imports)
         for result, value in zip(results, values, strict=False):
             if result is not None and value is not None:
@@ -184,12 +185,11 @@ class Walk:
         standard = STANDARD_FORM.get(call.op_type) if call.domain else None
         if standard is None:
             return infer(node, call.version, call.operands, self.imports)
-        schema_node = onnx.NodeProto()
-        schema_node.CopyFrom(node)
-        schema_node.domain, schema_node.op_type = "", standard
+        version = self.version("")
+        schema_node = as_standard(node, standard, version)
         count = OPERANDS_OF_STANDARD.get(call.op_type, len(node.input))
         del schema_node.input[count:]
-        return infer(schema_node, self.version(""), call.operands[:count], self.imports)
+        return infer(schema_node, version, call.operands[:count], self.imports)
 
     def _completed(
         self,
@@ -201,7 +201,7 @@ class Walk:
         """What onnx leaves open: rules for contributed operators, bounds, what the file says."""
         names = list(node.output)
         try:
-            own = typed(names, contributed(call)) if call.domain else []
+            own = typed(names, standard(call) or contributed(call))
         except BROKEN:
             own = []
         results = _fill(results, own, names)
@@ -265,6 +265,19 @@ def _set_value(result: Tensor, value: Any) -> None:
         elem = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         made = from_type(result.name, onnx.helper.make_tensor_type_proto(elem, value.shape), {})
         result.elem, result.dtype = made.elem, made.dtype
+
+
+def as_standard(node: NodeProto, op_type: str, version: int) -> NodeProto:
+    """The node as the standard operator it extends, with the attributes that one has."""
+    schema = schema_of(op_type, version, "")
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.domain, copy.op_type = "", op_type
+    del copy.attribute[:]
+    copy.attribute.extend(
+        a for a in node.attribute if schema is not None and a.name in schema.attributes
+    )
+    return copy
 
 
 def attributes_of(node: NodeProto) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.capture import TEXTS, Capture
+from ridgeline.profile.capture import FLOPS, TEXTS, Capture
 from ridgeline.profile.quantities import find
 from ridgeline.profile.reading.launches import Launches
 from ridgeline.profile.reading.log import Log
@@ -21,7 +21,6 @@ COLLECT = (
     " sm__ops_path_tensor_src_* and"
     " smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum; `ridgeline profile` does"
 )
-_SHOWN = ("fp64", "fp32", "fp16", "bf16", "tf32", "fp8", "int8")  # in the table and in --json
 
 
 def from_counters(file: str, kind: str, read: Read, log: Log) -> Capture:
@@ -116,11 +115,11 @@ def _gaps(kernels: pd.DataFrame) -> list[str]:
 
 
 def _unshown(kernels: pd.DataFrame) -> Sequence[str]:
-    """Tensor work of types that have no place in the short table."""
+    """Tensor work of types that have no place in the short table and in --json."""
     said = []
     for name in kernels.columns:
         found = re.fullmatch(r"flops_(\w+)_matrix", str(name))
-        if found and found[1] not in _SHOWN and kernels[name].sum() > 0:
+        if found and name not in FLOPS.values() and kernels[name].sum() > 0:
             said.append(
                 f"tensor {found[1]} work is in the table of kernels only: {kernels[name].sum():.4g}"
             )

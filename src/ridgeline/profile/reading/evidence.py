@@ -15,7 +15,7 @@ WHOLE = frozenset(
     ]
 )  # fmt: skip
 WHOLE_UNITS = ("byte", "inst")  # of a sum in base units
-ROWS = 400
+ROWS = 400  # that are looked at
 _NOT_NUMBERS = frozenset(
     ["ID", "Process ID", "Process", "Context", "Stream", "Device", "CC", "Grid Size", "Block Size",
      "Kernel Time", "Kernel Name", "Host Name", "Process Name"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ridgeline.profile.reading.metric_units import parse_unit
@@ -12,7 +12,7 @@ from ridgeline.profile.reading.metric_units import parse_unit
 RAW, DETAILS, UI, TEXT = "ncu-raw", "ncu-details", "ncu-ui", "ncu-text"
 REPORT, KINETO, NSYS = "ncu-rep", "kineto", "nsys"
 DELIMITERS = (",", ";", "\t")
-KERNEL_NAMES = ("Kernel Name", "Demangled Name", "Function Name")
+KERNEL_NAMES = ("Demangled Name", "Kernel Name", "Function Name")  # the fullest first
 _LONGEST = 2**22  # characters of a header
 _MARKS = (*KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
@@ -24,7 +24,7 @@ INSTANCES = ("Instances", "Kern Inst")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The columns of a table, their units where the header has them, and what they separate."""
+    """The columns of a table, their units where the header has them, and what separates them."""
 
     kind: str
     delimiter: str
@@ -35,18 +35,27 @@ class Header:
         """The first column of any of these names, the first of them preferred."""
         return next((self.names.index(name) for name in names if name in self.names), None)
 
+    @property
+    def ranges(self) -> tuple[int, ...]:
+        """The columns of NVTX ranges, a domain each."""
+        return tuple(n for n, name in enumerate(self.names) if "_Range:" in name)
+
 
 def parse_header(line: str) -> Header | None:
     """None where the line does not begin a table of kernels."""
     if len(line) > _LONGEST or not any(mark in line for mark in _MARKS):
         return None
-    for delimiter in DELIMITERS:
-        cells = _cells(line, delimiter)
-        names, units = zip(*(split_unit(cell) for cell in cells), strict=True)
-        kind = _kind(names, units)
-        if kind is not None:
-            return Header(kind=kind, delimiter=delimiter, names=names, units=units)
-    return None
+    headers = (header_of(_cells(line, delimiter), delimiter) for delimiter in DELIMITERS)
+    return next(filter(None, headers), None)
+
+
+def header_of(cells: Sequence[str], delimiter: str) -> Header | None:
+    """The same for a row that is already in cells."""
+    names, units = zip(*(split_unit(cell.strip()) for cell in cells), strict=True)
+    kind = _kind(names, units)
+    if kind is None:
+        return None
+    return Header(kind=kind, delimiter=delimiter, names=names, units=units)
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -54,7 +63,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
         cells = next(csv.reader([line.lstrip("\ufeff")], delimiter=delimiter), [])
     except csv.Error:
         cells = []
-    return [cell.strip() for cell in cells] or [""]
+    return cells or [""]
 
 
 def split_unit(cell: str) -> tuple[str, str | None]:
@@ -96,3 +105,8 @@ def rows(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
             return
         except csv.Error:
             yield []
+
+
+def cell(row: Sequence[str], column: int | None) -> str:
+    """What stands in a column; nothing where there is no such column, or the row ends before it."""
+    return row[column].strip() if column is not None and len(row) > column else ""

@@ -65,7 +65,7 @@ class Log:
     """Lines that are no part of a table."""
 
     lines: list[str] = field(default_factory=list)
-    skipped: int = 0  # that a table was expected in place of
+    skipped: int = 0  # lines inside a table that are no rows of it
 
     def see(self, line: str) -> None:
         """Keep it if it is a word of the profiler."""

@@ -15,10 +15,11 @@ from ridgeline.profile.reading.header import (
     INVOCATIONS,
     KERNEL_NAMES,
     Header,
-    parse_header,
+    cell,
+    header_of,
     rows,
 )
-from ridgeline.profile.reading.launches import Launches, dimensions, range_names
+from ridgeline.profile.reading.launches import MOST, Launches, dimensions, range_names
 from ridgeline.profile.reading.named_metrics import NamedMetrics
 from ridgeline.profile.reading.opening import Tell, open_text
 from ridgeline.profile.reading.source import Read, Source
@@ -34,7 +35,6 @@ _TEXTS = {
     "compute_capability": ("CC",),
 }
 KEY = ("process_id", "id", "kernel")
-MOST = 2**53  # launches
 AVERAGES = "a summary of ncu: averages over the launches of a kernel, times their number"
 
 
@@ -45,7 +45,7 @@ def read_long(source: Source, tell: Tell | None = None) -> Read:
     with open_text(source.path, tell) as stream:
         lines = source.log.sift(islice(stream, source.lines_before + 1, None))
         for row in rows(lines, source.header.delimiter):
-            if not table.add(row) and any(cell.strip() for cell in row):
+            if not table.add(row) and any(text.strip() for text in row):
                 source.log.skipped += 1
     remarks = clues.remarks() + table.metrics.remarks() + [AVERAGES] * table.is_summary
     return Read(launches=table.launches, remarks=tuple(remarks), has_rules=table.has_rules)
@@ -64,7 +64,6 @@ class _Table:
         self.header = header
         found = {key: header.find(*names) for key, names in _TEXTS.items()}
         self.texts = {key: column for key, column in found.items() if column is not None}
-        self.nvtx = [n for n, name in enumerate(header.names) if "_Range:" in name]
         self.name = header.names.index("Metric Name")
         self.value = header.find("Metric Value", "Average")
         self.is_summary = "Metric Value" not in header.names
@@ -84,21 +83,21 @@ class _Table:
         """Files that were put together have their headers in between."""
         if "Metric Name" not in row:
             return False
-        header = parse_header(self.header.delimiter.join(f'"{cell}"' for cell in row))
+        header = header_of(row, self.header.delimiter)
         if header is None or header.kind != self.header.kind:
             return False
         self._see(header)
         return True
 
     def _add(self, row: list[str]) -> None:
-        key = tuple(_cell(row, self.texts.get(name)) for name in self.key)
+        key = tuple(cell(row, self.texts.get(name)) for name in self.key)
         number = self.launches.known(key)
         if number is None:
             number = self.launches.row(key, self._identity(row), self._times(row))
-        name = _cell(row, self.name)
+        name = cell(row, self.name)
         if name:
             unit = self._named(row, "Metric Unit")
-            self.metrics.add(number, name, unit, _cell(row, self.value))
+            self.metrics.add(number, name, unit, cell(row, self.value))
         elif self._named(row, "Rule Name"):
             self.has_rules = True
 
@@ -110,17 +109,13 @@ class _Table:
         return int(found) if 1 <= found < MOST else 1
 
     def _named(self, row: list[str], name: str) -> str:
-        return _cell(row, self.header.find(name))
+        return cell(row, self.header.find(name))
 
     def _identity(self, row: list[str]) -> dict[str, str]:
-        texts = {key: _cell(row, column) for key, column in self.texts.items()}
-        ranges = (range_names(_cell(row, column)) for column in self.nvtx)
+        texts = {key: cell(row, column) for key, column in self.texts.items()}
+        ranges = (range_names(cell(row, column)) for column in self.header.ranges)
         return texts | {
             "nvtx": "/".join(filter(None, ranges)),
             "grid": dimensions(texts.get("grid", "")),
             "block": dimensions(texts.get("block", "")),
         }
-
-
-def _cell(row: list[str], column: int | None) -> str:
-    return row[column].strip() if column is not None and len(row) > column else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ridgeline.profile.quantities import is_needed
 from ridgeline.profile.reading import metric_units
 from ridgeline.profile.reading.decimals import read_number
@@ -32,6 +34,9 @@ class NamedMetrics:
         self.launches.set(row, metric, metric_units.scaled(read_number(value, self.mark), factor))
 
     def remarks(self) -> list[str]:
-        if not self._misfits:
-            return []
-        return [f"not used, for their units: {', '.join(list(self._misfits)[:_NAMED])}"]
+        return misfits_told(list(self._misfits))
+
+
+def misfits_told(misfits: Sequence[str]) -> list[str]:
+    """Metrics whose unit is not one of what they measure, `NAME in UNIT`."""
+    return [f"not used, for their units: {', '.join(misfits[:_NAMED])}"] if misfits else []

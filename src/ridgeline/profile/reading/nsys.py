@@ -17,9 +17,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import Capture
 from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.decimals import read_number
-from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, parse_header, rows
-from ridgeline.profile.reading.launches import dimensions
-from ridgeline.profile.reading.metric_units import parse_unit, scaled
+from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, cell, header_of, rows
+from ridgeline.profile.reading.launches import MOST, dimensions
+from ridgeline.profile.reading.metric_units import NANOSECOND, parse_unit, scaled
 from ridgeline.profile.reading.opening import Tell, open_text
 from ridgeline.profile.reading.source import Source
 from ridgeline.profile.reading.traces import from_times
@@ -67,30 +67,30 @@ class _Table:
         self.instances = header.find(*INSTANCES)
         assert self.time is not None
         unit = parse_unit(header.units[self.time] or "ns")
-        self.second = unit.factor if unit else 1e-9
+        self.unit_s = unit.factor if unit else NANOSECOND
 
     def ends_with(self, row: list[str]) -> bool:
         """Whether it is the first row of another table, or a title."""
-        titles = {cell.partition("(")[0].strip() for cell in row}
+        titles = {text.partition("(")[0].strip() for text in row}
         return (
             len(row) > 2
             and {"Time", "Start", "Total Time"} & titles != set()
             and (
-                parse_header(self.header.delimiter.join(f'"{c}"' for c in row)) is not None
+                header_of(row, self.header.delimiter) is not None
                 or "Num Calls" in titles
                 or "Operations" in titles
             )
         )
 
     def kernel(self, row: list[str]) -> dict[str, Any] | None:
-        name = self._cell(row, self.name)
-        time_s = scaled(read_number(self._cell(row, self.time), self.mark), self.second)
+        name = cell(row, self.name)
+        time_s = scaled(read_number(cell(row, self.time), self.mark), self.unit_s)
         if not name or name.startswith(_COPIES) or not time_s >= 0:
             return None
         launches = 1.0
         if self.instances is not None:
-            launches = read_number(self._cell(row, self.instances), self.mark)
-        if not 1 <= launches < 2**53 or not math.isfinite(time_s):
+            launches = read_number(cell(row, self.instances), self.mark)
+        if not 1 <= launches < MOST or not math.isfinite(time_s):
             return None
         return {
             "kernel": name,
@@ -111,7 +111,4 @@ class _Table:
         return dimensions(self._named(row, together))
 
     def _named(self, row: list[str], *names: str) -> str:
-        return self._cell(row, self.header.find(*names))
-
-    def _cell(self, row: list[str], column: int | None) -> str:
-        return row[column].strip() if column is not None and len(row) > column else ""
+        return cell(row, self.header.find(*names))

@@ -17,7 +17,7 @@ class Source:
     path: Path
     header: Header
     lines_before: int  # the header
-    lines_below: tuple[str, ...]  # it, some of them
+    lines_below: tuple[str, ...]  # the first of them, for what they tell of the numbers
     is_utf8: bool
     log: Log = field(default_factory=Log)
 

@@ -15,8 +15,9 @@ from ridgeline.profile.quantities import is_needed
 from ridgeline.profile.reading import evidence, metric_units
 from ridgeline.profile.reading.decimals import Evidence, read_number
 from ridgeline.profile.reading.display_names import metric_of
-from ridgeline.profile.reading.header import KERNEL_NAMES, Header, parse_header, rows
+from ridgeline.profile.reading.header import KERNEL_NAMES, Header, header_of, rows
 from ridgeline.profile.reading.launches import Launches, dimensions, process_number, range_names
+from ridgeline.profile.reading.named_metrics import misfits_told
 from ridgeline.profile.reading.opening import Tell, open_bytes, open_text
 from ridgeline.profile.reading.source import Read, Source
 
@@ -26,7 +27,7 @@ BATCH_ROWS = 5000
 _TEXTS = {  # by the names that versions and the UI give them
     "id": ("ID",),
     "process_id": ("Process ID", "Process"),
-    "kernel": ("Demangled Name", "Kernel Name", "Function Name"),
+    "kernel": KERNEL_NAMES,
     "stream": ("Stream", "Stream ID", "launch__stream_id"),
     "grid": ("Grid Size",),
     "block": ("Block Size",),
@@ -67,7 +68,7 @@ class Layout:
                 metrics.setdefault(name, column)  # one that is there twice is taken once
         return cls(
             {key: column for key, column in texts.items() if column is not None},
-            tuple(n for n, name in enumerate(header.names) if "_Range:" in name),
+            header.ranges,
             (parts[0], parts[1]) if parts[0] is not None and parts[1] is not None else None,
             {column: name for name, column in metrics.items()},
         )
@@ -169,9 +170,7 @@ class _Builder:
         return columns
 
     def remarks(self) -> list[str]:
-        said = []
-        if self.misfits:
-            said.append(f"not used, for their units: {', '.join(self.misfits[:5])}")
+        said = misfits_told(self.misfits)
         if self.without_unit:
             said.append(
                 "the table has no units: bytes, nanoseconds and hertz are taken for granted"
@@ -257,8 +256,7 @@ def _another_header(row: list[str], header: Header) -> Header | None:
     """Files that were put together have their headers in between."""
     if not row or row[0].strip() not in ("ID", *KERNEL_NAMES) or len(row) < 3:
         return None
-    quoted = header.delimiter.join(f'"{cell}"' for cell in row)
-    return parse_header(quoted)
+    return header_of(row, header.delimiter)
 
 
 def _is_row(row: list[str], layout: Layout, *, is_unit_row: bool) -> bool:

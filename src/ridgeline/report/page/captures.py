@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from ridgeline.profile.capture import PROGRAM
 from ridgeline.report.executed import launch_gap
 from ridgeline.report.page.columns import Words
 from ridgeline.report.page.runs import WORD_COLUMNS, roofs_used
@@ -26,7 +27,7 @@ def with_captures(columns: dict[str, Any], study: Study, words: Words) -> dict[s
         "mode": ["capture"] * len(rows),
         "time": [row.get("timestamp") for row in rows],
         "label": [str(row["label"]) for row in rows],
-        "command": [shlex.join(["ridgeline", "import", *_files(row)]) for row in rows],
+        "command": [_command(row) for row in rows],
         "warnings": [str(row["warnings"]) for row in rows],
     }
     new = {**columns, "count": measured + len(rows), "measured": measured}
@@ -39,8 +40,11 @@ def with_captures(columns: dict[str, Any], study: Study, words: Words) -> dict[s
     return new
 
 
-def _files(row: dict[str, Any]) -> list[str]:
-    return str(row["files"]).split(", ")
+def _command(row: dict[str, Any]) -> str:
+    """What makes it again; of a program that was profiled here, `files` is its command line."""
+    if row["format"] == PROGRAM:
+        return f"ridgeline profile -- {row['files']}"
+    return shlex.join(["ridgeline", "import", *str(row["files"]).split(", ")])
 
 
 def _machine(row: dict[str, Any], study: Study) -> int:

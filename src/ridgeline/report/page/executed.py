@@ -17,6 +17,7 @@ from ridgeline.report.page.captures import capture_sentences
 from ridgeline.report.page.columns import Words, numbers, rounded
 from ridgeline.report.rows import records
 from ridgeline.report.study import Study
+from ridgeline.report.words import capped
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.kernel_names import short_kernel
 
@@ -43,7 +44,7 @@ def executed_payload(study: Study, runs: Mapping[str, int], words: Words) -> dic
 
 
 def _profile(one: Profiled, runs: Mapping[str, int]) -> dict[str, Any]:
-    told = [_capped(text) for text in (gap_told(one), trust_told(one)) if text]
+    told = [f"{capped(text)}." for text in (gap_told(one), trust_told(one)) if text]
     return {
         "run": runs[one.run_id],
         "id": one.profile_id,
@@ -83,10 +84,6 @@ def _captures(study: Study, runs: Mapping[str, int]) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _capped(sentence: str) -> str:
-    return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
 def _kernels(kernels: pd.DataFrame, runs: Mapping[str, int], words: Words) -> dict[str, Any]:

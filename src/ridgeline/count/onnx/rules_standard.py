@@ -1,0 +1,45 @@
+"""Shapes of the few standard operators for which onnx has no inference."""
+
+from __future__ import annotations
+
+from ridgeline.count.onnx.node import NodeCall
+from ridgeline.count.onnx.rules import BOOL, FP32, INT64, Type, broadcast
+
+STRING = 8
+SAME = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+COMPARED = frozenset({"GreaterOrEqual", "LessOrEqual"})
+
+
+def standard(call: NodeCall) -> list[Type | None]:
+    """Element types and shapes of the results; none where no rule is here."""
+    if not call.inputs or not all(t.is_known for t in call.inputs):
+        return []
+    if call.domain == "ai.onnx.ml":
+        return _classical(call)
+    if call.op_type in SAME:
+        return [(call.x.elem, call.x.shape)]
+    if call.op_type in COMPARED:
+        return [(BOOL, broadcast(call.x.shape, call.given(1).shape))]
+    return []
+
+
+def _classical(call: NodeCall) -> list[Type | None]:
+    shape = call.x.shape
+    rows = shape[0] if len(shape) > 1 else 1
+    if call.op_type in ("Normalizer", "Scaler"):
+        return [(FP32, shape)]
+    if call.op_type == "Imputer":
+        return [(call.x.elem, shape)]
+    if call.op_type == "FeatureVectorizer":
+        return [(FP32, (rows, sum(call.attr("inputdimensions", []))))]
+    if call.op_type == "LinearRegressor":
+        return [(FP32, (rows, int(call.attr("targets", 1))))]
+    if call.op_type == "SVMRegressor":
+        return [(FP32, (rows, 1))]
+    if call.op_type == "TreeEnsembleRegressor":
+        return [(FP32, (rows, int(call.attr("n_targets", 1))))]
+    if call.op_type == "TreeEnsembleClassifier":
+        names = call.attr("classlabels_strings", [])
+        classes = len(names) or len(call.attr("classlabels_int64s", []))
+        return [(STRING if names else INT64, (rows,)), (FP32, (rows, classes))]
+    return []

@@ -1,0 +1,140 @@
+"""`ridgeline count FILE.onnx`: the command, its forms, and options that mean nothing for a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+from tests.count.onnx.models import model, x
+
+from ridgeline.cli import main
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """relu(a·w) of an open batch and length."""
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
+        helper.make_node("Relu", ["h"], ["y"], name="act"),
+    ]
+    proto = model(nodes, {"a": x("batch", "seq", 3)}, ["y"],
+                  stored={"w": np.zeros((3, 4), np.float32)})  # fmt: skip
+    path = tmp_path / "net.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def ridgeline(*arguments: str) -> int:
+    """Run the command line in this process; answers the exit code."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["count", *arguments])
+    return int(stopped.value.code or 0)
+
+
+SIZES = ["-b", "8", "--dim", "seq=5"]
+
+
+def test_the_table(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = ridgeline(str(file), *SIZES, "--formulas", "-q")
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "ONNX graph" in out and "product" in out
+    assert "2·M·N·K = 2·40·4·3 = 960" in out
+    assert "note: the batch of 8 is the dimension 'batch' (input 'a', axis 0)" in out
+
+
+def test_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = ridgeline(str(file), "-b", "1,8", "--dim", "seq=5", "--json", "-q")
+
+    one, eight = json.loads(capsys.readouterr().out)["models"]
+    assert code == 0
+    assert [(m["batch_size"], m["macs"], m["params"]) for m in (one, eight)] == [
+        (1, 5 * 12, 12), (8, 40 * 12, 12),
+    ]  # fmt: skip
+    assert (eight["traced_on"], eight["coverage"], eight["precision"]) == ("onnx", 1.0, "fp32")
+
+
+def test_a_row_for_each_node(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = ridgeline(str(file), *SIZES, "--format", "csv", "--table", "ops", "-q")
+
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert code == 0
+    assert [
+        (r["path"], r["op"], r["kind"], r["input_shapes"], r["output_shapes"]) for r in rows
+    ] == [
+        ("product", "onnx::MatMul", "matmul", "8x5x3 3x4", "8x5x4"),
+        ("act", "onnx::Relu", "pointwise", "8x5x4", "8x5x4"),
+    ]
+
+
+def test_markdown_and_a_results_folder(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results"
+    code = ridgeline(str(file), *SIZES, "--format", "markdown", "--mode", "train",
+                 "--results", str(results), "-q")  # fmt: skip
+
+    assert code == 0
+    assert "| weight-grad |" in capsys.readouterr().out
+    assert len(list((results / "runs").iterdir())) == 1
+
+
+def test_the_largest_batch(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = ridgeline(str(file), "--find-max-batch", "10kB", *SIZES, "-q")
+
+    assert code == 0
+    assert "the largest batch within 10.0 kB is" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "the file leaves 2 dimensions open: batch (of a[0]); seq (of a[1])"),
+        (["-b", "8"], "the file leaves 1 dimension open: seq (of a[1])"),
+        ([*SIZES, "--input-size", "3"], "--input-size means nothing for"),
+        ([*SIZES, "--seq-len", "3"], "--seq-len means nothing for"),
+        ([*SIZES, "--config", "a=1"], "--config means nothing for"),
+        ([*SIZES, "--precision", "bf16"], "--precision means nothing for"),
+        ([*SIZES, "--growth"], "--growth means nothing for"),
+        (["-b", "8", "--dim", "seq"], "--dim 'seq' is not valid"),
+        (["-b", "8", "--dim", "seq=x"], "--dim seq 'x' is not valid"),
+    ],
+)
+def test_errors(
+    options: list[str], says: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = ridgeline(str(file), *options, "-q")
+
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, "")
+    assert says in captured.err and "hint:" in captured.err
+
+
+def test_dim_is_for_files(capsys: pytest.CaptureFixture[str]) -> None:
+    code = ridgeline("resnet18", "--dim", "seq=3", "-q")
+
+    assert code == 2
+    assert "--dim is for .onnx files" in capsys.readouterr().err
+
+
+def test_torch_is_not_needed(file: Path) -> None:
+    script = f"""
+import sys
+from ridgeline.cli import main
+try:
+    main(["count", {str(file)!r}, "-b", "2", "--dim", "seq=2", "--json", "-q"])
+except SystemExit as ended:
+    sys.exit(ended.code or int("torch" in sys.modules))
+"""
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr

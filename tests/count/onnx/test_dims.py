@@ -1,0 +1,197 @@
+"""Open dimensions: named, bound, asked for, never taken for 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import helper
+from tests.count.onnx.models import Operand, count, int64, known, model, one_node, x
+
+from ridgeline.errors import RidgelineError
+
+RELU = [helper.make_node("Relu", ["a"], ["y"])]
+
+
+def relu(*shape: Any) -> Any:
+    return model(RELU, {"a": x(*shape)}, ["y"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "flops", "batch"),
+    [
+        (("batch", 3), {"batch_size": 8}, 24, 8),
+        (("N", 3), {"batch_size": 8}, 24, 8),
+        (("s77", 3), {"batch_size": 8}, 24, 8),
+        ((None, 3), {"batch_size": 8}, 24, 8),
+        (("batch", "seq"), {"batch_size": 8, "dims": {"seq": 5}}, 40, 8),
+        (("seq", "batch"), {"batch_size": 8, "dims": {"seq": 5}}, 40, 8),
+        (("batch", "seq"), {"dims": {"seq": 5, "batch": 8}}, 40, 8),
+        ((None, None), {"dims": {"a_1": 5, "a_0": 8}}, 40, 8),
+        ((4, 3), {}, 12, 4),
+        ((4, 3), {"batch_size": 4}, 12, 4),
+    ],
+)
+def test_dimensions_are_bound(
+    shape: tuple[Any, ...], settings: dict[str, Any], flops: int, batch: int, tmp_path: Path
+) -> None:
+    result = count(relu(*shape), tmp_path, **settings)
+
+    assert (result.total.other_flops, result.batch_size) == (flops, batch)
+
+
+def test_the_note_says_which_is_the_batch(tmp_path: Path) -> None:
+    result = count(relu("seq", "n"), tmp_path, batch_size=8, dims={"seq": 5})
+
+    assert result.notes == ("the batch of 8 is the dimension 'n' (input 'a', axis 1)",)
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "says"),
+    [
+        (("batch", "seq"), {},
+         "the file leaves 2 dimensions open: batch (of a[0]); seq (of a[1])\n"
+         "  hint: give --batch-size N (it is 'batch') and --dim seq=N"),
+        (("batch", "seq"), {"batch_size": 2},
+         "the file leaves 1 dimension open: seq (of a[1])\n  hint: give --dim seq=N"),
+        (("seq_len", 3), {"batch_size": 2},
+         "the file leaves 1 dimension open: seq_len (of a[0])\n  hint: give --dim seq_len=N"),
+        ((4, 3), {"batch_size": 8}, "the batch size is 4 in the file, not 8\n"
+         "  hint: leave --batch-size out, or export the model with a dynamic batch dimension"),
+        (("batch", 3), {"batch_size": 8, "dims": {"batch": 4}},
+         "--batch-size 8 and --dim batch=4 name the same dimension\n  hint: give one of them"),
+        (("batch", 3), {"batch_size": 8, "dims": {"sqe": 4}},
+         "no dimension, loop or node is called 'sqe'\n"
+         "  hint: the open dimensions of this file: batch"),
+        (("batch", 3), {"batch_size": 0},
+         "--batch-size: 0 is no size\n  hint: sizes are 1 or more"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_asked_for(
+    shape: tuple[Any, ...], settings: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RidgelineError) as raised:
+        count(relu(*shape), tmp_path, **settings)
+
+    assert str(raised.value) == says
+
+
+def test_weights_among_the_inputs_are_no_inputs(tmp_path: Path) -> None:
+    proto = model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": x("batch", 3)}, ["y"],
+                  stored={"w": known([[1.0]] * 3, "float32").array})  # fmt: skip
+    proto.graph.input.append(helper.make_tensor_value_info("w", 1, (3, 1)))
+
+    result = count(proto, tmp_path, batch_size=2)
+
+    assert (result.total.macs, result.params) == (6, 3)
+
+
+# ---------------------------------------------------------------- computed shapes
+
+
+def computed(*nodes: Any, inputs: dict[str, Operand] | None = None, **stored: Any) -> Any:
+    arrays = {name: known(value).array for name, value in stored.items()}
+    return model(nodes, inputs or {"a": x("batch", 6, 4)}, ["y"], stored=arrays)
+
+
+def node(op: str, operands: str, result: str, **attributes: Any) -> Any:
+    return helper.make_node(op, operands.split(), [result], name=result, **attributes)
+
+
+def test_a_shape_that_is_taken_apart_and_put_together(tmp_path: Path) -> None:
+    # GIVEN reshape(a, (batch, 24)) as exporters write it
+    proto = computed(
+        node("Shape", "a", "shape"),
+        node("Gather", "shape zero", "batch"),
+        node("Unsqueeze", "batch axis", "first"),
+        node("Concat", "first rest", "target", axis=0),
+        node("Reshape", "a target", "flat"),
+        node("Softmax", "flat", "y"),
+        zero=0, axis=[0], rest=[-1],
+    )  # fmt: skip
+
+    result = count(proto, tmp_path, batch_size=5)
+
+    assert result.op_costs[-1].call.outputs[0].shape == (5, 24)
+    assert (result.total.transcendentals, result.coverage) == (5 * 24, 1.0)
+
+
+def test_arithmetic_on_shapes(tmp_path: Path) -> None:
+    # GIVEN heads = 4 // 2, and a range as long as 2·batch + 1
+    proto = computed(
+        node("Shape", "a", "shape"),
+        node("Slice", "shape zero one", "batch"),
+        node("Mul", "batch two", "twice"),
+        node("Add", "twice one", "more"),
+        node("Squeeze", "more zero", "end"),
+        node("Cast", "end", "end32", to=6),
+        node("Cast", "end32", "end64", to=7),
+        node("Range", "start end64 step", "steps"),
+        node("ConstantOfShape", "more", "filled"),
+        node("Cast", "steps", "floats", to=1),
+        node("Exp", "floats", "y"),
+        zero=[0], one=[1], two=[2], start=0, step=1,
+    )  # fmt: skip
+
+    result = count(proto, tmp_path, batch_size=5)
+
+    assert result.total.transcendentals == 11
+
+
+def test_where_equal_and_expand(tmp_path: Path) -> None:
+    # GIVEN expand with where(shape == -1, 1, shape), PyTorch's way
+    proto = computed(
+        node("Equal", "wanted minus", "is_minus"),
+        node("Where", "is_minus ones wanted", "target"),
+        node("Expand", "a target", "big"),
+        node("Exp", "big", "y"),
+        inputs={"a": x(1, 6, 4)}, wanted=[3, -1, -1], minus=[-1, -1, -1], ones=[1, 1, 1],
+    )  # fmt: skip
+
+    assert count(proto, tmp_path).total.transcendentals == 3 * 6 * 4
+
+
+def test_the_reference_evaluator_helps(tmp_path: Path) -> None:
+    proto = computed(
+        node("Shape", "a", "shape"),
+        node("ReduceProd", "shape", "all", keepdims=1),
+        node("Mod", "all five", "left"),
+        node("ConstantOfShape", "left", "filled"),
+        node("Exp", "filled", "y"),
+        five=[5],
+    )
+
+    assert count(proto, tmp_path, batch_size=2).total.transcendentals == 2 * 24 % 5
+
+
+def test_an_unknown_shape_is_listed(tmp_path: Path) -> None:
+    proto = model([node("Reshape", "a target", "b"), node("Exp", "b", "y")],
+                  {"a": x(2, 6), "target": int64(2)}, ["y"])  # fmt: skip
+
+    result = count(proto, tmp_path)
+
+    assert result.unknown == {"onnx::Exp": {"calls": 1, "bytes": 0, "share": 0.0}}
+    assert result.coverage == 0.5
+    assert result.notes == ("onnx::Exp 'y' not counted: the shape of 'b', 'y' is not known",)
+
+
+def test_a_value_can_be_given(tmp_path: Path) -> None:
+    proto = model([node("Reshape", "a target", "b"), node("Exp", "b", "y")],
+                  {"a": x(2, 6), "target": int64(2)}, ["y"])  # fmt: skip
+
+    result = count(proto, tmp_path, values={"target": [4, 3]})
+
+    assert (result.total.transcendentals, result.coverage) == (12, 1.0)
+
+
+def test_what_depends_on_data_is_bounded_or_given(tmp_path: Path) -> None:
+    proto = one_node("NonZero", [x(4, 3)])
+
+    most, given = count(proto, tmp_path), count(proto, tmp_path, dims={"it": 5})
+
+    assert (most.total.written_bytes, given.total.written_bytes) == (2 * 12 * 8, 2 * 5 * 8)
+    assert most.notes == (
+        "NonZero 'it' keeps as much as its data say: the most it could is counted;"
+        " --dim it=N gives another number",
+    )

@@ -1,0 +1,184 @@
+"""Graphs inside the graph: functions, If, Loop, Scan; shared weights; nodes and their paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from tests.count.onnx.models import Operand, count, int64, model, typed, value_info, x
+
+from ridgeline.errors import RidgelineError
+
+BOOL = TensorProto.BOOL
+
+
+def body(nodes: list[Any], inputs: dict[str, Operand], outputs: dict[str, Operand]) -> Any:
+    return helper.make_graph(
+        nodes,
+        "body",
+        [value_info(name, o) for name, o in inputs.items()],
+        [value_info(name, o) for name, o in outputs.items()],
+    )
+
+
+def branch(op: str, times: int) -> Any:
+    names = ["a", *(f"t{n}" for n in range(1, times)), "out"]
+    nodes = [helper.make_node(op, [names[n]], [names[n + 1]]) for n in range(times)]
+    return body(nodes, {}, {"out": x(6)})
+
+
+def choice() -> Any:
+    return helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branch("Relu", 1),
+                            else_branch=branch("Relu", 3))  # fmt: skip
+
+
+def test_if_takes_the_costlier_branch_and_says_so(tmp_path: Path) -> None:
+    result = count(model([choice()], {"a": x(6), "c": typed(BOOL)}, ["y"]), tmp_path)
+
+    assert result.total.other_flops == 18
+    assert result.notes == (
+        "If 'choice' is decided by data: its else branch, the costlier one, is counted",
+    )
+    assert [op.path for op in result.op_costs] == [f"choice.Relu_{n}" for n in range(3)]
+
+
+def test_if_takes_the_branch_that_is_known(tmp_path: Path) -> None:
+    stored = {"c": np.asarray(True)}
+
+    result = count(model([choice()], {"a": x(6)}, ["y"], stored=stored), tmp_path)
+
+    assert (result.total.other_flops, result.notes) == (6, ())
+
+
+def loop(limit: str, grows: bool = False) -> Any:
+    step = (
+        [helper.make_node("Concat", ["h", "h0"], ["h_out"], axis=0)]
+        if grows
+        else [helper.make_node("MatMul", ["h", "w"], ["h_out"])]
+    )
+    inner = body(
+        [helper.make_node("Identity", ["go"], ["go_out"]), *step,
+         helper.make_node("Exp", ["h_out"], ["scan"])],
+        {"i": int64(), "go": typed(BOOL), "h": x("rows", 3)},
+        {"go_out": typed(BOOL), "h_out": x("more", 3), "scan": x("more", 3)},
+    )  # fmt: skip
+    return helper.make_node("Loop", [limit, "", "h0"], ["h_end", "y"], name="steps", body=inner)
+
+
+W = np.zeros((3, 3), np.float32)
+
+
+def test_loop_multiplies_by_its_trip_count(tmp_path: Path) -> None:
+    proto = model([loop("n")], {"h0": x(2, 3)}, ["y"],
+                  stored={"w": W, "n": np.asarray(7)})  # fmt: skip
+
+    result = count(proto, tmp_path)
+
+    assert (result.total.macs, result.total.transcendentals) == (7 * 2 * 9, 7 * 6)
+    assert result.op_costs[1].formula == "2·times·M·N·K = 2·7·2·3·3 = 252"
+    assert result.modules[""].output_shapes == ((7, 2, 3),)
+    assert result.params == 9
+
+
+def test_loop_asks_for_its_trip_count(tmp_path: Path) -> None:
+    proto = model([loop("n")], {"h0": x(2, 3), "n": int64()}, ["y"], stored={"w": W})
+
+    with pytest.raises(RidgelineError) as raised:
+        count(proto, tmp_path)
+
+    assert str(raised.value) == (
+        "the file does not tell how often these run: 'steps'\n  hint: give --dim steps=N"
+    )
+    by_loop = count(proto, tmp_path, dims={"steps": 4}).total.macs
+    by_input = count(proto, tmp_path, dims={"n": 4}).total.macs
+    assert by_loop == by_input == 4 * 2 * 9
+
+
+def test_a_loop_whose_shapes_grow_is_walked_pass_by_pass(tmp_path: Path) -> None:
+    proto = model([loop("n", grows=True)], {"h0": x(2, 3)}, ["y"],
+                  stored={"n": np.asarray(3)})  # fmt: skip
+
+    result = count(proto, tmp_path)
+
+    assert result.total.transcendentals == 3 * (4 + 6 + 8)
+
+
+def test_scan_runs_over_its_axis(tmp_path: Path) -> None:
+    inner = body([helper.make_node("Add", ["s", "e"], ["s_out"]),
+                  helper.make_node("Exp", ["s_out"], ["o"])],
+                 {"s": x(4), "e": x(4)}, {"s_out": x(4), "o": x(4)})  # fmt: skip
+    node = helper.make_node("Scan", ["s0", "xs"], ["s_end", "y"], name="scan", body=inner,
+                            num_scan_inputs=1, scan_input_axes=[1])  # fmt: skip
+    proto = model([node], {"s0": x(4), "xs": x(4, 9)}, ["y"])
+
+    result = count(proto, tmp_path)
+
+    assert (result.total.other_flops, result.total.transcendentals) == (9 * 4, 9 * 4)
+    assert result.modules[""].output_shapes == ((9, 4),)
+
+
+def test_function_bodies_take_the_place_of_calls(tmp_path: Path) -> None:
+    # GIVEN own.dense(x, w, alpha) = leaky_relu(x·w, alpha), called twice
+    inner = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Concat", ["p", "p"], ["q"], name="join"),
+    ]
+    reference = inner[1].attribute.add()
+    reference.name, reference.ref_attr_name, reference.type = "axis", "along", 2
+    function = helper.make_function(
+        "own", "dense", ["x", "w"], ["q"], inner, [helper.make_opsetid("", 21)], ["along"]
+    )
+    calls = [
+        helper.make_node("dense", ["a", "w"], ["b"], name="one", domain="own", along=0),
+        helper.make_node("dense", ["b", "w"], ["y"], name="two", domain="own", along=1),
+    ]
+    proto = model(calls, {"a": x(2, 3)}, ["y"], stored={"w": W}, functions=[function])
+
+    result = count(proto, tmp_path)
+
+    assert [(op.path, op.cost.macs) for op in result.op_costs] == [
+        ("one.MatMul_0", 18), ("one.join", 0), ("two.MatMul_0", 36), ("two.join", 0),
+    ]  # fmt: skip
+    assert result.modules[""].output_shapes == ((4, 6),)
+
+
+def test_a_shared_weight_is_stored_once_and_read_at_each_use(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["a", "w"], ["b"]),
+             helper.make_node("MatMul", ["b", "w"], ["y"])]  # fmt: skip
+
+    result = count(model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": W}), tmp_path)
+
+    assert (result.params, result.memory.parameter_bytes) == (9, 36)
+    assert result.total.read_bytes == 2 * (2 * 3 + 9) * 4
+    assert result.ideal.moved_bytes == (6 + 9 + 6) * 4
+
+
+def test_an_unknown_operator_is_listed_with_its_share(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["a"], ["b"]),
+             helper.make_node("Secret", ["b"], ["y"], domain="own")]  # fmt: skip
+    proto = model(nodes, {"a": x(6)}, ["y"])
+
+    result = count(proto, tmp_path)
+
+    assert result.unknown == {"own::Secret": {"calls": 1, "bytes": 24, "share": 24 / 72}}
+
+
+def test_paths_follow_the_modules_of_the_exporters(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["a"], ["b"], name="/layer1/layer1.0/relu/Relu"),
+        helper.make_node("Relu", ["b"], ["c"], name="node_relu_1"),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    nodes[1].metadata_props.add(
+        key="pkg.torch.onnx.name_scopes", value="['', 'layer2', 'layer2.act', 'relu_1']"
+    )
+
+    result = count(model(nodes, {"a": x(6)}, ["y"]), tmp_path)
+
+    assert [op.path for op in result.op_costs] == [
+        "layer1.0.relu.Relu", "layer2.act.node_relu_1", "Relu_2",
+    ]  # fmt: skip
+    assert list(result.layers(depth=1)["path"]) == ["(model)", "layer1", "layer2", "Relu_2"]

@@ -1,0 +1,240 @@
+"""Files that are large, broken or hostile: weights are never read, and there is one clear error."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tests.count.onnx.models import model, one_node, x
+
+from ridgeline.count.onnx import count_onnx, skeleton, walk
+from ridgeline.count.onnx.skeleton import read_skeleton
+from ridgeline.errors import RidgelineError
+
+MIB = 1 << 20
+
+
+def field(number: int, body: bytes) -> bytes:
+    """A field of bytes in protobuf's wire format."""
+    return varint(number << 3 | 2) + varint(len(body)) + body
+
+
+def varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def external(location: str, dims: tuple[int, ...] = (4, 3)) -> onnx.ModelProto:
+    proto = model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": x(2, 4)}, ["y"])
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=dims)
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    proto.graph.initializer.append(tensor)
+    return proto
+
+
+def saved(proto: onnx.ModelProto, folder: Path) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data_need_not_be_there(tmp_path: Path) -> None:
+    result = count_onnx(saved(external("weights.bin"), tmp_path))
+
+    assert (result.total.macs, result.params, result.memory.parameter_bytes) == (24, 12, 48)
+
+
+def test_external_data_of_100_gigabytes(tmp_path: Path) -> None:
+    proto = external("weights.bin", (160_000, 160_000))
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 160_000
+
+    result = count_onnx(saved(proto, tmp_path))
+
+    assert (result.params, result.total.macs) == (160_000**2, 2 * 160_000**2)
+
+
+@pytest.mark.parametrize(
+    "location", ["../w.bin", "/etc/passwd", "a/../../w.bin", "C:\\w.bin", "..\\w.bin", "a\0b"]
+)
+def test_external_data_outside_the_folder(location: str, tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match="outside of the model's folder\n  hint: do not trust"):
+        count_onnx(saved(external(location), tmp_path))
+
+
+def test_a_file_above_2_gib_is_stepped_through(tmp_path: Path) -> None:
+    # GIVEN a file with 3 GiB of weights inside, most of it a hole on the disk
+    size = 3 << 30
+    tensor = b"\x08" + varint(size // 4) + b"\x10\x01" + b"\x42\x01w"  # dims, float, name "w"
+    raw = varint(9 << 3 | 2) + varint(size)
+    head = varint(5 << 3 | 2) + varint(len(tensor) + len(raw) + size) + tensor + raw
+    proto = model([helper.make_node("Mul", ["a", "w"], ["y"])], {"a": x(1)}, ["y"])
+    graph = proto.graph.SerializeToString()
+    proto.ClearField("graph")
+    path = tmp_path / "model.onnx"
+    with path.open("wb") as file:
+        file.write(proto.SerializeToString())
+        file.write(varint(7 << 3 | 2) + varint(len(graph) + len(head) + size) + graph + head)
+        file.truncate(file.tell() + size)
+
+    # WHEN it is counted
+    start_s = perf_counter()
+    tracemalloc.start()
+    result = count_onnx(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    # THEN nothing of the weights was read
+    assert result.params == size // 4
+    assert peak < 50 * MIB and perf_counter() - start_s < 10
+
+
+def test_weights_are_left_out_of_the_skeleton(tmp_path: Path) -> None:
+    weights = np.zeros((1000, 1000), np.float32)
+    node = helper.make_node("MatMul", ["a", "w"], ["y"])
+    path = saved(model([node], {"a": x(2, 1000)}, ["y"], stored={"w": weights}), tmp_path)
+
+    assert len(read_skeleton(path)) < 200 < path.stat().st_size
+    assert count_onnx(path).total.macs == 2 * 10**6
+
+
+WHOLE = one_node("Conv", [x(1, 2, 5, 5), x(3, 2, 3, 3)]).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not onnx at all, only words",
+        b"\x80\x04\x95 pickle",
+        b"PK\x03\x04" + bytes(100),
+        b"\xff" * 50,
+        bytes(1000),
+        field(7, b""),
+        WHOLE[:-5],
+        WHOLE[: len(WHOLE) // 2],
+    ],
+    ids=["empty", "text", "pickle", "zip", "ones", "zeros", "no graph", "cut", "half"],
+)
+def test_files_that_are_none(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+
+    with pytest.raises(RidgelineError) as raised:
+        count_onnx(path)
+
+    assert "is not a readable ONNX model" in raised.value.problem and raised.value.hint
+
+
+def test_no_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match="there is no file"):
+        count_onnx(tmp_path / "none.onnx")
+    with pytest.raises(RidgelineError, match="is not a file"):
+        count_onnx(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (field(7, field(1, b"") * 200_000), "more than 100,000 fields"),
+        (field(7, field(1, field(1, b"a" * (MIB - 8))) * 30), "larger than 16 MiB"),
+    ],
+    ids=["empty nodes", "names of a megabyte"],
+)
+def test_bombs(content: bytes, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skeleton, "MOST_FIELDS", 100_000)  # so that the test is quick
+    monkeypatch.setattr(skeleton, "LARGEST_SKELETON", 16 * MIB)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+
+    with pytest.raises(RidgelineError, match=says):
+        count_onnx(path)
+
+
+def test_graphs_in_graphs_without_end(tmp_path: Path) -> None:
+    body = b""
+    for _ in range(2000):  # graph { node { attribute { g
+        body = field(1, field(5, field(6, body)))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(field(7, body))
+
+    with pytest.raises(RidgelineError, match="nested more than 90 deep"):
+        count_onnx(path)
+
+
+def test_a_cycle(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["b"], ["a"], name="first"),
+        helper.make_node("Relu", ["a"], ["b"], name="second"),
+    ]
+
+    with pytest.raises(RidgelineError, match="the graph has a cycle through node 'first'"):
+        count_onnx(saved(model(nodes, {}, ["b"]), tmp_path))
+
+
+def test_nodes_out_of_order_are_put_in_order(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["b"], ["c"]), helper.make_node("Neg", ["a"], ["b"])]
+
+    result = count_onnx(saved(model(nodes, {"a": x(6)}, ["c"]), tmp_path))
+
+    assert [op.op for op in result.op_costs] == ["onnx::Neg", "onnx::Relu"]
+    assert result.total.other_flops == 12
+
+
+def test_a_function_that_calls_itself(tmp_path: Path) -> None:
+    function = helper.make_function(
+        "own", "f", ["a"], ["b"], [helper.make_node("f", ["a"], ["b"], domain="own")],
+        [helper.make_opsetid("own", 1)],
+    )  # fmt: skip
+    node = helper.make_node("f", ["a"], ["b"], domain="own")
+
+    with pytest.raises(RidgelineError, match="nested more than 40 deep"):
+        count_onnx(saved(model([node], {"a": x(1)}, ["b"], functions=[function]), tmp_path))
+
+
+def test_functions_that_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(n: int) -> Any:
+        inner = [
+            helper.make_node(f"f{n + 1}", ["a"], ["c"], domain="own"),
+            helper.make_node(f"f{n + 1}", ["c"], ["b"], domain="own"),
+        ]
+        last = [helper.make_node("Relu", ["a"], ["b"])]
+        opsets = [helper.make_opsetid("own", 1), helper.make_opsetid("", 21)]
+        return helper.make_function(
+            "own", f"f{n}", ["a"], ["b"], last if n == 30 else inner, opsets
+        )
+
+    node = helper.make_node("f0", ["a"], ["b"], domain="own")
+    proto = model([node], {"a": x(1)}, ["b"], functions=[doubled(n) for n in range(31)])
+
+    monkeypatch.setattr(walk, "MOST_CALLS", 1000)  # so that the test is quick
+
+    with pytest.raises(RidgelineError, match="functions and loops make more than 1,000 nodes"):
+        count_onnx(saved(proto, tmp_path))
+
+
+def test_impossible_dimensions(tmp_path: Path) -> None:
+    proto = model([helper.make_node("Relu", ["w"], ["y"])], {}, ["y"])
+    proto.graph.initializer.append(TensorProto(name="w", data_type=1, dims=[-5, 3]))
+
+    with pytest.raises(RidgelineError, match="impossible dimensions"):
+        count_onnx(saved(proto, tmp_path))
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = saved(one_node("Relu", [x(1)]), tmp_path)
+    path.chmod(0)
+
+    with pytest.raises(RidgelineError, match="cannot be read"):
+        count_onnx(path)
