@@ -1,6 +1,11 @@
 """`ridgeline export` as a user meets it: what it prints, writes and refuses."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -106,3 +111,36 @@ def test_an_error_is_json_too(net: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_broken_place(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ridgeline(net, *SIZE, "-o", "net.py/net.onnx") == 2
     assert "cannot write net.py/net.onnx" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_nothing(net: str, tmp_path: Path) -> None:
+    # given an export that has begun: its draft is beside the file
+    command = [sys.executable, "-m", "ridgeline", "export", net, *SIZE, "-o", "out/net.onnx"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out = tmp_path / "out"
+    deadline_s = time.monotonic() + 60
+    while not (out.is_dir() and any(out.iterdir())) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    # when it is interrupted
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=60)
+    # then neither a file nor a draft is left
+    assert running.returncode == 130
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [(("--mode", ""), ["infer", "train"]), (("--opset", "2"), ["20", "21", "22", "23"])],
+    ids=lambda value: "-".join(value),
+)
+def test_tab_completion(typed: tuple[str, ...], offered: list[str]) -> None:
+    words = ["ridgeline", "export", *typed]
+    asked = {
+        "_RIDGELINE_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    command = [sys.executable, "-m", "ridgeline"]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True)
+    assert done.stdout.split() == offered

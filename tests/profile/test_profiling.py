@@ -102,7 +102,7 @@ def test_a_budget_chooses_what_fits() -> None:
         ("busy", "another profiler holds the counters"),
         ("lock", "ncu cannot take its lock file"),
         ("old", "which is too old"),
-        ("empty", "no kernel"),
+        ("empty", "no kernel ran between the marks"),
         ("dies", "ended with code 1: RuntimeError: the model broke"),
     ],
 )

@@ -19,7 +19,13 @@ from tests.report.profiled import (
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.analysis import analyse
-from ridgeline.report.executed import gap_told, profiled, run_kernels, trust_told
+from ridgeline.report.executed import (
+    gap_told,
+    profiled,
+    run_kernels,
+    trust_told,
+    with_optimizer_kernels,
+)
 from ridgeline.report.figures import write_figure, write_figures
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.captures import with_captures
@@ -295,3 +301,14 @@ def test_one_figure_of_a_capture_alone(tmp_path: Path) -> None:
     assert kernels_of.title.startswith("NVIDIA H200: kernels of step one")
     with pytest.raises(RidgelineError, match="there are 0 figures of kind 'training'"):
         write_figure(study, tmp_path / "none.png", kind="training")
+
+
+def test_the_optimizer_of_a_scaled_loss_takes_the_time_of_its_kernels() -> None:
+    # given layers without gaps, but for the optimizer, in which the host was waited for
+    layers = pd.DataFrame({"layer": ["conv1", "(optimizer)"], "time_s": [2.0, 1.8]})
+    kernels = pd.DataFrame({"phase": ["forward", "optimizer", "optimizer"],
+                            "time_s": [1.9, 0.1, 0.2]})  # fmt: skip
+    # then its kernels say how long it takes
+    told = with_optimizer_kernels(layers, kernels)
+    assert told["time_s"].tolist() == pytest.approx([2.0, 0.3])
+    assert with_optimizer_kernels(layers, kernels.drop(columns="phase")) is layers

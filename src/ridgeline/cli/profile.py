@@ -28,8 +28,9 @@ EXAMPLES = """
   ridgeline profile -- python train.py           (steps marked by ridgeline.profile_step())
   ridgeline profile resnet50 --json | jq '.profiles[0].flops'
 
-[bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a run or a profile
-failed (its reason is stored with it); 130 interrupted. What was completed is kept in every case.
+[bold]Exit code[/]: 0 all went well; 2 something asked for is not possible, or a program of yours
+failed; 3 a run or a profile failed (its reason is stored with it); 130 interrupted. What was
+completed is kept in every case.
 """
 BATCH_SIZE = "32"
 UNWATCHED_STEPS = 50  # that times are taken from
@@ -68,12 +69,13 @@ def profile(
     ] = BATCH_SIZE,
     mode: Annotated[str, in_work(help="train or infer.", autocompletion=complete(MODES))] = "train",
     precision: Annotated[
-        str,
+        str | None,
         in_step(
-            help="One or several of fp32, tf32, amp, bf16, fp16.",
+            help="One or several of fp32, tf32, amp, bf16, fp16; of a program, what its tensor "
+            "cores compute in.",
             autocompletion=complete(PRECISIONS),
         ),
-    ] = "fp32",
+    ] = None,
     device: Annotated[int, in_step(help="Which CUDA device.", min=0)] = 0,
     input_size: Annotated[
         str | None, in_work(help="224, or 224,320, or 3,64,64 for a model of your own.")
@@ -153,6 +155,10 @@ def profile(
         )
     if label == "":
         raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
+    if program and precision and "," in precision:
+        raise RidgelineError(
+            "a program has one --precision", hint="name one, or none to count all kinds"
+        )
     from ridgeline.cli.profiled import Profiling, Wanted
 
     settings = tuple(
@@ -170,12 +176,13 @@ def profile(
             layers=True,
             energy=False,
         )
-        for one in precision.split(",")
+        for one in (precision or "fp32").split(",")
     )
     Profiling(
         Wanted(
             models=tuple(dict.fromkeys(models or ())),
             program=program,
+            precision_told=(precision or "") if program else "",
             batch_sizes=whole_numbers("--batch-size", batch_size, like="1,8,32"),
             mode=mode,
             settings=settings,

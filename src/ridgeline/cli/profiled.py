@@ -36,6 +36,7 @@ class Wanted:
 
     models: tuple[str, ...]
     program: tuple[str, ...]
+    precision_told: str  # of the program
     batch_sizes: tuple[int, ...]
     mode: str
     settings: tuple[Settings, ...]  # one per precision
@@ -197,7 +198,9 @@ class Profiling:
 
     def _program(self, results: ResultsFolder) -> None:
         wanted = self.wanted
-        request = Request(program=wanted.program, **wanted.options)
+        request = Request(
+            program=wanted.program, precision_told=wanted.precision_told, **wanted.options
+        )
         name = shlex.join(wanted.program)
         with stage_progress(TRACE_S + 3 * COUNTED_S, quiet=wanted.quiet) as progress:
             progress.start(name)

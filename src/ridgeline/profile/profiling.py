@@ -25,7 +25,7 @@ from ridgeline.profile import self_test
 from ridgeline.profile.checks import check_capture, check_counted, check_step
 from ridgeline.profile.joined import joined, side_by_side, without_trace
 from ridgeline.profile.metrics import KINDS, LEVELS, TIERS, is_of_tensors, wanted
-from ridgeline.profile.ncu import Ncu, find_ncu, known_metrics, passes_of
+from ridgeline.profile.ncu import Ncu, explained, find_ncu, known_metrics, passes_of
 from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
 from ridgeline.profile.plan import Plan, fitting
 from ridgeline.profile.sessions import (
@@ -43,6 +43,7 @@ from ridgeline.store import writing
 if TYPE_CHECKING:
     import pandas as pd
 
+NO_KERNELS = "No kernels were profiled"
 OF_ONE_GROUP = ("no time", "no FLOPs", "no bytes")  # which another group has
 MOST_MEMORY = 0.8  # of the device's, for all processes together
 Tell = Callable[[str], None]  # what is going on
@@ -54,6 +55,7 @@ class Request:
 
     task: Task | None = None  # a model …
     program: tuple[str, ...] = ()  # … or a program of the user's
+    precision_told: str = ""  # of the program, where the user says it
     tier: str = "counters"
     level: str = "dram"
     budget_s: float | None = None
@@ -72,7 +74,7 @@ class Request:
 
     @property
     def precision(self) -> str:
-        return self.task.settings.precision if self.task is not None else ""
+        return self.task.settings.precision if self.task is not None else self.precision_told
 
     @property
     def mode(self) -> str:
@@ -324,6 +326,8 @@ class _Profile:
         from ridgeline.profile.reading import read_capture
 
         assert session.log is not None
+        if NO_KERNELS in session.said:
+            raise explained(session.said, "ncu profiled nothing")
         capture = read_capture(session.log)
         of_all = [w for w in capture.warnings if not w.startswith(OF_ONE_GROUP)]
         self.warnings += [warning for warning in of_all if warning not in self.warnings]

@@ -11,6 +11,7 @@ from ridgeline.report.profiles import COUNTERS, TIME, label_of
 from ridgeline.report.rows import number, records
 from ridgeline.report.words import listed, three_digits
 from ridgeline.roofline.causes import AGREE, UNEXPLAINED, UNKNOWN
+from ridgeline.roofline.counters import OPTIMIZER
 from ridgeline.roofline.kernel_names import family
 from ridgeline.roofline.place import flops_columns, roof_of
 from ridgeline.store import Run
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ridgeline.report.study import Study
 
+OPTIMIZER_PHASE = "optimizer"
 AMOUNTS = ("launches", "time_s", "flops", "dram_bytes", "l2_bytes", "l1_bytes")
 TRUSTED = f"±{100 * TOLERANCE:.0f} %"  # of the truth, in the self-test
 WORTH_A_WORD = 0.1  # by which executed work differs from the model's
@@ -51,6 +53,22 @@ def run_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     found = found.reset_index().sort_values("time_s", ascending=False, kind="stable")
     found.insert(1, "family", [family(str(name)) for name in found["kernel"]])
     return found.assign(share=found["time_s"] / found["time_s"].sum()).reset_index(drop=True)
+
+
+def with_optimizer_kernels(layers: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Layer times with the optimizer's kernels instead of its time.
+
+    A loss scaler waits for the device inside the optimizer, so that it cannot be held back and its
+    time has the host's gaps in it, unlike that of all other layers.
+    """
+    if "phase" not in kernels:
+        return layers
+    mine = kernels[kernels["phase"].eq(OPTIMIZER_PHASE)]
+    time_s = float(mine["time_s"].sum())
+    is_optimizer = layers["layer"].eq(OPTIMIZER) & (layers["time_s"] > time_s)
+    if not time_s or not is_optimizer.any():
+        return layers
+    return layers.assign(time_s=layers["time_s"].mask(is_optimizer, time_s))
 
 
 def captures_table(captures: Sequence[Run], points: pd.DataFrame) -> pd.DataFrame:

@@ -23,7 +23,12 @@ from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
 from ridgeline.report.checked import COUNTED, NEEDED_COLUMNS, check_table
 from ridgeline.report.counts import run_key, stored_counts
-from ridgeline.report.executed import captures_table, run_kernels, why_executed
+from ridgeline.report.executed import (
+    captures_table,
+    run_kernels,
+    why_executed,
+    with_optimizer_kernels,
+)
 from ridgeline.report.machines import Machine, Machines
 from ridgeline.report.profiles import Profiles, kernel_time_s, label_of, stored_profiles
 from ridgeline.report.rows import no_rows
@@ -198,13 +203,11 @@ class _Reader:
         """The placed pieces of one run; on the way, its kernels are set beside its count."""
         roofs, measured = self.machines.of(run).roofs, measured_facts(run)
         kernels = self._kernels_of(run)
-        tables = raw_points(
-            measured,
-            roofs,
-            self._prepared(run, measured, roofs),
-            self._table(run, "layers"),
-            kernels,
-        )
+        layers = self._table(run, "layers")
+        if layers is not None and kernels is not None and measured.layers_without_gaps:
+            layers = with_optimizer_kernels(layers, kernels)
+        prepared = self._prepared(run, measured, roofs)
+        tables = raw_points(measured, roofs, prepared, layers, kernels)
         if kernels is not None:
             self.kernels[run.run_id] = run_kernels(kernels)
             self._reconcile(run, measured, kernels)

@@ -88,9 +88,7 @@ def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
         results, rows = _walked(walk, _body(call, name), (), scope, path)
         _add(walk, rows, 1)
         return results
-    asked = len(walk.asked_for)
     both = [_walked(walk, _body(call, name), (), scope, path) for name in names]
-    del walk.asked_for[asked + len(set(walk.asked_for[asked:])) :]
     costs = [_weight(rows) for _, rows in both]
     chosen = 0 if costs[0] >= costs[1] else 1
     walk.note(
@@ -259,7 +257,8 @@ def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -
     if items is None:
         count = walk.bound.unused.get(call.name)
         if count is None:
-            walk.asked_for.append(call.name)
+            if call.name not in walk.asked_for:
+                walk.asked_for.append(call.name)
             return [unknown_tensor(name) for name in node.output]
         items = (unknown_tensor("item"),) * count
     lists: list[list[Tensor]] = [[] for _ in node.output]

@@ -13,6 +13,7 @@ from ridgeline.count.onnx import alive
 from ridgeline.count.onnx.dims import bind, real_inputs
 from ridgeline.count.onnx.load import load
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.rules import KEEPS_SOME
 from ridgeline.count.onnx.training import NOTE, backward, optimizer_work
 from ridgeline.count.onnx.walk import Row, Walk, walk_model
 from ridgeline.count.onnx.weights import Stored, stored_tensors
@@ -108,7 +109,8 @@ def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _check_used(walk: Walk) -> None:
     """A size that nothing asked for is a slip of the pen."""
-    names = {row.call.name for row in walk.rows} | walk.loops
+    kept = {row.call.name for row in walk.rows if row.call.op_type in KEEPS_SOME}
+    names = kept | walk.loops
     strange = [name for name in walk.bound.unused if name not in names]
     if strange:
         known = ", ".join(walk.bound.sizes) or "none"

@@ -188,6 +188,27 @@ def _expanded(call: NodeCall) -> list[Type | None]:
     return [(call.x.elem, (*call.x.shape[:place], 1, *call.x.shape[place:]))]
 
 
+def _channels_last_conv(call: NodeCall) -> list[Type | None]:
+    """N, spatial sizes, channels. The weight's kernel is in the middle, or named."""
+    quantised = call.op_type == "QLinearConv"
+    w, last = call.given(3 if quantised else 1), call.get(7 if quantised else 0)
+    space = len(call.x.shape) - 2
+    inner = w.shape[2:] if quantised else w.shape[1:-1]
+    kernel = list(call.attr("kernel_shape", []) or inner)
+    strides = list(call.attr("strides", []) or [1] * space)
+    dilations = list(call.attr("dilations", []) or [1] * space)
+    pads = list(call.attr("pads", []) or [0] * 2 * space)
+    same = str(call.attr("auto_pad", "NOTSET")).startswith("SAME")
+    sizes = []
+    for axis, size in enumerate(call.x.shape[1:-1]):
+        reach = dilations[axis] * (kernel[axis] - 1) + 1
+        padded = size + pads[axis] + pads[axis + space]
+        stride = strides[axis]
+        sizes.append(-(-size // stride) if same else (padded - reach) // stride + 1)
+    elem = last.elem if last is not None else call.x.elem
+    return [(elem, (call.x.shape[0], *sizes, w.shape[0]))]
+
+
 def _pairs(call: NodeCall) -> list[Type | None]:
     return [(call.x.elem, (call.x.shape[0], call.given(1).shape[0]))]
 
@@ -209,18 +230,29 @@ RULES: dict[str, Rule] = {
     "GroupQueryAttention": _group_query, "SparseAttention": _group_query,
     "BiasSplitGelu": _half, "QLinearConcat": _joined, "QLinearGlobalAveragePool": _global_pool,
     "GatherBlockQuantized": _rows, "TorchEmbedding": _rows, "ExpandDims": _expanded,
-    "CDist": _pairs,
+    "CDist": _pairs, "NhwcConv": _channels_last_conv, "NhwcFusedConv": _channels_last_conv,
+    "QLinearConv": _channels_last_conv,
 }  # fmt: skip
 
 STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference serves
     "FusedConv": "Conv", "QLinearConv": "QLinearConv", "FusedGemm": "Gemm",
     "MaxpoolWithMask": "MaxPool", "LayerNormalization": "LayerNormalization",
     "ConvTransposeWithDynamicPads": "ConvTranspose", "QuantizeLinear": "QuantizeLinear",
-    "DequantizeLinear": "DequantizeLinear", "GridSample": "GridSample", "Trilu": "Trilu",
+    "QLinearAveragePool": "AveragePool", "DequantizeLinear": "DequantizeLinear", "GridSample": "GridSample", "Trilu": "Trilu",
     "Pad": "Pad", "Range": "Range", "Unique": "Unique", "SimplifiedLayerNormalization":
     "LayerNormalization", "QLinearReduceMean": "ReduceMean", "MatMulInteger": "MatMulInteger",
 }  # fmt: skip
-OPERANDS_OF_STANDARD = {"FusedConv": 3, "MaxpoolWithMask": 1, "ConvTransposeWithDynamicPads": 2}
+OPERANDS_OF_STANDARD = {
+    "FusedConv": 3,
+    "MaxpoolWithMask": 1,
+    "ConvTransposeWithDynamicPads": 2,
+    "QLinearAveragePool": 1,
+    "QLinearReduceMean": 1,
+}
+
+
+KEEPS_SOME = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique"})
+"""Operators whose results are as large as the data say."""
 
 
 def largest(call: NodeCall, asked: int | None) -> list[Type | None]:

@@ -182,7 +182,8 @@ class Walk:
         return results
 
     def _inferred(self, call: NodeCall, node: NodeProto) -> list[Tensor | None]:
-        standard = STANDARD_FORM.get(call.op_type) if call.domain else None
+        plain = call.domain and not call.attr("channels_last", 0)
+        standard = STANDARD_FORM.get(call.op_type) if plain else None
         if standard is None:
             return infer(node, call.version, call.operands, self.imports)
         version = self.version("")
