@@ -59,12 +59,12 @@ def run() -> Report:
             f"Graphs are chains of {CHANNELS}-channel convolutions and ReLU; in the second kind"
             " each pair is followed by Shape, Gather, Unsqueeze, Concat and Reshape. Time is from"
             " the file to the count, libraries already imported; memory is what the process grew"
-            f" by. onnx-tool was not run on more than {MOST_OF_OTHERS:,} nodes."
+            f" by. onnx-tool {peers.version('onnx-tool')} was not run on more than"
+            f" {MOST_OF_OTHERS:,} nodes."
             " The weights are shared and small: reading them is not what is measured. The MACs are"
             f" known: {MACS_EACH:,} for each convolution; onnx-tool's own figure also holds work"
             " that is no product.",
         ],
-        uses_peers=True,
     )
 
 
@@ -155,7 +155,7 @@ def _verdict(kind: str, counted: list[Counted]) -> str:
 
 def _table(kind: str, ours: list[Counted], theirs: list[Counted]) -> Table:
     return Table(
-        title=KINDS[kind].capitalize(),
+        title=KINDS[kind][0].upper() + KINDS[kind][1:],
         columns=["nodes", "ridgeline", "per node", "memory", "GMACs", "onnx-tool", "its memory",
                  "its GMACs"],
         rows=[

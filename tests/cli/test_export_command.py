@@ -83,6 +83,7 @@ def test_a_file_that_is_there_is_kept(net: str, capsys: pytest.CaptureFixture[st
     ("arguments", "message"),
     [
         (("resnet5",), "unknown model 'resnet5'"),
+        (("model.onnx",), "model.onnx is an ONNX file already"),
         (("none.py:make", *SIZE), "none.py"),
         (("net.py:mkae", *SIZE), "mkae"),
         (("net.py:make",), "the shape of the input is not known"),

@@ -7,7 +7,8 @@ app.py      the commands put together; errors to exit codes
 doctor.py   machine.py   count.py: the commands
 machine_text.py  what `machine` prints
 counted.py  the work behind `count`; show.py prints it, files.py keeps it
-export.py   the command, exported.py the work behind it
+show_against.py  what `count MODEL --against FILE.onnx` shows
+export.py   the command, exported.py the work behind it and what it shows
 run.py      the command, measured.py the work behind it, show_runs.py what it shows
 train.py    the command, trained.py the work behind it, train_text.py what it shows
 profile.py  the command, profiled.py the work behind it, show_profiles.py what it shows

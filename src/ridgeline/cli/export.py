@@ -104,6 +104,11 @@ def export(
         external_above_bytes=parse_bytes(external_above),
     )
     check_packages(settings)
+    if model.endswith(".onnx"):
+        raise RidgelineError(
+            f"{model} is an ONNX file already",
+            hint="name a PyTorch model; `ridgeline count FILE.onnx` counts a file",
+        )
     spec = WorkloadSpec(
         model=model,
         batch_size=_one(whole_numbers("--batch-size", batch_size, like="1")),

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 LATER = 13  # by then every operator of the first set has inference
 MOST_ELEMENTS = 1 << 12  # of a value that is followed
 
-Key = tuple[str, str, int, bytes, tuple[tuple[int, Shape | None], ...], tuple[bool, ...]]
+Kinds = tuple[tuple[int, Shape | None, bytes], ...]
+Key = tuple[str, str, int, bytes, Kinds, tuple[bool, ...]]
 _SEEN: dict[Key, list[tuple[int, Shape | None]]] = {}
 MOST_SEEN = 1 << 14
+FEW = 64  # elements of a value that is part of a key
 """Networks repeat themselves: the same operator on the same shapes has the same results."""
 
 
@@ -137,15 +139,18 @@ def infer(
 
 
 def _key(node: NodeProto, version: int, operands: Sequence[Tensor | None]) -> Key | None:
-    """What the results depend on, where no value has a say and there is no graph inside."""
-    kinds: list[tuple[int, Shape | None]] = []
+    """What the results depend on: operator, attributes, shapes, and values if they are few."""
+    kinds: list[tuple[int, Shape | None, bytes]] = []
     for operand in operands:
         if operand is None:
-            kinds.append((0, None))
-        elif operand.value is not None or operand.items is not None or operand.dims is None:
+            kinds.append((0, None, b""))
+            continue
+        value = operand.value
+        if operand.items is not None or operand.dims is None:
             return None
-        else:
-            kinds.append((operand.elem, operand.dims))
+        if value is not None and (value.size > FEW or value.dtype == object):
+            return None
+        kinds.append((operand.elem, operand.dims, value.tobytes() if value is not None else b""))
     settings = b"".join([a.SerializeToString(deterministic=True) for a in node.attribute])
     used = tuple(bool(name) for name in node.output)
     return node.domain, node.op_type, version, settings, tuple(kinds), used

@@ -238,7 +238,8 @@ STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference s
     "FusedConv": "Conv", "QLinearConv": "QLinearConv", "FusedGemm": "Gemm",
     "MaxpoolWithMask": "MaxPool", "LayerNormalization": "LayerNormalization",
     "ConvTransposeWithDynamicPads": "ConvTranspose", "QuantizeLinear": "QuantizeLinear",
-    "QLinearAveragePool": "AveragePool", "DequantizeLinear": "DequantizeLinear", "GridSample": "GridSample", "Trilu": "Trilu",
+    "QLinearAveragePool": "AveragePool", "DequantizeLinear": "DequantizeLinear",
+    "GridSample": "GridSample", "Trilu": "Trilu",
     "Pad": "Pad", "Range": "Range", "Unique": "Unique", "SimplifiedLayerNormalization":
     "LayerNormalization", "QLinearReduceMean": "ReduceMean", "MatMulInteger": "MatMulInteger",
 }  # fmt: skip

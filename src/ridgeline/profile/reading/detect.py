@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.reading import evidence
-from ridgeline.profile.reading.header import KINETO, REPORT, TEXT, parse_header
+from ridgeline.profile.reading.header import KINETO, LONGEST, REPORT, TEXT, parse_header
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.opening import encoding_of, head_text, lines_of, open_text, read_head
 from ridgeline.profile.reading.source import Source
@@ -17,7 +17,8 @@ from ridgeline.profile.reading.source import Source
 REPORT_MARK = b"NVR\0"
 SQLITE_MARK = b"SQLite format 3\0"
 _KERNEL_LINE = re.compile(r"^\s*\S.*, Context \d+, Stream \d+")
-_LINE = 2**22  # characters that are looked at; a line of a capture has some thousands
+_LINE = 2**22  # characters of a piece; progress that a program prints may be longer
+_ROW = 2**17  # characters of a row whose numbers are looked at
 READS = (
     "ridgeline reads Nsight Compute's CSV (--csv --page raw or details), its text, the UI's export"
     " and .ncu-rep; PyTorch and Kineto traces (.json, .json.gz); and the CSV of"
@@ -47,17 +48,21 @@ def detect(path: Path) -> Detected:
     encoding = encoding_of(head)
     with open_text(path) as stream:
         lines = lines_of(stream, _LINE)
-        for number, line in enumerate(lines):
-            header = parse_header(line)
+        lines_before, line = 0, "\n"
+        for piece in lines:
+            line = piece if line.endswith("\n") else line[-LONGEST:] + piece
+            is_whole = line.endswith("\n") or len(piece) < _LINE
+            header = parse_header(line) if is_whole else None
             if header is not None:
-                below = tuple(islice(lines, evidence.ROWS))
+                below = tuple(islice((row for row in lines if len(row) < _ROW), evidence.ROWS))
                 is_utf8 = encoding in ("utf-8", "utf-8-sig")
-                source = Source(path=path, header=header, lines_before=number, lines_below=below,
-                                is_utf8=is_utf8, log=log)  # fmt: skip
+                source = Source(path=path, header=header, lines_before=lines_before,
+                                lines_below=below, is_utf8=is_utf8, log=log)  # fmt: skip
                 return Detected(kind=header.kind, source=source, log=log)
             if _KERNEL_LINE.match(line):
                 return Detected(kind=TEXT, log=log)
             log.see(line)
+            lines_before += line.endswith("\n")
     raise _unknown(path, log, text)
 
 

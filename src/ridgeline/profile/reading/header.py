@@ -6,20 +6,25 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
+from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.metric_units import parse_unit
 
 RAW, DETAILS, UI, TEXT = "ncu-raw", "ncu-details", "ncu-ui", "ncu-text"
 REPORT, KINETO, NSYS = "ncu-rep", "kineto", "nsys"
 DELIMITERS = (",", ";", "\t")
 KERNEL_NAMES = ("Demangled Name", "Kernel Name", "Function Name")  # the fullest first
-_LONGEST = 2**22  # characters of a header
+LONGEST = 2**20  # characters of a header
+_TRIED = 3  # places where it may begin behind other text
 _MARKS = (*KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
 _TIME = re.compile(r"(?P<what>Total Time|Duration|Dur)\s*[(\[]?(?P<unit>[a-zµ]*)[)\]]?")
 _NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "": "ns"}
 INVOCATIONS = "Invocations"  # of `ncu --print-summary`: averages over launches
 INSTANCES = ("Instances", "Kern Inst")
+_FIRST = re.compile(r'"?(?:ID|Process ID|Time ?\(%\)|Start ?\(\w+\))"?[,;\t]')  # column
+_END = "\x1aend of file\x1a"  # a line below the last: only an open quote takes it into a cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +47,16 @@ class Header:
 
 
 def parse_header(line: str) -> Header | None:
-    """None where the line does not begin a table of kernels."""
-    if len(line) > _LONGEST or not any(mark in line for mark in _MARKS):
+    """None where no table of kernels begins in the line; program output may stand before it."""
+    line = line[-LONGEST:].rstrip("\r\n")
+    if not any(mark in line for mark in _MARKS):
         return None
-    headers = (header_of(_cells(line, delimiter), delimiter) for delimiter in DELIMITERS)
+    starts = [0, *(found.start() for found in islice(_FIRST.finditer(line), _TRIED))]
+    headers = (
+        header_of(_cells(line[start:], delimiter), delimiter)
+        for start in dict.fromkeys(starts)
+        for delimiter in DELIMITERS
+    )
     return next(filter(None, headers), None)
 
 
@@ -95,16 +106,23 @@ def _kind(names: tuple[str, ...], units: tuple[str | None, ...]) -> str | None:
     return RAW if {"ID", "Kernel Name"} <= found else None
 
 
-def rows(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
-    """Rows of a table; a line that cannot be read is an empty row."""
-    reader = csv.reader((line.replace("\0", "") for line in lines), delimiter=delimiter)
+def rows(lines: Iterator[str], delimiter: str, log: Log | None = None) -> Iterator[list[str]]:
+    """Rows of a table. A line that cannot be read is left out, a cell that is cut off empty."""
+    log = log or Log()
+    clean = (line.replace("\0", "") for line in log.watch_end(lines))
+    reader = csv.reader(chain(clean, [_END]), delimiter=delimiter)
     while True:
         try:
-            yield next(reader)
-        except StopIteration:
-            return
+            row = next(reader)
         except csv.Error:
-            yield []
+            log.skipped += 1
+            continue
+        if row and row[-1].endswith(_END):
+            break
+        yield row
+    if row != [_END]:
+        log.is_cut = True
+        yield [*row[:-1], ""]
 
 
 def cell(row: Sequence[str], column: int | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.errors import RidgelineError
@@ -11,6 +11,7 @@ from ridgeline.errors import RidgelineError
 _MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
 _KEPT = 50  # lines
 _LINE = 300  # characters of a line
+CUT_OFF = "the file is cut off: its last row is not whole, and what follows is missing"
 NOTHING_SAID = "it may have been cut off, or it is of a program that launched none"
 
 
@@ -66,6 +67,8 @@ class Log:
 
     lines: list[str] = field(default_factory=list)
     skipped: int = 0  # lines inside a table that are no rows of it
+    is_open: bool = False  # the last line has no end
+    is_cut: bool = False  # the file ends inside a row
 
     def see(self, line: str) -> None:
         """Keep it if it is a word of the profiler."""
@@ -88,6 +91,18 @@ class Log:
             else:
                 yield line
 
+    def watch_end(self, lines: Iterator[str]) -> Iterator[str]:
+        """The lines as they are; afterwards it is known whether the last was whole."""
+        line = "\n"
+        for line in lines:
+            yield line
+        self.is_open = not line.endswith("\n")
+
+    def leave_out(self, row: Sequence[str]) -> None:
+        """Count a row that is none of the table; an empty one or the rest of a file is no loss."""
+        if any(text.strip() for text in row) and not self.is_cut:
+            self.skipped += 1
+
     def refusal(self, file: str, what: str, hint: str = "") -> RidgelineError:
         """The error for a capture with nothing in it: `what` it lacks, and why."""
         for cause in CAUSES:
@@ -109,4 +124,4 @@ class Log:
             said.append(
                 f"{self.skipped} lines inside the table were no rows of it and are left out"
             )
-        return said
+        return said + [CUT_OFF] * self.is_cut

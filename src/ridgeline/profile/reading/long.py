@@ -7,8 +7,6 @@ over all launches of a kernel and shape.
 
 from __future__ import annotations
 
-from itertools import islice
-
 from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.decimals import read_number
 from ridgeline.profile.reading.header import (
@@ -21,7 +19,7 @@ from ridgeline.profile.reading.header import (
 )
 from ridgeline.profile.reading.launches import MOST, Launches, dimensions, range_names
 from ridgeline.profile.reading.named_metrics import NamedMetrics
-from ridgeline.profile.reading.opening import Tell, open_text
+from ridgeline.profile.reading.opening import Tell, open_text, skip_lines
 from ridgeline.profile.reading.source import Read, Source
 
 _TEXTS = {
@@ -43,10 +41,11 @@ def read_long(source: Source, tell: Tell | None = None) -> Read:
     clues = evidence.of_rows(source.header, source.lines_below)
     table = _Table(source.header, clues.mark)
     with open_text(source.path, tell) as stream:
-        lines = source.log.sift(islice(stream, source.lines_before + 1, None))
-        for row in rows(lines, source.header.delimiter):
-            if not table.add(row) and any(text.strip() for text in row):
-                source.log.skipped += 1
+        skip_lines(stream, source.lines_before + 1)
+        lines = source.log.sift(stream)
+        for row in rows(lines, source.header.delimiter, source.log):
+            if not table.add(row):
+                source.log.leave_out(row)
     remarks = clues.remarks() + table.metrics.remarks() + [AVERAGES] * table.is_summary
     return Read(launches=table.launches, remarks=tuple(remarks), has_rules=table.has_rules)
 

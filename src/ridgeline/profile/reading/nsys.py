@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from ridgeline.errors import RidgelineError
@@ -20,9 +19,9 @@ from ridgeline.profile.reading.decimals import read_number
 from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, cell, header_of, rows
 from ridgeline.profile.reading.launches import MOST, dimensions
 from ridgeline.profile.reading.metric_units import NANOSECOND, parse_unit, scaled
-from ridgeline.profile.reading.opening import Tell, open_text
+from ridgeline.profile.reading.opening import Tell, open_text, skip_lines
 from ridgeline.profile.reading.source import Source
-from ridgeline.profile.reading.traces import from_times
+from ridgeline.profile.reading.traces import from_times, several
 
 _NAMES = ("Name", "Kernel Name", "Demangled Name")
 _COPIES = "[CUDA "
@@ -34,19 +33,17 @@ def read_nsys(source: Source, tell: Tell | None = None) -> Capture:
     clues = evidence.of_rows(source.header, source.lines_below)
     table = _Table(source.header, clues.mark)
     with open_text(source.path, tell) as stream:
-        lines = islice(stream, source.lines_before + 1, None)
-        found = list(_kernels(rows(lines, source.header.delimiter), table))
+        skip_lines(stream, source.lines_before + 1)
+        found = list(_kernels(rows(stream, source.header.delimiter, source.log), table))
     if not found:
         raise RidgelineError(
             f"{source.path} is a table of nsys without any kernel",
             hint="see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
         )
     devices = list(dict.fromkeys(row["device"] for row in found if row["device"]))
-    remarks = clues.remarks()
-    if len(devices) > 1:
-        remarks.append(f"kernels of several devices are added up: {', '.join(devices)}")
-    return from_times(str(source.path), NSYS, found, device=devices[0] if devices else None,
-                      remarks=remarks)  # fmt: skip
+    remarks = [*clues.remarks(), *table.remarks(), *several(devices), *source.log.remarks()]
+    device = _INDEX.sub("", devices[0]) if devices else None
+    return from_times(str(source.path), NSYS, found, device=device, remarks=remarks)
 
 
 def _kernels(table_rows: Iterator[list[str]], table: _Table) -> Iterator[dict[str, Any]]:
@@ -68,6 +65,8 @@ class _Table:
         assert self.time is not None
         unit = parse_unit(header.units[self.time] or "ns")
         self.unit_s = unit.factor if unit else NANOSECOND
+        self.short = 0  # rows that end before the name of their kernel
+        self.odd = 0  # rows whose time or number of launches cannot be
 
     def ends_with(self, row: list[str]) -> bool:
         """Whether it is the first row of another table, or a title."""
@@ -85,12 +84,16 @@ class _Table:
     def kernel(self, row: list[str]) -> dict[str, Any] | None:
         name = cell(row, self.name)
         time_s = scaled(read_number(cell(row, self.time), self.mark), self.unit_s)
-        if not name or name.startswith(_COPIES) or not time_s >= 0:
+        if not name:
+            self.short += math.isfinite(read_number(cell(row, 0), self.mark)) and len(row) > 1
+            return None
+        if name.startswith(_COPIES):
             return None
         launches = 1.0
         if self.instances is not None:
             launches = read_number(cell(row, self.instances), self.mark)
-        if not 1 <= launches < MOST or not math.isfinite(time_s):
+        if not 1 <= launches < MOST or not 0 <= time_s < math.inf:
+            self.odd += 1
             return None
         return {
             "kernel": name,
@@ -101,8 +104,19 @@ class _Table:
             "stream": self._named(row, "Strm"),
             "id": self._named(row, "CorrId", "Corr ID"),
             "process_id": "",
-            "device": _INDEX.sub("", self._named(row, "Device")),
+            "device": self._named(row, "Device"),
         }
+
+    def remarks(self) -> list[str]:
+        said = []
+        if self.short:
+            said.append(
+                f"{self.short:,} rows end before the name of their kernel and are left out: the"
+                " file is cut off or damaged"
+            )
+        if self.odd:
+            said.append(f"{self.odd:,} rows have no time that can be used and are left out")
+        return said
 
     def _sizes(self, row: list[str], prefix: str, together: str) -> str:
         parts = [self._named(row, f"{prefix}{axis}") for axis in "XYZ"]

@@ -9,11 +9,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import IO, AnyStr, BinaryIO, TextIO, cast
 
 from ridgeline.errors import RidgelineError
 
 HEAD_BYTES = 2**20
+_PIECE = 2**20  # of a line that is not kept
 GZIP = b"\x1f\x8b"
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -97,6 +98,12 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
             if not parts:
                 raise
     return bytes(parts[:size])
+
+
+def skip_lines(stream: IO[AnyStr], count: int) -> None:
+    """Read past lines, of any length, in little memory."""
+    while count and (piece := stream.readline(_PIECE)):
+        count -= piece.endswith(b"\n" if isinstance(piece, bytes) else "\n")
 
 
 def lines_of(stream: TextIO, longest: int) -> Iterator[str]:

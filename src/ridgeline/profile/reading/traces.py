@@ -10,6 +10,13 @@ from ridgeline.profile.capture import TEXTS, Capture
 TIME_ONLY = "a trace tells time only: no FLOPs and no bytes"
 
 
+def several(devices: Sequence[str]) -> list[str]:
+    """The remark for kernels of more than one device."""
+    if len(devices) < 2:
+        return []
+    return [f"kernels of several devices are added up: {', '.join(devices)}"]
+
+
 def from_times(
     file: str,
     kind: str,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, BinaryIO
 
 from ridgeline.profile.quantities import is_needed
 from ridgeline.profile.reading import evidence, metric_units
@@ -18,7 +18,7 @@ from ridgeline.profile.reading.display_names import metric_of
 from ridgeline.profile.reading.header import KERNEL_NAMES, Header, header_of, rows
 from ridgeline.profile.reading.launches import Launches, dimensions, process_number, range_names
 from ridgeline.profile.reading.named_metrics import misfits_told
-from ridgeline.profile.reading.opening import Tell, open_bytes, open_text
+from ridgeline.profile.reading.opening import Tell, open_bytes, open_text, skip_lines
 from ridgeline.profile.reading.source import Read, Source
 
 BLOCK_BYTES = 2**20  # small ones stay in the processor's cache
@@ -191,11 +191,11 @@ def _quick_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
     names = [str(column) for column in range(len(source.header.names))]
 
     with open_bytes(source.path, tell) as stream:
-        for _ in range(source.lines_before + 1):
-            stream.readline()
+        skip_lines(stream, source.lines_before + 1)
+        watched = _Ending(stream)
         try:
             reader = csv.open_csv(
-                stream,
+                watched,
                 read_options=csv.ReadOptions(column_names=names, block_size=BLOCK_BYTES),
                 parse_options=csv.ParseOptions(delimiter=source.header.delimiter),
                 convert_options=csv.ConvertOptions(
@@ -210,8 +210,28 @@ def _quick_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
                 _check_regular(columns, layout, is_first=is_new)
                 yield Piece(source.header, columns, is_new)
                 is_new = False
+            if watched.last != b"\n":
+                raise _OddError  # a row that may be cut off
         except pa.ArrowInvalid as error:
             raise _OddError from error
+
+
+class _Ending:
+    """A file for pyarrow that knows its last byte."""
+
+    closed = False
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.last = b"\n"
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._stream.read(size)
+        self.last = found[-1:] or self.last
+        return found
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def _check_regular(columns: dict[int, Any], layout: Layout, *, is_first: bool) -> None:
@@ -234,8 +254,8 @@ def _careful_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
     """Pieces as lists; short rows are filled up, and what is no row is left out."""
     header, layout = source.header, Layout.of(source.header)
     with open_text(source.path, tell) as stream:
-        lines = source.log.sift(islice(stream, source.lines_before + 1, None))
-        table = rows(lines, header.delimiter)
+        skip_lines(stream, source.lines_before + 1)
+        table = rows(source.log.sift(stream), header.delimiter, source.log)
         pending: list[list[str]] = []
         is_new = True
         for row in table:
@@ -247,8 +267,10 @@ def _careful_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
                 header, layout = another, Layout.of(another)
             elif _is_row(row, layout, is_unit_row=is_new and not pending):
                 pending.append(row)
-            elif any(cell.strip() for cell in row):
-                source.log.skipped += 1
+            else:
+                source.log.leave_out(row)
+        if pending and source.log.is_open and len(pending[-1]) < len(header.names):
+            source.log.is_cut = True
         yield Piece(header, _cells(pending, layout), is_new)
 
 
