@@ -16,6 +16,7 @@ A column that was not collected is absent, or not a number: never 0.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,11 +64,14 @@ class Capture:
 
 
 def total(kernels: pd.DataFrame, column: str) -> float | None:
-    """The sum over all kernels; None where nothing is known, which is not 0."""
+    """The sum over all kernels; None where nothing is known, which is not 0, or it is no number."""
+    import numpy as np
+
     if column not in kernels:
         return None
-    found = float(kernels[column].sum(min_count=1))
-    return found if found == found else None
+    with np.errstate(over="ignore"):
+        found = float(kernels[column].sum(min_count=1))
+    return found if math.isfinite(found) else None
 
 
 def sums(kernels: pd.DataFrame) -> dict[str, int | float | None]:

@@ -158,8 +158,9 @@ class _Finder:
                 self.columns["counter_time_s"] = self._sum([name])
                 return
         for amount, rate in CYCLES_OVER_RATE:
-            if {amount, rate} <= self.names:
-                self.columns["counter_time_s"] = self._sum([amount]) / self._sum([rate])
+            if {amount, rate} <= self.names and bool((self.metrics[rate] > 0).any()):
+                per_second = self._sum([rate]).where(self.metrics[rate] > 0)
+                self.columns["counter_time_s"] = self._sum([amount]) / per_second
                 self.remarks.append(f"time is cycles over their rate: {amount} / {rate}")
                 return
 
@@ -192,8 +193,9 @@ class _Finder:
     def _cycles(self) -> pd.Series[float] | None:
         """Cycles of a kernel, to turn rates per cycle into counts."""
         for unit in CYCLES:
-            if f"{unit}.avg" in self.names:
-                return self._sum([f"{unit}.avg"])
+            for amount in (f"{unit}.avg", f"{unit}.max"):
+                if amount in self.names:
+                    return self._sum([amount])
             if f"{unit}.avg.per_second" in self.names and "counter_time_s" in self.columns:
                 return self._sum([f"{unit}.avg.per_second"]) * self.columns["counter_time_s"]
         return None
@@ -202,6 +204,10 @@ class _Finder:
         used = tensor_counters.partition(self.names)
         for kind, names in used.items():
             self.columns[f"flops_{kind}_matrix"] = self._sum(names)
+        for rate in (tensor_counters.PER_SECOND, tensor_counters.PER_CYCLE):
+            for kind, names in tensor_counters.partition(self.names, rate).items():
+                if kind not in used and self._from_rates(kind, names, rate):
+                    used[kind] = names
         self.remarks += tensor_counters.remarks(used)
         if used or PIPE_TENSOR not in self.names:
             return
@@ -217,6 +223,18 @@ class _Finder:
                 "tensor-core FLOPs are not told: tensor instructions were counted, which no factor"
                 " turns into FLOPs; collect sm__ops_path_tensor_src_*"
             )
+
+    def _from_rates(self, kind: str, names: Collection[str], rate: str) -> bool:
+        """Whether the tensor work of a kind could be told from its rates."""
+        is_per_cycle = rate == tensor_counters.PER_CYCLE
+        scale = self._cycles() if is_per_cycle else self.columns.get("counter_time_s")
+        if scale is None:
+            lacking = "cycles" if is_per_cycle else "time"
+            self.remarks.append(f"tensor {kind} FLOPs are not told: rates without {lacking}")
+            return False
+        self.columns[f"flops_{kind}_matrix"] = (self._sum(names) * scale).round()
+        self.remarks.append(f"tensor {kind} FLOPs are made from rates, {next(iter(names))}")
+        return True
 
     def bytes(self) -> None:
         for column, ways in BYTES.items():

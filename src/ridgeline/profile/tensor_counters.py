@@ -21,7 +21,9 @@ _TYPE = r"(?:bf16|fp16|tf32|fp64|fp32|fp8|fp6|fp4|int8|int4|int1)"
 _NAME = re.compile(
     rf"{PREFIX}(?:op_(?P<op>[a-z0-9]+)_)?src_(?P<src>{_TYPE}(?:_{_TYPE})*)"
     rf"(?:_dst_(?P<dst>{_TYPE}))?(?:_sparsity_(?P<sparsity>off|on))?\.sum"
+    r"(?P<rate>\.per_second|\.per_cycle_elapsed)?"
 )
+PER_SECOND, PER_CYCLE = ".per_second", ".per_cycle_elapsed"
 # Several operand types behind one counter: the type whose roof the work stands under.
 _TOGETHER = {
     "fp16_bf16_tf32": "fp16",  # compute capability 7.5 has no other one
@@ -40,6 +42,7 @@ class TensorCounter:
     src: str
     dst: str
     sparsity: str
+    rate: str  # "" of a count
 
     @property
     def type(self) -> str:
@@ -51,14 +54,17 @@ def parse(name: str) -> TensorCounter | None:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    parts = {key: found[key] or "" for key in ("op", "src", "dst", "sparsity")}
+    parts = {key: found[key] or "" for key in ("op", "src", "dst", "sparsity", "rate")}
     return TensorCounter(name=name, **parts)
 
 
-def partition(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """For each type of operands, the counters whose sum is all its work, each counted once."""
+def partition(names: Iterable[str], rate: str = "") -> dict[str, tuple[str, ...]]:
+    """For each type of operands, the counters whose sum is all its work, each counted once.
+
+    With a rate, the same of counters per second or per cycle.
+    """
     by_type: dict[str, list[TensorCounter]] = defaultdict(list)
-    for counter in filter(None, map(parse, names)):
+    for counter in (found for found in map(parse, names) if found and found.rate == rate):
         by_type[counter.type].append(counter)
     return {kind: tuple(c.name for c in _once(found)) for kind, found in sorted(by_type.items())}
 

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.capture import FLOPS, TEXTS, Capture
+from ridgeline.profile.capture import BYTES, FLOPS, TEXTS, Capture, total
 from ridgeline.profile.quantities import find
 from ridgeline.profile.reading.launches import Launches
 from ridgeline.profile.reading.log import Log
+from ridgeline.profile.reading.repeated import once
+from ridgeline.profile.reading.soundness import sound
 from ridgeline.profile.reading.source import Read
+from ridgeline.profile.reading.traces import several
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,15 +28,24 @@ COLLECT = (
 
 def from_counters(file: str, kind: str, read: Read, log: Log) -> Capture:
     """A capture of Nsight Compute."""
+    import numpy as np
+
     launches = read.launches
     if not len(launches):
         raise log.refusal(file, "holds no kernels")
     texts, metrics = launches.frames()
+    metrics, unsound = sound(metrics)
+    texts, metrics, repeated = once(texts, metrics)
     capability = _only(launches, "compute_capability")
-    found = find(metrics, compute_capability=capability)
+    times = [launches.times[row] for row in texts.index]
+    with np.errstate(over="ignore"):  # which is said below
+        found = find(metrics, compute_capability=capability)
+        numbers, too_large = sound(
+            found.table.mul(times, axis=0) if max(times) > 1 else found.table
+        )
     if not found.metrics:
-        raise _nothing_usable(file, read, log, metrics)
-    kernels = with_all_columns(texts, found.table, launches.times)
+        raise _nothing_usable(file, read, log, metrics, unsound)
+    kernels = with_all_columns(texts, numbers, times).reset_index(drop=True)
     return Capture(
         file=file,
         kind=kind,
@@ -43,8 +55,9 @@ def from_counters(file: str, kind: str, read: Read, log: Log) -> Capture:
         passes=_passes(launches),
         metrics=found.metrics,
         warnings=(
-            *read.remarks, *found.remarks, *_several(launches), *_gaps(kernels), *_unshown(kernels),
-            *log.remarks(),
+            *read.remarks, *unsound, *repeated, *found.remarks, *too_large, *_endless(kernels),
+            *_several(launches), *_gaps(kernels[:-1] if log.is_cut else kernels),
+            *_unshown(kernels), *log.remarks(),
         ),
     )  # fmt: skip
 
@@ -52,10 +65,8 @@ def from_counters(file: str, kind: str, read: Read, log: Log) -> Capture:
 def with_all_columns(
     texts: pd.DataFrame, numbers: pd.DataFrame, times: Sequence[int]
 ) -> pd.DataFrame:
-    """A table of kernels with time by the counters; numbers are of one launch each."""
+    """A table of kernels with time by the counters; numbers are of all launches of a row."""
     table = texts.assign(launches=times, layer="", phase="", op="")
-    if max(times) > 1:
-        numbers = numbers.mul(table["launches"], axis=0)
     has_time = "counter_time_s" in numbers
     table["counter_time_s"] = numbers["counter_time_s"] if has_time else float("nan")
     table["time_s"] = table["counter_time_s"]
@@ -65,9 +76,14 @@ def with_all_columns(
     return table[first].join(numbers[others])
 
 
-def _nothing_usable(file: str, read: Read, log: Log, metrics: pd.DataFrame) -> RidgelineError:
+def _nothing_usable(
+    file: str, read: Read, log: Log, metrics: pd.DataFrame, unsound: Sequence[str]
+) -> RidgelineError:
     count = len(read.launches)
     kernels = f"{count:,} kernel{'s' if count > 1 else ''}"
+    if unsound:
+        problem = f"has {kernels} and nothing that can be used: {unsound[0]}"
+        return log.refusal(file, problem, "capture and export it again")
     if len(metrics.columns):
         return log.refusal(file, f"has {kernels} and no values: all are nan or n/a")
     if read.has_rules:
@@ -96,10 +112,19 @@ def _passes(launches: Launches) -> int | None:
 
 
 def _several(launches: Launches) -> list[str]:
-    devices = launches.about["device"] or launches.about["compute_capability"]
-    if len(devices) < 2:
-        return []
-    return [f"kernels of several devices are added up: {', '.join(devices)}"]
+    """Told by their names where these differ, else by their numbers."""
+    names = launches.about["device"] or launches.about["compute_capability"]
+    return several(list(names if len(names) > 1 else launches.about["device_number"]))
+
+
+def _endless(kernels: pd.DataFrame) -> list[str]:
+    """Columns whose sum is no number."""
+    columns = ("time_s", *FLOPS.values(), *BYTES)
+    return [
+        f"the sum of {name} is too large for a number"
+        for name in columns
+        if name in kernels and kernels[name].notna().any() and total(kernels, name) is None
+    ]
 
 
 def _gaps(kernels: pd.DataFrame) -> list[str]:
@@ -119,8 +144,7 @@ def _unshown(kernels: pd.DataFrame) -> Sequence[str]:
     said = []
     for name in kernels.columns:
         found = re.fullmatch(r"flops_(\w+)_matrix", str(name))
-        if found and name not in FLOPS.values() and kernels[name].sum() > 0:
-            said.append(
-                f"tensor {found[1]} work is in the table of kernels only: {kernels[name].sum():.4g}"
-            )
+        amount = total(kernels, str(name)) if found and name not in FLOPS.values() else None
+        if found and amount:
+            said.append(f"tensor {found[1]} work is in the table of kernels only: {amount:.4g}")
     return said

@@ -11,12 +11,20 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.header import KINETO, LONGEST, REPORT, TEXT, parse_header
 from ridgeline.profile.reading.log import Log
-from ridgeline.profile.reading.opening import encoding_of, head_text, lines_of, open_text, read_head
+from ridgeline.profile.reading.opening import (
+    GZIP,
+    encoding_of,
+    head_text,
+    lines_of,
+    open_text,
+    read_head,
+)
 from ridgeline.profile.reading.source import Source
 
 REPORT_MARK = b"NVR\0"
 SQLITE_MARK = b"SQLite format 3\0"
 _KERNEL_LINE = re.compile(r"^\s*\S.*, Context \d+, Stream \d+")
+_SKIPPED = re.compile(r"SKIPPED: .* does not contain .* data")
 _LINE = 2**22  # characters of a piece; progress that a program prints may be longer
 _ROW = 2**17  # characters of a row whose numbers are looked at
 READS = (
@@ -39,6 +47,7 @@ def detect(path: Path) -> Detected:
     """Find out what a file is; one that is nothing we know is refused with the reason."""
     head = read_head(path)
     if head.startswith(REPORT_MARK):
+        _refuse_packed(path)
         return Detected(kind=REPORT, log=Log())
     _refuse_others(path, head)
     text = head_text(head)
@@ -77,9 +86,24 @@ def _refuse_others(path: Path, head: bytes) -> None:
         )
 
 
+def _refuse_packed(path: Path) -> None:
+    """Only NVIDIA's library reads reports, and it does not unpack them."""
+    with path.open("rb") as file:
+        if file.read(len(GZIP)) == GZIP:
+            raise RidgelineError(
+                f"{path} is a packed report", hint=f"unpack it: gunzip --keep {path.name}"
+            )
+
+
 def _unknown(path: Path, log: Log, text: str) -> RidgelineError:
     if log.lines:
         return log.refusal(str(path), "holds no kernels")
+    skipped = _SKIPPED.search(text)
+    if skipped:
+        return RidgelineError(
+            f"{path} holds no kernels: nsys said {skipped[0].strip()!r}",
+            hint="see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
+        )
     if "Num Calls" in text or "Operations" in text:
         return RidgelineError(
             f"{path} is a table of nsys about calls or copies, not about kernels",

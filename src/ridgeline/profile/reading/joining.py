@@ -44,8 +44,9 @@ def belong_together(a: Capture, b: Capture) -> bool:
 
 
 def _different(a: Capture, b: Capture) -> bool:
-    """No quantity but time is in both."""
-    return not set(_quantities(a.kernels)) & set(_quantities(b.kernels))
+    """No quantity but time is in both, and there is one."""
+    told = [set(_quantities(capture.kernels)) for capture in (a, b)]
+    return bool(told[0] | told[1]) and not told[0] & told[1]
 
 
 def _quantities(kernels: pd.DataFrame) -> list[str]:
@@ -70,9 +71,18 @@ def join(a: Capture, b: Capture) -> Capture:
 
 
 def _remarks(a: Capture, b: Capture) -> tuple[str, ...]:
-    said = [*a.warnings, *b.warnings]
-    if a.kernel_time_s is not None or b.kernel_time_s is not None:
-        said = [remark for remark in said if not remark.startswith("no time:")]
+    """Of both, without what one lacks and the other has."""
+    told = {*_quantities(a.kernels), *_quantities(b.kernels)}
+    lacking = tuple(
+        remark
+        for remark, is_there in (
+            ("no time:", a.kernel_time_s is not None or b.kernel_time_s is not None),
+            ("no FLOPs:", any(name.startswith("flops_") for name in told)),
+            ("no bytes:", any(name.endswith("_bytes") for name in told)),
+        )
+        if is_there
+    )
+    said = [remark for remark in (*a.warnings, *b.warnings) if not remark.startswith(lacking)]
     processes = [set(c.kernels["process_id"]) for c in (a, b)]
     if processes[0] != processes[1]:
         said.append(

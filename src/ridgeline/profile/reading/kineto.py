@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,7 +18,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import Capture
 from ridgeline.profile.reading.metric_units import scaled
 from ridgeline.profile.reading.opening import Tell, open_text
-from ridgeline.profile.reading.traces import from_times
+from ridgeline.profile.reading.traces import from_times, several
 
 MICROSECOND = 1e-6
 KERNEL = "kernel"
@@ -26,6 +27,7 @@ _LONGEST = 2**24  # characters of one event
 _START = re.compile(r'"traceEvents"\s*:\s*\[')
 _DEVICES = re.compile(r'"deviceProperties"\s*:\s*(?=\[)')
 _BETWEEN = re.compile(r"[\s,]*")
+_HALF = re.compile("[\ud800-\udfff]")
 _HEAD = 2**22  # characters before the events
 
 
@@ -33,43 +35,57 @@ def read_trace(path: Path, tell: Tell | None = None) -> Capture:
     """The kernels of a trace, in the order in which they ran."""
     events = _Events()
     with open_text(path, tell) as stream:
-        found = [row for event in events.of(stream) if (row := _kernel(event)) is not None]
+        kernels = [row for event in events.of(stream) if (row := _kernel(event)) is not None]
     if not events.has_list:
         raise RidgelineError(
             f"{path} is JSON, but no trace: it has no traceEvents",
             hint="export one with torch.profiler: profile.export_chrome_trace(FILE)",
         )
+    found = [row for row in kernels if row["time_s"] >= 0]
     if not found:
+        what = "kernel of a GPU that has a duration" if kernels else "kernel of a GPU"
         raise RidgelineError(
-            f"{path} is a trace of {events.seen:,} events with no kernel of a GPU among them",
+            f"{path} is a trace of {events.seen:,} events with no {what} among them",
             hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
         )
     found.sort(key=lambda row: row["start"])
-    remarks = [] if events.is_whole else ["the trace is cut off or damaged: its end is missing"]
-    name, capability = events.device
-    return from_times(str(path), "kineto", found, device=name, compute_capability=capability,
-                      remarks=remarks)  # fmt: skip
+    devices = events.used([row["device"] for row in found])
+    first = devices[0] if devices else _Device()
+    remarks = [*several([device.label for device in devices]), *_lost(len(kernels) - len(found))]
+    if not events.is_whole:
+        remarks.append("the trace is cut off or damaged: its end is missing")
+    return from_times(str(path), "kineto", found, device=first.name,
+                      compute_capability=first.capability, remarks=remarks)  # fmt: skip
+
+
+def _lost(count: int) -> list[str]:
+    return [f"kernels without a duration that can be used are left out: {count:,}"] * (count > 0)
 
 
 def _kernel(event: Any) -> dict[str, Any] | None:
-    """A row for an event that is a kernel."""
+    """A row for an event that is a kernel; its time is nan where it tells none."""
     if not isinstance(event, dict) or str(event.get("cat", "")).lower() != KERNEL:
         return None
-    time_s = scaled(_number(event.get("dur")), MICROSECOND)
-    if not time_s >= 0:
+    if event.get("ph") == "E":  # the end of one that is counted at its beginning
         return None
     about = event.get("args")
     about = about if isinstance(about, dict) else {}
     return {
-        "kernel": str(event.get("name", "")),
-        "time_s": time_s,
+        "kernel": _text(event.get("name", "")),
+        "time_s": scaled(_number(event.get("dur")), MICROSECOND),
         "start": _number(event.get("ts"), otherwise=0.0),
         "grid": _dimensions(about.get("grid")),
         "block": _dimensions(about.get("block")),
-        "stream": str(about.get("stream", event.get("tid", ""))),
-        "id": str(about.get("correlation", "")),
-        "process_id": str(event.get("pid", "")),
+        "stream": _text(about.get("stream", event.get("tid", ""))),
+        "id": _text(about.get("correlation", "")),
+        "process_id": _text(event.get("pid", "")),
+        "device": _text(about.get("device", "")),
     }
+
+
+def _text(value: Any) -> str:
+    """As text that can be stored: half of a surrogate pair, which JSON may hold, is replaced."""
+    return _HALF.sub("\ufffd", str(value))
 
 
 def _number(value: Any, otherwise: float = math.nan) -> float:
@@ -83,7 +99,20 @@ def _number(value: Any, otherwise: float = math.nan) -> float:
 def _dimensions(value: Any) -> str:
     if not isinstance(value, list) or len(value) != 3:
         return ""
-    return f"({', '.join(str(part) for part in value)})"
+    return f"({', '.join(_text(part) for part in value)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device:
+    """A GPU as the trace describes it."""
+
+    number: str = ""
+    name: str | None = None
+    capability: str | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.number})" if self.name else self.number
 
 
 class _Events:
@@ -92,7 +121,7 @@ class _Events:
     def __init__(self) -> None:
         self.seen = 0
         self.has_list = self.is_whole = False
-        self.device: tuple[str | None, str | None] = (None, None)
+        self.devices: dict[str, _Device] = {}  # by number
 
     def of(self, stream: TextIO) -> Iterator[Any]:
         text = self._skip_to_events(stream)
@@ -136,11 +165,22 @@ class _Events:
         found = _DEVICES.search(head)
         try:
             devices = json.JSONDecoder().raw_decode(head, found.end())[0] if found else []
-            names = {str(device["name"]): device for device in devices}
-        except (ValueError, KeyError, TypeError, RecursionError):
+            described = [_device(position, device) for position, device in enumerate(devices)]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return
-        if len(names) == 1:
-            ((name, device),) = names.items()
-            parts = device.get("computeMajor"), device.get("computeMinor")
-            is_known = all(isinstance(part, int) for part in parts)
-            self.device = name, f"{parts[0]}.{parts[1]}" if is_known else None
+        self.devices = {device.number: device for device in described}
+
+    def used(self, numbers: Sequence[str]) -> list[_Device]:
+        """The devices that kernels ran on; all that there are where kernels do not tell."""
+        found = [self.devices.get(n, _Device(number=n)) for n in dict.fromkeys(numbers) if n]
+        return found or list(self.devices.values())[:1] * (len(self.devices) == 1)
+
+
+def _device(position: int, about: Any) -> _Device:
+    parts = about.get("computeMajor"), about.get("computeMinor")
+    is_known = all(isinstance(part, int) for part in parts)
+    return _Device(
+        number=_text(about.get("id", position)),
+        name=_text(about["name"]),
+        capability=f"{parts[0]}.{parts[1]}" if is_known else None,
+    )

@@ -30,6 +30,7 @@ _TEXTS = {
     "grid": ("Grid Size",),
     "block": ("Block Size",),
     "device": ("Device Name",),
+    "device_number": ("Device",),
     "compute_capability": ("CC",),
 }
 KEY = ("process_id", "id", "kernel")

@@ -52,8 +52,8 @@ def _simple(text: str) -> Unit | None:
             prefix = text.removesuffix(base)
             if text.endswith(base) and prefix in PREFIXES:
                 return Unit(kind, PREFIXES[prefix])
-    if re.fullmatch(r"[A-Za-z][A-Za-z ]*", text):
-        return Unit(COUNT, 1.0)  # inst, cycle, warp, sector, register…
+    if text == "1" or re.fullmatch(r"[A-Za-z][A-Za-z ]*", text):
+        return Unit(COUNT, 1.0)  # inst, cycle, warp, sector, register…; 1/s
     return None
 
 
@@ -93,6 +93,11 @@ def factor(metric: str, unit: str) -> float | None:
     if expected == COUNT and "%" not in unit:  # whatever it is called, it is counted
         return found.factor if found is not None and found.kind == COUNT else 1.0
     return found.factor if found is not None and found.kind == expected else None
+
+
+def is_missing(metric: str, unit: str) -> bool:
+    """Whether a metric that needs a unit has none, so that one must be taken for granted."""
+    return not unit.strip() and expected_kind(metric) != COUNT
 
 
 def scaled(values: Any, by: float) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from ridgeline.profile.quantities import is_needed
 from ridgeline.profile.reading import metric_units
@@ -11,6 +12,7 @@ from ridgeline.profile.reading.display_names import metric_of
 from ridgeline.profile.reading.launches import Launches
 
 _ABOUT = {"device__attribute_display_name": "device", "profiler__replayer_passes": "passes"}
+WITHOUT_UNIT = "the table has no units: bytes, nanoseconds and hertz are taken for granted"
 _NAMED = 5  # of the metrics that could not be used
 
 
@@ -20,6 +22,7 @@ class NamedMetrics:
     def __init__(self, launches: Launches, mark: str) -> None:
         self.launches, self.mark = launches, mark
         self._misfits: dict[str, None] = {}
+        self._without_unit = False
 
     def add(self, row: int, name: str, unit: str, value: str) -> None:
         if name in _ABOUT:
@@ -31,10 +34,12 @@ class NamedMetrics:
         if factor is None:
             self._misfits[f"{name} in {unit}"] = None
             return
-        self.launches.set(row, metric, metric_units.scaled(read_number(value, self.mark), factor))
+        number = read_number(value, self.mark)
+        self._without_unit |= isfinite(number) and metric_units.is_missing(metric, unit)
+        self.launches.set(row, metric, metric_units.scaled(number, factor))
 
     def remarks(self) -> list[str]:
-        return misfits_told(list(self._misfits))
+        return misfits_told(list(self._misfits)) + [WITHOUT_UNIT] * self._without_unit
 
 
 def misfits_told(misfits: Sequence[str]) -> list[str]:

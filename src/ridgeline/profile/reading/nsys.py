@@ -18,6 +18,7 @@ from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.decimals import read_number
 from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, cell, header_of, rows
 from ridgeline.profile.reading.launches import MOST, dimensions
+from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.metric_units import NANOSECOND, parse_unit, scaled
 from ridgeline.profile.reading.opening import Tell, open_text, skip_lines
 from ridgeline.profile.reading.source import Source
@@ -35,13 +36,19 @@ def read_nsys(source: Source, tell: Tell | None = None) -> Capture:
     with open_text(source.path, tell) as stream:
         skip_lines(stream, source.lines_before + 1)
         found = list(_kernels(rows(stream, source.header.delimiter, source.log), table))
+    source.log.is_cut |= source.log.is_open and table.short > 0
     if not found:
         raise RidgelineError(
             f"{source.path} is a table of nsys without any kernel",
             hint="see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
         )
     devices = list(dict.fromkeys(row["device"] for row in found if row["device"]))
-    remarks = [*clues.remarks(), *table.remarks(), *several(devices), *source.log.remarks()]
+    remarks = [
+        *clues.remarks(),
+        *table.remarks(source.log),
+        *several(devices),
+        *source.log.remarks(),
+    ]
     device = _INDEX.sub("", devices[0]) if devices else None
     return from_times(str(source.path), NSYS, found, device=device, remarks=remarks)
 
@@ -107,16 +114,11 @@ class _Table:
             "device": self._named(row, "Device"),
         }
 
-    def remarks(self) -> list[str]:
-        said = []
-        if self.short:
-            said.append(
-                f"{self.short:,} rows end before the name of their kernel and are left out: the"
-                " file is cut off or damaged"
-            )
-        if self.odd:
-            said.append(f"{self.odd:,} rows have no time that can be used and are left out")
-        return said
+    def remarks(self, log: Log) -> list[str]:
+        short = self.short - log.is_cut  # which is said of the last
+        said = [f"rows that end before the name of their kernel are left out: {short:,}"]
+        odd = [f"rows without a time that can be used are left out: {self.odd:,}"]
+        return said * (short > 0) + odd * (self.odd > 0)
 
     def _sizes(self, row: list[str], prefix: str, together: str) -> str:
         parts = [self._named(row, f"{prefix}{axis}") for axis in "XYZ"]

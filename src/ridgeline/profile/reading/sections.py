@@ -30,7 +30,7 @@ _PROCESS = re.compile(r"\[(\d+)\] \S.*@\S+\s*")
 _KERNEL = re.compile(
     r"\s*(?P<name>\S.*?)(?: \((?P<grid>[\d, ]+)\)x\((?P<block>[\d, ]+)\))?"
     r"(?:, \d{4}-\w{3}-\d{2} [\d:]+)?, Context \d+, Stream (?P<stream>\d+)"
-    r"(?:, Device \d+)?(?:, CC (?P<cc>\d+\.\d+))?\s*"
+    r"(?:, Device (?P<device>\d+))?(?:, CC (?P<cc>\d+\.\d+))?\s*"
 )
 _RULE = re.compile(r"\s*-{3,}(?:\s+-{3,})*\s*")
 _VALUE = re.compile(r"(?:\(!\) )?(?:n/a|nan|[-+.,\d'\u00a0\u202f]+(?:[eE][-+]?\d+)?)(?: [{(].*)?")
@@ -107,6 +107,7 @@ class _Reader:
             "stream": found["stream"],
             "grid": dimensions(found["grid"] or ""),
             "block": dimensions(found["block"] or ""),
+            "device_number": found["device"] or "",
             "compute_capability": found["cc"] or "",
         }
         self.row = self.launches.row((self.process, number), texts)

@@ -16,8 +16,14 @@ from ridgeline.profile.reading import evidence, metric_units
 from ridgeline.profile.reading.decimals import Evidence, read_number
 from ridgeline.profile.reading.display_names import metric_of
 from ridgeline.profile.reading.header import KERNEL_NAMES, Header, header_of, rows
-from ridgeline.profile.reading.launches import Launches, dimensions, process_number, range_names
-from ridgeline.profile.reading.named_metrics import misfits_told
+from ridgeline.profile.reading.launches import (
+    ABOUT,
+    Launches,
+    dimensions,
+    process_number,
+    range_names,
+)
+from ridgeline.profile.reading.named_metrics import WITHOUT_UNIT, misfits_told
 from ridgeline.profile.reading.opening import Tell, open_bytes, open_text, skip_lines
 from ridgeline.profile.reading.source import Read, Source
 
@@ -32,6 +38,7 @@ _TEXTS = {  # by the names that versions and the UI give them
     "grid": ("Grid Size",),
     "block": ("Block Size",),
     "device": ("device__attribute_display_name", "Device Name"),
+    "device_number": ("Device",),
     "compute_capability": ("CC",),
     "passes": ("profiler__replayer_passes",),
 }
@@ -143,7 +150,7 @@ class _Builder:
             self.launches.add_numbers(first, name, _numbers(columns[column], self.clues, factor))
 
     def _about(self, columns: dict[int, Any], texts: Mapping[str, Sequence[str]]) -> None:
-        for key in ("device", "compute_capability", "passes"):
+        for key in ABOUT:
             for text in dict.fromkeys(texts.get(key, ())):
                 self.launches.note({key: text.strip()})
         if self.layout.version and "compute_capability" not in texts:
@@ -158,8 +165,10 @@ class _Builder:
         if not str(columns[identifier][0]).strip():
             units = {column: str(columns[column][0]) for column in units}
             columns = {column: cells[1:] for column, cells in columns.items()}
-        else:
-            self.without_unit = all(unit is None for unit in self.header.units)
+        self.without_unit = any(
+            metric_units.is_missing(self.layout.metrics[column], unit)
+            for column, unit in units.items()
+        )
         self.factors = {}
         for column, unit in units.items():
             factor = metric_units.factor(self.layout.metrics[column], unit)
@@ -172,9 +181,7 @@ class _Builder:
     def remarks(self) -> list[str]:
         said = misfits_told(self.misfits)
         if self.without_unit:
-            said.append(
-                "the table has no units: bytes, nanoseconds and hertz are taken for granted"
-            )
+            said.append(WITHOUT_UNIT)
         return said
 
 
@@ -320,7 +327,8 @@ def _numbers(cells: Any, clues: Evidence, factor: float) -> bytes:
         texts = _texts(cells)
         known = {text: read_number(text, clues.mark) for text in dict.fromkeys(texts)}
         values = np.array([known[text] for text in texts], dtype=float)
-    result: bytes = metric_units.scaled(values, factor).tobytes()
+    with np.errstate(over="ignore"):  # which is said later
+        result: bytes = metric_units.scaled(values, factor).tobytes()
     return result
 
 
