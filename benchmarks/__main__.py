@@ -20,6 +20,7 @@ NAMES = (  # in the order of a whole run: what is quick and says most comes firs
     "report_scale",
     "import_scale",
     "hand_cases",
+    "onnx_peers",
     "onnx_scale",
     "onnx_exports",
     "pagoda",
