@@ -87,6 +87,10 @@ def test_reads_and_writes_go_before_their_total() -> None:
             {"dram_read_bytes": 1.0, "dram_write_bytes": 2.0, "dram_bytes": 3.0},
         ),
         (
+            {"dram__sectors_read.sum": 1.0, "dram__sectors_write.sum": 2.0},
+            {"dram_read_bytes": 32.0, "dram_write_bytes": 64.0, "dram_bytes": 96.0},
+        ),
+        (
             {"gpu__time_duration.avg": 0.5, "dram__bytes.sum.per_second": 8.0},
             {"counter_time_s": 0.5, "dram_bytes": 4.0},
         ),
@@ -146,3 +150,26 @@ def test_only_what_takes_part_is_needed() -> None:
              "launch__grid_size", "dram__bytes.sum.pct_of_peak_sustained_elapsed",
              OP.format("ffma").replace(".sum", ".avg"), OP.format("bar")]  # fmt: skip
     assert [name for name in names if is_needed(name)] == names[:3]
+
+
+TENSOR = "sm__ops_path_tensor_src_fp16.sum"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "flops"),
+    [
+        ({"gpu__time_duration.sum": 2.0, f"{TENSOR}.per_second": 50.0}, 100),
+        ({"sm__cycles_elapsed.max": 10.0, f"{TENSOR}.per_cycle_elapsed": 5.0}, 50),
+        ({"gpu__time_duration.sum": 2.0, f"{TENSOR}.per_second": 50.0, TENSOR: 7.0}, 7),
+    ],
+)
+def test_tensor_rates_become_counts(metrics: dict[str, float], flops: float) -> None:
+    found = find(pd.DataFrame({name: [value] for name, value in metrics.items()}))
+    assert found.table["flops_fp16_matrix"].tolist() == [flops]
+    assert any("made from rates" in said for said in found.remarks) == (TENSOR not in metrics)
+
+
+def test_tensor_rates_alone_are_not_told() -> None:
+    found = find(pd.DataFrame({f"{TENSOR}.per_second": [50.0]}))
+    assert found.metrics == ()
+    assert "tensor fp16 FLOPs are not told: rates without time" in found.remarks

@@ -60,3 +60,25 @@ def test_a_csv_by_itself() -> None:
     assert read_ncu_csv(PRODUCTS).launches == 12
     with pytest.raises(RidgelineError, match="no CSV of Nsight Compute"):
         read_ncu_csv(NCU / "sections.txt")
+
+
+def test_joined_files_lack_nothing_that_one_of_them_has(tmp_path: Path) -> None:
+    paths = [
+        part(tmp_path, "a.csv", "gpu__time_duration.sum", (1000, 2000)),
+        part(tmp_path, "b.csv", "dram__bytes.sum", (3, 4)),
+    ]
+    (capture,) = read_captures(paths)
+    lacking = [remark for remark in capture.warnings if remark.startswith("no ")]
+    assert lacking == ["no FLOPs: no counter of them was collected"]
+
+
+@pytest.mark.parametrize("process", [7, 8])
+def test_captures_of_time_alone_stay_apart(tmp_path: Path, process: int) -> None:
+    paths = [
+        part(tmp_path, "a.csv", "gpu__time_duration.sum", (1000, 2000)),
+        part(tmp_path, "b.csv", "gpu__time_duration.sum", (5000, 6000), process=process),
+    ]
+    assert [capture.kernel_time_s for capture in read_captures(paths)] == [
+        pytest.approx(3e-6),
+        pytest.approx(11e-6),
+    ]

@@ -38,6 +38,7 @@ RATE, BYTE_RATE = "sm__cycles_elapsed.avg.per_second", "dram__bytes.sum.per_seco
         (BYTE_RATE, "Gbyte/second", 1e9),
         ("lts__t_sectors.sum", "sector", 1),
         ("sm__ops_path_tensor_src_fp16.sum", "", 1),
+        ("sm__ops_path_tensor_src_fp16.sum.per_second", "1/s", 1),
         ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum", "inst", 1),
         ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum", "Minst", 1e6),
         ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed", "inst/cycle", 1),

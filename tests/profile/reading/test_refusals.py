@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -95,4 +96,25 @@ def test_a_packed_file_with_nothing_in_it(tmp_path: Path) -> None:
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b""))
     with pytest.raises(RidgelineError, match="is empty"):
+        read(path)
+
+
+def test_a_packed_report_must_be_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "a.ncu-rep.gz"
+    path.write_bytes(gzip.compress(b"NVR\0 and more"))
+    with pytest.raises(RidgelineError, match="is a packed report\n  hint: unpack it: gunzip"):
+        read(path)
+
+
+def test_an_archive_must_be_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.csv", HEADER)
+    with pytest.raises(RidgelineError, match="is a zip archive\n  hint: unpack it"):
+        read(path)
+
+
+def test_numbers_that_cannot_be_are_the_reason(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", HEADER + '"0","1","a","-2"\n')
+    with pytest.raises(RidgelineError, match="nothing that can be used: values that are negative"):
         read(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,64 @@ def test_calls_are_no_kernels(tmp_path: Path) -> None:
 def test_a_report_of_nsys_says_how_to_export_it(tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match="only nsys can read\n  hint: nsys stats"):
         read(written(tmp_path, "a.nsys-rep", "anything"))
+
+
+def traced(name: str = "a", dur: object = 2, device: int = 0) -> dict[str, object]:
+    args = {"device": device, "stream": 7}
+    return {"ph": "X", "cat": "kernel", "name": name, "ts": 1, "dur": dur, "args": args}
+
+
+def test_half_of_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
+    text = json.dumps({"traceEvents": [traced("a\ud800b")]})
+    assert read(written(tmp_path, "a.json", text)).kernels["kernel"].tolist() == ["a\ufffdb"]
+
+
+def test_kernels_without_a_duration_are_counted(tmp_path: Path) -> None:
+    unusable = [None, -1, math.nan, math.inf, "soon"]
+    events = [traced(), *(traced(dur=dur) for dur in unusable)]
+    capture = read(written(tmp_path, "a.json", json.dumps({"traceEvents": events})))
+    assert capture.launches == 1
+    assert capture.warnings == (
+        TIME_ONLY,
+        "kernels without a duration that can be used are left out: 5",
+    )
+
+
+def test_a_trace_with_no_duration_at_all_is_refused(tmp_path: Path) -> None:
+    text = json.dumps({"traceEvents": [traced(dur=None)]})
+    with pytest.raises(RidgelineError, match="no kernel of a GPU that has a duration"):
+        read(written(tmp_path, "a.json", text))
+
+
+@pytest.mark.parametrize(
+    ("used", "device", "said"),
+    [
+        ([0, 0], "A100", []),
+        ([2, 2], "H100", []),
+        ([0, 1], "A100", ["kernels of several devices are added up: A100 (0), A100 (1)"]),
+        ([2, 0], "H100", ["kernels of several devices are added up: H100 (2), A100 (0)"]),
+    ],
+)
+def test_devices_are_those_that_kernels_ran_on(
+    tmp_path: Path, used: list[int], device: str, said: list[str]
+) -> None:
+    names = ["A100", "A100", "H100"]
+    content = {
+        "deviceProperties": [{"id": n, "name": name} for n, name in enumerate(names)],
+        "traceEvents": [traced(device=number) for number in used],
+    }
+    capture = read(written(tmp_path, "a.json", json.dumps(content)))
+    assert (capture.device, list(capture.warnings[1:])) == (device, said)
+
+
+def test_a_table_that_nsys_skipped(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "SKIPPED: a.sqlite does not contain CUDA kernel data.\n")
+    with pytest.raises(RidgelineError, match=r"holds no kernels: nsys said 'SKIPPED.*\n.*ran on"):
+        read(path)
+
+
+def test_rows_of_nsys_without_a_time_are_counted(tmp_path: Path) -> None:
+    text = "Time (%),Total Time (ns),Instances,Name\n60.0,6000,3,a\n40.0,-4000,2,b\n"
+    capture = read(written(tmp_path, "a.csv", text))
+    assert capture.launches == 3
+    assert capture.warnings[1:] == ("rows without a time that can be used are left out: 1",)

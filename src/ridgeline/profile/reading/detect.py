@@ -9,23 +9,24 @@ from pathlib import Path
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.reading import evidence
-from ridgeline.profile.reading.header import KINETO, LONGEST, REPORT, TEXT, parse_header
+from ridgeline.profile.reading.header import KINETO, REPORT, TEXT, parse_header
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.opening import (
     GZIP,
     encoding_of,
     head_text,
-    lines_of,
+    line_ends,
     open_text,
     read_head,
 )
 from ridgeline.profile.reading.source import Source
 
 REPORT_MARK = b"NVR\0"
+ZIP_MARK = b"PK\x03\x04"
 SQLITE_MARK = b"SQLite format 3\0"
 _KERNEL_LINE = re.compile(r"^\s*\S.*, Context \d+, Stream \d+")
 _SKIPPED = re.compile(r"SKIPPED: .* does not contain .* data")
-_LINE = 2**22  # characters of a piece; progress that a program prints may be longer
+_LINE = 2**20  # characters that are looked at; progress that a program prints may be longer
 _ROW = 2**17  # characters of a row whose numbers are looked at
 READS = (
     "ridgeline reads Nsight Compute's CSV (--csv --page raw or details), its text, the UI's export"
@@ -56,28 +57,26 @@ def detect(path: Path) -> Detected:
     log = Log()
     encoding = encoding_of(head)
     with open_text(path) as stream:
-        lines = lines_of(stream, _LINE)
-        lines_before, line = 0, "\n"
-        for piece in lines:
-            line = piece if line.endswith("\n") else line[-LONGEST:] + piece
-            is_whole = line.endswith("\n") or len(piece) < _LINE
-            header = parse_header(line) if is_whole else None
+        lines = line_ends(stream, _LINE)
+        for number, line in enumerate(lines):
+            header = parse_header(line)
             if header is not None:
                 below = tuple(islice((row for row in lines if len(row) < _ROW), evidence.ROWS))
                 is_utf8 = encoding in ("utf-8", "utf-8-sig")
-                source = Source(path=path, header=header, lines_before=lines_before,
-                                lines_below=below, is_utf8=is_utf8, log=log)  # fmt: skip
+                source = Source(path=path, header=header, lines_before=number, lines_below=below,
+                                is_utf8=is_utf8, log=log)  # fmt: skip
                 return Detected(kind=header.kind, source=source, log=log)
             if _KERNEL_LINE.match(line):
                 return Detected(kind=TEXT, log=log)
             log.see(line)
-            lines_before += line.endswith("\n")
     raise _unknown(path, log, text)
 
 
 def _refuse_others(path: Path, head: bytes) -> None:
     if not head.strip():
         raise RidgelineError(f"{path} is empty", hint="capture or export it again")
+    if head.startswith(ZIP_MARK):
+        raise RidgelineError(f"{path} is a zip archive", hint="unpack it and name what is in it")
     if path.suffix in (".nsys-rep", ".qdrep") or head.startswith(SQLITE_MARK):
         raise RidgelineError(
             f"{path} is a report of Nsight Systems, which only nsys can read",

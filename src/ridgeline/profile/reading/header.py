@@ -15,7 +15,6 @@ RAW, DETAILS, UI, TEXT = "ncu-raw", "ncu-details", "ncu-ui", "ncu-text"
 REPORT, KINETO, NSYS = "ncu-rep", "kineto", "nsys"
 DELIMITERS = (",", ";", "\t")
 KERNEL_NAMES = ("Demangled Name", "Kernel Name", "Function Name")  # the fullest first
-LONGEST = 2**20  # characters of a header
 _TRIED = 3  # places where it may begin behind other text
 _MARKS = (*KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
@@ -23,7 +22,9 @@ _TIME = re.compile(r"(?P<what>Total Time|Duration|Dur)\s*[(\[]?(?P<unit>[a-zµ]*
 _NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "": "ns"}
 INVOCATIONS = "Invocations"  # of `ncu --print-summary`: averages over launches
 INSTANCES = ("Instances", "Kern Inst")
-_FIRST = re.compile(r'"?(?:ID|Process ID|Time ?\(%\)|Start ?\(\w+\))"?[,;\t]')  # column
+_FIRST = re.compile(  # column, also behind other text, never behind another column
+    r"""(?<![,;\t])(?:"ID"|"Process ID"|"?(?:Time ?\(%\)|Start ?\(\w+\))"?)[,;\t]"""
+)
 _END = "\x1aend of file\x1a"  # a line below the last: only an open quote takes it into a cell
 
 
@@ -48,10 +49,10 @@ class Header:
 
 def parse_header(line: str) -> Header | None:
     """None where no table of kernels begins in the line; program output may stand before it."""
-    line = line[-LONGEST:].rstrip("\r\n")
     if not any(mark in line for mark in _MARKS):
         return None
-    starts = [0, *(found.start() for found in islice(_FIRST.finditer(line), _TRIED))]
+    line = line.rstrip("\r\n")
+    starts = [*(found.start() for found in islice(_FIRST.finditer(line), _TRIED)), 0]
     headers = (
         header_of(_cells(line[start:], delimiter), delimiter)
         for start in dict.fromkeys(starts)
@@ -109,11 +110,14 @@ def _kind(names: tuple[str, ...], units: tuple[str | None, ...]) -> str | None:
 def rows(lines: Iterator[str], delimiter: str, log: Log | None = None) -> Iterator[list[str]]:
     """Rows of a table. A line that cannot be read is left out, a cell that is cut off empty."""
     log = log or Log()
-    clean = (line.replace("\0", "") for line in log.watch_end(lines))
-    reader = csv.reader(chain(clean, [_END]), delimiter=delimiter)
+    shown = map(_shown, log.watch_end(lines))
+    reader = csv.reader(chain(shown, [_END]), delimiter=delimiter)
     while True:
         try:
             row = next(reader)
+        except StopIteration:  # the end was lost in a cell that is too long
+            log.is_cut = True
+            return
         except csv.Error:
             log.skipped += 1
             continue
@@ -123,6 +127,18 @@ def rows(lines: Iterator[str], delimiter: str, log: Log | None = None) -> Iterat
     if row != [_END]:
         log.is_cut = True
         yield [*row[:-1], ""]
+
+
+def _shown(line: str) -> str:
+    """As a terminal shows it: what stands before a carriage return is written over."""
+    if "\r" in line:
+        line = line[line.rstrip("\r\n").rfind("\r") + 1 :]
+    return line.replace("\0", "")
+
+
+def unglued(row: list[str]) -> list[str]:
+    """A row of titles without the unfinished output that its first cell may begin with."""
+    return ["ID", *row[1:]] if row and row[0].endswith('"ID"') else row
 
 
 def cell(row: Sequence[str], column: int | None) -> str:

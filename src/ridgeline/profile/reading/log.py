@@ -122,6 +122,6 @@ class Log:
         said = [f"the profiler reported an error: {self.errors[0]}"] if self.errors else []
         if self.skipped:
             said.append(
-                f"{self.skipped} lines inside the table were no rows of it and are left out"
+                f"lines inside the table that are no rows of it are left out: {self.skipped:,}"
             )
         return said + [CUT_OFF] * self.is_cut

@@ -16,6 +16,7 @@ from ridgeline.profile.reading.header import (
     cell,
     header_of,
     rows,
+    unglued,
 )
 from ridgeline.profile.reading.launches import MOST, Launches, dimensions, range_names
 from ridgeline.profile.reading.named_metrics import NamedMetrics
@@ -83,7 +84,7 @@ class _Table:
         """Files that were put together have their headers in between."""
         if "Metric Name" not in row:
             return False
-        header = header_of(row, self.header.delimiter)
+        header = header_of(unglued(row), self.header.delimiter)
         if header is None or header.kind != self.header.kind:
             return False
         self._see(header)

@@ -112,6 +112,18 @@ def lines_of(stream: TextIO, longest: int) -> Iterator[str]:
         yield line
 
 
+def line_ends(stream: TextIO, longest: int) -> Iterator[str]:
+    """Every line; of one that is longer, at least so many of its last characters."""
+    end = ""
+    while piece := stream.readline(longest):
+        end = end[-longest:] + piece if end else piece
+        if end.endswith("\n"):
+            yield end
+            end = ""
+    if end:
+        yield end
+
+
 def encoding_of(head: bytes) -> str:
     """By its mark; without one, every second byte of UTF-16 is 0 in texts like these."""
     for mark, name in _MARKS.items():

@@ -28,7 +28,7 @@ def once(
     twice = int((groups.count() > 1).any(axis=1).sum())
     if twice:
         said.append(
-            f"{twice:,} kernels are told again under the same process and number: the first counts"
+            f"kernels that are told again under the same process and number count once: {twice:,}"
         )
     kept = texts[~is_again]
     return kept, groups.first().set_axis(kept.index), said
@@ -36,4 +36,4 @@ def once(
 
 def _shared(texts: pd.DataFrame) -> list[str]:
     count = int(texts.duplicated(_NUMBER).sum())
-    return [f"{count:,} kernels have a number that another one has: all are counted"] * (count > 0)
+    return [f"kernels whose number another one has are counted, too: {count:,}"] * (count > 0)

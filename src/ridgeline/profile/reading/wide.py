@@ -15,7 +15,7 @@ from ridgeline.profile.quantities import is_needed
 from ridgeline.profile.reading import evidence, metric_units
 from ridgeline.profile.reading.decimals import Evidence, read_number
 from ridgeline.profile.reading.display_names import metric_of
-from ridgeline.profile.reading.header import KERNEL_NAMES, Header, header_of, rows
+from ridgeline.profile.reading.header import KERNEL_NAMES, Header, header_of, rows, unglued
 from ridgeline.profile.reading.launches import (
     ABOUT,
     Launches,
@@ -199,10 +199,10 @@ def _quick_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
 
     with open_bytes(source.path, tell) as stream:
         skip_lines(stream, source.lines_before + 1)
-        watched = _Ending(stream)
+        whole = _WholeLines(stream)
         try:
             reader = csv.open_csv(
-                watched,
+                whole,
                 read_options=csv.ReadOptions(column_names=names, block_size=BLOCK_BYTES),
                 parse_options=csv.ParseOptions(delimiter=source.header.delimiter),
                 convert_options=csv.ConvertOptions(
@@ -217,25 +217,32 @@ def _quick_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
                 _check_regular(columns, layout, is_first=is_new)
                 yield Piece(source.header, columns, is_new)
                 is_new = False
-            if watched.last != b"\n":
-                raise _OddError  # a row that may be cut off
         except pa.ArrowInvalid as error:
             raise _OddError from error
+    if whole.rest:
+        last = [whole.rest.decode(errors="replace")]
+        yield from _pieces(iter(last), source, is_new=is_new)
 
 
-class _Ending:
-    """A file for pyarrow that knows its last byte."""
+class _WholeLines:
+    """A file for pyarrow without its last line if that has no end: it may be cut off."""
 
     closed = False
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self.last = b"\n"
+        self.rest = b""
 
-    def read(self, size: int = -1) -> bytes:
-        found = self._stream.read(size)
-        self.last = found[-1:] or self.last
-        return found
+    def read(self, size: int) -> bytes:
+        """Lines of so many bytes at most."""
+        while found := self._stream.read(size - len(self.rest)):
+            lines, end, rest = (self.rest + found).rpartition(b"\n")
+            self.rest = rest
+            if end:
+                return lines + end
+            if len(rest) >= size:
+                raise _OddError
+        return b""
 
     def close(self) -> None:
         self.closed = True
@@ -258,31 +265,35 @@ def _check_regular(columns: dict[int, Any], layout: Layout, *, is_first: bool) -
 
 
 def _careful_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
-    """Pieces as lists; short rows are filled up, and what is no row is left out."""
-    header, layout = source.header, Layout.of(source.header)
+    """Pieces as lists, from the first line below the header on."""
     with open_text(source.path, tell) as stream:
         skip_lines(stream, source.lines_before + 1)
-        table = rows(source.log.sift(stream), header.delimiter, source.log)
-        pending: list[list[str]] = []
-        is_new = True
-        for row in table:
-            another = _another_header(row, header)
-            if another is not None or len(pending) >= BATCH_ROWS:
-                yield Piece(header, _cells(pending, layout), is_new)
-                pending, is_new = [], another is not None
-            if another is not None:
-                header, layout = another, Layout.of(another)
-            elif _is_row(row, layout, is_unit_row=is_new and not pending):
-                pending.append(row)
-            else:
-                source.log.leave_out(row)
-        if pending and source.log.is_open and len(pending[-1]) < len(header.names):
-            source.log.is_cut = True
-        yield Piece(header, _cells(pending, layout), is_new)
+        yield from _pieces(stream, source)
+
+
+def _pieces(lines: Iterator[str], source: Source, *, is_new: bool = True) -> Iterator[Piece]:
+    """Short rows are filled up, and what is no row is left out."""
+    header, layout, log = source.header, Layout.of(source.header), source.log
+    pending: list[list[str]] = []
+    for row in rows(log.sift(lines), header.delimiter, log):
+        another = _another_header(row, header)
+        if another is not None or len(pending) >= BATCH_ROWS:
+            yield Piece(header, _cells(pending, layout), is_new)
+            pending, is_new = [], another is not None
+        if another is not None:
+            header, layout = another, Layout.of(another)
+        elif _is_row(row, layout, is_unit_row=is_new and not pending):
+            pending.append(row)
+        else:
+            log.leave_out(row)
+    if pending and log.is_open and len(pending[-1]) < len(header.names):
+        log.is_cut = True
+    yield Piece(header, _cells(pending, layout), is_new)
 
 
 def _another_header(row: list[str], header: Header) -> Header | None:
     """Files that were put together have their headers in between."""
+    row = unglued(row)
     if not row or row[0].strip() not in ("ID", *KERNEL_NAMES) or len(row) < 3:
         return None
     return header_of(row, header.delimiter)
