@@ -14,6 +14,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.export import Exported
 
 BATCH = 2  # of the counts; the files leave it open, and were made with another
+CHANGES = ("other_flops", "read_bytes", "written_bytes")  # columns of both tables
 LEAST_SHARE = 0.001  # of the bytes: smaller causes are in `ridgeline count --against`
 
 
@@ -140,11 +141,10 @@ def report(found: list[Found], failed: list[tuple[Case, RidgelineError]]) -> Rep
 def products(one: Found) -> tuple[object, ...]:
     against = one.against
     macs = against.onnx.macs - against.pytorch.macs
-    names = ("other_flops", "read_bytes", "written_bytes")
     return (
         one.case.name, one.case.batch, f"{against.pytorch.macs:,}", f"{against.onnx.macs:,}",
         f"**{macs:+,}**" if macs else "0",
-        *(share(against, getattr(against.change, name), name) for name in names),
+        *(share(against, getattr(against.change, name), name) for name in CHANGES),
     )  # fmt: skip
 
 
@@ -155,10 +155,9 @@ def share(against: Against, change: int, name: str) -> str:
 
 
 def causes(one: Found) -> list[tuple[object, ...]]:
-    names = ("other_flops", "read_bytes", "written_bytes")
     return [
         (one.case.name, row.cause, row.what, row.places,
-         *(share(one.against, getattr(row.change, name), name) for name in names))
+         *(share(one.against, getattr(row.change, name), name) for name in CHANGES))
         for row in one.against.differences
         if matters(one.against, row)
     ]  # fmt: skip

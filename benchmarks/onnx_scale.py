@@ -18,9 +18,9 @@ from ridgeline.units import format_bytes, format_time
 
 NODES = (1_000, 10_000, 30_000, 100_000)
 MOST_OF_OTHERS = 30_000  # a peer whose time grows with the square would take many minutes
-BATCH, CHANNELS, SIZE = 2, 8, 8
+BATCH, CHANNELS, SIZE, KERNEL = 2, 8, 8, 3
 KINDS = {"plain": "convolutions and ReLU", "computed": "with computed shapes, as exporters write"}
-MACS_EACH = BATCH * CHANNELS * SIZE * SIZE * CHANNELS * 9
+MACS_EACH = BATCH * CHANNELS * SIZE * SIZE * CHANNELS * KERNEL * KERNEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def write_graph(path: Path, kind: str, nodes: int) -> None:
             now = f"v{n}"
     shape = (BATCH, CHANNELS, SIZE, SIZE)
     stored = {
-        "w": np.zeros((CHANNELS, CHANNELS, 3, 3), np.float32),
+        "w": np.zeros((CHANNELS, CHANNELS, KERNEL, KERNEL), np.float32),
         "zero": np.asarray(0),
         "axis": np.asarray([0]),
         "rest": np.asarray(shape[1:]),

@@ -42,6 +42,19 @@ class Cost:
             written_bytes=self.written_bytes + other.written_bytes,
         )
 
+    def __mul__(self, times: int) -> Cost:
+        return Cost(
+            macs=self.macs * times,
+            other_flops=self.other_flops * times,
+            transcendentals=self.transcendentals * times,
+            read_bytes=self.read_bytes * times,
+            written_bytes=self.written_bytes * times,
+        )
+
+    def __sub__(self, other: Cost) -> Cost:
+        """The change from `other` to this; may be negative."""
+        return self + other * -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:

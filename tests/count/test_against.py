@@ -9,7 +9,7 @@ import pytest
 import ridgeline
 from ridgeline.cli import main
 from ridgeline.count.onnx.against import Difference, gathered, module_of
-from ridgeline.count.onnx.causes import Piece, explain, minus, total
+from ridgeline.count.onnx.causes import Piece, explain, total
 from ridgeline.records import Cost
 
 CONV = Cost(macs=1000, read_bytes=400, written_bytes=80)
@@ -25,7 +25,7 @@ def piece(op: str, kind: str, module: str, cost: Cost, *, is_float: bool = True)
 def causes(pytorch: list[Piece], onnx: list[Piece]) -> list[Difference]:
     """The differences, which always add up to the whole."""
     found = gathered(explain(pytorch, onnx))
-    assert sum((one.change for one in found), NONE) == minus(total(onnx), total(pytorch))
+    assert sum((one.change for one in found), NONE) == total(onnx) - total(pytorch)
     return list(found)
 
 
@@ -47,7 +47,7 @@ def test_a_folded_batch_norm_by_hand() -> None:
     # then both belong to the batch norm: 40 FLOPs less for it, 20 more for the bias
     folded, bias = causes(ours, theirs)
     assert (folded.cause, folded.what) == ("folded batch norm", "native_batch_norm gone")
-    assert folded.change == minus(NONE, NORM)
+    assert folded.change == NONE - NORM
     assert (bias.cause, bias.what) == ("folded batch norm", "convolution → Conv")
     assert bias.change == Cost(other_flops=20, read_bytes=16)
 

@@ -226,7 +226,7 @@ def test_boolean_mask_of_known_values() -> None:
     mask = torch.tensor([True, False, True, False, True, False])
     r = ridgeline.count(lambda a, m: a[m], (x(6, 4), mask))
     assert r.traced_on == "meta"
-    assert r.op_costs[-1].call.out.shape == (3, 4)
+    assert r.op_costs[-1].call.outputs[0].shape == (3, 4)
 
 
 def test_fan_in_of_a_residual_adds_gradients() -> None:

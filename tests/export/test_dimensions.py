@@ -1,6 +1,7 @@
 """Which axes are open, by comparing inputs of two sizes."""
 
-from ridgeline.export.dimensions import as_nested, joined, names_in, open_axes
+from ridgeline.count.onnx import beside
+from ridgeline.export.dimensions import SEQUENCE, as_nested, joined, names_in, open_axes
 
 
 def test_axes_that_differ_are_open() -> None:
@@ -25,6 +26,10 @@ def test_batch_and_sequence_together() -> None:
     both = joined({"ids": {0: "batch"}}, {"ids": {1: "sequence"}})
     assert both == {"ids": {0: "batch", 1: "sequence"}}
     assert names_in(both) == ("batch", "sequence")
+
+
+def test_count_looks_for_the_name_that_export_gives() -> None:
+    assert beside.SEQUENCE == SEQUENCE
 
 
 def test_axes_take_the_form_of_the_argument() -> None:

@@ -124,6 +124,13 @@ def test_an_opset_that_is_not_there(tmp_path: Path, opset: int) -> None:
         ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), opset=opset)
 
 
+def test_a_mode_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(
+        RidgelineError, match="mode 'learn' is not known\n  hint: choose infer, train"
+    ):
+        ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), mode="learn")
+
+
 def test_large_weights_get_a_file_of_their_own(tmp_path: Path) -> None:
     # given a product with 64 · 64 weights of 4 bytes
     module, given = nn.Linear(64, 64), torch.rand(2, 64)

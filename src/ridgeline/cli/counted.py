@@ -11,7 +11,7 @@ from typing import Any
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, counted_files, files, show
 from ridgeline.cli.progress import progress_bar
-from ridgeline.cli.show_against import check_against, check_macs
+from ridgeline.cli.show_against import check_macs
 from ridgeline.count.capacity import max_batch
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
 from ridgeline.count.growth import growth as find_growth
@@ -74,7 +74,7 @@ class Counted:
 def run(asked: Asked) -> None:
     """Count, show, keep. What was counted is shown even if a later model fails."""
     _ = asked.settings  # refuses an unknown mode, precision or optimizer before any work
-    check_against(asked)
+    counted_files.check_against(asked)
     counted_files.check_options(asked)
     counted = Counted()
     interrupted = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.cli.counted import Asked
+    from ridgeline.count.result import CountResult
 
 ENDING = ".onnx"
 
@@ -39,6 +39,20 @@ def check_options(asked: Asked) -> None:
     for option, (given, hint) in refused.items():
         if given:
             raise RidgelineError(f"{option} means nothing for {files[0]}", hint=hint)
+
+
+def check_against(asked: Asked) -> None:
+    """Refuse what cannot be compared before anything is counted."""
+    from ridgeline.count.onnx.beside import check_comparable
+
+    if asked.against is None:
+        return
+    if len(asked.models) != 1 or is_onnx(asked.models[0]):
+        raise RidgelineError(
+            "--against compares one PyTorch model with its file",
+            hint="for example: ridgeline count resnet50 --against resnet50.onnx",
+        )
+    check_comparable(asked.against, mode=asked.mode, precision=asked.precision)
 
 
 def count_file(asked: Asked, model: str, batch_size: int) -> CountResult:

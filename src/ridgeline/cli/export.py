@@ -9,8 +9,9 @@ import typer
 
 from ridgeline.cli.arguments import config_values, sizes, whole_numbers
 from ridgeline.cli.choices import MODELS, SOURCES, complete
+from ridgeline.cli.counted_files import is_onnx
 from ridgeline.errors import RidgelineError
-from ridgeline.export.settings import ExportSettings, check_packages
+from ridgeline.export.settings import ExportSettings, check_mode, check_packages
 from ridgeline.records import MODES, WorkloadSpec
 from ridgeline.units import parse_bytes
 
@@ -29,7 +30,7 @@ EXAMPLES = """
 interrupted. There is a whole file afterwards or none.
 """
 
-OPSETS = tuple(str(opset) for opset in range(17, 24))
+OPSETS = tuple(str(opset) for opset in range(17, 24))  # offered by completion; others work too
 
 
 def export(
@@ -103,8 +104,9 @@ def export(
         is_checked=check,
         external_above_bytes=parse_bytes(external_above),
     )
+    check_mode(mode)
     check_packages(settings)
-    if model.endswith(".onnx"):
+    if is_onnx(model):
         raise RidgelineError(
             f"{model} is an ONNX file already",
             hint="name a PyTorch model; `ridgeline count FILE.onnx` counts a file",
@@ -112,7 +114,7 @@ def export(
     spec = WorkloadSpec(
         model=model,
         batch_size=_one(whole_numbers("--batch-size", batch_size, like="1")),
-        mode=_mode(mode),
+        mode=mode,
         input_size=sizes(input_size),
         seq_len=seq_len,
         config=config_values(config),
@@ -126,9 +128,3 @@ def _one(numbers: tuple[int, ...]) -> int:
             "--batch-size takes one number here", hint="leave it out: the batch is left open"
         )
     return numbers[0]
-
-
-def _mode(mode: str) -> str:
-    if mode not in MODES:
-        raise RidgelineError(f"mode {mode!r} is not known", hint=f"choose {', '.join(MODES)}")
-    return mode

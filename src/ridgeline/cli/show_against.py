@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ridgeline.cli.counted_files import is_onnx
 from ridgeline.cli.tables import Grid, Rows, print_grid, print_text
-from ridgeline.count.onnx.beside import check_comparable
 from ridgeline.count.onnx.causes import EXPLANATIONS
 from ridgeline.errors import RidgelineError
 from ridgeline.records import Cost
@@ -16,7 +14,6 @@ from ridgeline.units import format_bytes, format_percent, si
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ridgeline.cli.counted import Asked
     from ridgeline.count.onnx.against import Against
 
 HEADER = ["cause", "what", "places", "MACs", "other FLOPs", "transcend.", "read", "written"]
@@ -76,18 +73,6 @@ def _shares(against: Against) -> list[str]:
 def explanation_lines(against: Against) -> list[str]:
     causes = dict.fromkeys(row.cause for row in against.differences)
     return [f"{cause}: {EXPLANATIONS[cause]}" for cause in causes]
-
-
-def check_against(asked: Asked) -> None:
-    """Refuse what cannot be compared before anything is counted."""
-    if asked.against is None:
-        return
-    if len(asked.models) != 1 or is_onnx(asked.models[0]):
-        raise RidgelineError(
-            "--against compares one PyTorch model with its file",
-            hint="for example: ridgeline count resnet50 --against resnet50.onnx",
-        )
-    check_comparable(asked.against, mode=asked.mode, precision=asked.precision)
 
 
 def check_macs(against: Against) -> None:

@@ -76,7 +76,7 @@ def _export(subject: Subject, settings: ExportSettings, path: Path, tell: Tell) 
             tell("writing")
             write(traced, path, inline_bytes=settings.inline_bytes)
             checks, said = checked(module, subject, settings, attempt, traced, path, tell)
-        except Exception as error:
+        except Exception as error:  # torch's exporters raise anything; the next way may work
             failures.append((attempt, error))
             continue
         notes = [*notes, *_fallen_back(failures), *said, *_mode_notes(subject)]
@@ -170,7 +170,8 @@ def sizes_to_check(
     if BATCH not in names:
         return [(subject.batch_size if is_static else _traced_batch(subject), None)]
     other = subject.other_seq_len if SEQUENCE in names else None
-    return [(subject.batch_size, None), (subject.batch_size + LEAST_OPEN, other)]
+    untraced = subject.batch_size + 2  # one more could be the batch that was traced
+    return [(subject.batch_size, None), (untraced, other)]
 
 
 # ---------------------------------------------------------------- words

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from ridgeline.errors import RidgelineError
+from ridgeline.records import MODES
 
 OLDEST_OPSET = 9  # of torch's older exporter that is still worth having
 LARGEST_INLINE_BYTES = 2_000_000_000  # protobuf stops at 2 GiB, and the graph needs some of it
@@ -33,6 +34,11 @@ class ExportSettings:
     def inline_bytes(self) -> int:
         """So many bytes of weights go into the model's own file."""
         return min(self.external_above_bytes, LARGEST_INLINE_BYTES)
+
+
+def check_mode(mode: str) -> None:
+    if mode not in MODES:
+        raise RidgelineError(f"mode {mode!r} is not known", hint=f"choose {', '.join(MODES)}")
 
 
 def check_packages(settings: ExportSettings) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.errors import RidgelineError
+from ridgeline.export.settings import check_mode
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import Inputs, Workload, resolve
 
@@ -33,6 +34,9 @@ class Subject:
     batch_size: int
     seq_len: int | None = None  # None: the model has no sequence that can be chosen
     other_seq_len: int | None = None  # one more that it takes
+
+    def __post_init__(self) -> None:
+        check_mode(self.mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

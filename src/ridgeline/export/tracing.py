@@ -81,8 +81,6 @@ def trace(
 def _by_dynamo(
     module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None, mode: str
 ) -> onnx_ir.Model:
-    if opset is not None and opset < DYNAMO_OLDEST_OPSET:
-        raise RuntimeError(f"torch's dynamo exporter writes opset {DYNAMO_OLDEST_OPSET} and later")
     shapes = {name: as_nested(value, name, axes) for name, value in call.named().items()}
     program = torch.onnx.export(
         module,

@@ -118,7 +118,7 @@ def test_a_shape_that_is_taken_apart_and_put_together(tmp_path: Path) -> None:
 
 
 def test_arithmetic_on_shapes(tmp_path: Path) -> None:
-    # GIVEN heads = 4 // 2, and a range as long as 2·batch + 1
+    # GIVEN a range as long as 2·batch + 1
     proto = computed(
         node("Shape", "a", "shape"),
         node("Slice", "shape zero one", "batch"),

@@ -72,6 +72,8 @@ def test_norms(case: Case, tmp_path: Path) -> None:
          attributes={"kernel_shape": [2, 2], "strides": [2, 2]}),
     Case("average pool", "AveragePool", [x(1, 2, 6, 6)], other=18 * 5,
          attributes={"kernel_shape": [2, 2], "strides": [2, 2]}),
+    Case("global norm of order 3", "GlobalLpPool", [x(1, 2, 6, 6)], other=2 * 72,
+         transcendental=72 + 2, attributes={"p": 3}),
     Case("global average", "GlobalAveragePool", [x(1, 2, 6, 6)], other=72 + 2),
     Case("nearest", "Resize", [x(1, 2, 3, 3), None, known([1, 1, 2, 2], np.float32)]),
     Case("bilinear", "Resize", [x(1, 2, 3, 3), None, known([1, 1, 2, 2], np.float32)],
@@ -104,13 +106,16 @@ def test_pooling_and_reductions(case: Case, tmp_path: Path) -> None:
          attributes={"reduction": "add"}),
     Case("fill", "ConstantOfShape", [known([2, 3])], read=0, written=6 * F),
     Case("pad", "Pad", [x(2, 2), known([1, 1, 1, 1])], written=16 * F),
+    Case("tokens that would repeat", "NGramRepeatBlock", [int64(2, 5), x(2, 100)],
+         read=10 * 8 + 200 * F, written=200 * F, domain=MS, attributes={"ngram_size": 3}),
     Case("the most that is not zero", "NonZero", [x(2, 3)], written=2 * 6 * 8),
 )  # fmt: skip
 def test_moves(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)
 
 
-LSTM_CELL = (3 * 3 + 4, 5)  # three sigmoids, f·c + i·g, o·tanh(c)
+# an LSTM's hidden unit has 13 = 3·3 + 4 FLOPs (three sigmoids, f·c + i·g, o·tanh(c)) and 5
+# transcendentals
 
 
 @table(

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,8 +38,6 @@ def _mixed() -> Any:
         helper.make_node("Shape", ["e"], ["s"]),
         helper.make_node("ConstantOfShape", ["s"], ["y"]),
     ]
-    import numpy as np
-
     stored = {
         "w": np.zeros((8, 24), np.float32), "wx": np.zeros((1, 16, 8), np.float32),
         "wh": np.zeros((1, 16, 4), np.float32), "scales": np.ones(2, np.float32),
@@ -47,8 +46,6 @@ def _mixed() -> Any:
 
 
 def _looped() -> Any:
-    import numpy as np
-
     inner = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["go2"]), helper.make_node("Relu", ["h"], ["h2"])],
         "body",

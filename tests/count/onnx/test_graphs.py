@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 from tests.count.onnx.models import Operand, count, int64, model, typed, value_info, x
 
+from ridgeline.count.onnx.control import RUNNERS
+from ridgeline.count.onnx.load import WITH_GRAPHS
 from ridgeline.errors import RidgelineError
 
 BOOL = TensorProto.BOOL
@@ -97,6 +99,10 @@ def test_loop_asks_for_its_trip_count(tmp_path: Path) -> None:
     assert by_loop == by_input == 4 * 2 * 9
 
 
+def test_operators_with_graphs_are_those_that_are_walked() -> None:
+    assert {name for _, name in RUNNERS} == WITH_GRAPHS
+
+
 def test_a_loop_whose_shapes_grow_is_walked_pass_by_pass(tmp_path: Path) -> None:
     proto = model([loop("n", grows=True)], {"h0": x(2, 3)}, ["y"],
                   stored={"n": np.asarray(3)})  # fmt: skip
@@ -121,7 +127,7 @@ def test_scan_runs_over_its_axis(tmp_path: Path) -> None:
 
 
 def test_function_bodies_take_the_place_of_calls(tmp_path: Path) -> None:
-    # GIVEN own.dense(x, w, alpha) = leaky_relu(x·w, alpha), called twice
+    # GIVEN own.dense(x, w, along) = x·w, twice side by side along an axis; called twice
     inner = [
         helper.make_node("MatMul", ["x", "w"], ["p"]),
         helper.make_node("Concat", ["p", "p"], ["q"], name="join"),

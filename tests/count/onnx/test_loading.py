@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from time import perf_counter
@@ -221,6 +223,24 @@ def test_functions_that_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(RidgelineError, match="functions and loops make more than 1,000 nodes"):
         count_onnx(saved(proto, tmp_path))
+
+
+WITHOUT_ONNX = """
+import sys
+sys.modules["onnx"] = None
+import ridgeline.cli.counted  # what `ridgeline count MODEL` imports needs no onnx
+from ridgeline.cli import main
+main(["count", "model.onnx"])
+"""
+
+
+def test_without_onnx_models_still_count_and_files_say_what_is_missing() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ONNX], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert "onnx cannot be imported" in done.stderr
+    assert "hint: pip install 'ridgeline[onnx]'" in done.stderr
+    assert "torch" not in done.stderr and "internal error" not in done.stderr
 
 
 def test_impossible_dimensions(tmp_path: Path) -> None:

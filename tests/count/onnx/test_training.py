@@ -97,8 +97,14 @@ def test_an_optimizer_without_a_rule(tmp_path: Path) -> None:
         count(two_layers(), tmp_path, mode="train", optimizer="adafactor")
 
 
+def test_an_optimizer_without_a_rule_in_a_file_without_weights(tmp_path: Path) -> None:
+    proto = model([helper.make_node("Relu", ["a"], ["y"])], {"a": x(2)}, ["y"])
+    with pytest.raises(RidgelineError, match="sdg cannot be counted for an ONNX file"):
+        count(proto, tmp_path, mode="train", optimizer="sdg")
+
+
 class Small(nn.Module):
-    """A bit of everything: grouped convolution, pooling, attention's products, an embedding."""
+    """Convolutions, one of them grouped, attention's products and linear layers."""
 
     def __init__(self) -> None:
         super().__init__()

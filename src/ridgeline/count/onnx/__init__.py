@@ -3,16 +3,34 @@
 skeleton.py   the file without its weights; load.py checks it
 dims.py       open dimensions and their numbers
 walk.py       through the graph; control.py (If, Loop, Scan) and functions.py help it
-infer.py      shapes by onnx's own inference; rules.py, sequences.py what it does not know
-values.py     small values followed, so that computed shapes are known
+infer.py      shapes by onnx's own inference; rules.py, rules_standard.py, sequences.py what it
+              does not know; bounds.py the most, where data decide; shapes.py helps
+values.py     small values followed, so that computed shapes are known; constants.py
 formulas/     operator → work, by family
 training.py   the estimate of a training step; gradients.py by operator
 weights.py    parameters and buffers; alive.py memory
 counting.py   all of it together: file → CountResult
+beside.py     a PyTorch model and its file; against.py what differs, causes.py why
+
+Importing this package does not import onnx, which may be missing: needed.py says what to do then.
 """
 
 from __future__ import annotations
 
-from ridgeline.count.onnx.counting import count_onnx
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.count.onnx.needed import onnx_needed
+
+if TYPE_CHECKING:
+    from ridgeline.count.onnx.counting import count_onnx
 
 __all__ = ["count_onnx"]
+
+
+def __getattr__(name: str) -> Any:
+    """`count_onnx` is imported when it is asked for."""
+    if name != "count_onnx":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with onnx_needed():
+        from ridgeline.count.onnx.counting import count_onnx
+    return count_onnx

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from ridgeline.count.onnx.causes import EXPLANATIONS, SHAPES, Piece, Place, explain, minus, total
+from ridgeline.count.onnx.causes import EXPLANATIONS, SHAPES, Piece, Place, explain, total
 from ridgeline.count.result import CountResult, OpCost, cost_dict
 from ridgeline.records import Cost
 
@@ -36,7 +36,7 @@ class Difference:
     @property
     def change(self) -> Cost:
         """ONNX less PyTorch."""
-        return minus(self.onnx, self.pytorch)
+        return self.onnx - self.pytorch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Against:
 
     @property
     def change(self) -> Cost:
-        return minus(self.onnx, self.pytorch)
+        return self.onnx - self.pytorch
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; see docs/count.md."""

@@ -14,7 +14,7 @@ from ridgeline.count.result import IdealBytes
 VIEW = "view"
 
 
-def forward_peak(rows: list[Row], inputs: list[Tensor], results: set[str]) -> tuple[int, str]:
+def forward_peak(rows: list[Row], results: set[str]) -> tuple[int, str]:
     """The most bytes of activations alive at once, and where; a view keeps its source alive."""
     source: dict[int, int] = {}  # a view's ident → that of what it looks at
     last: dict[int, int] = {}
@@ -56,10 +56,10 @@ def memory(
     *,
     optimizer: str | None,
 ) -> Memory:
-    """What a step needs. In training every result of forward is kept for backward."""
+    """What a step needs. In training every result of forward is taken as kept: a rough estimate."""
     input_bytes = sum(t.nbytes for t in inputs)
     fixed = stored.param_bytes + stored.buffer_bytes + input_bytes
-    peak, where = forward_peak(rows, inputs, {t.name for t in outputs})
+    peak, where = forward_peak(rows, {t.name for t in outputs})
     if optimizer is None:
         return Memory(
             parameter_bytes=stored.param_bytes,

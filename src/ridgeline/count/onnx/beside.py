@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ridgeline.count.onnx.against import Against, compare
+from ridgeline.count.onnx.dims import open_dims
+from ridgeline.count.onnx.load import load
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
@@ -18,10 +20,10 @@ def count_beside(
     pytorch: CountResult, path: Path, *, spec: WorkloadSpec, dims: Mapping[str, int] | None = None
 ) -> tuple[CountResult, Against]:
     """Count `path` at the sizes of `pytorch`, which is the count of `spec`, and compare them."""
-    from ridgeline.count.onnx import count_onnx
+    from ridgeline.count.onnx import count_onnx  # it needs onnx, this module does not
 
     check_comparable(path, mode=pytorch.mode, precision=pytorch.precision)
-    names = open_dims(path)
+    names = open_dims(load(path).graph)
     given = {**own_dims(names, spec), **(dims or {})}
     # a file without open dimensions has its batch, which no axis need show: a list of images
     onnx = count_onnx(path, batch_size=pytorch.batch_size if names else None, dims=given)
@@ -41,17 +43,7 @@ def check_comparable(path: Path, *, mode: str, precision: str) -> None:
         )
 
 
-def open_dims(path: Path) -> set[str]:
-    """The names of the dimensions that the file's inputs leave open."""
-    from ridgeline.count.onnx.dims import real_inputs
-    from ridgeline.count.onnx.load import load
-
-    inputs = real_inputs(load(path).graph)
-    sides = [dim for value in inputs for dim in value.type.tensor_type.shape.dim]
-    return {side.dim_param for side in sides if not side.HasField("dim_value")}
-
-
-def own_dims(names: set[str], spec: WorkloadSpec) -> dict[str, int]:
+def own_dims(names: list[str], spec: WorkloadSpec) -> dict[str, int]:
     """The sequence length that the model has, for a file that leaves it open under that name."""
     seq_len = spec.seq_len or resolve(spec).describe.get("seq_len")
     return {SEQUENCE: seq_len} if SEQUENCE in names and isinstance(seq_len, int) else {}

@@ -60,16 +60,6 @@ class Piece:
     is_float: bool = True
 
 
-def minus(a: Cost, b: Cost) -> Cost:
-    return Cost(
-        macs=a.macs - b.macs,
-        other_flops=a.other_flops - b.other_flops,
-        transcendentals=a.transcendentals - b.transcendentals,
-        read_bytes=a.read_bytes - b.read_bytes,
-        written_bytes=a.written_bytes - b.written_bytes,
-    )
-
-
 def total(some: Iterable[Piece]) -> Cost:
     return sum((piece.cost for piece in some), Cost())
 
@@ -148,7 +138,7 @@ def _folded_norms(left: Place) -> _Found:
 
 def _is_bias(pair: Place) -> bool:
     """Whether two products of the same MACs differ by the addition of a bias at most."""
-    change = minus(total(pair.onnx), total(pair.pytorch))
+    change = total(pair.onnx) - total(pair.pytorch)
     return change.other_flops >= 0 and change.written_bytes == 0 and pair.pytorch[0].kind == "conv"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ridgeline.count.onnx.dtypes import BOOL
 from ridgeline.count.onnx.infer import from_array, make
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.count.onnx.scope import Scope
@@ -19,29 +20,27 @@ if TYPE_CHECKING:
 
     from ridgeline.count.onnx.walk import Row, Walk
 
-BOOL = 9
 MOST_TRIPS = 1 << 40  # more is "until the condition is false"
-MOST_UNROLLED = 256
+MOST_UNROLLED = 256  # passes that are walked one by one
 Results = Sequence[Tensor | None]
 
 
 def is_control(call: NodeCall) -> bool:
-    if call.domain == "ai.onnx.preview" and call.op_type == "FlexAttention":
-        return True
-    return not call.domain and call.op_type in ("If", "Loop", "Scan", "SequenceMap")
+    """Whether a node is one that this module walks."""
+    return (call.domain, call.op_type) in RUNNERS
 
 
 def run(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
     """Walk the graphs inside; their rows are added, their results are the node's."""
-    runner = {"If": _branch, "Loop": _loop, "Scan": _scan, "SequenceMap": _map,
-              "FlexAttention": _flex}[call.op_type]  # fmt: skip
-    return runner(walk, call, node, scope, path)
+    return RUNNERS[call.domain, call.op_type](walk, call, node, scope, path)
 
 
-def ask(loops: list[str]) -> RidgelineError:
-    options = " and ".join(f"--dim {name}=N" for name in loops)
+def missing_passes(loops: Iterable[str]) -> RidgelineError:
+    """The error that asks for them, all at once."""
+    names = list(loops)
+    options = " and ".join(f"--dim {name}=N" for name in names)
     return RidgelineError(
-        f"the file does not tell how often these run: {', '.join(map(repr, loops))}",
+        f"the file does not tell how often these run: {', '.join(map(repr, names))}",
         hint=f"give {options}",
     )
 
@@ -126,8 +125,7 @@ def _trips(walk: Walk, call: NodeCall) -> int:
             if condition is not None:
                 walk.note(f"Loop {call.name!r} is taken to run to its limit of {trips}")
             return max(trips, 0)
-    if call.name not in walk.asked_for:
-        walk.asked_for.append(call.name)
+    walk.ask_for(call.name)
     return 1
 
 
@@ -147,7 +145,7 @@ def _loop(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
         after = outputs[1 : 1 + kept]
         if _forget_changed(carried, after):
             continue
-        steady = all(_same_type(a, b) for a, b in zip(carried, after, strict=False))
+        steady = all(_same_size(a, b) for a, b in zip(carried, after, strict=False))
         if steady and trips - done > 1:  # the last pass may cut another piece than this one
             _, last = _walked(walk, body, (_number(trips - 1), *inputs[1:]), scope, path)
             steady = _weight(rows) == _weight(last)
@@ -179,14 +177,12 @@ def _forget_changed(carried: list[Tensor | None], after: list[Tensor]) -> bool:
     return changed
 
 
-def _same_type(a: Tensor | None, b: Tensor) -> bool:
-    if a is None or a.items is not None or b.items is not None:
-        return (
-            a is not None
-            and a.items is not None
-            and b.items is not None
-            and (len(a.items) == len(b.items))
-        )
+def _same_size(a: Tensor | None, b: Tensor) -> bool:
+    """Equal shapes, or sequences of equal length."""
+    if a is None or (a.items is None) != (b.items is None):
+        return False
+    if a.items is not None and b.items is not None:
+        return len(a.items) == len(b.items)
     return a.dims == b.dims
 
 
@@ -213,8 +209,7 @@ def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
     if trips is None:
         trips = walk.bound.unused.get(call.name)
     if trips is None:
-        if call.name not in walk.asked_for:
-            walk.asked_for.append(call.name)
+        walk.ask_for(call.name)
         trips = 1
     batch = _length(states[0] if states else scanned[0], 0) if batched and operands else 1
     inputs = [_without(t, (0,)) if batched else t for t in states]
@@ -257,8 +252,7 @@ def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -
     if items is None:
         count = walk.bound.unused.get(call.name)
         if count is None:
-            if call.name not in walk.asked_for:
-                walk.asked_for.append(call.name)
+            walk.ask_for(call.name)
             return [unknown_tensor(name) for name in node.output]
         items = (unknown_tensor("item"),) * count
     lists: list[list[Tensor]] = [[] for _ in node.output]
@@ -289,3 +283,13 @@ def _flex(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
             _, rows = _walked(walk, _body(call, name), (scores,), scope, f"{path}.{name}")
             _add(walk, rows, 1)
     return results
+
+
+RUNNERS: dict[tuple[str, str], Callable[[Walk, NodeCall, NodeProto, Scope, str], Results]] = {
+    ("", "If"): _branch,
+    ("", "Loop"): _loop,
+    ("", "Scan"): _scan,
+    ("", "SequenceMap"): _map,
+    ("ai.onnx.preview", "FlexAttention"): _flex,
+}
+"""By domain and operator; load.WITH_GRAPHS has the same names."""

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.count.onnx import alive
+from ridgeline.count.onnx.bounds import KEEP_SOME
 from ridgeline.count.onnx.dims import bind, real_inputs
 from ridgeline.count.onnx.load import load
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
-from ridgeline.count.onnx.rules import KEEPS_SOME
-from ridgeline.count.onnx.training import NOTE, backward, optimizer_work
-from ridgeline.count.onnx.walk import Row, Walk, walk_model
+from ridgeline.count.onnx.training import NOTE, backward, check_optimizer, optimizer_work
+from ridgeline.count.onnx.walk import NO_FORMULA, Row, Walk, walk_model
 from ridgeline.count.onnx.weights import Stored, stored_tensors
 from ridgeline.count.parts import ModuleCall, Work
 from ridgeline.count.result import CountResult, OpCost
+from ridgeline.count.settings import CAUSAL, one_of
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, Cost
 
-CAUSAL = ("full", "half")
 NAMED = 5  # nodes that a note names before it only counts
 
 
@@ -41,8 +41,10 @@ def count_onnx(
     `dims` are sizes for its open dimensions, passes of its loops, and single whole numbers among
     its inputs; `values` are arrays for inputs that shapes depend on.
     """
-    _one_of("mode", mode, MODES)
-    _one_of("causal", causal, CAUSAL)
+    one_of("mode", mode, MODES)
+    one_of("causal", causal, CAUSAL)
+    if mode == "train":
+        check_optimizer(optimizer)
     with _no_collector():
         return _counted(Path(path), batch_size, dims or {}, values or {}, mode, optimizer, causal)
 
@@ -100,16 +102,9 @@ def _counted(
     )
 
 
-def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise RidgelineError(
-            f"{what} {value!r} is not known", hint=f"valid values: {', '.join(choices)}"
-        )
-
-
 def _check_used(walk: Walk) -> None:
     """A size that nothing asked for is a slip of the pen."""
-    kept = {row.call.name for row in walk.rows if row.call.op_type in KEEPS_SOME}
+    kept = {row.call.name for row in walk.rows if row.call.op_type in KEEP_SOME}
     names = kept | walk.loops
     strange = [name for name in walk.bound.unused if name not in names]
     if strange:
@@ -131,13 +126,7 @@ def _cost(row: Row, phase: str, call: NodeCall, work: Work | None) -> OpCost:
     else:
         one = work.cost(call)
     if times != 1:
-        one = Cost(
-            macs=one.macs * times,
-            other_flops=one.other_flops * times,
-            transcendentals=one.transcendentals * times,
-            read_bytes=one.read_bytes * times,
-            written_bytes=one.written_bytes * times,
-        )
+        one = one * times
         if work is not None and work.terms:
             work = replace(work, terms=(("times", times), *work.terms))
     return OpCost(
@@ -201,7 +190,7 @@ def _unknown_notes(rows: Iterable[Row]) -> list[str]:
     """Nodes whose shapes are not known, or whose operands do not fit, by name."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        if row.work is None and row.why != "no formula":
+        if row.work is None and row.why != NO_FORMULA:
             by_reason.setdefault((row.call.op, row.why), []).append(row.path)
     notes = []
     for (op, why), paths in list(by_reason.items())[:NAMED]:

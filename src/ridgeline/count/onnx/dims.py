@@ -16,7 +16,7 @@ BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nb", "bsize"})
 NOT_BATCH = re.compile(
     r"seq|len|time|step|token|height|width|channel|feature|past|cache|frame", re.I
 )
-LARGEST = 1 << 48
+LARGEST = 1 << 48  # far above any real side; the product of several still is a quick number
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def bind(graph: GraphProto, *, batch_size: int | None, dims: Mapping[str, int]) 
     """Put numbers in for the symbolic dimensions of the inputs; what is missing is asked for."""
     axes = list(_axes(real_inputs(graph)))
     _check_given(dims, batch_size)
-    symbols = list(dict.fromkeys(axis.symbol for axis in axes if axis.symbol))
+    symbols = _symbols(axes)
     bound = Bound(sizes={name: dims[name] for name in symbols if name in dims})
     bound.unused = {name: size for name, size in dims.items() if name not in bound.sizes}
     batch = _batch_symbol(axes)
@@ -63,6 +63,15 @@ def bind(graph: GraphProto, *, batch_size: int | None, dims: Mapping[str, int]) 
     if missing:
         raise _missing(missing, batch, axes)
     return bound
+
+
+def open_dims(graph: GraphProto) -> list[str]:
+    """The names of the dimensions that the inputs leave open, each once."""
+    return _symbols(_axes(real_inputs(graph)))
+
+
+def _symbols(axes: Iterable[Axis]) -> list[str]:
+    return list(dict.fromkeys(axis.symbol for axis in axes if axis.symbol))
 
 
 def _bind_batch(bound: Bound, batch: str, axes: list[Axis], batch_size: int | None) -> None:

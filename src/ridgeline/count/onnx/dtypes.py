@@ -10,7 +10,6 @@ class Dtype:
     name: str  # as in all of ridgeline's tables: fp32, bf16, int4
     bits: int
     is_float: bool = False
-    is_complex: bool = False
     is_integer: bool = False
 
 
@@ -28,8 +27,8 @@ _BY_NUMBER = {  # TensorProto.DataType
     11: Dtype("fp64", 64, is_float=True),
     12: Dtype("uint32", 32, is_integer=True),
     13: Dtype("uint64", 64, is_integer=True),
-    14: Dtype("complex64", 64, is_float=True, is_complex=True),
-    15: Dtype("complex128", 128, is_float=True, is_complex=True),
+    14: Dtype("complex64", 64, is_float=True),
+    15: Dtype("complex128", 128, is_float=True),
     16: Dtype("bf16", 16, is_float=True),
     17: Dtype("fp8_e4m3fn", 8, is_float=True),
     18: Dtype("fp8_e4m3fnuz", 8, is_float=True),
@@ -44,6 +43,7 @@ _BY_NUMBER = {  # TensorProto.DataType
     27: Dtype("fp6_e2m3", 6, is_float=True),
     28: Dtype("fp6_e3m2", 6, is_float=True),
 }
+FP32, INT32, INT64, STRING, BOOL = 1, 6, 7, 8, 9  # the numbers that rules name
 UNKNOWN = Dtype("unknown", 0)
 
 

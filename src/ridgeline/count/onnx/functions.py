@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
 
-from ridgeline.count.onnx.infer import from_array, make, stored
 from ridgeline.count.onnx.load import subgraphs_of
-from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
 from ridgeline.count.onnx.scope import Scope
 
 if TYPE_CHECKING:
@@ -31,17 +29,13 @@ def expand(
             scope.values[name] = operand
     given = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
     outer, outer_imports = walk.opsets, walk.imports
-    walk.opsets = {**outer, **{_domain(o.domain): o.version for o in function.opset_import}}
+    walk.opsets = {**outer, **{plain_domain(o.domain): o.version for o in function.opset_import}}
     walk.imports = [onnx.helper.make_opsetid(d, v) for d, v in walk.opsets.items()]
     for place, inner in enumerate(function.node):
         walk.node(bound(inner, given), place, scope, path, {})
     walk.opsets, walk.imports = outer, outer_imports
     walk.depth -= 1
     return [scope.find(name) or unknown_tensor(name) for name in function.output]
-
-
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
 
 
 def bound(node: NodeProto, given: Given) -> NodeProto:
@@ -72,34 +66,3 @@ def _refers(node: NodeProto) -> bool:
         a.ref_attr_name or any(_refers(n) for g in subgraphs_of(a) for n in g.node)
         for a in node.attribute
     )
-
-
-def constant(node: NodeProto, name: str) -> Tensor:
-    """The value of a Constant, in whichever attribute it is."""
-    for attribute in node.attribute:
-        if attribute.name == "value":
-            tensor = stored(attribute.t)
-            tensor.is_weight = False
-            return tensor
-        if attribute.name == "sparse_value":
-            sparse = attribute.sparse_tensor
-            return make(name, sparse.values.data_type, tuple(sparse.dims))
-        plain = _plain(attribute)
-        if plain is not None:
-            return from_array(name, plain)
-    return unknown_tensor(name)
-
-
-def _plain(attribute: AttributeProto) -> Any:
-    kinds: dict[str, Any] = {
-        "value_int": lambda a: np.asarray(a.i, np.int64),
-        "value_ints": lambda a: np.asarray(list(a.ints), np.int64),
-        "value_float": lambda a: np.asarray(a.f, np.float32),
-        "value_floats": lambda a: np.asarray(list(a.floats), np.float32),
-        "value_string": lambda a: np.asarray(a.s.decode(errors="replace"), object),
-        "value_strings": lambda a: np.asarray(
-            [s.decode(errors="replace") for s in a.strings], object
-        ),
-    }
-    read = kinds.get(attribute.name)
-    return read(attribute) if read is not None else None

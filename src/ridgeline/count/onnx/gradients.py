@@ -6,10 +6,10 @@ from collections.abc import Callable
 from math import prod
 
 from ridgeline.count.onnx.node import NodeCall, Tensor
-from ridgeline.count.onnx.walk import Row
+from ridgeline.count.onnx.walk import FREE_KINDS, Row
 from ridgeline.count.parts import Work
 
-WEIGHT, ACTIVATION = 1, 2
+WEIGHT, ACTIVATION = 1, 2  # where a gradient goes: to weights alone, or on through the graph
 INPUT_GRAD, WEIGHT_GRAD = "input-grad", "weight-grad"
 Parts = dict[str, Work]
 Sides = tuple[int, ...]
@@ -22,7 +22,8 @@ POINTWISE = {
     "FastGelu": (17, 1), "BiasGelu": (9, 2), "QuickGelu": (9, 1), "Swish": (8, 1), "Exp": (1, 0),
     "Log": (1, 0), "Sqrt": (2, 0), "Neg": (1, 0), "Reciprocal": (3, 0), "Erf": (3, 1),
 }  # fmt: skip
-FREE = ("Add", "Sub", "Sum", "Concat", "Pad", "Cast", "CastLike", "Identity", "Tile", "Dropout")
+SUMS = ("Add", "Sub", "Sum")
+FREE = (*SUMS, "Concat", "Pad", "Cast", "CastLike", "Identity", "Tile", "Dropout")
 NORMS = {  # FLOPs an element of the input's gradient, and of the weight's and bias's
     "BatchNormalization": (1, 4), "LayerNormalization": (9, 5), "InstanceNormalization": (10, 5),
     "GroupNormalization": (10, 5), "RMSNormalization": (6, 3),
@@ -33,7 +34,7 @@ NORMS = {  # FLOPs an element of the input's gradient, and of the weight's and b
 
 def gradient_of(row: Row, sides: Sides) -> Parts:
     """Work by phase; `sides` says for each operand where its gradient goes."""
-    if not any(sides) or row.work is None or row.kind in ("view", "constant"):
+    if not any(sides) or row.work is None or row.kind in FREE_KINDS:
         return {}
     rule = RULES.get(row.kind)
     if row.call.op_type in NORMS:
@@ -99,7 +100,9 @@ def _attention(row: Row, sides: Sides) -> Parts:
     w = call.get(1)
     projected = call.x.numel * w.shape[1] if projects and w is not None else 0
     own = work.macs - projected
-    grads = sum(t.nbytes for t, s in zip(call.operands, sides, strict=False) if t and s == 2)
+    grads = sum(
+        t.nbytes for t, s in zip(call.operands, sides, strict=False) if t and s == ACTIVATION
+    )
     parts = {
         INPUT_GRAD: Work(
             macs=2 * own + projected,
@@ -202,7 +205,7 @@ def _pointwise(row: Row, sides: Sides) -> Parts:
     flops, roots = POINTWISE.get(call.op_type, (work.other_flops // max(n, 1),
                                                 work.transcendentals // max(n, 1)))  # fmt: skip
     if call.op_type == "Gelu" and call.attr("approximate", "none") == "tanh":
-        flops, roots = 17, 1
+        flops, roots = POINTWISE["FastGelu"]
     written = sum(t.nbytes for t, s in zip(call.operands, sides, strict=False) if t and s)
     side = ACTIVATION if ACTIVATION in sides else WEIGHT
     parts: Parts = {}
@@ -232,7 +235,7 @@ def _broadcast_only(call: NodeCall, sides: Sides) -> Parts:
     """The gradient goes on as it is; a broadcast operand's is summed."""
     parts: Parts = {}
     n = call.out.numel
-    if call.op_type not in ("Add", "Sub", "Sum"):
+    if call.op_type not in SUMS:
         return parts
     for tensor, side in zip(call.operands, sides, strict=False):
         if tensor is not None and side and tensor.numel < n:

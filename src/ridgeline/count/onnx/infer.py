@@ -27,10 +27,10 @@ MOST_ELEMENTS = 1 << 12  # of a value that is followed
 
 Kinds = tuple[tuple[int, Shape | None, bytes], ...]
 Key = tuple[str, str, int, bytes, Kinds, tuple[bool, ...]]
+# networks repeat themselves: the same operator on the same shapes has the same results
 _SEEN: dict[Key, list[tuple[int, Shape | None]]] = {}
-MOST_SEEN = 1 << 14
+MOST_SEEN = 1 << 14  # results that are remembered, so that memory stays small
 FEW = 64  # elements of a value that is part of a key
-"""Networks repeat themselves: the same operator on the same shapes has the same results."""
 
 
 @lru_cache(maxsize=4096)
@@ -89,7 +89,7 @@ def stored(proto: TensorProto) -> Tensor:
     """An initializer or a constant; its elements only where they are few and in the file."""
     tensor = make(proto.name, proto.data_type, tuple(proto.dims))
     tensor.is_weight = True
-    if proto.data_location != 1 and tensor.numel <= MOST_ELEMENTS:
+    if proto.data_location != onnx.TensorProto.EXTERNAL and tensor.numel <= MOST_ELEMENTS:
         try:
             tensor.value = numpy_helper.to_array(proto)
         except Exception:  # broken or absent payload: onnx raises many kinds of error

@@ -6,28 +6,25 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
-from ridgeline.count.onnx.dims import tensor_type
+from ridgeline.count.onnx.dims import LARGEST, tensor_type
+from ridgeline.count.onnx.needed import onnx_needed
 from ridgeline.count.onnx.skeleton import broken, read_skeleton
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 EXTERNAL = 1  # TensorProto.DataLocation
-LARGEST_DIM = 1 << 48
-MOST_DIMS = 64
+MOST_DIMS = 64  # numpy's own limit
+# operators whose attributes are graphs; control.py walks them
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "FlexAttention"})
 
 
 def load(path: Path) -> ModelProto:
     """Read a model's graph; refuse what cannot be counted with one clear error."""
-    try:
+    with onnx_needed():
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise RidgelineError(
-            f"onnx cannot be imported: {' '.join(str(error).split())}",
-            hint="pip install 'ridgeline[onnx]'",
-        ) from error
     if not path.exists():
         raise RidgelineError(f"there is no file {path}", hint="check the name of the .onnx file")
     if not path.is_file():
@@ -93,17 +90,13 @@ def _stored(graph: GraphProto) -> Iterator[TensorProto]:
                 yield from _stored(inner)
 
 
-def subgraphs_of(attribute: object) -> list[GraphProto]:
+def subgraphs_of(attribute: AttributeProto) -> list[GraphProto]:
     """The graphs that an attribute holds."""
-    found: list[GraphProto] = []
-    if attribute.HasField("g"):  # type: ignore[attr-defined]
-        found.append(attribute.g)  # type: ignore[attr-defined]
-    found += attribute.graphs  # type: ignore[attr-defined]
-    return found
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def _check_tensor(path: Path, tensor: TensorProto) -> None:
-    if len(tensor.dims) > MOST_DIMS or any(not 0 <= d <= LARGEST_DIM for d in tensor.dims):
+    if len(tensor.dims) > MOST_DIMS or any(not 0 <= d <= LARGEST for d in tensor.dims):
         raise broken(path, f"the tensor {tensor.name!r} has impossible dimensions")
     if tensor.data_location != EXTERNAL:
         return
@@ -165,7 +158,7 @@ def _in_order(nodes: list[NodeProto], known: set[str]) -> bool:
     seen = set(known)
     for node in nodes:
         if any(name not in seen for name in node.input) or (
-            node.op_type in ("If", "Loop", "Scan", "SequenceMap") and not needs(node) <= seen
+            node.op_type in WITH_GRAPHS and not needs(node) <= seen
         ):
             return False
         seen.update(node.output)

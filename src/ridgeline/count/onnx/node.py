@@ -62,6 +62,11 @@ class Tensor:
         return (elements * self.dtype.bits + 7) // 8
 
 
+def plain_domain(name: str) -> str:
+    """The standard domain has two names; the shorter one is used here."""
+    return "" if name == "ai.onnx" else name
+
+
 def unknown_tensor(name: str) -> Tensor:
     return Tensor(name, None, 0, UNKNOWN)
 
@@ -78,7 +83,6 @@ class NodeCall:
     operands: tuple[Tensor | None, ...]
     results: tuple[Tensor | None, ...]
     causal: str = "full"
-    notes: list[str] = field(default_factory=list)
 
     @property
     def op(self) -> str:

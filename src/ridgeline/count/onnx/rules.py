@@ -1,25 +1,29 @@
-"""Shapes that onnx's inference does not give: contributed operators, and upper bounds.
-
-onnx knows no shapes of onnxruntime's operators. Where a shape depends on data (the elements that
-are not zero, the boxes that are kept) the largest possible is taken, and a note says so.
-"""
+"""Shapes of onnxruntime's operators, which onnx does not know."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
+from ridgeline.count.onnx.dtypes import FP32, INT32
 from ridgeline.count.onnx.infer import make
 from ridgeline.count.onnx.node import NodeCall, Shape, Tensor
+from ridgeline.count.onnx.shapes import (
+    broadcast,
+    filled_cache,
+    grouped_dim,
+    head_count,
+    packed_past,
+    qkv_widths,
+    turned,
+)
 
-FP32, INT32, INT64, BOOL = 1, 6, 7, 9
 Type = tuple[int, Shape]
 Rule = Callable[[NodeCall], list[Type | None]]
 
 SAME = (
     "Gelu FastGelu BiasGelu QuickGelu GroupNorm SkipGroupNorm RotaryEmbedding BiasAdd"
     " SimplifiedLayerNormalization BiasDropout BitmaskBiasDropout QLinearSigmoid QLinearLeakyRelu"
-    " QLinearSoftmax ScaledTanh MoE QMoE Inverse NhwcMaxPoolLike Affine NGramRepeatBlock"
+    " QLinearSoftmax ScaledTanh MoE QMoE Inverse Affine"
 )
 
 
@@ -37,14 +41,14 @@ def _same(call: NodeCall) -> list[Type | None]:
     return [_like(call.x)]
 
 
-def broadcast(a: Shape, b: Shape) -> Shape:
-    longest = max(len(a), len(b))
-    pairs = zip((1,) * (longest - len(a)) + a, (1,) * (longest - len(b)) + b, strict=True)
-    return tuple(max(x, y) if x and y else 0 for x, y in pairs)
+def _quantised_pair(call: NodeCall) -> list[Type | None]:
+    """Each operand comes with its scale and zero point."""
+    return [(call.x.elem, broadcast(call.x.shape, call.given(3).shape))]
 
 
-def _two(place: int) -> Rule:
-    return lambda call: [(call.x.elem, broadcast(call.x.shape, call.given(place).shape))]
+def _like_scores(call: NodeCall) -> list[Type | None]:
+    """NGramRepeatBlock: tokens so far, scores of the next; the scores are changed."""
+    return [_like(call.given(1))]
 
 
 def _product(a: Shape, b: Shape) -> Shape:
@@ -53,17 +57,8 @@ def _product(a: Shape, b: Shape) -> Shape:
     return (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
 
 
-def _turned(call: NodeCall, place: int, side: str) -> Shape:
-    shape = call.given(place).shape
-    if call.attr(f"transBatch{side}", 0) and len(shape) > 2:
-        shape = (*shape[1:-1], shape[0], shape[-1])
-    if call.attr(f"trans{side}", 0) and len(shape) > 1:
-        shape = (*shape[:-2], shape[-1], shape[-2])
-    return shape
-
-
 def _matmul(call: NodeCall) -> list[Type | None]:
-    return [(call.x.elem, _product(_turned(call, 0, "A"), _turned(call, 1, "B")))]
+    return [(call.x.elem, _product(turned(call, 0, "A"), turned(call, 1, "B")))]
 
 
 def _matmul_to(elem: int) -> Rule:
@@ -73,7 +68,7 @@ def _matmul_to(elem: int) -> Rule:
 def _qgemm(call: NodeCall) -> list[Type | None]:
     zero_point = call.get(8)
     elem = zero_point.elem if zero_point is not None else FP32
-    return [(elem, _product(_turned(call, 0, "A"), _turned(call, 3, "B")))]
+    return [(elem, _product(turned(call, 0, "A"), turned(call, 3, "B")))]
 
 
 def _n_bits(call: NodeCall) -> list[Type | None]:
@@ -95,17 +90,16 @@ def _embed_norm(call: NodeCall) -> list[Type | None]:
 def _attention(call: NodeCall) -> list[Type | None]:
     x, w = call.given(0), call.given(1)
     elem = call.given(3).elem if call.op_type == "QAttention" else x.elem  # the scale's type
-    widths = list(call.attr("qkv_hidden_sizes", []) or []) or [w.shape[1] // 3] * 3
-    heads = int(call.attr("num_heads", 1)) or 1
-    past = call.get(8 if call.op_type == "QAttention" else 4)
-    before = past.shape[3] if past is not None and len(past.shape) > 3 else 0
+    widths = qkv_widths(call, w)
+    heads = head_count(call)
+    before = packed_past(call.get(8 if call.op_type == "QAttention" else 4))
     present = (2, x.shape[0], heads, before + x.shape[-2], widths[0] // heads)
     return [(elem, (*x.shape[:-1], widths[2])), (elem, present)]
 
 
 def _multi_head(call: NodeCall) -> list[Type | None]:
     q, k, v = call.given(0), call.get(1), call.get(2)
-    heads = int(call.attr("num_heads", 1)) or 1
+    heads = head_count(call)
     if len(q.shape) == 5:
         batch, tokens, heads, _, dim = q.shape
         keys, width = tokens, heads * dim
@@ -126,15 +120,12 @@ def _multi_head(call: NodeCall) -> list[Type | None]:
 
 
 def _group_query(call: NodeCall) -> list[Type | None]:
-    q, k, past = call.given(0), call.get(1), call.get(3)
+    q, past = call.given(0), call.get(3)
     heads, kv_heads = int(call.attr("num_heads", 1)), int(call.attr("kv_num_heads", 1))
-    batch, tokens, width = q.shape
-    dim = width // heads if k is not None else width // (heads + 2 * kv_heads)
-    filled, total = call.get(6), 0
-    if filled is not None and filled.value is not None and filled.value.size:
-        total = int(filled.value.ravel()[0])
+    batch, tokens, _ = q.shape
+    dim, filled = grouped_dim(call), filled_cache(call)
     before = past.shape[-2] if past is not None else 0
-    length = max(before, total) if total else before + tokens
+    length = max(before, filled) if filled else before + tokens
     present = (q.elem, (batch, kv_heads, length, dim))
     return [(q.elem, (batch, tokens, heads * dim)), present, present]
 
@@ -148,7 +139,7 @@ def _packed_heads(call: NodeCall) -> list[Type | None]:
 
 def _packed_attention(call: NodeCall) -> list[Type | None]:
     x, w = call.given(0), call.given(1)
-    widths = list(call.attr("qkv_hidden_sizes", []) or []) or [w.shape[1] // 3] * 3
+    widths = qkv_widths(call, w)
     return [(x.elem, (x.shape[0], widths[2]))]
 
 
@@ -215,7 +206,8 @@ def _pairs(call: NodeCall) -> list[Type | None]:
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(SAME.split(), _same),
-    **dict.fromkeys("QLinearAdd QLinearMul".split(), _two(3)),  # noqa: SIM905
+    "QLinearAdd": _quantised_pair, "QLinearMul": _quantised_pair,
+    "NGramRepeatBlock": _like_scores,
     **dict.fromkeys(
         ["FusedMatMul", "TransposeMatMul", "FusedGemm", "GemmFloat8", "GemmFastGelu",
          "FusedMatMulActivation", "SparseToDenseMatMul"], _matmul),
@@ -250,48 +242,6 @@ OPERANDS_OF_STANDARD = {
     "QLinearAveragePool": 1,
     "QLinearReduceMean": 1,
 }
-
-
-KEEPS_SOME = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique"})
-"""Operators whose results are as large as the data say."""
-
-
-def largest(call: NodeCall, asked: int | None) -> list[Type | None]:
-    """The largest results of an operator whose results depend on data, or those asked for."""
-    x = call.get(0)
-    if x is None or not x.is_known:
-        return []
-    if call.op_type == "Dropout":  # old operator sets leave the mask's shape open
-        return [(x.elem, x.shape), (BOOL if call.version >= 10 else x.elem, x.shape)]
-    if call.op_type == "NonZero":
-        return [(INT64, (len(x.shape), asked or x.numel))]
-    if call.op_type == "NonMaxSuppression":
-        return [(INT64, (asked or _kept_boxes(call), 3))]
-    if call.op_type == "Compress":
-        axis = call.attr("axis")
-        if axis is None:
-            return [(x.elem, (asked or x.numel,))]
-        shape = list(x.shape)
-        shape[int(axis)] = asked or shape[int(axis)]
-        return [(x.elem, tuple(shape))]
-    if call.op_type == "Unique":
-        axis = call.attr("axis")
-        count = asked or (x.numel if axis is None else x.shape[int(axis)])
-        shape = list(x.shape) if axis is not None else [count]
-        shape[int(axis or 0)] = count
-        whole = x.numel if axis is None else x.shape[int(axis)]
-        rest = [(INT64, (count,)), (INT64, (whole,)), (INT64, (count,))]
-        return [(x.elem, tuple(shape)), *rest]
-    return []
-
-
-def _kept_boxes(call: NodeCall) -> int:
-    """At most so many of each class, and no more than there are boxes."""
-    boxes, scores, limit = call.given(0), call.given(1), call.get(2)
-    each = boxes.shape[1]
-    if limit is not None and limit.value is not None and limit.value.size:
-        each = min(each, max(int(limit.value.ravel()[0]), 0))
-    return prod(scores.shape[:2]) * each
 
 
 def typed(names: list[str], types: list[Type | None]) -> list[Tensor | None]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ridgeline.count.onnx.dtypes import BOOL, FP32, INT64, STRING
 from ridgeline.count.onnx.node import NodeCall
-from ridgeline.count.onnx.rules import BOOL, FP32, INT64, Type, broadcast
+from ridgeline.count.onnx.rules import Type
+from ridgeline.count.onnx.shapes import broadcast
 
-STRING = 8
 SAME = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 COMPARED = frozenset({"GreaterOrEqual", "LessOrEqual"})
 
@@ -18,9 +19,15 @@ def standard(call: NodeCall) -> list[Type | None]:
         return _classical(call)
     if call.op_type in SAME:
         return [(call.x.elem, call.x.shape)]
+    if call.op_type == "Dropout":  # old operator sets leave the mask's shape open
+        return [(call.x.elem, call.x.shape), (_mask_elem(call), call.x.shape)]
     if call.op_type in COMPARED:
         return [(BOOL, broadcast(call.x.shape, call.given(1).shape))]
     return []
+
+
+def _mask_elem(call: NodeCall) -> int:
+    return BOOL if call.version >= 10 else call.x.elem
 
 
 def _classical(call: NodeCall) -> list[Type | None]:

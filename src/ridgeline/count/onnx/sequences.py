@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ridgeline.count.onnx.dtypes import BOOL
 from ridgeline.count.onnx.infer import from_array, make
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
 
 Items = tuple[Tensor, ...]
-LONGEST = 1 << 12
-BOOL = 9
+LONGEST = 1 << 12  # items that are followed one by one
 
 
 def sequence(name: str, items: Items) -> Tensor:

@@ -14,8 +14,8 @@ from pathlib import Path
 from ridgeline.errors import RidgelineError
 
 KEPT_BYTES = 1 << 16  # tensors up to this size keep their values: shapes, axes, scales
-LARGEST_SKELETON = 1 << 28
-MOST_FIELDS = 5_000_000
+LARGEST_SKELETON = 1 << 28  # bytes kept of one file: bounds the memory of a file made to explode
+MOST_FIELDS = 5_000_000  # likewise the time
 DEEPEST = 90  # protobuf's own limit is 100
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -32,13 +32,13 @@ ENTERED: dict[str, dict[int, str]] = {
 LEFT_OUT: dict[str, frozenset[int]] = {
     "model": frozenset({6, 14, 20}),  # doc_string, metadata_props, training_info
     "graph": frozenset({10, 14, 16}),  # doc_string, quantization_annotation, metadata_props
-    "function": frozenset({8, 14}),
-    "node": frozenset({6}),
-    "attribute": frozenset({13}),
+    "function": frozenset({8, 14}),  # doc_string, metadata_props
+    "node": frozenset({6}),  # doc_string
+    "attribute": frozenset({13}),  # doc_string
 }
 PAYLOAD = frozenset({4, 5, 6, 7, 9, 10, 11})  # of a tensor: raw_data and the typed lists
 LONGEST_NOTE = 1 << 10  # scopes are shorter, stack traces longer
-LONGEST_TYPE = 1 << 12
+LONGEST_TYPE = 1 << 12  # bytes; a tensor's type takes a few dozen
 VALUE_TYPES = frozenset({11, 12, 13})  # of a graph: input, output, value_info
 
 Chunks = list[bytes]
@@ -62,6 +62,7 @@ def read_skeleton(path: Path) -> bytes:
 
 
 def broken(path: Path, why: str) -> RidgelineError:
+    """The error of a file that is no model, or not a whole one."""
     return RidgelineError(
         f"{path} is not a readable ONNX model: {why}",
         hint="check that the file is whole and that it is ONNX",
@@ -105,16 +106,13 @@ class _Reader:
         return chunks
 
     def _tensor(self, start: int, end: int) -> Chunks:
-        if end - start <= KEPT_BYTES:
-            chunks: Chunks = []
-            self._copy(chunks, start, end)
-            return chunks
-        chunks = []
-        run = start
-        for number, field_start, _, field_end, _ in self._walk(start, end):
-            if number in PAYLOAD:
-                self._copy(chunks, run, field_start)
-                run = field_end
+        chunks: Chunks = []
+        run = start  # the first byte not yet copied
+        if end - start > KEPT_BYTES:
+            for number, field_start, _, field_end, _ in self._walk(start, end):
+                if number in PAYLOAD:
+                    self._copy(chunks, run, field_start)
+                    run = field_end
         self._copy(chunks, run, end)
         return chunks
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ridgeline.count.onnx.gradients import gradient_of
+from ridgeline.count.onnx.gradients import ACTIVATION, INPUT_GRAD, WEIGHT, gradient_of
 from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.walk import Row
 from ridgeline.count.onnx.weights import Stored
 from ridgeline.count.parts import Work
 from ridgeline.errors import RidgelineError
 
-WEIGHT, ACTIVATION = 1, 2
 NOTE = (
     "training is estimated: the file has no backward pass and no loss;"
     " gradients of products are exact, the others follow the rules in docs/onnx.md"
@@ -80,13 +79,13 @@ def _summed(row: Row, outs: list[Tensor], uses: dict[int, int]) -> Iterator[Grad
                 written_bytes=out.nbytes * more,
                 terms=(("n", n),),
             )
-            yield Gradient(row, "input-grad", row.call, work)
+            yield Gradient(row, INPUT_GRAD, row.call, work)
 
 
 def _gradients(row: Row, sides: tuple[int, ...]) -> Iterator[Gradient]:
     if row.work is None:
         if any(sides):
-            yield Gradient(row, "input-grad", row.call, None)
+            yield Gradient(row, INPUT_GRAD, row.call, None)
         return
     parts = gradient_of(row, sides)
     for phase, work in parts.items():
@@ -105,12 +104,17 @@ OPTIMIZERS: dict[str, tuple[int, int, int, int, int]] = {
 """As PyTorch's optimizers run, operator by operator; their step counters are left out."""
 
 
-def optimizer_work(name: str, tensor: Tensor) -> Work:
+def check_optimizer(name: str) -> None:
+    """Refuse an optimizer that has no rule."""
     if name not in OPTIMIZERS:
         raise RidgelineError(
             f"the optimizer {name} cannot be counted for an ONNX file",
             hint=f"choose {', '.join(OPTIMIZERS)}",
         )
+
+
+def optimizer_work(name: str, tensor: Tensor) -> Work:
+    """One update of one weight tensor."""
     flops, roots, read, written, _ = OPTIMIZERS[name]
     n = tensor.numel
     return Work(
@@ -124,5 +128,5 @@ def optimizer_work(name: str, tensor: Tensor) -> Work:
 
 
 def state_bytes(name: str, stored: Stored) -> int:
-    each = OPTIMIZERS[name][4] if name in OPTIMIZERS else 0
-    return each * sum(t.nbytes for t in stored.params.values() if t.is_float)
+    """What the optimizer keeps from step to step."""
+    return OPTIMIZERS[name][4] * sum(t.nbytes for t in stored.params.values() if t.is_float)

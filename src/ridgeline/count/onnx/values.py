@@ -129,7 +129,7 @@ def follow(
 ) -> Sequence[Array | None]:
     """The values of the node's results, None where they are not known."""
     none = [None] * len(node.output)
-    if call.domain not in ("", "ai.onnx"):
+    if call.domain:
         return none
     if call.op_type in ("Shape", "Size"):
         return [shape_value(call), *none[1:]]

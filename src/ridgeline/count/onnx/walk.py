@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from ridgeline.count.onnx import control, functions
+from ridgeline.count.onnx.bounds import largest
+from ridgeline.count.onnx.constants import constant
 from ridgeline.count.onnx.dims import Bound, real_inputs, tensor_type, unnamed
 from ridgeline.count.onnx.formulas import entry_of
 from ridgeline.count.onnx.given import with_values
 from ridgeline.count.onnx.infer import from_type, infer, schema_of, stored
 from ridgeline.count.onnx.load import ordered
-from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor, plain_domain, unknown_tensor
 from ridgeline.count.onnx.rules import (
     OPERANDS_OF_STANDARD,
     STANDARD_FORM,
     contributed,
-    largest,
     typed,
 )
 from ridgeline.count.onnx.rules_standard import standard
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
     )
 
 MOST_CALLS = 250_000  # inside of functions and loops, whose calls multiply
-DEEPEST = 40
-FREE_KINDS = ("view", "constant")
+DEEPEST = 40  # graphs and functions inside each other; real files have a handful
+FREE_KINDS = ("view", "constant")  # counted even where shapes are not known
+NO_FORMULA = "no formula"
 BROKEN = (MalformedError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError,
           AttributeError, OverflowError)  # fmt: skip
 """What a formula raises on a node that breaks its operator's rules."""
@@ -58,7 +60,6 @@ class Row:
     work: Work | None  # None: no formula, or no shapes
     repeats: int = 1
     why: str = ""  # there is no work
-    depth: int = 0  # 0: in the model's own graph
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ class Walk:
     causal: str = "full"
     rows: list[Row] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
-    asked_for: list[str] = field(default_factory=list)  # loops whose count is not known
+    asked_for: dict[str, None] = field(default_factory=dict)  # loops whose count is not known
     calls: int = 0
     depth: int = 0
     imports: list[OperatorSetIdProto] = field(default_factory=list)
@@ -86,9 +87,12 @@ class Walk:
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
 
+    def ask_for(self, loop: str) -> None:
+        self.asked_for.setdefault(loop)
+
     def version(self, domain: str) -> int:
-        own = self.opsets.get(domain if domain != "ai.onnx" else "")
-        return own or (onnx.defs.onnx_opset_version() if domain in ("", "ai.onnx") else 1)
+        domain = plain_domain(domain)
+        return self.opsets.get(domain) or (1 if domain else onnx.defs.onnx_opset_version())
 
     def graph(
         self, graph: GraphProto, scope: Scope, *, prefix: str, declared: Mapping[str, Tensor]
@@ -139,7 +143,7 @@ class Walk:
         call = NodeCall(
             name=node_name(node, place),
             op_type=node.op_type,
-            domain="" if node.domain == "ai.onnx" else node.domain,
+            domain=plain_domain(node.domain),
             version=self.version(node.domain),
             attributes=attributes_of(node),
             operands=operands,
@@ -167,7 +171,7 @@ class Walk:
         """Types of the results, by the first that knows them; small values where they are known."""
         first = node.output[0] if node.output else ""
         if call.op_type == "Constant" and not call.domain:
-            return [functions.constant(node, first)]
+            return [constant(node, first)]
         found = sequence_result(call, first) if not call.domain else None
         results: list[Tensor | None] = [found]
         if found is None:
@@ -216,7 +220,7 @@ class Walk:
             except BROKEN:
                 most = []
             bounded = typed(names, most)
-            if most and asked is None and call.op_type != "Dropout":
+            if most and asked is None:
                 self.note(
                     f"{call.op_type} {call.name!r} keeps as much as its data say:"
                     f" the most it could is counted; --dim {call.name}=N gives another number"
@@ -227,7 +231,7 @@ class Walk:
     def row(self, call: NodeCall, path: str) -> Row:
         entry = entry_of(call.domain, call.op_type)
         if entry is None:
-            return Row(path, "unknown", call, None, why="no formula", depth=self.depth - 1)
+            return Row(path, "unknown", call, None, why=NO_FORMULA)
         work, why = None, ""
         if entry.kind in FREE_KINDS:
             work = entry.function(call)
@@ -238,7 +242,7 @@ class Walk:
                 work = entry.function(call)
             except BROKEN as error:
                 why = f"its operands do not fit the operator ({error})"
-        return Row(path, entry.kind, call, work, why=why, depth=self.depth - 1)
+        return Row(path, entry.kind, call, work, why=why)
 
 
 def _fill(
@@ -301,7 +305,7 @@ def walk_model(
     causal: str = "full",
 ) -> Walk:
     """Walk the whole model; loops whose count is missing are asked for, all at once."""
-    opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    opsets = {plain_domain(o.domain): o.version for o in model.opset_import}
     known = {(f.domain, f.name): f for f in model.functions}
     walk = Walk(path=path, bound=bound, opsets=opsets, functions=known, causal=causal)
     scope = Scope()
@@ -318,7 +322,7 @@ def walk_model(
     results = walk.graph(model.graph, scope, prefix="", declared=declared)
     walk.outputs = {o.name: t for o, t in zip(model.graph.output, results, strict=True)}
     if walk.asked_for:
-        raise control.ask(walk.asked_for)
+        raise control.missing_passes(walk.asked_for)
     return walk
 
 

@@ -29,7 +29,7 @@ class Stored:
 
     @property
     def param_count(self) -> int:
-        return sum(_numbers(t) for t in self.params.values())
+        return sum(t.numel for t in self.params.values())
 
     @property
     def param_bytes(self) -> int:
@@ -38,10 +38,6 @@ class Stored:
     @property
     def buffer_bytes(self) -> int:
         return sum(t.nbytes for t in self.buffers.values())
-
-
-def _numbers(tensor: Tensor) -> int:
-    return tensor.numel
 
 
 def stored_tensors(rows: Iterable[Row]) -> Stored:

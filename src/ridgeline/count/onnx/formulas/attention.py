@@ -9,10 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from ridgeline.count.onnx.formulas.norms import SOFTMAX_FLOPS
 from ridgeline.count.onnx.formulas.registry import MS, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
+from ridgeline.count.onnx.shapes import (
+    filled_cache,
+    grouped_dim,
+    head_count,
+    packed_past,
+    qkv_widths,
+)
 
-SOFTMAX_FLOPS = 4
 ROTARY_FLOPS = 3  # x·cos ± y·sin
 
 
@@ -98,25 +105,27 @@ def flex_attention(call: NodeCall) -> Work:
 
 
 def _with_projection(
-    call: NodeCall, *, mask: int, past: int, extra: int, quantised: bool = False
+    call: NodeCall, *, mask: int, past: int, bias: int | None, quantised: bool = False
 ) -> Work:
-    """input, weights (H, q+k+v), bias: projected, then attended to."""
+    """input, weights (H, q+k+v), bias: projected, then attended to.
+
+    `mask`, `past` and `bias` (of the scores) are places of operands.
+    """
     x, w = call.given(0), call.given(1)
     tokens = prod(x.shape[:-1])
     batch, length = x.shape[0], x.shape[-2]
-    heads = int(call.attr("num_heads", 1)) or 1
-    widths = list(call.attr("qkv_hidden_sizes", []) or []) or [w.shape[1] // 3] * 3
-    past_tensor = call.get(past)
-    before = past_tensor.shape[3] if past_tensor is not None and len(past_tensor.shape) > 3 else 0
+    heads = head_count(call)
+    widths = qkv_widths(call, w)
+    before = packed_past(call.get(past))
     sizes = Heads(batch=batch, heads=heads, queries=length, keys=length + before,
                   dim=widths[0] // heads, value_dim=widths[2] // heads, past=before)  # fmt: skip
     causal = bool(call.attr("unidirectional", 0))
-    added = _adds(call.get(mask), call.get(extra))
+    added = _adds(call.get(mask), call.get(bias) if bias is not None else None)
     work = attend(call, sizes, causal=causal, added=added)
     projected = tokens * x.shape[-1] * w.shape[1]
-    bias = (call.has(2) + quantised) * tokens * w.shape[1]
+    biased = (call.has(2) + quantised) * tokens * w.shape[1]
     rotary = ROTARY_FLOPS * tokens * (widths[0] + widths[1]) * bool(call.attr("do_rotary", 0))
-    other = work.other_flops + bias + rotary
+    other = work.other_flops + biased + rotary
     if projected > work.macs:
         terms = (("tokens", tokens), ("Cin", x.shape[-1]), ("(q+k+v)", w.shape[1]))
         return replace(work, macs=work.macs + projected, other_flops=other, terms=terms)
@@ -125,13 +134,13 @@ def _with_projection(
 
 @op("Attention", kind="attention", domain=MS)
 def ms_attention(call: NodeCall) -> Work:
-    return _with_projection(call, mask=3, past=4, extra=5)
+    return _with_projection(call, mask=3, past=4, bias=5)
 
 
 @op("QAttention", kind="attention", domain=MS)
 def quantised_attention(call: NodeCall) -> Work:
     """As Attention; the projection's result is scaled."""
-    return _with_projection(call, mask=5, past=8, extra=99, quantised=True)
+    return _with_projection(call, mask=5, past=8, bias=None, quantised=True)
 
 
 @op("PackedAttention", kind="attention", domain=MS)
@@ -139,8 +148,8 @@ def packed_attention(call: NodeCall) -> Work:
     """Tokens without padding; the longest sequence is taken for all."""
     x, w, offsets = call.given(0), call.given(1), call.given(3)
     batch, length = offsets.shape
-    heads = int(call.attr("num_heads", 1)) or 1
-    widths = list(call.attr("qkv_hidden_sizes", []) or []) or [w.shape[1] // 3] * 3
+    heads = head_count(call)
+    widths = qkv_widths(call, w)
     sizes = Heads(batch=batch, heads=heads, queries=length, keys=length, dim=widths[0] // heads,
                   value_dim=widths[2] // heads)  # fmt: skip
     work = attend(call, sizes, causal=False, added=_adds(call.get(5)))
@@ -155,7 +164,7 @@ def multi_head(call: NodeCall) -> Work:
     masked = call.op_type.startswith("Decoder")
     mask, bias_place, past_place = (3, 4, 5) if masked else (4, 5, 6)
     q, k, v = call.given(0), call.get(1), call.get(2)
-    heads = int(call.attr("num_heads", 1)) or 1
+    heads = head_count(call)
     if len(q.shape) == 5:  # (B, S, H, 3, D): all three in one
         batch, queries, heads, _, dim = q.shape
         keys, value_dim = queries, dim
@@ -192,7 +201,7 @@ def _keys(
 def packed_multi_head(call: NodeCall) -> Work:
     q, offsets = call.given(0), call.given(4)
     batch, length = offsets.shape
-    heads = int(call.attr("num_heads", 1)) or 1
+    heads = head_count(call)
     dim = q.shape[-1] if len(q.shape) == 4 else q.shape[-1] // heads
     value = call.get(2)
     value_dim = value.shape[-1] // heads if value is not None else dim
@@ -204,18 +213,16 @@ def packed_multi_head(call: NodeCall) -> Work:
 @op("GroupQueryAttention SparseAttention", kind="attention", domain=MS)
 def group_query(call: NodeCall) -> Work:
     """Causal, with fewer key heads than query heads; the cache is read as far as it is filled."""
-    q, k, past_key = call.given(0), call.get(1), call.get(3)
+    q, past_key = call.given(0), call.get(3)
     heads, kv_heads = int(call.attr("num_heads", 1)), int(call.attr("kv_num_heads", 1))
     if not heads or not kv_heads:
         raise MalformedError("there are no heads")
-    batch, queries, width = q.shape
-    dim = width // heads if k is not None else width // (heads + 2 * kv_heads)
+    batch, queries, _ = q.shape
+    dim, filled = grouped_dim(call), filled_cache(call)
     past = past_key.shape[-2] if past_key is not None else 0
     keys = past + queries
-    total = call.get(6)  # how much of the cache is filled, the new tokens included
-    if total is not None and total.value is not None and total.value.size:
-        keys = int(total.value.ravel()[0])
-        past = max(keys - queries, 0)
+    if filled is not None:
+        keys, past = filled, max(filled - queries, 0)
     sizes = Heads(batch=batch, heads=heads, queries=queries, keys=keys, dim=dim, value_dim=dim,
                   past=past)  # fmt: skip
     bias = call.get(10) if call.op_type == "GroupQueryAttention" else None

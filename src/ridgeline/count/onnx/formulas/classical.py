@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ridgeline.count.onnx.formulas.moves import gather
 from ridgeline.count.onnx.formulas.registry import ML, Work, elementwise, free, op
 from ridgeline.count.onnx.node import NodeCall, Tensor
 
@@ -10,6 +11,7 @@ POST_TRANSFORMS = {"NONE": (0, 0), "LOGISTIC": (3, 1), "SOFTMAX": (4, 1), "SOFTM
                    "PROBIT": (0, 1)}  # fmt: skip
 
 op("ZipMap", kind="view", domain=ML)(free)
+op("ArrayFeatureExtractor", kind="gather", domain=ML)(gather)
 
 
 @op("CastMap CategoryMapper DictVectorizer LabelEncoder OneHotEncoder FeatureVectorizer",
@@ -17,12 +19,6 @@ op("ZipMap", kind="view", domain=ML)(free)
 def mapped(call: NodeCall) -> Work:
     """Looked up, or put side by side."""
     return Work()
-
-
-@op("ArrayFeatureExtractor", kind="gather", domain=ML)
-def features(call: NodeCall) -> Work:
-    table, indices = call.given(0), call.given(1)
-    return Work(read_bytes=table.bytes_of(call.out.numel) + indices.nbytes)
 
 
 @op("Binarizer Imputer", kind="pointwise", domain=ML)

@@ -43,11 +43,10 @@ def gather(call: NodeCall) -> Work:
 @op("GatherBlockQuantized", kind="gather", domain=MS)
 def gather_quantized(call: NodeCall) -> Work:
     """The named rows, dequantised: a scale for each number, a zero point where there is one."""
-    table, indices = call.given(0), call.given(1)
-    n = call.out.numel
+    n, indices = call.out.numel, call.given(1)
     flops = 1 + call.has(3)
     read = (n * int(call.attr("bits", 4)) + 7) // 8 + indices.nbytes
-    return Work(other_flops=flops * n, read_bytes=read or table.nbytes, factor=flops,
+    return Work(other_flops=flops * n, read_bytes=read, factor=flops,
                 terms=(("n", n),))  # fmt: skip
 
 

@@ -6,38 +6,38 @@ one more for each of weight and bias; one root for each mean and variance.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
-from ridgeline.count.onnx.formulas.registry import MS, Work, op
+from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, op
 from ridgeline.count.onnx.node import NodeCall, Shape
 
 STATISTICS = 4
+SOFTMAX_FLOPS = 4  # maximum, subtraction, sum, division
 
 
-def _per_element(n: int, flops: int, groups: int) -> Work:
-    return Work(other_flops=flops * n, transcendentals=groups, factor=flops, terms=(("n", n),))
+def _per_element(n: int, flops: int, transcendentals: int) -> Work:
+    return Work(
+        other_flops=flops * n, transcendentals=transcendentals, factor=flops, terms=(("n", n),)
+    )
 
 
 def _channels(shape: Shape) -> int:
     return shape[1] if len(shape) > 1 else 1
 
 
-def _normalized(call: NodeCall, shape: Shape, default: int = -1) -> int:
+def _groups(call: NodeCall, shape: Shape) -> int:
     """How many groups are normalised: the dimensions before the axis."""
-    axis = int(call.attr("axis", default))
+    axis = int(call.attr("axis", -1))
     return prod(shape[: axis % len(shape) if shape else 0])
 
 
 @op("BatchNormalization", kind="norm")
+@op("SpatialBN", kind="norm", domain=MS)
 def batch_norm(call: NodeCall) -> Work:
     x = call.x
     training = bool(call.attr("training_mode", 0)) if call.version >= 14 else len(call.outputs) > 1
     return _per_element(x.numel, 2 + STATISTICS * training, _channels(x.shape))
-
-
-@op("SpatialBN", kind="norm", domain=MS)
-def spatial_batch_norm(call: NodeCall) -> Work:
-    return batch_norm(call)
 
 
 @op("InstanceNormalization", kind="norm")
@@ -61,24 +61,19 @@ def ms_group_norm(call: NodeCall) -> Work:
     silu = bool(call.attr("activation", 0))
     added = (call.has(3) + call.has(4)) if call.op_type == "SkipGroupNorm" else 0
     work = _per_element(x.numel, STATISTICS + 4 + 4 * silu + added, groups)
-    return Work(
-        other_flops=work.other_flops,
-        transcendentals=groups + silu * x.numel,
-        factor=work.factor,
-        terms=work.terms,
-    )
+    return replace(work, transcendentals=groups + silu * x.numel)
 
 
 @op("LayerNormalization", kind="norm")
 def layer_norm(call: NodeCall) -> Work:
     affine = call.has(1) + call.has(2)
-    return _per_element(call.x.numel, STATISTICS + 2 + affine, _normalized(call, call.x.shape))
+    return _per_element(call.x.numel, STATISTICS + 2 + affine, _groups(call, call.x.shape))
 
 
 @op("RMSNormalization SimplifiedLayerNormalization", kind="norm")
 def rms_norm(call: NodeCall) -> Work:
     """Mean of squares, one product with its inverse root, one more with a weight."""
-    return _per_element(call.x.numel, 3 + call.has(1), _normalized(call, call.x.shape))
+    return _per_element(call.x.numel, 3 + call.has(1), _groups(call, call.x.shape))
 
 
 @op("SkipLayerNormalization", kind="norm", domain=MS)
@@ -136,15 +131,14 @@ def lp_norm(call: NodeCall) -> Work:
 def lrn(call: NodeCall) -> Work:
     """x/(bias + alpha/size·Σx²)^beta over `size` channels: size squares and sums, and 3 more."""
     n, size = call.x.numel, int(call.attr("size", 1))
-    flops = 2 * size + 3
-    return Work(other_flops=flops * n, transcendentals=n, factor=flops, terms=(("n", n),))
+    return _per_element(n, 2 * size + 3, n)
 
 
 @op("Softmax", kind="softmax")
 def softmax(call: NodeCall) -> Work:
-    """Maximum, subtraction, sum, division; one exponential."""
+    """One exponential an element beside the FLOPs."""
     n = call.x.numel
-    return Work(other_flops=4 * n, transcendentals=n, factor=4, terms=(("n", n),))
+    return _per_element(n, SOFTMAX_FLOPS, n)
 
 
 @op("LogSoftmax", kind="softmax")
@@ -156,7 +150,7 @@ def log_softmax(call: NodeCall) -> Work:
     else:  # all dimensions from the axis on are one
         rows = prod(x.shape[: axis % (len(x.shape) or 1)])
     n = x.numel
-    return Work(other_flops=4 * n, transcendentals=n + rows, factor=4, terms=(("n", n),))
+    return _per_element(n, SOFTMAX_FLOPS, n + rows)
 
 
 @op("Hardmax", kind="softmax")
@@ -170,4 +164,4 @@ def hardmax(call: NodeCall) -> Work:
 def qlinear_softmax(call: NodeCall) -> Work:
     """Dequantised, softmax, requantised."""
     n = call.x.numel
-    return Work(other_flops=11 * n, transcendentals=n, factor=11, terms=(("n", n),))
+    return _per_element(n, DEQUANTISE + SOFTMAX_FLOPS + QUANTISE, n)

@@ -6,7 +6,7 @@ through both. Where an operator branches, the longer branch is counted.
 
 from __future__ import annotations
 
-from ridgeline.count.onnx.formulas.registry import MS, Work, elementwise, op
+from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, elementwise, op
 from ridgeline.count.onnx.node import NodeCall
 
 PER_ELEMENT: dict[str, tuple[int, int]] = {}
@@ -115,7 +115,8 @@ def bias_add(call: NodeCall) -> Work:
 @op("BiasSplitGelu", kind="pointwise", domain=MS)
 def bias_split_gelu(call: NodeCall) -> Work:
     """(x + b) in two halves, one through GELU, multiplied."""
-    return elementwise(call, 7, 1)
+    flops, one = gelu_cost(tanh=False)
+    return elementwise(call, 2 + flops + 1, one)
 
 
 @op("BiasDropout BitmaskBiasDropout", kind="dropout", domain=MS)
@@ -150,20 +151,23 @@ def dropout(call: NodeCall) -> Work:
 @op("QuantizeLinear", kind="pointwise")
 def quantize(call: NodeCall) -> Work:
     """x/scale, round, two bounds, and the zero point where there is one."""
-    return elementwise(call, 4 + call.has(2))
+    return elementwise(call, QUANTISE - 1 + call.has(2))
 
 
 @op("DequantizeLinear", kind="pointwise")
 def dequantize(call: NodeCall) -> Work:
     """(x − zero point)·scale."""
-    return elementwise(call, 1 + call.has(2))
+    return elementwise(call, DEQUANTISE - 1 + call.has(2))
+
+
+DYNAMIC_QUANTISE = 2 + QUANTISE  # the smallest and the largest element are found first
 
 
 @op("DynamicQuantizeLinear", kind="pointwise")
 def dynamic_quantize(call: NodeCall) -> Work:
     """The smallest and largest element, then as QuantizeLinear with a zero point."""
     n = call.x.numel
-    return Work(other_flops=7 * n, factor=7, terms=(("n", n),))
+    return Work(other_flops=DYNAMIC_QUANTISE * n, factor=DYNAMIC_QUANTISE, terms=(("n", n),))
 
 
 # 8-bit forms: dequantise each operand, work, requantise
@@ -177,7 +181,7 @@ def qlinear(call: NodeCall) -> Work:
     flops, transcendentals = _QLINEAR[call.op_type]
     data = 2 if call.op_type in ("QLinearAdd", "QLinearMul", "QLinearWhere") else 1
     n = call.out.numel
-    per_element = flops + 2 * data + 5
+    per_element = data * DEQUANTISE + flops + QUANTISE
     return Work(
         other_flops=per_element * n,
         transcendentals=transcendentals * n,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ridgeline.count.onnx.formulas.registry import MS, Work, op
+from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, op
 from ridgeline.count.onnx.node import NodeCall
 
 
@@ -22,7 +22,7 @@ def _kernel(call: NodeCall) -> int:
 
 
 @op("MaxPool", kind="pool")
-@op("MaxpoolWithMask", kind="pool", domain=MS)
+@op("MaxpoolWithMask NhwcMaxPool", kind="pool", domain=MS)
 def max_pool(call: NodeCall) -> Work:
     """A comparison for each place of the window, padding included."""
     return _windows(call, _kernel(call), per_result=0)
@@ -33,10 +33,9 @@ def average_pool(call: NodeCall) -> Work:
     return _windows(call, _kernel(call), per_result=1)
 
 
-@op("LpPool", kind="pool")
-def lp_pool(call: NodeCall) -> Work:
+def _norms(call: NodeCall, window: int) -> Work:
     """A power and an addition for each place; a root for each result."""
-    n, window, p = call.out.numel, _kernel(call), call.attr("p", 2)
+    n, p = call.out.numel, call.attr("p", 2)
     powers = 0 if p in (1, 2) else n * window
     return Work(
         other_flops=2 * n * window,
@@ -44,6 +43,11 @@ def lp_pool(call: NodeCall) -> Work:
         factor=2,
         terms=(("n", n), ("window", window)),
     )
+
+
+@op("LpPool", kind="pool")
+def lp_pool(call: NodeCall) -> Work:
+    return _norms(call, _kernel(call))
 
 
 def _whole(call: NodeCall) -> int:
@@ -62,13 +66,7 @@ def global_average_pool(call: NodeCall) -> Work:
 
 @op("GlobalLpPool", kind="pool")
 def global_lp_pool(call: NodeCall) -> Work:
-    n, window = call.out.numel, _whole(call)
-    return Work(
-        other_flops=2 * n * window,
-        transcendentals=n,
-        factor=2,
-        terms=(("n", n), ("window", window)),
-    )
+    return _norms(call, _whole(call))
 
 
 @op("QLinearAveragePool QLinearGlobalAveragePool", kind="pool", domain=MS)
@@ -76,12 +74,10 @@ def qlinear_pool(call: NodeCall) -> Work:
     """Dequantised, averaged; each result requantised."""
     n = call.out.numel
     window = _kernel(call) if call.op_type == "QLinearAveragePool" else (call.x.numel // max(n, 1))
-    return Work(other_flops=n * (3 * window + 6), factor=3, terms=(("n", n), ("window", window)))
-
-
-@op("NhwcMaxPool", kind="pool", domain=MS)
-def nhwc_max_pool(call: NodeCall) -> Work:
-    return _windows(call, _kernel(call), per_result=0)
+    each, last = DEQUANTISE + 1, 1 + QUANTISE
+    return Work(
+        other_flops=n * (each * window + last), factor=each, terms=(("n", n), ("window", window))
+    )
 
 
 @op("MaxUnpool", kind="move")

@@ -6,9 +6,10 @@ from math import prod
 
 from ridgeline.count.onnx.einsum import contraction
 from ridgeline.count.onnx.formulas.activations import fused_activation
-from ridgeline.count.onnx.formulas.pointwise import gelu_cost
+from ridgeline.count.onnx.formulas.pointwise import DYNAMIC_QUANTISE, gelu_cost
 from ridgeline.count.onnx.formulas.registry import MS, Terms, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape
+from ridgeline.count.onnx.shapes import broadcast, turned
 
 REQUANTISE = 1  # the product's scale; zero points and bounds are work on integers
 
@@ -32,11 +33,7 @@ def matmul_terms(a: Shape, b: Shape) -> Terms:
     m, k, n = left[-2], left[-1], right[-1]
     if len(right) == 2:  # one matrix for all rows
         return (("M", prod(left[:-1])), ("N", n), ("K", k))
-    outer = [1] * max(len(left), len(right))
-    for shape in (left[:-2], right[:-2]):
-        for place, size in enumerate(reversed(shape)):
-            outer[place] = max(outer[place], size) if size else 0
-    return (("B", prod(outer)), ("M", m), ("N", n), ("K", k))
+    return (("B", prod(broadcast(left[:-2], right[:-2]))), ("M", m), ("N", n), ("K", k))
 
 
 @op("MatMul", kind="matmul")
@@ -63,29 +60,17 @@ def quantised_to_float(call: NodeCall) -> Work:
     terms = matmul_terms(call.given(0).shape, call.given(1).shape)
     dynamic = call.op_type == "DynamicQuantizeMatMul"
     bias = call.has(4 if dynamic else 6)
-    own = 7 * call.x.numel if dynamic else 0
+    own = DYNAMIC_QUANTISE * call.x.numel if dynamic else 0
     return product(terms, other_flops=own + (REQUANTISE + bias) * call.out.numel)
-
-
-def _swap(shape: Shape, *, inner: bool, batch: bool) -> Shape:
-    """FusedMatMul's transposes: of the matrix, and of the batch dimensions with its rows."""
-    if batch and len(shape) > 2:
-        shape = (*shape[1:-1], shape[0], shape[-1])
-    return (*shape[:-2], shape[-1], shape[-2]) if inner and len(shape) > 1 else shape
 
 
 @op("FusedMatMul TransposeMatMul FusedMatMulActivation", kind="matmul", domain=MS)
 def fused_matmul(call: NodeCall) -> Work:
-    a = _swap(call.given(0).shape, inner=bool(call.attr("transA", 0)),
-              batch=bool(call.attr("transBatchA", 0)))  # fmt: skip
-    b = _swap(call.given(1).shape, inner=bool(call.attr("transB", 0)),
-              batch=bool(call.attr("transBatchB", 0)))  # fmt: skip
+    terms = matmul_terms(turned(call, 0, "A"), turned(call, 1, "B"))
     n = call.out.numel
     flops, transcendentals = fused_activation(call)
     scaled = call.attr("alpha", 1.0) != 1
-    return product(
-        matmul_terms(a, b), other_flops=(flops + scaled) * n, transcendentals=transcendentals * n
-    )
+    return product(terms, other_flops=(flops + scaled) * n, transcendentals=transcendentals * n)
 
 
 @op("Gemm", kind="matmul")

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from math import log2, prod
 
-from ridgeline.count.onnx.formulas.registry import MS, Work, log2_ceil, op, per_input
+from ridgeline.count.onnx.formulas.registry import (
+    DEQUANTISE,
+    MS,
+    QUANTISE,
+    Work,
+    log2_ceil,
+    op,
+    per_input,
+)
 from ridgeline.count.onnx.node import NodeCall
 
 # FLOPs an element read, transcendentals a result, transcendentals an element read
@@ -31,7 +39,8 @@ def mean(call: NodeCall) -> Work:
 def qlinear_mean(call: NodeCall) -> Work:
     """Dequantised, summed; each result divided and requantised."""
     n, results = call.x.numel, call.out.numel
-    return Work(other_flops=3 * n + 6 * results, factor=3, terms=(("n", n),))
+    each, last = DEQUANTISE + 1, 1 + QUANTISE
+    return Work(other_flops=each * n + last * results, factor=each, terms=(("n", n),))
 
 
 @op("ReduceSumInteger", kind="reduce", domain=MS)

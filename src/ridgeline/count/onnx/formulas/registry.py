@@ -14,14 +14,16 @@ from typing import TypeVar
 from ridgeline.count.onnx.node import NodeCall
 from ridgeline.count.parts import Terms, Work
 
-__all__ = ["FORMULAS", "ML", "MS", "Entry", "Terms", "Work", "elementwise", "entry_of", "free",
-           "log2_ceil", "op", "per_input"]  # fmt: skip
+__all__ = ["DEQUANTISE", "FORMULAS", "ML", "MS", "QUANTISE", "Entry", "Terms", "Work",
+           "elementwise", "entry_of", "free", "log2_ceil", "op", "per_input"]  # fmt: skip
 
 ML = "ai.onnx.ml"
 MS = "com.microsoft"
-STANDARD = ("", "ai.onnx")
 # domains in which onnxruntime keeps further forms of the same operators
 LIKE_MS = ("com.microsoft.nchwc", "com.ms.internal.nhwc", "com.microsoft.experimental")
+
+# FLOPs an element, with a zero point: (q − zero point)·scale; x/scale, round, zero point, bounds
+DEQUANTISE, QUANTISE = 2, 5
 
 Formula = Callable[[NodeCall], Work]
 F = TypeVar("F", bound=Formula)
@@ -51,8 +53,6 @@ def op(names: str, *, kind: str, domain: str = "") -> Callable[[F], F]:
 
 def entry_of(domain: str, op_type: str) -> Entry | None:
     """The formula of an operator; onnxruntime's copies of standard ones have the standard's."""
-    if domain in STANDARD:
-        return FORMULAS.get(("", op_type))
     if domain in LIKE_MS:
         domain = MS
     found = FORMULAS.get((domain, op_type))
