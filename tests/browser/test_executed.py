@@ -48,7 +48,7 @@ def test_model_against_executed_by_phase_and_by_layer(page: Any) -> None:
     # a cause says what it means, and columns sort
     cell = page.locator("#executed-body td", has_text="tile padding").first
     cell.hover()
-    assert "tensor cores compute whole tiles" in page.inner_text("#tip")
+    assert "matrix kernels compute whole tiles" in page.inner_text("#tip")
     page.click(
         "#executed-body [aria-label='Model against executed work, by layer'] th >> text=Layer"
     )

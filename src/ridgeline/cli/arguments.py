@@ -18,16 +18,16 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
-def whole_numbers(option: str, text: str, *, like: str) -> tuple[int, ...]:
-    """`16,32,64` as numbers; each must be 1 or more."""
+def whole_numbers(option: str, text: str, *, like: str, least: int = 1) -> tuple[int, ...]:
+    """`16,32,64` as numbers; each must be 1 or more, or what is the least."""
     try:
         numbers = tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
-        numbers = (0,)
-    if min(numbers) < 1:
+        numbers = (least - 1,)
+    if min(numbers) < least:
         raise RidgelineError(
             f"{option} {text!r} is not valid",
-            hint=f"give whole numbers of 1 or more, separated by commas: {like}",
+            hint=f"give whole numbers of {least} or more, separated by commas: {like}",
         )
     if max(numbers) > LARGEST:
         raise RidgelineError(
@@ -58,7 +58,7 @@ def config_values(text: str | None) -> dict[str, Any]:
 
 
 def named_sizes(option: str, texts: Sequence[str]) -> dict[str, int]:
-    """`seq=128`, each with a name and a whole number of 1 or more."""
+    """`seq=128`, each with a name and a whole number of 0 or more."""
     found: dict[str, int] = {}
     for text in texts:
         name, equals, number = text.rpartition("=")
@@ -66,5 +66,5 @@ def named_sizes(option: str, texts: Sequence[str]) -> dict[str, int]:
             raise RidgelineError(
                 f"{option} {text!r} is not valid", hint=f"write {option} NAME=N, as in seq=128"
             )
-        (found[name.strip()],) = whole_numbers(f"{option} {name}", number, like="128")[:1]
+        (found[name.strip()],) = whole_numbers(f"{option} {name}", number, like="128", least=0)[:1]
     return found

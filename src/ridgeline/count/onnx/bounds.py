@@ -25,11 +25,11 @@ def largest(call: NodeCall, asked: int | None) -> list[Type | None]:
 
 
 def _non_zero(_: NodeCall, x: Tensor, asked: int | None) -> list[Type | None]:
-    return [(INT64, (len(x.shape), asked or x.numel))]
+    return [(INT64, (len(x.shape), x.numel if asked is None else asked))]
 
 
 def _boxes(call: NodeCall, x: Tensor, asked: int | None) -> list[Type | None]:
-    return [(INT64, (asked or _kept_boxes(call), 3))]
+    return [(INT64, (_kept_boxes(call) if asked is None else asked, 3))]
 
 
 def _kept_boxes(call: NodeCall) -> int:
@@ -56,10 +56,10 @@ def _kept(call: NodeCall, x: Tensor, asked: int | None) -> tuple[int, tuple[int,
     """How many are kept along the axis (all elements where there is none), and the shape."""
     axis = call.attr("axis")
     if axis is None:
-        count = asked or x.numel
+        count = x.numel if asked is None else asked
         return count, (count,)
     shape = list(x.shape)
-    shape[int(axis)] = count = asked or shape[int(axis)]
+    shape[int(axis)] = count = shape[int(axis)] if asked is None else asked
     return count, tuple(shape)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ridgeline.count.onnx.dims import option_for
 from ridgeline.count.onnx.dtypes import BOOL
 from ridgeline.count.onnx.infer import from_array, make
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
@@ -38,7 +39,7 @@ def run(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) ->
 def missing_passes(loops: Iterable[str]) -> RidgelineError:
     """The error that asks for them, all at once."""
     names = list(loops)
-    options = " and ".join(f"--dim {name}=N" for name in names)
+    options = " and ".join(map(option_for, names))
     return RidgelineError(
         f"the file does not tell how often these run: {', '.join(map(repr, names))}",
         hint=f"give {options}",
@@ -201,9 +202,9 @@ def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
     body = _body(call, "body")
     batched = call.version < 9
     operands = list(call.operands[1:] if batched else call.operands)
-    count = int(call.attr("num_scan_inputs", 0))
+    count = min(max(call.whole("num_scan_inputs", 0), 0), len(operands))
     states, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
-    axes = list(call.attr("scan_input_axes", []) or [0] * count)
+    axes = call.wholes("scan_input_axes") or [0] * count
     axes = [1] * count if batched else axes
     trips = _length(scanned[0], axes[0]) if scanned and axes else None
     if trips is None:
@@ -219,7 +220,7 @@ def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
     ]
     outputs, rows = _walked(walk, body, inputs, scope, path)
     _add(walk, rows, trips * (batch or 1))
-    out_axes = list(call.attr("scan_output_axes", []) or [0] * len(outputs))
+    out_axes = call.wholes("scan_output_axes") or [0] * len(outputs)
     results: list[Tensor | None] = []
     for place, output in enumerate(outputs):
         if place >= len(states):
@@ -254,7 +255,8 @@ def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -
         if count is None:
             walk.ask_for(call.name)
             return [unknown_tensor(name) for name in node.output]
-        items = (unknown_tensor("item"),) * count
+        item = first.each if first is not None and first.each is not None else None
+        items = (item or unknown_tensor("item"),) * count
     lists: list[list[Tensor]] = [[] for _ in node.output]
     for place in range(len(items)):
         inputs = [

@@ -71,7 +71,7 @@ def _counted(
     causal: str,
 ) -> CountResult:
     model = load(file)
-    bound = bind(model.graph, batch_size=batch_size, dims=dims)
+    bound = bind(model.graph, batch_size=batch_size, dims=dims, known=values)
     walk = walk_model(model, str(file), bound, values=values, causal=causal)
     _check_used(walk)
     stored = stored_tensors(walk.rows)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ridgeline.count.onnx.expressions import names_in, size_of
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, TypeProto, ValueInfoProto
+    from onnx import GraphProto, TensorShapeProto, TypeProto, ValueInfoProto
 
 BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nb", "bsize"})
 NOT_BATCH = re.compile(
@@ -39,9 +41,19 @@ class Bound:
     unused: dict[str, int] = field(default_factory=dict)  # given, and not a dimension: a loop's?
 
 
-def bind(graph: GraphProto, *, batch_size: int | None, dims: Mapping[str, int]) -> Bound:
-    """Put numbers in for the symbolic dimensions of the inputs; what is missing is asked for."""
-    axes = list(_axes(real_inputs(graph)))
+def bind(
+    graph: GraphProto,
+    *,
+    batch_size: int | None,
+    dims: Mapping[str, int],
+    known: Collection[str] = (),
+) -> Bound:
+    """Put numbers in for the symbolic dimensions of the inputs; what is missing is asked for.
+
+    Sequences among `known` are given item by item: nothing of theirs is open.
+    """
+    asked = [v for v in real_inputs(graph) if v.name not in known or tensor_type(v.type)]
+    axes = list(_axes(asked))
     _check_given(dims, batch_size)
     symbols = _symbols(axes)
     bound = Bound(sizes={name: dims[name] for name in symbols if name in dims})
@@ -57,12 +69,34 @@ def bind(graph: GraphProto, *, batch_size: int | None, dims: Mapping[str, int]) 
         )
     elif fixed is not None:
         bound.batch_size = fixed
-    elif batch_size is not None:
-        bound.batch_size = batch_size
+    _derive(bound, symbols)
     missing = [name for name in symbols if name not in bound.sizes]
     if missing:
         raise _missing(missing, batch, axes)
+    if batch is None and fixed is None and batch_size not in (None, 1):
+        raise RidgelineError(
+            f"the file has no batch dimension, so the batch cannot be {batch_size}",
+            hint="leave --batch-size out; --dim NAME=N gives any open dimension by its name",
+        )
     return bound
+
+
+def _derive(bound: Bound, symbols: Iterable[str]) -> None:
+    """Work out `2*batch` and the like from names that have a number, or are given for that."""
+    for symbol in symbols:
+        if symbol in bound.sizes:
+            continue
+        size = size_of(symbol, {**bound.unused, **bound.sizes})
+        if size is None:
+            continue
+        if not 0 <= size <= LARGEST:
+            raise RidgelineError(
+                f"the dimension {symbol!r} would be {size}",
+                hint="give other sizes for the names in it",
+            )
+        bound.sizes[symbol] = size
+        for name in names_in(symbol) & bound.unused.keys():
+            bound.sizes[name] = bound.unused.pop(name)
 
 
 def open_dims(graph: GraphProto) -> list[str]:
@@ -84,6 +118,8 @@ def _bind_batch(bound: Bound, batch: str, axes: list[Axis], batch_size: int | No
     size = batch_size if batch_size is not None else given
     if size is None:
         return
+    if size < 1:
+        raise RidgelineError(f"--dim {batch}: {size} is no batch size", hint="it is 1 or more")
     bound.sizes[batch] = bound.batch_size = size
     where = next(axis for axis in axes if axis.symbol == batch)
     bound.notes.append(
@@ -99,7 +135,7 @@ def _missing(missing: list[str], batch: str | None, axes: list[Axis]) -> Ridgeli
     }
     listed = "; ".join(f"{name} (of {place})" for name, place in places.items())
     options = [
-        f"--batch-size N (it is {name!r})" if name == batch else f"--dim {name}=N"
+        f"--batch-size N (it is {name!r})" if name == batch else option_for(name)
         for name in missing
     ]
     return RidgelineError(
@@ -108,26 +144,50 @@ def _missing(missing: list[str], batch: str | None, axes: list[Axis]) -> Ridgeli
     )
 
 
+def option_for(name: str) -> str:
+    """The option that gives a size, as a shell takes it: a name may have blanks and stars in it."""
+    plain = shlex.quote(name) == name
+    return f"--dim {name}=N" if plain else f"--dim {shlex.quote(name + '=N')}"
+
+
 def _count(n: int, what: str) -> str:
     return f"{n} {what}" + ("" if n == 1 else "s")
 
 
 def _check_given(dims: Mapping[str, int], batch_size: int | None) -> None:
-    for name, size in (("--batch-size", batch_size), *((f"--dim {n}", s) for n, s in dims.items())):
-        if size is not None and not 0 < size <= LARGEST:
-            raise RidgelineError(f"{name}: {size} is no size", hint="sizes are 1 or more")
+    """A batch is 1 or more; other sizes may be 0: a cache with nothing in it, a loop not run."""
+    if batch_size is not None and batch_size < 1:
+        raise RidgelineError(f"--batch-size: {batch_size} is no size", hint="sizes are 1 or more")
+    for name, size in dims.items():
+        if size < 0:
+            raise RidgelineError(f"--dim {name}: {size} is no size", hint="sizes are 0 or more")
+    for name, size in (
+        ("--batch-size", batch_size or 1),
+        *((f"--dim {n}", s) for n, s in dims.items()),
+    ):
+        if size > LARGEST:
+            raise RidgelineError(
+                f"{name}: {size} is too large", hint=f"{LARGEST} is the largest size"
+            )
 
 
 def _axes(inputs: Iterable[ValueInfoProto]) -> Iterable[Axis]:
     for value in inputs:
-        kind = tensor_type(value.type)
+        is_sequence = tensor_type(value.type) is None
+        kind = item_type(value.type)
         if kind is None or not kind.HasField("shape"):
             continue
         for index, dim in enumerate(kind.shape.dim):
-            if dim.HasField("dim_value") and dim.dim_value >= 0:
-                yield Axis(value.name, index, "", dim.dim_value)
+            if not is_open(dim):
+                if not is_sequence:  # the items of a sequence have no batch for the whole
+                    yield Axis(value.name, index, "", dim.dim_value)
             else:
                 yield Axis(value.name, index, dim.dim_param or unnamed(value.name, index), 0)
+
+
+def is_open(dim: TensorShapeProto.Dimension) -> bool:
+    """Whether a dimension has no number; older exporters write -1 for that."""
+    return not dim.HasField("dim_value") or dim.dim_value < 0
 
 
 def unnamed(value: str, index: int) -> str:
@@ -137,16 +197,24 @@ def unnamed(value: str, index: int) -> str:
 
 def _batch_symbol(axes: list[Axis]) -> str | None:
     """The dimension that is called so; else the first of the first input that has any."""
-    symbols = [axis.symbol for axis in axes if axis.symbol]
+    symbols = [axis.symbol for axis in axes if axis.symbol and not _is_derived(axis.symbol, axes)]
     named = [s for s in symbols if "batch" in s.lower()] or [
         s for s in symbols if s.lower() in BATCH_NAMES
     ]
     if named:
         return named[0]
     leading = [axis for axis in axes if axis.index == 0]
-    if leading and leading[0].symbol and not NOT_BATCH.search(leading[0].symbol):
-        return leading[0].symbol
+    first = leading[0].symbol if leading else ""
+    if first and not NOT_BATCH.search(first) and not _is_derived(first, axes):
+        return first
     return None
+
+
+def _is_derived(symbol: str, axes: list[Axis]) -> bool:
+    """`2*batch` is not the batch; a name with a hyphen is, unless both its parts are names too."""
+    names = names_in(symbol)
+    own = {axis.symbol for axis in axes}
+    return bool(names) and (names <= own or not re.fullmatch(r"[\w-]+", symbol))
 
 
 def _fixed_batch(axes: list[Axis]) -> int | None:
@@ -172,6 +240,14 @@ def tensor_type(kind: TypeProto) -> TypeProto.Tensor | None:
     return None
 
 
+def item_type(kind: TypeProto) -> TypeProto.Tensor | None:
+    """The tensor that a type describes, or that the items of a sequence are; None for maps."""
+    while kind.HasField("optional_type") or kind.HasField("sequence_type"):
+        is_optional = kind.HasField("optional_type")
+        kind = kind.optional_type.elem_type if is_optional else kind.sequence_type.elem_type
+    return tensor_type(kind)
+
+
 def shape_of(kind: TypeProto, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
     """A type's shape with the numbers put in; None where one is missing."""
     tensor = tensor_type(kind)
@@ -179,8 +255,8 @@ def shape_of(kind: TypeProto, sizes: Mapping[str, int]) -> tuple[int, ...] | Non
         return None
     found = []
     for dim in tensor.shape.dim:
-        size = dim.dim_value if dim.HasField("dim_value") else sizes.get(dim.dim_param, -1)
-        if not 0 <= size <= LARGEST:
+        size = dim.dim_value if dim.HasField("dim_value") else size_of(dim.dim_param, sizes)
+        if size is None or not 0 <= size <= LARGEST:
             return None
         found.append(size)
     return tuple(found)

@@ -14,7 +14,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
-from ridgeline.count.onnx.dims import shape_of, tensor_type
+from ridgeline.count.onnx.dims import LARGEST, shape_of, tensor_type
 from ridgeline.count.onnx.dtypes import dtype_of
 from ridgeline.count.onnx.node import Shape, Tensor, unknown_tensor
 
@@ -68,12 +68,18 @@ def type_of(tensor: Tensor) -> TypeProto | None:
 def from_type(name: str, kind: TypeProto, sizes: Mapping[str, int]) -> Tensor:
     """A value of this type. The length of a sequence is not part of its type."""
     tensor = tensor_type(kind)
-    if tensor is None:
-        return unknown_tensor(name)
-    return make(name, tensor.elem_type, shape_of(kind, sizes))
+    if tensor is not None:
+        return make(name, tensor.elem_type, shape_of(kind, sizes))
+    found = unknown_tensor(name)
+    if kind.HasField("sequence_type"):
+        found.each = from_type(f"{name}[]", kind.sequence_type.elem_type, sizes)
+    return found
 
 
 def make(name: str, elem: int, dims: Shape | None) -> Tensor:
+    """A value of this type; of a size that nothing can have, the shape is not known."""
+    if dims is not None and dims and not (min(dims) >= 0 and max(dims) <= LARGEST):
+        dims = None
     return Tensor(name, dims, elem, dtype_of(elem))
 
 
@@ -106,7 +112,7 @@ def infer(
     """The node's results as far as onnx can tell."""
     results = [unknown_tensor(name) if name else None for name in node.output]
     schema = schema_of(node.op_type, version, node.domain)
-    if schema is None:
+    if schema is None or _is_fatal(node):
         return results
     key = _key(node, version, operands)
     if key is not None and key in _SEEN:
@@ -136,6 +142,13 @@ def infer(
     if key is not None and len(_SEEN) < MOST_SEEN:
         _SEEN[key] = [(t.elem, t.dims) if t is not None else (0, None) for t in results]
     return results
+
+
+def _is_fatal(node: NodeProto) -> bool:
+    """Whether onnx's inference would end the process instead of refusing the node."""
+    if node.op_type != "Split":
+        return False
+    return any(a.name == "num_outputs" and a.i != len(node.output) for a in node.attribute)
 
 
 def _key(node: NodeProto, version: int, operands: Sequence[Tensor | None]) -> Key | None:

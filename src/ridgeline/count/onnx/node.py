@@ -29,6 +29,8 @@ class Tensor:
     items: tuple[Tensor, ...] | None = None  # of a sequence
     is_weight: bool = False  # stored in the file
     ident: int = field(default_factory=_NUMBERS.__next__)  # the same value under other names
+    part_of: int | None = None  # ident of what a loop cut it from, or stacked it from
+    each: Tensor | None = None  # what the items of a sequence of unknown length are like
 
     @property
     def shape(self) -> Shape:
@@ -91,6 +93,20 @@ class NodeCall:
     def attr(self, name: str, default: Any = None) -> Any:
         value = self.attributes.get(name, default)
         return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+    def whole(self, name: str, default: int) -> int:
+        """An attribute that is one whole number."""
+        value = self.attributes.get(name, default)
+        if not isinstance(value, int):
+            raise MalformedError(f"{name} is not a whole number")
+        return value
+
+    def wholes(self, name: str) -> list[int]:
+        """An attribute that is a list of whole numbers; empty where it is left out."""
+        values = self.attributes.get(name, [])
+        if not isinstance(values, list) or not all(isinstance(v, int) for v in values):
+            raise MalformedError(f"{name} is not a list of whole numbers")
+        return values
 
     def get(self, index: int) -> Tensor | None:
         """An operand by its place, None where it is left out."""

@@ -33,6 +33,8 @@ def sequence_result(call: NodeCall, name: str) -> Tensor | None:
         return None
     if call.op_type in ("Identity", "Optional", "OptionalGetElement") and x.items is not None:
         return sequence(name, x.items)
+    if x.items is None and x.each is not None and call.op_type == "SequenceAt":
+        return _at((x.each,), None, name)
     if x.items is None:
         return None
     if call.op_type == "SequenceLength":
@@ -73,17 +75,21 @@ def _split(call: NodeCall, x: Tensor, name: str) -> Tensor | None:
     """Pieces along an axis: of given lengths, of one length, or of one element each."""
     if x.dims is None or not x.dims:
         return None
-    axis = int(call.attr("axis", 0)) % len(x.dims)
+    axis = call.whole("axis", 0) % len(x.dims)
     total, split = x.dims[axis], call.get(1)
     if split is not None and split.value is None:
         return None
     keep = True
+    if split is None and total > LONGEST:
+        return None
     if split is None:
-        lengths, keep = [1] * total, bool(call.attr("keepdims", 1))
+        lengths, keep = [1] * total, bool(call.whole("keepdims", 1))
     elif split.value is not None and split.value.ndim:
-        lengths = [int(n) for n in split.value]
+        lengths = [int(n) for n in split.value.ravel()]
     else:
         each = max(int(split.value), 1) if split.value is not None else 1
+        if total // each > LONGEST:
+            return None
         lengths = [each] * (total // each) + ([total % each] if total % each else [])
     if len(lengths) > LONGEST:
         return None
@@ -99,10 +105,10 @@ def _joined(call: NodeCall, items: Items, name: str) -> Tensor | None:
         return None
     first = items[0].shape
     if call.attr("new_axis", 0):
-        axis = int(call.attr("axis", 0)) % (len(first) + 1)
+        axis = call.whole("axis", 0) % (len(first) + 1)
         return make(name, items[0].elem, (*first[:axis], len(items), *first[axis:]))
     if not first:
         return None
-    axis = int(call.attr("axis", 0)) % len(first)
+    axis = call.whole("axis", 0) % len(first)
     total = sum(item.shape[axis] for item in items)
     return make(name, items[0].elem, (*first[:axis], total, *first[axis + 1 :]))

@@ -120,7 +120,7 @@ def shape_value(call: NodeCall) -> Array | None:
         return None
     if call.op_type == "Size":
         return np.asarray(x.numel, np.int64)
-    start, end = call.attr("start", 0), call.attr("end")
+    start, end = call.whole("start", 0), call.whole("end", len(x.shape))
     return np.asarray(x.shape[slice(start, end)], np.int64)
 
 

@@ -11,7 +11,7 @@ import onnx
 from ridgeline.count.onnx import control, functions
 from ridgeline.count.onnx.bounds import largest
 from ridgeline.count.onnx.constants import constant
-from ridgeline.count.onnx.dims import Bound, real_inputs, tensor_type, unnamed
+from ridgeline.count.onnx.dims import Bound, is_open, item_type, real_inputs, unnamed
 from ridgeline.count.onnx.formulas import entry_of
 from ridgeline.count.onnx.given import with_values
 from ridgeline.count.onnx.infer import from_type, infer, schema_of, stored
@@ -23,6 +23,7 @@ from ridgeline.count.onnx.rules import (
     contributed,
     typed,
 )
+from ridgeline.count.onnx.rules_old import old_form
 from ridgeline.count.onnx.rules_standard import standard
 from ridgeline.count.onnx.scope import Scope, node_name, path_of
 from ridgeline.count.onnx.sequences import sequence_result
@@ -150,20 +151,43 @@ class Walk:
             results=(),
             causal=self.causal,
         )
-        function = self.functions.get((node.domain, node.op_type))
-        if function is not None:
-            results: Sequence[Tensor | None] = functions.expand(self, function, call, node, path)
-        elif control.is_control(call):
-            self.loops.add(call.name)
-            results = control.run(self, call, node, scope, path)
-        else:
-            results = self.results(call, node, declared)
+        rows, before = self.rows, len(self.rows)
+        state = self.depth, self.opsets, self.imports
+        try:
+            results = self._walked(call, node, scope, path, declared)
+        except RidgelineError:
+            raise
+        except Exception as error:  # a file may hold anything: the node is listed as not counted
+            self.rows = rows
+            del self.rows[before:]
+            self.depth, self.opsets, self.imports = state
+            results = [unknown_tensor(name) if name else None for name in node.output]
             call.set_results(results)
-            self.rows.append(self.row(call, path))
+            self.rows.append(Row(path, "unknown", call, None, why=_misfit(error)))
         for name, result in zip(node.output, results, strict=False):
             if name and result is not None:
                 result.name = name
                 scope.add(result)
+
+    def _walked(
+        self,
+        call: NodeCall,
+        node: NodeProto,
+        scope: Scope,
+        path: str,
+        declared: Mapping[str, Tensor],
+    ) -> Sequence[Tensor | None]:
+        """The node's results; its rows, or those of the graphs inside it, are added."""
+        function = self.functions.get((node.domain, node.op_type))
+        if function is not None:
+            return functions.expand(self, function, call, node, path)
+        if control.is_control(call):
+            self.loops.add(call.name)
+            return control.run(self, call, node, scope, path)
+        results = self.results(call, node, declared)
+        call.set_results(results)
+        self.rows.append(self.row(call, path))
+        return results
 
     def results(
         self, call: NodeCall, node: NodeProto, declared: Mapping[str, Tensor]
@@ -206,7 +230,7 @@ class Walk:
         """What onnx leaves open: rules for contributed operators, bounds, what the file says."""
         names = list(node.output)
         try:
-            own = typed(names, standard(call) or contributed(call))
+            own = typed(names, standard(call) or contributed(call) or old_form(call))
         except BROKEN:
             own = []
         results = _fill(results, own, names)
@@ -240,9 +264,21 @@ class Walk:
         else:
             try:
                 work = entry.function(call)
+                if _is_negative(work):
+                    work, why = None, "its attributes make its size negative"
             except BROKEN as error:
-                why = f"its operands do not fit the operator ({error})"
+                why = _misfit(error)
         return Row(path, entry.kind, call, work, why=why)
+
+
+def _misfit(error: Exception) -> str:
+    return f"its operands do not fit the operator ({str(error) or type(error).__name__})"
+
+
+def _is_negative(work: Work) -> bool:
+    numbers = (work.macs, work.other_flops, work.transcendentals, work.read_bytes or 0,
+               work.written_bytes or 0)  # fmt: skip
+    return min(numbers) < 0
 
 
 def _fill(
@@ -330,9 +366,9 @@ def named(value: ValueInfoProto) -> TypeProto:
     """An input's type, with our names for the dimensions that have none."""
     kind = onnx.TypeProto()
     kind.CopyFrom(value.type)
-    tensor = tensor_type(kind)
+    tensor = item_type(kind)
     if tensor is not None:
         for index, dim in enumerate(tensor.shape.dim):
-            if not dim.HasField("dim_value") and not dim.dim_param:
+            if is_open(dim) and not dim.dim_param:
                 dim.dim_param = unnamed(value.name, index)
     return kind
