@@ -172,6 +172,10 @@ def count(
 
         with torch_needed():
             from ridgeline.cli.counted import Asked, run
+            from ridgeline.cli.counted_files import is_onnx
+
+            if not all(map(is_onnx, models or ())):
+                import ridgeline.count.counting  # noqa: F401 (and torch, inside of which Ctrl-C is lost)
 
     asked = Asked(
         models=tuple(models or ()),
