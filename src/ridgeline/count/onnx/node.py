@@ -29,7 +29,6 @@ class Tensor:
     items: tuple[Tensor, ...] | None = None  # of a sequence
     is_weight: bool = False  # stored in the file
     ident: int = field(default_factory=_NUMBERS.__next__)  # the same value under other names
-    part_of: int | None = None  # ident of what a loop cut it from, or stacked it from
     each: Tensor | None = None  # what the items of a sequence of unknown length are like
 
     @property
