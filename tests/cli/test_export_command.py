@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli import main
+from ridgeline.cli.exported import next_command
+from ridgeline.records import WorkloadSpec
 
 pytest.importorskip("onnxscript")
 
@@ -145,3 +147,10 @@ def test_tab_completion(typed: tuple[str, ...], offered: list[str]) -> None:
     command = [sys.executable, "-m", "ridgeline"]
     done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True)
     assert done.stdout.split() == offered
+
+
+def test_the_next_command_repeats_what_the_model_was_made_with() -> None:
+    spec = WorkloadSpec(model="net.py:make", input_size=(3, 32, 32), config={"width": "4"})
+    assert next_command(spec, Path("a file.onnx")) == (
+        "ridgeline count net.py:make --against 'a file.onnx' --input-size 3,32,32 --config width=4"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +41,21 @@ def run(
     else:
         print("\n".join(plain_text(line) for line in lines(done)))
     if not quiet and not as_json:
-        print(f"next: ridgeline count {spec.model} --against {path}", file=sys.stderr)
+        print(f"next: {next_command(spec, path)}", file=sys.stderr)
+
+
+def next_command(spec: WorkloadSpec, path: Path) -> str:
+    """How the file is compared with what it was made from, the same size and configuration."""
+    command = ["ridgeline", "count", spec.model, "--against", str(path)]
+    if spec.input_size is not None:
+        command += ["--input-size", ",".join(map(str, spec.input_size))]
+    if spec.seq_len is not None:
+        command += ["--seq-len", str(spec.seq_len)]
+    if spec.config:
+        values = dict(spec.config)
+        file = values.get("config_file")
+        command += ["--config", str(file or ",".join(f"{k}={v}" for k, v in values.items()))]
+    return shlex.join(command)
 
 
 def safe_name(model: str) -> str:
