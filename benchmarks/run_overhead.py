@@ -22,13 +22,13 @@ from ridgeline.measure.timing import time_steps, warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
-from ridgeline.sensors.sampler import Sampler
+from ridgeline.sensors.sampler import BESIDE_TIMING_S, Sampler
 from ridgeline.units import format_time
 from ridgeline.workloads import resolve
 
 ROUNDS = {"cpu": 60, "cuda": 20}
 LAYER_ROUNDS = {"cpu": 12, "cuda": 3}  # in which layers are timed, too: on a GPU that takes long
-BLOCK_S = {"cpu": 0.25, "cuda": 0.2}  # of a turn: so short that both meet the same neighbours
+BLOCK_S = 0.25  # of a turn: so short that both meet the same neighbours; one reading of the sensors
 LEAST_STEPS = 2
 AIM, LAYER_AIM = 0.01, 0.05
 
@@ -41,7 +41,7 @@ class Case:
     batch_size: int
     mode: str = "train"
     precision: str = "fp32"
-    finer: int = 1  # blocks so many times shorter, and more rounds: for steps that follow the host
+    longer: int = 1  # so many times as many rounds: for steps that follow the host
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ CASES = {
     ),
     "cuda": (
         Case(model="resnet50", batch_size=128),
-        Case(model="resnet50", batch_size=32, precision="amp", finer=2),
+        Case(model="resnet50", batch_size=32, precision="amp", longer=6),
         Case(model="vgg16", batch_size=64, precision="tf32"),
         Case(model="mobilenet_v2", batch_size=64, mode="infer"),
     ),
@@ -105,17 +105,17 @@ def run() -> Report:
         tables=[_throughput(found), _layers(found)],
         notes=[
             f"One process, one model per case. {ROUNDS[backend]} rounds of blocks of about "
-            f"{BLOCK_S[backend]:g} s each: the bare loop (the few lines that anybody writes, "
+            f"{BLOCK_S:g} s each: the bare loop (the few lines that anybody writes, "
             "synchronised before and after), then ours with marks at every phase and the sampler "
             f"running; in {LAYER_ROUNDS[backend]} of the rounds then a pass that times the layers, "
             "and ours "
             "again. Every other round begins with ours. A ratio is the median over pairs of "
             "neighbouring blocks, its interval by bootstrap."
             + "".join(
-                f" {case.name}: {case.finer**2} times as many rounds of shorter blocks, since its "
-                "steps follow the host."
+                f" {case.name}: {case.longer} times as many rounds, since its steps follow the "
+                "host."
                 for case in CASES[backend]
-                if case.finer > 1
+                if case.longer > 1
             ),
         ],
     )
@@ -145,8 +145,8 @@ def compare(case: Case, backend_name: str) -> Compared:
     with torch_settings(settings, precision):
         warmup = warm_up(stepper.step, backend.synchronize, least=10)
         step_s = median(warmup.times_s[-5:])
-        steps = max(LEAST_STEPS, round(BLOCK_S[backend_name] / case.finer / step_s))
-        rounds = ROUNDS[backend_name] * case.finer**2  # both sides meet the same host more often
+        steps = max(LEAST_STEPS, round(BLOCK_S / step_s))
+        rounds = ROUNDS[backend_name] * case.longer
         bare_block, our_block = _bare(stepper, steps), partial(_ours, stepper, steps, meters)
         for number in range(rounds):
             first, second = (bare_block, our_block) if number % 2 else (our_block, bare_block)
@@ -207,7 +207,7 @@ def _bare(stepper: Stepper, steps: int) -> Callable[[], float]:
 
 def _ours(stepper: Stepper, steps: int, meters: Meters) -> float:
     backend = stepper.backend
-    with Sampler(replace(meters, found=())):  # conditions only, as in a run
+    with Sampler(replace(meters, found=()), interval_s=BESIDE_TIMING_S):  # as in a run
         timing = time_steps(
             stepper.step,
             StepRecorder(backend.timeline() if backend.has_events else None),

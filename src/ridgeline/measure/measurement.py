@@ -38,7 +38,7 @@ from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.conditions import Conditions
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
-from ridgeline.sensors.sampler import Reading, Sampler
+from ridgeline.sensors.sampler import BESIDE_TIMING_S, Reading, Sampler
 from ridgeline.sensors.sampler import summarise as middle_of
 from ridgeline.workloads import Inputs, Workload
 
@@ -225,6 +225,7 @@ def _time(
     )
     iters = choose_iters(settings.iters, warmup)
     backend.reset_peak_memory()
+    sampler.interval_s = BESIDE_TIMING_S
     timing = time_steps(
         stepper.step,
         StepRecorder(backend.timeline() if backend.has_events else None),

@@ -13,7 +13,8 @@ from typing import Self, TypeVar
 from ridgeline.sensors.conditions import Conditions, middle
 from ridgeline.sensors.meter import Meters
 
-SLOW_S = 0.1  # beside a timing: too rare to disturb it
+SLOW_S = 0.1
+BESIDE_TIMING_S = 0.25  # a reading takes the interpreter from a step that waits for the host
 FAST_S = 0.005  # in energy windows: sees when a sensor refreshes, every 20 to 100 ms
 
 NOT_ASKED = Conditions()
