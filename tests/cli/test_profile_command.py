@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from tests.cli.analyzed_here import command
 from tests.profile.stand_ins import PROGRAM, use_stand_ins
 
+from ridgeline import provenance
 from ridgeline.analyze.passport import device_task
 from ridgeline.cli import profiled
 from ridgeline.cli.measured import Asked, Done
@@ -79,7 +81,16 @@ def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profiled, "run_isolated", isolated)
     monkeypatch.setattr(profiled, "Runner", FakeRunner)
+    has_device(monkeypatch, "NVIDIA H200")
     return tmp_path
+
+
+def has_device(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """What the driver says of the machine."""
+    here = provenance.collect()
+    device = provenance.Device(kind="cuda", index=0, name=name, memory_bytes=150 * 10**9)
+    made = replace(here, host=replace(here.host, devices=(device,)))
+    monkeypatch.setattr(profiled, "collect", lambda: made)
 
 
 @pytest.fixture
@@ -154,7 +165,7 @@ def test_a_profile_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str
     assert command(*AMP) == 0
     streams = capsys.readouterr()
     # the plan is told before the work
-    assert "resnet50, batch 32, amp: 15 metrics in 3 groups, 3 passes; 631 kernels; about 46" in (
+    assert "resnet50, batch 32, amp: 15 metrics in 3 groups, 3 passes; 631 kernels; about 47" in (
         streams.err
     )
     # then the step and its phases: kernels, time, FLOPs and bytes
@@ -180,6 +191,37 @@ def test_a_profile_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str
     assert run.asked["of_run"] in ResultsFolder(h200 / "results").run_ids()
     kernels = ResultsFolder(h200 / "results").read_table(run.run_id, "kernels")
     assert len(kernels) == 631
+
+
+@pytest.mark.parametrize(
+    ("driver", "times"),
+    [("NVIDIA H200", 1), ("NVIDIA T4", 2)],
+    ids=["the processes that stood by", "new ones, for another device than the driver named"],
+)
+def test_which_processes_take_the_step(
+    h200: Path, monkeypatch: pytest.MonkeyPatch, driver: str, times: int
+) -> None:
+    # given what the driver says before the run, which is of an H200
+    has_device(monkeypatch, driver)
+    assert command(*AMP, "--keep", "kept") == 0
+    # then processes have been started once or twice, and the step is the same
+    assert len(list((h200 / "kept").iterdir())) == times
+    [profile] = profiles(h200)
+    assert profile.found["totals"]["tensor_fp16"] == 797_680_599_040
+
+
+@pytest.mark.parametrize("fault", ["dies", "permission"])
+def test_processes_that_cannot_stand_by_fail_after_the_run(
+    h200: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", fault)
+    assert command(*AMP) == 3
+    # then the run is kept, the failed profile, and its reason is told once
+    assert [run.asked["command"] for run in ResultsFolder(h200 / "results").read_runs()] == [
+        "run",
+        "profile",
+    ]
+    assert capsys.readouterr().err.count("hint: ") == 1
 
 
 def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:

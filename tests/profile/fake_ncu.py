@@ -6,7 +6,9 @@ tiny kernel, and a step between marks. FAKE_NCU names a way to fail.
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import os
 import sys
 import time
@@ -55,23 +57,34 @@ def passes(metrics: list[str]) -> int:
 
 
 def count(metrics: list[str], log: Path, fault: str) -> int:
-    """Take the part of the program, too: get ready, wait, and write what was recorded."""
+    """Take the part of the program, too: load, get ready, wait, and write what was recorded."""
     if fault == "dies":
         sys.stdout.write("Traceback …\nRuntimeError: the model broke" + "\n")
         return 1
     stem = log.with_suffix("")
-    stem.with_suffix(".ready").touch()
-    while fault != "unmarked" and not stem.with_suffix(".go").exists():
-        time.sleep(0.005)
+    for said, sign in (("loaded", "begin"), ("ready", "go")):
+        stem.with_suffix(f".{said}").touch()
+        while fault != "unmarked" and not stem.with_suffix(f".{sign}").exists():
+            time.sleep(0.005)
     if fault == "empty":
         log.write_text(ERRORS["empty"])
         return 0
-    kinds = ("__sass_", "dram__", "tensor")
-    number = next(n for n, kind in enumerate(kinds) if any(kind in one for one in metrics))
-    name = f"group{number}.csv.gz"
-    text = gzip.decompress((DATA / name).read_bytes()).decode()
-    log.write_text(text)
+    log.write_text(recorded(metrics))
     return 0
+
+
+def recorded(metrics: list[str]) -> str:
+    """What ncu wrote of the group with most of these metrics, without the others of it."""
+    texts = [gzip.decompress((DATA / f"group{n}.csv.gz").read_bytes()).decode() for n in range(3)]
+    text = max(reversed(texts), key=lambda one: sum(name in one for name in metrics))
+    before, start, table = text.partition('"ID"')
+    rows = list(csv.reader((start + table).splitlines()))
+    if not set(metrics) & set(rows[0]):  # of precisions that the step did not have
+        return text
+    kept = [n for n, name in enumerate(rows[0]) if not name.endswith(".sum") or name in metrics]
+    out = io.StringIO()
+    csv.writer(out, quoting=csv.QUOTE_ALL).writerows([row[n] for n in kept] for row in rows)
+    return before + out.getvalue()
 
 
 if __name__ == "__main__":

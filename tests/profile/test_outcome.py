@@ -59,10 +59,11 @@ def three_kernels() -> pd.DataFrame:
 
 
 def test_a_small_profile_whole() -> None:
-    plan = Plan(groups=(Group(("a.sum",), 1),), launches=3, distinct=2, memory_bytes=0,
-                start_s=1.0, is_parallel=True, picks=DISTINCT)  # fmt: skip
+    plan = Plan(groups=(Group(("a.sum",), 1),), launches=3, distinct=2, products=1,
+                functions=2, memory_bytes=0, start_s=1.0, is_parallel=True,
+                picks=DISTINCT)  # fmt: skip
     profiled = Profiled(
-        kernels=three_kernels(), plan=plan, counted_s=6.0, taken_s=20.0,
+        kernels=three_kernels(), plan=plan, counted_s=6.0, taken_s=20.0, standby_s=9.0,
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, ncu_version="2025.3.1",
         warnings=["careful"],
     )  # fmt: skip
@@ -91,7 +92,13 @@ def test_a_small_profile_whole() -> None:
         },
         "totals": {**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
         "plan": plan.to_dict(),
-        "cost": {"planned_s": 1.5 + 2 * 0.022, "counted_s": 6.0, "taken_s": 20.0, "passes": 1},
+        "cost": {
+            "planned_s": 0.3 + 2 * 0.022 + 1.5,
+            "counted_s": 6.0,
+            "taken_s": 20.0,
+            "standby_s": 9.0,
+            "passes": 1,
+        },
         "self_test": {
             "copy_ratio": 1.01,
             "product_ratio": 1.02,  # the worst one
@@ -120,8 +127,8 @@ def test_a_profile_without_counters_or_a_run() -> None:
 def test_counters_are_trusted_if_they_were_tested(
     ratios: dict[str, float], is_trusted: bool
 ) -> None:
-    plan = Plan(groups=(), launches=3, distinct=3, memory_bytes=0, start_s=0.0, is_parallel=True,
-                picks=ALL)  # fmt: skip
+    plan = Plan(groups=(), launches=3, distinct=3, products=1, functions=3, memory_bytes=0,
+                start_s=0.0, is_parallel=True, picks=ALL)  # fmt: skip
     profiled = Profiled(kernels=three_kernels(), plan=plan, ratios=ratios)
     found = found_of(Request(task=TASK), profiled, None)
     assert found["self_test"]["is_trusted"] is is_trusted

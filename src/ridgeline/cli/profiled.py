@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +25,11 @@ from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.measure.tasks import Task
 from ridgeline.profile.checks import need_cuda
 from ridgeline.profile.ncu import find_ncu
+from ridgeline.profile.outcome import request_for
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Request
+from ridgeline.profile.profiling import Request, Standby, standing_by
 from ridgeline.profile.stored import profile_program, profile_run
+from ridgeline.provenance import collect
 from ridgeline.report.views import write_views
 from ridgeline.store import ResultsFolder, Run
 
@@ -132,18 +138,36 @@ class Profiling:
 
     def _models(self, results: ResultsFolder) -> None:
         wanted = self.wanted
-        self._check_device()
+        asked = wanted.asked()
+        each = list(product(wanted.models, wanted.settings, wanted.batch_sizes))
+        is_checked = False
         one_s = RUN_S + TRACE_S + COUNTED_S
-        count = len(wanted.models) * len(wanted.settings) * len(wanted.batch_sizes)
-        with stage_progress(one_s * count, quiet=wanted.quiet) as progress:
-            for model in wanted.models:
-                for settings in wanted.settings:
-                    asked = replace(wanted.asked(), models=(model,), settings=(settings,))
-                    before = len(self.runs.runs)
-                    progress.expect(RUN_S)
-                    Runner(asked, results, self.runs, _Unweighted(progress)).run()
+        with stage_progress(one_s * len(each), quiet=wanted.quiet) as progress:
+            for model, settings, size in each:
+                one = replace(asked, models=(model,), settings=(settings,), batch_sizes=(size,))
+                before = len(self.runs.runs)
+                progress.expect(RUN_S)
+                with self._standing_by(wanted.task(model, size, settings), progress) as standby:
+                    if not is_checked:
+                        self._check_device()  # while the other processes load
+                        is_checked = True
+                    standby = _loaded(standby)
+                    Runner(one, results, self.runs, _Unweighted(progress)).run()
                     for run in self.runs.runs[before:]:
-                        self._profile(results, run, settings, progress)
+                        self._profile(results, run, settings, progress, standby)
+
+    @contextmanager
+    def _standing_by(self, task: Task, progress: StageProgress) -> Iterator[Standby | None]:
+        """The processes of a profile; None where they do not start, which the profile will tell."""
+        with ExitStack() as stack:
+            standby: Standby | None = None
+            request = request_for(task, asdict(collect().host), **self.wanted.options)
+            if request.device:
+                progress.start(f"{task.spec.model}, batch {task.spec.batch_size}: loading")
+                tell = partial(progress.update, done=0, total=0)
+                with suppress(RidgelineError):
+                    standby = stack.enter_context(standing_by(request, tell))
+            yield standby
 
     def _check_device(self) -> None:
         """A model or an ncu that cannot be found, or no GPU, ends the command now."""
@@ -160,7 +184,12 @@ class Profiling:
             find_ncu()
 
     def _profile(
-        self, results: ResultsFolder, run: Run, settings: Settings, progress: StageProgress
+        self,
+        results: ResultsFolder,
+        run: Run,
+        settings: Settings,
+        progress: StageProgress,
+        standby: Standby | None,
     ) -> None:
         if run.found["status"] != "ok":
             return
@@ -178,6 +207,7 @@ class Profiling:
                 label=wanted.label or "",
                 tell=lambda what: progress.update(what, 0, 0),
                 show_plan=lambda plan: self._show_plan(name, plan, progress),
+                standby=standby,
             )
         except RidgelineError as error:
             self.failures.append(error)
@@ -239,6 +269,16 @@ class Profiling:
             print(f"ridgeline: {reason}: {run.found['reason']}", file=sys.stderr)
         if failed or self.failures:
             sys.exit(SOME_FAILED)
+
+
+def _loaded(standby: Standby | None) -> Standby | None:
+    """None if one of its processes has died, which the profile will tell."""
+    try:
+        if standby is not None:
+            standby.wait_loaded()
+    except RidgelineError:
+        return None
+    return standby
 
 
 def _count_task(what: tuple[Path, str], send: Any) -> None:

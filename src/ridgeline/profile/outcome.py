@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
@@ -21,17 +22,26 @@ if TYPE_CHECKING:
 
 def request_of(run: Run, task: Task, **asked: Any) -> Request:
     """What to profile for a stored run: the same step, on the same device."""
-    memory = run.found.get("memory") or {}
-    host: Mapping[str, Any] = run.provenance.get("host") or {}
+    request = request_for(task, run.provenance.get("host") or {}, **asked)
+    device = str(run.found.get("device_name") or "")
+    return replace(request, memory_bytes=memory_of(run), device=device)
+
+
+def request_for(task: Task, host: Mapping[str, Any], **asked: Any) -> Request:
+    """What to profile before there is a run: of the device, what its driver says."""
     chosen = [d for d in host.get("devices") or () if d.get("index") == task.settings.device]
     device: Mapping[str, Any] = chosen[0] if chosen else {}
     return Request(
         task=task,
-        memory_bytes=int(memory.get("reserved_bytes") or 0),
         device_bytes=int(device.get("memory_bytes") or 0),
-        device=str(run.found.get("device_name") or ""),
+        device=str(device.get("name") or ""),
         **asked,
     )
+
+
+def memory_of(run: Run) -> int:
+    """What one process of a run holds of the device."""
+    return int((run.found.get("memory") or {}).get("reserved_bytes") or 0)
 
 
 def asked_of(task: Task, run: Run, label: str = "") -> dict[str, Any]:
@@ -81,6 +91,7 @@ def found_of(request: Request, profiled: Profiled, run: Run | None) -> dict[str,
             "planned_s": profiled.planned_s,
             "counted_s": profiled.counted_s,
             "taken_s": profiled.taken_s,
+            "standby_s": profiled.standby_s,
             "passes": plan.passes if plan is not None else 0,
         },
         "self_test": _self_test(profiled),

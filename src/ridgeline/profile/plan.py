@@ -1,7 +1,9 @@
 """What a profile will do and how long it will take, before it is done.
 
-The costs are those of an H200 with ncu 2025.3: a kernel that runs once takes 15 to 25 ms to count;
-one that has to run again also saves and restores the memory in use.
+The costs are those of an H200 with ncu 2025.3. Instrumented code is cheap to run and dear to make:
+once for every function. The chip's counters are set up anew for every kernel, and those of its
+multiprocessors (tensor cores) apart from those of its memory. A kernel that has to run again also
+saves and restores the memory in use.
 """
 
 from __future__ import annotations
@@ -11,14 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.passes import Group
+from ridgeline.profile.metrics import is_of_tensors
+from ridgeline.profile.passes import SASS, Group
 from ridgeline.profile.step_mark import ALL, DISTINCT
 from ridgeline.units import format_time
 
-ONCE_S = 0.022  # a kernel in a single pass
+INSTRUMENTED_S = 0.008  # a kernel in a single pass, with instrumented code …
+FUNCTION_S = 0.05  # … which is made for every function
+MEMORY_S, TENSORS_S = 0.022, 0.013  # a kernel in a single pass, with the chip's counters
 AGAIN_S = 0.01  # each further pass, without what follows
 RESTORE_S_PER_BYTE = 0.05e-9  # saving and restoring memory, once a kernel
-END_S = 1.5  # a process that has counted: writing, ending
+TEST_S = 0.3  # the work of known size, in every process
+END_S = 1.5  # the last process: writing, ending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +34,8 @@ class Plan:
     groups: tuple[Group, ...]
     launches: int  # kernels of the step
     distinct: int  # kernels of operators that differ
+    products: int  # of these, kernels of operators that may use tensor cores
+    functions: int  # that differ
     memory_bytes: int  # of the step, at its peak
     start_s: float  # until a process is ready to count
     is_parallel: bool  # processes get ready side by side and count one after the other
@@ -45,13 +53,20 @@ class Plan:
     @property
     def time_s(self) -> float:
         """All that is still to come: the processes that count."""
-        starts = 0.0 if self.is_parallel else self.start_s * len(self.groups)
-        return starts + sum(END_S + self.kernels * self._kernel_s(g) for g in self.groups)
+        if not self.groups:
+            return 0.0
+        starts = 0.0 if self.is_parallel else (self.start_s + END_S) * len(self.groups)
+        return starts + sum(map(self._group_s, self.groups)) + END_S
 
-    def _kernel_s(self, group: Group) -> float:
-        if group.passes == 1:
-            return ONCE_S
-        return ONCE_S + AGAIN_S * group.passes + RESTORE_S_PER_BYTE * self.memory_bytes
+    def _group_s(self, group: Group) -> float:
+        if SASS in group.metrics[0]:
+            return TEST_S + self.functions * FUNCTION_S + self.kernels * INSTRUMENTED_S
+        has_tensors = any(is_of_tensors([name]) for name in group.metrics)
+        kernel_s = MEMORY_S + TENSORS_S * (has_tensors and not is_of_tensors(group.metrics))
+        if group.passes > 1:
+            kernel_s += AGAIN_S * group.passes + RESTORE_S_PER_BYTE * self.memory_bytes
+        is_of_few = self.picks == DISTINCT and is_of_tensors(group.metrics)
+        return TEST_S + (self.products if is_of_few else self.kernels) * kernel_s
 
     def to_dict(self) -> dict[str, Any]:
         return {

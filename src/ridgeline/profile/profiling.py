@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from ridgeline.profile.checks import check_capture, check_counted, check_step
 from ridgeline.profile.joined import joined, side_by_side, without_trace
 from ridgeline.profile.metrics import KINDS, LEVELS, TIERS, is_of_tensors, wanted
 from ridgeline.profile.ncu import Ncu, explained, find_ncu, known_metrics, passes_of
+from ridgeline.profile.operators import may_use_tensor_cores
 from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
 from ridgeline.profile.plan import Plan, fitting
 from ridgeline.profile.sessions import (
@@ -34,6 +35,7 @@ from ridgeline.profile.sessions import (
     all_ended,
     start,
     target,
+    wait_loaded,
     wait_ready,
 )
 from ridgeline.profile.step_mark import ALL, COUNTERS, DISTINCT, TRACE, Job, waited_for
@@ -89,6 +91,7 @@ class Profiled:
     steps: int = 1  # that they are the kernels of
     plan: Plan | None  # None: no counters were asked for
     taken_s: float = 0.0  # all of it, getting ready included
+    standby_s: float = 0.0  # before that: its processes loaded while the run was measured
     counted_s: float = 0.0  # what the plan had foretold
     step_time_s: float | None = None  # of marked steps that nobody looked at
     ratios: dict[str, float] = field(default_factory=dict)
@@ -106,11 +109,20 @@ def profile(
     show_plan: Callable[[Plan], None] = lambda plan: None,
 ) -> Profiled:
     """Profile a step. A dry request ends with the plan and the kernels of the trace."""
-    if request.keep is not None:
-        folder = _new_folder(request.keep)
-        return _Profile(request, folder, tell, show_plan).run()
-    with _temporary_folder() as folder:
-        return _Profile(request, folder, tell, show_plan).run()
+    with standing_by(request, tell) as standby:
+        return standby.profile(show_plan)
+
+
+@contextmanager
+def standing_by(request: Request, tell: Tell = lambda what: None) -> Iterator[Standby]:
+    """Have the processes of a profile load what they need while the caller does something else."""
+    with ExitStack() as stack:
+        folder = _new_folder(request.keep) if request.keep is not None else None
+        standby = Standby(request, folder or stack.enter_context(_temporary_folder()), tell)
+        stack.enter_context(waited_for(standby.folder))
+        stack.enter_context(all_ended(standby.sessions))
+        standby.start()
+        yield standby
 
 
 @contextmanager
@@ -131,65 +143,93 @@ def _new_folder(where: Path) -> Path:
 
 
 @dataclass(slots=True)
-class _Profile:
+class Standby:
+    """A profile that can begin."""
+
     request: Request
     folder: Path
     tell: Tell
-    show_plan: Callable[[Plan], None]
     ncu: Ncu | None = None
-    sessions: list[Session] = field(default_factory=list)
+    groups: tuple[Group, ...] = ()
+    program: tuple[str, ...] = ()
+    sessions: list[Session] = field(default_factory=list)  # all, for their end
+    traced: Session | None = None
+    counting: list[Session] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     missing: tuple[str, ...] = ()
+    started_s: float = field(default_factory=time.monotonic)
 
-    def run(self) -> Profiled:
-        start_s = time.monotonic()
-        groups = self._groups()
-        program = self._program()
-        with waited_for(self.folder), all_ended(self.sessions):
-            try:
-                found = self._marked(program, groups)
-            except NotMarkedError:
-                if self.request.task is not None or not groups or self.request.is_dry:
-                    raise
-                found = self._unmarked(program, groups)
-        found.taken_s = time.monotonic() - start_s
+    def start(self) -> None:
+        """Ask what the chip can count; a model's processes start to load, and leave it alone."""
+        self.groups = self._groups()
+        self.program = self._program()
+        if self.request.task is None:
+            return
+        self.traced = self._start("trace", None)
+        if not self.request.is_dry:
+            self.counting = [self._start(f"group{n}", one) for n, one in enumerate(self.groups)]
+
+    def wait_loaded(self) -> None:
+        """Until nothing of it disturbs a measurement."""
+        wait_loaded(self.sessions)
+
+    def profile(
+        self,
+        show_plan: Callable[[Plan], None] = lambda plan: None,
+        *,
+        memory_bytes: int | None = None,
+    ) -> Profiled:
+        """The step, traced and counted; `memory_bytes` of one process, if that is known by now."""
+        if memory_bytes is not None:
+            self.request = replace(self.request, memory_bytes=memory_bytes)
+        from_s = time.monotonic()
+        try:
+            found = self._marked(show_plan)
+        except NotMarkedError:
+            if self.request.task is not None or not self.groups or self.request.is_dry:
+                raise
+            found = self._unmarked()
+        found.taken_s = time.monotonic() - from_s
+        found.standby_s = from_s - self.started_s
         found.ncu_version = self.ncu.version if self.ncu is not None else ""
         found.warnings = [*self.warnings, *found.warnings]
         return found
 
-    def _marked(self, program: Sequence[str], groups: tuple[Group, ...]) -> Profiled:
+    def _marked(self, show_plan: Callable[[Plan], None]) -> Profiled:
         """A program whose step is marked: traced first, then counted."""
-        is_parallel = self._is_parallel(len(groups))
-        traced = self._start(program, "trace", None)
-        counting = []
-        if is_parallel and not self.request.is_dry:
-            counting = self._start_all(program, groups)
+        is_parallel = self._is_parallel
+        from_s = time.monotonic()
         self.tell("getting ready")
-        trace, calls, step_s = self._trace(traced, counting)
-        ready_s = time.monotonic() - traced.started_s
+        traced = self.traced or self._start("trace", None)
+        side_by_side = [traced, *(self.counting if is_parallel else ())]
+        for session in side_by_side:
+            session.begin()
+        trace, calls, step_s = self._trace(traced, side_by_side)
+        ready_s = time.monotonic() - from_s
         found = Profiled(
             kernels=joined(trace, [], calls).kernels,
             steps=self.request.steps,
             plan=None,
             step_time_s=step_s,
         )
-        if groups:
-            found.plan = self._plan(groups, trace, calls, ready_s, is_parallel=is_parallel)
-            self.show_plan(found.plan)
+        if self.groups:
+            found.plan = self._plan(trace, calls, ready_s)
+            show_plan(found.plan)
         if found.plan is not None and not self.request.is_dry:
             from_s = time.monotonic()
-            captures = self._count(program, counting, found.plan)
+            captures = self._count(found.plan)
             found.counted_s = time.monotonic() - from_s
             self._join(found, trace, captures, calls)
+        traced.wait()
         check_step(found.kernels, self.request.mode, is_marked=bool(calls))
         return found
 
-    def _unmarked(self, program: Sequence[str], groups: tuple[Group, ...]) -> Profiled:
+    def _unmarked(self) -> Profiled:
         """A program between cudaProfilerStart and Stop: counters alone, with their own times."""
         captures = []
-        for number, group in enumerate(groups):
-            self.tell(f"counting, {number + 1} of {len(groups)}")
-            session = self._start(program, f"group{number}", group)
+        for number, group in enumerate(self.groups):
+            self.tell(f"counting, {number + 1} of {len(self.groups)}")
+            session = self._start(f"group{number}", group)
             session.wait()
             captures.append(self._read(session))
         result = without_trace(captures)
@@ -216,19 +256,22 @@ class _Profile:
         device = request.task.settings.device if request.task is not None else 0
         known = Remembered(cache_path("passes", version=ncu.version, device=request.device))
         ask = known.asking(lambda names: passes_of(ncu, names, device))
-        return grouped(asked.atoms, ask, asked.parts)
+        # few operators use tensor cores: of picked ones, only those are looked at for them
+        apart = is_of_tensors if request.deduplicate else None
+        return grouped(asked.atoms, ask, asked.parts, apart)
 
-    def _program(self) -> list[str]:
+    def _program(self) -> tuple[str, ...]:
         if self.request.task is None:
-            return list(self.request.program)
+            return self.request.program
         path = self.folder / "task.pickle"
         path.write_bytes(pickle.dumps(self.request.task))
-        return target(path)
+        return tuple(target(path))
 
-    def _is_parallel(self, processes: int) -> bool:
+    @property
+    def _is_parallel(self) -> bool:
         """Side by side only what fits side by side; a user's program runs alone."""
         request = self.request
-        needed = (processes + 1) * request.memory_bytes
+        needed = (len(self.groups) + 1) * request.memory_bytes
         return request.task is not None and 0 < needed < MOST_MEMORY * request.device_bytes
 
     @property
@@ -236,7 +279,7 @@ class _Profile:
         task = self.request.task
         return task is None or task.settings.compile is None
 
-    def _start(self, program: Sequence[str], name: str, group: Group | None) -> Session:
+    def _start(self, name: str, group: Group | None) -> Session:
         job = Job(
             name=name,
             role=TRACE if group is None else COUNTERS,
@@ -247,22 +290,20 @@ class _Profile:
             products_only=group is not None and is_of_tensors(group.metrics),
             kinds=tuple(k for k in KINDS[self.request.precision] if k != "fp8"),
         )
-        session = start(program, job, self.ncu, group)
+        session = start(self.program, job, self.ncu, group)
         self.sessions.append(session)
         return session
-
-    def _start_all(self, program: Sequence[str], groups: Sequence[Group]) -> list[Session]:
-        return [self._start(program, f"group{n}", group) for n, group in enumerate(groups)]
 
     def _trace(
         self, session: Session, others: Sequence[Session]
     ) -> tuple[pd.DataFrame, list[dict[str, Any]], float | None]:
-        """The step as torch's profiler saw it."""
-        wait_ready([session, *others])
+        """The step as torch's profiler saw it; the others are ready by then."""
+        import pandas as pd
+
+        wait_ready(others)
         self.tell("tracing")
         session.go()
-        session.wait()
-        import pandas as pd
+        session.wait_done()
 
         tables, calls = [], list[dict[str, Any]]()
         for number in range(1, self.request.steps + 1):
@@ -278,23 +319,22 @@ class _Profile:
 
     def _plan(
         self,
-        groups: tuple[Group, ...],
         trace: pd.DataFrame,
         calls: Sequence[Mapping[str, Any]],
         ready_s: float,
-        *,
-        is_parallel: bool,
     ) -> Plan:
-        first = {int(call["index"]) for call in calls if call["index"] == call["like"]}
-        distinct = int(trace["index"].isin(first).sum())
+        first = [call for call in calls if call["index"] == call["like"]]
+        products = [call for call in first if may_use_tensor_cores(str(call["op"]))]
         plans = [
             Plan(
-                groups=groups,
+                groups=self.groups,
                 launches=len(trace),
-                distinct=distinct if calls else len(trace),
+                distinct=_launched_by(first, trace) if calls else len(trace),
+                products=_launched_by(products, trace) if calls else len(trace),
+                functions=int(trace["kernel"].nunique()),
                 memory_bytes=self.request.memory_bytes,
                 start_s=ready_s,
-                is_parallel=is_parallel,
+                is_parallel=self._is_parallel,
                 picks=picks,
                 missing=self.missing,
             )
@@ -304,18 +344,19 @@ class _Profile:
             return plans[-1]
         return fitting(plans, self.request.budget_s)
 
-    def _count(
-        self, program: Sequence[str], ready: Sequence[Session], plan: Plan
-    ) -> list[pd.DataFrame]:
+    def _count(self, plan: Plan) -> list[pd.DataFrame]:
         """The kernels with their counters, a table for each group."""
         counted = []
         for number, group in enumerate(plan.groups):
             self.tell(f"counting, {number + 1} of {len(plan.groups)}")
-            session = ready[number] if ready else self._start(program, f"group{number}", group)
-            if not ready:
-                wait_ready([session])
+            is_loaded = bool(self.counting)
+            session = self.counting[number] if is_loaded else self._start(f"group{number}", group)
+            session.begin()
+            wait_ready([session])
             session.go(plan.picks)
             session.wait_done(plan.time_s)
+            if not plan.is_parallel:
+                session.wait()  # and frees its memory
             counted.append(session)
         for session in counted:
             session.wait()
@@ -355,3 +396,8 @@ class _Profile:
         )
         found.kernels = result.kernels
         self.warnings += check_counted(result)
+
+
+def _launched_by(calls: Sequence[Mapping[str, Any]], trace: pd.DataFrame) -> int:
+    """Kernels of these operators."""
+    return int(trace["index"].isin({int(call["index"]) for call in calls}).sum())

@@ -1,7 +1,8 @@
 """The processes of one profile: one that is traced, and one for each group of counters.
 
-They get ready side by side, which takes most of their time, and take their steps one after the
-other: while one is looked at, the others leave the device alone.
+They load what they need side by side, without the device, and wait. Told to begin, they build the
+model and warm up, side by side again, and take their steps one after the other: while one is looked
+at, the others leave the device alone.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ class Session:
     started_s: float
     log: Path | None = None  # what ncu writes
 
-    @property
-    def is_ready(self) -> bool:
-        return self.job.path("ready").exists()
+    def has_said(self, what: str) -> bool:
+        return self.job.path(what).exists()
 
     @property
     def has_ended(self) -> bool:
@@ -56,6 +56,10 @@ class Session:
                     texts.append(path.read_text(encoding="utf-8", errors="replace")[-LOG_KEPT:])
         return "\n".join(texts)
 
+    def begin(self) -> None:
+        """It may use the device from now on."""
+        self.job.path("begin").touch()
+
     def go(self, picks: str = "") -> None:
         """Its turn."""
         waiting = self.job.path("go.new")
@@ -66,7 +70,7 @@ class Session:
         """Until its step is counted; it may still be writing."""
         limit_s = max(LEAST_LIMIT_S, LIMIT_TIMES * planned_s)
         end_s = time.monotonic() + limit_s
-        while not self.job.path("done").exists():
+        while not self.has_said("done"):
             if self.has_ended:
                 if self.process.returncode != 0:
                     raise self.failure()
@@ -83,7 +87,7 @@ class Session:
         """Until it has ended, which it must do without an error."""
         end_s: float | None = None
         while not self.has_ended:
-            if end_s is None and self.job.path("done").exists():
+            if end_s is None and self.has_said("done"):
                 end_s = time.monotonic() + ENDING_S
             if end_s is not None and time.monotonic() > end_s:
                 raise RidgelineError(
@@ -147,12 +151,22 @@ class NotMarkedError(RidgelineError):
     """A program that ended well and never said where its step is."""
 
 
+def wait_loaded(sessions: Sequence[Session]) -> None:
+    """Until all have loaded what they need."""
+    _wait_until(sessions, "loaded")
+
+
 def wait_ready(sessions: Sequence[Session]) -> None:
-    """Until all have warmed up; one that ends before has failed."""
+    """Until all have warmed up."""
+    _wait_until(sessions, "ready")
+
+
+def _wait_until(sessions: Sequence[Session], said: str) -> None:
+    """Until all have said something; one that ends before has failed."""
     end_s = time.monotonic() + READY_S
-    while not all(session.is_ready for session in sessions):
+    while not all(session.has_said(said) for session in sessions):
         for session in sessions:
-            if session.has_ended and not session.is_ready:
+            if session.has_ended and not session.has_said(said):
                 if session.process.returncode == 0:
                     raise NotMarkedError(
                         "the program ended without a marked step",
@@ -162,7 +176,7 @@ def wait_ready(sessions: Sequence[Session]) -> None:
                 raise session.failure()
         if time.monotonic() > end_s:
             raise RidgelineError(
-                f"the program was not ready within {READY_S / 60:.0f} minutes",
+                f"the program was not {said} within {READY_S / 60:.0f} minutes",
                 hint="try a smaller model or batch",
             )
         time.sleep(POLL_S)

@@ -110,20 +110,27 @@ def _prepared(job: Job) -> Job:
 
     torch.cuda.synchronize()
     job.path("times.json").write_text(json.dumps(_seen.times_s), encoding="utf-8")
-    job = _on_turn(job)
-    if job.role == COUNTERS:
-        from ridgeline.profile.self_test import run_known_work
+    if job.role != COUNTERS:
+        return _on_turn(job)
+    from ridgeline.profile.self_test import run_known_work, set_up_counters
 
-        run_known_work(job.kinds)
+    set_up_counters()
+    job = _on_turn(job)
+    run_known_work(job.kinds)
     return job
 
 
 def _on_turn(job: Job) -> Job:
     """Wait until the one who asked says go, and what to pick."""
-    job.path("ready").touch()
+    return replace(job, picks=wait_for(job, "go", after="ready") or job.picks)
+
+
+def wait_for(job: Job, sign: str, *, after: str) -> str:
+    """Say `after`, and wait until the one who asked gives the sign; what it says."""
+    job.path(after).touch()
     end_s = time.monotonic() + WAIT_S
     look_s = 0.0
-    while not job.path("go").exists():
+    while not job.path(sign).exists():
         now_s = time.monotonic()
         if now_s > end_s:
             sys.exit(f"ridgeline: {job.name} waited {WAIT_S:.0f} s for its turn")
@@ -132,7 +139,7 @@ def _on_turn(job: Job) -> Job:
             if _is_forsaken(Path(job.folder)):
                 sys.exit(f"ridgeline: nobody waits for {job.name} any more")
         time.sleep(POLL_S)
-    return replace(job, picks=job.path("go").read_text(encoding="utf-8") or job.picks)
+    return job.path(sign).read_text(encoding="utf-8")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import PROGRAM
 from ridgeline.profile.outcome import asked_of, failed, found_of, kernels_of, request_of
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Request, Tell, profile
+from ridgeline.profile.profiling import Request, Standby, Tell, profile
 from ridgeline.provenance import collect
 from ridgeline.store import ResultsFolder, Run
 
@@ -30,12 +30,16 @@ def profile_run(
     label: str = "",
     tell: Tell = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
+    standby: Standby | None = None,
 ) -> Run | None:
     """Profile the step of a run and store what came of it; a dry request stores nothing."""
     asked = asked_of(task, run, label)
     try:
         request = request_of(run, task, **options)
-        profiled = profile(request, tell=tell, show_plan=show_plan)
+        if standby is not None and standby.request.device == request.device:
+            profiled = standby.profile(show_plan, memory_bytes=request.memory_bytes)
+        else:  # there is none, or it took another device for the first one
+            profiled = profile(request, tell=tell, show_plan=show_plan)
     except RidgelineError as error:
         if not options.get("is_dry"):
             _store(results, asked, failed(run, error))

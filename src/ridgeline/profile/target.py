@@ -1,7 +1,8 @@
 """The program under the profiler: builds a model and takes the step that is looked at.
 
 `python -m ridgeline.profile.target TASK` with a pickled `Task`; what to do with the step is in the
-job that the environment names. Autotuners are off: every process must launch the same kernels.
+job that the environment names. It loads what it needs and leaves the device alone until it is told
+to begin. Autotuners are off: every process must launch the same kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ridgeline.measure.measurement import build_stepper
 from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.step_mark import job_here, profile_step
+from ridgeline.profile.step_mark import job_here, profile_step, wait_for
 from ridgeline.workloads import resolve
 
 BAD_INPUT = 2
@@ -31,10 +32,12 @@ def main(task: Task) -> None:
     """Take marked steps until `profile_step` ends the program."""
     job = job_here()
     assert job is not None
+    workload = resolve(task.spec)
+    wait_for(job, "begin", after="loaded")
     settings = replace(task.settings, cudnn_benchmark=False, nvtx=False)
     backend = choose_backend(settings.backend, settings.device)
     with torch_settings(settings, choose_precision(settings.precision, backend)):
-        stepper = build_stepper(resolve(task.spec), task.spec, settings)
+        stepper = build_stepper(workload, task.spec, settings)
         if stepper.scaler is not None:  # no step may be skipped in one process and not in another
             stepper.scaler = torch.amp.GradScaler(backend.kind, init_scale=SMALL_SCALE)
         nobody = NoMarks()
