@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,12 +41,18 @@ def need_counters() -> None:
         pytest.skip(f"no counters here: {error.problem}")
 
 
+def profile_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`ridgeline profile` in a folder, with the ridgeline that is tested here."""
+    return subprocess.run(
+        [sys.executable, "-m", "ridgeline", "profile", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=600, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+    )  # fmt: skip
+
+
 def profile_json(folder: Path, *arguments: str) -> dict[str, Any]:
     """The one profile that the command answers."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ridgeline", "profile", "--json", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    done = profile_command(folder, "--json", *arguments)
     if "may not read the GPU's counters" in done.stderr:
         pytest.skip("no counters here: this user may not read them")
     assert done.returncode == 0, done.stderr
@@ -114,10 +121,6 @@ def test_a_marked_program(tmp_path: Path, tier: str) -> None:
 
 def test_an_unmarked_program_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch; torch.ones(9, device='cuda').neg()")
-    done = subprocess.run(
-        [sys.executable, "-m", "ridgeline", "profile", "--tier", "time", "--", sys.executable,
-         "train.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    done = profile_command(tmp_path, "--tier", "time", "--", sys.executable, "train.py")
     assert done.returncode == 2
     assert "with ridgeline.profile_step():" in done.stderr

@@ -93,7 +93,7 @@ def test_a_small_profile_whole() -> None:
         "totals": {**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
         "plan": plan.to_dict(),
         "cost": {
-            "planned_s": 0.3 + 2 * 0.022 + 1.5,
+            "planned_s": 1.0 + 2 * 0.023 + 1.5,
             "counted_s": 6.0,
             "taken_s": 20.0,
             "standby_s": 9.0,

@@ -13,10 +13,6 @@ from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, rem
 SASS = ("smsp__sass_add.sum", "smsp__sass_mul.sum")
 
 
-def of_t(metrics: Sequence[str]) -> bool:
-    return metrics[0].startswith("t")
-
-
 class Chip:
     """Counts as many metrics in a pass as it has room for; each takes the room stated."""
 
@@ -71,12 +67,6 @@ def test_a_total_of_several_passes_is_counted_part_by_part() -> None:
 def test_a_total_of_one_pass_stays_whole() -> None:
     parts = {"total": ("part1", "part2")}
     assert grouped([("total",)], Chip(room=2), parts) == (Group(("total",), 1),)
-
-
-def test_what_is_counted_apart_shares_no_group() -> None:
-    # given room for all, and one metric that is to stay apart
-    groups = grouped([SASS, ("t1",), ("read",), ("t2",)], Chip(room=9), apart=of_t)
-    assert groups == (Group(SASS, 1), Group(("read",), 1), Group(("t1", "t2"), 1))
 
 
 def test_nothing_asked_is_no_group() -> None:

@@ -33,15 +33,15 @@ CHEAP = replace(EXACT, groups=(VECTOR, MEMORY, TENSOR), picks=DISTINCT)
 @pytest.mark.parametrize(
     ("plan", "time_s"),
     [
-        # 0.3 s of known work in each process, 1.5 s at the end; instrumented: 20 functions of
-        # 0.05 s, 1000 kernels of 0.008 s; the chip's counters: 1000 of 0.022 + 0.013 s
-        (EXACT, (0.3 + 1 + 8) + (0.3 + 35) + 1.5),
+        # each process 1 s for its first kernel and 1.5 s for its end; instrumented: 20 functions
+        # of 0.05 s, 1000 kernels of 0.009 s; the chip's counters: 1000 of 0.023 + 0.0135 s
+        (EXACT, (2.5 + 1 + 9) + (2.5 + 36.5)),
         # 100 that differ, 40 of them products
-        (CHEAP, (0.3 + 1 + 0.8) + (0.3 + 2.2) + (0.3 + 0.88) + 1.5),
-        # each process takes 10 s to get ready and 1.5 s to end, one after the other
-        (replace(EXACT, is_parallel=False), 2 * 11.5 + 46.1),
-        # three passes: 0.022 + 3 · 0.01 s, and 4 GB at 0.05 s each
-        (replace(EXACT, groups=(THREE,)), 0.3 + 1000 * (0.052 + 0.2) + 1.5),
+        (CHEAP, (2.5 + 1 + 0.9) + (2.5 + 2.3) + (2.5 + 0.54)),
+        # each process takes 10 s to get ready, one after the other
+        (replace(EXACT, is_parallel=False), 2 * 10 + 51.5),
+        # three passes: 0.023 + 3 · 0.01 s, and 4 GB at 0.05 s each
+        (replace(EXACT, groups=(THREE,)), 2.5 + 1000 * (0.053 + 0.2)),
         (replace(EXACT, groups=()), 0.0),
     ],
     ids=["exact", "distinct", "one by one", "passes", "nothing"],
@@ -51,10 +51,10 @@ def test_seconds(plan: Plan, time_s: float) -> None:
 
 
 def test_in_words() -> None:
-    assert str(EXACT) == "5 metrics in 2 groups, 2 passes; 1000 kernels; about 46.1 s"
+    assert str(EXACT) == "5 metrics in 2 groups, 2 passes; 1000 kernels; about 51.5 s"
     assert str(replace(CHEAP, groups=(VECTOR, THREE), missing=("L2 bytes", "DRAM bytes"))) == (
         "3 metrics in 2 groups, 4 passes; 1000 kernels, of which 100 that differ are counted; "
-        "about 29.1 s; not on this chip: L2 bytes, DRAM bytes"
+        "about 32.2 s; not on this chip: L2 bytes, DRAM bytes"
     )
 
 
@@ -65,14 +65,14 @@ def test_as_values() -> None:
         "launches": 1000,
         "distinct_launches": 100,
         "picks": "distinct",
-        "planned_s": pytest.approx(7.28),
+        "planned_s": pytest.approx(12.24),
         "is_parallel": True,
         "missing": [],
     }
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "chosen"), [(None, EXACT), (60.0, EXACT), (46.2, EXACT), (46.0, CHEAP)]
+    ("budget_s", "chosen"), [(None, EXACT), (60.0, EXACT), (51.6, EXACT), (51.4, CHEAP)]
 )
 def test_the_most_exact_that_fits(budget_s: float | None, chosen: Plan) -> None:
     assert fitting((EXACT, CHEAP), budget_s) == chosen
@@ -82,4 +82,4 @@ def test_too_short_for_anything() -> None:
     with pytest.raises(RidgelineError) as raised:
         fitting((EXACT, CHEAP), 5.0)
     assert raised.value.problem == "no way of counting fits 5 s"
-    assert "takes about 7.28 s: give --budget 8s or more" in raised.value.hint
+    assert "takes about 12.2 s: give --budget 13s or more" in raised.value.hint

@@ -34,19 +34,15 @@ def grouped(
     atoms: Sequence[tuple[str, ...]],
     ask: Ask,
     parts: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-    apart: Callable[[Sequence[str]], bool] | None = None,
 ) -> tuple[Group, ...]:
     """Few groups, each of one pass if it can be.
 
     `parts` are what a total consists of: one that takes several passes is counted part by part.
-    What is to be counted `apart` shares no group with others.
     """
     atoms = [part for atom in atoms for part in _in_one_pass(atom, ask, parts)]
     instrumented = [atom for atom in atoms if SASS in atom[0]]
     counted = [atom for atom in atoms if SASS not in atom[0]]
-    alone = [atom for atom in counted if apart is not None and apart(atom)]
-    others = [atom for atom in counted if atom not in alone]
-    return (*_packed(instrumented, ask), *_packed(others, ask), *_packed(alone, ask))
+    return (*_packed(instrumented, ask), *_packed(counted, ask))
 
 
 def _in_one_pass(

@@ -1,9 +1,10 @@
 """What a profile will do and how long it will take, before it is done.
 
 The costs are those of an H200 with ncu 2025.3. Instrumented code is cheap to run and dear to make:
-once for every function. The chip's counters are set up anew for every kernel, and those of its
-multiprocessors (tensor cores) apart from those of its memory. A kernel that has to run again also
-saves and restores the memory in use.
+once for every function. The chip's counters are set up anew for every kernel, those of its memory
+and those of its multiprocessors (tensor cores). A kernel that has to run again also saves and
+restores the memory in use. ncu holds a lock from its first kernel until it ends, so processes
+count one after the other, their ends included.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from ridgeline.profile.passes import SASS, Group
 from ridgeline.profile.step_mark import ALL, DISTINCT
 from ridgeline.units import format_time
 
-INSTRUMENTED_S = 0.008  # a kernel in a single pass, with instrumented code …
+INSTRUMENTED_S = 0.009  # a kernel in a single pass, with instrumented code …
 FUNCTION_S = 0.05  # … which is made for every function
-MEMORY_S, TENSORS_S = 0.022, 0.013  # a kernel in a single pass, with the chip's counters
+MEMORY_S, TENSORS_S = 0.023, 0.0135  # a kernel in a single pass, with the chip's counters
 AGAIN_S = 0.01  # each further pass, without what follows
 RESTORE_S_PER_BYTE = 0.05e-9  # saving and restoring memory, once a kernel
-TEST_S = 0.3  # the work of known size, in every process
-END_S = 1.5  # the last process: writing, ending
+FIRST_S = 1.0  # the first kernel, and the work of known size
+END_S = 1.5  # a process that has counted: writing, ending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +54,19 @@ class Plan:
     @property
     def time_s(self) -> float:
         """All that is still to come: the processes that count."""
-        if not self.groups:
-            return 0.0
-        starts = 0.0 if self.is_parallel else (self.start_s + END_S) * len(self.groups)
-        return starts + sum(map(self._group_s, self.groups)) + END_S
+        starts = 0.0 if self.is_parallel else self.start_s * len(self.groups)
+        return starts + sum(FIRST_S + self._kernels_s(group) + END_S for group in self.groups)
 
-    def _group_s(self, group: Group) -> float:
+    def _kernels_s(self, group: Group) -> float:
         if SASS in group.metrics[0]:
-            return TEST_S + self.functions * FUNCTION_S + self.kernels * INSTRUMENTED_S
-        has_tensors = any(is_of_tensors([name]) for name in group.metrics)
-        kernel_s = MEMORY_S + TENSORS_S * (has_tensors and not is_of_tensors(group.metrics))
+            return self.functions * FUNCTION_S + self.kernels * INSTRUMENTED_S
+        of_tensors = [name for name in group.metrics if is_of_tensors([name])]
+        has_others = len(of_tensors) < len(group.metrics)
+        one_s = MEMORY_S * has_others + TENSORS_S * bool(of_tensors)
         if group.passes > 1:
-            kernel_s += AGAIN_S * group.passes + RESTORE_S_PER_BYTE * self.memory_bytes
-        is_of_few = self.picks == DISTINCT and is_of_tensors(group.metrics)
-        return TEST_S + (self.products if is_of_few else self.kernels) * kernel_s
+            one_s += AGAIN_S * group.passes + RESTORE_S_PER_BYTE * self.memory_bytes
+        is_of_few = self.picks == DISTINCT and not has_others
+        return (self.products if is_of_few else self.kernels) * one_s
 
     def to_dict(self) -> dict[str, Any]:
         return {

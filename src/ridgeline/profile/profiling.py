@@ -256,9 +256,7 @@ class Standby:
         device = request.task.settings.device if request.task is not None else 0
         known = Remembered(cache_path("passes", version=ncu.version, device=request.device))
         ask = known.asking(lambda names: passes_of(ncu, names, device))
-        # few operators use tensor cores: of picked ones, only those are looked at for them
-        apart = is_of_tensors if request.deduplicate else None
-        return grouped(asked.atoms, ask, asked.parts, apart)
+        return grouped(asked.atoms, ask, asked.parts)
 
     def _program(self) -> tuple[str, ...]:
         if self.request.task is None:

@@ -20,14 +20,6 @@ TOLERANCE = 0.05
 PRODUCT_FLOPS = 2 * SIDE**3
 
 
-def set_up_counters() -> None:
-    """Have one tiny kernel counted: the first one takes a second, in which others get ready."""
-    import torch
-
-    ones = torch.ones(1, device="cuda")
-    _counted(lambda: ones.neg_(), "first")
-
-
 def run_known_work(kinds: Sequence[str]) -> None:
     """Copy, and multiply in fp32 and each of `kinds`; the caller has the profiler listen."""
     import torch
@@ -56,12 +48,6 @@ def _prepared(work: Any, name: str) -> None:
 
     work()
     torch.cuda.synchronize()
-    _counted(work, name)
-
-
-def _counted(work: Any, name: str) -> None:
-    import torch
-
     torch.cuda.profiler.start()
     torch.cuda.nvtx.range_push(f"{PREFIX}{name}")
     work()

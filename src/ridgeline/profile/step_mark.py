@@ -110,13 +110,11 @@ def _prepared(job: Job) -> Job:
 
     torch.cuda.synchronize()
     job.path("times.json").write_text(json.dumps(_seen.times_s), encoding="utf-8")
-    if job.role != COUNTERS:
-        return _on_turn(job)
-    from ridgeline.profile.self_test import run_known_work, set_up_counters
-
-    set_up_counters()
     job = _on_turn(job)
-    run_known_work(job.kinds)
+    if job.role == COUNTERS:
+        from ridgeline.profile.self_test import run_known_work
+
+        run_known_work(job.kinds)
     return job
 
 
