@@ -215,13 +215,17 @@ def test_processes_that_cannot_stand_by_fail_after_the_run(
     h200: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
     monkeypatch.setenv("FAKE_NCU", fault)
-    assert command(*AMP) == 3
-    # then the run is kept, the failed profile, and its reason is told once
+    assert command(*AMP, "--json") == 3
+    # then the run is kept, and the failed profile, whose reason is told once
     assert [run.asked["command"] for run in ResultsFolder(h200 / "results").read_runs()] == [
         "run",
         "profile",
     ]
-    assert capsys.readouterr().err.count("hint: ") == 1
+    streams = capsys.readouterr()
+    [profile] = json.loads(streams.out)["profiles"]
+    assert (profile["status"], list(profile)) == ("failed", PROMISED)
+    assert f"ridgeline: {profile['reason']}" in streams.err
+    assert streams.err.count("hint: ") == 1
 
 
 def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,7 +294,11 @@ def test_a_profile_that_fails_is_stored_with_its_reason(
     monkeypatch.setenv("FAKE_NCU", "permission")
     assert command("profile", "resnet50", "vgg16", "--precision", "amp", "--json") == 3
     streams = capsys.readouterr()
-    assert json.loads(streams.out) == {"profiles": [], "plans": []}
+    told = json.loads(streams.out)["profiles"]
+    assert [(one["model"], one["status"]) for one in told] == [
+        ("resnet50", "failed"),
+        ("vgg16", "failed"),
+    ]
     assert streams.err.count("ridgeline: this user may not read the GPU's counters") == 1
     assert [(run.found["status"], run.found["reason"]) for run in profiles(h200)] == [
         ("failed", "this user may not read the GPU's counters")

@@ -249,6 +249,16 @@ def test_ncu_outside_of_the_path_is_found_by_version() -> None:
     assert check.mend == 'export PATH="/usr/local/cuda-13.0/bin:$PATH"'
 
 
+def test_an_ncu_that_the_user_names() -> None:
+    facts = gpu_machine(
+        environ={"RIDGELINE_NCU": "/mine/ncu"},
+        commands={"/mine/ncu --version": "Version 2025.3.1.0"},
+    )
+    check = find("Nsight Compute", facts)
+    assert check is not None
+    assert (check.state, check.found) == ("ok", "2025.3.1.0, at /mine/ncu, by RIDGELINE_NCU")
+
+
 def test_an_ncu_that_does_not_start() -> None:
     assert state("Nsight Compute", gpu_machine(commands={"ncu --version": None})) == "broken"
 

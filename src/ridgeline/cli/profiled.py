@@ -28,7 +28,7 @@ from ridgeline.profile.ncu import find_ncu
 from ridgeline.profile.outcome import request_for
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Request, Standby, standing_by
-from ridgeline.profile.stored import profile_program, profile_run
+from ridgeline.profile.stored import ProfileFailedError, profile_program, profile_run
 from ridgeline.provenance import collect
 from ridgeline.report.views import write_views
 from ridgeline.store import ResultsFolder, Run
@@ -211,6 +211,8 @@ class Profiling:
             )
         except RidgelineError as error:
             self.failures.append(error)
+            if isinstance(error, ProfileFailedError):
+                self.profiles.append(error.run)
         if made is not None:
             self.profiles.append(made)
             progress.start(f"{name}: counting what it must do")

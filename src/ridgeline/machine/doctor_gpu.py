@@ -8,18 +8,10 @@ from ridgeline.machine.checks import Facts, Finding, broken, check, first_line, 
 from ridgeline.machine.describe_system import kernel_driver
 from ridgeline.machine.gpu import Gpu
 from ridgeline.machine.limits import has_capability, status_field
+from ridgeline.machine.nsight import NCU_VARIABLE, ncu_path
 
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"
-NCU_PLACES = (
-    "/usr/local/cuda*/bin/ncu",
-    "/opt/nvidia/nsight-compute/*/ncu",
-    "/opt/cuda*/bin/ncu",
-    "/usr/local/NVIDIA-Nsight-Compute*/ncu",
-    "/usr/lib/nsight-compute/ncu",
-    "/opt/nvidia/hpc_sdk/*/*/profilers/Nsight_Compute/ncu",
-    "/Applications/NVIDIA Nsight Compute.app/Contents/MacOS/ncu",
-)
 NCU_PAGE = "https://developer.nvidia.com/nsight-compute"
 ALLOW_COUNTERS = (
     "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0'"
@@ -98,7 +90,7 @@ def nvml(facts: Facts) -> Finding | None:
 
 @check("counters", "Nsight Compute")
 def ncu(facts: Facts) -> Finding:
-    path = find_ncu(facts)
+    path = ncu_path(facts.probe)
     if path is None:
         needed = "" if facts.has_nvidia else ", and no NVIDIA GPU that it could read"
         return missing(f"ncu is not in PATH or the usual folders{needed}",
@@ -106,19 +98,11 @@ def ncu(facts: Facts) -> Finding:
     version = re.search(r"Version ([\d.]+)", facts.probe.run((path, "--version")) or "")
     if version is None:
         return broken(f"{path} does not start", f"install it again from {NCU_PAGE}")
+    if facts.probe.environ.get(NCU_VARIABLE):
+        return ok(f"{version[1]}, at {path}, by {NCU_VARIABLE}")
     if facts.probe.which("ncu") is None:
         return note(f"{version[1]}, at {path}", f'export PATH="{path.rpartition("/")[0]}:$PATH"')
     return ok(version[1])
-
-
-def find_ncu(facts: Facts) -> str | None:
-    """In PATH, else the newest of the usual folders."""
-    found = [path for place in NCU_PLACES for path in facts.probe.find(place)]
-    return facts.probe.which("ncu") or (max(found, key=_by_version) if found else None)
-
-
-def _by_version(path: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", path))
 
 
 @check("counters", "GPU counters")
@@ -145,7 +129,7 @@ def gpu_counters(facts: Facts) -> Finding | None:
     inside = facts.description.container
     mend = f"start the container with --cap-add SYS_ADMIN, or on the host: {ALLOW_COUNTERS}"
     # Installed but not allowed; without ncu nothing that is there fails.
-    state = broken if find_ncu(facts) else note
+    state = broken if ncu_path(facts.probe) else note
     return state("only administrators may read them (ERR_NVGPUCTRPERM)",
                  mend if inside else f"{ALLOW_COUNTERS}; or run with sudo")  # fmt: skip
 

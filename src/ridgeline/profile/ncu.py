@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.doctor_gpu import NCU_PLACES
+from ridgeline.machine.nsight import NCU_VARIABLE as VARIABLE
+from ridgeline.machine.nsight import ncu_path
+from ridgeline.machine.probe import Probe
 
-VARIABLE = "RIDGELINE_NCU"  # names the program where it is not on the path
 OLDEST = (2021, 1)  # tensor counters by type, --print-units base
 GRAPHS = (2023, 1)  # which can be counted as a whole since then
 ANSWER_S = 120.0  # for ncu to answer a question
@@ -56,7 +56,7 @@ class Ncu:
 
 def find_ncu() -> Ncu:
     """The ncu that the user names, that of PATH, or the newest of the first usual folder."""
-    path = _path()
+    path = ncu_path(Probe())
     if path is None:
         raise RidgelineError(
             "Nsight Compute (ncu) was not found",
@@ -77,20 +77,6 @@ def find_ncu() -> Ncu:
             hint=f"install {OLDEST[0]}.{OLDEST[1]} or later, or name one by {VARIABLE}; {WITHOUT}",
         )
     return Ncu(path, version)
-
-
-def _path() -> str | None:
-    named = os.environ.get(VARIABLE)
-    if named:
-        return named
-    on_path = shutil.which("ncu")
-    if on_path is not None:
-        return on_path
-    for pattern in NCU_PLACES:
-        found = sorted(Path("/").glob(pattern.lstrip("/")), key=lambda one: _numbers(str(one)))
-        if found:
-            return str(found[-1])
-    return None
 
 
 def _numbers(text: str) -> tuple[int, ...]:

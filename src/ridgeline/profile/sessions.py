@@ -78,8 +78,8 @@ class Session:
             if time.monotonic() > end_s:
                 raise RidgelineError(
                     f"the step was not counted within {limit_s / 60:.0f} minutes",
-                    hint="another ncu may hold the counters; kernels that wait for one another (NCCL) "
-                    "cannot be counted one by one; "
+                    hint="another ncu may hold the counters; kernels that wait for one another "
+                    "(NCCL) cannot be counted one by one; "
                     f"otherwise try a smaller batch or --deduplicate; {WITHOUT}",
                 )
             time.sleep(POLL_S)

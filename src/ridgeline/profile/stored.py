@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from ridgeline.measure.tasks import Task
 
 
+class ProfileFailedError(RidgelineError):
+    """A profile that did not come about, and the run that says so in the results folder."""
+
+    def __init__(self, cause: RidgelineError, run: Run) -> None:
+        super().__init__(cause.problem, hint=cause.hint)
+        self.run = run
+
+
 def profile_run(
     results: ResultsFolder,
     run: Run,
@@ -41,9 +49,9 @@ def profile_run(
         else:  # there is none, or it took another device for the first one
             profiled = profile(request, tell=tell, show_plan=show_plan)
     except RidgelineError as error:
-        if not options.get("is_dry"):
-            _store(results, asked, failed(run, error))
-        raise
+        if options.get("is_dry"):
+            raise
+        raise ProfileFailedError(error, _store(results, asked, failed(run, error))) from error
     if request.is_dry:
         return None
     return _store(results, asked, found_of(request, profiled, run), kernels_of(profiled))
