@@ -202,7 +202,7 @@ def _lines_before(path: str) -> int:
 def _needed(line: str) -> Iterator[str]:
     """The columns below a header that ridgeline takes."""
     from ridgeline.profile.reading.header import parse_header
-    from ridgeline.profile.reading.wide import Layout
+    from ridgeline.profile.reading.wide_pieces import Layout
 
     header = parse_header(line)
     assert header is not None

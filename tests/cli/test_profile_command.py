@@ -25,6 +25,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Failure, Outcome
 from ridgeline.measure.tasks import question
 from ridgeline.profile.stored import profile_run, script_name
+from ridgeline.report.study import read_study
 from ridgeline.store import ResultsFolder
 
 RUN = Path(__file__).parents[1] / "data" / "run-h200-vgg16.json"
@@ -299,9 +300,9 @@ def test_a_profile_that_fails_is_stored_with_its_reason(
         ("resnet50", "failed"),
         ("vgg16", "failed"),
     ]
-    assert streams.err.count("ridgeline: this user may not read the GPU's counters") == 1
+    assert streams.err.count("ridgeline: the profiler may not read the GPU's counters") == 1
     assert [(run.found["status"], run.found["reason"]) for run in profiles(h200)] == [
-        ("failed", "this user may not read the GPU's counters")
+        ("failed", "the profiler may not read the GPU's counters (ERR_NVGPUCTRPERM)")
     ] * 2
 
 
@@ -383,6 +384,13 @@ def test_a_program_of_the_users(h200: Path, capsys: pytest.CaptureFixture[str]) 
     assert profile["launches"] == 631
     assert profile["step_time_s"] == pytest.approx(0.0185)
     assert "profile-fake_program.py" in profile["run_id"]
+    # and it is stored as what it is
+    [run] = profiles(h200)
+    assert run.asked == {
+        "command": "profile", "program": [*PROGRAM, "--lr", "0.1"], "label": "",
+    }  # fmt: skip
+    study = read_study(ResultsFolder(h200 / "results"))
+    assert study.captures["label"].tolist() == ["fake_program.py --lr 0.1"]
 
 
 @pytest.mark.parametrize("tier", ["time", "counters"])

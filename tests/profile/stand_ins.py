@@ -20,4 +20,4 @@ def use_stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     ncu.chmod(0o755)
     monkeypatch.setenv("RIDGELINE_NCU", str(ncu))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    monkeypatch.setattr(profiling, "target", lambda path: list(PROGRAM))
+    monkeypatch.setattr(profiling, "target_program", lambda path: list(PROGRAM))

@@ -46,7 +46,7 @@ def test_other_steps_need_not() -> None:
 
 def result(times_s: list[float], dram_bytes: list[float], extra: int = 0) -> Joined:
     kernels = pd.DataFrame({"time_s": times_s, "dram_bytes": dram_bytes})
-    return Joined(kernels=kernels, unmatched=kernels["dram_bytes"].isna().sum(), extra=extra)
+    return Joined(kernels=kernels, extra=extra)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_share_is_known(found: Joined, said: str) -> None:
 def test_a_kernel_is_known_if_all_of_its_counters_are() -> None:
     kernels = pd.DataFrame({"time_s": [1.0, 1.0], "dram_bytes": [5.0, 5.0],
                             "flops_fp32_vector": [1.0, nan]})  # fmt: skip
-    assert "with 50.0% of" in check_counted(Joined(kernels=kernels, unmatched=1, extra=0))[0]
+    assert "with 50.0% of" in check_counted(Joined(kernels=kernels, extra=0))[0]
 
 
 @pytest.mark.parametrize("found", [result([1, 1], [nan, nan]), result([0], [5])])

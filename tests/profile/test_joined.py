@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ridgeline.profile.joined import Joined, index_of, joined, short_name, side_by_side
+from ridgeline.profile.joined import Joined, index_of, join_counters, short_name, side_by_side
 from ridgeline.profile.operators import NOWHERE
 
 
@@ -46,7 +46,7 @@ def test_counters_beside_times_and_places() -> None:
     # given two operators, the second with two kernels
     trace = trace_of(("a", 0), ("b", 1), ("c", 1))
     capture = capture_of(("a", 0), ("b", 1), ("c", 1), dram_bytes=[10.0, 20.0, 30.0])
-    found = joined(trace, [capture], calls_of(("relu", 0), ("mm", 1)))
+    found = join_counters(trace, [capture], calls_of(("relu", 0), ("mm", 1)))
     assert found.kernels.to_dict("list") == {
         "kernel": ["a", "b", "c"],
         "time_s": [1.0, 1.0, 1.0],
@@ -57,47 +57,49 @@ def test_counters_beside_times_and_places() -> None:
         "launches": [1, 1, 1],
         "time_source": ["profiler"] * 3,
     }
-    assert (found.unmatched, found.extra) == (0, 0)
+    assert found.extra == 0
 
 
 def test_the_order_between_operators_does_not_matter() -> None:
     # given threads that took turns otherwise when the step was counted
     trace = trace_of(("a", 0), ("b", 1))
     capture = capture_of(("b", 1), ("a", 0), dram_bytes=[20.0, 10.0])
-    assert values(joined(trace, [capture], calls_of(("x", 0), ("y", 1))), "dram_bytes") == [10, 20]
+    assert values(join_counters(trace, [capture], calls_of(("x", 0), ("y", 1))), "dram_bytes") == [
+        10,
+        20,
+    ]
 
 
 def test_work_that_was_counted_once_counts_for_all_of_its_kind() -> None:
     # given three products, of which the third is like the first
     trace = trace_of(("gemm", 0), ("gemm", 1), ("gemm", 2))
     capture = capture_of(("gemm", 0), ("gemm", 1), dram_bytes=[10.0, 20.0])
-    found = joined(trace, [capture], calls_of(("mm", 0), ("mm", 1), ("mm", 0)))
+    found = join_counters(trace, [capture], calls_of(("mm", 0), ("mm", 1), ("mm", 0)))
     assert values(found, "dram_bytes") == [10, 20, 10]
-    assert (found.unmatched, found.extra) == (0, 0)
+    assert found.extra == 0
 
 
 def test_two_steps_are_joined_in_turn() -> None:
     # given two steps with the same numbers, and operators that do the same
     trace = trace_of(("a", 0), ("a", 1), ("a", 0), ("a", 1))
     capture = capture_of(("a", 0), ("a", 0), dram_bytes=[10.0, 12.0])
-    found = joined(trace, [capture], calls_of(("relu", 0), ("relu", 0)))
+    found = join_counters(trace, [capture], calls_of(("relu", 0), ("relu", 0)))
     assert values(found, "dram_bytes") == [10, 10, 12, 12]
-    assert found.unmatched == 0
 
 
 def test_a_kernel_more_and_a_kernel_less() -> None:
     # given an operator that launched b between a and c, and x instead when it was counted
     trace = trace_of(("a", 0), ("b", 0), ("c", 0))
     capture = capture_of(("a", 0), ("x", 0), ("c", 0), dram_bytes=[1.0, 2.0, 3.0])
-    found = joined(trace, [capture], calls_of(("mm", 0)))
+    found = join_counters(trace, [capture], calls_of(("mm", 0)))
     assert values(found, "dram_bytes") == [1, None, 3]
-    assert (found.unmatched, found.extra) == (1, 1)
+    assert found.extra == 1
 
 
 def test_kernels_outside_of_all_operators_are_joined_too() -> None:
     trace = trace_of(("a", 0), ("lost", NOWHERE))
     capture = capture_of(("a", 0), ("lost", NOWHERE), dram_bytes=[1.0, 2.0])
-    found = joined(trace, [capture], calls_of(("mm", 0)))
+    found = join_counters(trace, [capture], calls_of(("mm", 0)))
     assert values(found, "dram_bytes") == [1, 2]
     assert found.kernels["phase"].tolist() == ["forward", ""]
 
@@ -107,7 +109,7 @@ def test_parts_of_a_sum_in_two_groups() -> None:
     trace = trace_of(("a", 0), ("b", 1))
     one = capture_of(("a", 0), ("b", 1), flops_fp16_matrix=[1.0, 2.0], counter_time_s=[5.0, nan])
     two = capture_of(("a", 0), ("b", 1), flops_fp16_matrix=[10.0, 0.0], counter_time_s=[7.0, 8.0])
-    found = joined(trace, [one, two], calls_of(("mm", 0), ("mm", 1)))
+    found = join_counters(trace, [one, two], calls_of(("mm", 0), ("mm", 1)))
     # then FLOPs are added up, and of two times the first is taken
     assert values(found, "flops_fp16_matrix") == [11, 2]
     assert values(found, "counter_time_s") == [5, 8]
@@ -117,9 +119,8 @@ def test_half_a_sum_is_not_known() -> None:
     trace = trace_of(("a", 0), ("b", 0))
     one = capture_of(("a", 0), ("b", 0), flops_fp16_matrix=[1.0, 2.0])
     two = capture_of(("a", 0), flops_fp16_matrix=[10.0])
-    found = joined(trace, [one, two], calls_of(("mm", 0)))
+    found = join_counters(trace, [one, two], calls_of(("mm", 0)))
     assert values(found, "flops_fp16_matrix") == [11, None]
-    assert found.unmatched == 1
 
 
 def test_what_does_no_product_did_no_tensor_work() -> None:
@@ -128,19 +129,17 @@ def test_what_does_no_product_did_no_tensor_work() -> None:
     calls = calls_of(("mm", 0), ("relu", 1), ("x", 2))
     calls[2]["op"] = "mine::other"
     capture = capture_of(("gemm", 0), flops_fp16_matrix=[8.0], dram_bytes=[4.0])
-    found = joined(trace, [capture], calls, of_products=[0])
+    found = join_counters(trace, [capture], calls, of_products=[0])
     # then that is 0 tensor FLOPs, but not 0 bytes
     assert values(found, "flops_fp16_matrix") == [8, 0, None]
     assert values(found, "dram_bytes") == [4, None, None]
-    assert found.unmatched == 1
     # and without that knowledge it is not known
-    found = joined(trace, [capture], calls)
+    found = join_counters(trace, [capture], calls)
     assert values(found, "flops_fp16_matrix") == [8, None, None]
-    assert found.unmatched == 2
 
 
 def test_nothing_counted_is_times_and_places_alone() -> None:
-    found = joined(trace_of(("a", 0)), [], calls_of(("mm", 0)))
+    found = join_counters(trace_of(("a", 0)), [], calls_of(("mm", 0)))
     assert list(found.kernels) == [
         "kernel", "time_s", "layer", "phase", "op", "launches", "time_source",
     ]  # fmt: skip
@@ -153,9 +152,9 @@ def test_sequences_are_laid_side_by_side() -> None:
     # given compiled code, whose kernels have no numbers, and one kernel more when counted
     trace = trace_of(("a", NOWHERE), ("b", NOWHERE), ("a", NOWHERE))
     capture = capture_of(("a", 3), ("b", 4), ("z", 5), ("a", 6), dram_bytes=[1.0, 2.0, 9.0, 3.0])
-    found = side_by_side(trace, [capture], [])
+    found = side_by_side(trace, [capture])
     assert values(found, "dram_bytes") == [1, 2, 3]
-    assert (found.unmatched, found.extra) == (0, 1)
+    assert found.extra == 1
     assert found.kernels["layer"].tolist() == ["", "", ""]
 
 

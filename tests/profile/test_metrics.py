@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.profile.metrics import Wanted, is_of_tensors, tensor_members, tensor_metrics, wanted
+from ridgeline.profile.metrics import (
+    ChosenMetrics,
+    choose_metrics,
+    is_of_tensors,
+    tensor_parts,
+    tensor_totals,
+)
+from ridgeline.profile.tensor_counters import TensorCounter, parse
 
 VECTOR = tuple(
     f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"
@@ -21,6 +28,10 @@ CACHES = (("lts__t_bytes.sum",), ("l1tex__t_bytes.sum",))
 
 def tensor(*names: str) -> tuple[str, ...]:
     return tuple(f"sm__ops_path_tensor_{name}.sum" for name in names)
+
+
+def counters(*names: str) -> list[TensorCounter]:
+    return [counter for counter in map(parse, tensor(*names)) if counter is not None]
 
 
 def apart(*names: str) -> tuple[tuple[str, ...], ...]:
@@ -43,7 +54,7 @@ HOPPER: dict[str, dict[str, tuple[str, ...]]] = {  # precision → totals, and t
 @pytest.mark.parametrize("level", ["dram", "hierarchical"])
 def test_hopper_whole(precision: str, level: str) -> None:
     parts = HOPPER[precision]
-    assert wanted(metrics_of("gh100"), precision, level) == Wanted(
+    assert choose_metrics(metrics_of("gh100"), precision, level) == ChosenMetrics(
         atoms=(VECTOR, READ_WRITE, TIME, *apart(*parts), *(CACHES if level != "dram" else ())),
         missing=(),
         parts={tensor(name)[0]: tensor(*members) for name, members in parts.items()},
@@ -51,7 +62,7 @@ def test_hopper_whole(precision: str, level: str) -> None:
 
 
 def test_a_program_of_which_nothing_is_known_may_use_all_types() -> None:
-    found = wanted(metrics_of("gh100"), "")
+    found = choose_metrics(metrics_of("gh100"), "")
     types = apart("src_fp16", "src_bf16_dst_fp32", "src_tf32_dst_fp32", "src_fp8")
     assert found.atoms == (VECTOR, READ_WRITE, TIME, *types)
     assert found.missing == ()
@@ -85,7 +96,7 @@ def test_a_program_of_which_nothing_is_known_may_use_all_types() -> None:
     ],
 )  # fmt: skip
 def test_tensor_work_of_other_chips(chip: str, precision: str, types: tuple[str, ...]) -> None:
-    found = wanted(metrics_of(chip), precision)
+    found = choose_metrics(metrics_of(chip), precision)
     assert tuple(a for a in found.atoms if is_of_tensors(a)) == apart(*types)
     assert found.missing == ()
 
@@ -102,13 +113,13 @@ def test_tensor_work_of_other_chips(chip: str, precision: str, types: tuple[str,
 def test_other_work_of_other_chips(
     chip: str, vector: tuple[str, ...], traffic: tuple[str, ...]
 ) -> None:
-    found = wanted(metrics_of(chip), "amp", "hierarchical")
+    found = choose_metrics(metrics_of(chip), "amp", "hierarchical")
     others = tuple(atom for atom in found.atoms if not is_of_tensors(atom))
     assert others == (vector, traffic, TIME, *CACHES)
 
 
 def test_two_kinds_of_instruction_on_blackwell() -> None:
-    found = wanted(metrics_of("gb100"), "bf16")
+    found = choose_metrics(metrics_of("gb100"), "bf16")
     assert found.parts == {
         tensor("src_bf16_dst_fp32")[0]: tensor(
             "op_hmma_src_bf16_dst_fp32", "op_utchmma_src_bf16_dst_fp32"
@@ -119,33 +130,34 @@ def test_two_kinds_of_instruction_on_blackwell() -> None:
 def test_what_a_chip_does_not_have_is_said() -> None:
     # given a chip with nothing but time and additions
     known = frozenset({"gpu__time_duration", "smsp__sass_thread_inst_executed_op_fadd_pred_on"})
-    assert wanted(known, "amp", "hierarchical") == Wanted(
+    assert choose_metrics(known, "amp", "hierarchical") == ChosenMetrics(
         atoms=(VECTOR[:1], TIME),
         missing=("DRAM bytes", "tensor-core work in fp16", "L2 bytes", "L1 bytes"),
     )
     # and of a program nobody expects tensor cores
-    assert wanted(known, "").missing == ("DRAM bytes",)
+    assert choose_metrics(known, "").missing == ("DRAM bytes",)
 
 
 def test_nothing_known_is_nothing_wanted() -> None:
-    assert wanted(frozenset(), "").atoms == ()
+    assert choose_metrics(frozenset(), "").atoms == ()
 
 
 def test_sparsities_are_asked_apart_where_there_is_no_sum() -> None:
-    names = frozenset(
-        f"sm__ops_path_tensor_src_fp16_dst_fp32{end}"
-        for end in ("_sparsity_off", "_sparsity_on", "_realtime")
-    )
-    assert tensor_metrics(names, "fp16") == (
-        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off",
-        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_on",
-    )
+    known = counters("src_fp16_dst_fp32_sparsity_on", "src_fp16_dst_fp32_sparsity_off")
+    assert [counter.name for counter in tensor_totals(known, "fp16")] == [
+        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off.sum",
+        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_on.sum",
+    ]
+
+
+def test_work_in_real_time_is_no_total() -> None:
+    assert counters("src_fp16_dst_fp32_realtime") == []
 
 
 def test_a_part_that_contains_another_is_none() -> None:
-    start = "sm__ops_path_tensor_op_hmma_src_fp16"
-    names = frozenset({start, f"{start}_dst_fp16", f"{start}_dst_fp32", f"{start}_sparsity_on"})
-    assert tensor_members(names, "fp16") == (f"{start}_dst_fp16", f"{start}_dst_fp32")
+    start = "op_hmma_src_fp16"
+    known = counters(start, f"{start}_dst_fp16", f"{start}_dst_fp32", f"{start}_sparsity_on")
+    assert tensor_parts(known, "fp16") == tensor(f"{start}_dst_fp16", f"{start}_dst_fp32")
 
 
 def test_products_and_others_are_told_apart() -> None:

@@ -1,4 +1,4 @@
-"""Nsight Compute: where it is found, what its words mean."""
+"""Nsight Compute: where it is found, what it answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ridgeline.machine import nsight
 from ridgeline.profile import ncu
 from ridgeline.profile.ncu import (
     Ncu,
-    explained,
     find_ncu,
     known_metrics,
     metric_names,
@@ -212,66 +211,3 @@ def test_passes_are_asked_with_a_tiny_program(tmp_path: Path) -> None:
     program = Path(ncu.__file__).with_name("probe.py")
     asked = (tmp_path / "asked").read_text()
     assert asked.endswith(f"--metrics a.sum,b.sum {sys.executable} {program} 2\n")
-
-
-# ---------------------------------------------------------------- what went wrong
-
-
-@pytest.mark.parametrize(
-    ("said", "problem", "hint"),
-    [
-        (
-            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission",
-            "this user may not read the GPU's counters",
-            "NVreg_RestrictProfilingToAdminUsers=0",
-        ),
-        (
-            "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no "
-            "other tool (like DCGM) is concurrently collecting profiling data.",
-            "another profiler holds the counters (DCGM, Nsight Systems, another ncu)",
-            "dcgmi profile --pause",
-        ),
-        (
-            "==ERROR== Failed to create lock file /tmp/nsight-compute-lock",
-            "ncu cannot take its lock file, which another user's ncu may have left",
-            "set TMPDIR",
-        ),
-        (
-            "==ERROR== Cuda driver is not compatible with Nsight Compute",
-            "this ncu does not know this GPU or its driver",
-            "as new as the driver",
-        ),
-        (
-            "==ERROR== LaunchFailed",
-            "a kernel could not be launched again for counting",
-            "a smaller batch",
-        ),
-        (
-            "==WARNING== No kernels were profiled.",
-            "no kernel ran between the marks",
-            "ridgeline.profile_step()",
-        ),
-    ],
-    ids=["permission", "busy", "lock", "driver", "launch", "empty"],
-)
-def test_every_reason_has_its_message(said: str, problem: str, hint: str) -> None:
-    error = explained(f"==PROF== Connected\n{said}\n", "ncu failed")
-    assert error.problem == problem
-    assert hint in error.hint
-    assert error.hint.endswith("--tier time needs no counters: kernel times and where they belong")
-
-
-def test_every_reason_is_tested() -> None:
-    assert len(ncu.REASONS) == 6
-
-
-@pytest.mark.parametrize(
-    ("said", "problem"),
-    [
-        ("hello\n==ERROR== Something\n  new.\n", "ncu failed: ==ERROR== Something"),
-        ("one\ntwo\nthree\nfour\n", "ncu failed: two three four"),
-        ("", "ncu failed"),
-    ],
-)
-def test_other_words_are_passed_on(said: str, problem: str) -> None:
-    assert explained(said, "ncu failed").problem == problem

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
+from tests.profile.recorded import run_of_an_h200
 from tests.profile.stand_ins import use_stand_ins
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
 from ridgeline.profile.outcome import (
+    ProfiledStep,
     asked_of,
     failed,
     found_of,
     kernels_of,
     per_step,
-    request_of,
 )
 from ridgeline.profile.passes import Group
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Profiled, Request, profile
+from ridgeline.profile.profiling import profile
+from ridgeline.profile.request import Request
 from ridgeline.profile.step_mark import ALL, DISTINCT
 from ridgeline.records import WorkloadSpec
-from ridgeline.store import Run
 
-DATA = Path(__file__).parents[1] / "data"
 TASK = Task(
     spec=WorkloadSpec(model="resnet50", batch_size=32, mode="train"),
     settings=Settings(backend="cuda", precision="amp"),
@@ -37,12 +35,6 @@ NOTHING = dict.fromkeys(
     ("fp64", "fp32", "fp16", "tensor_fp16", "tensor_bf16", "tensor_tf32", "tensor_fp8",
      "tensor_int8", "tensor_fp64", "dram_bytes", "l2_bytes", "l1_bytes")
 )  # fmt: skip
-
-
-def run_of_an_h200() -> Run:
-    content = json.loads((DATA / "run-h200-vgg16.json").read_text())
-    parts: dict[str, Any] = {name: content[name] for name in ("asked", "found", "provenance")}
-    return Run(run_id="r1", path=Path("r1"), schema_version=1, **parts)
 
 
 def three_kernels() -> pd.DataFrame:
@@ -62,10 +54,10 @@ def test_a_small_profile_whole() -> None:
     plan = Plan(groups=(Group(("a.sum",), 1),), launches=3, distinct=2, products=1,
                 functions=2, memory_bytes=0, start_s=1.0, is_parallel=True,
                 picks=DISTINCT)  # fmt: skip
-    profiled = Profiled(
+    profiled = ProfiledStep(
         kernels=three_kernels(), plan=plan, counted_s=6.0, taken_s=20.0, standby_s=9.0,
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, ncu_version="2025.3.1",
-        warnings=["careful"],
+        warnings=("careful",),
     )  # fmt: skip
     run = run_of_an_h200()
     run.found["step_time_s"]["median"] = 12.5
@@ -112,7 +104,7 @@ def test_a_small_profile_whole() -> None:
 
 def test_a_profile_without_counters_or_a_run() -> None:
     kernels = three_kernels().drop(columns=["dram_bytes", "flops_fp32_vector"])
-    profiled = Profiled(kernels=kernels, plan=None, step_time_s=9.0)
+    profiled = ProfiledStep(kernels=kernels, plan=None, step_time_s=9.0)
     found = found_of(Request(program=("python", "train.py"), tier="time"), profiled, None)
     assert found["provenance"] == "measured"
     assert found["gap_s"] == 0.0  # kernels side by side may take longer than their step
@@ -129,7 +121,7 @@ def test_counters_are_trusted_if_they_were_tested(
 ) -> None:
     plan = Plan(groups=(), launches=3, distinct=3, products=1, functions=3, memory_bytes=0,
                 start_s=0.0, is_parallel=True, picks=ALL)  # fmt: skip
-    profiled = Profiled(kernels=three_kernels(), plan=plan, ratios=ratios)
+    profiled = ProfiledStep(kernels=three_kernels(), plan=plan, ratios=ratios)
     found = found_of(Request(task=TASK), profiled, None)
     assert found["self_test"]["is_trusted"] is is_trusted
     assert found["self_test"]["product_ratio"] is None
@@ -146,8 +138,10 @@ def test_two_steps_are_told_as_one() -> None:
     assert one[sums].sum().tolist() == [10.0, 12.0, 60.0, 111.0, 3.0]
     assert one["kernel"].tolist() == ["a", "b", "c"] * 2
     pd.testing.assert_frame_equal(both, before)
-    assert kernels_of(Profiled(kernels=both, steps=2, plan=None))["launches"].sum() == 3
-    found = found_of(Request(task=TASK, steps=2), Profiled(kernels=both, steps=2, plan=None), None)
+    assert kernels_of(ProfiledStep(kernels=both, steps=2, plan=None))["launches"].sum() == 3
+    found = found_of(
+        Request(task=TASK, steps=2), ProfiledStep(kernels=both, steps=2, plan=None), None
+    )
     assert (found["iters"], found["launches"], found["kernel_time_s"]) == (2, 3.0, 10.0)
 
 
@@ -157,22 +151,6 @@ def test_one_step_is_left_as_it_is() -> None:
 
 
 # ---------------------------------------------------------------- what was asked
-
-
-def test_the_request_of_a_run_knows_its_memory_and_device() -> None:
-    request = request_of(run_of_an_h200(), TASK, level="hierarchical")
-    assert request == Request(
-        task=TASK,
-        level="hierarchical",
-        memory_bytes=21_145_583_616,
-        device_bytes=150_754_820_096,
-        device="NVIDIA H200",
-    )
-
-
-def test_a_run_of_which_little_is_known() -> None:
-    run = Run(run_id="r1", path=Path("r1"), schema_version=1, asked={}, found={}, provenance={})
-    assert request_of(run, TASK) == Request(task=TASK)
 
 
 def test_the_question_names_the_run() -> None:
@@ -190,12 +168,6 @@ def test_a_failure_is_kept_with_its_reason() -> None:
         "device_name": "NVIDIA H200",
         "backend": "cuda",
     }
-
-
-@pytest.mark.parametrize("wrong", [{"tier": "all"}, {"level": "l3"}])
-def test_a_request_that_makes_no_sense(wrong: dict[str, str]) -> None:
-    with pytest.raises(RidgelineError, match=r"dram, hierarchical|counters, time"):
-        Request(task=TASK, **wrong)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- as an H200 had it

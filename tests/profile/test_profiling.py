@@ -10,8 +10,10 @@ from tests.profile.stand_ins import PROGRAM, use_stand_ins
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
+from ridgeline.profile.outcome import ProfiledStep
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Profiled, Request, profile
+from ridgeline.profile.profiling import profile
+from ridgeline.profile.request import Request
 from ridgeline.profile.step_mark import DISTINCT
 from ridgeline.records import WorkloadSpec
 
@@ -26,7 +28,7 @@ def _stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_stand_ins(monkeypatch, tmp_path)
 
 
-def profiled(**asked: object) -> Profiled:
+def profiled(**asked: object) -> ProfiledStep:
     request = {"memory_bytes": 2 * 10**9, "device_bytes": 150 * 10**9, "device": "H200", **asked}
     return profile(Request(task=TASK, **request))  # type: ignore[arg-type]
 
@@ -104,11 +106,11 @@ def test_a_budget_chooses_what_fits() -> None:
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
-        ("permission", "this user may not read the GPU's counters"),
-        ("busy", "another profiler holds the counters"),
+        ("permission", "the profiler may not read the GPU's counters"),
+        ("busy", "another profiler held the GPU's counters"),
         ("lock", "ncu cannot take its lock file"),
         ("old", "which is too old"),
-        ("empty", "no kernel ran between the marks"),
+        ("empty", "no kernels were profiled"),
         ("dies", "ended with code 1: RuntimeError: the model broke"),
     ],
 )

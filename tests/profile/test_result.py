@@ -57,8 +57,8 @@ def test_what_makes_no_sense_is_said_before_anything_runs(tmp_path: Path) -> Non
 def test_a_failure_is_kept_and_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NCU", "busy")
     folder = tmp_path / "results"
-    with pytest.raises(RidgelineError, match="another profiler holds the counters"):
+    with pytest.raises(RidgelineError, match="another profiler held the GPU's counters"):
         ridgeline.profile("resnet50", precision="amp", results=folder)
     _, failed = ResultsFolder(folder).read_runs()
     assert failed.found["status"] == "failed"
-    assert failed.found["reason"].startswith("another profiler holds the counters")
+    assert failed.found["reason"].startswith("another profiler held the GPU's counters")

@@ -18,7 +18,7 @@ from ridgeline.profile.sessions import (
     Session,
     all_ended,
     start,
-    target,
+    target_program,
     wait_ready,
 )
 from ridgeline.profile.step_mark import COUNTERS, Job
@@ -107,7 +107,7 @@ def test_words_of_ncu_are_explained(tmp_path: Path) -> None:
                     'echo "==ERROR== ERR_NVGPUCTRPERM" > "$2"\nexit 1\n')  # fmt: skip
     path.chmod(0o755)
     session = started(tmp_path, "true", Ncu(str(path), "2025.3.1"))
-    with pytest.raises(RidgelineError, match="this user may not read the GPU's counters"):
+    with pytest.raises(RidgelineError, match="the profiler may not read the GPU's counters"):
         session.wait()
 
 
@@ -136,6 +136,6 @@ def test_a_model_that_never_gets_ready(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_program_of_a_model() -> None:
-    assert target(Path("task.pickle")) == [
+    assert target_program(Path("task.pickle")) == [
         sys.executable, "-m", "ridgeline.profile.target", "task.pickle",
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from tests.profile.recorded import text
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.operators import NOWHERE
-from ridgeline.profile.traced import kernels_of, traced_kernels
+from ridgeline.profile.traced import kernels_in, traced_kernels
 
 
 def operator(number: int, start: float, length: float, thread: int = 1) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def kernel(name: str, correlation: int, start: float, length: float = 2.0) -> di
 
 
 def places(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    table = kernels_of(events)
+    table = kernels_in(events)
     return list(zip(table["kernel"], table["index"], strict=True))
 
 
@@ -39,7 +39,7 @@ def test_a_kernel_belongs_to_the_operator_that_launched_it() -> None:
     # given an operator from 10 to 20 µs that launches a kernel, which runs at 100 µs
     events = [operator(5, 10, 10), launch(1, 12), kernel("gemm", 1, 100)]
     # then it is told with all that is known
-    assert kernels_of(events).to_dict("records") == [
+    assert kernels_in(events).to_dict("records") == [
         {
             "kernel": "gemm",
             "time_s": pytest.approx(2e-6),
@@ -94,14 +94,14 @@ def test_other_events_are_no_kernels() -> None:
         {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 1, "dur": 1},
         {"ph": "X", "cat": "cuda_runtime", "name": "cudaMalloc", "ts": 1, "dur": 1, "args": None},
     ]
-    table = kernels_of(events)
+    table = kernels_in(events)
     assert table.empty
     assert list(table) == ["kernel", "time_s", "start_s", "grid", "block", "stream", "index"]
 
 
 def test_a_kernel_of_which_little_is_told() -> None:
     events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": 5.0}]
-    assert kernels_of(events).to_dict("records") == [
+    assert kernels_in(events).to_dict("records") == [
         {"kernel": "k", "time_s": 0.0, "start_s": 5.0 * 1e-6, "grid": "", "block": "", "stream": "",
          "index": NOWHERE}
     ]  # fmt: skip

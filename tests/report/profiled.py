@@ -7,6 +7,7 @@ count stands for all operators of the network with a few.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +113,20 @@ def store_profile(results: ResultsFolder, table: pd.DataFrame | None = None, **f
     )
 
 
-def store_capture(results: ResultsFolder, label: str = "RN50 amp", **found: Any) -> Run:
+IMPORTED = {"command": "import", "files": ["captures/step.csv"]}
+
+
+def store_capture(
+    results: ResultsFolder,
+    label: str = "RN50 amp",
+    asked: Mapping[str, Any] = IMPORTED,
+    **found: Any,
+) -> Run:
     """The same kernels as if they had been captured elsewhere: no layers, no phases."""
     bare = kernels().drop(columns=["layer", "phase"])
     return results.write_run(
         label="import",
-        asked={"command": "import", "files": ["captures/step.csv"], "label": label},
+        asked={**asked, "label": label},
         found={"status": "ok", "device_name": "NVIDIA H200", "backend": "cuda", "kind": "ncu-raw",
                "totals": {}, "kernel_time_s": 0.007924, "launches": 637, "warnings": [], **found},
         provenance={"time": "2026-11-16T10:00:00+00:00", "command": ["ridgeline", "import"]},

@@ -39,6 +39,9 @@ from ridgeline.report.views import measured_runs
 from ridgeline.roofline.roofs import given_roofs
 from ridgeline.store import ResultsFolder
 
+PROGRAM = {"command": "profile", "program": ["python", "code/train.py", "--lr", "0.1", "a b"]}
+OLD_PROGRAM = {"command": "import", "files": ["python code/train.py --lr 0.1 'a b'"]}
+
 
 @pytest.fixture
 def results(tmp_path: Path) -> ResultsFolder:
@@ -218,16 +221,39 @@ def test_a_capture_is_a_subject_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:
-    # given a capture from elsewhere, and a program that was profiled here
+    # given a capture from elsewhere, and a program that was profiled here, now and in old times
     results = folder(tmp_path)
     store_capture(results)
-    store_capture(results, kind="ncu program")
+    store_capture(results, "", PROGRAM, kind="ncu program")
+    store_capture(results, "", OLD_PROGRAM, kind="ncu program")
+    study = read_study(results)
+    # then both programs are told in the same way
+    assert study.problems == ()
+    assert study.captures["label"].tolist() == ["RN50 amp", *["train.py --lr 0.1 'a b'"] * 2]
     words = Words()
-    columns = with_captures({"count": 0}, read_study(results), words)
+    columns = with_captures({"count": 0}, study, words)
     assert [words.texts[n] for n in columns["command"]] == [
         "ridgeline import captures/step.csv",
-        "ridgeline profile -- captures/step.csv",
+        "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
+        "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({"command": "profile", "program": "train.py"}, "asked.program"),
+        ({"command": "import"}, "asked.files"),
+        ({"command": "profile"}, "asked.of_run"),
+    ],
+)
+def test_a_capture_unlike_ours_is_passed_over(
+    tmp_path: Path, asked: dict[str, Any], problem: str
+) -> None:
+    results = folder(tmp_path)
+    capture = store_capture(results, asked=asked)
+    [told] = read_study(results).problems
+    assert told.startswith(f"{asked['command']} {capture.run_id} is passed over: {problem}")
 
 
 def test_a_capture_of_an_unknown_device_under_given_roofs(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[Ridgel
     """The captures of all files that can be read, and why the others cannot."""
     from ridgeline.cli.progress import run_progress
     from ridgeline.profile.reading import read_capture
-    from ridgeline.profile.reading.joining import joined
+    from ridgeline.profile.reading.joining import join_captures
 
     def tell(done: int, of: int) -> None:
         progress.update("% read", 100 * done // max(of, 1), 100)
@@ -98,7 +98,7 @@ def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[Ridgel
                 found.append(read_capture(file, tell))
             except RidgelineError as error:
                 errors.append(error)
-    return joined(found), errors
+    return join_captures(found), errors
 
 
 def _keep(results: ResultsFolder, captures: list[Capture], label: str | None) -> list[Path]:

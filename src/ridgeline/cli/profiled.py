@@ -25,9 +25,9 @@ from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.measure.tasks import Task
 from ridgeline.profile.checks import need_cuda
 from ridgeline.profile.ncu import find_ncu
-from ridgeline.profile.outcome import request_for
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Request, Standby, standing_by
+from ridgeline.profile.profiling import Standby, standing_by
+from ridgeline.profile.request import Request, request_for
 from ridgeline.profile.stored import ProfileFailedError, profile_program, profile_run
 from ridgeline.provenance import collect
 from ridgeline.report.views import write_views

@@ -24,7 +24,7 @@ SOURCES = {
     "kineto": "PyTorch trace",
     "nsys": "Nsight Systems, kernel table",
 }
-BYTES = {"DRAM": "dram_bytes", "L2": "l2_bytes", "L1": "l1_bytes"}
+MEMORIES = {"DRAM": "dram_bytes", "L2": "l2_bytes", "L1": "l1_bytes"}
 
 
 def print_captures(captures: Sequence[Capture]) -> None:
@@ -41,7 +41,7 @@ def print_captures(captures: Sequence[Capture]) -> None:
         "kernel time",
         *(flops_title(name) for name, _ in kinds),
     ]
-    header += BYTES
+    header += MEMORIES
     rows = [
         [
             _name(capture),
@@ -49,7 +49,7 @@ def print_captures(captures: Sequence[Capture]) -> None:
             f"{capture.launches:,}",
             _shown(capture.kernel_time_s, format_time),
             *(_shown(total(capture.kernels, column), format_flops) for _, column in kinds),
-            *(_shown(total(capture.kernels, column), format_bytes) for column in BYTES.values()),
+            *(_shown(total(capture.kernels, column), format_bytes) for column in MEMORIES.values()),
         ]
         for capture in captures
     ]

@@ -9,6 +9,7 @@ from typing import Any
 from ridgeline.cli.show_captures import NOT_COLLECTED, flops_title
 from ridgeline.cli.tables import Grid, plain_text, print_grid, screen
 from ridgeline.profile.capture import BYTES, FLOPS
+from ridgeline.profile.keeping import sources_of
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_flops, format_percent, format_time
 
@@ -22,7 +23,7 @@ def as_dict(run: Run) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "of_run": asked.get("of_run"),
-        "model": asked.get("model") or ", ".join(asked.get("files") or ()),
+        "model": asked.get("model") or ", ".join(sources_of(run)),
         "batch_size": asked.get("batch_size"),
         "mode": asked.get("mode"),
         "precision": found.get("precision") or asked.get("precision"),
@@ -131,7 +132,7 @@ def _tell(run: Run, *, quiet: bool) -> None:
 def _name(run: Run) -> str:
     asked = run.asked
     if asked.get("model") is None:
-        return plain_text(", ".join(map(str, asked.get("files") or ())))
+        return plain_text(", ".join(sources_of(run)))
     precision = run.found.get("precision") or asked.get("precision")
     return plain_text(f"{asked['model']}, batch {asked['batch_size']}, {precision}")
 

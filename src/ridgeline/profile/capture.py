@@ -38,7 +38,7 @@ FLOPS = {  # the names of `ridgeline import --json` and their columns
     "tensor_fp64": "flops_fp64_matrix",
 }
 BYTES = ("dram_bytes", "l2_bytes", "l1_bytes")
-PROGRAM = "ncu program"  # the kind of a program that was profiled here, stored like a capture
+PROGRAM = "ncu program"  # the kind of a program that was profiled here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,6 @@ class Joined:
     """The kernels of a step with all that is known of each."""
 
     kernels: pd.DataFrame
-    unmatched: int  # kernels of the step for which some group of counters has nothing
     extra: int  # kernels that were counted and are not in the step
 
 
@@ -60,19 +59,17 @@ def without_trace(captures: Sequence[pd.DataFrame]) -> Joined:
             first["time_s"] = other.get("counter_time_s")
     columns = [*KEPT, *(name for name in first if str(name).startswith("flops_"))]
     base = first[[name for name in columns if name in first]].assign(start_s=0.0)
-    result = side_by_side(base, captures[1:], [])
+    result = side_by_side(base, captures[1:])
     return replace(result, kernels=result.kernels.assign(time_source="counter"))
 
 
-def side_by_side(
-    trace: pd.DataFrame, captures: Sequence[pd.DataFrame], calls: Sequence[Mapping[str, Any]]
-) -> Joined:
-    """`joined` for kernels without numbers: the whole sequences are one operator."""
+def side_by_side(trace: pd.DataFrame, captures: Sequence[pd.DataFrame]) -> Joined:
+    """`join_counters` for kernels without numbers: the whole sequences are one operator."""
     unnumbered = [capture.assign(nvtx="") for capture in captures]
-    return joined(trace.assign(index=NOWHERE), unnumbered, calls)
+    return join_counters(trace.assign(index=NOWHERE), unnumbered, [])
 
 
-def joined(
+def join_counters(
     trace: pd.DataFrame,
     captures: Sequence[pd.DataFrame],
     calls: Sequence[Mapping[str, Any]],
@@ -83,42 +80,35 @@ def joined(
     `of_products` are the captures that looked only at operators which tensor cores may do: what
     they passed over did no such work.
     """
-    import pandas as pd
-
-    table = trace.drop(columns=["start_s"]).reset_index(drop=True)
-    missing: set[int] = set()
-    extra = 0
     others = {int(call["index"]) for call in calls if not may_use_tensor_cores(str(call["op"]))}
     passed_over = trace["index"].isin(others).to_numpy()
+    table = trace.drop(columns=["start_s"]).reset_index(drop=True)
+    extra = 0
     for number, capture in enumerate(captures):
         places, left = _places(trace, capture, calls)
-        has_zeros = number in of_products
-        counters = capture[[str(name) for name in capture if name not in NOT_COUNTERS]]
-        found = counters.reindex([-1 if place is None else place for place in places])
-        for name in map(str, counters):
-            values = pd.Series(found[name].to_numpy(dtype=float), index=table.index)
-            if has_zeros and name.startswith("flops_"):
-                values = values.mask(passed_over & values.isna(), 0.0)
-            if name not in table:
-                table[name] = values
-            elif name.startswith("flops_"):  # parts of one sum
-                table[name] += values
-            else:  # the same again: time is counted in more than one group
-                table[name] = table[name].fillna(values)
-        missing |= {
-            row
-            for row, place in enumerate(places)
-            if place is None and not (has_zeros and passed_over[row])
-        }
+        table = _with_counters(table, capture, places, passed_over & (number in of_products))
         extra = max(extra, left)
-    table = _told(table, calls)
-    table["launches"] = 1
-    table["time_source"] = "profiler"
-    return Joined(
-        kernels=table.drop(columns=["index"]),
-        unmatched=len(missing),
-        extra=extra,
-    )
+    table = _told(table, calls).assign(launches=1, time_source="profiler")
+    return Joined(kernels=table.drop(columns=["index"]), extra=extra)
+
+
+def _with_counters(
+    table: pd.DataFrame, capture: pd.DataFrame, places: Sequence[Any], did_none: Any
+) -> pd.DataFrame:
+    """The table with the counters of a capture; `did_none` are the rows with no such work."""
+    import pandas as pd
+
+    counters = capture[[str(name) for name in capture if name not in NOT_COUNTERS]]
+    found = counters.reindex([-1 if place is None else place for place in places])
+    columns: dict[str, pd.Series[float]] = {}
+    for name in map(str, counters):
+        values = pd.Series(found[name].to_numpy(dtype=float), index=table.index)
+        if name.startswith("flops_"):  # parts of one sum
+            values = values.mask(did_none & values.isna(), 0.0)
+            columns[name] = table[name] + values if name in table else values
+        else:  # the same again: time is counted in more than one group
+            columns[name] = table[name].fillna(values) if name in table else values
+    return table.assign(**columns)
 
 
 def _told(table: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -150,14 +140,14 @@ def _places(
         for source in dict.fromkeys((index, like.get(index, index))):
             candidates = counted.get(source, [])
             if candidates:
-                for row, place in _side_by_side(rows, candidates, names, theirs):
+                for row, place in _pairs(rows, candidates, names, theirs):
                     places[row] = place
                     used.add(place)
                 break
     return places, len(capture) - len(used)
 
 
-def _side_by_side(
+def _pairs(
     rows: Sequence[int], candidates: Sequence[int], names: Sequence[str], theirs: Sequence[str]
 ) -> list[tuple[int, int]]:
     """Pairs of the same name in the same order."""

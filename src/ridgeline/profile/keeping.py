@@ -1,7 +1,8 @@
-"""Imported captures in a results folder."""
+"""Captures in a results folder: from elsewhere, or of a program that was profiled here."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def keep(results: ResultsFolder, capture: Capture, *, label: str | None) -> Run:
     return results.write_run(
         label=f"import-{name}",
         asked={"command": "import", "files": files, "label": label or ""},
-        found=found(capture),
+        found=_found(capture),
         provenance=collect(),
         tables={"kernels": capture.kernels},
     )
@@ -31,7 +32,7 @@ def files_of(capture: Capture) -> list[str]:
     return capture.file.split(BETWEEN)
 
 
-def found(capture: Capture) -> dict[str, Any]:
+def _found(capture: Capture) -> dict[str, Any]:
     """What the capture tells, without its kernels."""
     return {
         "status": "ok",
@@ -47,3 +48,20 @@ def found(capture: Capture) -> dict[str, Any]:
         "metrics": list(capture.metrics),
         "warnings": list(capture.warnings),
     }
+
+
+def is_capture(run: Run) -> bool:
+    """Whether its kernels stand for themselves, and not for the step of another run."""
+    command = run.asked.get("command")
+    return command == "import" or (command == "profile" and "program" in run.asked)
+
+
+def sources_of(run: Run) -> list[str]:
+    """What a stored capture is of: its files, or the command line of a program.
+
+    Programs were once stored as if they had been imported, their command line as the one file.
+    """
+    program = run.asked.get("program")
+    if program:
+        return [shlex.join(map(str, program))]
+    return [str(file) for file in run.asked.get("files") or ()]

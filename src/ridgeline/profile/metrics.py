@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from ridgeline.profile.tensor_counters import PREFIX, TensorCounter, parse
 
 TIERS = ("counters", "time")
 LEVELS = ("dram", "hierarchical")
-TENSOR = "sm__ops_path_tensor_src_"
-VECTOR = "smsp__sass_thread_inst_executed_op_{}_pred_on"
+DURATION = "gpu__time_duration.sum"
+DRAM = (("dram__bytes_read.sum", "dram__bytes_write.sum"), ("dram__bytes.sum",))  # what a chip has
+CACHES = {"lts__t_bytes.sum": "L2 bytes", "l1tex__t_bytes.sum": "L1 bytes"}
+VECTOR = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 KINDS = {  # what tensor cores take in, by the precision of the step
     "fp32": ("tf32",),  # none is expected; a kernel that uses them all the same must be seen
     "tf32": ("tf32",),
@@ -21,7 +24,7 @@ KINDS = {  # what tensor cores take in, by the precision of the step
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChosenMetrics:
     """Metrics that belong together, and what is left out because the chip does not have it."""
 
     atoms: tuple[tuple[str, ...], ...]
@@ -29,35 +32,30 @@ class Wanted:
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what a total consists of
 
 
-def wanted(known: frozenset[str], precision: str, level: str = "dram") -> Wanted:
-    """The metrics of a step, in groups that must not be torn apart."""
+def choose_metrics(known: Iterable[str], precision: str, level: str = "dram") -> ChosenMetrics:
+    """The metrics of a step, in groups that must not be torn apart; `known` are without endings."""
+    sums = frozenset(f"{name}.sum" for name in known)
     missing: list[str] = []
-    atoms = [_vector(known)]
-    traffic = _first(known, (("dram__bytes_read", "dram__bytes_write"), ("dram__bytes",)))
-    if traffic:
-        atoms.append(traffic)
-    else:
+    atoms = [_vector(sums)]
+    traffic = next((names for names in DRAM if sums.issuperset(names)), ())
+    if not traffic:
         missing.append("DRAM bytes")
-    atoms.append(_first(known, (("gpu__time_duration",),)))
+    atoms += [traffic, (DURATION,) if DURATION in sums else ()]
+    counters = [counter for counter in map(parse, sums) if counter is not None]
     parts: dict[str, tuple[str, ...]] = {}
     for kind in KINDS.get(precision, KINDS[""]):
-        names = tensor_metrics(known, kind) or tensor_members(known, kind)
-        for name in names:
-            members = tensor_members(known, name.removeprefix(TENSOR))
-            if len(members) > 1:
-                parts[f"{name}.sum"] = tuple(f"{member}.sum" for member in members)
-        atoms += [(name,) for name in names]
-        if not names and precision:
+        totals = tensor_totals(counters, kind)
+        chosen = tuple(c.name for c in totals) or tensor_parts(counters, kind)
+        atoms += [(name,) for name in chosen]
+        divided = {c.name: tensor_parts(counters, c.src, c.dst, c.sparsity) for c in totals}
+        parts |= {name: members for name, members in divided.items() if len(members) > 1}
+        if not chosen and precision:
             missing.append(f"tensor-core work in {kind}")
     if level == "hierarchical":
-        for name, what in (("lts__t_bytes", "L2 bytes"), ("l1tex__t_bytes", "L1 bytes")):
-            if name in known:
-                atoms.append((name,))
-            else:
-                missing.append(what)
+        atoms += [(name,) for name in CACHES if name in sums]
+        missing += [what for name, what in CACHES.items() if name not in sums]
     once = dict.fromkeys(atom for atom in atoms if atom)  # one counter may serve several kinds
-    endings = tuple(tuple(f"{name}.sum" for name in atom) for atom in once)
-    return Wanted(endings, tuple(missing), parts)
+    return ChosenMetrics(tuple(once), tuple(missing), parts)
 
 
 def _vector(known: frozenset[str]) -> tuple[str, ...]:
@@ -67,29 +65,25 @@ def _vector(known: frozenset[str]) -> tuple[str, ...]:
     return tuple(name for one in operations if (name := VECTOR.format(one)) in known)
 
 
-def _first(known: frozenset[str], choices: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    return next((names for names in choices if known.issuperset(names)), ())
-
-
 def is_of_tensors(metrics: Sequence[str]) -> bool:
     """Whether nothing but tensor-core work is counted."""
-    return all("__ops_path_tensor_" in name for name in metrics)
+    return all(name.startswith(PREFIX) for name in metrics)
 
 
-def tensor_metrics(known: frozenset[str], kind: str) -> tuple[str, ...]:
+def tensor_totals(known: Iterable[TensorCounter], kind: str) -> list[TensorCounter]:
     """Totals of tensor-core work on one kind of operand: no parts of them, nothing twice."""
-    pattern = re.compile(rf"{TENSOR}(?:\w+_)?{kind}(?:_\w+?)?(?:_dst_\w+?)?")
-    found = [n for n in known if n.startswith(TENSOR) and pattern.fullmatch(n)]
-    of_kind = [n for n in found if kind in n.removeprefix(TENSOR).split("_dst_")[0].split("_")]
-    whole = [n for n in of_kind if not re.search(r"_(?:realtime|sparsity_o(?:n|ff))$", n)]
-    parts = [n for n in of_kind if re.search(r"_sparsity_o(?:n|ff)$", n)]
-    return tuple(sorted(whole or parts))
+    of_kind = [c for c in known if not c.op and kind in c.src.split("_")]
+    found = [c for c in of_kind if not c.sparsity] or of_kind
+    return sorted(found, key=lambda c: c.name)
 
 
-def tensor_members(known: frozenset[str], total: str) -> tuple[str, ...]:
-    """The parts of a total (`fp16`, `fp16_dst_fp32`) by instruction, none inside another."""
-    pattern = re.compile(rf"sm__ops_path_tensor_op_[a-z]+_src_{total}(?:_dst_[a-z0-9]+)?")
-    found = [name for name in known if pattern.fullmatch(name)]
-    return tuple(
-        sorted(n for n in found if not any(other.startswith(f"{n}_dst_") for other in found))
-    )
+def tensor_parts(
+    known: Iterable[TensorCounter], src: str, dst: str = "", sparsity: str = ""
+) -> tuple[str, ...]:
+    """What such work consists of, by instruction; none contains another."""
+    found = [
+        c for c in known
+        if c.op and c.src == src and dst in ("", c.dst) and c.sparsity == sparsity
+    ]  # fmt: skip
+    divided = {c.op for c in found if c.dst}  # the results of which are told apart
+    return tuple(sorted(c.name for c in found if c.dst or c.op not in divided))

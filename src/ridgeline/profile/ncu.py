@@ -1,7 +1,4 @@
-"""Nsight Compute on this machine: where it is, what it can count here, and what it says when not.
-
-Every failure becomes one error that says what to do; the text of ncu itself follows it.
-"""
+"""Nsight Compute on this machine: where it is, and what it can count here."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine.nsight import NCU_VARIABLE as VARIABLE
 from ridgeline.machine.nsight import ncu_path
 from ridgeline.machine.probe import Probe
+from ridgeline.profile.ncu_errors import WITHOUT, explained
 
 OLDEST = (2021, 1)  # tensor counters by type, --print-units base
 GRAPHS = (2023, 1)  # which can be counted as a whole since then
 ANSWER_S = 120.0  # for ncu to answer a question
 PASSES = "profiler__replayer_passes"
-WITHOUT = "--tier time needs no counters: kernel times and where they belong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,50 +142,3 @@ def _output(command: Sequence[str]) -> str:
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     return said + complaints
-
-
-PERMISSION = (
-    "as root: `modprobe nvidia NVreg_RestrictProfilingToAdminUsers=0` (for good: a file in "
-    "/etc/modprobe.d with `options nvidia NVreg_RestrictProfilingToAdminUsers=0`), or start "
-    "ridgeline as root; in a container, give it --cap-add=SYS_ADMIN"
-)
-REASONS = (  # what ncu says, what that means, what to do
-    (r"ERR_NVGPUCTRPERM|permission issue", "this user may not read the GPU's counters", PERMISSION),
-    (
-        r"driver resource was unavailable|no other tool|UnsupportedOperation.*profiler",
-        "another profiler holds the counters (DCGM, Nsight Systems, another ncu)",
-        "stop it for a while (`dcgmi profile --pause`) and try again",
-    ),
-    (
-        r"InterprocessLockFailed|file lock|lock file",
-        "ncu cannot take its lock file, which another user's ncu may have left",
-        "set TMPDIR to a folder of your own and try again",
-    ),
-    (
-        r"driver is not compatible|not supported on this|unsupported (?:gpu|device)|Unknown chip",
-        "this ncu does not know this GPU or its driver",
-        f"install an ncu as new as the driver, or name one by {VARIABLE}",
-    ),
-    (
-        r"LaunchFailed|Failed to launch|failed to profile",
-        "a kernel could not be launched again for counting",
-        "it may need memory that cannot be put back (managed or mapped memory, NCCL); "
-        "try a smaller batch",
-    ),
-    (
-        r"No kernels were profiled",
-        "no kernel ran between the marks",
-        "mark the step with `with ridgeline.profile_step():` (or cudaProfilerStart and Stop), and "
-        "see that the program reaches it",
-    ),
-)
-
-
-def explained(said: str, otherwise: str) -> RidgelineError:
-    """What went wrong, from the words of ncu."""
-    for pattern, problem, hint in REASONS:
-        if re.search(pattern, said, flags=re.IGNORECASE):
-            return RidgelineError(problem, hint=f"{hint}; {WITHOUT}")
-    lines = [line for line in said.splitlines() if "==ERROR==" in line] or said.splitlines()[-3:]
-    words = " ".join(" ".join(lines).split())[:300]
-    return RidgelineError(f"{otherwise}: {words}" if words else otherwise, hint=WITHOUT)

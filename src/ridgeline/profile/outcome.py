@@ -1,16 +1,17 @@
-"""A profile as plain values: what a run folder keeps of it."""
+"""What came out of a profile, and as plain values: what a run folder keeps of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.tasks import Task, question
 from ridgeline.profile.capture import sums
 from ridgeline.profile.operators import NO_MODULES
-from ridgeline.profile.profiling import Profiled, Request
+from ridgeline.profile.plan import Plan
+from ridgeline.profile.request import Request
 from ridgeline.profile.self_test import doubts
 from ridgeline.profile.step_mark import DISTINCT
 
@@ -20,28 +21,24 @@ if TYPE_CHECKING:
     from ridgeline.store import Run
 
 
-def request_of(run: Run, task: Task, **asked: Any) -> Request:
-    """What to profile for a stored run: the same step, on the same device."""
-    request = request_for(task, run.provenance.get("host") or {}, **asked)
-    device = str(run.found.get("device_name") or "")
-    return replace(request, memory_bytes=memory_of(run), device=device)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledStep:
+    """What came out."""
 
+    kernels: pd.DataFrame
+    steps: int = 1  # that they are the kernels of
+    plan: Plan | None  # None: no counters were asked for
+    taken_s: float = 0.0  # all of it, getting ready included
+    standby_s: float = 0.0  # before that: its processes loaded while the run was measured
+    counted_s: float = 0.0  # what the plan had foretold
+    step_time_s: float | None = None  # of marked steps that nobody looked at
+    ratios: Mapping[str, float] = field(default_factory=dict)  # of the self-test
+    ncu_version: str = ""
+    warnings: tuple[str, ...] = ()
 
-def request_for(task: Task, host: Mapping[str, Any], **asked: Any) -> Request:
-    """What to profile before there is a run: of the device, what its driver says."""
-    chosen = [d for d in host.get("devices") or () if d.get("index") == task.settings.device]
-    device: Mapping[str, Any] = chosen[0] if chosen else {}
-    return Request(
-        task=task,
-        device_bytes=int(device.get("memory_bytes") or 0),
-        device=str(device.get("name") or ""),
-        **asked,
-    )
-
-
-def memory_of(run: Run) -> int:
-    """What one process of a run holds of the device."""
-    return int((run.found.get("memory") or {}).get("reserved_bytes") or 0)
+    @property
+    def planned_s(self) -> float:
+        return self.plan.time_s if self.plan is not None else 0.0
 
 
 def asked_of(task: Task, run: Run, label: str = "") -> dict[str, Any]:
@@ -60,7 +57,7 @@ def failed(run: Run, error: RidgelineError) -> dict[str, Any]:
     }
 
 
-def found_of(request: Request, profiled: Profiled, run: Run | None) -> dict[str, Any]:
+def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[str, Any]:
     """What came out, without the kernels themselves."""
     kernels = kernels_of(profiled)
     step_s = _step_s(run, profiled)
@@ -115,12 +112,12 @@ def per_step(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
     return table
 
 
-def kernels_of(profiled: Profiled) -> pd.DataFrame:
+def kernels_of(profiled: ProfiledStep) -> pd.DataFrame:
     """The kernels of one step."""
     return per_step(profiled.kernels, profiled.steps)
 
 
-def _step_s(run: Run | None, profiled: Profiled) -> float | None:
+def _step_s(run: Run | None, profiled: ProfiledStep) -> float | None:
     """Of the unprofiled run; without one, of the marked steps before the one that was traced."""
     if run is None:
         return profiled.step_time_s
@@ -145,7 +142,7 @@ def _phases(kernels: pd.DataFrame) -> dict[str, dict[str, float | None]]:
     }
 
 
-def _self_test(profiled: Profiled) -> dict[str, Any] | None:
+def _self_test(profiled: ProfiledStep) -> dict[str, Any] | None:
     if profiled.plan is None:
         return None
     ratios = profiled.ratios

@@ -7,7 +7,6 @@ step, then all of it joined. Time is never taken from a process that counts.
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import tempfile
@@ -16,98 +15,45 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.measure.settings import one_of
-from ridgeline.measure.tasks import Task
 from ridgeline.profile import self_test
 from ridgeline.profile.checks import check_capture, check_counted, check_step
-from ridgeline.profile.joined import joined, side_by_side, without_trace
-from ridgeline.profile.metrics import KINDS, LEVELS, TIERS, is_of_tensors, wanted
-from ridgeline.profile.ncu import Ncu, explained, find_ncu, known_metrics, passes_of
+from ridgeline.profile.joined import join_counters, side_by_side, without_trace
+from ridgeline.profile.metrics import KINDS, choose_metrics, is_of_tensors
+from ridgeline.profile.ncu import Ncu, find_ncu, known_metrics, passes_of
+from ridgeline.profile.ncu_errors import NO_KERNELS, explained
 from ridgeline.profile.operators import may_use_tensor_cores
+from ridgeline.profile.outcome import ProfiledStep
 from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
 from ridgeline.profile.plan import Plan, fitting
+from ridgeline.profile.request import Request
 from ridgeline.profile.sessions import (
     NotMarkedError,
     Session,
     all_ended,
     start,
-    target,
+    target_program,
     wait_loaded,
     wait_ready,
 )
 from ridgeline.profile.step_mark import ALL, COUNTERS, DISTINCT, TRACE, Job, waited_for
-from ridgeline.profile.traced import traced_kernels
+from ridgeline.profile.traced import TracedSteps, traced_steps
 from ridgeline.store import writing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_KERNELS = "No kernels were profiled"
 OF_ONE_GROUP = ("no time", "no FLOPs", "no bytes")  # which another group has
 MOST_MEMORY = 0.8  # of the device's, for all processes together
 Tell = Callable[[str], None]  # what is going on
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is to be profiled, and how."""
-
-    task: Task | None = None  # a model …
-    program: tuple[str, ...] = ()  # … or a program of the user's
-    precision_told: str = ""  # of the program, where the user says it
-    tier: str = "counters"
-    level: str = "dram"
-    budget_s: float | None = None
-    deduplicate: bool = False
-    steps: int = 1
-    warmup: int = 3
-    is_dry: bool = False
-    memory_bytes: int = 0  # of one process, where known
-    device_bytes: int = 0
-    device: str = ""  # its name, for what is remembered of it
-    keep: Path | None = None  # where traces and ncu's files stay
-
-    def __post_init__(self) -> None:
-        one_of("tier", self.tier, TIERS)
-        one_of("level", self.level, LEVELS)
-
-    @property
-    def precision(self) -> str:
-        return self.task.settings.precision if self.task is not None else self.precision_told
-
-    @property
-    def mode(self) -> str:
-        return self.task.spec.mode if self.task is not None else ""
-
-
-@dataclass(slots=True, kw_only=True)
-class Profiled:
-    """What came out."""
-
-    kernels: pd.DataFrame
-    steps: int = 1  # that they are the kernels of
-    plan: Plan | None  # None: no counters were asked for
-    taken_s: float = 0.0  # all of it, getting ready included
-    standby_s: float = 0.0  # before that: its processes loaded while the run was measured
-    counted_s: float = 0.0  # what the plan had foretold
-    step_time_s: float | None = None  # of marked steps that nobody looked at
-    ratios: dict[str, float] = field(default_factory=dict)
-    ncu_version: str = ""
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def planned_s(self) -> float:
-        return self.plan.time_s if self.plan is not None else 0.0
 
 
 def profile(
     request: Request,
     tell: Tell = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
-) -> Profiled:
+) -> ProfiledStep:
     """Profile a step. A dry request ends with the plan and the kernels of the trace."""
     with standing_by(request, tell) as standby:
         return standby.profile(show_plan)
@@ -153,7 +99,7 @@ class Standby:
     groups: tuple[Group, ...] = ()
     program: tuple[str, ...] = ()
     sessions: list[Session] = field(default_factory=list)  # all, for their end
-    traced: Session | None = None
+    tracing: Session | None = None
     counting: list[Session] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     missing: tuple[str, ...] = ()
@@ -165,7 +111,7 @@ class Standby:
         self.program = self._program()
         if self.request.task is None:
             return
-        self.traced = self._start("trace", None)
+        self.tracing = self._start("trace", None)
         if not self.request.is_dry:
             self.counting = [self._start(f"group{n}", one) for n, one in enumerate(self.groups)]
 
@@ -178,7 +124,7 @@ class Standby:
         show_plan: Callable[[Plan], None] = lambda plan: None,
         *,
         memory_bytes: int | None = None,
-    ) -> Profiled:
+    ) -> ProfiledStep:
         """The step, traced and counted; `memory_bytes` of one process, if that is known by now."""
         if memory_bytes is not None:
             self.request = replace(self.request, memory_bytes=memory_bytes)
@@ -189,42 +135,39 @@ class Standby:
             if self.request.task is not None or not self.groups or self.request.is_dry:
                 raise
             found = self._unmarked()
-        found.taken_s = time.monotonic() - from_s
-        found.standby_s = from_s - self.started_s
-        found.ncu_version = self.ncu.version if self.ncu is not None else ""
-        found.warnings = [*self.warnings, *found.warnings]
-        return found
+        return replace(
+            found,
+            taken_s=time.monotonic() - from_s,
+            standby_s=from_s - self.started_s,
+            ncu_version=self.ncu.version if self.ncu is not None else "",
+            warnings=tuple(self.warnings),
+        )
 
-    def _marked(self, show_plan: Callable[[Plan], None]) -> Profiled:
+    def _marked(self, show_plan: Callable[[Plan], None]) -> ProfiledStep:
         """A program whose step is marked: traced first, then counted."""
-        is_parallel = self._is_parallel
         from_s = time.monotonic()
         self.tell("getting ready")
-        traced = self.traced or self._start("trace", None)
-        side_by_side = [traced, *(self.counting if is_parallel else ())]
-        for session in side_by_side:
-            session.begin()
-        trace, calls, step_s = self._trace(traced, side_by_side)
-        ready_s = time.monotonic() - from_s
-        found = Profiled(
-            kernels=joined(trace, [], calls).kernels,
+        session = self.tracing or self._start("trace", None)
+        traced = self._trace(session)
+        plan = self._plan(traced, time.monotonic() - from_s) if self.groups else None
+        if plan is not None:
+            show_plan(plan)
+        found = ProfiledStep(
+            kernels=join_counters(traced.kernels, [], traced.calls).kernels,
             steps=self.request.steps,
-            plan=None,
-            step_time_s=step_s,
+            plan=plan,
+            step_time_s=traced.step_time_s,
         )
-        if self.groups:
-            found.plan = self._plan(trace, calls, ready_s)
-            show_plan(found.plan)
-        if found.plan is not None and not self.request.is_dry:
+        if plan is not None and not self.request.is_dry:
             from_s = time.monotonic()
-            captures = self._count(found.plan)
-            found.counted_s = time.monotonic() - from_s
-            self._join(found, trace, captures, calls)
-        traced.wait()
-        check_step(found.kernels, self.request.mode, is_marked=bool(calls))
+            captures = self._count(plan)
+            found = replace(found, counted_s=time.monotonic() - from_s)
+            found = self._with_counters(found, plan, traced, captures)
+        session.wait()
+        check_step(found.kernels, self.request.mode, is_marked=bool(traced.calls))
         return found
 
-    def _unmarked(self) -> Profiled:
+    def _unmarked(self) -> ProfiledStep:
         """A program between cudaProfilerStart and Stop: counters alone, with their own times."""
         captures = []
         for number, group in enumerate(self.groups):
@@ -238,7 +181,7 @@ class Standby:
             "counters: mark the step with ridgeline.profile_step() for both",
             *check_counted(result),
         ]
-        return Profiled(kernels=result.kernels, plan=None)
+        return ProfiledStep(kernels=result.kernels, plan=None)
 
     def _groups(self) -> tuple[Group, ...]:
         """What to count, in groups of one pass; nothing for the tier without counters."""
@@ -251,7 +194,7 @@ class Standby:
             cache_path("metrics", version=ncu.version, device=request.device),
             lambda: known_metrics(ncu),
         )
-        asked = wanted(names, request.precision, request.level)
+        asked = choose_metrics(names, request.precision, request.level)
         self.missing = asked.missing
         device = request.task.settings.device if request.task is not None else 0
         known = Remembered(cache_path("passes", version=ncu.version, device=request.device))
@@ -263,7 +206,7 @@ class Standby:
             return self.request.program
         path = self.folder / "task.pickle"
         path.write_bytes(pickle.dumps(self.request.task))
-        return tuple(target(path))
+        return tuple(target_program(path))
 
     @property
     def _is_parallel(self) -> bool:
@@ -272,11 +215,6 @@ class Standby:
         needed = (len(self.groups) + 1) * request.memory_bytes
         return request.task is not None and 0 < needed < MOST_MEMORY * request.device_bytes
 
-    @property
-    def _has_marks(self) -> bool:
-        task = self.request.task
-        return task is None or task.settings.compile is None
-
     def _start(self, name: str, group: Group | None) -> Session:
         job = Job(
             name=name,
@@ -284,7 +222,7 @@ class Standby:
             folder=str(self.folder),
             warmup=self.request.warmup,
             steps=self.request.steps,
-            has_marks=self._has_marks,
+            has_marks=self.request.has_marks,
             products_only=group is not None and is_of_tensors(group.metrics),
             kinds=tuple(k for k in KINDS[self.request.precision] if k != "fp8"),
         )
@@ -292,35 +230,21 @@ class Standby:
         self.sessions.append(session)
         return session
 
-    def _trace(
-        self, session: Session, others: Sequence[Session]
-    ) -> tuple[pd.DataFrame, list[dict[str, Any]], float | None]:
-        """The step as torch's profiler saw it; the others are ready by then."""
-        import pandas as pd
-
-        wait_ready(others)
+    def _trace(self, session: Session) -> TracedSteps:
+        """The step as torch's profiler saw it; what gets ready beside it is so by then."""
+        together = [session, *(self.counting if self._is_parallel else ())]
+        for one in together:
+            one.begin()
+        wait_ready(together)
         self.tell("tracing")
         session.go()
         session.wait_done()
+        found = traced_steps(session.job)
+        check_capture(found.kernels)
+        return found
 
-        tables, calls = [], list[dict[str, Any]]()
-        for number in range(1, self.request.steps + 1):
-            table = traced_kernels(session.job.path(f"trace{number}.json"))
-            path = session.job.path(f"ops{number}.json")
-            found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-            tables.append(table)
-            calls = calls or found
-        trace = tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=True)
-        check_capture(trace)
-        times = json.loads(session.job.path("times.json").read_text(encoding="utf-8"))
-        return trace, calls, median(times[1:]) if len(times) > 1 else None
-
-    def _plan(
-        self,
-        trace: pd.DataFrame,
-        calls: Sequence[Mapping[str, Any]],
-        ready_s: float,
-    ) -> Plan:
+    def _plan(self, traced: TracedSteps, ready_s: float) -> Plan:
+        trace, calls = traced.kernels, traced.calls
         first = [call for call in calls if call["index"] == call["like"]]
         products = [call for call in first if may_use_tensor_cores(str(call["op"]))]
         plans = [
@@ -372,28 +296,21 @@ class Standby:
         self.warnings += [warning for warning in of_all if warning not in self.warnings]
         return capture.kernels
 
-    def _join(
-        self,
-        found: Profiled,
-        trace: pd.DataFrame,
-        captures: Sequence[pd.DataFrame],
-        calls: Sequence[Mapping[str, Any]],
-    ) -> None:
-        found.ratios = self_test.ratios(captures)
-        self.warnings += self_test.doubts(found.ratios)
+    def _with_counters(
+        self, found: ProfiledStep, plan: Plan, traced: TracedSteps, captures: Sequence[pd.DataFrame]
+    ) -> ProfiledStep:
+        """Joined with what was counted, which is tested and checked."""
+        ratios = self_test.ratios(captures)
         steps = [table[~self_test.is_known_work(table)] for table in captures]
         tables = [table.reset_index(drop=True) for table in steps]
-        assert found.plan is not None
-        groups = enumerate(found.plan.groups)
-        is_distinct = found.plan.picks == DISTINCT
-        of_products = [n for n, group in groups if is_distinct and is_of_tensors(group.metrics)]
-        result = (
-            joined(trace, tables, calls, of_products)
-            if calls
-            else side_by_side(trace, tables, calls)
-        )
-        found.kernels = result.kernels
-        self.warnings += check_counted(result)
+        if traced.calls:
+            groups = enumerate(plan.groups) if plan.picks == DISTINCT else ()
+            of_products = [number for number, group in groups if is_of_tensors(group.metrics)]
+            result = join_counters(traced.kernels, tables, traced.calls, of_products)
+        else:
+            result = side_by_side(traced.kernels, tables)
+        self.warnings += [*self_test.doubts(ratios), *check_counted(result)]
+        return replace(found, kernels=result.kernels, ratios=ratios)
 
 
 def _launched_by(calls: Sequence[Mapping[str, Any]], trace: pd.DataFrame) -> int:

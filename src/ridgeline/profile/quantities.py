@@ -56,7 +56,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Quantities:
     """Quantities by column, and what is to be said about how they were found."""
 
     table: pd.DataFrame
@@ -88,7 +88,7 @@ DRAM_WRITE = (
     *_ways("dram__sectors_write.sum", factor=SECTOR_BYTES),
     *_ways("fbpa__dram_write_bytes.sum"),
 )
-BYTES: dict[str, tuple[Way, ...]] = {
+BYTE_WAYS: dict[str, tuple[Way, ...]] = {
     "dram_read_bytes": DRAM_READ,
     "dram_write_bytes": DRAM_WRITE,
     "dram_bytes": (*_ways("dram__bytes.sum"), *_ways("dram__sectors.sum", factor=SECTOR_BYTES)),
@@ -114,7 +114,7 @@ _NEEDED = frozenset(
     [
         *TIMES,
         *(name for pair in CYCLES_OVER_RATE for name in pair),
-        *(name for ways in BYTES.values() for way in ways for name in way.metrics),
+        *(name for ways in BYTE_WAYS.values() for way in ways for name in way.metrics),
         PIPE_TENSOR,
     ]
 )
@@ -128,7 +128,7 @@ def is_needed(metric: str) -> bool:
     return found is not None and found["op"] in _OPS
 
 
-def find(metrics: pd.DataFrame, *, compute_capability: str | None = None) -> Found:
+def find(metrics: pd.DataFrame, *, compute_capability: str | None = None) -> Quantities:
     """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected."""
     import pandas as pd
 
@@ -139,7 +139,7 @@ def find(metrics: pd.DataFrame, *, compute_capability: str | None = None) -> Fou
     finder.bytes()
     finder.cautions()
     table = pd.DataFrame(finder.columns, index=metrics.index, copy=False)
-    return Found(table=table, metrics=tuple(finder.used), remarks=tuple(finder.remarks))
+    return Quantities(table=table, metrics=tuple(finder.used), remarks=tuple(finder.remarks))
 
 
 class _Finder:
@@ -237,7 +237,7 @@ class _Finder:
         return True
 
     def bytes(self) -> None:
-        for column, ways in BYTES.items():
+        for column, ways in BYTE_WAYS.items():
             found = self._by_ways(ways)
             if found is not None:
                 self.columns[column] = found

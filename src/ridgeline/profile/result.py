@@ -10,7 +10,7 @@ from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task, measure_task, question
 from ridgeline.profile.checks import need_cuda
-from ridgeline.profile.profiling import Request
+from ridgeline.profile.request import Request
 from ridgeline.profile.stored import profile_run
 from ridgeline.provenance import collect
 from ridgeline.records import WorkloadSpec

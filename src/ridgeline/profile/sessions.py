@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.ncu import WITHOUT, Ncu, explained
+from ridgeline.profile.ncu import Ncu
+from ridgeline.profile.ncu_errors import WITHOUT, explained
 from ridgeline.profile.passes import Group
 from ridgeline.profile.step_mark import JOB, Job
 
@@ -36,7 +37,6 @@ class Session:
 
     job: Job
     process: subprocess.Popen[bytes]
-    started_s: float
     log: Path | None = None  # what ncu writes
 
     def has_said(self, what: str) -> bool:
@@ -132,7 +132,7 @@ def start(program: Sequence[str], job: Job, ncu: Ncu | None = None, group: Group
                 f"cannot start {command[0]}: {error.strerror or error}",
                 hint="check the program's name and its permissions",
             ) from error
-    return Session(job, process, time.monotonic(), log)
+    return Session(job, process, log)
 
 
 @contextmanager
@@ -183,6 +183,6 @@ def _wait_until(sessions: Sequence[Session], said: str) -> None:
         time.sleep(POLL_S)
 
 
-def target(task: Path) -> list[str]:
+def target_program(task: Path) -> list[str]:
     """The program that takes the step of a model."""
     return [sys.executable, "-m", "ridgeline.profile.target", str(task)]

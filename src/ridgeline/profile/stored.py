@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import PROGRAM
-from ridgeline.profile.outcome import asked_of, failed, found_of, kernels_of, request_of
+from ridgeline.profile.outcome import asked_of, failed, found_of, kernels_of
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Request, Standby, Tell, profile
+from ridgeline.profile.profiling import Standby, Tell, profile
+from ridgeline.profile.request import Request, request_of
 from ridgeline.provenance import collect
 from ridgeline.store import ResultsFolder, Run
 
@@ -65,13 +65,13 @@ def profile_program(
     tell: Tell = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
 ) -> Run | None:
-    """Profile a program of the user's and store it like a capture; a dry request stores nothing."""
+    """Profile a program of the user's and store it as a capture; a dry request stores nothing."""
     profiled = profile(request, tell=tell, show_plan=show_plan)
     if request.is_dry:
         return None
     return results.write_run(
         label=f"profile-{script_name(request.program)}",
-        asked={"command": "import", "files": [shlex.join(request.program)], "label": label},
+        asked={"command": "profile", "program": list(request.program), "label": label},
         found={**found_of(request, profiled, None), "kind": PROGRAM},
         provenance=collect(),
         tables={"kernels": kernels_of(profiled)},

@@ -1,6 +1,6 @@
-"""The counters of tensor cores: which of them to add up for each type of number.
+"""The counters of tensor cores: how they are named, and which to add up for each type of number.
 
-Their names follow a pattern that grows with every chip:
+The pattern of their names grows with every chip:
 
     sm__ops_path_tensor_[op_X_]src_TYPES[_dst_TYPE][_sparsity_off|_sparsity_on].sum
 

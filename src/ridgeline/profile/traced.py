@@ -5,17 +5,50 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.operators import NOWHERE, RANGE
+from ridgeline.profile.step_mark import Job
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 COLUMNS = ("kernel", "time_s", "start_s", "grid", "block", "stream", "index")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedSteps:
+    """What a process that was traced has left."""
+
+    kernels: pd.DataFrame
+    calls: tuple[Mapping[str, Any], ...]  # operators of a step; none where they have no numbers
+    step_time_s: float | None  # of the steps before, that nobody looked at
+
+
+def traced_steps(job: Job) -> TracedSteps:
+    """Read the steps of a job, one after the other."""
+    import pandas as pd
+
+    numbers = range(1, job.steps + 1)
+    tables = [traced_kernels(job.path(f"trace{number}.json")) for number in numbers]
+    calls = (_written(job.path(f"ops{number}.json")) for number in numbers)
+    times_s = _written(job.path("times.json"))
+    return TracedSteps(
+        kernels=tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=True),
+        calls=tuple(next(filter(None, calls), ())),
+        step_time_s=median(times_s[1:]) if len(times_s) > 1 else None,
+    )
+
+
+def _written(path: Path) -> list[Any]:
+    """A list that the process wrote; empty where it had nothing to write."""
+    found: list[Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return found
 
 
 def traced_kernels(path: Path) -> pd.DataFrame:
@@ -28,10 +61,10 @@ def traced_kernels(path: Path) -> pd.DataFrame:
             f"the trace of the step cannot be read: {error}",
             hint="did the program end by itself? run it once without `ridgeline profile`",
         ) from error
-    return kernels_of(events)
+    return kernels_in(events)
 
 
-def kernels_of(events: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def kernels_in(events: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """The kernels among the events of a trace."""
     import pandas as pd
 

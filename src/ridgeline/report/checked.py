@@ -121,6 +121,7 @@ COUNT_MAY_HAVE: Fields = {
 }  # fmt: skip
 PROFILE_NEEDS: Fields = {"asked.of_run": NAME, "found.status": NAME}
 CAPTURE_NEEDS: Fields = {"asked.files": TEXTS, "found.status": NAME}
+PROGRAM_NEEDS: Fields = {"asked.program": TEXTS, "found.status": NAME}
 EXECUTED_MAY_HAVE: Fields = {
     **_all("asked", TEXT, "model", "mode", "precision", "label"),
     "asked.batch_size": WHOLE,
@@ -153,13 +154,14 @@ def check_count(run: Run) -> None:
 
 
 def check_profile(run: Run) -> None:
-    """Raise FieldError if a profile is not one that `ridgeline profile` stores."""
+    """Raise FieldError if a profile of a run is not one that `ridgeline profile` stores."""
     check(_content(run), needed=PROFILE_NEEDS, optional=EXECUTED_MAY_HAVE)
 
 
 def check_capture(run: Run) -> None:
-    """Raise FieldError if a capture is not one that `ridgeline import` stores."""
-    check(_content(run), needed=CAPTURE_NEEDS, optional=EXECUTED_MAY_HAVE)
+    """Raise FieldError if it is not one of `ridgeline import` or `ridgeline profile -- PROGRAM`."""
+    needed = PROGRAM_NEEDS if "program" in run.asked else CAPTURE_NEEDS
+    check(_content(run), needed=needed, optional=EXECUTED_MAY_HAVE)
 
 
 def _content(run: Run) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.profile.keeping import sources_of
 from ridgeline.profile.self_test import TOLERANCE
 from ridgeline.report.profiles import COUNTERS, TIME, label_of
 from ridgeline.report.rows import number, records
@@ -90,7 +91,7 @@ def _capture_row(run: Run, env: str) -> dict[str, Any]:
         "label": label_of(run),
         "env": env,
         "device_name": found.get("device_name") or "",
-        "files": ", ".join(map(str, run.asked.get("files") or ())),
+        "files": ", ".join(sources_of(run)),
         "format": found.get("kind") or "",
         "step_time_s": found.get("step_time_s"),
         "warnings": "\n".join(map(str, found.get("warnings") or ())),

@@ -1,4 +1,4 @@
-"""Stored profiles and imported captures: which kernels belong to which run."""
+"""Stored profiles and captures: which kernels belong to which run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
+from ridgeline.profile.keeping import is_capture, sources_of
 from ridgeline.profile.metrics import TIERS
 from ridgeline.report.checked import check_capture, check_profile
 from ridgeline.store import ResultsFolder, Run
@@ -21,7 +22,7 @@ class Profiles:
     """What counters and traces are stored."""
 
     of_run: dict[str, Run] = field(default_factory=dict)  # the newest good profile of each run
-    captures: tuple[Run, ...] = ()  # imported from elsewhere, oldest first
+    captures: tuple[Run, ...] = ()  # imported, or of a program; oldest first
 
 
 def stored_profiles(
@@ -40,7 +41,7 @@ def stored_profiles(
     captures = []
     for run in _of_commands(results, "profile", "import"):
         try:
-            if run.asked["command"] == "import":
+            if is_capture(run):
                 check_capture(run)
                 if run_ids is None or run.run_id in run_ids:
                     captures.append(run)
@@ -62,7 +63,7 @@ def stored_profiles(
 
 
 def stored_captures(results: ResultsFolder) -> list[Run]:
-    """The captures that `ridgeline import` stored and that can be read."""
+    """The captures that are stored and can be read."""
     return list(stored_profiles(results, (), []).captures)
 
 
@@ -86,10 +87,10 @@ def _failure(run: Run) -> str:
 
 
 def label_of(capture: Run) -> str:
-    """The name of an imported capture: its label, or that of its first file."""
+    """The name of a capture: its label, or that of its first file or its program."""
     label = str(capture.asked.get("label") or "")
-    files = [PurePath(str(name)).name for name in capture.asked.get("files") or ()]
-    return label or next(iter(files), "") or capture.run_id
+    names = [PurePath(source).name for source in sources_of(capture)]
+    return label or next(iter(names), "") or capture.run_id
 
 
 def kernel_time_s(profile: Run | None) -> float | None:

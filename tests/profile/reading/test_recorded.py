@@ -212,8 +212,8 @@ def test_a_failed_launch_is_refused() -> None:
     with pytest.raises(RidgelineError) as refused:
         read(NCU / "ada_cc89_launchfailed_nan.csv")
     assert refused.value.problem.endswith(
-        "has 1 kernel and no values: all are nan or n/a: a kernel could not be launched under the"
-        " profiler (LaunchFailed)"
+        "has 1 kernel and no values: all are nan or n/a: a kernel could not be launched again"
+        " for counting"
     )
 
 

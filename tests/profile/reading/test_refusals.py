@@ -23,19 +23,19 @@ CONNECTED = "==PROF== Connected to process 1 (/opt/bin/app)\n"
         (HEADER, "holds no kernels", "cut off"),
         (
             CONNECTED + "==WARNING== No kernels were profiled.\n",
-            "holds no kernels: No kernels were profiled",
+            "holds no kernels: no kernels were profiled",
             "--target-processes all",
         ),
         (
             CONNECTED + "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n"
             "==WARNING== No kernels were profiled.\n",
-            "holds no kernels: the profiler was not permitted to read the GPU's counters"
-            " (ERR_NVGPUCTRPERM)",
+            "holds no kernels: the profiler may not read the GPU's counters (ERR_NVGPUCTRPERM)",
             "https://developer.nvidia.com/ERR_NVGPUCTRPERM",
         ),
         (
             "==ERROR== Profiling failed because a driver resource was unavailable.\n",
-            "holds no kernels: another tool held the GPU's counters while this was captured",
+            "holds no kernels: another profiler held the GPU's counters (DCGM, Nsight Systems,"
+            " another ncu)",
             "dcgmi",
         ),
         (

@@ -4,6 +4,7 @@ detect.py         what a file is, by its content
 opening.py        files as text: packed, in any encoding
 header.py         the first line of a table
 wide.py  long.py  tables of Nsight Compute: a row per kernel; a row per kernel and metric
+wide_pieces.py    the rows of a wide table, quickly or with care
 sections.py       its plain text
 report.py         its binary report, through its own library or program
 kineto.py         PyTorch and Kineto traces        nsys.py  kernel tables of nsys stats

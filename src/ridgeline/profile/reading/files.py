@@ -10,15 +10,15 @@ from ridgeline.profile.capture import Capture
 from ridgeline.profile.reading.assemble import from_counters
 from ridgeline.profile.reading.detect import Detected, detect
 from ridgeline.profile.reading.header import DETAILS, KINETO, NSYS, RAW, REPORT, TEXT, UI
-from ridgeline.profile.reading.opening import Tell, reading
+from ridgeline.profile.reading.opening import TellBytes, reading
 from ridgeline.profile.reading.source import Read
 
 
 def read_captures(paths: Sequence[Path]) -> list[Capture]:
     """Every file read; those that are parts of one capture are joined."""
-    from ridgeline.profile.reading.joining import joined
+    from ridgeline.profile.reading.joining import join_captures
 
-    return joined([read_capture(Path(path)) for path in paths])
+    return join_captures([read_capture(Path(path)) for path in paths])
 
 
 def read_ncu_csv(path: Path) -> Capture:
@@ -29,14 +29,13 @@ def read_ncu_csv(path: Path) -> Capture:
     return _read(path, found, None)
 
 
-def read_capture(path: Path, tell: Tell | None = None) -> Capture:
+def read_capture(path: Path, tell: TellBytes | None = None) -> Capture:
     """One file, whatever it is. `tell` hears how many bytes of how many have been read."""
     with reading(path):
         return _read(path, detect(path), tell)
 
 
-def _read(path: Path, found: Detected, tell: Tell | None) -> Capture:
-    file = str(path)
+def _read(path: Path, found: Detected, tell: TellBytes | None) -> Capture:
     if found.kind == KINETO:
         from ridgeline.profile.reading.kineto import read_trace
 
@@ -50,10 +49,10 @@ def _read(path: Path, found: Detected, tell: Tell | None) -> Capture:
 
         assert found.source is not None
         return read_nsys(found.source, tell)
-    return from_counters(file, found.kind, _table(path, found, tell), found.log)
+    return from_counters(str(path), found.kind, _table(path, found, tell), found.log)
 
 
-def _table(path: Path, found: Detected, tell: Tell | None) -> Read:
+def _table(path: Path, found: Detected, tell: TellBytes | None) -> Read:
     if found.kind == TEXT:
         from ridgeline.profile.reading.sections import read_sections
 

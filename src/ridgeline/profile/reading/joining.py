@@ -21,7 +21,7 @@ _SAME = ["id", "kernel", "grid", "block"]
 _QUANTITIES = ("flops_", "dram_", "l2_", "l1_")
 
 
-def joined(captures: Sequence[Capture]) -> list[Capture]:
+def join_captures(captures: Sequence[Capture]) -> list[Capture]:
     """The captures, with those that belong together as one, in the place of the first."""
     found: list[Capture] = []
     for capture in captures:

@@ -16,8 +16,9 @@ from typing import Any, TextIO
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import Capture
+from ridgeline.profile.reading.header import KINETO
 from ridgeline.profile.reading.metric_units import scaled
-from ridgeline.profile.reading.opening import Tell, open_text
+from ridgeline.profile.reading.opening import TellBytes, open_text
 from ridgeline.profile.reading.traces import from_times, several
 
 MICROSECOND = 1e-6
@@ -31,7 +32,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 _HEAD = 2**22  # characters before the events
 
 
-def read_trace(path: Path, tell: Tell | None = None) -> Capture:
+def read_trace(path: Path, tell: TellBytes | None = None) -> Capture:
     """The kernels of a trace, in the order in which they ran."""
     events = _Events()
     with open_text(path, tell) as stream:
@@ -54,7 +55,7 @@ def read_trace(path: Path, tell: Tell | None = None) -> Capture:
     remarks = [*several([device.label for device in devices]), *_lost(len(kernels) - len(found))]
     if not events.is_whole:
         remarks.append("the trace is cut off or damaged: its end is missing")
-    return from_times(str(path), "kineto", found, device=first.name,
+    return from_times(str(path), KINETO, found, device=first.name,
                       compute_capability=first.capability, remarks=remarks)  # fmt: skip
 
 

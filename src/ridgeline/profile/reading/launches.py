@@ -17,12 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IDENTITY = ("kernel", "id", "process_id", "stream", "grid", "block", "nvtx")
-ABOUT = (
-    "device",
-    "device_number",
-    "compute_capability",
-    "passes",
-)  # of the capture, told with every kernel
+# of the capture, told with every kernel
+ABOUT = ("device", "device_number", "compute_capability", "passes")
 MOST = 2**53  # launches of a row: beyond it a float does not tell whole numbers apart
 _NUMBERS = re.compile(r"\d+")
 _RANGE = re.compile(r'"([^"]*)"')

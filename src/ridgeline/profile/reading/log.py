@@ -7,58 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.errors import RidgelineError
+from ridgeline.profile.ncu_errors import MARKS, REASONS
 
 _MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
 _KEPT = 50  # lines
 _LINE = 300  # characters of a line
 CUT_OFF = "the file is cut off: its last row is not whole, and what follows is missing"
 NOTHING_SAID = "it may have been cut off, or it is of a program that launched none"
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """A message that tells why there is nothing, in our words, and the way out."""
-
-    mark: str
-    problem: str
-    hint: str
-
-
-CAUSES = (  # the cause before its consequences
-    Cause(
-        "ERR_NVGPUCTRPERM",
-        "the profiler was not permitted to read the GPU's counters (ERR_NVGPUCTRPERM)",
-        "capture it as root, or have an administrator open the counters to all users:"
-        " https://developer.nvidia.com/ERR_NVGPUCTRPERM",
-    ),
-    Cause(
-        "driver resource was unavailable",
-        "another tool held the GPU's counters while this was captured",
-        "stop it (for DCGM: dcgmi profile --pause) and capture again",
-    ),
-    Cause(
-        "LaunchFailed",
-        "a kernel could not be launched under the profiler (LaunchFailed)",
-        "see that the program runs without the profiler, then capture again with less in GPU memory"
-        " or with --replay-mode application",
-    ),
-    Cause(
-        "The application returned an error code",
-        "the program that was profiled ended with an error",
-        "see that it runs without the profiler, then capture again",
-    ),
-    Cause(
-        "No kernels were profiled",
-        "No kernels were profiled",
-        "a filter (--kernel-name, --nvtx-include, --launch-skip) matched none, or kernels come from"
-        " child processes: --target-processes all",
-    ),
-    Cause(
-        "No kernels were captured",
-        "No kernels were profiled",
-        "a filter matched none, or kernels come from child processes: --target-processes all",
-    ),
-)
 
 
 @dataclass(slots=True)
@@ -73,7 +28,7 @@ class Log:
     def see(self, line: str) -> None:
         """Keep it if it is a word of the profiler."""
         text = line.strip()
-        is_word = _MESSAGE.match(text) or any(cause.mark in text for cause in CAUSES)
+        is_word = _MESSAGE.match(text) or MARKS.search(text)
         if is_word and len(self.lines) < _KEPT:
             self.lines.append(text[:_LINE])
 
@@ -105,9 +60,9 @@ class Log:
 
     def refusal(self, file: str, what: str, hint: str = "") -> RidgelineError:
         """The error for a capture with nothing in it: `what` it lacks, and why."""
-        for cause in CAUSES:
-            if any(cause.mark in line for line in self.lines):
-                return RidgelineError(f"{file} {what}: {cause.problem}", hint=cause.hint)
+        for reason in REASONS:
+            if any(reason.is_told(line) for line in self.lines):
+                return RidgelineError(f"{file} {what}: {reason.problem}", hint=reason.hint_for_file)
         if self.errors:
             return RidgelineError(
                 f"{file} {what}: the profiler said {self.errors[0]!r}",

@@ -20,7 +20,7 @@ from ridgeline.profile.reading.header import (
 )
 from ridgeline.profile.reading.launches import MOST, Launches, dimensions, range_names
 from ridgeline.profile.reading.named_metrics import NamedMetrics
-from ridgeline.profile.reading.opening import Tell, open_text, skip_lines
+from ridgeline.profile.reading.opening import TellBytes, open_text, skip_lines
 from ridgeline.profile.reading.source import Read, Source
 
 _TEXTS = {
@@ -38,7 +38,7 @@ KEY = ("process_id", "id", "kernel")
 AVERAGES = "a summary of ncu: averages over the launches of a kernel, times their number"
 
 
-def read_long(source: Source, tell: Tell | None = None) -> Read:
+def read_long(source: Source, tell: TellBytes | None = None) -> Read:
     """The kernels of a long table."""
     clues = evidence.of_rows(source.header, source.lines_below)
     table = _Table(source.header, clues.mark)

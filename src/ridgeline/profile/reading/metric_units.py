@@ -15,9 +15,9 @@ PREFIXES = {
     "": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6,
     "G": 1e9, "T": 1e12, "P": 1e15,
 }  # fmt: skip
-BYTES, TIME, RATE, BYTE_RATE, COUNT = "byte", "time", "rate", "byte rate", "count"
+BYTE, TIME, RATE, BYTE_RATE, COUNT = "byte", "time", "rate", "byte rate", "count"
 _BASES = {
-    BYTES: ("byte", "bytes", "B"),
+    BYTE: ("byte", "bytes", "B"),
     TIME: ("second", "seconds", "sec", "s"),
     RATE: ("hz", "Hz", "HZ"),
     COUNT: ("inst", "cycle", "op", "ops", "sector", "warp", "thread", "request", "pass"),
@@ -62,7 +62,7 @@ def _ratio(above: Unit | None, below: Unit | None, name: str) -> Unit | None:
         return None
     if below.kind != TIME:
         return Unit(above.kind + "/" + name, above.factor / below.factor)
-    kinds = {BYTES: BYTE_RATE, COUNT: RATE}
+    kinds = {BYTE: BYTE_RATE, COUNT: RATE}
     kind = kinds.get(above.kind)
     return Unit(kind, above.factor / below.factor) if kind else None
 
@@ -74,7 +74,7 @@ def expected_kind(metric: str) -> str:
         return BYTE_RATE if _is_bytes(base) else RATE
     if base == "gpu__time_duration":
         return TIME
-    return BYTES if _is_bytes(base) else COUNT
+    return BYTE if _is_bytes(base) else COUNT
 
 
 def _is_bytes(base: str) -> bool:

@@ -20,7 +20,7 @@ from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, cell, head
 from ridgeline.profile.reading.launches import MOST, dimensions
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.metric_units import NANOSECOND, parse_unit, scaled
-from ridgeline.profile.reading.opening import Tell, open_text, skip_lines
+from ridgeline.profile.reading.opening import TellBytes, open_text, skip_lines
 from ridgeline.profile.reading.source import Source
 from ridgeline.profile.reading.traces import from_times, several
 
@@ -29,7 +29,7 @@ _COPIES = "[CUDA "
 _INDEX = re.compile(r" \(\d+\)$")  # behind the name of a device
 
 
-def read_nsys(source: Source, tell: Tell | None = None) -> Capture:
+def read_nsys(source: Source, tell: TellBytes | None = None) -> Capture:
     """The kernels of the first kernel table in a file."""
     clues = evidence.of_rows(source.header, source.lines_below)
     table = _Table(source.header, clues.mark)

@@ -22,13 +22,13 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 
-Tell = Callable[[int, int], None]  # bytes read and bytes in all
+TellBytes = Callable[[int, int], None]  # bytes read and bytes in all
 
 
 class Watched(io.RawIOBase):
     """A file that tells how far it has been read."""
 
-    def __init__(self, path: Path, tell: Tell | None) -> None:
+    def __init__(self, path: Path, tell: TellBytes | None) -> None:
         self._file = path.open("rb", buffering=0)
         self._tell, self._total = tell, path.stat().st_size
 
@@ -66,7 +66,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def open_bytes(path: Path, tell: Tell | None = None) -> Iterator[BinaryIO]:
+def open_bytes(path: Path, tell: TellBytes | None = None) -> Iterator[BinaryIO]:
     """The unpacked content of a file."""
     with reading(path):
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def open_bytes(path: Path, tell: Tell | None = None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def open_text(path: Path, tell: Tell | None = None) -> Iterator[TextIO]:
+def open_text(path: Path, tell: TellBytes | None = None) -> Iterator[TextIO]:
     """The content as text; bytes that have no meaning in its encoding are replaced."""
     encoding = encoding_of(read_head(path))
     with open_bytes(path, tell) as stream:

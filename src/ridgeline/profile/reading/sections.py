@@ -22,7 +22,7 @@ from ridgeline.profile.reading.evidence import is_whole
 from ridgeline.profile.reading.launches import Launches, dimensions
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.named_metrics import NamedMetrics
-from ridgeline.profile.reading.opening import Tell, head_text, lines_of, open_text, read_head
+from ridgeline.profile.reading.opening import TellBytes, head_text, lines_of, open_text, read_head
 from ridgeline.profile.reading.source import Read
 
 _LINE = 20_000  # characters that a line may have; longer ones are no part of this
@@ -39,7 +39,7 @@ _DEVICE = "device__attribute_display_name"
 _TITLES = ("Metric Name", "Metric Value")
 
 
-def read_sections(path: Path, log: Log, tell: Tell | None = None) -> Read:
+def read_sections(path: Path, log: Log, tell: TellBytes | None = None) -> Read:
     """The kernels of a text."""
     clues = Evidence()
     for name, unit, value in _metrics(head_text(read_head(path)).splitlines()):

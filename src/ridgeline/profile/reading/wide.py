@@ -1,21 +1,16 @@
 """Tables with a row per kernel and a column per metric: `--csv --page raw`, and the UI's export.
 
-Only the columns that are needed are kept. A regular file goes through pyarrow, piece by piece; one
-with ragged rows, another encoding or a second header is read row by row.
+Only the columns that are needed are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any
 
-from ridgeline.profile.quantities import is_needed
 from ridgeline.profile.reading import evidence, metric_units
 from ridgeline.profile.reading.decimals import Evidence, read_number
-from ridgeline.profile.reading.display_names import metric_of
-from ridgeline.profile.reading.header import KERNEL_NAMES, Header, header_of, rows, unglued
+from ridgeline.profile.reading.header import Header
 from ridgeline.profile.reading.launches import (
     ABOUT,
     Launches,
@@ -24,85 +19,31 @@ from ridgeline.profile.reading.launches import (
     range_names,
 )
 from ridgeline.profile.reading.named_metrics import WITHOUT_UNIT, misfits_told
-from ridgeline.profile.reading.opening import Tell, open_bytes, open_text, skip_lines
+from ridgeline.profile.reading.opening import TellBytes
 from ridgeline.profile.reading.source import Read, Source
+from ridgeline.profile.reading.wide_pieces import (
+    Layout,
+    OddError,
+    Piece,
+    careful_pieces,
+    quick_pieces,
+)
 
-BLOCK_BYTES = 2**20  # small ones stay in the processor's cache
-BLOCKS = 16  # that are turned into numbers at once
-BATCH_ROWS = 5000
-_TEXTS = {  # by the names that versions and the UI give them
-    "id": ("ID",),
-    "process_id": ("Process ID", "Process"),
-    "kernel": KERNEL_NAMES,
-    "stream": ("Stream", "Stream ID", "launch__stream_id"),
-    "grid": ("Grid Size",),
-    "block": ("Block Size",),
-    "device": ("device__attribute_display_name", "Device Name"),
-    "device_number": ("Device",),
-    "compute_capability": ("CC",),
-    "passes": ("profiler__replayer_passes",),
-}
-_MAJOR, _MINOR = (f"device__attribute_compute_capability_{part}" for part in ("major", "minor"))
 _CHANGES: Mapping[str, Callable[[str], str]] = {
     "grid": dimensions,
     "block": dimensions,
     "process_id": process_number,
 }
-Columns = Mapping[int, Sequence[str]]  # cells by column
 
 
-class _OddError(Exception):
-    """The file is not regular enough for the quick way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Which column holds what."""
-
-    texts: dict[str, int]
-    nvtx: tuple[int, ...]
-    version: tuple[int, int] | None  # the two parts of the compute capability
-    metrics: dict[int, str]
-
-    @classmethod
-    def of(cls, header: Header) -> Layout:
-        texts = {key: header.find(*names) for key, names in _TEXTS.items()}
-        parts = (header.find(_MAJOR), header.find(_MINOR))
-        named = ((n, metric_of(name, header.units[n])) for n, name in enumerate(header.names))
-        metrics: dict[str, int] = {}
-        for column, name in named:
-            if name is not None and is_needed(name):
-                metrics.setdefault(name, column)  # one that is there twice is taken once
-        return cls(
-            {key: column for key, column in texts.items() if column is not None},
-            header.ranges,
-            (parts[0], parts[1]) if parts[0] is not None and parts[1] is not None else None,
-            {column: name for name, column in metrics.items()},
-        )
-
-    @property
-    def columns(self) -> list[int]:
-        every = {*self.texts.values(), *self.nvtx, *self.metrics, *(self.version or ())}
-        return sorted(every)
-
-
-def read_wide(source: Source, tell: Tell | None = None) -> Read:
+def read_wide(source: Source, tell: TellBytes | None = None) -> Read:
     """The kernels of a wide table."""
     if source.is_utf8:
         try:
-            return _read(source, _quick_batches(source, tell))
-        except _OddError:
+            return _read(source, quick_pieces(source, tell))
+        except OddError:
             pass
-    return _read(source, _careful_batches(source, tell))
-
-
-@dataclass(slots=True)
-class Piece:
-    """Some rows of the table, and what there is to know to read them."""
-
-    header: Header
-    columns: dict[int, Any]  # cells: a list of texts or an arrow array
-    is_new: bool = False  # the first below its header
+    return _read(source, careful_pieces(source, tell))
 
 
 def _read(source: Source, pieces: Iterator[Piece]) -> Read:
@@ -183,140 +124,6 @@ class _Builder:
         if self.without_unit:
             said.append(WITHOUT_UNIT)
         return said
-
-
-# ---------------------------------------------------------------- quickly
-
-
-def _quick_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
-    """Pieces as arrow arrays; raises _OddError where the careful way is needed."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    layout = Layout.of(source.header)
-    wanted = [str(column) for column in layout.columns]
-    names = [str(column) for column in range(len(source.header.names))]
-
-    with open_bytes(source.path, tell) as stream:
-        skip_lines(stream, source.lines_before + 1)
-        whole = _WholeLines(stream)
-        try:
-            reader = csv.open_csv(
-                whole,
-                read_options=csv.ReadOptions(column_names=names, block_size=BLOCK_BYTES),
-                parse_options=csv.ParseOptions(delimiter=source.header.delimiter),
-                convert_options=csv.ConvertOptions(
-                    include_columns=wanted, column_types=dict.fromkeys(names, pa.string())
-                ),
-            )
-            is_new = True
-            while batches := list(islice(reader, BLOCKS)):
-                table = pa.Table.from_batches(batches).combine_chunks()
-                arrays = (column.chunk(0) for column in table.columns if column.num_chunks)
-                columns: dict[int, Any] = dict(zip(layout.columns, arrays, strict=True))
-                _check_regular(columns, layout, is_first=is_new)
-                yield Piece(source.header, columns, is_new)
-                is_new = False
-        except pa.ArrowInvalid as error:
-            raise _OddError from error
-    if whole.rest:
-        last = [whole.rest.decode(errors="replace")]
-        yield from _pieces(iter(last), source, is_new=is_new)
-
-
-class _WholeLines:
-    """A file for pyarrow without its last line if that has no end: it may be cut off."""
-
-    closed = False
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self.rest = b""
-
-    def read(self, size: int) -> bytes:
-        """Lines of so many bytes at most."""
-        while found := self._stream.read(size - len(self.rest)):
-            lines, end, rest = (self.rest + found).rpartition(b"\n")
-            self.rest = rest
-            if end:
-                return lines + end
-            if len(rest) >= size:
-                raise _OddError
-        return b""
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def _check_regular(columns: dict[int, Any], layout: Layout, *, is_first: bool) -> None:
-    """Every row but a first one with units must be that of a kernel."""
-    import pyarrow.compute as pc
-
-    if "id" not in layout.texts:
-        raise _OddError
-    identifiers = columns[layout.texts["id"]]
-    if is_first and len(identifiers) and not identifiers[0].as_py().strip():
-        identifiers = identifiers[1:]
-    if not pc.all(pc.match_substring_regex(identifiers, r"^\d+$"), min_count=0).as_py():
-        raise _OddError
-
-
-# ---------------------------------------------------------------- with care
-
-
-def _careful_batches(source: Source, tell: Tell | None) -> Iterator[Piece]:
-    """Pieces as lists, from the first line below the header on."""
-    with open_text(source.path, tell) as stream:
-        skip_lines(stream, source.lines_before + 1)
-        yield from _pieces(stream, source)
-
-
-def _pieces(lines: Iterator[str], source: Source, *, is_new: bool = True) -> Iterator[Piece]:
-    """Short rows are filled up, and what is no row is left out."""
-    header, layout, log = source.header, Layout.of(source.header), source.log
-    pending: list[list[str]] = []
-    for row in rows(log.sift(lines), header.delimiter, log):
-        another = _another_header(row, header)
-        if another is not None or len(pending) >= BATCH_ROWS:
-            yield Piece(header, _cells(pending, layout), is_new)
-            pending, is_new = [], another is not None
-        if another is not None:
-            header, layout = another, Layout.of(another)
-        elif _is_row(row, layout, is_unit_row=is_new and not pending):
-            pending.append(row)
-        else:
-            log.leave_out(row)
-    if pending and log.is_open and len(pending[-1]) < len(header.names):
-        log.is_cut = True
-    yield Piece(header, _cells(pending, layout), is_new)
-
-
-def _another_header(row: list[str], header: Header) -> Header | None:
-    """Files that were put together have their headers in between."""
-    row = unglued(row)
-    if not row or row[0].strip() not in ("ID", *KERNEL_NAMES) or len(row) < 3:
-        return None
-    return header_of(row, header.delimiter)
-
-
-def _is_row(row: list[str], layout: Layout, *, is_unit_row: bool) -> bool:
-    column = layout.texts.get("id")
-    if column is None:
-        name = layout.texts["kernel"]
-        return len(row) > name and bool(row[name].strip())
-    cell = row[column].strip() if len(row) > column else ""
-    return cell.isdigit() or (is_unit_row and not cell and len(row) > max(layout.columns))
-
-
-def _cells(pending: list[list[str]], layout: Layout) -> dict[int, list[str]]:
-    """By column; a row that ends early has nothing there."""
-    return {
-        column: [row[column] if len(row) > column else "" for row in pending]
-        for column in layout.columns
-    }
-
-
-# ---------------------------------------------------------------- cells
 
 
 def _texts(cells: Any) -> list[str]:

@@ -1,0 +1,50 @@
+"""What is to be profiled: for a stored run, and before there is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.profile.recorded import run_of_an_h200
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.settings import Settings
+from ridgeline.measure.tasks import Task
+from ridgeline.profile.request import Request, request_of
+from ridgeline.records import WorkloadSpec
+from ridgeline.store import Run
+
+TASK = Task(
+    spec=WorkloadSpec(model="resnet50", batch_size=32, mode="train"),
+    settings=Settings(backend="cuda", precision="amp"),
+)
+
+
+def test_the_request_of_a_run_knows_its_memory_and_device() -> None:
+    request = request_of(run_of_an_h200(), TASK, level="hierarchical")
+    assert request == Request(
+        task=TASK,
+        level="hierarchical",
+        memory_bytes=21_145_583_616,
+        device_bytes=150_754_820_096,
+        device="NVIDIA H200",
+    )
+
+
+def test_a_run_of_which_little_is_known() -> None:
+    run = Run(run_id="r1", path=Path("r1"), schema_version=1, asked={}, found={}, provenance={})
+    assert request_of(run, TASK) == Request(task=TASK)
+
+
+@pytest.mark.parametrize("wrong", [{"tier": "all"}, {"level": "l3"}])
+def test_a_request_that_makes_no_sense(wrong: dict[str, str]) -> None:
+    with pytest.raises(RidgelineError, match=r"dram, hierarchical|counters, time"):
+        Request(task=TASK, **wrong)  # type: ignore[arg-type]
+
+
+def test_compiled_code_has_no_marks() -> None:
+    compiled = replace(TASK, settings=replace(TASK.settings, compile="default"))
+    assert not Request(task=compiled).has_marks
+    assert Request(task=TASK).has_marks
+    assert Request(program=("python", "train.py")).has_marks
