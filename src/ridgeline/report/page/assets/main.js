@@ -32,8 +32,8 @@ window.ridgeline = Object.freeze({
   marks: () =>
     plot.marks.point.map((i, m) => ({
       name: P.name[i],
-      x: plot.marks.px[m],
-      y: plot.marks.py[m],
+      x: plot.marks.px?.[m], // none before it is drawn
+      y: plot.marks.py?.[m],
       machine: machineTitle(P.run[i]),
       phase: P.phase[i],
       kind: P.kind[i],

@@ -29,6 +29,7 @@ function figureColours() {
 function showFigure(state) {
   plot.state = state;
   plot.marks = buildMarks(state);
+  plot.cells = new Map(); // nothing can be picked before it is drawn
   plot.lines = roofLines(machinesShown(state, plot.marks), {
     levels: levelsShown(plot.marks),
     isAll: state.isAllRoofs,
