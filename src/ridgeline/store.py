@@ -102,7 +102,7 @@ class ResultsFolder:
         content |= {"asked": asked, "found": found, "provenance": provenance}
         with writing(self.path), _whole_folder(self.runs_path / run_id) as folder:
             for name, table in _known(tables or {}).items():
-                table.to_parquet(folder / f"{name}.parquet", index=False)
+                write_parquet(table, folder / f"{name}.parquet")
             if log:
                 _write_text(folder / "log.txt", log)
             _write_text(folder / "run.json", to_json(content))
@@ -203,6 +203,23 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_parquet(table: pd.DataFrame, path: Path) -> None:
+    """Write a table. A column with whole numbers beyond 64 bits, which Parquet does not have,
+    is written as floating-point numbers; CSV and JSON keep every digit."""
+    try:
+        table.to_parquet(path, index=False)
+    except OverflowError:
+        _rounded(table).to_parquet(path, index=False)
+
+
+def _rounded(table: pd.DataFrame) -> pd.DataFrame:
+    """A new table, its columns of Python's own whole numbers as floating-point ones."""
+    from pandas.api.types import infer_dtype, is_object_dtype
+
+    large = [n for n in table if is_object_dtype(table[n]) and infer_dtype(table[n]) == "integer"]
+    return table.astype(dict.fromkeys(large, float))
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from onnx import helper
 from tests.count.onnx.models import model, x
 
 from ridgeline.cli import main
+from ridgeline.store import ResultsFolder
 
 
 @pytest.fixture
@@ -138,3 +140,50 @@ except SystemExit as ended:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_counts_beyond_64_bits_are_written(tmp_path: Path) -> None:
+    # given a product of 2^70 multiply-adds
+    proto = model([helper.make_node("MatMul", ["a", "b"], ["y"], name="product")],
+                  {"a": x(2**20, 2**25), "b": x(2**25, 2**25)}, ["y"])  # fmt: skip
+    path = tmp_path / "large.onnx"
+    path.write_bytes(proto.SerializeToString())
+    written = {form: tmp_path / f"table.{form}" for form in ("parquet", "csv", "json")}
+    options = [option for file in written.values() for option in ("-o", str(file))]
+
+    # when it is written in every form, and as a run
+    code = ridgeline(str(path), *options, "--table", "ops", "--results", str(tmp_path / "r"), "-q")
+
+    # then JSON and CSV are exact, and Parquet has the nearest floating-point number
+    assert code == 0
+    assert json.loads(written["json"].read_text())["models"][0]["macs"] == 2**70
+    assert next(csv.DictReader(written["csv"].open()))["macs"] == str(2**70)
+    table = pd.read_parquet(written["parquet"])
+    assert (str(table["macs"].dtype), table["macs"][0]) == ("float64", 2.0**70)
+    assert (str(table["read_bytes"].dtype), table["read_bytes"][0]) == ("int64", 2**47 + 2**52)
+    run = ResultsFolder(tmp_path / "r")
+    assert run.read_table(run.run_ids()[0], "ops")["macs"][0] == 2.0**70
+
+
+def test_counts_without_end_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # given seven loops inside each other, 2^39 passes each
+    proto = model([helper.make_node("Relu", ["a"], ["y"])], {"a": x(4)}, ["y"])
+    for depth in range(7):
+        body = proto.graph
+        body.node.append(helper.make_node("Identity", [f"go{depth}"], [f"on{depth}"]))
+        del body.input[:]
+        body.input.extend([helper.make_tensor_value_info(f"i{depth}", 7, ()),
+                           helper.make_tensor_value_info(f"go{depth}", 9, ())])  # fmt: skip
+        body.output.insert(0, helper.make_tensor_value_info(f"on{depth}", 9, ()))
+        del body.output[1:]
+        loop = helper.make_node("Loop", ["n", ""], [], name=f"loop{depth}", body=body)
+        proto = model([loop], {"a": x(4)}, [], stored={"n": np.asarray(2**39)})
+        proto.graph.output.append(helper.make_tensor_value_info("a", 1, (4,)))
+    path = tmp_path / "loops.onnx"
+    path.write_bytes(proto.SerializeToString())
+
+    code = ridgeline(str(path))
+
+    err = capsys.readouterr().err
+    assert code == 2
+    assert "would take more than 2^256 FLOPs or bytes\n  hint: check the sizes" in err

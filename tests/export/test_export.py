@@ -198,5 +198,7 @@ def test_differences_by_hand() -> None:
 def test_answers_that_are_not_the_same(found: list[Any], message: str) -> None:
     from ridgeline.export.checking import compared
 
-    with pytest.raises(RidgelineError, match=message):
+    with pytest.raises(RidgelineError, match=message) as raised:
         compared({"a": torch.ones(2)}, found, batch_size=2, seq_len=None)
+    # the way out is the same for a command and for Python
+    assert raised.value.hint == "--no-check (in Python check=False) writes the file as it is"

@@ -12,7 +12,7 @@ from ridgeline.cli import show
 from ridgeline.cli.tables import Rows
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
-from ridgeline.store import ResultsFolder, atomic_write_text
+from ridgeline.store import ResultsFolder, atomic_write_text, write_parquet
 from ridgeline.workloads.digest import file_digest
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _write(asked: Asked, counted: Counted, path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".parquet":
-            show.table(asked, counted).to_parquet(path, index=False)
+            write_parquet(show.table(asked, counted), path)
         elif path.suffix == ".csv":
             atomic_write_text(path, show.table(asked, counted).to_csv(index=False))
         elif path.suffix == ".md":

@@ -10,6 +10,7 @@ from ridgeline.records import Cost
 
 Shapes = tuple[tuple[int, ...], ...]
 Terms = tuple[tuple[str, int], ...]
+Part = tuple[int, Terms]  # a product of a formula: the number before it, and its factors
 
 
 class SeenTensor(Protocol):
@@ -43,6 +44,12 @@ class Work:
     written_bytes: int | None = None
     factor: int = 1  # the number before the terms in the written-out formula
     terms: Terms = ()  # the factors of the largest part, as in ("N", 32), ("Cout", 64)
+    more: tuple[Part, ...] = ()  # products that are added to it in the written-out formula
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The written-out formula: the sum of these products; none where it is not written out."""
+        return ((self.factor, self.terms), *self.more) if self.terms and self.factor else ()
 
     def cost(self, call: SeenCall) -> Cost:
         read, written = self.read_bytes, self.written_bytes

@@ -196,14 +196,24 @@ def op_row(op: OpCost) -> tuple[Any, ...]:
 
 
 def formula_text(work: Work) -> str:
-    """`2·M·N·K = 2·4·8·16 = 1024`, or `n = 64`; a sum of several parts shows its largest."""
-    if not work.terms or not work.factor:
+    """`2·M·N·K = 2·4·8·16 = 1024`, `n + rows = 64 + 8 = 72`, or `n = 64`.
+
+    Of a sum of which not all parts are written out, it shows the largest.
+    """
+    if not work.parts:
         return ""
-    factor = [] if work.factor == 1 else [str(work.factor)]
-    symbols = "·".join([*factor, *(name for name, _ in work.terms)])
-    numbers = "·".join([*factor, *(str(value) for _, value in work.terms)])
-    value = str(work.factor * prod(size for _, size in work.terms))
+    symbols = " + ".join(
+        _product_text(factor, [n for n, _ in terms]) for factor, terms in work.parts
+    )
+    numbers = " + ".join(
+        _product_text(factor, [v for _, v in terms]) for factor, terms in work.parts
+    )
+    value = str(sum(factor * prod(size for _, size in terms) for factor, terms in work.parts))
     return " = ".join(dict.fromkeys((symbols, numbers, value)))  # one term is its own product
+
+
+def _product_text(factor: int, factors: Iterable[object]) -> str:
+    return "·".join(map(str, factors if factor == 1 else (factor, *factors)))
 
 
 def cost_dict(cost: Cost) -> dict[str, int]:

@@ -16,7 +16,7 @@ from ridgeline.export.result import Checked
 from ridgeline.workloads.workload import one_line
 
 TOLERANCE = 1e-3  # of the largest value of an output: fp32 in another order stays far below it
-AS_IT_IS = "--no-check writes the file as it is"
+AS_IT_IS = "--no-check (in Python check=False) writes the file as it is"
 ERRORS_ONLY = 3  # of onnxruntime's log
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx import helper
-from tests.count.onnx.models import Operand, count, int64, known, model, one_node, x
+from onnx import TensorProto, helper
+from tests.count.onnx.models import Operand, count, int64, known, model, one_node, typed, x
 
 from ridgeline.errors import RidgelineError
 
@@ -195,3 +196,100 @@ def test_what_depends_on_data_is_bounded_or_given(tmp_path: Path) -> None:
         "NonZero 'it' keeps as much as its data say: the most it could is counted;"
         " --dim it=N gives another number",
     )
+
+
+@pytest.mark.parametrize(
+    ("made", "most", "written"),
+    [
+        (one_node("NonZero", [x(4, 3)]), 12, 2 * 12 * 8),
+        (one_node("Compress", [x(4, 3), typed(TensorProto.BOOL, 4)], axis=0), 4, 12 * 4),
+        (one_node("Compress", [x(4, 3), typed(TensorProto.BOOL, 2)], axis=0), 2, 6 * 4),
+        (one_node("Compress", [x(4, 3), typed(TensorProto.BOOL, 7)]), 7, 7 * 4),
+        (one_node("Unique", [x(4, 3)]), 12, 12 * 4),
+        (one_node("NonMaxSuppression", [x(1, 10, 4), x(1, 3, 10), known([2])]), 6, 6 * 3 * 8),
+        (one_node("StringNormalizer", [typed(TensorProto.STRING, 5)], stopwords=["a"]), 5, 5 * 8),
+    ],
+    ids=["NonZero", "Compress", "short condition", "flat", "Unique", "boxes", "words"],
+)
+def test_no_more_is_kept_than_there_is(made: Any, most: int, written: int, tmp_path: Path) -> None:
+    # given the most that an operator can keep, it is what is counted without a number
+    assert count(made, tmp_path).total.written_bytes == written
+    assert count(made, tmp_path, dims={"it": most}).total.written_bytes == written
+    # when more is asked for, it is refused
+    with pytest.raises(RidgelineError) as raised:
+        count(made, tmp_path, dims={"it": most + 1})
+    op = made.graph.node[0].op_type
+    assert str(raised.value) == (
+        f"--dim it={most + 1}: {op} 'it' keeps {most} at most\n"
+        f"  hint: give a number up to {most}, or none: then that is counted"
+    )
+
+
+# ---------------------------------------------------------------- sequences
+
+
+def of_items(*shape: int | str | None, **attributes: Any) -> Any:
+    """ConcatFromSequence of an input `xs`, a sequence of tensors of one shape."""
+    joined = helper.make_node("ConcatFromSequence", ["xs"], ["y"], name="it", **attributes)
+    made = model([joined], {}, ["y"])
+    items = helper.make_tensor_type_proto(TensorProto.FLOAT, shape)
+    kind = helper.make_sequence_type_proto(items)
+    made.graph.input.append(helper.make_value_info("xs", kind))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "dims", "shape"),
+    [
+        (of_items(2, 3, axis=0), {"xs_length": 5}, (10, 3)),
+        (of_items(2, 3, axis=1, new_axis=1), {"xs_length": 5}, (2, 5, 3)),
+        (of_items(None, 3, axis=0), {"xs_length": 5, "xs_0": 4}, (20, 3)),
+        (of_items("rows", 3, axis=1), {"xs_length": 5, "rows": 4}, (4, 15)),
+    ],
+    ids=["joined", "stacked", "unnamed", "named"],
+)
+def test_the_length_of_a_sequence_is_a_size(
+    made: Any, dims: dict[str, int], shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    result = count(made, tmp_path, dims=dims)
+
+    n = prod(shape)  # every element is read once and written once
+    assert result.op_costs[0].call.outputs[0].shape == shape
+    assert (result.total.read_bytes, result.total.written_bytes) == (4 * n, 4 * n)
+    assert (result.memory.input_bytes, result.coverage) == (4 * n, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "says"),
+    [
+        (of_items(2, 3, axis=0), {},
+         "the file leaves 1 dimension open: xs_length (the length of xs)\n"
+         "  hint: give --dim xs_length=N"),
+        (of_items(None, 3, axis=0), {},
+         "the file leaves 2 dimensions open: xs_length (the length of xs); xs_0 (of xs[0])\n"
+         "  hint: give --dim xs_length=N and --dim xs_0=N"),
+        (of_items(2, 3, axis=0), {"batch_size": 8, "dims": {"xs_length": 5}},
+         "the file has no batch dimension, so the batch cannot be 8\n"
+         "  hint: leave --batch-size out; --dim NAME=N gives any open dimension by its name"),
+        (of_items(None, 3, axis=0), {"batch_size": 8, "dims": {"xs_length": 5, "xs_0": 2}},
+         "the file has no batch dimension, so the batch cannot be 8\n"
+         "  hint: leave --batch-size out; --dim NAME=N gives any open dimension by its name"),
+        (of_items(2, 3, axis=0), {"dims": {"xs_length": 5000}},
+         "--dim xs_length: 5000 items are too many\n"
+         "  hint: 4096 are the most that are counted"),
+    ],
+    ids=["length", "both", "batch of fixed items", "batch of open items", "too long"],
+)  # fmt: skip
+def test_the_sizes_of_a_sequence_are_asked_for(
+    made: Any, settings: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RidgelineError) as raised:
+        count(made, tmp_path, **settings)
+
+    assert str(raised.value) == says
+
+
+def test_a_dimension_of_the_items_may_be_called_the_batch(tmp_path: Path) -> None:
+    result = count(of_items("batch", 3, axis=0), tmp_path, batch_size=8, dims={"xs_length": 5})
+
+    assert (result.batch_size, result.total.written_bytes) == (8, 5 * 8 * 3 * 4)

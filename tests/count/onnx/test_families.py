@@ -6,9 +6,25 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto
-from tests.count.onnx.models import ML, MS, Case, check, int64, known, table, typed, uint8, x
+from tests.count.onnx.models import (
+    ML,
+    MS,
+    Case,
+    Operand,
+    check,
+    int64,
+    known,
+    table,
+    typed,
+    uint8,
+    x,
+)
 
 F = 4
+
+
+def words(*shape: int) -> Operand:
+    return typed(TensorProto.STRING, *shape)
 
 
 @table(
@@ -108,6 +124,14 @@ def test_pooling_and_reductions(case: Case, tmp_path: Path) -> None:
     Case("pad", "Pad", [x(2, 2), known([1, 1, 1, 1])], written=16 * F),
     Case("tokens that would repeat", "NGramRepeatBlock", [int64(2, 5), x(2, 100)],
          read=10 * 8 + 200 * F, written=200 * F, domain=MS, attributes={"ngram_size": 3}),
+    # a string is a reference of 8 bytes; what it says has no length that the file tells
+    Case("words", "StringNormalizer", [words(1, 5)], read=5 * 8, written=5 * 8,
+         attributes={"case_change_action": "LOWER"}),
+    Case("words, at most all", "StringNormalizer", [words(5)], read=5 * 8, written=5 * 8,
+         attributes={"stopwords": ["the", "a"]}),
+    Case("words joined", "StringConcat", [words(2, 3), words(3)], read=9 * 8, written=6 * 8),
+    Case("words matched", "RegexFullMatch", [words(6)], read=6 * 8, written=6,
+         attributes={"pattern": "a.*"}),
     Case("the most that is not zero", "NonZero", [x(2, 3)], written=2 * 6 * 8),
 )  # fmt: skip
 def test_moves(case: Case, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 from tests.count.onnx.models import model, one_node, x
 
 from ridgeline.count.onnx import count_onnx, skeleton, walk
+from ridgeline.count.onnx.load import needs
 from ridgeline.count.onnx.skeleton import read_skeleton
 from ridgeline.errors import RidgelineError
 
@@ -149,9 +150,9 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (field(7, field(1, b"") * 200_000), "more than 100,000 fields"),
-        (field(7, field(1, field(1, b"a" * (MIB - 8))) * 30), "larger than 16 MiB"),
+        (field(7, field(1, field(1, b"a" * 32_000)) * 300), "larger than 16 MiB"),
     ],
-    ids=["empty nodes", "names of a megabyte"],
+    ids=["empty nodes", "names of 32 kilobytes"],
 )
 def test_bombs(content: bytes, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skeleton, "MOST_FIELDS", 100_000)  # so that the test is quick
@@ -191,6 +192,88 @@ def test_nodes_out_of_order_are_put_in_order(tmp_path: Path) -> None:
 
     assert [op.op for op in result.op_costs] == ["onnx::Neg", "onnx::Relu"]
     assert result.total.other_flops == 12
+
+
+RELU = helper.make_node("Relu", ["a"], ["b"], name="first")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "problem"),
+    [
+        ([helper.make_node("Add", ["a", "lost"], ["b"], name="sum")],
+         "node 'sum' reads 'lost', which nothing makes"),
+        ([RELU, helper.make_node("Neg", ["a"], ["b"], name="second")],
+         "'b' is made more than once, here by node 'second'"),
+        ([RELU, helper.make_node("Relu", ["b"], ["a"], name="second")],
+         "'a' is made more than once, here by node 'second'"),
+        ([helper.make_node("Relu", ["a"], ["c"])], "nothing makes the result 'b'"),
+    ],
+    ids=["read, not made", "made twice", "an input that is made", "a result that is not"],
+)  # fmt: skip
+def test_names_that_do_not_fit(nodes: list[Any], problem: str, tmp_path: Path) -> None:
+    path = saved(model(nodes, {"a": x(6)}, ["b"]), tmp_path)
+
+    with pytest.raises(RidgelineError) as raised:
+        count_onnx(path)
+
+    assert raised.value.problem == f"{path}: {problem}"
+    assert raised.value.hint.endswith("export the model again")
+
+
+def chosen(*nodes: Any, sparse: bool = False) -> onnx.ModelProto:
+    """A graph whose If has these nodes in both branches; it comes before `late` is made."""
+    made = onnx.helper.make_graph(list(nodes), "branch", [], [onnx.ValueInfoProto(name="out")])
+    if sparse:
+        values = helper.make_tensor("few", TensorProto.FLOAT, (1,), [1.0])
+        indices = helper.make_tensor("places", TensorProto.INT64, (1,), [3])
+        made.sparse_initializer.append(helper.make_sparse_tensor(values, indices, (6,)))
+    both = [helper.make_node("If", ["c"], ["y"], name="if", then_branch=made, else_branch=made),
+            helper.make_node("Relu", ["a"], ["late"])]  # fmt: skip
+    return model(both, {"a": x(6)}, ["y"], stored={"c": np.asarray(True)})
+
+
+def test_graphs_inside_see_the_names_around_them(tmp_path: Path) -> None:
+    # given branches with an operand from outside, one that is left out, and a name used outside too
+    path = saved(chosen(helper.make_node("Clip", ["late", "", ""], ["out"])), tmp_path)
+    assert [op.op for op in count_onnx(path).op_costs] == ["onnx::Relu", "onnx::Clip"]
+    # and not those of nobody, nor the same name twice
+    path = saved(chosen(helper.make_node("Relu", ["lost"], ["out"])), tmp_path)
+    with pytest.raises(RidgelineError, match="node 'if' reads 'lost', which nothing makes"):
+        count_onnx(path)
+    twice = helper.make_node("Relu", ["a"], ["out"], name="again")
+    with pytest.raises(RidgelineError, match="'out' is made more than once, here by node 'again'"):
+        count_onnx(saved(chosen(twice, twice), tmp_path))
+
+
+def test_a_sparse_tensor_of_a_graph_inside_is_its_own(tmp_path: Path) -> None:
+    # given branches that add a sparse tensor of theirs to a value that is made later in the file
+    proto = chosen(helper.make_node("Add", ["late", "few"], ["out"]), sparse=True)
+    # then it is not looked for outside
+    assert needs(proto.graph.node[0]) == {"c", "late"}
+    result = count_onnx(saved(proto, tmp_path))
+    assert [(op.op, op.cost.other_flops) for op in result.op_costs] == [
+        ("onnx::Relu", 6), ("onnx::Add", 6),
+    ]  # fmt: skip
+
+
+def test_a_function_with_a_name_that_nothing_makes(tmp_path: Path) -> None:
+    inner = [helper.make_node("Add", ["a", "lost"], ["b"], name="sum")]
+    function = helper.make_function("own", "f", ["a"], ["b"], inner, [helper.make_opsetid("", 21)])
+    node = helper.make_node("f", ["a"], ["b"], domain="own")
+
+    with pytest.raises(RidgelineError, match="node 'sum' reads 'lost', which nothing makes"):
+        count_onnx(saved(model([node], {"a": x(1)}, ["b"], functions=[function]), tmp_path))
+
+
+def test_a_result_that_a_function_does_not_give_is_known_inside_too(tmp_path: Path) -> None:
+    # given a call that names two results of a function of one, and branches that read the second
+    inner = [helper.make_node("Relu", ["a"], ["b"])]
+    function = helper.make_function("own", "f", ["a"], ["b"], inner, [helper.make_opsetid("", 21)])
+    proto = chosen(helper.make_node("Relu", ["second"], ["out"]))
+    proto.graph.node.insert(0, helper.make_node("f", ["a"], ["first", "second"], domain="own"))
+    proto.functions.append(function)
+    # then it is listed as what is not known, and is no error
+    assert list(count_onnx(saved(proto, tmp_path)).unknown) == ["onnx::Relu"]
 
 
 def test_a_function_that_calls_itself(tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ def memory(
         )
     gradients = sum(t.nbytes for t in stored.params.values() if t.is_float)
     state = state_bytes(optimizer, stored)
-    kept = sum(t.nbytes for row in rows if row.kind != VIEW for t in row.call.outputs if t.is_float)
+    made = [(row.repeats, t) for row in rows if row.kind != VIEW for t in row.call.outputs]
+    kept = sum(times * t.nbytes for times, t in made if t.is_float)
     return Memory(
         parameter_bytes=stored.param_bytes,
         buffer_bytes=stored.buffer_bytes,

@@ -12,27 +12,32 @@ from math import prod
 from ridgeline.count.onnx.dtypes import INT64
 from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.rules import Type
+from ridgeline.errors import RidgelineError
 
-Bound = Callable[[NodeCall, Tensor, int | None], list[Type | None]]
+Most = Callable[[NodeCall, Tensor], int]
+Kept = Callable[[NodeCall, Tensor, int], list[Type | None]]
 
 
 def largest(call: NodeCall, asked: int | None) -> list[Type | None]:
     """The largest results of an operator whose results depend on data, or those asked for."""
-    x, bound = call.get(0), KEEP_SOME.get(call.op_type)
-    if bound is None or x is None or not x.is_known:
+    x = call.get(0)
+    if call.op_type not in KEEP_SOME or x is None or not x.is_known:
         return []
-    return bound(call, x, asked)
+    most, kept = KEEP_SOME[call.op_type]
+    limit = most(call, x)
+    if asked is not None and asked > limit:
+        raise RidgelineError(
+            f"--dim {call.name}={asked}: {call.op_type} {call.name!r} keeps {limit} at most",
+            hint=f"give a number up to {limit}, or none: then that is counted",
+        )
+    return kept(call, x, limit if asked is None else asked)
 
 
-def _non_zero(_: NodeCall, x: Tensor, asked: int | None) -> list[Type | None]:
-    return [(INT64, (len(x.shape), x.numel if asked is None else asked))]
+def _elements(_: NodeCall, x: Tensor) -> int:
+    return x.numel
 
 
-def _boxes(call: NodeCall, x: Tensor, asked: int | None) -> list[Type | None]:
-    return [(INT64, (_kept_boxes(call) if asked is None else asked, 3))]
-
-
-def _kept_boxes(call: NodeCall) -> int:
+def _boxes(call: NodeCall, _: Tensor) -> int:
     """At most so many of each class, and no more than there are boxes."""
     boxes, scores, limit = call.given(0), call.given(1), call.get(2)
     each = boxes.shape[1]
@@ -41,31 +46,52 @@ def _kept_boxes(call: NodeCall) -> int:
     return prod(scores.shape[:2]) * each
 
 
-def _compress(call: NodeCall, x: Tensor, asked: int | None) -> list[Type | None]:
-    return [(x.elem, _kept(call, x, asked)[1])]
+def _along_axis(call: NodeCall, x: Tensor) -> int:
+    """What there is along the axis; all elements where there is none."""
+    return x.numel if call.attr("axis") is None else x.shape[call.whole("axis", 0)]
 
 
-def _unique(call: NodeCall, x: Tensor, asked: int | None) -> list[Type | None]:
-    """The elements, the first place of each, where each element went, how often each is there."""
-    count, shape = _kept(call, x, asked)
-    whole, _ = _kept(call, x, None)
-    return [(x.elem, shape), (INT64, (count,)), (INT64, (whole,)), (INT64, (count,))]
+def _conditions(call: NodeCall, x: Tensor) -> int:
+    """Compress keeps where its condition, which may be shorter, is true."""
+    return min(_along_axis(call, x), call.given(1).numel)
 
 
-def _kept(call: NodeCall, x: Tensor, asked: int | None) -> tuple[int, tuple[int, ...]]:
-    """How many are kept along the axis (all elements where there is none), and the shape."""
-    axis = call.attr("axis")
-    if axis is None:
-        count = x.numel if asked is None else asked
-        return count, (count,)
+def _places(_: NodeCall, x: Tensor, count: int) -> list[Type | None]:
+    return [(INT64, (len(x.shape), count))]
+
+
+def _triples(_: NodeCall, __: Tensor, count: int) -> list[Type | None]:
+    return [(INT64, (count, 3))]
+
+
+def _shortened(call: NodeCall, x: Tensor, count: int) -> list[Type | None]:
+    if call.attr("axis") is None:
+        return [(x.elem, (count,))]
     shape = list(x.shape)
-    shape[int(axis)] = count = shape[int(axis)] if asked is None else asked
-    return count, tuple(shape)
+    shape[call.whole("axis", 0)] = count
+    return [(x.elem, tuple(shape))]
 
 
-KEEP_SOME: dict[str, Bound] = {
-    "NonZero": _non_zero,
-    "NonMaxSuppression": _boxes,
-    "Compress": _compress,
-    "Unique": _unique,
+def _unique(call: NodeCall, x: Tensor, count: int) -> list[Type | None]:
+    """The elements, the first place of each, where each element went, how often each is there."""
+    whole = _along_axis(call, x)
+    return [*_shortened(call, x, count), (INT64, (count,)), (INT64, (whole,)), (INT64, (count,))]
+
+
+def _words(_: NodeCall, x: Tensor) -> int:
+    """All of them; where none is left, an empty one is put there."""
+    return max(x.numel, 1)
+
+
+def _some_words(_: NodeCall, x: Tensor, count: int) -> list[Type | None]:
+    return [(x.elem, (*x.shape[:-1], count))]
+
+
+KEEP_SOME: dict[str, tuple[Most, Kept]] = {
+    "NonZero": (_elements, _places),
+    "NonMaxSuppression": (_boxes, _triples),
+    "Compress": (_conditions, _shortened),
+    "Unique": (_along_axis, _unique),
+    "StringNormalizer": (_words, _some_words),
 }
+"""How much an operator keeps at most, and its results where it keeps so much."""

@@ -12,6 +12,7 @@ from ridgeline.count.onnx.dims import option_for
 from ridgeline.count.onnx.dtypes import BOOL
 from ridgeline.count.onnx.infer import from_array, make
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.passes import Passes, add_states, as_state, pairs
 from ridgeline.count.onnx.scope import Scope
 from ridgeline.count.onnx.sequences import sequence
 from ridgeline.errors import RidgelineError
@@ -70,9 +71,12 @@ def _walked(
     return [replace(t, is_weight=False) for t in results], rows
 
 
-def _add(walk: Walk, rows: list[Row], times: int) -> None:
-    for row in rows:
-        row.repeats *= times
+def _add(walk: Walk, rows: list[Row], passes: Passes | None = None) -> None:
+    """Put a body's rows into the walk's list: once, or as often as it is run."""
+    if passes is not None:
+        for row in rows:
+            row.repeats *= passes.trips * passes.copies
+            row.around = (passes, *row.around)
     walk.rows += rows
 
 
@@ -86,7 +90,7 @@ def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
     if condition is not None and condition.value is not None and condition.value.size == 1:
         name = names[0] if bool(condition.value.ravel()[0]) else names[1]
         results, rows = _walked(walk, _body(call, name), (), scope, path)
-        _add(walk, rows, 1)
+        _add(walk, rows)
         return results
     both = [_walked(walk, _body(call, name), (), scope, path) for name in names]
     costs = [_weight(rows) for _, rows in both]
@@ -96,7 +100,7 @@ def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
         " the costlier one, is counted"
     )
     results, rows = both[chosen]
-    _add(walk, rows, 1)
+    _add(walk, rows)
     return results
 
 
@@ -139,9 +143,11 @@ def _loop(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
         return [*carried, *(unknown_tensor("") for _ in node.output[kept:])]
     condition = make("", BOOL, ())
     outputs: list[Tensor] = []
+    parts: list[tuple[Passes, list[Tensor]]] = []
     done = 0
     while done < trips:
-        inputs = (_number(done), condition, *carried)
+        states = [as_state(t) for t in carried] if body.node else carried
+        inputs = (_number(done), condition, *states)
         outputs, rows = _walked(walk, body, inputs, scope, path)
         after = outputs[1 : 1 + kept]
         if _forget_changed(carried, after):
@@ -156,9 +162,14 @@ def _loop(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
                 f"the shapes in {call.op_type} {call.name!r} change with every pass:"
                 f" from pass {MOST_UNROLLED} on they are taken to stay"
             )
-        _add(walk, rows, times)
+        passes = Passes(trips=times)
+        add_states(passes, carried, states, after)
+        _add(walk, rows, passes)
+        parts.append((passes, outputs[1 + kept :]))
         carried, done = list(after), done + times
     scanned = [_stacked(t, trips, 0) for t in outputs[1 + kept :]]
+    for passes, made in parts:
+        passes.stacked = pairs(made, scanned)
     return [*carried, *scanned]
 
 
@@ -214,12 +225,14 @@ def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
         trips = 1
     batch = _length(states[0] if states else scanned[0], 0) if batched and operands else 1
     inputs = [_without(t, (0,)) if batched else t for t in states]
-    inputs = [replace(t, value=None) if t is not None else None for t in inputs]
-    inputs += [
+    inputs = [as_state(replace(t, value=None)) if t is not None else None for t in inputs]
+    pieces = [
         _without(t, (0, 1) if batched else (axis,)) for t, axis in zip(scanned, axes, strict=False)
     ]
-    outputs, rows = _walked(walk, body, inputs, scope, path)
-    _add(walk, rows, trips * (batch or 1))
+    outputs, rows = _walked(walk, body, (*inputs, *pieces), scope, path)
+    passes = Passes(trips=trips, copies=batch or 1, sliced=pairs(scanned, pieces))
+    add_states(passes, states, inputs, outputs)
+    _add(walk, rows, passes)
     out_axes = call.wholes("scan_output_axes") or [0] * len(outputs)
     results: list[Tensor | None] = []
     for place, output in enumerate(outputs):
@@ -227,6 +240,9 @@ def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
             axis = out_axes[place - len(states)] if place - len(states) < len(out_axes) else 0
             output = _stacked(output, trips, axis)
         results.append(_stacked(output, batch or 1, 0) if batched else output)
+    kept = len(states)
+    passes.finals = pairs(outputs[:kept], results[:kept])
+    passes.stacked = pairs(outputs[kept:], results[kept:])
     return results
 
 
@@ -265,7 +281,7 @@ def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -
                       *call.operands[1:])
         ]  # fmt: skip
         outputs, rows = _walked(walk, body, inputs, scope, path)
-        _add(walk, rows, 1)
+        _add(walk, rows)
         for made, output in zip(lists, outputs, strict=False):
             made.append(output)
     return [sequence(name, tuple(made)) for name, made in zip(node.output, lists, strict=True)]
@@ -283,7 +299,7 @@ def _flex(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
     for name in ("score_mod", "prob_mod"):
         if call.attr(name) is not None:
             _, rows = _walked(walk, _body(call, name), (scores,), scope, f"{path}.{name}")
-            _add(walk, rows, 1)
+            _add(walk, rows)
     return results
 
 

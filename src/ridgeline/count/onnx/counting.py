@@ -23,6 +23,7 @@ from ridgeline.count.settings import CAUSAL, one_of
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, Cost
 
+LARGEST_COUNT = (1 << 256) - 1  # of one row; a number that still is a float
 NAMED = 5  # nodes that a note names before it only counts
 
 
@@ -80,8 +81,9 @@ def _counted(
     costs = [_forward(row) for row in walk.rows]
     notes = [*bound.notes, *walk.notes, *_unknown_notes(walk.rows)]
     if mode == "train":
-        costs += _training(walk.rows, stored, optimizer)
+        costs += _training(walk.rows, stored, outputs, optimizer)
         notes.append(NOTE)
+    _check_possible(file, costs)
     memory = alive.memory(
         walk.rows, inputs, outputs, stored, optimizer=optimizer if mode == "train" else None
     )
@@ -115,6 +117,17 @@ def _check_used(walk: Walk) -> None:
         )
 
 
+def _check_possible(file: Path, costs: Iterable[OpCost]) -> None:
+    """Sizes and loops multiply; what has no end as a number has none as a table either."""
+    for op in costs:
+        if max(op.cost.flops, op.cost.moved_bytes) > LARGEST_COUNT:
+            raise RidgelineError(
+                f"{file}: {op.op} {op.path!r} would take more than 2^{LARGEST_COUNT.bit_length()}"
+                " FLOPs or bytes",
+                hint="check the sizes and the numbers of passes in the file",
+            )
+
+
 def _forward(row: Row) -> OpCost:
     return _cost(row, "forward", row.call, row.work)
 
@@ -128,7 +141,8 @@ def _cost(row: Row, phase: str, call: NodeCall, work: Work | None) -> OpCost:
     if times != 1:
         one = one * times
         if work is not None and work.terms:
-            work = replace(work, terms=(("times", times), *work.terms))
+            more = tuple((factor, (("times", times), *terms)) for factor, terms in work.more)
+            work = replace(work, terms=(("times", times), *work.terms), more=more)
     return OpCost(
         path=row.path,
         op=call.op,
@@ -142,8 +156,10 @@ def _cost(row: Row, phase: str, call: NodeCall, work: Work | None) -> OpCost:
     )
 
 
-def _training(rows: list[Row], stored: Stored, optimizer: str) -> list[OpCost]:
-    costs = [_cost(g.row, g.phase, g.call, g.work) for g in backward(rows, stored)]
+def _training(
+    rows: list[Row], stored: Stored, outputs: list[Tensor], optimizer: str
+) -> list[OpCost]:
+    costs = [_cost(g.row, g.phase, g.call, g.work) for g in backward(rows, stored, outputs)]
     for ident, tensor in stored.params.items():
         if not tensor.is_float:
             continue
@@ -237,5 +253,5 @@ def _module_params(stored: Stored) -> dict[str, tuple[int, int]]:
     for ident, tensor in stored.params.items():
         path = stored.used_by[ident]
         count, size = found.get(path, (0, 0))
-        found[path] = (count + tensor.numel, size + tensor.nbytes)
+        found[path] = (count + stored.weights_in(ident), size + tensor.nbytes)
     return found

@@ -18,17 +18,20 @@ BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nb", "bsize"})
 NOT_BATCH = re.compile(
     r"seq|len|time|step|token|height|width|channel|feature|past|cache|frame", re.I
 )
+MOST_ITEMS = 1 << 12  # of a sequence
+MOST_NAMED = 100  # open dimensions that an error asks for by name
 LARGEST = 1 << 48  # far above any real side; the product of several still is a quick number
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One dimension of one input."""
+    """One dimension of one input, or of the items of one that is a sequence."""
 
     input: str
-    index: int
+    index: int | None  # None: the length of a sequence
     symbol: str  # empty where the file gives a number
     size: int  # 0 where it gives none
+    is_item: bool = False
 
 
 @dataclass(slots=True)
@@ -70,6 +73,7 @@ def bind(
     elif fixed is not None:
         bound.batch_size = fixed
     _derive(bound, symbols)
+    _check_lengths(bound, axes)
     missing = [name for name in symbols if name not in bound.sizes]
     if missing:
         raise _missing(missing, batch, axes)
@@ -79,6 +83,16 @@ def bind(
             hint="leave --batch-size out; --dim NAME=N gives any open dimension by its name",
         )
     return bound
+
+
+def _check_lengths(bound: Bound, axes: Iterable[Axis]) -> None:
+    """Items of a sequence are followed one by one."""
+    for axis in axes:
+        if axis.index is None and bound.sizes.get(axis.symbol, 0) > MOST_ITEMS:
+            raise RidgelineError(
+                f"--dim {axis.symbol}: {bound.sizes[axis.symbol]} items are too many",
+                hint=f"{MOST_ITEMS} are the most that are counted",
+            )
 
 
 def _derive(bound: Bound, symbols: Iterable[str]) -> None:
@@ -129,19 +143,27 @@ def _bind_batch(bound: Bound, batch: str, axes: list[Axis], batch_size: int | No
 
 
 def _missing(missing: list[str], batch: str | None, axes: list[Axis]) -> RidgelineError:
-    places = {
-        name: ", ".join(f"{a.input}[{a.index}]" for a in axes if a.symbol == name)
-        for name in missing
-    }
-    listed = "; ".join(f"{name} (of {place})" for name, place in places.items())
+    named = missing[:MOST_NAMED]
+    more = len(missing) - len(named)
+    places: dict[str, list[Axis]] = {name: [] for name in named}
+    for axis in axes:
+        if axis.symbol in places:
+            places[axis.symbol].append(axis)
+    listed = "; ".join(f"{name} ({_where(found)})" for name, found in places.items())
     options = [
-        f"--batch-size N (it is {name!r})" if name == batch else option_for(name)
-        for name in missing
+        f"--batch-size N (it is {name!r})" if name == batch else option_for(name) for name in named
     ]
     return RidgelineError(
-        f"the file leaves {_count(len(missing), 'dimension')} open: {listed}",
-        hint=f"give {' and '.join(options)}",
+        f"the file leaves {_count(len(missing), 'dimension')} open: {listed}"
+        + (f"; and {more} more" if more else ""),
+        hint=f"give {' and '.join(options)}" + (" and so on" if more else ""),
     )
+
+
+def _where(axes: list[Axis]) -> str:
+    if axes[0].index is None:
+        return f"the length of {axes[0].input}"
+    return "of " + ", ".join(f"{axis.input}[{axis.index}]" for axis in axes)
 
 
 def option_for(name: str) -> str:
@@ -175,19 +197,24 @@ def _axes(inputs: Iterable[ValueInfoProto]) -> Iterable[Axis]:
     for value in inputs:
         is_sequence = tensor_type(value.type) is None
         kind = item_type(value.type)
-        if kind is None or not kind.HasField("shape"):
+        if kind is None:
             continue
+        if is_sequence:
+            yield Axis(value.name, None, length_of(value.name), 0, is_item=True)
         for index, dim in enumerate(kind.shape.dim):
-            if not is_open(dim):
-                if not is_sequence:  # the items of a sequence have no batch for the whole
-                    yield Axis(value.name, index, "", dim.dim_value)
-            else:
-                yield Axis(value.name, index, dim.dim_param or unnamed(value.name, index), 0)
+            symbol = (dim.dim_param or unnamed(value.name, index)) if is_open(dim) else ""
+            size = 0 if symbol else dim.dim_value
+            yield Axis(value.name, index, symbol, size, is_item=is_sequence)
 
 
 def is_open(dim: TensorShapeProto.Dimension) -> bool:
     """Whether a dimension has no number; older exporters write -1 for that."""
     return not dim.HasField("dim_value") or dim.dim_value < 0
+
+
+def length_of(value: str) -> str:
+    """The name we give to the length of a sequence, which is in no file."""
+    return f"{value}_length"
 
 
 def unnamed(value: str, index: int) -> str:
@@ -196,30 +223,34 @@ def unnamed(value: str, index: int) -> str:
 
 
 def _batch_symbol(axes: list[Axis]) -> str | None:
-    """The dimension that is called so; else the first of the first input that has any."""
-    symbols = [axis.symbol for axis in axes if axis.symbol and not _is_derived(axis.symbol, axes)]
+    """The dimension that is called so; else the first of the first input that has any.
+
+    The items of a sequence have no batch for the whole, unless a dimension of theirs is called so.
+    """
+    own = {axis.symbol for axis in axes}
+    sides = (axis for axis in axes if axis.index is not None)
+    symbols = [s for s in _symbols(sides) if not _is_derived(s, own)]
     named = [s for s in symbols if "batch" in s.lower()] or [
         s for s in symbols if s.lower() in BATCH_NAMES
     ]
     if named:
         return named[0]
-    leading = [axis for axis in axes if axis.index == 0]
+    leading = [axis for axis in axes if axis.index == 0 and not axis.is_item]
     first = leading[0].symbol if leading else ""
-    if first and not NOT_BATCH.search(first) and not _is_derived(first, axes):
+    if first and not NOT_BATCH.search(first) and not _is_derived(first, own):
         return first
     return None
 
 
-def _is_derived(symbol: str, axes: list[Axis]) -> bool:
+def _is_derived(symbol: str, own: set[str]) -> bool:
     """`2*batch` is not the batch; a name with a hyphen is, unless both its parts are names too."""
     names = names_in(symbol)
-    own = {axis.symbol for axis in axes}
     return bool(names) and (names <= own or not re.fullmatch(r"[\w-]+", symbol))
 
 
 def _fixed_batch(axes: list[Axis]) -> int | None:
     """The first dimension of the first input, where it is a number."""
-    leading = [axis for axis in axes if axis.index == 0]
+    leading = [axis for axis in axes if axis.index == 0 and not axis.is_item]
     return leading[0].size if leading and not leading[0].symbol else None
 
 

@@ -43,7 +43,8 @@ _BY_NUMBER = {  # TensorProto.DataType
     27: Dtype("fp6_e2m3", 6, is_float=True),
     28: Dtype("fp6_e3m2", 6, is_float=True),
 }
-FP32, INT32, INT64, STRING, BOOL = 1, 6, 7, 8, 9  # the numbers that rules name
+# the numbers that rules name
+FP32, INT8, INT32, INT64, STRING, BOOL, UINT32 = 1, 3, 6, 7, 8, 9, 12
 UNKNOWN = Dtype("unknown", 0)
 
 

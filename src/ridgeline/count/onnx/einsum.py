@@ -11,8 +11,8 @@ from ridgeline.count.parts import Terms
 Labels = list[str]
 
 
-def contraction(equation: str, shapes: Sequence[Shape]) -> tuple[int, int, Terms]:
-    """MACs, other FLOPs, and the factors of the largest step.
+def contraction(equation: str, shapes: Sequence[Shape]) -> tuple[list[Terms], list[Terms]]:
+    """The steps that are multiply-adds, and those that are one FLOP each, by their factors.
 
     Labels that one operand alone has and nobody needs are summed first. A step over common
     labels that are summed is a matrix product; one without is an element-wise product.
@@ -22,35 +22,36 @@ def contraction(equation: str, shapes: Sequence[Shape]) -> tuple[int, int, Terms
     for labels, shape in zip(operands, shapes, strict=True):
         for label, size in zip(labels, shape, strict=True):
             sizes[label] = max(sizes.get(label, size), size) if size else 0
-    macs = flops = 0
-    terms: Terms = ()
+    macs: list[Terms] = []
+    flops: list[Terms] = []
     left, *others = [list(dict.fromkeys(labels)) for labels in operands]
     for place, right in enumerate(others):
         later = set(result).union(*others[place + 1 :])
         left, first = _sum_alone(left, later | set(right), sizes)
         right, second = _sum_alone(right, later | set(left), sizes)
-        flops += first + second
         union = list(dict.fromkeys([*left, *right]))
-        points = prod(sizes[label] for label in union)
-        kept = [label for label in union if label in later]
-        step = tuple((label, sizes[label]) for label in union)
-        if len(kept) < len(union):
-            macs += points
-        else:
-            flops += points
-        if points >= prod(size for _, size in terms):
-            terms = step
-        left = kept
+        left = [label for label in union if label in later]
+        flops += first + second
+        (macs if len(left) < len(union) else flops).append(_factors(union, sizes))
     _, last = _sum_alone(left, set(result), sizes)
-    return macs, flops + last, terms
+    return macs, flops + last
 
 
-def _sum_alone(labels: Labels, needed: set[str], sizes: dict[str, int]) -> tuple[Labels, int]:
+def points(steps: Sequence[Terms]) -> int:
+    """How many multiply-adds, or FLOPs, steps have together."""
+    return sum(prod(size for _, size in step) for step in steps)
+
+
+def _factors(labels: Labels, sizes: dict[str, int]) -> Terms:
+    return tuple((label, sizes[label]) for label in labels)
+
+
+def _sum_alone(
+    labels: Labels, needed: set[str], sizes: dict[str, int]
+) -> tuple[Labels, list[Terms]]:
     """Sum over the labels that nobody else needs: one addition an element."""
     kept = [label for label in labels if label in needed]
-    if len(kept) == len(labels):
-        return labels, 0
-    return kept, prod(sizes[label] for label in labels)
+    return kept, [] if len(kept) == len(labels) else [_factors(labels, sizes)]
 
 
 def _parse(equation: str, shapes: Sequence[Shape]) -> tuple[list[Labels], Labels]:

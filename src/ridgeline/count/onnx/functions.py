@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from ridgeline.count.onnx.load import subgraphs_of
+from ridgeline.count.onnx.load import ordered, subgraphs_of
 from ridgeline.count.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
 from ridgeline.count.onnx.scope import Scope
 
@@ -31,7 +31,8 @@ def expand(
     outer, outer_imports = walk.opsets, walk.imports
     walk.opsets = {**outer, **{plain_domain(o.domain): o.version for o in function.opset_import}}
     walk.imports = [onnx.helper.make_opsetid(d, v) for d, v in walk.opsets.items()]
-    for place, inner in enumerate(function.node):
+    nodes = ordered(function.node, set(function.input), function.output, walk.path)
+    for place, inner in enumerate(nodes):
         walk.node(bound(inner, given), place, scope, path, {})
     walk.opsets, walk.imports = outer, outer_imports
     walk.depth -= 1

@@ -30,7 +30,10 @@ def with_values(
 
 def _known(tensor: Tensor, values: Mapping[str, Any], sizes: dict[str, int]) -> Tensor:
     if tensor.name in values:
-        return _from(tensor.name, values[tensor.name])
+        value = values[tensor.name]
+        if tensor.each is not None and isinstance(value, list | tuple) and not value:
+            return sequence(tensor.name, ())
+        return _from(tensor.name, value)
     if tensor.name in sizes and tensor.is_known and tensor.numel == 1 and tensor.dtype.is_integer:
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem)
         size = sizes.pop(tensor.name)

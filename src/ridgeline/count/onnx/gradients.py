@@ -57,6 +57,7 @@ def _put(parts: Parts, side: int, work: Work) -> None:
         written_bytes=(have.written_bytes or 0) + (work.written_bytes or 0),
         factor=have.factor,
         terms=have.terms,
+        more=have.more + (work.parts if bool(have.macs) == bool(work.macs) else ()),
     )
 
 
@@ -69,6 +70,7 @@ def _product(row: Row, sides: Sides) -> Parts:
     call, work = row.call, row.work
     assert work is not None
     grad = call.out.nbytes
+    plain = 0 if work.macs else work.other_flops  # an Einsum that only multiplies or only adds
     parts: Parts = {}
     factors = _factors(call)
     for place, other in ((factors[0], factors[1]), (factors[1], factors[0])):
@@ -76,8 +78,9 @@ def _product(row: Row, sides: Sides) -> Parts:
         if not side or tensor is None:
             continue
         read = grad + (partner.nbytes if partner is not None else 0)
-        _put(parts, side, Work(macs=work.macs, read_bytes=read, written_bytes=tensor.nbytes,
-                               factor=work.factor, terms=work.terms))  # fmt: skip
+        _put(parts, side, Work(macs=work.macs, other_flops=plain, read_bytes=read,
+                               written_bytes=tensor.nbytes, factor=work.factor,
+                               terms=work.terms, more=work.more))  # fmt: skip
     for place, tensor in enumerate(call.operands):
         if place not in factors and tensor is not None and _side(sides, place):
             shared = 0 if parts.get(WEIGHT_GRAD) else grad  # read with the weight's gradient
@@ -111,6 +114,7 @@ def _attention(row: Row, sides: Sides) -> Parts:
             written_bytes=grads,
             factor=2 * work.factor,
             terms=work.terms,
+            more=work.more,
         )
     }
     if projected and w is not None:
@@ -270,7 +274,7 @@ def _other(row: Row, sides: Sides) -> Parts:
                            transcendentals=work.transcendentals,
                            read_bytes=read + call.out.nbytes,
                            written_bytes=sum(t.nbytes for t in wanted), factor=work.factor,
-                           terms=work.terms))  # fmt: skip
+                           terms=work.terms, more=work.more))  # fmt: skip
     return parts
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import onnx
 from onnx import numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
-from ridgeline.count.onnx.dims import LARGEST, shape_of, tensor_type
+from ridgeline.count.onnx.dims import LARGEST, length_of, shape_of, tensor_type
 from ridgeline.count.onnx.dtypes import dtype_of
-from ridgeline.count.onnx.node import Shape, Tensor, unknown_tensor
+from ridgeline.count.onnx.fatal import fatal
+from ridgeline.count.onnx.node import MalformedError, Shape, Tensor, unknown_tensor
 
 if TYPE_CHECKING:
     from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto
@@ -31,6 +33,8 @@ Key = tuple[str, str, int, bytes, Kinds, tuple[bool, ...]]
 _SEEN: dict[Key, list[tuple[int, Shape | None]]] = {}
 MOST_SEEN = 1 << 14  # results that are remembered, so that memory stays small
 FEW = 64  # elements of a value that is part of a key
+LONGEST_REASON = 200  # characters of what onnx says
+LONGEST_SETTINGS = 1 << 12  # bytes of attributes likewise
 
 
 @lru_cache(maxsize=4096)
@@ -66,19 +70,25 @@ def type_of(tensor: Tensor) -> TypeProto | None:
 
 
 def from_type(name: str, kind: TypeProto, sizes: Mapping[str, int]) -> Tensor:
-    """A value of this type. The length of a sequence is not part of its type."""
+    """A value of this type. The length of a sequence is not part of it, and may be a size."""
     tensor = tensor_type(kind)
     if tensor is not None:
         return make(name, tensor.elem_type, shape_of(kind, sizes))
     found = unknown_tensor(name)
+    while kind.HasField("optional_type"):
+        kind = kind.optional_type.elem_type
     if kind.HasField("sequence_type"):
         found.each = from_type(f"{name}[]", kind.sequence_type.elem_type, sizes)
+        if length_of(name) in sizes:
+            found.items = (found.each,) * sizes[length_of(name)]
     return found
 
 
 def make(name: str, elem: int, dims: Shape | None) -> Tensor:
     """A value of this type; of a size that nothing can have, the shape is not known."""
-    if dims is not None and dims and not (min(dims) >= 0 and max(dims) <= LARGEST):
+    if dims and (
+        min(dims) < 0 or max(dims) > LARGEST or (len(dims) > 2 and prod(dims) > LARGEST**2)
+    ):
         dims = None
     return Tensor(name, dims, elem, dtype_of(elem))
 
@@ -91,11 +101,16 @@ def from_array(name: str, array: Any) -> Tensor:
     return tensor
 
 
+def is_small(dims: Shape | None) -> bool:
+    """Whether a value is followed; one without elements may still have sides without end."""
+    return dims is not None and max(prod(dims), *dims, 0) <= MOST_ELEMENTS
+
+
 def stored(proto: TensorProto) -> Tensor:
     """An initializer or a constant; its elements only where they are few and in the file."""
     tensor = make(proto.name, proto.data_type, tuple(proto.dims))
     tensor.is_weight = True
-    if proto.data_location != onnx.TensorProto.EXTERNAL and tensor.numel <= MOST_ELEMENTS:
+    if proto.data_location != onnx.TensorProto.EXTERNAL and is_small(tensor.dims):
         try:
             tensor.value = numpy_helper.to_array(proto)
         except Exception:  # broken or absent payload: onnx raises many kinds of error
@@ -109,11 +124,13 @@ def infer(
     operands: Sequence[Tensor | None],
     opsets: list[OperatorSetIdProto],
 ) -> list[Tensor | None]:
-    """The node's results as far as onnx can tell."""
+    """The node's results as far as onnx can tell; what it refuses is a MalformedError."""
     results = [unknown_tensor(name) if name else None for name in node.output]
     schema = schema_of(node.op_type, version, node.domain)
-    if schema is None or _is_fatal(node):
+    if schema is None:
         return results
+    if wrong := fatal(node, operands):
+        raise MalformedError(wrong)
     key = _key(node, version, operands)
     if key is not None and key in _SEEN:
         return [
@@ -133,8 +150,8 @@ def infer(
             data[name] = numpy_helper.from_array(operand.value, name)
     try:
         found = infer_node_outputs(schema, node, types, data, None, opsets)
-    except Exception:  # onnx raises InferenceError, RuntimeError, KeyError, ValueError, …
-        return results
+    except Exception as error:  # onnx's InferenceError, RuntimeError, KeyError, ValueError, …
+        raise MalformedError(_said(error)) from error
     results = [
         from_type(name, found[name], {}) if name and name in found else result
         for name, result in zip(node.output, results, strict=True)
@@ -144,11 +161,10 @@ def infer(
     return results
 
 
-def _is_fatal(node: NodeProto) -> bool:
-    """Whether onnx's inference would end the process instead of refusing the node."""
-    if node.op_type != "Split":
-        return False
-    return any(a.name == "num_outputs" and a.i != len(node.output) for a in node.attribute)
+def _said(error: Exception) -> str:
+    """What onnx says, without the names that it puts before."""
+    text = " ".join(str(error).split()).rpartition("): ")[2]
+    return f"onnx refuses it: {text.partition('Error] ')[2] or text}"[:LONGEST_REASON]
 
 
 def _key(node: NodeProto, version: int, operands: Sequence[Tensor | None]) -> Key | None:
@@ -165,5 +181,7 @@ def _key(node: NodeProto, version: int, operands: Sequence[Tensor | None]) -> Ke
             return None
         kinds.append((operand.elem, operand.dims, value.tobytes() if value is not None else b""))
     settings = b"".join([a.SerializeToString(deterministic=True) for a in node.attribute])
+    if len(settings) > LONGEST_SETTINGS:
+        return None
     used = tuple(bool(name) for name in node.output)
     return node.domain, node.op_type, version, settings, tuple(kinds), used

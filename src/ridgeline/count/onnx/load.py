@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
-from ridgeline.count.onnx.dims import LARGEST, tensor_type
+from ridgeline.count.onnx.dims import LARGEST, item_type, tensor_type
 from ridgeline.count.onnx.needed import onnx_needed
 from ridgeline.count.onnx.skeleton import broken, read_skeleton
 from ridgeline.errors import RidgelineError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXTERNAL = 1  # TensorProto.DataLocation
 MOST_DIMS = 64  # numpy's own limit
+MOST_INPUT_DIMS = 1_000_000  # of all inputs, weights among them
 # operators whose attributes are graphs; control.py walks them
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "FlexAttention"})
 
@@ -38,6 +39,7 @@ def load(path: Path) -> ModelProto:
         raise broken(path, "it has no graph")
     for tensor in _stored(model.graph):
         _check_tensor(path, tensor)
+    _check_inputs(path, model.graph)
     if not all(isinstance(text, str) for text in _texts(model)):
         raise broken(path, "a name in it is not text")
     return model
@@ -72,7 +74,7 @@ def _types(graph: GraphProto) -> Iterator[object]:
         yield value.name
         kind = tensor_type(value.type)
         if kind is not None:
-            yield from (dim.dim_param for dim in kind.shape.dim)
+            yield from (dim.dim_param for dim in kind.shape.dim[:MOST_DIMS])
 
 
 def _stored(graph: GraphProto) -> Iterator[TensorProto]:
@@ -109,6 +111,18 @@ def _check_tensor(path: Path, tensor: TensorProto) -> None:
             )
 
 
+def _check_inputs(path: Path, graph: GraphProto) -> None:
+    total = 0
+    for value in graph.input:
+        kind = item_type(value.type)
+        rank = len(kind.shape.dim) if kind is not None else 0
+        if rank > MOST_DIMS:
+            raise broken(path, f"the input {value.name!r} has more than {MOST_DIMS} dimensions")
+        total += rank
+    if total > MOST_INPUT_DIMS:
+        raise broken(path, f"its inputs have more than {MOST_INPUT_DIMS:,} dimensions")
+
+
 def _leaves(location: str) -> bool:
     """Whether a path of external data could lead out of the model's folder."""
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
@@ -122,17 +136,66 @@ def _leaves(location: str) -> bool:
     )
 
 
-def ordered(graph: GraphProto, outer: frozenset[str] | set[str], path: str) -> list[NodeProto]:
-    """The nodes such that each comes after those it needs; a cycle is an error.
+def own_names(graph: GraphProto) -> set[str]:
+    """Names that a graph has before its first node: inputs and stored tensors."""
+    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    return stored | {i.name for i in graph.input}
 
-    Nearly every file is in order already, and then this is one pass.
+
+def ordered(
+    nodes: Iterable[NodeProto],
+    own: set[str],
+    results: Iterable[str],
+    path: str,
+    *,
+    around: Callable[[str], bool] = lambda name: False,
+) -> list[NodeProto]:
+    """The nodes such that each comes after those it needs; `around` knows the names outside.
+
+    A cycle, a name that nothing writes and a name that is written twice are errors. Nearly every
+    file is in order already, and then this is one pass.
     """
-    known = {""} | {t.name for t in graph.initializer} | {i.name for i in graph.input}
-    known |= {s.values.name for s in graph.sparse_initializer} | set(outer)
-    nodes = list(graph.node)
-    if _in_order(nodes, known):
+    nodes, own = list(nodes), {"", *own}
+    written = _written(nodes, own, path)
+
+    def is_made(name: str) -> bool:
+        return name in own or name in written or around(name)
+
+    for name in results:
+        if not is_made(name):
+            raise _unmade(path, f"nothing makes the result {name!r}")
+    if _in_order(nodes, own, around):
         return nodes
-    return _sorted(nodes, known, path)
+    for node in nodes:
+        for name in _needs_surely(node):
+            if not is_made(name):
+                raise _unmade(path, f"node {_called(node)!r} reads {name!r}, which nothing makes")
+    return _sorted(nodes, lambda name: name in own or around(name), path)
+
+
+def _written(nodes: list[NodeProto], own: set[str], path: str) -> set[str]:
+    """All names that the nodes write; each is written once, and is not an input."""
+    written: set[str] = set()
+    for node in nodes:
+        for name in filter(None, node.output):
+            if name in written or name in own:
+                raise RidgelineError(
+                    f"{path}: {name!r} is made more than once, here by node {_called(node)!r}",
+                    hint="every name of an ONNX graph is made once; export the model again",
+                )
+            written.add(name)
+    return written
+
+
+def _unmade(path: str, problem: str) -> RidgelineError:
+    return RidgelineError(
+        f"{path}: {problem}",
+        hint="there is no input, stored tensor or node of that name; export the model again",
+    )
+
+
+def _called(node: NodeProto) -> str:
+    return node.name or node.op_type
 
 
 def needs(node: NodeProto) -> set[str]:
@@ -146,7 +209,7 @@ def needs(node: NodeProto) -> set[str]:
 
 def free_names(graph: GraphProto) -> set[str]:
     """Names that a graph takes from around it."""
-    own = {t.name for t in graph.initializer} | {i.name for i in graph.input}
+    own = own_names(graph)
     used: set[str] = {o.name for o in graph.output}
     for node in graph.node:
         used |= needs(node)
@@ -154,20 +217,23 @@ def free_names(graph: GraphProto) -> set[str]:
     return used - own
 
 
-def _in_order(nodes: list[NodeProto], known: set[str]) -> bool:
-    seen = set(known)
+def _needs_surely(node: NodeProto) -> Iterable[str]:
+    """Names that a node cannot do without; what other operators do with graphs is not known."""
+    return needs(node) if node.op_type in WITH_GRAPHS else node.input
+
+
+def _in_order(nodes: list[NodeProto], own: set[str], around: Callable[[str], bool]) -> bool:
+    seen = set(own)
     for node in nodes:
-        if any(name not in seen for name in node.input) or (
-            node.op_type in WITH_GRAPHS and not needs(node) <= seen
-        ):
+        if any(name not in seen and not around(name) for name in _needs_surely(node)):
             return False
         seen.update(node.output)
     return True
 
 
-def _sorted(nodes: list[NodeProto], known: set[str], path: str) -> list[NodeProto]:
+def _sorted(nodes: list[NodeProto], is_known: Callable[[str], bool], path: str) -> list[NodeProto]:
     maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    wants = [{maker[n] for n in needs(node) if n in maker and n not in known} for node in nodes]
+    wants = [{maker[n] for n in needs(node) if n in maker and not is_known(n)} for node in nodes]
     users: list[list[int]] = [[] for _ in nodes]
     for i, before in enumerate(wants):
         for j in before:
@@ -184,9 +250,8 @@ def _sorted(nodes: list[NodeProto], known: set[str], path: str) -> list[NodeProt
                 ready.append(j)
     if len(order) < len(nodes):
         stuck = next(i for i, count in enumerate(waiting) if count)
-        name = nodes[stuck].name or nodes[stuck].op_type
         raise RidgelineError(
-            f"{path}: the graph has a cycle through node {name!r}",
+            f"{path}: the graph has a cycle through node {_called(nodes[stuck])!r}",
             hint="an ONNX graph has none; `onnx.checker.check_model` says more",
         )
     return order

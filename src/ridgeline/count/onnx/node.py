@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 _NUMBERS = count()
+ITEM_BYTES, NUMBER_BYTES = 256, 40  # of a Tensor, and of a number in a list
+
+
+def new_number() -> int:
+    """One that no value has yet."""
+    return next(_NUMBERS)
 
 
 @dataclass(slots=True)
@@ -28,8 +34,14 @@ class Tensor:
     value: np.ndarray[Any, Any] | None = None
     items: tuple[Tensor, ...] | None = None  # of a sequence
     is_weight: bool = False  # stored in the file
-    ident: int = field(default_factory=_NUMBERS.__next__)  # the same value under other names
+    ident: int = field(default_factory=new_number)  # the same value under other names
     each: Tensor | None = None  # what the items of a sequence of unknown length are like
+    slot: int | None = None  # of a loop's state: under one name a new value in every pass
+
+    @property
+    def key(self) -> int:
+        """Tells values apart, also the state of a loop from what it was at first."""
+        return self.ident if self.slot is None else self.slot
 
     @property
     def shape(self) -> Shape:
@@ -58,6 +70,12 @@ class Tensor:
     def is_float(self) -> bool:
         return self.dtype.is_float
 
+    @property
+    def held_bytes(self) -> int:
+        """What is kept of it here: elements that are known, items of a sequence."""
+        held = len(self.items) * ITEM_BYTES if self.items else 0
+        return held + self.value.nbytes if self.value is not None else held
+
     def bytes_of(self, elements: int) -> int:
         """So many elements of this type."""
         return (elements * self.dtype.bits + 7) // 8
@@ -84,10 +102,17 @@ class NodeCall:
     operands: tuple[Tensor | None, ...]
     results: tuple[Tensor | None, ...]
     causal: str = "full"
+    refused: str = ""  # why onnx's own inference does not take the node
 
     @property
     def op(self) -> str:
         return f"{self.domain or 'onnx'}::{self.op_type}"
+
+    @property
+    def settings_bytes(self) -> int:
+        """About what its attributes take, as Python's numbers and texts."""
+        values = self.attributes.values()
+        return sum(len(v) * NUMBER_BYTES for v in values if isinstance(v, list | bytes))
 
     def attr(self, name: str, default: Any = None) -> Any:
         value = self.attributes.get(name, default)

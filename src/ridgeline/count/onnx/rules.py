@@ -12,6 +12,7 @@ from ridgeline.count.onnx.shapes import (
     filled_cache,
     grouped_dim,
     head_count,
+    packed_bits,
     packed_past,
     qkv_widths,
     turned,
@@ -72,7 +73,15 @@ def _qgemm(call: NodeCall) -> list[Type | None]:
 
 
 def _n_bits(call: NodeCall) -> list[Type | None]:
-    return [(call.x.elem, (*call.x.shape[:-1], int(call.attr("N"))))]
+    """N features, or K where the weight is used as it is stored (MatMulBnb4's transB=0)."""
+    columns = call.whole("N" if call.whole("transB", 1) else "K", 0)
+    return [(call.x.elem, (*call.x.shape[:-1], columns))]
+
+
+def _fp_q4(call: NodeCall) -> list[Type | None]:
+    """The third operand is the weight's shape."""
+    shape = call.given(2).value
+    return [None if shape is None else (call.x.elem, (*call.x.shape[:-1], int(shape[1])))]
 
 
 def _skip_norm(call: NodeCall) -> list[Type | None]:
@@ -167,8 +176,8 @@ def _rows(call: NodeCall) -> list[Type | None]:
     table, indices = call.given(0), call.given(1)
     scale = call.get(2)
     shape = (*indices.shape, *table.shape[1:])
-    if call.op_type == "GatherBlockQuantized" and table.dtype.bits == 8:
-        shape = (*shape[:-1], shape[-1] * 8 // int(call.attr("bits", 4)))
+    if call.op_type == "GatherBlockQuantized":
+        shape = (*shape[:-1], shape[-1] * table.dtype.bits // packed_bits(call, 0))
     return [(scale.elem if scale is not None else table.elem, shape)]
 
 
@@ -213,10 +222,11 @@ RULES: dict[str, Rule] = {
          "FusedMatMulActivation", "SparseToDenseMatMul"], _matmul),
     "MatMulIntegerToFloat": _matmul_to(FP32), "DynamicQuantizeMatMul": _matmul_to(FP32),
     "MatMulInteger16": _matmul_to(INT32), "QGemm": _qgemm,
-    "MatMulNBits": _n_bits, "MatMulBnb4": _n_bits,
+    "MatMulNBits": _n_bits, "MatMulBnb4": _n_bits, "MatMulFpQ4": _fp_q4,
     "SkipLayerNormalization": _skip_norm, "SkipSimplifiedLayerNormalization": _skip_norm,
     "EmbedLayerNormalization": _embed_norm,
     "Attention": _attention, "QAttention": _attention, "PackedAttention": _packed_attention,
+    "DecoderMaskedSelfAttention": _attention,
     "MultiHeadAttention": _multi_head, "DecoderMaskedMultiHeadAttention": _multi_head,
     "PackedMultiHeadAttention": _packed_heads,
     "GroupQueryAttention": _group_query, "SparseAttention": _group_query,
@@ -231,7 +241,7 @@ STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference s
     "MaxpoolWithMask": "MaxPool", "LayerNormalization": "LayerNormalization",
     "ConvTransposeWithDynamicPads": "ConvTranspose", "QuantizeLinear": "QuantizeLinear",
     "QLinearAveragePool": "AveragePool", "DequantizeLinear": "DequantizeLinear",
-    "GridSample": "GridSample", "Trilu": "Trilu",
+    "GridSample": "GridSample", "Trilu": "Trilu", "GatherND": "GatherND",
     "Pad": "Pad", "Range": "Range", "Unique": "Unique", "SimplifiedLayerNormalization":
     "LayerNormalization", "QLinearReduceMean": "ReduceMean", "MatMulInteger": "MatMulInteger",
 }  # fmt: skip

@@ -19,6 +19,8 @@ def standard(call: NodeCall) -> list[Type | None]:
         return _classical(call)
     if call.op_type in SAME:
         return [(call.x.elem, call.x.shape)]
+    if call.op_type == "StringNormalizer" and not call.attr("stopwords"):  # else bounds.py
+        return [(call.x.elem, call.x.shape)]
     if call.op_type == "Dropout":  # old operator sets leave the mask's shape open
         return [(call.x.elem, call.x.shape), (_mask_elem(call), call.x.shape)]
     if call.op_type in COMPARED:

@@ -32,10 +32,9 @@ class Scope:
         if tensor is not None and tensor.name:
             self.values[tensor.name] = tensor
 
-    def names(self) -> set[str]:
-        """All that can be seen from here."""
-        found = set(self.values)
-        return found | self.outer.names() if self.outer is not None else found
+    def is_around(self, name: str) -> bool:
+        """Whether a graph around this one has the name."""
+        return self.outer is not None and self.outer.find(name) is not None
 
 
 def node_name(node: NodeProto, place: int) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ridgeline.count.onnx.dims import MOST_ITEMS
 from ridgeline.count.onnx.dtypes import BOOL
 from ridgeline.count.onnx.infer import from_array, make
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
 
 Items = tuple[Tensor, ...]
-LONGEST = 1 << 12  # items that are followed one by one
 
 
 def sequence(name: str, items: Items) -> Tensor:
@@ -80,7 +80,7 @@ def _split(call: NodeCall, x: Tensor, name: str) -> Tensor | None:
     if split is not None and split.value is None:
         return None
     keep = True
-    if split is None and total > LONGEST:
+    if split is None and total > MOST_ITEMS:
         return None
     if split is None:
         lengths, keep = [1] * total, bool(call.whole("keepdims", 1))
@@ -88,10 +88,10 @@ def _split(call: NodeCall, x: Tensor, name: str) -> Tensor | None:
         lengths = [int(n) for n in split.value.ravel()]
     else:
         each = max(int(split.value), 1) if split.value is not None else 1
-        if total // each > LONGEST:
+        if total // each > MOST_ITEMS:
             return None
         lengths = [each] * (total // each) + ([total % each] if total % each else [])
-    if len(lengths) > LONGEST:
+    if len(lengths) > MOST_ITEMS:
         return None
     pieces = []
     for n, length in enumerate(lengths):

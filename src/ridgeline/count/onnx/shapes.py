@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ridgeline.count.onnx.node import NodeCall, Shape, Tensor
+from dataclasses import dataclass
+from math import prod
+
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape, Tensor
 
 
 def broadcast(a: Shape, b: Shape) -> Shape:
@@ -51,3 +54,77 @@ def grouped_dim(call: NodeCall) -> int:
     """GroupQueryAttention: the size of a head; queries, keys and values may be in one operand."""
     heads, kv_heads = int(call.attr("num_heads", 1)), int(call.attr("kv_num_heads", 1))
     return call.x.shape[-1] // (heads if call.has(1) else heads + 2 * kv_heads)
+
+
+# ---------------------------------------------------------------- packed weights
+
+
+def packed_product(call: NodeCall) -> tuple[int, int]:
+    """N and K of a product whose second operand is packed: as named, or by the other operands."""
+    n = call.whole("N", 0) or call.out.shape[-1]
+    k = call.whole("K", 0) or call.x.shape[-1]
+    bits, packed = call.whole("bits", 4), call.given(1)
+    if k <= 0 or n * k * bits > 8 * packed.nbytes:
+        raise MalformedError(f"{packed.nbytes} bytes do not hold {n}·{k} weights of {bits} bits")
+    return n, k
+
+
+def packed_bits(call: NodeCall, place: int) -> int:
+    """Bits of each of the weights in an operand: what the node says where these are bytes."""
+    dtype = call.given(place).dtype
+    if dtype.is_float or dtype.bits != 8:
+        return dtype.bits
+    bits = call.whole("bits", 4)
+    if call.op_type == "QMoE":
+        own = {2: "fc1", 5: "fc2", 8: "fc3"}[place]
+        bits = call.whole(f"{own}_expert_weight_bits", call.whole("expert_weight_bits", 4))
+    if not 1 <= bits <= 8:
+        raise MalformedError(f"weights of {bits} bits")
+    return bits
+
+
+def packed_widths(call: NodeCall) -> list[int]:
+    """The results of MatMulNBitsMlp and MatMulNBitsQkv: how wide each product is."""
+    if call.op_type == "MatMulNBitsMlp":
+        widths = [call.whole("N", 0)] * 2
+    else:
+        widths = [call.whole("Nq", 0), *[call.whole("Nkv", 0)] * 2]
+    bits = call.whole("K", 0) * call.whole("bits", 4)
+    for n, place in zip(widths, (3, 6, 9), strict=False):
+        if n < 1 or bits < 1 or n * bits > 8 * call.given(place).nbytes:
+            raise MalformedError(f"operand {place} does not hold {n} rows of {bits} bits")
+    return widths
+
+
+# ---------------------------------------------------------------- branches and states
+
+
+def branches(call: NodeCall) -> tuple[int, int]:
+    """How many branches there are and how wide each is: (…, C, H), or C·H in one with a number."""
+    count, shape = call.whole("num_branches", 0), call.x.shape
+    return (count, shape[-1] // count) if count else (shape[-2], shape[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSizes:
+    """The sizes of one GatedDeltaNet; the state is Dk·Dv for each head of the values."""
+
+    tokens: int
+    heads: int
+    value_heads: int
+    dim: int
+    value_dim: int
+
+
+def delta_sizes(call: NodeCall) -> DeltaSizes:
+    """Of (…, H, D) queries, keys and values, or of all in one, which the state takes apart."""
+    x, value = call.x, call.get(2)
+    if value is not None:
+        (heads, dim), (value_heads, value_dim) = x.shape[-2:], value.shape[-2:]
+        tokens = prod(x.shape[:-2])
+    else:
+        _, value_heads, value_dim, dim = call.given(6).shape
+        heads = (x.shape[-1] - value_heads * value_dim) // (2 * dim)
+        tokens = prod(x.shape[:-1])
+    return DeltaSizes(tokens=tokens, heads=heads, value_heads=value_heads, dim=dim,
+                      value_dim=value_dim)  # fmt: skip

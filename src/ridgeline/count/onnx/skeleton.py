@@ -2,7 +2,7 @@
 
 The file is mapped, not loaded. Payloads of large tensors, long notes and value types are stepped
 over, so a model of any size is read in the time that its graph takes. Everything that is kept is
-counted, so a file made to explode when it is parsed is refused before that.
+counted as what it will take once it is parsed, so a file made to explode is refused before that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from ridgeline.errors import RidgelineError
 
 KEPT_BYTES = 1 << 16  # tensors up to this size keep their values: shapes, axes, scales
 LARGEST_SKELETON = 1 << 28  # bytes kept of one file: bounds the memory of a file made to explode
-MOST_FIELDS = 5_000_000  # likewise the time
+MOST_FIELDS = 5_000_000  # likewise the time; each number of a list is one
+MOST_NODES = 500_000
+LONGEST_TEXT = 1 << 16  # bytes of a name; real ones have some dozen
+LARGEST_TYPES = 1 << 24  # bytes of all value types; each takes some 20 times that once parsed
 DEEPEST = 90  # protobuf's own limit is 100
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -28,18 +31,32 @@ ENTERED: dict[str, dict[int, str]] = {
     "node": {5: "attribute", 9: "note"},
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {},
 }
 LEFT_OUT: dict[str, frozenset[int]] = {
     "model": frozenset({6, 14, 20}),  # doc_string, metadata_props, training_info
     "graph": frozenset({10, 14, 16}),  # doc_string, quantization_annotation, metadata_props
-    "function": frozenset({8, 14}),  # doc_string, metadata_props
+    "function": frozenset({8, 12, 14}),  # doc_string, value_info, metadata_props
     "node": frozenset({6}),  # doc_string
     "attribute": frozenset({13}),  # doc_string
+    "tensor": frozenset({12, 16}),  # doc_string, metadata_props
 }
+NAMES: dict[str, frozenset[int]] = {  # these are needed, so a file with a longer one is refused
+    "model": frozenset({8}),  # opset_import
+    "function": frozenset({1, 4, 5, 6, 9, 10, 13}),
+    "node": frozenset({1, 2, 3, 4, 7, 8}),
+    "attribute": frozenset({1, 9, 21}),  # name, strings, ref_attr_name
+    "tensor": frozenset({8, 13}),  # name, external_data
+}
+TYPES = {"graph": frozenset({11, 12, 13}), "attribute": frozenset({14, 15})}
+VALUE_INFO = 13  # of a graph: what it says of a shape is the last resort
+WHOLE = {"attribute": 8, "tensor": 1, "sparse": 3}  # lists of whole numbers: ints and dims
+FLOATS = {"attribute": 7}
 PAYLOAD = frozenset({4, 5, 6, 7, 9, 10, 11})  # of a tensor: raw_data and the typed lists
+WHOLE_PAYLOAD = frozenset({5, 7, 11})  # a byte of these becomes a number of up to eight
+ENDS = bytes(range(0x80, 0x100))  # all but the last byte of a number
 LONGEST_NOTE = 1 << 10  # scopes are shorter, stack traces longer
 LONGEST_TYPE = 1 << 12  # bytes; a tensor's type takes a few dozen
-VALUE_TYPES = frozenset({11, 12, 13})  # of a graph: input, output, value_info
 
 Chunks = list[bytes]
 
@@ -75,25 +92,27 @@ class _Reader:
         self.data = data
         self.fields = 0
         self.kept = 0
+        self.nodes = 0
+        self.types = 0
 
     def strip(self, message: str, start: int, end: int, depth: int) -> Chunks:
         """The message's bytes from `start` to `end`, as chunks, without what is left out."""
         if depth > DEEPEST:
             raise broken(self.path, f"messages are nested more than {DEEPEST} deep")
-        if message == "tensor":
-            return self._tensor(start, end)
-        entered, left_out = ENTERED[message], LEFT_OUT.get(message, frozenset())
+        if message == "node":
+            self.nodes += 1
+            if self.nodes > MOST_NODES:
+                raise broken(self.path, f"it has more than {MOST_NODES:,} nodes")
+        entered, bulky = ENTERED[message], message == "tensor" and end - start > KEPT_BYTES
         chunks: Chunks = []
         run = start  # the first byte not yet copied
         for number, field_start, value_start, field_end, is_bytes in self._walk(start, end):
             inner = entered.get(number) if is_bytes else None
-            drop = number in left_out or (
-                message == "graph"
-                and number in VALUE_TYPES
-                and field_end - value_start > LONGEST_TYPE
-            )
+            drop = bulky and number in PAYLOAD
             if inner == "note":
                 drop, inner = field_end - value_start > LONGEST_NOTE, None
+            elif inner is None and is_bytes and not drop:
+                drop = self._is_left_out(message, number, value_start, field_end)
             if inner is None and not drop:
                 continue
             self._copy(chunks, run, field_start)
@@ -105,16 +124,44 @@ class _Reader:
         self._copy(chunks, run, end)
         return chunks
 
-    def _tensor(self, start: int, end: int) -> Chunks:
-        chunks: Chunks = []
-        run = start  # the first byte not yet copied
-        if end - start > KEPT_BYTES:
-            for number, field_start, _, field_end, _ in self._walk(start, end):
-                if number in PAYLOAD:
-                    self._copy(chunks, run, field_start)
-                    run = field_end
-        self._copy(chunks, run, end)
-        return chunks
+    def _is_left_out(self, message: str, number: int, start: int, end: int) -> bool:
+        """Whether a field is not needed; one that is, and is too large, is an error."""
+        size = end - start
+        if number in LEFT_OUT.get(message, ()):
+            return True
+        if number in TYPES.get(message, ()):
+            return self._is_type_left_out(message, number, size)
+        if number in (WHOLE.get(message), FLOATS.get(message)):
+            self._count(start, end, is_whole=number == WHOLE.get(message))
+            return False
+        if message == "tensor" and number in WHOLE_PAYLOAD:
+            self.kept += 7 * size
+        if number not in NAMES.get(message, ()):
+            return size > LONGEST_TEXT
+        if size > LONGEST_TEXT:
+            raise broken(self.path, f"a name in it is longer than {LONGEST_TEXT >> 10} KiB")
+        self.kept += size  # protobuf's copy and Python's
+        return False
+
+    def _is_type_left_out(self, message: str, number: int, size: int) -> bool:
+        if size > LONGEST_TYPE:
+            return True
+        self.types += size
+        if self.types <= LARGEST_TYPES:
+            return False
+        if message == "graph" and number != VALUE_INFO:
+            raise broken(
+                self.path, f"its inputs and outputs take more than {LARGEST_TYPES >> 20} MiB"
+            )
+        return True
+
+    def _count(self, start: int, end: int, *, is_whole: bool) -> None:
+        """The numbers of a list that is one field, as if each had a field of its own."""
+        size = (end - start) // (10 if is_whole else 4)  # at least so many
+        if is_whole and size <= MOST_FIELDS:
+            size = len(self.data[start:end].translate(None, ENDS))
+        self.fields += size
+        self._check_fields()
 
     def _copy(self, chunks: Chunks, start: int, end: int) -> None:
         if start == end:
@@ -130,7 +177,7 @@ class _Reader:
         while at < end:
             self.fields += 1
             if self.fields > MOST_FIELDS:
-                raise broken(self.path, f"it has more than {MOST_FIELDS:,} fields")
+                self._check_fields()
             field_start = at
             key = data[at]
             at += 1
@@ -153,6 +200,10 @@ class _Reader:
             if at > end or key >> 3 == 0:
                 raise broken(self.path, "it ends too early, or its bytes are not protobuf")
             yield key >> 3, field_start, value_start, at, wire == BYTES
+
+    def _check_fields(self) -> None:
+        if self.fields > MOST_FIELDS:
+            raise broken(self.path, f"it has more than {MOST_FIELDS:,} fields")
 
     def _number(self, at: int, end: int) -> tuple[int, int]:
         value = shift = 0

@@ -9,11 +9,13 @@ value that is used several times has its gradients added. The loss is not in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from ridgeline.count.onnx.gradients import ACTIVATION, INPUT_GRAD, WEIGHT, gradient_of
+from ridgeline.count.onnx.gradients import INPUT_GRAD, WEIGHT, WEIGHT_GRAD, gradient_of
 from ridgeline.count.onnx.node import NodeCall, Tensor
+from ridgeline.count.onnx.passes import Passes
+from ridgeline.count.onnx.tape import MOST_SINGLE, Repeat, Step, Tape, check_steps, recorded
 from ridgeline.count.onnx.walk import Row
 from ridgeline.count.onnx.weights import Stored
 from ridgeline.count.parts import Work
@@ -24,6 +26,8 @@ NOTE = (
     " gradients of products are exact, the others follow the rules in docs/onnx.md"
 )
 
+Uses = dict[int, int]  # by key: how many gradients a value gets
+
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
@@ -33,53 +37,141 @@ class Gradient:
     phase: str
     call: NodeCall
     work: Work | None
+    times: int = 1  # in how many passes of the loops around it
 
 
-def backward(rows: list[Row], stored: Stored) -> list[Gradient]:
-    """The gradients of all nodes, last first."""
-    wanted = _wanted(rows, stored)
-    uses: dict[int, int] = {}
-    found: list[Gradient] = []
-    for row in reversed(rows):
-        outs = [t for t in row.call.outputs if wanted.get(t.ident)]
-        if not outs:
-            continue
-        found += _summed(row, outs, uses)
-        sides = tuple(wanted.get(t.ident, 0) if t is not None else 0 for t in row.call.operands)
-        for ident in {t.ident for t in row.call.inputs if wanted.get(t.ident) == ACTIVATION}:
-            uses[ident] = uses.get(ident, 0) + 1
-        found += _gradients(row, sides)
-    return found
+def backward(rows: list[Row], stored: Stored, outputs: Iterable[Tensor]) -> list[Gradient]:
+    """The gradients of all nodes, last first; equal ones of a loop's passes are one row."""
+    uses: Uses = {}
+    tape = recorded(rows, stored.params)
+    found = _Backward({t.key for t in outputs}).through(tape, uses, is_strict=False)
+    return [*_merged(found), *_shared(stored, uses)]
 
 
-def _wanted(rows: list[Row], stored: Stored) -> dict[int, int]:
-    """Which values need a gradient, and whether it goes to weights alone."""
-    wanted = {ident: WEIGHT for ident, t in stored.params.items() if t.is_float}
-    for row in rows:
-        sides = [wanted[t.ident] for t in row.call.inputs if wanted.get(t.ident)]
-        if not sides:
-            continue
-        moving = [t for t in row.call.inputs if t.is_float and not t.is_weight and t.value is None]
-        alone = all(wanted.get(t.ident) == WEIGHT for t in moving) and WEIGHT in sides
-        for out in row.call.outputs:
-            if out.is_float or out.items is not None:
-                wanted[out.ident] = WEIGHT if alone else ACTIVATION
-    return wanted
+class _Backward:
+    """Through a tape from its end; `uses` says how many gradients each value has got."""
+
+    def __init__(self, outputs: set[int]) -> None:
+        self.outputs = outputs
+        self.steps = 0
+
+    def through(self, tape: Tape, uses: Uses, *, is_strict: bool) -> list[Gradient]:
+        """A strict pass leaves out what got no gradient. The file has no loss, so most are not."""
+        found: list[Gradient] = []
+        for part in reversed(tape):
+            if isinstance(part, Repeat):
+                found += self._loop(part, uses, is_strict=is_strict)
+            elif not is_strict or any(uses.get(out.key) for out, _ in part.outs):
+                self.steps += bool(part.row.around)
+                found += _summed(part, uses)
+                sided = zip(part.row.call.operands, part.sides, strict=True)
+                _add_uses(uses, {t.key: 1 for t, side in sided if t is not None and side}, 1)
+                found += _gradients(part.row, part.sides)
+        return found
+
+    def _loop(self, loop: Repeat, uses: Uses, *, is_strict: bool) -> list[Gradient]:
+        """All passes. Strict where a gradient comes in: the last pass may make what nobody uses."""
+        passes, pieces = loop.passes, Uses()
+        given, stacked = self._coming_in(loop, uses)
+        has_any = any(given) or any(stacked.values())
+        if is_strict and not has_any:
+            return []
+        found: list[Gradient] = []
+        for times, inner, local in self._passes(loop, given, stacked, is_strict=has_any):
+            found += [replace(g, times=g.times * times * passes.copies) for g in inner]
+            _add_uses(uses, local, times * passes.copies)
+            for _, inside in passes.sliced:
+                pieces[inside] = max(pieces.get(inside, 0), local.get(inside, 0))
+            given = _of_states(passes, local)
+        for (first, _, _), number in zip(passes.carried, given, strict=True):
+            _add_uses(uses, {first: number}, 1)
+        for outside, inside in passes.kept:
+            _add_uses(uses, {outside: uses.get(inside, 0)}, 1)
+        for outside, inside in passes.sliced:
+            _add_uses(uses, {outside: pieces.get(inside, 0)}, 1)
+        return found
+
+    def _coming_in(self, loop: Repeat, uses: Uses) -> tuple[list[int], Uses]:
+        """How many gradients the states get after the last pass, and the results of every pass."""
+
+        def number(outside: int) -> int:
+            wanted = outside in loop.results
+            return (uses.get(outside) or int(outside in self.outputs)) if wanted else 0
+
+        last = {inside: number(outside) for inside, outside in loop.passes.finals}
+        given = [last.pop(end, 0) for _, _, end in loop.passes.carried]
+        stacked: Uses = {}
+        for inside, outside in loop.passes.stacked:
+            _add_uses(stacked, {inside: number(outside)}, 1)
+        return given, stacked
+
+    def _passes(
+        self, loop: Repeat, given: list[int], stacked: Uses, *, is_strict: bool
+    ) -> Iterator[tuple[int, list[Gradient], Uses]]:
+        """Passes that are alike, last first: how many, the gradients of one, and their uses."""
+        for count, tape in reversed(loop.runs):
+            left = count
+            while left:
+                local = dict(stacked)
+                for (_, _, end), number in zip(loop.passes.carried, given, strict=True):
+                    _add_uses(local, {end: number}, 1)
+                inner = self.through(tape, local, is_strict=is_strict)
+                check_steps(self.steps)
+                before = _of_states(loop.passes, local)
+                times = 1 if before != given and count - left < MOST_SINGLE else left
+                yield times, inner, local
+                given, left = before, left - times
 
 
-def _summed(row: Row, outs: list[Tensor], uses: dict[int, int]) -> Iterator[Gradient]:
+def _of_states(passes: Passes, uses: Uses) -> list[int]:
+    return [uses.get(state, 0) for _, state, _ in passes.carried]
+
+
+def _add_uses(uses: Uses, more: Uses, times: int) -> None:
+    for key, number in more.items():
+        uses[key] = uses.get(key, 0) + number * times
+
+
+def _merged(found: Iterable[Gradient]) -> list[Gradient]:
+    """Equal rows of different passes together, each with its number of passes."""
+    together: dict[object, Gradient] = {}
+    for number, one in enumerate(found):
+        key = (id(one.row), one.phase, one.work) if one.row.around else number
+        have = together.get(key)
+        together[key] = replace(one, times=one.times + have.times) if have is not None else one
+    return [
+        replace(one, row=replace(one.row, repeats=one.times)) if one.row.around else one
+        for one in together.values()
+    ]
+
+
+def _summed(step: Step, uses: Uses) -> Iterator[Gradient]:
     """Gradients of a value that several nodes use are added."""
-    for out in outs:
-        more = uses.get(out.ident, 1) - 1
+    for out, side in step.outs:
+        more = uses.get(out.key, 1) - 1
         if more > 0 and out.is_known:
-            n = out.numel * more
-            work = Work(
-                other_flops=n,
-                read_bytes=2 * out.nbytes * more,
-                written_bytes=out.nbytes * more,
-                terms=(("n", n),),
-            )
-            yield Gradient(row, INPUT_GRAD, row.call, work)
+            phase = WEIGHT_GRAD if side == WEIGHT else INPUT_GRAD
+            yield Gradient(step.row, phase, step.row.call, _sum_of(out, more))
+
+
+def _shared(stored: Stored, uses: Uses) -> Iterator[Gradient]:
+    """So are those of a weight."""
+    for ident, tensor in stored.params.items():
+        more = uses.get(ident, 1) - 1
+        if more > 0:
+            call = NodeCall("", "Add", "", 0, {}, (tensor,), (tensor,))
+            row = Row(stored.used_by[ident], "pointwise", call, None)
+            yield Gradient(row, WEIGHT_GRAD, call, _sum_of(tensor, more))
+
+
+def _sum_of(tensor: Tensor, more: int) -> Work:
+    n = tensor.numel * more
+    return Work(
+        other_flops=n,
+        read_bytes=2 * tensor.nbytes * more,
+        written_bytes=tensor.nbytes * more,
+        terms=(("n", n),),
+    )
 
 
 def _gradients(row: Row, sides: tuple[int, ...]) -> Iterator[Gradient]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from ridgeline.count.onnx.infer import MOST_ELEMENTS
-from ridgeline.count.onnx.node import NodeCall, Tensor
+from ridgeline.count.onnx.infer import MOST_ELEMENTS, is_small
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
 
 if TYPE_CHECKING:
     from onnx import NodeProto, OperatorSetIdProto
@@ -75,13 +75,18 @@ def _slice(call: NodeCall, x: list[Array]) -> Array:
 
 
 def _range(_: NodeCall, x: list[Array]) -> Array:
+    if (x[1].item() - x[0].item()) / x[2].item() > MOST_ELEMENTS:
+        raise MalformedError("it is too long")
     return np.arange(x[0].item(), x[1].item(), x[2].item(), dtype=x[0].dtype)
 
 
 def _filled(call: NodeCall, x: list[Array]) -> Array:
     value = call.attr("value")
     fill = onnx.numpy_helper.to_array(value) if value is not None else np.zeros(1, np.float32)
-    return np.full(tuple(x[0].tolist()), fill.ravel()[0], fill.dtype)
+    shape = tuple(x[0].ravel().tolist())
+    if not is_small(shape):
+        raise MalformedError("it is too large")
+    return np.full(shape, fill.ravel()[0], fill.dtype)
 
 
 def _reshape(call: NodeCall, x: list[Array]) -> Array:
@@ -111,6 +116,7 @@ EVALUATED = frozenset({
     "IsInf", "Resize",
 })  # fmt: skip
 """Run by the reference evaluator where all operands are known and small."""
+GROWING = ("Tile", "Pad", "OneHot", "Resize", "Split")  # so their results must be known to be small
 
 
 def shape_value(call: NodeCall) -> Array | None:
@@ -142,19 +148,19 @@ def follow(
         with np.errstate(all="ignore"):
             if call.op_type in RULES and len(values) == len(call.operands):
                 found: list[Array | None] = [RULES[call.op_type](call, values)]
-            elif call.op_type in EVALUATED:
+            elif call.op_type in EVALUATED and not call.refused:
                 found = _evaluate(node, values, call, opsets)
             else:
                 return none
     except Exception:  # a value that cannot be worked out is a value that is not known
         return none
-    fine = [v if v is not None and v.size <= MOST_ELEMENTS else None for v in found]
+    fine = [v if v is not None and is_small(v.shape) else None for v in found]
     return [*fine, *none[len(fine) :]]
 
 
 def _small(tensor: Tensor) -> bool:
     """Unknown results may be tried: they come from small operands by operators that do not grow."""
-    return tensor.dims is None or tensor.numel <= MOST_ELEMENTS
+    return tensor.dims is None or is_small(tensor.dims)
 
 
 def _evaluate(
@@ -162,7 +168,7 @@ def _evaluate(
 ) -> list[Array | None]:
     from onnx.reference import ReferenceEvaluator
 
-    if call.op_type in ("Tile", "Pad", "OneHot", "Resize") and not call.out.is_known:
+    if call.op_type in GROWING and not all(t.is_known for t in call.outputs):
         return []
     names = [name for name in dict.fromkeys(node.input) if name]
     arrays = dict(zip([n for n in node.input if n], values, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -14,9 +15,10 @@ from ridgeline.count.onnx.constants import constant
 from ridgeline.count.onnx.dims import Bound, is_open, item_type, real_inputs, unnamed
 from ridgeline.count.onnx.formulas import entry_of
 from ridgeline.count.onnx.given import with_values
-from ridgeline.count.onnx.infer import from_type, infer, schema_of, stored
-from ridgeline.count.onnx.load import ordered
+from ridgeline.count.onnx.infer import from_type, infer, make, schema_of, stored
+from ridgeline.count.onnx.load import ordered, own_names
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor, plain_domain, unknown_tensor
+from ridgeline.count.onnx.passes import Passes
 from ridgeline.count.onnx.rules import (
     OPERANDS_OF_STANDARD,
     STANDARD_FORM,
@@ -24,6 +26,7 @@ from ridgeline.count.onnx.rules import (
     typed,
 )
 from ridgeline.count.onnx.rules_old import old_form
+from ridgeline.count.onnx.rules_rare import rare
 from ridgeline.count.onnx.rules_standard import standard
 from ridgeline.count.onnx.scope import Scope, node_name, path_of
 from ridgeline.count.onnx.sequences import sequence_result
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     )
 
 MOST_CALLS = 250_000  # inside of functions and loops, whose calls multiply
+MOST_KEPT_BYTES = 1 << 28  # of names, attributes, values and sequences likewise
 DEEPEST = 40  # graphs and functions inside each other; real files have a handful
 FREE_KINDS = ("view", "constant")  # counted even where shapes are not known
 NO_FORMULA = "no formula"
@@ -61,6 +65,7 @@ class Row:
     work: Work | None  # None: no formula, or no shapes
     repeats: int = 1
     why: str = ""  # there is no work
+    around: tuple[Passes, ...] = ()  # the loops that it is in, outermost first
 
 
 @dataclass(slots=True)
@@ -76,6 +81,7 @@ class Walk:
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
     asked_for: dict[str, None] = field(default_factory=dict)  # loops whose count is not known
     calls: int = 0
+    kept_bytes: int = 0
     depth: int = 0
     imports: list[OperatorSetIdProto] = field(default_factory=list)
     inputs: dict[str, Tensor] = field(default_factory=dict)  # of the model
@@ -103,14 +109,16 @@ class Walk:
         for tensor in graph.initializer:
             scope.add(stored(tensor))
         for sparse in graph.sparse_initializer:
-            dense = stored(sparse.values)
-            dense.dims, dense.value = tuple(sparse.dims), None
+            dense = make(sparse.values.name, sparse.values.data_type, tuple(sparse.dims))
+            dense.is_weight = True
             scope.add(dense)
-        around = scope.outer.names() if scope.outer is not None else set()
-        for place, node in enumerate(ordered(graph, around | set(scope.values), self.path)):
+        results = [output.name for output in graph.output]
+        own, path = own_names(graph), self.path
+        nodes = ordered(graph.node, own, results, path, around=scope.is_around)
+        for place, node in enumerate(nodes):
             self.node(node, place, scope, prefix, declared)
         self.depth -= 1
-        return [self.value(scope, output.name) for output in graph.output]
+        return [self.value(scope, name) for name in results]
 
     def enter(self, where: str) -> None:
         self.depth += 1
@@ -151,6 +159,8 @@ class Walk:
             results=(),
             causal=self.causal,
         )
+        if self.depth > 1:
+            self.keep(len(path) + call.settings_bytes + sum(map(len, node.output)))
         rows, before = self.rows, len(self.rows)
         state = self.depth, self.opsets, self.imports
         try:
@@ -164,10 +174,22 @@ class Walk:
             results = [unknown_tensor(name) if name else None for name in node.output]
             call.set_results(results)
             self.rows.append(Row(path, "unknown", call, None, why=_misfit(error)))
-        for name, result in zip(node.output, results, strict=False):
-            if name and result is not None:
-                result.name = name
-                scope.add(result)
+        for name, result in zip_longest(node.output, results[: len(node.output)]):
+            if name:
+                made = result if result is not None else unknown_tensor(name)
+                made.name = name
+                scope.add(made)
+                self.keep(made.held_bytes)
+
+    def keep(self, nbytes: int) -> None:
+        """Count what stays in memory and is not in the file as often as it is here."""
+        self.kept_bytes += nbytes
+        if self.kept_bytes > MOST_KEPT_BYTES:
+            raise RidgelineError(
+                f"{self.path}: its nodes would take more than {MOST_KEPT_BYTES >> 20} MiB of names"
+                " and values",
+                hint="in functions, loops and sequences they multiply; check the file",
+            )
 
     def _walked(
         self,
@@ -199,7 +221,11 @@ class Walk:
         found = sequence_result(call, first) if not call.domain else None
         results: list[Tensor | None] = [found]
         if found is None:
-            results = self._inferred(call, node)
+            try:
+                results = self._inferred(call, node)
+            except MalformedError as error:
+                call.refused = str(error)
+                results = [unknown_tensor(name) if name else None for name in node.output]
         if any(t is not None and not t.is_known for t in results):
             results = self._completed(call, node, results, declared)
         call.set_results(results)
@@ -230,7 +256,8 @@ class Walk:
         """What onnx leaves open: rules for contributed operators, bounds, what the file says."""
         names = list(node.output)
         try:
-            own = typed(names, standard(call) or contributed(call) or old_form(call))
+            found = standard(call) or contributed(call) or rare(call) or old_form(call)
+            own = typed(names, found)
         except BROKEN:
             own = []
         results = _fill(results, own, names)
@@ -257,7 +284,9 @@ class Walk:
         if entry is None:
             return Row(path, "unknown", call, None, why=NO_FORMULA)
         work, why = None, ""
-        if entry.kind in FREE_KINDS:
+        if call.refused and any(not t.is_known for t in call.outputs):
+            why = call.refused
+        elif entry.kind in FREE_KINDS:
             work = entry.function(call)
         elif unknown := [t.name for t in (*call.inputs, *call.outputs) if not t.is_known]:
             why = f"the shape of {', '.join(map(repr, unknown[:3]))} is not known"

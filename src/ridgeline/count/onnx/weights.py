@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ridgeline.count.onnx.node import Tensor
+from ridgeline.count.onnx.node import NodeCall, Tensor
+from ridgeline.count.onnx.shapes import packed_bits, packed_product, packed_widths
 from ridgeline.count.onnx.walk import Row
 
 # operands that are settings or statistics, never learned
@@ -16,6 +17,23 @@ NOT_LEARNED: dict[str, tuple[int, ...]] = {
     "QLinearMatMul": (1, 2, 4, 5, 6, 7), "Dropout": (1, 2), "Pow": (1,), "Range": (0, 1, 2),
     "STFT": (2,), "Tile": (1,), "NonMaxSuppression": (0, 1, 2, 3, 4),
     "TopK": (1,), "Where": (0,), "RotaryEmbedding": (1, 2, 3),
+    # scales, zero points and the order of groups of weights that are stored quantised
+    "MatMulNBits": (2, 3, 4), "MatMulBnb4": (2,), "MatMulFpQ4": (2,), "MatMulNBitsMlp": (4, 7),
+    "MatMulNBitsQkv": (4, 7, 10), "MatMulBlockQuantizedFp4Weight": (2, 3, 4),
+    "MatMulBlockQuantizedFp8Weight": (2, 3), "QOrderedMatMul": (1, 3, 4, 7),
+    "QOrderedAttention": (1, 2, 3, 4, 8, 9, 10, 14, 15, 16), "QOrderedGelu": (1, 2),
+    "QOrderedLayerNormalization": (1, 4), "MRotaryEmbedding": (1, 2, 3),
+    "QMoE": (3, 6, 9, 11, 12, 13), "GatherBlockQuantized": (2, 3), "QGemm": (1, 2, 4, 5, 7, 8),
+    "QAttention": (3, 4, 6, 7), "MatMulIntegerToFloat": (2, 3, 4, 5),
+    "DynamicQuantizeMatMul": (2, 3), "DynamicQuantizeLSTM": (8, 9, 10, 11),
+    "QLinearAdd": (1, 2, 4, 5, 6, 7), "QLinearMul": (1, 2, 4, 5, 6, 7),
+    "QEmbedLayerNormalization": tuple(range(8, 18)),
+}  # fmt: skip
+# operands whose bytes hold several weights each
+PACKED: dict[str, tuple[int, ...]] = {
+    "MatMulNBits": (1,), "MatMulBnb4": (1,), "MatMulFpQ4": (1,), "QMoE": (2, 5, 8),
+    "GatherBlockQuantized": (0,), "MatMulNBitsMlp": (3, 6), "MatMulNBitsQkv": (3, 6, 9),
+    "MatMulBlockQuantizedFp4Weight": (1,),
 }  # fmt: skip
 
 
@@ -26,10 +44,15 @@ class Stored:
     params: dict[int, Tensor] = field(default_factory=dict)  # by ident
     buffers: dict[int, Tensor] = field(default_factory=dict)
     used_by: dict[int, str] = field(default_factory=dict)  # path of the first node that uses it
+    packed: dict[int, int] = field(default_factory=dict)  # weights in a tensor of packed bytes
 
     @property
     def param_count(self) -> int:
-        return sum(t.numel for t in self.params.values())
+        return sum(map(self.weights_in, self.params))
+
+    def weights_in(self, ident: int) -> int:
+        """How many parameters a stored tensor is."""
+        return self.packed.get(ident, self.params[ident].numel)
 
     @property
     def param_bytes(self) -> int:
@@ -42,7 +65,7 @@ class Stored:
 
 def stored_tensors(rows: Iterable[Row]) -> Stored:
     """A parameter is floating-point (or a matrix of small integers), has a dimension, and is
-    used at least once where something learned can stand."""
+    used at least once where something learned can stand; packed weights count one by one."""
     found: dict[int, Tensor] = {}
     learned: set[int] = set()
     answer = Stored()
@@ -54,11 +77,24 @@ def stored_tensors(rows: Iterable[Row]) -> Stored:
                 continue
             found[tensor.ident] = tensor
             answer.used_by.setdefault(tensor.ident, row.path)
+            if row.work is not None and place in PACKED.get(call.op_type, ()):
+                answer.packed[tensor.ident] = _unpacked(call, place, tensor)
+                learned.add(tensor.ident)
             if place not in settings and _can_be_learned(tensor):
                 learned.add(tensor.ident)
     for ident, tensor in found.items():
         (answer.params if ident in learned else answer.buffers)[ident] = tensor
     return answer
+
+
+def _unpacked(call: NodeCall, place: int, tensor: Tensor) -> int:
+    """The weights in packed bytes: N·K of a product, else as many as fit into them."""
+    if call.op_type in ("MatMulNBits", "MatMulBnb4", "MatMulFpQ4"):
+        n, k = packed_product(call)
+        return n * k
+    if call.op_type.startswith("MatMulNBits"):
+        return packed_widths(call)[place // 3 - 1] * call.whole("K", 0)
+    return tensor.numel * tensor.dtype.bits // packed_bits(call, place)
 
 
 def _can_be_learned(tensor: Tensor) -> bool:

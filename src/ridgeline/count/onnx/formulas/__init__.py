@@ -4,6 +4,7 @@ from ridgeline.count.onnx.formulas import (
     activations,
     attention,
     classical,
+    contributed,
     convolutions,
     moves,
     norms,
@@ -17,8 +18,8 @@ from ridgeline.count.onnx.formulas.registry import FORMULAS, Entry, entry_of
 
 # Imported for what they register; the tuple tells that they are in use.
 _FAMILIES = (
-    activations, attention, classical, convolutions, moves, norms, pointwise, pooling, products,
-    recurrent, reductions,
+    activations, attention, classical, contributed, convolutions, moves, norms, pointwise, pooling,
+    products, recurrent, reductions,
 )  # fmt: skip
 
 __all__ = ["FORMULAS", "Entry", "entry_of"]

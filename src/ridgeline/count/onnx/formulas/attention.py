@@ -125,14 +125,16 @@ def _with_projection(
     projected = tokens * x.shape[-1] * w.shape[1]
     biased = (call.has(2) + quantised) * tokens * w.shape[1]
     rotary = ROTARY_FLOPS * tokens * (widths[0] + widths[1]) * bool(call.attr("do_rotary", 0))
-    other = work.other_flops + biased + rotary
-    if projected > work.macs:
-        terms = (("tokens", tokens), ("Cin", x.shape[-1]), ("(q+k+v)", w.shape[1]))
-        return replace(work, macs=work.macs + projected, other_flops=other, terms=terms)
-    return replace(work, macs=work.macs + projected, other_flops=other)
+    terms = (("tokens", tokens), ("Cin", x.shape[-1]), ("(q+k+v)", w.shape[1]))
+    return replace(
+        work,
+        macs=work.macs + projected,
+        other_flops=work.other_flops + biased + rotary,
+        more=((2, terms),),
+    )
 
 
-@op("Attention", kind="attention", domain=MS)
+@op("Attention DecoderMaskedSelfAttention", kind="attention", domain=MS)
 def ms_attention(call: NodeCall) -> Work:
     return _with_projection(call, mask=3, past=4, bias=5)
 
@@ -153,9 +155,15 @@ def packed_attention(call: NodeCall) -> Work:
     sizes = Heads(batch=batch, heads=heads, queries=length, keys=length, dim=widths[0] // heads,
                   value_dim=widths[2] // heads)  # fmt: skip
     work = attend(call, sizes, causal=False, added=_adds(call.get(5)))
-    projected = x.numel * w.shape[1]
-    bias = x.shape[0] * w.shape[1]
-    return replace(work, macs=work.macs + projected, other_flops=work.other_flops + bias)
+    tokens, width = x.shape
+    bias = tokens * w.shape[1]
+    terms = (("tokens", tokens), ("Cin", width), ("(q+k+v)", w.shape[1]))
+    return replace(
+        work,
+        macs=work.macs + x.numel * w.shape[1],
+        other_flops=work.other_flops + bias,
+        more=((2, terms),),
+    )
 
 
 @op("MultiHeadAttention DecoderMaskedMultiHeadAttention", kind="attention", domain=MS)
@@ -255,7 +263,7 @@ def linear_attention(call: NodeCall) -> Work:
 
 
 @op("RotaryEmbedding", kind="pointwise")
-@op("RotaryEmbedding GemmaRotaryEmbedding", kind="pointwise", domain=MS)
+@op("RotaryEmbedding MRotaryEmbedding", kind="pointwise", domain=MS)
 def rotary(call: NodeCall) -> Work:
     """x·cos ± y·sin of the part that is turned; only the positions' rows are read."""
     x = call.x

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.count.onnx.formulas.moves import gather
-from ridgeline.count.onnx.formulas.registry import ML, Work, elementwise, free, op
+from ridgeline.count.onnx.formulas.registry import ML, Terms, Work, elementwise, free, op
 from ridgeline.count.onnx.node import NodeCall, Tensor
 
 TRAINING = "ai.onnx.preview.training"
@@ -82,12 +82,14 @@ def support_vectors(call: NodeCall) -> Work:
     macs = 0 if kernel == "RBF" else pairs * columns
     own = 3 * pairs * columns if kernel == "RBF" else 2 * pairs * (kernel != "LINEAR")
     flops, transcendentals = _after(call, sum(t.numel for t in call.outputs[1:]) or rows)
+    products: Terms = (("rows", rows), ("vectors", vectors), ("K", columns))
     return Work(
         macs=macs + rows * weights,
         other_flops=own + flops,
         transcendentals=pairs * (kernel != "LINEAR") + transcendentals,
         factor=2,
-        terms=(("rows", rows), ("vectors", vectors), ("K", columns)),
+        terms=(("rows", rows), ("weights", weights)),
+        more=() if kernel == "RBF" else ((2, products),),
     )
 
 
@@ -103,6 +105,7 @@ def trees(call: NodeCall) -> Work:
         other_flops=comparisons + rows * count + flops,
         transcendentals=transcendentals,
         terms=(("rows", rows), ("depths", sum(depths))),
+        more=((1, (("rows", rows), ("trees", count))), *((1, (("scores", flops),)),) * bool(flops)),
     )
 
 

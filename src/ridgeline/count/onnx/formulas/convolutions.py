@@ -105,7 +105,7 @@ def causal_conv(call: NodeCall) -> Work:
     flops, transcendentals = activation_cost(str(call.attr("activation", "none")))
     n = out.numel
     return product(
-        (("out", n), ("K", w.shape[-1])),
+        (("out", n), ("K", prod(w.shape[2:]))),
         other_flops=(call.has(2) + flops) * n,
         transcendentals=transcendentals * n,
     )

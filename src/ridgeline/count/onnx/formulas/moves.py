@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from ridgeline.count.onnx.formulas.registry import MS, Work, free, op
-from ridgeline.count.onnx.node import NodeCall
+from ridgeline.count.onnx.node import MalformedError, NodeCall
+from ridgeline.count.onnx.shapes import packed_bits
 
 VIEWS = (
-    "Identity Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand BitCast Optional"
-    " OptionalGetElement OptionalHasElement SequenceConstruct SequenceAt SequenceInsert"
-    " SequenceErase SequenceEmpty SequenceLength SplitToSequence"
+    "Slice Expand BitCast Optional OptionalGetElement OptionalHasElement SequenceConstruct"
+    " SequenceAt SequenceInsert SequenceErase SequenceEmpty SequenceLength SplitToSequence"
 )
 op(VIEWS, kind="view")(free)
 op("Shape Size Constant", kind="constant")(free)
 op("ExpandDims", kind="view", domain=MS)(free)
+
+
+@op("Split", kind="view")
+def split(call: NodeCall) -> Work:
+    if call.whole("num_outputs", len(call.results)) != len(call.results):
+        raise MalformedError("num_outputs is not the number of its results")
+    return free(call)
+
+
+@op("Identity Reshape Flatten Squeeze Unsqueeze Transpose", kind="view")
+def rearranged(call: NodeCall) -> Work:
+    """Free; onnx does not see when a shape that the file fixes has no place for all elements."""
+    x, out = call.get(0), call.out
+    if x is not None and x.is_known and out.is_known and x.numel != out.numel:
+        raise MalformedError(f"{x.numel} elements do not fit into {out.numel}")
+    return free(call)
 
 
 @op(
@@ -23,7 +39,7 @@ op("ExpandDims", kind="view", domain=MS)(free)
 )
 @op(
     "QLinearConcat UnfoldTensor RemovePadding RestorePadding Tokenizer MurmurHash3"
-    " DequantizeWithOrder QuantizeWithOrder NGramRepeatBlock",
+    " NGramRepeatBlock",
     kind="move",
     domain=MS,
 )
@@ -45,7 +61,7 @@ def gather_quantized(call: NodeCall) -> Work:
     """The named rows, dequantised: a scale for each number, a zero point where there is one."""
     n, indices = call.out.numel, call.given(1)
     flops = 1 + call.has(3)
-    read = (n * int(call.attr("bits", 4)) + 7) // 8 + indices.nbytes
+    read = (n * packed_bits(call, 0) + 7) // 8 + indices.nbytes
     return Work(other_flops=flops * n, read_bytes=read, factor=flops,
                 terms=(("n", n),))  # fmt: skip
 

@@ -14,6 +14,7 @@ def _windows(call: NodeCall, window: int, *, per_result: int) -> Work:
         other_flops=n * (window + per_result) * call.is_float,
         factor=int(call.is_float),
         terms=(("n", n), ("window", window)),
+        more=((per_result, (("n", n),)),) if per_result else (),
     )
 
 
@@ -76,7 +77,10 @@ def qlinear_pool(call: NodeCall) -> Work:
     window = _kernel(call) if call.op_type == "QLinearAveragePool" else (call.x.numel // max(n, 1))
     each, last = DEQUANTISE + 1, 1 + QUANTISE
     return Work(
-        other_flops=n * (each * window + last), factor=each, terms=(("n", n), ("window", window))
+        other_flops=n * (each * window + last),
+        factor=each,
+        terms=(("n", n), ("window", window)),
+        more=((last, (("n", n),)),),
     )
 
 

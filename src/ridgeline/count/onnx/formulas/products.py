@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-from ridgeline.count.onnx.einsum import contraction
+from ridgeline.count.onnx.einsum import contraction, points
 from ridgeline.count.onnx.formulas.activations import fused_activation
 from ridgeline.count.onnx.formulas.pointwise import DYNAMIC_QUANTISE, gelu_cost
 from ridgeline.count.onnx.formulas.registry import MS, Terms, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape
-from ridgeline.count.onnx.shapes import broadcast, turned
+from ridgeline.count.onnx.shapes import broadcast, packed_bits, packed_product, turned
 
 REQUANTISE = 1  # the product's scale; zero points and bounds are work on integers
 
@@ -113,15 +113,11 @@ def qgemm(call: NodeCall) -> Work:
 @op("MatMulNBits MatMulBnb4 MatMulFpQ4", kind="matmul", domain=MS)
 def matmul_n_bits(call: NodeCall) -> Work:
     """A packed weight of N·K numbers, a scale for each and a zero point where there is one."""
-    x = call.x
-    k = call.attr("K") or x.shape[-1]
-    n = call.attr("N") or call.out.shape[-1]
-    if not k:
-        raise MalformedError("K is 0")
+    x, (n, k) = call.x, packed_product(call)
     zero_point = call.op_type == "MatMulNBits" and call.has(3)
     bias = call.op_type == "MatMulNBits" and call.has(5)
     return product(
-        (("M", x.numel // k), ("N", n), ("K", k)),
+        (("M", prod(x.shape[:-1])), ("N", n), ("K", k)),
         other_flops=(1 + zero_point) * n * k + bias * call.out.numel,
     )
 
@@ -135,12 +131,18 @@ def sparse_matmul(call: NodeCall) -> Work:
 @op("Einsum", kind="matmul")
 def einsum(call: NodeCall) -> Work:
     """Operands are contracted from left to right, as PyTorch does it."""
-    macs, flops, terms = contraction(call.attr("equation", ""), [t.shape for t in call.inputs])
-    if not call.is_float and not macs:
-        flops = 0
-    if macs:
-        return Work(macs=macs, other_flops=flops, factor=2, terms=terms)
-    return Work(other_flops=flops, terms=terms)
+    macs, flops = contraction(call.attr("equation", ""), [t.shape for t in call.inputs])
+    if not macs and (not flops or not call.is_float):
+        return Work()
+    factor = 2 if macs else 1
+    first, *rest = macs or flops
+    return Work(
+        macs=points(macs),
+        other_flops=points(flops),
+        factor=factor,
+        terms=first,
+        more=tuple((factor, terms) for terms in rest),
+    )
 
 
 @op("Det", kind="linalg")
@@ -148,7 +150,8 @@ def determinant(call: NodeCall) -> Work:
     """An LU factorisation: 2/3·n³ for each matrix."""
     n = call.x.shape[-1] if call.x.shape else 1
     matrices = call.x.numel // max(n * n, 1)
-    return Work(other_flops=matrices * (2 * n**3) // 3, terms=(("matrices", matrices), ("n", n)))
+    flops = matrices * (2 * n**3) // 3
+    return Work(other_flops=flops, terms=(("matrices·2·n³/3", flops),))
 
 
 @op("Inverse", kind="linalg", domain=MS)
@@ -174,21 +177,24 @@ def distance(call: NodeCall) -> Work:
 
 @op("MoE QMoE", kind="matmul", domain=MS)
 def mixture(call: NodeCall) -> Work:
-    """k experts for each token: two products (three if gated), an activation, a weighted sum."""
+    """k experts for each token: two products (three if gated), an activation, a weighted sum.
+
+    A gate may be one product with the first, which then is twice as wide as what is activated.
+    """
     x, first, second = call.x, call.given(2), call.given(5 if call.op_type == "QMoE" else 4)
     tokens, k = x.numel // x.shape[-1], call.attr("k", 1)
     hidden = x.shape[-1]
-    inner = prod(first.shape[1:]) // hidden
-    back = prod(second.shape[1:]) // hidden
+    inner, back = prod(first.shape[1:]), prod(second.shape[1:])
     if call.op_type == "QMoE":  # packed: so many numbers in a byte
-        packed = 8 // max(int(call.attr("expert_weight_bits", 4)), 1)
-        inner, back = inner * packed, back * packed
-    third = inner if call.has(8 if call.op_type == "QMoE" else 6) else 0
+        inner = inner * first.dtype.bits // packed_bits(call, 2)
+        back = back * second.dtype.bits // packed_bits(call, 5)
+    inner, back = inner // hidden, back // hidden
+    third = back if call.has(8 if call.op_type == "QMoE" else 6) else 0
     flops, one = fused_activation(call, attribute="activation_type", default="relu")
     return Work(
         macs=tokens * k * hidden * (inner + back + third),
-        other_flops=tokens * k * (flops * inner + 2 * hidden),
-        transcendentals=tokens * k * one * inner,
+        other_flops=tokens * k * (flops * back + 2 * hidden),
+        transcendentals=tokens * k * one * back,
         factor=2,
         terms=(("tokens", tokens), ("k", k), ("H", hidden), ("inner", inner + back + third)),
     )

@@ -32,7 +32,13 @@ def reduction(call: NodeCall) -> Work:
 @op("ReduceMean", kind="reduce")
 def mean(call: NodeCall) -> Work:
     n, results = call.x.numel, call.out.numel
-    return Work(other_flops=(n + results) * call.x.is_float, terms=(("n", n),))
+    is_float = int(call.x.is_float)
+    return Work(
+        other_flops=(n + results) * is_float,
+        factor=is_float,
+        terms=(("n", n),),
+        more=((1, (("results", results),)),),
+    )
 
 
 @op("QLinearReduceMean", kind="reduce", domain=MS)
@@ -40,7 +46,8 @@ def qlinear_mean(call: NodeCall) -> Work:
     """Dequantised, summed; each result divided and requantised."""
     n, results = call.x.numel, call.out.numel
     each, last = DEQUANTISE + 1, 1 + QUANTISE
-    return Work(other_flops=each * n + last * results, factor=each, terms=(("n", n),))
+    more = ((last, (("results", results),)),)
+    return Work(other_flops=each * n + last * results, factor=each, terms=(("n", n),), more=more)
 
 
 @op("ReduceSumInteger", kind="reduce", domain=MS)
@@ -55,7 +62,9 @@ def topk(call: NodeCall) -> Work:
     axis = int(call.attr("axis", -1))
     k = call.out.shape[axis] if call.out.shape else 1
     comparisons = x.numel * max(log2_ceil(k), 1)
-    return Work(other_flops=comparisons * x.is_float, terms=(("n·log2", comparisons),))
+    is_float = int(x.is_float)
+    terms = (("n·log2(k)", comparisons),)
+    return Work(other_flops=comparisons * is_float, factor=is_float, terms=terms)
 
 
 @op("Unique", kind="sort")
@@ -78,6 +87,15 @@ def _fft(points: int, transforms: int, *, real: bool) -> int:
     return round(flops / 2 if real else flops)
 
 
+def _transformed(points: int, transforms: int, *, real: bool, windowed: int = 0) -> Work:
+    flops = _fft(points, transforms, real=real)
+    return Work(
+        other_flops=flops + windowed,
+        terms=(("5·n·log2(points)/2" if real else "5·n·log2(points)", flops),),
+        more=((1, (("windowed", windowed),)),) if windowed else (),
+    )
+
+
 @op("DFT", kind="fft")
 def dft(call: NodeCall) -> Work:
     """The last dimension holds real and imaginary parts."""
@@ -90,8 +108,7 @@ def dft(call: NodeCall) -> Work:
     points = big.shape[axis]
     transforms = prod(big.shape[:-1]) // max(points, 1)
     real = x.shape[-1] == 1 or bool(call.attr("onesided", 0))
-    n = points * transforms
-    return Work(other_flops=_fft(points, transforms, real=real), terms=(("n", n),))
+    return _transformed(points, transforms, real=real)
 
 
 @op("STFT", kind="fft")
@@ -107,10 +124,7 @@ def stft(call: NodeCall) -> Work:
     frames = out.shape[0] * out.shape[1]
     real = signal.shape[-1] == 1 or len(signal.shape) == 2
     windowed = frames * points * (1 if real else 2) * (window is not None)
-    return Work(
-        other_flops=_fft(points, frames, real=real) + windowed,
-        terms=(("frames", frames), ("points", points)),
-    )
+    return _transformed(points, frames, real=real, windowed=windowed)
 
 
 @op("Rfft Irfft", kind="fft", domain=MS)
@@ -119,7 +133,7 @@ def real_fft(call: NodeCall) -> Work:
     real = call.x if call.op_type == "Rfft" else call.out
     points = prod(real.shape[-dims:])
     transforms = real.numel // max(points, 1)
-    return Work(other_flops=_fft(points, transforms, real=True), terms=(("n", real.numel),))
+    return _transformed(points, transforms, real=True)
 
 
 @op("NegativeLogLikelihoodLoss", kind="loss")
@@ -136,10 +150,11 @@ def nll_loss(call: NodeCall) -> Work:
 def cross_entropy(call: NodeCall) -> Work:
     """A log-softmax of the scores, and the losses summed."""
     scores, target = call.given(0), call.given(1)
-    n, targets = scores.numel, target.numel
+    n, targets, each = scores.numel, target.numel, 1 + 2 * call.has(2)
     return Work(
-        other_flops=4 * n + (1 + 2 * call.has(2)) * targets,
+        other_flops=4 * n + each * targets,
         transcendentals=n + targets,
         factor=4,
         terms=(("n", n),),
+        more=((each, (("targets", targets),)),),
     )

@@ -1,0 +1,129 @@
+"""Which values need a gradient, node by node and, in loops, pass by pass.
+
+A loop's state may need one only from the second pass on, because the weights of the first are in
+it. So the passes are gone through until the states need what they needed before; all that follow
+are alike. How many passes that takes depends on the number of states, not on that of the passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from ridgeline.count.onnx.gradients import ACTIVATION, WEIGHT
+from ridgeline.count.onnx.node import Tensor
+from ridgeline.count.onnx.passes import Passes
+from ridgeline.count.onnx.walk import Row
+from ridgeline.errors import RidgelineError
+
+MOST_STEPS = 1_000_000  # loops inside each other multiply
+MOST_SINGLE = 64  # passes that are told apart before the rest is taken to be alike
+
+
+class Step(NamedTuple):
+    """A node some of whose results have a gradient."""
+
+    row: Row
+    sides: tuple[int, ...]  # where the gradients of its operands go
+    outs: tuple[tuple[Tensor, int], ...]  # results that have one, and where it goes
+
+
+class Repeat(NamedTuple):
+    """A loop: so many passes that are alike, then so many others."""
+
+    passes: Passes
+    runs: tuple[tuple[int, Tape], ...]
+    results: frozenset[int]  # keys of those that have a gradient
+
+
+Tape = Sequence[Step | Repeat]
+
+
+def check_steps(steps: int) -> None:
+    """Loops inside each other could be gone through without end."""
+    if steps > MOST_STEPS:
+        raise RidgelineError(
+            f"the gradients of the loops take more than {MOST_STEPS:,} steps",
+            hint="inside each other they multiply; count inference, or check the file",
+        )
+
+
+def recorded(rows: list[Row], params: dict[int, Tensor]) -> Tape:
+    """All nodes with a gradient, in the order of the forward pass."""
+    wanted = {ident: WEIGHT for ident, t in params.items() if t.is_float}
+    return _Recorder(wanted).tape(rows, 0)
+
+
+class _Recorder:
+    """Through the rows in their order; `wanted` says where the gradient of each value goes."""
+
+    def __init__(self, wanted: dict[int, int]) -> None:
+        self.wanted = wanted
+        self.steps = 0
+
+    def tape(self, rows: Sequence[Row], depth: int) -> Tape:
+        return list(self._parts(rows, depth))
+
+    def _parts(self, rows: Sequence[Row], depth: int) -> Iterator[Step | Repeat]:
+        def loop(row: Row) -> Passes | None:
+            return row.around[depth] if len(row.around) > depth else None
+
+        for passes, group in groupby(rows, loop):
+            if passes is not None:
+                yield self._repeat(passes, list(group), depth + 1)
+                continue
+            for row in group:
+                step = self._step(row)
+                if step.outs:
+                    yield step
+
+    def _step(self, row: Row) -> Step:
+        """Which results need a gradient, and whether it goes to weights alone."""
+        self.steps += bool(row.around)
+        get = self.wanted.get
+        sides = tuple(get(t.key, 0) if t is not None else 0 for t in row.call.operands)
+        side = 0
+        if any(sides):
+            moving = [t for t in row.call.inputs if t.is_float and _moves(t)]
+            alone = all(get(t.key) == WEIGHT for t in moving) and WEIGHT in sides
+            side = WEIGHT if alone else ACTIVATION
+        outs = []
+        for out in row.call.outputs:
+            has_one = bool(side) and (out.is_float or out.items is not None)
+            self.wanted[out.key] = side if has_one else 0
+            if has_one:
+                outs.append((out, side))
+        return Step(row, sides, tuple(outs))
+
+    def _repeat(self, passes: Passes, rows: list[Row], depth: int) -> Repeat:
+        wanted = self.wanted
+        for outside, inside in (*passes.kept, *passes.sliced):
+            wanted[inside] = wanted.get(outside, 0)
+        needs = [wanted.get(first, 0) for first, _, _ in passes.carried]
+        stacked = {outside: 0 for _, outside in passes.stacked}
+        runs: list[tuple[int, Tape]] = []
+        left = passes.trips
+        while left:
+            for (_, state, _), need in zip(passes.carried, needs, strict=True):
+                wanted[state] = need
+            tape = self.tape(rows, depth)
+            check_steps(self.steps)
+            after = [wanted.get(end, 0) for _, _, end in passes.carried]
+            times = 1 if after != needs and len(runs) < MOST_SINGLE else left
+            runs.append((times, tape))
+            for inside, outside in passes.stacked:
+                stacked[outside] = max(stacked[outside], wanted.get(inside, 0))
+            needs, left = after, left - times
+        wanted.update(stacked)
+        if not runs:  # the states end as what they were at first
+            wanted.update((end, wanted.get(first, 0)) for first, _, end in passes.carried)
+        for inside, outside in passes.finals:
+            wanted[outside] = wanted.get(inside, 0)
+        results = (key for _, key in (*passes.finals, *passes.stacked))
+        return Repeat(passes, tuple(runs), frozenset(key for key in results if wanted[key]))
+
+
+def _moves(tensor: Tensor) -> bool:
+    """Whether a value is none that the file holds."""
+    return tensor.value is None and (tensor.slot is not None or not tensor.is_weight)

@@ -1,0 +1,110 @@
+"""What of a file counts as parameters, and how many weights a packed tensor holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from tests.count.onnx.models import MS, count, int64, model, x
+
+F = 4  # bytes of a float32
+
+
+def floats(*shape: int) -> Any:
+    return np.zeros(shape, np.float32)
+
+
+def packed(*shape: int) -> Any:
+    return np.zeros(shape, np.uint8)
+
+
+# a linear layer of 64 features to 8 in blocks of 32: N = 8, K = 64, two blocks a row
+N_BITS = {"N": 8, "K": 64, "block_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("stored", "attributes", "params", "param_bytes", "buffer_bytes"),
+    [
+        ({"w": packed(8, 2, 16), "s": floats(8, 2)}, {"bits": 4}, 8 * 64, 8 * 32, 16 * F),
+        ({"w": packed(8, 2, 32), "s": floats(8, 2)}, {"bits": 8}, 8 * 64, 8 * 64, 16 * F),
+        ({"w": packed(8, 2, 8), "s": floats(8, 2)}, {"bits": 2}, 8 * 64, 8 * 16, 16 * F),
+        # zero points and the order of groups are buffers too, a bias is not
+        ({"w": packed(8, 2, 16), "s": floats(8, 2), "z": packed(8, 1),
+          "g": np.zeros(64, np.int32), "b": floats(8)},
+         {"bits": 4}, 8 * 64 + 8, 8 * 32 + 8 * F, 16 * F + 8 + 64 * 4),
+        # K = 40 is stored as two blocks of 32: what pads the last one is no weight
+        ({"w": packed(8, 2, 16), "s": floats(8, 2)}, {"bits": 4, "K": 40}, 8 * 40, 8 * 32, 16 * F),
+    ],
+    ids=["4 bits", "8 bits", "2 bits", "all operands", "a padded block"],
+)  # fmt: skip
+def test_packed_weights_are_parameters_one_by_one(
+    stored: Mapping[str, Any], attributes: Mapping[str, int], params: int, param_bytes: int,
+    buffer_bytes: int, tmp_path: Path,
+) -> None:  # fmt: skip
+    settings: dict[str, Any] = {**N_BITS, **attributes}
+    node = helper.make_node("MatMulNBits", ["a", *stored], ["y"], domain=MS, **settings)
+    made = model([node], {"a": x(2, settings["K"])}, ["y"], stored=stored)
+
+    result = count(made, tmp_path)
+
+    assert (result.params, result.total.macs) == (params, 2 * 8 * settings["K"])
+    assert result.memory.parameter_bytes == param_bytes  # as stored
+    assert result.memory.buffer_bytes == buffer_bytes
+    assert result.layers().iloc[0]["params"] == params
+
+
+def test_weights_that_do_not_fit_their_bytes_are_not_counted(tmp_path: Path) -> None:
+    # given 256 bytes, that hold 512 weights of 4 bits and not the 1024 of N = 16
+    stored = {"w": packed(8, 2, 16), "s": floats(8, 2)}
+    node = helper.make_node(
+        "MatMulNBits", ["a", *stored], ["y"], domain=MS, N=16, K=64, block_size=32, bits=4
+    )
+    result = count(model([node], {"a": x(2, 64)}, ["y"], stored=stored), tmp_path)
+
+    assert list(result.unknown) == ["com.microsoft::MatMulNBits"]
+    assert "256 bytes do not hold 16·64 weights of 4 bits" in result.notes[0]
+
+
+def test_a_flat_blob_of_4_bits(tmp_path: Path) -> None:
+    # given 5·7 weights in (5·7 + 1)/2 bytes, and one scale for each 16 of them
+    stored = {"w": packed(18), "s": floats(3)}
+    node = helper.make_node(
+        "MatMulBnb4", ["a", "w", "s"], ["y"], domain=MS, N=5, K=7, block_size=16, quant_type=1
+    )
+    result = count(model([node], {"a": x(2, 7)}, ["y"], stored=stored), tmp_path)
+
+    assert (result.params, result.total.macs) == (35, 2 * 35)
+    assert (result.memory.parameter_bytes, result.memory.buffer_bytes) == (18, 3 * F)
+
+
+def test_packed_experts(tmp_path: Path) -> None:
+    # given 4 experts of 8 → 6 → 8 features in 4 bits: two weights in a byte
+    stored = {"one": packed(4, 6, 4), "s1": floats(4, 6), "two": packed(4, 8, 3),
+              "s2": floats(4, 8)}  # fmt: skip
+    operands = ["a", "router", "one", "s1", "", "two", "s2"]
+    node = helper.make_node("QMoE", operands, ["y"], domain=MS, k=2, expert_weight_bits=4)
+
+    result = count(model([node], {"a": x(3, 8), "router": x(3, 4)}, ["y"], stored=stored), tmp_path)
+
+    assert result.params == 4 * (6 * 8 + 8 * 6)
+    assert result.total.macs == 3 * 2 * (6 * 8 + 8 * 6)
+    assert result.memory.parameter_bytes == 4 * 24 + 4 * 24
+
+
+@pytest.mark.parametrize(("bits", "features"), [(4, 32), (8, 16), (2, 64)])
+def test_packed_embeddings(bits: int, features: int, tmp_path: Path) -> None:
+    # given a table of 10 rows of 16 bytes
+    stored = {"table": packed(10, 16), "s": floats(10, 1)}
+    inputs = {"ids": int64(3)}
+    node = helper.make_node(
+        "GatherBlockQuantized", ["table", "ids", "s"], ["y"], domain=MS, bits=bits, block_size=16
+    )
+    result = count(model([node], inputs, ["y"], stored=stored), tmp_path)
+
+    assert (result.params, result.memory.parameter_bytes) == (10 * features, 160)
+    assert result.total.written_bytes == 3 * features * F
+    assert result.total.read_bytes == 3 * 16 + 3 * 8  # three rows, and their numbers
