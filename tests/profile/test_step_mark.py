@@ -178,6 +178,17 @@ def test_a_program_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, tmp_path:
         timer.join()
 
 
+def test_one_of_several_processes_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given(monkeypatch, tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit, match="one of 2 processes, and one alone"), profile_step():
+        raise AssertionError("it must not run")
+    monkeypatch.setenv("WORLD_SIZE", "1")  # of torchrun with one process
+    assert loop() == 3
+
+
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given(monkeypatch, tmp_path, must_wait=True, warmup=0)
     monkeypatch.setattr(step_mark, "WAIT_S", 0.05)

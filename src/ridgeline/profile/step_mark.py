@@ -77,6 +77,7 @@ def profile_step() -> Iterator[None]:
     if job is None:
         yield
         return
+    _need_one_process()
     _seen.steps += 1
     if _seen.steps <= job.warmup:
         with _timed():
@@ -91,6 +92,16 @@ def profile_step() -> Iterator[None]:
         job.path("done").touch()  # the device is free for the next one
         sys.stdout.flush()
         sys.exit(0)
+
+
+def _need_one_process() -> None:
+    """All processes of torchrun would answer the same job, and wait for one another for ever."""
+    of = os.environ.get("WORLD_SIZE", "1")
+    if of != "1":
+        sys.exit(
+            f"ridgeline: this is one of {of} processes, and one alone can be profiled: start it "
+            "without torchrun, or with --nproc-per-node 1"
+        )
 
 
 @contextmanager
