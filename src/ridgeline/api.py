@@ -54,7 +54,9 @@ def count(
     backward starts at the outputs. `causal="half"` counts only unmasked pairs of causal
     attention. A name that ends in `.onnx` is a file, with sizes of its open dimensions in `dims`.
     """
-    if isinstance(model, str | Path) and str(model).lower().endswith(".onnx"):
+    from ridgeline.workloads.sources import is_onnx
+
+    if isinstance(model, str | Path) and is_onnx(model):
         from ridgeline.count.onnx import count_onnx
 
         return count_onnx(
@@ -394,9 +396,11 @@ def spec(
     config: Mapping[str, Any] | None,
 ) -> WorkloadSpec:
     """What was asked for, from the loose forms that people write."""
-    if model.endswith(".onnx") and not Path(model).exists():
-        raise RidgelineError(f"no such file: {model}", hint="check the path")
-    if model.endswith(".onnx"):
+    from ridgeline.workloads.sources import is_onnx
+
+    if is_onnx(model):
+        if not Path(model).exists():
+            raise RidgelineError(f"no such file: {model}", hint="check the path")
         raise RidgelineError(
             f"{model}: ONNX files can be counted only",
             hint="ridgeline count FILE.onnx; here, name the PyTorch model it was exported from",

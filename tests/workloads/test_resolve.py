@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,20 @@ OTHERS = (
 def test_importing_the_room_imports_no_torch() -> None:
     code = "import sys, ridgeline.workloads; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "is_one"),
+    [
+        ("net.onnx", True),
+        ("NET.ONNX", True),
+        (Path("models") / "net.onnx", True),
+        ("net.onnx.data", False),
+        ("net.py:onnx", False),
+    ],
+)
+def test_what_is_an_onnx_file(model: str | Path, is_one: bool) -> None:
+    assert room.is_onnx(model) == is_one
 
 
 @pytest.mark.parametrize(

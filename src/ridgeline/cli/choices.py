@@ -1,8 +1,10 @@
-"""What options take, for tab completion: known without importing torch, which takes seconds."""
+"""What options take: known without importing torch, which takes seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from ridgeline.errors import RidgelineError
 
 FORMATS = ("table", "markdown", "csv", "json")
 TABLES = ("layers", "ops")
@@ -42,3 +44,11 @@ def complete(names: tuple[str, ...]) -> Callable[[str], list[str]]:
         return [name for name in names if name.startswith(incomplete)]
 
     return those_that_begin
+
+
+def one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value that the option does not take."""
+    if value not in choices:
+        raise RidgelineError(
+            f"{option}: {value!r} is not known", hint=f"choose {', '.join(choices)}"
+        )

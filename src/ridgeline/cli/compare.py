@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline.cli.arguments import folder
-from ridgeline.cli.choices import complete
+from ridgeline.cli.choices import complete, one_of
 from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
 
@@ -133,12 +133,6 @@ def percentage(text: str | None) -> float | None:
 
 
 def _check(form: str, outputs: tuple[Path, ...]) -> None:
-    if form not in FORMATS:
-        raise RidgelineError(
-            f"--format: {form!r} is not known", hint=f"choose {', '.join(FORMATS)}"
-        )
+    one_of("--format", form, FORMATS)
     for path in outputs:
-        if path.suffix not in (".md", ".json"):
-            raise RidgelineError(
-                f"the ending of --output: {path.suffix!r} is not known", hint="choose .md, .json"
-            )
+        one_of("the ending of --output", path.suffix, (".md", ".json"))

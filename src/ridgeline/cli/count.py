@@ -20,6 +20,7 @@ from ridgeline.cli.choices import (
     SOURCES,
     TABLES,
     complete,
+    one_of,
 )
 from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.errors import RidgelineError
@@ -172,7 +173,7 @@ def count(
 
         with torch_needed():
             from ridgeline.cli.counted import Asked, run
-            from ridgeline.cli.counted_files import is_onnx
+            from ridgeline.workloads.sources import is_onnx
 
             if not all(map(is_onnx, models or ())):
                 import ridgeline.count.counting  # noqa: F401 (and torch, inside of which Ctrl-C is lost)
@@ -211,15 +212,10 @@ def _check(asked: Asked) -> None:
             "no model was named",
             hint="for example: ridgeline count resnet50; --list shows all names",
         )
-    _one_of("--format", asked.form, FORMATS)
-    _one_of("--table", asked.table, TABLES)
+    one_of("--format", asked.form, FORMATS)
+    one_of("--table", asked.table, TABLES)
     for path in asked.outputs:
-        _one_of("the ending of --output", path.suffix, (".csv", ".parquet", ".md", ".json"))
-
-
-def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise RidgelineError(f"{what}: {value!r} is not known", hint=f"choose {', '.join(choices)}")
+        one_of("the ending of --output", path.suffix, (".csv", ".parquet", ".md", ".json"))
 
 
 def _stopped_at_once(form: str) -> AbstractContextManager[None]:

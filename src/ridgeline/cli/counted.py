@@ -21,6 +21,7 @@ from ridgeline.count.result import CountResult
 from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
+from ridgeline.workloads.sources import is_onnx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,7 @@ def _count_model(asked: Asked, counted: Counted, model: str, step: Callable[[str
 
 
 def _count(asked: Asked, model: str, batch_size: int) -> CountResult:
-    if counted_files.is_onnx(model):
+    if is_onnx(model):
         return counted_files.count_file(asked, model, batch_size)
     from ridgeline.measure.tasks import torch_needed
 

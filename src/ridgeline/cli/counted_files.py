@@ -6,16 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
+from ridgeline.workloads.sources import is_onnx
 
 if TYPE_CHECKING:
     from ridgeline.cli.counted import Asked
     from ridgeline.count.result import CountResult
-
-ENDING = ".onnx"
-
-
-def is_onnx(model: str) -> bool:
-    return model.lower().endswith(ENDING)
 
 
 def check_options(asked: Asked) -> None:

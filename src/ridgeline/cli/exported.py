@@ -18,6 +18,7 @@ from ridgeline.measure.isolation import Failure, run_isolated, stdout_to_stderr
 from ridgeline.measure.tasks import torch_needed
 from ridgeline.records import WorkloadSpec
 from ridgeline.units import format_bytes
+from ridgeline.workloads.sources import ONNX_ENDING
 
 SCHEMA = 1  # of the JSON form
 STEPS = 8  # that are told of when all goes well
@@ -28,7 +29,7 @@ def run(
     force: bool, as_json: bool, quiet: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Export and show; with JSON an error is there too."""
-    path = output if output is not None else Path(f"{safe_name(spec.model)}.onnx")
+    path = output if output is not None else Path(f"{safe_name(spec.model)}{ONNX_ENDING}")
     try:
         with progress_bar(STEPS, quiet=quiet, first="starting") as step:
             done = _export(spec, settings, path, step, force=force, debug=debug)

@@ -5,7 +5,7 @@ meta.py       models and inputs without data
 step.py       one step run under the tracer
 trace.py      the tracer; values.py, routes.py, autocast.py, modules.py, backward.py help it
 call.py       one operator call, what formulas see
-formulas/     operator → cost, by family
+formulas/     operator → cost, by family; per_element.py the numbers that onnx/ has too
 evaluate.py   traced calls + formulas → costs
 result.py     the answer; layers.py is its table by module
 memory.py     what is alive when

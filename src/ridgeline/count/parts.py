@@ -46,6 +46,26 @@ class Work:
     terms: Terms = ()  # the factors of the largest part, as in ("N", 32), ("Cout", 64)
     more: tuple[Part, ...] = ()  # products that are added to it in the written-out formula
 
+    @classmethod
+    def per_element(
+        cls,
+        n: int,
+        flops: int,
+        *,
+        transcendentals: int = 0,
+        read_bytes: int | None = None,
+        written_bytes: int | None = None,
+    ) -> Work:
+        """So many FLOPs for each of n elements; so many transcendentals in all."""
+        return cls(
+            other_flops=flops * n,
+            transcendentals=transcendentals,
+            read_bytes=read_bytes,
+            written_bytes=written_bytes,
+            factor=flops,
+            terms=(("n", n),),
+        )
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """The written-out formula: the sum of these products; none where it is not written out."""

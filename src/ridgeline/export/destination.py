@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ridgeline.errors import RidgelineError
 from ridgeline.export.result import data_file
-
-ENDING = ".onnx"
+from ridgeline.workloads.sources import ONNX_ENDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +48,10 @@ def destination(path: Path, *, force: bool = False) -> Iterator[Destination]:
 
 def check_path(path: Path, *, force: bool) -> None:
     """Refuse a place that cannot be meant."""
-    if path.suffix != ENDING:
+    if path.suffix != ONNX_ENDING:
         raise RidgelineError(
-            f"{path} does not end in {ENDING}", hint=f"for example -o {path.stem or 'model'}.onnx"
+            f"{path} does not end in {ONNX_ENDING}",
+            hint=f"for example -o {path.stem or 'model'}{ONNX_ENDING}",
         )
     if path.is_dir():
         raise RidgelineError(f"{path} is a folder", hint="name the file")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Protocol, cast
 
 from ridgeline.errors import RidgelineError
@@ -33,6 +34,7 @@ MODULES = {
     "transformers": "ridgeline.workloads.from_transformers",
     "ultralytics": "ridgeline.workloads.from_ultralytics",
 }
+ONNX_ENDING = ".onnx"
 BARE = ("ridgeline", "torchvision")  # sources whose names need no prefix, in this order
 OTHER_SOURCES = "timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
 
@@ -60,6 +62,11 @@ def resolve(spec: WorkloadSpec) -> Workload:
 def is_file(model: str) -> bool:
     """Whether `model` is path/to/file.py or path/to/file.py:factory."""
     return model.partition(":")[0] not in MODULES and (model.endswith(".py") or ".py:" in model)
+
+
+def is_onnx(model: str | Path) -> bool:
+    """Whether `model` is an ONNX file, which is no workload: it can be counted only."""
+    return str(model).lower().endswith(ONNX_ENDING)
 
 
 def bare(name: str, spec: WorkloadSpec) -> Workload:

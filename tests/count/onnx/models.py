@@ -59,6 +59,10 @@ def known(values: Any, dtype: Any = np.int64) -> Operand:
     return Operand(array.shape, helper.np_dtype_to_tensor_dtype(array.dtype), array)
 
 
+def weight(*shape: int) -> Any:
+    return np.zeros(shape, np.float32)
+
+
 def value_info(name: str, operand: Operand) -> Any:
     return helper.make_tensor_value_info(name, operand.elem, operand.shape)
 

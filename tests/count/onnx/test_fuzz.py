@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from tests.count.onnx.models import MS, model, x
+from tests.count.onnx.test_nodes_of_onnx import LIGHT
 
 from ridgeline.count.onnx import count_onnx
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
-
-LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 @cache

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from tests.count.onnx.models import model, one_node, x
 from tests.count.onnx.test_loading import MIB, field
 
-from ridgeline.count.onnx import count_onnx, skeleton, walk
+from ridgeline.count.onnx import count_onnx, limits, skeleton
 from ridgeline.errors import RidgelineError
 
 MOST_S, MOST_MIB = 10, 1024
@@ -199,7 +199,7 @@ def test_what_multiplies_is_bounded(
     path.write_bytes(made.SerializeToString())
     count_onnx(path)  # as it is, it is small enough
 
-    monkeypatch.setattr(walk, "MOST_KEPT_BYTES", MIB)  # so that the test is quick
+    monkeypatch.setattr(limits, "MOST_KEPT_BYTES", MIB)  # so that the test is quick
 
     with pytest.raises(RidgelineError, match="more than 1 MiB of names and values"):
         count_onnx(path)

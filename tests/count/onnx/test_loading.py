@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 from tests.count.onnx.models import model, one_node, x
 
-from ridgeline.count.onnx import count_onnx, skeleton, walk
+from ridgeline.count.onnx import count_onnx, limits, skeleton
 from ridgeline.count.onnx.load import needs
 from ridgeline.count.onnx.skeleton import read_skeleton
 from ridgeline.errors import RidgelineError
@@ -302,7 +302,7 @@ def test_functions_that_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     node = helper.make_node("f0", ["a"], ["b"], domain="own")
     proto = model([node], {"a": x(1)}, ["b"], functions=[doubled(n) for n in range(31)])
 
-    monkeypatch.setattr(walk, "MOST_CALLS", 1000)  # so that the test is quick
+    monkeypatch.setattr(limits, "MOST_CALLS", 1000)  # so that the test is quick
 
     with pytest.raises(RidgelineError, match="functions and loops make more than 1,000 nodes"):
         count_onnx(saved(proto, tmp_path))

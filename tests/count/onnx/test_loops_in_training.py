@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from onnx import TensorProto, helper
-from tests.count.onnx.models import Operand, count, int64, model, typed, value_info, x
+from tests.count.onnx.models import Operand, count, int64, model, typed, value_info, weight, x
 from torch import nn
 
 import ridgeline
@@ -24,10 +24,6 @@ from ridgeline.errors import RidgelineError
 M = 2 * 8 * 8
 BOOL = TensorProto.BOOL
 node = helper.make_node
-
-
-def weight(*shape: int) -> Any:
-    return np.zeros(shape, np.float32)
 
 
 def graph(nodes: list[Any], inputs: dict[str, Operand], outputs: list[str]) -> Any:

@@ -5,23 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from onnx import helper
-from tests.count.onnx.models import count, model, x
+from tests.count.onnx.models import count, model, weight, x
 from torch import nn
 
 import ridgeline
-from ridgeline.count.onnx.training import NOTE, OPTIMIZERS
+from ridgeline.count.onnx.optimizers import OPTIMIZERS
+from ridgeline.count.onnx.training import NOTE
 from ridgeline.errors import RidgelineError
 from ridgeline.records import Cost
 
 F = 4
-
-
-def weights(*shape: int) -> Any:
-    return np.zeros(shape, np.float32)
 
 
 def two_layers() -> Any:
@@ -31,7 +27,7 @@ def two_layers() -> Any:
         helper.make_node("Relu", ["h"], ["r"], name="relu"),
         helper.make_node("MatMul", ["r", "w2"], ["y"], name="second"),
     ]
-    stored = {"w1": weights(3, 4), "b1": weights(4), "w2": weights(4, 5)}
+    stored = {"w1": weight(3, 4), "b1": weight(4), "w2": weight(4, 5)}
     return model(nodes, {"a": x(2, 3)}, ["y"], stored=stored)
 
 
@@ -62,7 +58,7 @@ def test_gradients_of_a_residual_are_added(tmp_path: Path) -> None:
         helper.make_node("Relu", ["h"], ["r"], name="relu"),
         helper.make_node("Add", ["h", "r"], ["y"], name="sum"),
     ]
-    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": weights(3, 4)})
+    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": weight(3, 4)})
 
     result = count(proto, tmp_path, mode="train")
 
@@ -79,7 +75,7 @@ def test_optimizers_as_pytorch_runs_them(name: str, tmp_path: Path) -> None:
     # GIVEN the same layer as a module and as a file
     layer = nn.Linear(30, 40, bias=False)
     proto = model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": x(2, 30)}, ["y"],
-                  stored={"w": weights(30, 40)})  # fmt: skip
+                  stored={"w": weight(30, 40)})  # fmt: skip
 
     theirs = ridgeline.count(layer, torch.empty(2, 30), mode="train", optimizer=name)
     ours = count(proto, tmp_path, mode="train", optimizer=name)

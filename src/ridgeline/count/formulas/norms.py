@@ -9,16 +9,18 @@ left out.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ridgeline.count.call import OpCall, TensorMeta
 from ridgeline.count.formulas.registry import Phased, Work, aten
-
-STATISTICS = 4
-
-
-def _per_element(n: int, flops: int, groups: int) -> Work:
-    return Work(other_flops=flops * n, transcendentals=groups, factor=flops, terms=(("n", n),))
+from ridgeline.count.per_element import (
+    BATCH_NORM_BACKWARD,
+    LAYER_NORM_BACKWARD,
+    LOG_SOFTMAX_BACKWARD,
+    RMS_NORM,
+    RMS_NORM_BACKWARD,
+    SOFTMAX,
+    SOFTMAX_BACKWARD,
+    STATISTICS,
+)
 
 
 @aten(
@@ -30,8 +32,10 @@ def batch_norm(call: OpCall) -> Work:
     x = call.inputs[0]
     if not call.get("training", call.get("train", True)):
         return batch_norm_inference(call)
-    work = _per_element(x.numel, STATISTICS + 2, _channels(x))
-    return replace(work, written_bytes=sum(t.nbytes for t in call.outputs) + _running_bytes(call))
+    written = sum(t.nbytes for t in call.outputs) + _running_bytes(call)
+    return Work.per_element(
+        x.numel, STATISTICS + 2, transcendentals=_channels(x), written_bytes=written
+    )
 
 
 def _running_bytes(call: OpCall) -> int:
@@ -44,7 +48,8 @@ def _running_bytes(call: OpCall) -> int:
 def batch_norm_inference(call: OpCall) -> Work:
     """Nothing is saved: only the result is written."""
     x = call.inputs[0]
-    return replace(_per_element(x.numel, 2, _channels(x)), written_bytes=call.out.nbytes)
+    written = call.out.nbytes
+    return Work.per_element(x.numel, 2, transcendentals=_channels(x), written_bytes=written)
 
 
 def _channels(x: TensorMeta) -> int:
@@ -54,7 +59,7 @@ def _channels(x: TensorMeta) -> int:
 @aten("native_layer_norm native_group_norm", kind="norm")
 def layer_norm(call: OpCall) -> Work:
     x, affine = call.inputs[0], len(call.inputs) - 1
-    return _per_element(x.numel, STATISTICS + 2 + affine, call.outputs[1].numel)
+    return Work.per_element(x.numel, STATISTICS + 2 + affine, transcendentals=call.outputs[1].numel)
 
 
 @aten("_fused_rms_norm rms_norm", kind="norm")
@@ -62,7 +67,7 @@ def rms_norm(call: OpCall) -> Work:
     """Mean of squares, one product with its inverse root, one more with a weight."""
     x, affine = call.inputs[0], len(call.inputs) > 1
     groups = call.outputs[1].numel if len(call.outputs) > 1 else x.numel // x.shape[-1]
-    return _per_element(x.numel, 3 + affine, groups)
+    return Work.per_element(x.numel, RMS_NORM + affine, transcendentals=groups)
 
 
 @aten(
@@ -75,23 +80,26 @@ def batch_norm_backward(call: OpCall) -> Phased:
 
     With fixed statistics the input's gradient is g·scale and needs no sums.
     """
+    apply, sums = BATCH_NORM_BACKWARD
     if not call.get("train", True):
-        return _norm_backward(call, sums=4, apply=1, input_needs_sums=False)
-    return _norm_backward(call, sums=4, apply=5, input_needs_sums=True)
+        return _norm_backward(call, sums=sums, apply=apply, input_needs_sums=False)
+    return _norm_backward(call, sums=sums, apply=5, input_needs_sums=True)
 
 
 @aten("native_layer_norm_backward native_group_norm_backward", kind="norm")
 def layer_norm_backward(call: OpCall) -> Phased:
     """y = (x − mean)·r, h = g·w. Weight, bias: Σg·y, Σg. Input: (h − mean(h) − y·mean(h·y))·r."""
     affine = isinstance(call.get("weight"), TensorMeta)
-    return _norm_backward(call, sums=5, apply=9 + affine, input_needs_sums=False)
+    apply, sums = LAYER_NORM_BACKWARD
+    return _norm_backward(call, sums=sums, apply=apply + affine, input_needs_sums=False)
 
 
 @aten("_fused_rms_norm_backward", kind="norm")
 def rms_norm_backward(call: OpCall) -> Phased:
     """y = x·r. Weight: Σg·y. Input: h = g·w; (h − y·mean(h·y))·r."""
     affine = isinstance(call.get("weight"), TensorMeta)
-    return _norm_backward(call, sums=3, apply=6 + affine, input_needs_sums=False)
+    apply, sums = RMS_NORM_BACKWARD
+    return _norm_backward(call, sums=sums, apply=apply + affine, input_needs_sums=False)
 
 
 def _norm_backward(call: OpCall, *, sums: int, apply: int, input_needs_sums: bool) -> Phased:
@@ -130,30 +138,29 @@ def _read_backward(call: OpCall) -> int:
 
 @aten("_softmax _safe_softmax _masked_softmax softmax", kind="softmax")
 def softmax(call: OpCall) -> Work:
-    """Maximum, subtraction, sum, division; one exponential."""
     n = call.out.numel
-    return Work(other_flops=4 * n, transcendentals=n, factor=4, terms=(("n", n),))
+    return Work.per_element(n, SOFTMAX, transcendentals=n)
 
 
 @aten("_log_softmax log_softmax", kind="softmax")
 def log_softmax(call: OpCall) -> Work:
     n, dim = call.out.numel, call.get("dim")
     rows = n // call.out.shape[dim] if n and call.out.shape else 1
-    return Work(other_flops=4 * n, transcendentals=n + rows, factor=4, terms=(("n", n),))
+    return Work.per_element(n, SOFTMAX, transcendentals=n + rows)
 
 
 @aten("_softmax_backward_data _masked_softmax_backward", kind="softmax")
 def softmax_backward(call: OpCall) -> Work:
-    """y·(g − Σ g·y)."""
+    flops, exponentials = SOFTMAX_BACKWARD
     n = call.out.numel
-    return Work(other_flops=4 * n, factor=4, terms=(("n", n),))
+    return Work.per_element(n, flops, transcendentals=exponentials * n)
 
 
 @aten("_log_softmax_backward_data", kind="softmax")
 def log_softmax_backward(call: OpCall) -> Work:
-    """g − exp(y)·Σ g."""
+    flops, exponentials = LOG_SOFTMAX_BACKWARD
     n = call.out.numel
-    return Work(other_flops=3 * n, transcendentals=n, factor=3, terms=(("n", n),))
+    return Work.per_element(n, flops, transcendentals=exponentials * n)
 
 
 @aten("_weight_norm_interface", kind="norm")
@@ -171,4 +178,4 @@ def weight_norm(call: OpCall) -> Work:
 @aten("_weight_norm_interface_backward", kind="norm")
 def weight_norm_backward(call: OpCall) -> Work:
     n = call.inputs[0].numel
-    return Work(other_flops=6 * n, factor=6, terms=(("n", n),))
+    return Work.per_element(n, 6)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ridgeline.count.call import OpCall, TensorMeta
-from ridgeline.count.formulas.pointwise import PER_ELEMENT
 from ridgeline.count.formulas.registry import Entry, Work, aten
+from ridgeline.count.per_element import ADAGRAD, ADAM, PER_ELEMENT, SGD
 
-ADAM = (12, 1)  # FLOPs and square roots of an element, bias corrections taken as scalars
 FUSED = {
     "_fused_adam_": ADAM,
     "_fused_adamw_": ADAM,
-    "_fused_sgd_": (2, 0),
-    "_fused_adagrad_": (6, 1),
+    "_fused_sgd_": SGD,
+    "_fused_adagrad_": ADAGRAD,
 }
 UNCHANGED = ("grads", "state_steps")
 """Lists that the operators say they write into, but only read: steps are counted beforehand."""

@@ -1,52 +1,14 @@
 """Element-wise operators: so many FLOPs and transcendentals for each element of the result.
 
-A row of the table reads: FLOPs per element, transcendentals per element, operator names.
-Where an operator branches, the longer branch is counted. Backward operators are those that
-PyTorch fuses; the others appear as plain arithmetic.
+Most are in the table of per_element.py. What PyTorch does not fuse backward appears as plain
+arithmetic.
 """
 
 from __future__ import annotations
 
 from ridgeline.count.call import OpCall
 from ridgeline.count.formulas.registry import Work, aten
-
-PER_ELEMENT: dict[str, tuple[int, int]] = {}
-
-
-def _rows(flops: int, transcendentals: int, names: str) -> None:
-    PER_ELEMENT.update((name, (flops, transcendentals)) for name in names.split())
-
-
-_rows(1, 0, "mul div neg abs sign sgn reciprocal square maximum minimum fmax fmin relu")
-_rows(1, 0, "eq ne lt le gt ge ceil floor round trunc frac heaviside signbit copysign")
-_rows(1, 0, "isnan isinf isfinite isposinf isneginf deg2rad rad2deg true_divide floor_divide")
-_rows(1, 0, "clamp_min clamp_max threshold threshold_backward conj_physical _conj_physical frexp")
-_rows(2, 0, "hardtanh relu6 leaky_relu leaky_relu_backward fmod remainder hardtanh_backward")
-_rows(2, 0, "hardshrink softshrink_backward hardshrink_backward _prelu_kernel prelu _add_relu")
-_rows(2, 0, "nextafter ldexp")
-_rows(3, 0, "lerp softshrink nan_to_num hardsigmoid_backward isclose _prelu_kernel_backward")
-_rows(4, 0, "hardsigmoid")  # min(max(x + 3, 0), 6) / 6
-_rows(5, 0, "hardswish hardswish_backward")  # and ·x; two comparisons, g·(x/3 + 1/2)
-_rows(0, 1, "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh")
-_rows(0, 1, "acosh atanh erf erfc erfinv lgamma digamma sqrt rsqrt atan2 angle polygamma")
-_rows(0, 1, "arcsin arccos arctan mvlgamma special_i0 i0 special_i0e special_i1 special_i1e")
-_rows(0, 1, "special_ndtri special_log_ndtr special_erfcx special_zeta igamma igammac")
-_rows(2, 1, "sinc special_entr")  # sin(π·x)/(π·x); −x·log x
-_rows(3, 1, "sigmoid hypot")  # 1/(1 + exp(−x)); √(x² + y²)
-_rows(4, 1, "silu gelu.none")  # x·sigmoid(x); x/2·(1 + erf(x/√2))
-_rows(8, 1, "gelu.tanh")  # x/2·(1 + tanh(√(2/π)·(x + 0.0447·x³)))
-_rows(2, 1, "elu selu xlogy special_xlog1py logit")  # x > 0 ? x : a·expm1(x); x·log y, 0 at 0
-_rows(3, 1, "celu elu_backward")
-_rows(3, 0, "logit_backward")  # g/(x·(1 − x))
-_rows(3, 2, "softplus")  # x·b > threshold ? x : log1p(exp(x·b))/b
-_rows(5, 1, "softplus_backward")  # z = exp(x·b); g·z/(z + 1), and the threshold
-_rows(5, 2, "logaddexp logaddexp2")  # max(a, b) + log1p(exp(−|a − b|))
-_rows(1, 3, "mish")  # x·tanh(log1p(exp(x)))
-_rows(9, 4, "mish_backward")  # s = sigmoid(x), t = tanh(softplus(x)); g·(t + x·s·(1 − t²))
-_rows(3, 0, "sigmoid_backward tanh_backward")  # g·y·(1 − y); g·(1 − y²)
-_rows(8, 1, "silu_backward")  # g·s·(1 + x·(1 − s))
-_rows(9, 2, "gelu_backward.none")  # g·(Φ(x) + x·φ(x)): 3 for Φ, 3 for φ
-_rows(17, 1, "gelu_backward.tanh")
+from ridgeline.count.per_element import PER_ELEMENT
 
 
 def elementwise(call: OpCall, flops: int, transcendentals: int) -> Work:
@@ -56,9 +18,7 @@ def elementwise(call: OpCall, flops: int, transcendentals: int) -> Work:
         return Work(terms=(("n", n),), factor=0)
     if any(t.dtype.is_complex for t in call.inputs):
         flops, transcendentals = _complex(call.name, flops), 2 * transcendentals
-    return Work(
-        other_flops=flops * n, transcendentals=transcendentals * n, factor=flops, terms=(("n", n),)
-    )
+    return Work.per_element(n, flops, transcendentals=transcendentals * n)
 
 
 def _complex(name: str, flops: int) -> int:
@@ -121,7 +81,7 @@ def glu(call: OpCall) -> Work:
 def glu_backward(call: OpCall) -> Work:
     """s = sigmoid(b); g·s for a, g·a·s·(1 − s) for b."""
     n = call.out.numel // 2
-    return Work(other_flops=8 * n, transcendentals=n, factor=8, terms=(("n", n),))
+    return Work.per_element(n, 8, transcendentals=n)
 
 
 @aten("log_sigmoid log_sigmoid_forward", kind="pointwise")

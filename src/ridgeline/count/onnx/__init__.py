@@ -2,14 +2,17 @@
 
 skeleton.py   the file without its weights; load.py checks it
 dims.py       open dimensions and their numbers
-walk.py       through the graph; control.py (If, Loop, Scan) and functions.py help it
-infer.py      shapes by onnx's own inference; rules*.py and sequences.py what it
-              does not know; fatal.py what it must not see; bounds.py the most, where data decide;
-              shapes.py helps
+walk.py       through the graph; control.py (If, Loop, Scan) and functions.py help it, limits.py
+              ends it; scope.py names and paths, opsets.py versions
+results.py    what a node makes: infer.py by onnx's own inference; rules*.py and sequences.py what
+              it does not know; fatal.py what it must not see; bounds.py the most, where data
+              decide; shapes.py helps
+row.py        a node with its work
 values.py     small values followed, so that computed shapes are known; constants.py
 formulas/     operator → work, by family
 training.py   the estimate of a training step; gradients.py by operator; tape.py which values
-              need one, in loops pass by pass; passes.py what becomes of a loop's values
+              need one, in loops pass by pass; passes.py what becomes of a loop's values;
+              optimizers.py the update of a weight
 weights.py    parameters and buffers; alive.py memory
 counting.py   all of it together: file → CountResult
 beside.py     a PyTorch model and its file; against.py what differs, causes.py why

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ridgeline.count.onnx.node import Tensor
-from ridgeline.count.onnx.training import state_bytes
-from ridgeline.count.onnx.walk import Row
+from ridgeline.count.onnx.optimizers import state_bytes
+from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.weights import Stored
 from ridgeline.count.parts import Memory
 from ridgeline.count.result import IdealBytes

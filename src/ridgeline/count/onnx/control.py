@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,8 @@ from ridgeline.count.onnx.dtypes import BOOL
 from ridgeline.count.onnx.infer import from_array, make
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.count.onnx.passes import Passes, add_states, as_state, pairs
+from ridgeline.count.onnx.results import results_of
+from ridgeline.count.onnx.row import Row, row_of
 from ridgeline.count.onnx.scope import Scope
 from ridgeline.count.onnx.sequences import sequence
 from ridgeline.errors import RidgelineError
@@ -20,7 +22,7 @@ from ridgeline.errors import RidgelineError
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-    from ridgeline.count.onnx.walk import Row, Walk
+    from ridgeline.count.onnx.walk import Walk
 
 MOST_TRIPS = 1 << 40  # more is "until the condition is false"
 MOST_UNROLLED = 256  # passes that are walked one by one
@@ -208,42 +210,82 @@ def _stacked(t: Tensor, count: int, axis: int) -> Tensor:
 # ---------------------------------------------------------------- Scan
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scanned:
+    """A Scan's operands by what becomes of them; version 8 has a batch dimension before all."""
+
+    states: list[Tensor | None]
+    sliced: list[Tensor | None]
+    axes: list[int]  # along which each is sliced
+    is_batched: bool
+
+    @classmethod
+    def of(cls, call: NodeCall) -> _Scanned:
+        is_batched = call.version < 9
+        operands = list(call.operands[1:] if is_batched else call.operands)
+        count = min(max(call.whole("num_scan_inputs", 0), 0), len(operands))
+        axes = call.wholes("scan_input_axes") or [0] * count
+        return cls(
+            states=operands[: len(operands) - count],
+            sliced=operands[len(operands) - count :],
+            axes=[1] * count if is_batched else axes,
+            is_batched=is_batched,
+        )
+
+    @property
+    def length(self) -> int | None:
+        """How many slices there are; None where that is not known."""
+        return _length(self.sliced[0], self.axes[0]) if self.sliced and self.axes else None
+
+    @property
+    def batch(self) -> int:
+        operands = [*self.states, *self.sliced]
+        return (_length(operands[0], 0) if self.is_batched and operands else 1) or 1
+
+    def states_inside(self) -> list[Tensor | None]:
+        states = [_without(t, (0,)) if self.is_batched else t for t in self.states]
+        return [as_state(replace(t, value=None)) if t is not None else None for t in states]
+
+    def slices(self) -> list[Tensor | None]:
+        pairs_of = zip(self.sliced, self.axes, strict=False)
+        return [_without(t, (0, 1) if self.is_batched else (axis,)) for t, axis in pairs_of]
+
+
 def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
-    """The body for each slice of the scanned operands; version 8 has a batch dimension too."""
-    body = _body(call, "body")
-    batched = call.version < 9
-    operands = list(call.operands[1:] if batched else call.operands)
-    count = min(max(call.whole("num_scan_inputs", 0), 0), len(operands))
-    states, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
-    axes = call.wholes("scan_input_axes") or [0] * count
-    axes = [1] * count if batched else axes
-    trips = _length(scanned[0], axes[0]) if scanned and axes else None
+    """The body for each slice of the scanned operands."""
+    body, scanned = _body(call, "body"), _Scanned.of(call)
+    trips = _scan_trips(walk, call, scanned)
+    states, slices = scanned.states_inside(), scanned.slices()
+    outputs, rows = _walked(walk, body, (*states, *slices), scope, path)
+    passes = Passes(trips=trips, copies=scanned.batch, sliced=pairs(scanned.sliced, slices))
+    add_states(passes, scanned.states, states, outputs)
+    _add(walk, rows, passes)
+    results, kept = _scan_results(call, scanned, outputs, trips), len(states)
+    passes.finals = pairs(outputs[:kept], results[:kept])
+    passes.stacked = pairs(outputs[kept:], results[kept:])
+    return results
+
+
+def _scan_trips(walk: Walk, call: NodeCall, scanned: _Scanned) -> int:
+    """As many as there are slices, else as given; else they are asked for."""
+    trips = scanned.length
     if trips is None:
         trips = walk.bound.unused.get(call.name)
     if trips is None:
         walk.ask_for(call.name)
-        trips = 1
-    batch = _length(states[0] if states else scanned[0], 0) if batched and operands else 1
-    inputs = [_without(t, (0,)) if batched else t for t in states]
-    inputs = [as_state(replace(t, value=None)) if t is not None else None for t in inputs]
-    pieces = [
-        _without(t, (0, 1) if batched else (axis,)) for t, axis in zip(scanned, axes, strict=False)
-    ]
-    outputs, rows = _walked(walk, body, (*inputs, *pieces), scope, path)
-    passes = Passes(trips=trips, copies=batch or 1, sliced=pairs(scanned, pieces))
-    add_states(passes, states, inputs, outputs)
-    _add(walk, rows, passes)
-    out_axes = call.wholes("scan_output_axes") or [0] * len(outputs)
-    results: list[Tensor | None] = []
-    for place, output in enumerate(outputs):
-        if place >= len(states):
-            axis = out_axes[place - len(states)] if place - len(states) < len(out_axes) else 0
-            output = _stacked(output, trips, axis)
-        results.append(_stacked(output, batch or 1, 0) if batched else output)
-    kept = len(states)
-    passes.finals = pairs(outputs[:kept], results[:kept])
-    passes.stacked = pairs(outputs[kept:], results[kept:])
-    return results
+        return 1
+    return trips
+
+
+def _scan_results(
+    call: NodeCall, scanned: _Scanned, outputs: list[Tensor], trips: int
+) -> list[Tensor]:
+    """The last states, and what every pass made, stacked; with the batch before them."""
+    kept = len(scanned.states)
+    axes = [*call.wholes("scan_output_axes"), *[0] * len(outputs)]
+    made = (_stacked(t, trips, axis) for t, axis in zip(outputs[kept:], axes, strict=False))
+    results = [*outputs[:kept], *made]
+    return [_stacked(t, scanned.batch, 0) for t in results] if scanned.is_batched else results
 
 
 def _length(t: Tensor | None, axis: int) -> int | None:
@@ -271,15 +313,11 @@ def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -
         if count is None:
             walk.ask_for(call.name)
             return [unknown_tensor(name) for name in node.output]
-        item = first.each if first is not None and first.each is not None else None
-        items = (item or unknown_tensor("item"),) * count
+        each = first.each if first is not None else None
+        items = (each or unknown_tensor("item"),) * count
     lists: list[list[Tensor]] = [[] for _ in node.output]
-    for place in range(len(items)):
-        inputs = [
-            t.items[place] if t is not None and t.items is not None and place < len(t.items) else t
-            for t in (replace(first, items=items) if first is not None else None,
-                      *call.operands[1:])
-        ]  # fmt: skip
+    for place, item in enumerate(items):
+        inputs = [item, *(_item(t, place) for t in call.operands[1:])]
         outputs, rows = _walked(walk, body, inputs, scope, path)
         _add(walk, rows)
         for made, output in zip(lists, outputs, strict=False):
@@ -287,11 +325,17 @@ def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -
     return [sequence(name, tuple(made)) for name, made in zip(node.output, lists, strict=True)]
 
 
+def _item(t: Tensor | None, place: int) -> Tensor | None:
+    """An item of a sequence; what is none is the same for all."""
+    if t is None or t.items is None or place >= len(t.items):
+        return t
+    return t.items[place]
+
+
 def _flex(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
     """Attention, and the graphs that change its scores and probabilities."""
-    results = walk.results(call, node, {})
-    call.set_results(results)
-    walk.rows.append(walk.row(call, path))
+    results = results_of(walk, call, node, {})
+    walk.rows.append(row_of(call, path))
     q, k = call.get(0), call.get(1)
     if q is None or k is None or len(q.shape) != 4 or len(k.shape) != 4:
         return results

@@ -14,8 +14,10 @@ from ridgeline.count.onnx.bounds import KEEP_SOME
 from ridgeline.count.onnx.dims import bind, real_inputs
 from ridgeline.count.onnx.load import load
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
-from ridgeline.count.onnx.training import NOTE, backward, check_optimizer, optimizer_work
-from ridgeline.count.onnx.walk import NO_FORMULA, Row, Walk, walk_model
+from ridgeline.count.onnx.optimizers import check_optimizer, optimizer_work
+from ridgeline.count.onnx.row import NO_FORMULA, Row
+from ridgeline.count.onnx.training import NOTE, backward
+from ridgeline.count.onnx.walk import Walk, walk_model
 from ridgeline.count.onnx.weights import Stored, stored_tensors
 from ridgeline.count.parts import ModuleCall, Work
 from ridgeline.count.result import CountResult, OpCost

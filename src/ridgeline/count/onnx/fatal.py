@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ridgeline.count.onnx.load import MOST_DIMS
 from ridgeline.count.onnx.node import Tensor
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
 Operands = Sequence[Tensor | None]
-MOST_DIMS = 64  # of anything
-EQUATION = re.compile(r"[A-Za-z.,> -]{0,1000}")
+EQUATION = re.compile(r"[A-Za-z.,> -]{0,1000}")  # others may have no end in onnx
 
 
 def fatal(node: NodeProto, operands: Operands) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import onnx
 
 from ridgeline.count.onnx.load import ordered, subgraphs_of
-from ridgeline.count.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
+from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.scope import Scope
 
 if TYPE_CHECKING:
@@ -20,23 +22,29 @@ Given = dict[str, "AttributeProto"]
 
 def expand(
     walk: Walk, function: FunctionProto, call: NodeCall, node: NodeProto, path: str
-) -> list[Tensor | None]:
+) -> list[Tensor]:
     """Walk the function's nodes with the call's operands and attributes."""
-    walk.enter(path)
     scope = Scope()
     for name, operand in zip(function.input, call.operands, strict=False):
         if operand is not None:
             scope.values[name] = operand
     given = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
-    outer, outer_imports = walk.opsets, walk.imports
-    walk.opsets = {**outer, **{plain_domain(o.domain): o.version for o in function.opset_import}}
-    walk.imports = [onnx.helper.make_opsetid(d, v) for d, v in walk.opsets.items()]
-    nodes = ordered(function.node, set(function.input), function.output, walk.path)
-    for place, inner in enumerate(nodes):
-        walk.node(bound(inner, given), place, scope, path, {})
-    walk.opsets, walk.imports = outer, outer_imports
-    walk.depth -= 1
-    return [scope.find(name) or unknown_tensor(name) for name in function.output]
+    with walk.limits.inside(path), _own_opsets(walk, function):
+        nodes = ordered(function.node, set(function.input), function.output, walk.path)
+        for place, inner in enumerate(nodes):
+            walk.node(bound(inner, given), place, scope, path, {})
+    return [scope.value(name) for name in function.output]
+
+
+@contextmanager
+def _own_opsets(walk: Walk, function: FunctionProto) -> Iterator[None]:
+    """Inside of a function its own versions of operators hold."""
+    outer = walk.opsets
+    walk.opsets = outer.with_those_of(function.opset_import)
+    try:
+        yield
+    finally:
+        walk.opsets = outer
 
 
 def bound(node: NodeProto, given: Given) -> NodeProto:

@@ -3,33 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
-from ridgeline.count.onnx.node import NodeCall, Tensor
-from ridgeline.count.onnx.walk import FREE_KINDS, Row
+from ridgeline.count.onnx.node import NodeCall
+from ridgeline.count.onnx.row import FREE_KINDS, Row
 from ridgeline.count.parts import Work
+from ridgeline.count.per_element import (
+    BATCH_NORM_BACKWARD,
+    LAYER_NORM_BACKWARD,
+    LOG_SOFTMAX_BACKWARD,
+    PER_ELEMENT,
+    RMS_NORM_BACKWARD,
+    SOFTMAX_BACKWARD,
+    Each,
+)
 
-WEIGHT, ACTIVATION = 1, 2  # where a gradient goes: to weights alone, or on through the graph
+# where a gradient goes: to weights alone, or on through the graph; 0: nobody needs one
+WEIGHT, ACTIVATION = 1, 2
 INPUT_GRAD, WEIGHT_GRAD = "input-grad", "weight-grad"
 Parts = dict[str, Work]
 Sides = tuple[int, ...]
 
-# FLOPs and transcendentals of an element's gradient, as PyTorch's fused backward operators
-POINTWISE = {
-    "Relu": (1, 0), "ThresholdedRelu": (1, 0), "LeakyRelu": (2, 0), "Clip": (2, 0),
-    "Sigmoid": (3, 0), "Tanh": (3, 0), "HardSigmoid": (3, 0), "HardSwish": (5, 0), "Elu": (3, 1),
-    "Selu": (3, 1), "Celu": (3, 1), "Softplus": (5, 1), "Mish": (9, 4), "Gelu": (9, 2),
-    "FastGelu": (17, 1), "BiasGelu": (9, 2), "QuickGelu": (9, 1), "Swish": (8, 1), "Exp": (1, 0),
-    "Log": (1, 0), "Sqrt": (2, 0), "Neg": (1, 0), "Reciprocal": (3, 0), "Erf": (3, 1),
+FUSED = {  # PyTorch's operator that gives the gradient
+    "Relu": "threshold_backward", "ThresholdedRelu": "threshold_backward",
+    "LeakyRelu": "leaky_relu_backward", "Clip": "hardtanh_backward",
+    "Sigmoid": "sigmoid_backward", "Tanh": "tanh_backward", "HardSigmoid": "hardsigmoid_backward",
+    "HardSwish": "hardswish_backward", "Elu": "elu_backward", "Selu": "elu_backward",
+    "Celu": "elu_backward", "Softplus": "softplus_backward", "Mish": "mish_backward",
+    "Gelu": "gelu_backward.none", "BiasGelu": "gelu_backward.none",
+    "FastGelu": "gelu_backward.tanh", "Swish": "silu_backward",
+}  # fmt: skip
+POINTWISE: dict[str, Each] = {  # of an element's gradient
+    **{name: PER_ELEMENT[theirs] for name, theirs in FUSED.items()},
+    "QuickGelu": (9, 1),  # as Swish, and a product with 1.702
+    "Exp": (1, 0), "Log": (1, 0), "Sqrt": (2, 0), "Neg": (1, 0), "Reciprocal": (3, 0),
+    "Erf": (3, 1),
 }  # fmt: skip
 SUMS = ("Add", "Sub", "Sum")
 FREE = (*SUMS, "Concat", "Pad", "Cast", "CastLike", "Identity", "Tile", "Dropout")
 NORMS = {  # FLOPs an element of the input's gradient, and of the weight's and bias's
-    "BatchNormalization": (1, 4), "LayerNormalization": (9, 5), "InstanceNormalization": (10, 5),
-    "GroupNormalization": (10, 5), "RMSNormalization": (6, 3),
-    "SimplifiedLayerNormalization": (6, 3), "SkipLayerNormalization": (10, 5),
-    "SkipSimplifiedLayerNormalization": (7, 3),
-}  # fmt: skip
+    "BatchNormalization": BATCH_NORM_BACKWARD,
+    "LayerNormalization": LAYER_NORM_BACKWARD,
+    "RMSNormalization": RMS_NORM_BACKWARD,
+    "SimplifiedLayerNormalization": RMS_NORM_BACKWARD,
+    **dict.fromkeys(
+        ("InstanceNormalization", "GroupNormalization", "SkipLayerNormalization"),
+        (LAYER_NORM_BACKWARD[0] + 1, LAYER_NORM_BACKWARD[1]),  # there always is a weight
+    ),
+    "SkipSimplifiedLayerNormalization": (RMS_NORM_BACKWARD[0] + 1, RMS_NORM_BACKWARD[1]),
+}
 
 
 def gradient_of(row: Row, sides: Sides) -> Parts:
@@ -42,9 +65,19 @@ def gradient_of(row: Row, sides: Sides) -> Parts:
     return rule(row, sides) if rule is not None else _other(row, sides)
 
 
+def phase_of(side: int) -> str:
+    """The phase that a gradient belongs to by where it goes."""
+    return WEIGHT_GRAD if side == WEIGHT else INPUT_GRAD
+
+
+def _main_phase(sides: Sides) -> str:
+    """Of a node whose gradients are one row: on through the graph if any is."""
+    return INPUT_GRAD if ACTIVATION in sides else WEIGHT_GRAD
+
+
 def _put(parts: Parts, side: int, work: Work) -> None:
     """Add work to the phase that a side belongs to; one row for each phase."""
-    phase = WEIGHT_GRAD if side == WEIGHT else INPUT_GRAD
+    phase = phase_of(side)
     have = parts.get(phase)
     if have is None:
         parts[phase] = work
@@ -63,6 +96,12 @@ def _put(parts: Parts, side: int, work: Work) -> None:
 
 def _side(sides: Sides, place: int) -> int:
     return sides[place] if place < len(sides) else 0
+
+
+def _nbytes(call: NodeCall, sides: Sides, *among: int) -> int:
+    """Of the operands whose gradients go to one of these sides."""
+    sided = zip(call.operands, sides, strict=False)
+    return sum(t.nbytes for t, side in sided if t is not None and side in among)
 
 
 def _product(row: Row, sides: Sides) -> Parts:
@@ -84,9 +123,10 @@ def _product(row: Row, sides: Sides) -> Parts:
     for place, tensor in enumerate(call.operands):
         if place not in factors and tensor is not None and _side(sides, place):
             shared = 0 if parts.get(WEIGHT_GRAD) else grad  # read with the weight's gradient
-            _put(parts, _side(sides, place), Work(other_flops=call.out.numel, read_bytes=shared,
-                                                  written_bytes=tensor.nbytes,
-                                                  terms=(("n", call.out.numel),)))  # fmt: skip
+            summed = Work.per_element(
+                call.out.numel, 1, read_bytes=shared, written_bytes=tensor.nbytes
+            )
+            _put(parts, _side(sides, place), summed)
     return parts
 
 
@@ -103,15 +143,12 @@ def _attention(row: Row, sides: Sides) -> Parts:
     w = call.get(1)
     projected = call.x.numel * w.shape[1] if projects and w is not None else 0
     own = work.macs - projected
-    grads = sum(
-        t.nbytes for t, s in zip(call.operands, sides, strict=False) if t and s == ACTIVATION
-    )
     parts = {
         INPUT_GRAD: Work(
             macs=2 * own + projected,
             other_flops=work.other_flops,
             read_bytes=call.read_bytes + 2 * call.out.nbytes,
-            written_bytes=grads,
+            written_bytes=_nbytes(call, sides, ACTIVATION),
             factor=2 * work.factor,
             terms=work.terms,
             more=work.more,
@@ -132,7 +169,6 @@ def _recurrent(row: Row, sides: Sides) -> Parts:
     """Towards the input and the state before, and towards the weights: each as forward."""
     call, work = row.call, row.work
     assert work is not None
-    weights = [t for t, s in zip(call.operands, sides, strict=False) if t and s == WEIGHT]
     hidden, size = call.given(2).shape[-1], call.given(1).shape[-1]
     share = 1.0 if _side(sides, 0) else hidden / max(hidden + size, 1)
     macs = round(work.macs * share)
@@ -146,11 +182,11 @@ def _recurrent(row: Row, sides: Sides) -> Parts:
             terms=(("macs", macs),),
         )
     }
-    if weights:
+    if WEIGHT in sides:
         parts[WEIGHT_GRAD] = Work(
             macs=work.macs,
             read_bytes=call.x.nbytes + 2 * call.written_bytes,
-            written_bytes=sum(t.nbytes for t in weights),
+            written_bytes=_nbytes(call, sides, WEIGHT),
             factor=2,
             terms=work.terms,
         )
@@ -158,22 +194,19 @@ def _recurrent(row: Row, sides: Sides) -> Parts:
 
 
 def _norm(row: Row, sides: Sides) -> Parts:
-    call = row.call
-    n = call.x.numel
+    """Both gradients read the same; it is counted with the first."""
+    call, n = row.call, row.call.x.numel
     apply, sums = NORMS[call.op_type]
-    weights = [t for t, s in zip(call.operands, sides, strict=False) if t and s == WEIGHT]
-    affine = call.op_type in ("LayerNormalization", "RMSNormalization") and call.has(1)
-    apply += affine
-    read = 2 * call.x.nbytes + sum(t.nbytes for t in weights)
+    apply += call.op_type in ("LayerNormalization", "RMSNormalization") and call.has(1)
+    weight_bytes = _nbytes(call, sides, WEIGHT)
+    read = 2 * call.x.nbytes + weight_bytes
     parts: Parts = {}
     if _side(sides, 0):
-        parts[INPUT_GRAD] = Work(other_flops=apply * n, read_bytes=read,
-                                 written_bytes=call.x.nbytes, factor=apply,
-                                 terms=(("n", n),))  # fmt: skip
-    if weights:
-        parts[WEIGHT_GRAD] = Work(other_flops=sums * n, read_bytes=0 if parts else read,
-                                  written_bytes=sum(t.nbytes for t in weights), factor=sums,
-                                  terms=(("n", n),))  # fmt: skip
+        parts[INPUT_GRAD] = Work.per_element(n, apply, read_bytes=read, written_bytes=call.x.nbytes)
+    if WEIGHT in sides:
+        parts[WEIGHT_GRAD] = Work.per_element(
+            n, sums, read_bytes=0 if parts else read, written_bytes=weight_bytes
+        )
     return parts
 
 
@@ -183,19 +216,18 @@ def _gather(row: Row, sides: Sides) -> Parts:
     table, n = call.given(0), call.out.numel
     indices = call.get(1)
     read = call.out.nbytes + (indices.nbytes if indices is not None else 0)
-    work = Work(other_flops=n, read_bytes=read, written_bytes=table.nbytes, terms=(("n", n),))
-    return {WEIGHT_GRAD if _side(sides, 0) == WEIGHT else INPUT_GRAD: work}
+    work = Work.per_element(n, 1, read_bytes=read, written_bytes=table.nbytes)
+    return {phase_of(_side(sides, 0)): work}
 
 
 def _pool(row: Row, sides: Sides) -> Parts:
     call = row.call
     window = prod(size for name, size in (row.work.terms if row.work else ()) if name == "window")
-    n = call.out.numel
-    per_result = 1 if "Max" in call.op_type else window + 1
-    return {
-        INPUT_GRAD: Work(other_flops=per_result * n, read_bytes=call.out.nbytes,
-                         written_bytes=call.x.nbytes, factor=per_result, terms=(("n", n),))
-    }  # fmt: skip
+    out, per_result = call.out, 1 if "Max" in call.op_type else window + 1
+    work = Work.per_element(
+        out.numel, per_result, read_bytes=out.nbytes, written_bytes=call.x.nbytes
+    )
+    return {INPUT_GRAD: work}
 
 
 def _pointwise(row: Row, sides: Sides) -> Parts:
@@ -210,13 +242,14 @@ def _pointwise(row: Row, sides: Sides) -> Parts:
                                                 work.transcendentals // max(n, 1)))  # fmt: skip
     if call.op_type == "Gelu" and call.attr("approximate", "none") == "tanh":
         flops, roots = POINTWISE["FastGelu"]
-    written = sum(t.nbytes for t, s in zip(call.operands, sides, strict=False) if t and s)
-    side = ACTIVATION if ACTIVATION in sides else WEIGHT
-    parts: Parts = {}
-    _put(parts, side, Work(other_flops=flops * n, transcendentals=roots * n,
-                           read_bytes=2 * call.out.nbytes, written_bytes=written, factor=flops,
-                           terms=(("n", n),)))  # fmt: skip
-    return parts
+    work = Work.per_element(
+        n,
+        flops,
+        transcendentals=roots * n,
+        read_bytes=2 * call.out.nbytes,
+        written_bytes=_nbytes(call, sides, WEIGHT, ACTIVATION),
+    )
+    return {_main_phase(sides): work}
 
 
 def _two_sided(call: NodeCall, sides: Sides) -> Parts:
@@ -228,10 +261,9 @@ def _two_sided(call: NodeCall, sides: Sides) -> Parts:
             continue
         other = call.get(1 - place)
         flops = 1 + 2 * (call.op_type in ("Div", "Pow") and place == 1) + (tensor.numel < n)
-        _put(parts, sides[place], Work(other_flops=flops * n,
-                                       read_bytes=grad + (other.nbytes if other else 0),
-                                       written_bytes=tensor.nbytes, factor=flops,
-                                       terms=(("n", n),)))  # fmt: skip
+        read = grad + (other.nbytes if other is not None else 0)
+        work = Work.per_element(n, flops, read_bytes=read, written_bytes=tensor.nbytes)
+        _put(parts, sides[place], work)
     return parts
 
 
@@ -243,19 +275,23 @@ def _broadcast_only(call: NodeCall, sides: Sides) -> Parts:
         return parts
     for tensor, side in zip(call.operands, sides, strict=False):
         if tensor is not None and side and tensor.numel < n:
-            _put(parts, side, Work(other_flops=n, read_bytes=call.out.nbytes,
-                                   written_bytes=tensor.nbytes, terms=(("n", n),)))  # fmt: skip
+            read, written = call.out.nbytes, tensor.nbytes
+            _put(parts, side, Work.per_element(n, 1, read_bytes=read, written_bytes=written))
     return parts
 
 
 def _softmax(row: Row, sides: Sides) -> Parts:
-    call = row.call
-    n, log = call.out.numel, call.op_type == "LogSoftmax"
-    return {
-        INPUT_GRAD: Work(other_flops=(3 if log else 4) * n, transcendentals=n * log,
-                         read_bytes=2 * call.out.nbytes, written_bytes=call.x.nbytes,
-                         factor=3 if log else 4, terms=(("n", n),))
-    }  # fmt: skip
+    call, n = row.call, row.call.out.numel
+    is_log = call.op_type == "LogSoftmax"
+    flops, exponentials = LOG_SOFTMAX_BACKWARD if is_log else SOFTMAX_BACKWARD
+    work = Work.per_element(
+        n,
+        flops,
+        transcendentals=exponentials * n,
+        read_bytes=2 * call.out.nbytes,
+        written_bytes=call.x.nbytes,
+    )
+    return {INPUT_GRAD: work}
 
 
 def _move(row: Row, sides: Sides) -> Parts:
@@ -266,16 +302,13 @@ def _other(row: Row, sides: Sides) -> Parts:
     """As forward, and the result's gradient is read too."""
     call, work = row.call, row.work
     assert work is not None
-    wanted: list[Tensor] = [t for t, s in zip(call.operands, sides, strict=False) if t and s]
-    side = ACTIVATION if ACTIVATION in sides else WEIGHT
     read = call.read_bytes if work.read_bytes is None else work.read_bytes
-    parts: Parts = {}
-    _put(parts, side, Work(macs=work.macs, other_flops=work.other_flops,
-                           transcendentals=work.transcendentals,
-                           read_bytes=read + call.out.nbytes,
-                           written_bytes=sum(t.nbytes for t in wanted), factor=work.factor,
-                           terms=work.terms, more=work.more))  # fmt: skip
-    return parts
+    same = replace(
+        work,
+        read_bytes=read + call.out.nbytes,
+        written_bytes=_nbytes(call, sides, WEIGHT, ACTIVATION),
+    )
+    return {_main_phase(sides): same}
 
 
 RULES: dict[str, Callable[[Row, Sides], Parts]] = {

@@ -125,7 +125,7 @@ def infer(
     opsets: list[OperatorSetIdProto],
 ) -> list[Tensor | None]:
     """The node's results as far as onnx can tell; what it refuses is a MalformedError."""
-    results = [unknown_tensor(name) if name else None for name in node.output]
+    results = unknown_results(node)
     schema = schema_of(node.op_type, version, node.domain)
     if schema is None:
         return results
@@ -137,17 +137,10 @@ def infer(
             make(name, *kind) if name else None
             for name, kind in zip(node.output, _SEEN[key], strict=True)
         ]
-    types: dict[str, TypeProto] = {}
-    data: dict[str, TensorProto] = {}
-    for name, operand in zip(node.input, operands, strict=False):
-        if operand is None:
-            continue
-        kind = type_of(operand)
-        if kind is None:
-            return results
-        types[name] = kind
-        if operand.value is not None and operand.value.dtype != object:
-            data[name] = numpy_helper.from_array(operand.value, name)
+    types = _types(node, operands)
+    if types is None:
+        return results
+    data = _data(node, operands)
     try:
         found = infer_node_outputs(schema, node, types, data, None, opsets)
     except Exception as error:  # onnx's InferenceError, RuntimeError, KeyError, ValueError, …
@@ -159,6 +152,33 @@ def infer(
     if key is not None and len(_SEEN) < MOST_SEEN:
         _SEEN[key] = [(t.elem, t.dims) if t is not None else (0, None) for t in results]
     return results
+
+
+def unknown_results(node: NodeProto) -> list[Tensor | None]:
+    """One for each name that the node gives."""
+    return [unknown_tensor(name) if name else None for name in node.output]
+
+
+def _types(node: NodeProto, operands: Sequence[Tensor | None]) -> dict[str, TypeProto] | None:
+    """Of the operands, as onnx takes them; None where one is not known at all."""
+    types: dict[str, TypeProto] = {}
+    for name, operand in zip(node.input, operands, strict=False):
+        if operand is None:
+            continue
+        kind = type_of(operand)
+        if kind is None:
+            return None
+        types[name] = kind
+    return types
+
+
+def _data(node: NodeProto, operands: Sequence[Tensor | None]) -> dict[str, TensorProto]:
+    """The operands whose elements are known."""
+    return {
+        name: numpy_helper.from_array(t.value, name)
+        for name, t in zip(node.input, operands, strict=False)
+        if t is not None and t.value is not None and t.value.dtype != object
+    }
 
 
 def _said(error: Exception) -> str:

@@ -34,12 +34,13 @@ def contributed(call: NodeCall) -> list[Type | None]:
     return rule(call) if rule is not None and all(t.is_known for t in call.inputs) else []
 
 
-def _like(x: Tensor) -> Type:
+def like(x: Tensor) -> Type:
+    """The type of a result that has an operand's."""
     return x.elem, x.shape
 
 
 def _same(call: NodeCall) -> list[Type | None]:
-    return [_like(call.x)]
+    return [like(call.x)]
 
 
 def _quantised_pair(call: NodeCall) -> list[Type | None]:
@@ -49,7 +50,7 @@ def _quantised_pair(call: NodeCall) -> list[Type | None]:
 
 def _like_scores(call: NodeCall) -> list[Type | None]:
     """NGramRepeatBlock: tokens so far, scores of the next; the scores are changed."""
-    return [_like(call.given(1))]
+    return [like(call.given(1))]
 
 
 def _product(a: Shape, b: Shape) -> Shape:
@@ -87,7 +88,7 @@ def _fp_q4(call: NodeCall) -> list[Type | None]:
 def _skip_norm(call: NodeCall) -> list[Type | None]:
     x = call.x
     groups = (FP32, (*x.shape[:-1], 1))
-    return [_like(x), groups, groups, _like(x)]
+    return [like(x), groups, groups, like(x)]
 
 
 def _embed_norm(call: NodeCall) -> list[Type | None]:

@@ -9,47 +9,15 @@ import onnx
 
 from ridgeline.count.onnx.dtypes import BOOL
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape
-from ridgeline.count.onnx.rules import Type
+from ridgeline.count.onnx.rules import Type, like
 
 NEWER = 7  # from here on onnx's own inference has all of these
-SAME = frozenset(
-    [
-        "Abs",
-        "Add",
-        "BatchNormalization",
-        "Ceil",
-        "Clip",
-        "Div",
-        "Dropout",
-        "Elu",
-        "Exp",
-        "Floor",
-        "HardSigmoid",
-        "Identity",
-        "InstanceNormalization",
-        "LeakyRelu",
-        "Log",
-        "Mul",
-        "Neg",
-        "Not",
-        "PRelu",
-        "Pow",
-        "Reciprocal",
-        "Relu",
-        "Selu",
-        "Sigmoid",
-        "Sqrt",
-        "Sub",
-        "Sum",
-        "Mean",
-        "Max",
-        "Min",
-        "Tanh",
-        "And",
-        "Or",
-        "Xor",
-    ]
-)
+SAME = frozenset({
+    "Abs", "Add", "And", "BatchNormalization", "Ceil", "Clip", "Div", "Dropout", "Elu", "Exp",
+    "Floor", "HardSigmoid", "Identity", "InstanceNormalization", "LeakyRelu", "Log", "Max",
+    "Mean", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Selu",
+    "Sigmoid", "Sqrt", "Sub", "Sum", "Tanh", "Xor",
+})  # fmt: skip
 COMPARED = frozenset({"Equal", "Greater", "Less"})  # the second operand fits into the first
 
 
@@ -58,7 +26,7 @@ def old_form(call: NodeCall) -> list[Type | None]:
     if call.domain or call.version >= NEWER or not call.x.is_known:
         return []
     if call.op_type in SAME:
-        return [(call.x.elem, call.x.shape)]
+        return [like(call.x)]
     if call.op_type in COMPARED:
         return [(BOOL, call.x.shape)]
     rule = RULES.get(call.op_type)

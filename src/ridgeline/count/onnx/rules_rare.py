@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ridgeline.count.onnx.dtypes import BOOL, FP32, INT8, INT32, UINT32
-from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape, Tensor
-from ridgeline.count.onnx.rules import Rule, Type
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape
+from ridgeline.count.onnx.rules import Rule, Type, like
 from ridgeline.count.onnx.shapes import branches, broadcast, delta_sizes, packed_widths
 
 SAME = frozenset({
@@ -19,13 +19,9 @@ def rare(call: NodeCall) -> list[Type | None]:
     if not call.inputs or not all(t.is_known for t in call.inputs):
         return []
     if call.op_type in SAME:
-        return [_like(call.x)]
+        return [like(call.x)]
     rule = RULES.get(call.op_type) if call.domain else STANDARD.get(call.op_type)
     return rule(call) if rule is not None else []
-
-
-def _like(x: Tensor) -> Type:
-    return x.elem, x.shape
 
 
 def _all_finite(_: NodeCall) -> list[Type | None]:
@@ -80,7 +76,7 @@ def _padded(call: NodeCall) -> list[Type | None]:
 
 
 def _turned_pair(call: NodeCall) -> list[Type | None]:
-    return [_like(call.given(1)), _like(call.given(3))]
+    return [like(call.given(1)), like(call.given(3))]
 
 
 def _quantised_lstm(call: NodeCall) -> list[Type | None]:
@@ -104,11 +100,11 @@ def _linear_attention(call: NodeCall) -> list[Type | None]:
 
 def _bitmask(call: NodeCall) -> list[Type | None]:
     """32 elements to a word of the mask."""
-    return [_like(call.x), (UINT32, (-(-call.x.numel // 32),))]
+    return [like(call.x), (UINT32, (-(-call.x.numel // 32),))]
 
 
 def _gates(call: NodeCall) -> list[Type | None]:
-    return [_like(call.x), _like(call.x)]
+    return [like(call.x), like(call.x)]
 
 
 def _ordered_matmul(call: NodeCall) -> list[Type | None]:
@@ -126,7 +122,7 @@ def _fused_n_bits(call: NodeCall) -> list[Type | None]:
     x, widths = call.x, packed_widths(call)
     if call.op_type == "MatMulNBitsMlp":
         widths = widths[:1]
-    return [*((x.elem, (*x.shape[:-1], n)) for n in widths), _like(x)]
+    return [*((x.elem, (*x.shape[:-1], n)) for n in widths), like(x)]
 
 
 def _ordered_attention(call: NodeCall) -> list[Type | None]:
@@ -155,18 +151,18 @@ def _hashes(call: NodeCall) -> list[Type | None]:
 
 
 def _packed_causal_conv(call: NodeCall) -> list[Type | None]:
-    return [_like(call.x), _like(call.given(4))]
+    return [like(call.x), like(call.given(4))]
 
 
 def _causal_conv(call: NodeCall) -> list[Type | None]:
     """The state has the places before the first one; of one dimension, channels first or last."""
     x, w = call.x, call.given(1)
     if call.whole("ndim", 1) != 1 or call.whole("state_window", 0):
-        return [_like(x)]
+        return [like(x)]
     kept = (w.shape[-1] - 1) * call.whole("dilation", 1)
     if call.whole("channels_last", 0):
-        return [_like(x), (x.elem, (x.shape[0], kept, *x.shape[2:]))]
-    return [_like(x), (x.elem, (*x.shape[:2], kept))]
+        return [like(x), (x.elem, (x.shape[0], kept, *x.shape[2:]))]
+    return [like(x), (x.elem, (*x.shape[:2], kept))]
 
 
 def _mixed(call: NodeCall) -> list[Type | None]:
@@ -179,7 +175,7 @@ def _delta_net(call: NodeCall) -> list[Type | None]:
     sizes, state = delta_sizes(call), call.get(6)
     rows = call.x.shape[:-2] if call.has(1) else call.x.shape[:-1]
     out = (call.x.elem, (*rows, max(sizes.heads, sizes.value_heads), sizes.value_dim))
-    return [out, _like(state) if state is not None else None]
+    return [out, like(state) if state is not None else None]
 
 
 def _crop(call: NodeCall) -> list[Type | None]:
@@ -212,4 +208,4 @@ RULES: dict[str, Rule] = {
     "GemmaRotaryEmbedding": _turned_pair, "DynamicQuantizeLSTM": _quantised_lstm,
     "LinearAttention": _linear_attention,
 }  # fmt: skip
-STANDARD: dict[str, Rule] = {"Crop": _crop}
+STANDARD: dict[str, Rule] = {"Crop": _crop}  # from before ONNX 1.0, in the standard's domain

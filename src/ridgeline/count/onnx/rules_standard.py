@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ridgeline.count.onnx.dtypes import BOOL, FP32, INT64, STRING
 from ridgeline.count.onnx.node import NodeCall
-from ridgeline.count.onnx.rules import Type
+from ridgeline.count.onnx.rules import Type, like
 from ridgeline.count.onnx.shapes import broadcast
 
 SAME = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
@@ -18,11 +18,11 @@ def standard(call: NodeCall) -> list[Type | None]:
     if call.domain == "ai.onnx.ml":
         return _classical(call)
     if call.op_type in SAME:
-        return [(call.x.elem, call.x.shape)]
+        return [like(call.x)]
     if call.op_type == "StringNormalizer" and not call.attr("stopwords"):  # else bounds.py
-        return [(call.x.elem, call.x.shape)]
+        return [like(call.x)]
     if call.op_type == "Dropout":  # old operator sets leave the mask's shape open
-        return [(call.x.elem, call.x.shape), (_mask_elem(call), call.x.shape)]
+        return [like(call.x), (_mask_elem(call), call.x.shape)]
     if call.op_type in COMPARED:
         return [(BOOL, broadcast(call.x.shape, call.given(1).shape))]
     return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ridgeline.count.onnx.node import Tensor
+from ridgeline.count.onnx.node import Tensor, unknown_tensor
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -27,6 +27,10 @@ class Scope:
                 return scope.values[name]
             scope = scope.outer
         return None
+
+    def value(self, name: str) -> Tensor:
+        """One of an unknown type where nobody has the name."""
+        return self.find(name) or unknown_tensor(name)
 
     def add(self, tensor: Tensor | None) -> None:
         if tensor is not None and tensor.name:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ridgeline.count.onnx.gradients import ACTIVATION, WEIGHT
 from ridgeline.count.onnx.node import Tensor
 from ridgeline.count.onnx.passes import Passes
-from ridgeline.count.onnx.walk import Row
+from ridgeline.count.onnx.row import Row
 from ridgeline.errors import RidgelineError
 
 MOST_STEPS = 1_000_000  # loops inside each other multiply
@@ -85,8 +85,8 @@ class _Recorder:
         sides = tuple(get(t.key, 0) if t is not None else 0 for t in row.call.operands)
         side = 0
         if any(sides):
-            moving = [t for t in row.call.inputs if t.is_float and _moves(t)]
-            alone = all(get(t.key) == WEIGHT for t in moving) and WEIGHT in sides
+            made = [t for t in row.call.inputs if t.is_float and _is_made(t)]
+            alone = all(get(t.key) == WEIGHT for t in made) and WEIGHT in sides
             side = WEIGHT if alone else ACTIVATION
         outs = []
         for out in row.call.outputs:
@@ -124,6 +124,6 @@ class _Recorder:
         return Repeat(passes, tuple(runs), frozenset(key for key in results if wanted[key]))
 
 
-def _moves(tensor: Tensor) -> bool:
-    """Whether a value is none that the file holds."""
+def _is_made(tensor: Tensor) -> bool:
+    """Whether a value is another in every step: not stored, and not known beforehand."""
     return tensor.value is None and (tensor.slot is not None or not tensor.is_weight)

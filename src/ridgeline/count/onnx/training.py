@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ridgeline.count.onnx.gradients import INPUT_GRAD, WEIGHT, WEIGHT_GRAD, gradient_of
+from ridgeline.count.onnx.gradients import INPUT_GRAD, WEIGHT_GRAD, gradient_of, phase_of
 from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.passes import Passes
+from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.tape import MOST_SINGLE, Repeat, Step, Tape, check_steps, recorded
-from ridgeline.count.onnx.walk import Row
 from ridgeline.count.onnx.weights import Stored
 from ridgeline.count.parts import Work
-from ridgeline.errors import RidgelineError
 
 NOTE = (
     "training is estimated: the file has no backward pass and no loss;"
@@ -150,8 +149,7 @@ def _summed(step: Step, uses: Uses) -> Iterator[Gradient]:
     for out, side in step.outs:
         more = uses.get(out.key, 1) - 1
         if more > 0 and out.is_known:
-            phase = WEIGHT_GRAD if side == WEIGHT else INPUT_GRAD
-            yield Gradient(step.row, phase, step.row.call, _sum_of(out, more))
+            yield Gradient(step.row, phase_of(side), step.row.call, _sum_of(out, more))
 
 
 def _shared(stored: Stored, uses: Uses) -> Iterator[Gradient]:
@@ -165,13 +163,8 @@ def _shared(stored: Stored, uses: Uses) -> Iterator[Gradient]:
 
 
 def _sum_of(tensor: Tensor, more: int) -> Work:
-    n = tensor.numel * more
-    return Work(
-        other_flops=n,
-        read_bytes=2 * tensor.nbytes * more,
-        written_bytes=tensor.nbytes * more,
-        terms=(("n", n),),
-    )
+    nbytes = tensor.nbytes * more
+    return Work.per_element(tensor.numel * more, 1, read_bytes=2 * nbytes, written_bytes=nbytes)
 
 
 def _gradients(row: Row, sides: tuple[int, ...]) -> Iterator[Gradient]:
@@ -179,46 +172,5 @@ def _gradients(row: Row, sides: tuple[int, ...]) -> Iterator[Gradient]:
         if any(sides):
             yield Gradient(row, INPUT_GRAD, row.call, None)
         return
-    parts = gradient_of(row, sides)
-    for phase, work in parts.items():
+    for phase, work in gradient_of(row, sides).items():
         yield Gradient(row, phase, row.call, work)
-
-
-# ---------------------------------------------------------------- the optimizer
-
-OPTIMIZERS: dict[str, tuple[int, int, int, int, int]] = {
-    # FLOPs, roots, elements read, elements written, elements of state; of each weight's element
-    "sgd": (2, 0, 2, 1, 0), "momentum": (4, 0, 5, 3, 1), "nesterov": (6, 0, 7, 4, 1),
-    "adam": (12, 1, 11, 7, 2), "adamw": (13, 1, 12, 8, 2), "adamax": (10, 0, 10, 6, 2),
-    "nadam": (15, 1, 14, 8, 2), "radam": (15, 1, 16, 12, 2), "rmsprop": (8, 1, 8, 5, 1),
-    "adagrad": (6, 1, 7, 4, 1), "adadelta": (14, 2, 16, 11, 2),
-}  # fmt: skip
-"""As PyTorch's optimizers run, operator by operator; their step counters are left out."""
-
-
-def check_optimizer(name: str) -> None:
-    """Refuse an optimizer that has no rule."""
-    if name not in OPTIMIZERS:
-        raise RidgelineError(
-            f"the optimizer {name} cannot be counted for an ONNX file",
-            hint=f"choose {', '.join(OPTIMIZERS)}",
-        )
-
-
-def optimizer_work(name: str, tensor: Tensor) -> Work:
-    """One update of one weight tensor."""
-    flops, roots, read, written, _ = OPTIMIZERS[name]
-    n = tensor.numel
-    return Work(
-        other_flops=flops * n,
-        transcendentals=roots * n,
-        read_bytes=read * tensor.nbytes,
-        written_bytes=written * tensor.nbytes,
-        factor=flops,
-        terms=(("n", n),),
-    )
-
-
-def state_bytes(name: str, stored: Stored) -> int:
-    """What the optimizer keeps from step to step."""
-    return OPTIMIZERS[name][4] * sum(t.nbytes for t in stored.params.values() if t.is_float)

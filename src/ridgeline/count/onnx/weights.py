@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ridgeline.count.onnx.node import NodeCall, Tensor
+from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.shapes import packed_bits, packed_product, packed_widths
-from ridgeline.count.onnx.walk import Row
 
 # operands that are settings or statistics, never learned
 NOT_LEARNED: dict[str, tuple[int, ...]] = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from ridgeline.count.onnx.formulas.norms import SOFTMAX_FLOPS
 from ridgeline.count.onnx.formulas.registry import MS, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
 from ridgeline.count.onnx.shapes import (
@@ -19,6 +18,7 @@ from ridgeline.count.onnx.shapes import (
     packed_past,
     qkv_widths,
 )
+from ridgeline.count.per_element import SOFTMAX
 
 ROTARY_FLOPS = 3  # x·cos ± y·sin
 
@@ -51,7 +51,7 @@ def attend(call: NodeCall, sizes: Heads, *, causal: bool, added: int, capped: bo
     scores = sizes.scores(call, causal=causal)
     dims = sizes.dim + sizes.value_dim
     outer = sizes.batch * sizes.heads
-    flops = SOFTMAX_FLOPS + 1 + added + 2 * capped
+    flops = SOFTMAX + 1 + added + 2 * capped
     return Work(
         macs=scores * dims,
         other_flops=flops * scores,
@@ -271,4 +271,4 @@ def rotary(call: NodeCall) -> Work:
     heads = int(call.attr("num_heads", 0) or 0)
     head = x.shape[-1] if len(x.shape) == 4 or not heads else x.shape[-1] // heads
     n = x.numel * partial // head if partial and head else x.numel
-    return Work(other_flops=ROTARY_FLOPS * n, factor=ROTARY_FLOPS, terms=(("n", n),))
+    return Work.per_element(n, ROTARY_FLOPS)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from ridgeline.count.onnx.formulas.moves import gather
 from ridgeline.count.onnx.formulas.registry import ML, Terms, Work, elementwise, free, op
 from ridgeline.count.onnx.node import NodeCall, Tensor
+from ridgeline.count.onnx.optimizers import OPTIMIZERS
+from ridgeline.count.per_element import PER_ELEMENT, SOFTMAX
 
 TRAINING = "ai.onnx.preview.training"
-POST_TRANSFORMS = {"NONE": (0, 0), "LOGISTIC": (3, 1), "SOFTMAX": (4, 1), "SOFTMAX_ZERO": (4, 1),
-                   "PROBIT": (0, 1)}  # fmt: skip
+POST_TRANSFORMS = {
+    "NONE": (0, 0), "LOGISTIC": PER_ELEMENT["sigmoid"], "SOFTMAX": (SOFTMAX, 1),
+    "SOFTMAX_ZERO": (SOFTMAX, 1), "PROBIT": (0, 1),
+}  # fmt: skip
 
 op("ZipMap", kind="view", domain=ML)(free)
 op("ArrayFeatureExtractor", kind="gather", domain=ML)(gather)
@@ -39,7 +43,7 @@ def normalizer(call: NodeCall) -> Work:
     rows = call.x.shape[0] if len(call.x.shape) > 1 else 1
     flops = {"MAX": 2, "L1": 3, "L2": 3}.get(call.attr("norm", "MAX"), 3)
     roots = rows if call.attr("norm", "MAX") == "L2" else 0
-    return Work(other_flops=flops * n, transcendentals=roots, factor=flops, terms=(("n", n),))
+    return Work.per_element(n, flops, transcendentals=roots)
 
 
 def _rows(x: Tensor) -> tuple[int, int]:
@@ -144,20 +148,11 @@ def _depths_of_roots(call: NodeCall) -> list[int]:
     return [_longest(below, (0, root)) for root in call.attr("tree_roots", [])]
 
 
-OPTIMIZERS = {"Adam": (12, 1, 4), "Adagrad": (6, 1, 3), "Momentum": (4, 0, 3)}
-"""FLOPs and roots of an element, and how many tensors each weight has with it."""
-
-
-@op(" ".join(OPTIMIZERS), kind="optimizer", domain=TRAINING)
+@op("Adam Adagrad Momentum", kind="optimizer", domain=TRAINING)
 def optimizer(call: NodeCall) -> Work:
     """rate, step, then weights, gradients and state: each weight is updated."""
-    flops, roots, each = OPTIMIZERS[call.op_type]
+    update = OPTIMIZERS[call.op_type.lower()]
     tensors = call.inputs[2:]
-    n = sum(t.numel for t in tensors[: len(tensors) // each])
-    decay = 2 * bool(call.attr("norm_coefficient", 0.0))
-    return Work(
-        other_flops=(flops + decay) * n,
-        transcendentals=roots * n,
-        factor=flops + decay,
-        terms=(("n", n),),
-    )
+    n = sum(t.numel for t in tensors[: len(tensors) // (2 + update.state)])
+    flops = update.flops + 2 * bool(call.attr("norm_coefficient", 0.0))  # decay of the weight
+    return Work.per_element(n, flops, transcendentals=update.roots * n)

@@ -11,8 +11,7 @@ from math import prod
 from ridgeline.count.onnx.formulas.activations import activation_cost, fused_activation
 from ridgeline.count.onnx.formulas.attention import Heads, attend
 from ridgeline.count.onnx.formulas.moves import move
-from ridgeline.count.onnx.formulas.norms import SOFTMAX_FLOPS, STATISTICS
-from ridgeline.count.onnx.formulas.pointwise import gelu_cost
+from ridgeline.count.onnx.formulas.pointwise import gelu_cost, is_told_to_train
 from ridgeline.count.onnx.formulas.products import REQUANTISE, product
 from ridgeline.count.onnx.formulas.registry import (
     MS,
@@ -25,8 +24,9 @@ from ridgeline.count.onnx.formulas.registry import (
 )
 from ridgeline.count.onnx.node import MalformedError, NodeCall
 from ridgeline.count.onnx.shapes import branches, delta_sizes, head_count, packed_widths
+from ridgeline.count.per_element import RMS_NORM, SOFTMAX, STATISTICS
 
-RMS_FLOPS = 4  # the mean of squares, the product with its inverse root, a weight
+RMS_FLOPS = RMS_NORM + 1  # with a weight
 SYMMETRIC = QUANTISE - 1  # to 8 bits without a zero point
 
 op("SampleOp", kind="view", domain=MS)(free)
@@ -93,22 +93,21 @@ def ordered(call: NodeCall) -> Work:
 def gemma_rotary(call: NodeCall) -> Work:
     """Angles, q, q turned, k, k turned: sine and cosine of each angle, x·cos + y·sin."""
     n, angles = call.given(1).numel + call.given(3).numel, call.x.numel
-    return Work(other_flops=3 * n, transcendentals=2 * angles, factor=3, terms=(("n", n),))
+    return Work.per_element(n, 3, transcendentals=2 * angles)
 
 
 @op("IsAllFinite", kind="reduce", domain=MS)
 def all_finite(call: NodeCall) -> Work:
     n = sum(t.numel for t in call.inputs)
-    return Work(other_flops=n, terms=(("n", n),))
+    return Work.per_element(n, 1)
 
 
 @op("BitmaskDropout", kind="dropout", domain=MS)
 def bitmask_dropout(call: NodeCall) -> Work:
     """In inference the operand goes through; in training a comparison and a product."""
-    training = call.get(2)
-    if training is None or (training.value is not None and not training.value.any()):
+    if not is_told_to_train(call):
         return Work(read_bytes=0, written_bytes=sum(t.nbytes for t in call.outputs[1:]))
-    return Work(other_flops=2 * call.x.numel, factor=2, terms=(("n", call.x.numel),))
+    return Work.per_element(call.x.numel, 2)
 
 
 @op("LinearAttentionGate", kind="pointwise", domain=MS)
@@ -124,16 +123,16 @@ def attention_gate(call: NodeCall) -> Work:
 
 @op("BiasSoftmax", kind="softmax", domain=MS)
 def bias_softmax(call: NodeCall) -> Work:
-    n, flops = call.x.numel, 1 + SOFTMAX_FLOPS
-    return Work(other_flops=flops * n, transcendentals=n, factor=flops, terms=(("n", n),))
+    n, flops = call.x.numel, 1 + SOFTMAX
+    return Work.per_element(n, flops, transcendentals=n)
 
 
 @op("BranchwiseRMSNorm", kind="norm", domain=MS)
 def branchwise_norm(call: NodeCall) -> Work:
     """Each branch by itself; a weight where it is given."""
-    n, flops = call.x.numel, RMS_FLOPS - 1 + call.has(1)
+    n, flops = call.x.numel, RMS_NORM + call.has(1)
     groups = n // max(branches(call)[1], 1)
-    return Work(other_flops=flops * n, transcendentals=groups, factor=flops, terms=(("n", n),))
+    return Work.per_element(n, flops, transcendentals=groups)
 
 
 @op("GatedRMSNorm", kind="norm", domain=MS)
@@ -142,9 +141,7 @@ def gated_norm(call: NodeCall) -> Work:
     n, groups = call.x.numel, call.x.numel // max(call.given(1).numel, 1)
     flops, one = fused_activation(call, default="silu")
     flops += RMS_FLOPS + 1
-    return Work(
-        other_flops=flops * n, transcendentals=groups + one * n, factor=flops, terms=(("n", n),)
-    )
+    return Work.per_element(n, flops, transcendentals=groups + one * n)
 
 
 @op("QOrderedLayerNormalization", kind="norm", domain=MS)
@@ -154,7 +151,7 @@ def ordered_layer_norm(call: NodeCall) -> Work:
     flops = 1 + STATISTICS + 3 + call.has(3) + SYMMETRIC
     groups = prod(x.shape[: call.whole("axis", -1) % max(len(x.shape), 1)])
     n = x.numel
-    return Work(other_flops=flops * n, transcendentals=groups, factor=flops, terms=(("n", n),))
+    return Work.per_element(n, flops, transcendentals=groups)
 
 
 @op("EngramGate", kind="norm", domain=MS)
@@ -314,11 +311,11 @@ def _delta_gates(call: NodeCall) -> tuple[int, int]:
     """-exp(a)·softplus(decay + bias) and sigmoid(beta), where the node is told to compute them."""
     flops = transcendentals = 0
     if call.attr("gate_activation", "none") == "qwen":
-        one, roots = activation_cost("softplus")
-        flops, transcendentals = flops + one + 3, transcendentals + roots + 1
+        softplus, own = activation_cost("softplus")
+        flops, transcendentals = softplus + 3, own + 1
     if call.attr("beta_activation", "none") == "sigmoid":
-        one, roots = activation_cost("sigmoid")
-        flops, transcendentals = flops + one, transcendentals + roots
+        sigmoid, own = activation_cost("sigmoid")
+        flops, transcendentals = flops + sigmoid, transcendentals + own
     return flops, transcendentals
 
 
@@ -349,4 +346,4 @@ def position_bias(call: NodeCall) -> Work:
 def time_warping(call: NodeCall) -> Work:
     """For each cell the smallest of three and a sum."""
     n = call.x.numel
-    return Work(other_flops=3 * n, factor=3, terms=(("n", n),))
+    return Work.per_element(n, 3)

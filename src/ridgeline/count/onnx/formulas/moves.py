@@ -62,8 +62,7 @@ def gather_quantized(call: NodeCall) -> Work:
     n, indices = call.out.numel, call.given(1)
     flops = 1 + call.has(3)
     read = (n * packed_bits(call, 0) + 7) // 8 + indices.nbytes
-    return Work(other_flops=flops * n, read_bytes=read, factor=flops,
-                terms=(("n", n),))  # fmt: skip
+    return Work.per_element(n, flops, read_bytes=read)
 
 
 @op("ScatterElements ScatterND Scatter", kind="scatter")
@@ -71,9 +70,7 @@ def scatter(call: NodeCall) -> Work:
     """The whole target is copied; a reduction is one FLOP for each update."""
     updates = call.given(2)
     reduces = call.attr("reduction", "none") != "none" and updates.is_float
-    return Work(
-        other_flops=updates.numel * reduces, factor=int(reduces), terms=(("n", updates.numel),)
-    )
+    return Work.per_element(updates.numel, int(reduces))
 
 
 @op("TensorScatter", kind="scatter")
@@ -88,8 +85,7 @@ def tensor_scatter(call: NodeCall) -> Work:
 @op("Col2Im", kind="move")
 def col2im(call: NodeCall) -> Work:
     """Windows overlap: each of their elements is added."""
-    n = call.x.numel
-    return Work(other_flops=n, terms=(("n", n),))
+    return Work.per_element(call.x.numel, 1)
 
 
 @op(
@@ -112,7 +108,7 @@ def window(call: NodeCall) -> Work:
     """A cosine (Blackman: two) of each place, scaled and added."""
     n, cosines = call.out.numel, 2 if call.op_type == "BlackmanWindow" else 1
     flops = 4 * cosines
-    return Work(other_flops=flops * n, transcendentals=cosines * n, factor=flops, terms=(("n", n),))
+    return Work.per_element(n, flops, transcendentals=cosines * n)
 
 
 @op("MelWeightMatrix", kind="fill")
@@ -120,4 +116,4 @@ def mel_weights(call: NodeCall) -> Work:
     """At most a difference and a quotient for each weight, one logarithm for each edge."""
     n = call.out.numel
     edges = call.out.shape[-1] + 2 if call.out.shape else 0
-    return Work(other_flops=2 * n, transcendentals=edges, factor=2, terms=(("n", n),))
+    return Work.per_element(n, 2, transcendentals=edges)

@@ -1,4 +1,4 @@
-"""Normalisations and softmax, with the numbers of PyTorch's: see its formulas/norms.py.
+"""Normalisations and softmax, with the numbers of PyTorch's: see count/formulas/norms.py.
 
 n is the number of elements normalised: 4 FLOPs an element for mean and variance, 2 to apply them,
 one more for each of weight and bias; one root for each mean and variance.
@@ -6,20 +6,11 @@ one more for each of weight and bias; one root for each mean and variance.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, op
 from ridgeline.count.onnx.node import NodeCall, Shape
-
-STATISTICS = 4
-SOFTMAX_FLOPS = 4  # maximum, subtraction, sum, division
-
-
-def _per_element(n: int, flops: int, transcendentals: int) -> Work:
-    return Work(
-        other_flops=flops * n, transcendentals=transcendentals, factor=flops, terms=(("n", n),)
-    )
+from ridgeline.count.per_element import RMS_NORM, SOFTMAX, STATISTICS
 
 
 def _channels(shape: Shape) -> int:
@@ -37,20 +28,20 @@ def _groups(call: NodeCall, shape: Shape) -> int:
 def batch_norm(call: NodeCall) -> Work:
     x = call.x
     training = bool(call.attr("training_mode", 0)) if call.version >= 14 else len(call.outputs) > 1
-    return _per_element(x.numel, 2 + STATISTICS * training, _channels(x.shape))
+    return Work.per_element(x.numel, 2 + STATISTICS * training, transcendentals=_channels(x.shape))
 
 
 @op("InstanceNormalization", kind="norm")
 def instance_norm(call: NodeCall) -> Work:
     x = call.x
-    return _per_element(x.numel, STATISTICS + 4, prod(x.shape[:2]))
+    return Work.per_element(x.numel, STATISTICS + 4, transcendentals=prod(x.shape[:2]))
 
 
 @op("GroupNormalization", kind="norm")
 def group_norm(call: NodeCall) -> Work:
     x = call.x
     groups = (x.shape[0] if x.shape else 1) * int(call.attr("num_groups", 1))
-    return _per_element(x.numel, STATISTICS + 4, groups)
+    return Work.per_element(x.numel, STATISTICS + 4, transcendentals=groups)
 
 
 @op("GroupNorm SkipGroupNorm", kind="norm", domain=MS)
@@ -60,20 +51,22 @@ def ms_group_norm(call: NodeCall) -> Work:
     groups = x.shape[0] * int(call.attr("groups", 1))
     silu = bool(call.attr("activation", 0))
     added = (call.has(3) + call.has(4)) if call.op_type == "SkipGroupNorm" else 0
-    work = _per_element(x.numel, STATISTICS + 4 + 4 * silu + added, groups)
-    return replace(work, transcendentals=groups + silu * x.numel)
+    flops = STATISTICS + 4 + 4 * silu + added
+    return Work.per_element(x.numel, flops, transcendentals=groups + silu * x.numel)
 
 
 @op("LayerNormalization", kind="norm")
 def layer_norm(call: NodeCall) -> Work:
     affine = call.has(1) + call.has(2)
-    return _per_element(call.x.numel, STATISTICS + 2 + affine, _groups(call, call.x.shape))
+    groups = _groups(call, call.x.shape)
+    return Work.per_element(call.x.numel, STATISTICS + 2 + affine, transcendentals=groups)
 
 
 @op("RMSNormalization SimplifiedLayerNormalization", kind="norm")
 def rms_norm(call: NodeCall) -> Work:
     """Mean of squares, one product with its inverse root, one more with a weight."""
-    return _per_element(call.x.numel, 3 + call.has(1), _groups(call, call.x.shape))
+    groups = _groups(call, call.x.shape)
+    return Work.per_element(call.x.numel, RMS_NORM + call.has(1), transcendentals=groups)
 
 
 @op("SkipLayerNormalization", kind="norm", domain=MS)
@@ -81,14 +74,15 @@ def skip_layer_norm(call: NodeCall) -> Work:
     """input, skip, gamma, beta, bias: the sum, then layer norm."""
     x = call.x
     flops = 1 + call.has(4) + STATISTICS + 2 + call.has(2) + call.has(3)
-    return _per_element(x.numel, flops, prod(x.shape[:-1]))
+    return Work.per_element(x.numel, flops, transcendentals=prod(x.shape[:-1]))
 
 
 @op("SkipSimplifiedLayerNormalization", kind="norm", domain=MS)
 def skip_rms_norm(call: NodeCall) -> Work:
     """input, skip, gamma, bias."""
     x = call.x
-    return _per_element(x.numel, 1 + call.has(3) + 3 + call.has(2), prod(x.shape[:-1]))
+    flops = 1 + call.has(3) + RMS_NORM + call.has(2)
+    return Work.per_element(x.numel, flops, transcendentals=prod(x.shape[:-1]))
 
 
 @op("EmbedLayerNormalization QEmbedLayerNormalization", kind="norm", domain=MS)
@@ -116,7 +110,7 @@ def embed_layer_norm(call: NodeCall) -> Work:
 def mean_variance(call: NodeCall) -> Work:
     axes = [a % max(len(call.x.shape), 1) for a in call.attr("axes", [0, 2, 3])]
     groups = prod(size for axis, size in enumerate(call.x.shape) if axis not in axes)
-    return _per_element(call.x.numel, STATISTICS + 2, groups)
+    return Work.per_element(call.x.numel, STATISTICS + 2, transcendentals=groups)
 
 
 @op("LpNormalization", kind="norm")
@@ -124,21 +118,22 @@ def lp_norm(call: NodeCall) -> Work:
     """A power and an addition an element, a division; a root for each norm of order 2."""
     x = call.x
     groups = x.numel // max(x.shape[call.attr("axis", -1)], 1) if x.shape else 1
-    return _per_element(x.numel, 3, groups if call.attr("p", 2) == 2 else 0)
+    roots = groups if call.attr("p", 2) == 2 else 0
+    return Work.per_element(x.numel, 3, transcendentals=roots)
 
 
 @op("LRN", kind="norm")
 def lrn(call: NodeCall) -> Work:
     """x/(bias + alpha/size·Σx²)^beta over `size` channels: size squares and sums, and 3 more."""
     n, size = call.x.numel, int(call.attr("size", 1))
-    return _per_element(n, 2 * size + 3, n)
+    return Work.per_element(n, 2 * size + 3, transcendentals=n)
 
 
 @op("Softmax", kind="softmax")
 def softmax(call: NodeCall) -> Work:
     """One exponential an element beside the FLOPs."""
     n = call.x.numel
-    return _per_element(n, SOFTMAX_FLOPS, n)
+    return Work.per_element(n, SOFTMAX, transcendentals=n)
 
 
 @op("LogSoftmax", kind="softmax")
@@ -150,18 +145,18 @@ def log_softmax(call: NodeCall) -> Work:
     else:  # all dimensions from the axis on are one
         rows = prod(x.shape[: axis % (len(x.shape) or 1)])
     n = x.numel
-    return _per_element(n, SOFTMAX_FLOPS, n + rows)
+    return Work.per_element(n, SOFTMAX, transcendentals=n + rows)
 
 
 @op("Hardmax", kind="softmax")
 def hardmax(call: NodeCall) -> Work:
     """A comparison an element."""
     n = call.x.numel
-    return Work(other_flops=n, terms=(("n", n),))
+    return Work.per_element(n, 1)
 
 
 @op("QLinearSoftmax", kind="softmax", domain=MS)
 def qlinear_softmax(call: NodeCall) -> Work:
     """Dequantised, softmax, requantised."""
     n = call.x.numel
-    return _per_element(n, DEQUANTISE + SOFTMAX_FLOPS + QUANTISE, n)
+    return Work.per_element(n, DEQUANTISE + SOFTMAX + QUANTISE, transcendentals=n)

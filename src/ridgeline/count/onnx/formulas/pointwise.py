@@ -1,33 +1,36 @@
 """Element-wise operators: FLOPs and transcendentals for each element of the result.
 
 The numbers are those of PyTorch's operators of the same name, so that a network costs the same
-through both. Where an operator branches, the longer branch is counted.
+through both: see count/per_element.py.
 """
 
 from __future__ import annotations
 
 from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, elementwise, op
 from ridgeline.count.onnx.node import NodeCall
+from ridgeline.count.per_element import PER_ELEMENT as OF_PYTORCH
+from ridgeline.count.per_element import Each
 
-PER_ELEMENT: dict[str, tuple[int, int]] = {}
+SAME_NAME = (
+    "Mul Div Neg Abs Sign Reciprocal Ceil Floor Round Relu IsNaN IsInf HardSigmoid HardSwish"
+    " Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Sqrt"
+    " Sigmoid Celu Elu Selu Softplus Mish"
+)
+OTHER_NAME = {
+    "ThresholdedRelu": "threshold", "LeakyRelu": "leaky_relu", "PRelu": "prelu",
+    "Mod": "remainder", "Shrink": "softshrink", "Equal": "eq", "Less": "lt", "Greater": "gt",
+    "LessOrEqual": "le", "GreaterOrEqual": "ge",
+}  # fmt: skip
+LOGIC = "And Or Xor Not Where BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot"
 
-
-def _rows(flops: int, transcendentals: int, names: str) -> None:
-    PER_ELEMENT.update((name, (flops, transcendentals)) for name in names.split())
-
-
-_rows(1, 0, "Add Sub Mul Div Neg Abs Sign Reciprocal Ceil Floor Round Relu ThresholdedRelu IsNaN")
-_rows(1, 0, "IsInf Equal Less Greater LessOrEqual GreaterOrEqual")
-_rows(2, 0, "LeakyRelu PRelu Mod")
-_rows(3, 0, "Softsign Shrink")
-_rows(4, 0, "HardSigmoid")
-_rows(5, 0, "HardSwish")
-_rows(0, 1, "Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Sqrt")
-_rows(3, 1, "Sigmoid Celu")
-_rows(2, 1, "Elu Selu")
-_rows(3, 2, "Softplus")
-_rows(1, 3, "Mish")
-_rows(0, 0, "And Or Xor Not Where BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot")
+PER_ELEMENT: dict[str, Each] = {
+    **{name: OF_PYTORCH[name.lower()] for name in SAME_NAME.split()},
+    **{name: OF_PYTORCH[theirs] for name, theirs in OTHER_NAME.items()},
+    **dict.fromkeys(LOGIC.split(), (0, 0)),
+    "Add": (1, 0),
+    "Sub": (1, 0),
+    "Softsign": (3, 0),  # x/(1 + |x|)
+}
 
 
 @op(" ".join(PER_ELEMENT), kind="pointwise")
@@ -69,9 +72,8 @@ def power(call: NodeCall) -> Work:
     return elementwise(call, 0, 1)
 
 
-def gelu_cost(*, tanh: bool) -> tuple[int, int]:
-    """x/2·(1 + erf(x/√2)); x/2·(1 + tanh(√(2/π)·(x + 0.0447·x³)))."""
-    return (8, 1) if tanh else (4, 1)
+def gelu_cost(*, tanh: bool) -> Each:
+    return OF_PYTORCH["gelu.tanh" if tanh else "gelu.none"]
 
 
 @op("Gelu", kind="pointwise")
@@ -97,13 +99,15 @@ def fast_gelu(call: NodeCall) -> Work:
 def swish(call: NodeCall) -> Work:
     """x·sigmoid(a·x); a is 1 unless the operator says otherwise, 1.702 for QuickGelu."""
     default = 1.0 if call.op_type == "Swish" else 1.702
-    return elementwise(call, 4 + (call.attr("alpha", default) != 1), 1)
+    flops, one = OF_PYTORCH["silu"]
+    return elementwise(call, flops + (call.attr("alpha", default) != 1), one)
 
 
 @op("SwiGLU", kind="pointwise")
 def swiglu(call: NodeCall) -> Work:
     """g·sigmoid(a·g)·v."""
-    return elementwise(call, 5 + (call.attr("alpha", 1.0) != 1), 1)
+    flops, one = OF_PYTORCH["silu"]
+    return elementwise(call, flops + 1 + (call.attr("alpha", 1.0) != 1), one)
 
 
 @op("BiasAdd", kind="pointwise", domain=MS)
@@ -133,19 +137,17 @@ def scaled(call: NodeCall) -> Work:
 @op("Dropout", kind="dropout")
 def dropout(call: NodeCall) -> Work:
     """In inference the operand goes through; in training a comparison and a product."""
-    training = call.get(2)
-    is_training = training is not None and (training.value is None or bool(training.value.any()))
-    if call.version < 7:
-        is_training = not call.attr("is_test", 0)
-    if not is_training:
+    trains = is_told_to_train(call) if call.version >= 7 else not call.attr("is_test", 0)
+    if not trains:
         mask = sum(t.nbytes for t in call.outputs[1:])
         return Work(read_bytes=0, written_bytes=mask)
-    return Work(
-        other_flops=2 * call.x.numel,
-        read_bytes=call.x.nbytes,
-        factor=2,
-        terms=(("n", call.x.numel),),
-    )
+    return Work.per_element(call.x.numel, 2, read_bytes=call.x.nbytes)
+
+
+def is_told_to_train(call: NodeCall) -> bool:
+    """Whether a dropout's third operand is true, or may be."""
+    told = call.get(2)
+    return told is not None and (told.value is None or bool(told.value.any()))
 
 
 @op("QuantizeLinear", kind="pointwise")
@@ -167,24 +169,15 @@ DYNAMIC_QUANTISE = 2 + QUANTISE  # the smallest and the largest element are foun
 def dynamic_quantize(call: NodeCall) -> Work:
     """The smallest and largest element, then as QuantizeLinear with a zero point."""
     n = call.x.numel
-    return Work(other_flops=DYNAMIC_QUANTISE * n, factor=DYNAMIC_QUANTISE, terms=(("n", n),))
+    return Work.per_element(n, DYNAMIC_QUANTISE)
 
 
-# 8-bit forms: dequantise each operand, work, requantise
-_QLINEAR = {"QLinearAdd": (1, 0), "QLinearMul": (1, 0), "QLinearSigmoid": (3, 1),
-            "QLinearLeakyRelu": (2, 0), "QLinearWhere": (0, 0)}  # fmt: skip
-
-
-@op(" ".join(_QLINEAR), kind="pointwise", domain=MS)
+@op("QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu QLinearWhere", kind="pointwise",
+    domain=MS)  # fmt: skip
 def qlinear(call: NodeCall) -> Work:
     """(q − zero point)·scale of each operand, the work, and y/scale + zero point, bounded."""
-    flops, transcendentals = _QLINEAR[call.op_type]
+    flops, transcendentals = PER_ELEMENT[call.op_type.removeprefix("QLinear")]
     data = 2 if call.op_type in ("QLinearAdd", "QLinearMul", "QLinearWhere") else 1
     n = call.out.numel
     per_element = data * DEQUANTISE + flops + QUANTISE
-    return Work(
-        other_flops=per_element * n,
-        transcendentals=transcendentals * n,
-        factor=per_element,
-        terms=(("n", n),),
-    )
+    return Work.per_element(n, per_element, transcendentals=transcendentals * n)

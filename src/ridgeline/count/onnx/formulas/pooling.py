@@ -93,7 +93,7 @@ def max_unpool(call: NodeCall) -> Work:
 @op("MaxRoiPool", kind="pool")
 def max_roi_pool(call: NodeCall) -> Work:
     n = call.out.numel
-    return Work(other_flops=n, terms=(("n", n),))
+    return Work.per_element(n, 1)
 
 
 @op("RoiAlign", kind="interpolate")
@@ -104,19 +104,15 @@ def roi_align(call: NodeCall) -> Work:
     points = ratio * ratio if ratio > 0 else 4
     if call.op_type == "CropAndResize":
         points = 1
-    return Work(other_flops=8 * points * n, factor=8 * points, terms=(("n", n),))
+    return Work.per_element(n, 8 * points)
 
 
 def _weighted_sum(call: NodeCall, taps: int) -> Work:
     """Of t taps: t products and t − 1 sums; a single one is copied."""
     n = call.out.numel
     per_element = 2 * taps - 1 if taps > 1 else 0
-    return Work(
-        other_flops=per_element * n,
-        read_bytes=sum(t.nbytes for t in call.inputs if t.is_float or t is call.x),
-        factor=per_element,
-        terms=(("n", n),),
-    )
+    read = sum(t.nbytes for t in call.inputs if t.is_float or t is call.x)
+    return Work.per_element(n, per_element, read_bytes=read)
 
 
 @op("Resize Upsample", kind="interpolate")

@@ -14,6 +14,7 @@ from ridgeline.count.onnx.formulas.registry import (
     per_input,
 )
 from ridgeline.count.onnx.node import NodeCall
+from ridgeline.count.per_element import SOFTMAX
 
 # FLOPs an element read, transcendentals a result, transcendentals an element read
 REDUCTIONS = {
@@ -143,7 +144,7 @@ def nll_loss(call: NodeCall) -> Work:
     n = target.numel
     flops = 1 + 2 * call.has(2)
     read = scores.bytes_of(n) + sum(t.nbytes for t in call.inputs[1:])
-    return Work(other_flops=flops * n, read_bytes=read, factor=flops, terms=(("n", n),))
+    return Work.per_element(n, flops, read_bytes=read)
 
 
 @op("SoftmaxCrossEntropyLoss", kind="loss")
@@ -152,9 +153,9 @@ def cross_entropy(call: NodeCall) -> Work:
     scores, target = call.given(0), call.given(1)
     n, targets, each = scores.numel, target.numel, 1 + 2 * call.has(2)
     return Work(
-        other_flops=4 * n + each * targets,
+        other_flops=SOFTMAX * n + each * targets,
         transcendentals=n + targets,
-        factor=4,
+        factor=SOFTMAX,
         terms=(("n", n),),
         more=((each, (("targets", targets),)),),
     )

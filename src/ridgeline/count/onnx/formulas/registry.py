@@ -69,9 +69,7 @@ def elementwise(call: NodeCall, flops: int, transcendentals: int = 0) -> Work:
     n = max((t.numel for t in call.outputs), default=0)
     if not call.is_float:
         return Work(terms=(("n", n),), factor=0)
-    return Work(
-        other_flops=flops * n, transcendentals=transcendentals * n, factor=flops, terms=(("n", n),)
-    )
+    return Work.per_element(n, flops, transcendentals=transcendentals * n)
 
 
 def per_input(call: NodeCall, flops: int, per_result: int = 0, each: int = 0) -> Work:
@@ -79,12 +77,7 @@ def per_input(call: NodeCall, flops: int, per_result: int = 0, each: int = 0) ->
     n = call.x.numel
     if not call.x.is_float and not call.out.is_float:
         return Work(terms=(("n", n),), factor=0)
-    return Work(
-        other_flops=flops * n,
-        transcendentals=per_result * call.out.numel + each * n,
-        factor=flops,
-        terms=(("n", n),),
-    )
+    return Work.per_element(n, flops, transcendentals=per_result * call.out.numel + each * n)
 
 
 def log2_ceil(size: int) -> int:

@@ -1,0 +1,152 @@
+"""What a node makes: types and shapes by the first that knows them, and small values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from ridgeline.count.onnx.bounds import largest
+from ridgeline.count.onnx.constants import constant
+from ridgeline.count.onnx.infer import from_type, infer, schema_of, unknown_results
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
+from ridgeline.count.onnx.opsets import Opsets
+from ridgeline.count.onnx.row import BROKEN
+from ridgeline.count.onnx.rules import OPERANDS_OF_STANDARD, STANDARD_FORM, contributed, typed
+from ridgeline.count.onnx.rules_old import old_form
+from ridgeline.count.onnx.rules_rare import rare
+from ridgeline.count.onnx.rules_standard import standard
+from ridgeline.count.onnx.sequences import sequence_result
+from ridgeline.count.onnx.values import follow
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+    from ridgeline.count.onnx.walk import Walk
+
+Results = list[Tensor | None]
+
+
+def results_of(
+    walk: Walk, call: NodeCall, node: NodeProto, declared: Mapping[str, Tensor]
+) -> Results:
+    """The node's results; `declared` are types that the file states. They are set in the call."""
+    first = node.output[0] if node.output else ""
+    if call.op_type == "Constant" and not call.domain:
+        results: Results = [constant(node, first)]
+        call.set_results(results)
+        return results
+    found = sequence_result(call, first) if not call.domain else None
+    results = [found] if found is not None else _inferred(walk.opsets, call, node)
+    if not _all_known(results):
+        results = _completed(walk, call, list(node.output), results, declared)
+    call.set_results(results)
+    values = follow(call, node, walk.opsets.imports)
+    for result, value in zip(results, values, strict=False):
+        if result is not None and value is not None:
+            _set_value(result, value)
+    return results
+
+
+def _all_known(results: Results) -> bool:
+    return all(t is None or t.is_known for t in results)
+
+
+def _inferred(opsets: Opsets, call: NodeCall, node: NodeProto) -> Results:
+    """By onnx's own inference; what it refuses is not known, and the call says why."""
+    try:
+        return _by_onnx(opsets, call, node)
+    except MalformedError as error:
+        call.refused = str(error)
+        return unknown_results(node)
+
+
+def _by_onnx(opsets: Opsets, call: NodeCall, node: NodeProto) -> Results:
+    plain = call.domain and not call.attr("channels_last", 0)
+    form = STANDARD_FORM.get(call.op_type) if plain else None
+    if form is None:
+        return infer(node, call.version, call.operands, opsets.imports)
+    version = opsets.version("")
+    schema_node = _as_standard(node, form, version)
+    count = OPERANDS_OF_STANDARD.get(call.op_type, len(node.input))
+    del schema_node.input[count:]
+    return infer(schema_node, version, call.operands[:count], opsets.imports)
+
+
+def _completed(
+    walk: Walk,
+    call: NodeCall,
+    names: list[str],
+    results: Results,
+    declared: Mapping[str, Tensor],
+) -> Results:
+    """What onnx leaves open: rules for contributed operators, what the file says, bounds."""
+    try:
+        found = standard(call) or contributed(call) or rare(call) or old_form(call)
+        own = typed(names, found)
+    except BROKEN:
+        own = []
+    results = _fill(results, own, names)
+    if _all_known(results):
+        return results
+    results = _fill(results, [declared.get(name) for name in names], names)
+    asked = walk.bound.unused.get(call.name)
+    if asked is None and _all_known(results):
+        return results
+    return _fill(results, _bounded(walk, call, names, asked), names, over=asked is not None)
+
+
+def _bounded(walk: Walk, call: NodeCall, names: list[str], asked: int | None) -> Results:
+    """Where data decide: as much as was asked for, else the most there could be."""
+    try:
+        most = largest(call, asked) if not call.domain else []
+    except BROKEN:
+        most = []
+    if most and asked is None:
+        walk.note(
+            f"{call.op_type} {call.name!r} keeps as much as its data say:"
+            f" the most it could is counted; --dim {call.name}=N gives another number"
+        )
+    return typed(names, most)
+
+
+def _fill(
+    results: Sequence[Tensor | None],
+    better: Sequence[Tensor | None],
+    names: list[str],
+    *,
+    over: bool = False,
+) -> list[Tensor | None]:
+    """Put known types in for unknown ones."""
+    filled: list[Tensor | None] = []
+    for place, name in enumerate(names):
+        now = results[place] if place < len(results) else None
+        new = better[place] if place < len(better) else None
+        if name and new is not None and new.is_known and (over or now is None or not now.is_known):
+            now = replace(new, name=name, is_weight=False, ident=now.ident if now else new.ident)
+        filled.append(now if name else None)
+    return filled
+
+
+def _set_value(result: Tensor, value: Any) -> None:
+    result.value = value
+    result.dims = tuple(value.shape)
+    if not result.elem:
+        elem = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        made = from_type(result.name, onnx.helper.make_tensor_type_proto(elem, value.shape), {})
+        result.elem, result.dtype = made.elem, made.dtype
+
+
+def _as_standard(node: NodeProto, op_type: str, version: int) -> NodeProto:
+    """The node as the standard operator it extends, with the attributes that one has."""
+    schema = schema_of(op_type, version, "")
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.domain, copy.op_type = "", op_type
+    del copy.attribute[:]
+    copy.attribute.extend(
+        a for a in node.attribute if schema is not None and a.name in schema.attributes
+    )
+    return copy
