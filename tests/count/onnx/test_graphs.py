@@ -176,15 +176,20 @@ def test_paths_follow_the_modules_of_the_exporters(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["a"], ["b"], name="/layer1/layer1.0/relu/Relu"),
         helper.make_node("Relu", ["b"], ["c"], name="node_relu_1"),
-        helper.make_node("Relu", ["c"], ["y"]),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("Relu", ["d"], ["y"], name="node_of_none"),
     ]
-    nodes[1].metadata_props.add(
-        key="pkg.torch.onnx.name_scopes", value="['', 'layer2', 'layer2.act', 'relu_1']"
-    )
+    for node, scopes in (
+        (nodes[1], "['', 'layer2', 'layer2.act', 'relu_1']"),
+        (nodes[3], "['_empty_nn_module_stack_from_metadata_hook', 'relu_2']"),
+    ):
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
 
     result = count(model(nodes, {"a": x(6)}, ["y"]), tmp_path)
 
     assert [op.path for op in result.op_costs] == [
-        "layer1.0.relu.Relu", "layer2.act.node_relu_1", "Relu_2",
+        "layer1.0.relu.Relu", "layer2.act.node_relu_1", "Relu_2", "node_of_none",
     ]  # fmt: skip
-    assert list(result.layers(depth=1)["path"]) == ["(model)", "layer1", "layer2", "Relu_2"]
+    assert list(result.layers(depth=1)["path"]) == [
+        "(model)", "layer1", "layer2", "Relu_2", "node_of_none",
+    ]  # fmt: skip

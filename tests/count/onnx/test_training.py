@@ -14,6 +14,7 @@ from torch import nn
 import ridgeline
 from ridgeline.count.onnx.optimizers import OPTIMIZERS
 from ridgeline.count.onnx.training import NOTE
+from ridgeline.count.per_element import RMS_NORM_BACKWARD
 from ridgeline.errors import RidgelineError
 from ridgeline.records import Cost
 
@@ -50,6 +51,20 @@ def test_gradients_of_two_layers(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert NOTE in result.notes
     assert result.memory.gradient_bytes == (12 + 4 + 20) * F
+
+
+@pytest.mark.parametrize("op", ["RMSNormalization", "SimplifiedLayerNormalization"])
+def test_one_norm_under_two_names(op: str, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
+        helper.make_node(op, ["h", "g"], ["y"], name="norm"),
+    ]
+    stored = {"w": weight(3, 4), "g": weight(4)}
+    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored=stored, opset=23)
+    result = count(proto, tmp_path, mode="train")
+    # 7 FLOPs an element: 6 and one more for the weight
+    [cost] = [op.cost for op in result.op_costs if (op.path, op.phase) == ("norm", "input-grad")]
+    assert cost.other_flops == (RMS_NORM_BACKWARD[0] + 1) * 8
 
 
 def test_gradients_of_a_residual_are_added(tmp_path: Path) -> None:

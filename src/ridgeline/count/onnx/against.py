@@ -18,7 +18,6 @@ from ridgeline.count.onnx.causes import EXPLANATIONS, SHAPES, Piece, Place, expl
 from ridgeline.count.result import CountResult, OpCost, cost_dict
 from ridgeline.records import Cost
 
-NO_MODULE = "_empty_nn_module_stack"  # the word of torch's exporter for none
 FLOATS = ("fp", "bf", "tf", "complex")  # how the names of floating-point types begin
 LONGEST = 4  # operators of a kind that are named one by one
 
@@ -97,8 +96,7 @@ def compare(pytorch: CountResult, onnx: CountResult) -> Against:
 
 def module_of(path: str) -> str:
     """A node's path is that of its module, if that is known, and its own name."""
-    module = path.rpartition(".")[0]
-    return "" if module.startswith(NO_MODULE) else module
+    return path.rpartition(".")[0]
 
 
 def _piece(op: OpCost, module: str) -> Piece:

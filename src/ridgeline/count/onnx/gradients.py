@@ -53,6 +53,7 @@ NORMS = {  # FLOPs an element of the input's gradient, and of the weight's and b
     ),
     "SkipSimplifiedLayerNormalization": (RMS_NORM_BACKWARD[0] + 1, RMS_NORM_BACKWARD[1]),
 }
+MAY_HAVE_A_WEIGHT = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
 
 
 def gradient_of(row: Row, sides: Sides) -> Parts:
@@ -197,7 +198,7 @@ def _norm(row: Row, sides: Sides) -> Parts:
     """Both gradients read the same; it is counted with the first."""
     call, n = row.call, row.call.x.numel
     apply, sums = NORMS[call.op_type]
-    apply += call.op_type in ("LayerNormalization", "RMSNormalization") and call.has(1)
+    apply += call.op_type in MAY_HAVE_A_WEIGHT and call.has(1)
     weight_bytes = _nbytes(call, sides, WEIGHT)
     read = 2 * call.x.nbytes + weight_bytes
     parts: Parts = {}

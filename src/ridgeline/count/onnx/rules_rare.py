@@ -10,7 +10,8 @@ from ridgeline.count.onnx.shapes import branches, broadcast, delta_sizes, packed
 SAME = frozenset({
     "BiasSoftmax", "BranchwiseRMSNorm", "GatedAdd", "GatedRMSNorm", "HyperConnectionPostMix",
     "MRotaryEmbedding", "QOrderedGelu", "QOrderedLayerNormalization", "SampleOp", "ScaledSiLU",
-    "ImageScaler", "MemcpyFromHost", "MemcpyToHost", "ParametricSoftplus", "Scale", "ScaledTanh",
+    "Affine", "ImageScaler", "MemcpyFromHost", "MemcpyToHost", "ParametricSoftplus", "Scale",
+    "ScaledTanh", "SimplifiedLayerNormalization",  # in the standard's domain, all from Affine on
 })  # fmt: skip
 
 

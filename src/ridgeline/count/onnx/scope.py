@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 SCOPES = "pkg.torch.onnx.name_scopes"  # where PyTorch's exporter keeps the modules around a node
+NO_MODULE = "_empty_nn_module_stack"  # the exporter's word for none
 
 
 class Scope:
@@ -74,4 +75,4 @@ def _module(text: str) -> str:
         return ""
     if not isinstance(scopes, list) or len(scopes) < 2 or not isinstance(scopes[-2], str):
         return ""
-    return scopes[-2]
+    return "" if scopes[-2].startswith(NO_MODULE) else scopes[-2]
