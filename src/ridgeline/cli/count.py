@@ -130,7 +130,7 @@ def count(
     table: Annotated[
         str,
         typer.Option(
-            help="Rows of csv and parquet: layers or ops.", autocompletion=complete(TABLES)
+            help="Rows of csv, parquet and json: layers or ops.", autocompletion=complete(TABLES)
         ),
     ] = "layers",
     output: Annotated[

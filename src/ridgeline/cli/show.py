@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def show(asked: Asked, counted: Counted) -> None:
     """Print the answer in the form that was asked for."""
     if asked.form == "json":
-        print(json.dumps(as_json(counted), indent=2))
+        print(json.dumps(as_json(counted, asked), indent=2))
     elif asked.form == "csv":
         print(table(asked, counted).to_csv(index=False), end="")
     elif asked.form == "markdown":
@@ -41,11 +41,11 @@ def show(asked: Asked, counted: Counted) -> None:
         _print_tables(asked, counted)
 
 
-def as_json(counted: Counted) -> dict[str, Any]:
+def as_json(counted: Counted, asked: Asked | None = None) -> dict[str, Any]:
     """The form that scripts read; see docs/count.md."""
     answer: dict[str, Any] = {
         "schema": SCHEMA,
-        "models": [result.to_dict() for result in counted.results],
+        "models": [{**result.to_dict(), **_json_rows(result, asked)} for result in counted.results],
     }
     if counted.growths:
         answer["growth"] = {model: growth_dict(g) for model, g in counted.growths.items()}
@@ -59,6 +59,22 @@ def as_json(counted: Counted) -> dict[str, Any]:
             for model, error in counted.errors
         ]
     return answer
+
+
+def _json_rows(result: CountResult, asked: Asked | None) -> dict[str, Any]:
+    """Operators or layers, where the command line says which."""
+    if asked is None:
+        return {}
+    if asked.table == "ops":
+        return {"ops": _records(result.ops)}
+    if asked.depth is not None or asked.formulas:
+        return {"layers": _records(result.layers(asked.depth))}
+    return {}
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    names = list(map(str, table))
+    return [dict(zip(names, row, strict=True)) for row in table.itertuples(index=False)]
 
 
 def growth_dict(growth: Growth) -> dict[str, Any]:
@@ -85,6 +101,8 @@ SUMMARY_HEADER = ["model", "batch", "params", "MACs", "FLOPs", "bytes moved", "l
                   "FLOP/B", "peak memory", "coverage"]  # fmt: skip
 PHASE_HEADER = ["phase", "MACs", "FLOPs", "transcend.", "read", "written", "share of FLOPs"]
 LAYER_HEADER = ["module", "type", "input", "output", "params", "MACs", "FLOPs", "read", "written"]
+MOST_ROWS = 200  # where no depth is asked for
+LONGEST_CELL = 120  # characters of names and shapes
 LAYER_SPARE = (("input",), ("output",), ("type",), ("params",), ("read", "written"), ("MACs",))
 
 
@@ -112,16 +130,35 @@ def phase_rows(result: CountResult) -> Rows:
 
 
 def layer_rows(result: CountResult, depth: int | None, *, formulas: bool) -> Rows:
+    return _layer_texts(layers.layer_rows(result, depth), formulas=formulas)
+
+
+def _layer_texts(found: Iterable[dict[str, Any]], *, formulas: bool) -> Rows:
     rows = []
-    for layer in layers.layer_rows(result, depth):
+    for layer in found:
         name = "  " * max(layer["depth"] - 1, 0) + layer["path"].rpartition(".")[2]
         row = [
-            name, layer["type"], layer["input_shapes"], layer["output_shapes"],
+            *map(_short, (name, layer["type"], layer["input_shapes"], layer["output_shapes"])),
             format_count(layer["params"]), si(layer["macs"]), format_flops(layer["flops"]),
             format_bytes(layer["read_bytes"]), format_bytes(layer["written_bytes"]),
         ]  # fmt: skip
         rows.append([*row, layer["formula"]] if formulas else row)
     return rows
+
+
+def _short(text: str) -> str:
+    """A cell that does not make all others as wide: a node may have thousands of operands."""
+    return text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
+
+
+def _largest(found: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The rows with most FLOPs, then bytes, in their order."""
+
+    def size(row: dict[str, Any]) -> tuple[int, int]:
+        return row["flops"], row["read_bytes"] + row["written_bytes"]
+
+    by_size = sorted(range(len(found)), key=lambda n: size(found[n]), reverse=True)
+    return [found[n] for n in sorted(by_size[:most])]
 
 
 def memory_rows(result: CountResult) -> Rows:
@@ -207,16 +244,22 @@ def _print_result(console: Console, asked: Asked, result: CountResult) -> None:
     if result.mode == "train":
         print_grid(console, Grid(header=PHASE_HEADER, rows=phase_rows(result), turns=True))
     print_grid(console, Grid(header=["memory", "bytes"], rows=memory_rows(result)))
-    header, rows = _layers(asked, result)
+    header, rows, further = _layers(asked, result)
     print_grid(console, Grid(header=header, rows=rows, text_columns=4, spare=LAYER_SPARE))
-    for line in note_lines(result):
+    for line in [*further, *note_lines(result)]:
         console.print(line, markup=False)
 
 
-def _layers(asked: Asked, result: CountResult) -> tuple[list[str], Rows]:
-    depth = asked.depth if asked.depth is not None else 1
+def _layers(asked: Asked, result: CountResult) -> tuple[list[str], Rows, list[str]]:
+    """Header and rows, and what was left out: a file without modules may have any number."""
     header = [*LAYER_HEADER, FORMULA] if asked.formulas else LAYER_HEADER
-    return header, layer_rows(result, depth, formulas=asked.formulas)
+    found = layers.layer_rows(result, 1 if asked.depth is None else asked.depth)
+    shown = found if asked.depth is not None else _largest(found, MOST_ROWS)
+    further = len(found) - len(shown)
+    lines = [
+        f"the {MOST_ROWS} largest rows; --depth 1 or -o FILE.csv has the other {further:,}, too"
+    ]
+    return header, _layer_texts(shown, formulas=asked.formulas), lines if further else []
 
 
 # ---------------------------------------------------------------- Markdown and tables
@@ -232,8 +275,9 @@ def as_markdown(asked: Asked, counted: Counted) -> str:
         parts.append(f"## {heading(result)}")
         if result.mode == "train":
             parts.append(_markdown(PHASE_HEADER, phase_rows(result)))
-        parts.append(_markdown(*_layers(asked, result)))
-        parts += note_lines(result)
+        header, rows, further = _layers(asked, result)
+        parts.append(_markdown(header, rows))
+        parts += [*further, *note_lines(result)]
     for model, growth in counted.growths.items():
         parts.append("```\n" + "\n".join(growth_lines(model, growth)) + "\n```")
     parts += max_batch_lines(asked, counted)

@@ -60,7 +60,7 @@ def print_grid(console: Console, grid: Grid) -> None:
         console.print(_rich(part), crop=False)
         if part.left_out:
             names = ", ".join(part.left_out)
-            line = f"left out at this width: {names}; a wider window, a pipe or --json has all"
+            line = f"left out at this width: {names}; a wider window or a pipe has all"
             console.print(line, style="dim", markup=False)
 
 
