@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.report import Report, Table, one_line
 from ridgeline.count.onnx.against import Against, Difference
-from ridgeline.count.onnx.causes import EXPLANATIONS
+from ridgeline.count.onnx.pieces import EXPLANATIONS
 from ridgeline.errors import RidgelineError
 from ridgeline.export import Exported
 

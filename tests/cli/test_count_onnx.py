@@ -187,3 +187,35 @@ def test_counts_without_end_are_refused(tmp_path: Path, capsys: pytest.CaptureFi
     err = capsys.readouterr().err
     assert code == 2
     assert "would take more than 2^256 FLOPs or bytes\n  hint: check the sizes" in err
+
+
+def test_one_note_tells_where_shapes_are_lost_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a node of an operator that nobody knows, and three after it
+    nodes = [
+        helper.make_node("Relu", ["a"], ["b"], name="first"),
+        helper.make_node("Odd", ["b"], ["c"], name="odd", domain="some.one"),
+        helper.make_node("MatMul", ["c", "w"], ["d"], name="product"),
+        helper.make_node("Exp", ["d"], ["e"], name="exp"),
+        helper.make_node("Exp", ["e"], ["y"], name="last"),
+    ]
+    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": np.zeros((3, 3), np.float32)})
+    path = tmp_path / "odd.onnx"
+    path.write_bytes(proto.SerializeToString())
+
+    # when it is counted
+    code = ridgeline(str(path), "-q")
+
+    # then that node is named as the cause, and no known operator is said to have no formula;
+    # of 48 + 24 + 36 bytes that are known, Odd reads 24 and the product its 36 of weights
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert code == 0
+    assert notes == [
+        "note: some.one::Odd 'odd' has no formula, and the shape of its result is not known",
+        "note: so 3 nodes are not counted further on, of operands without a shape: 'product',"
+        " 'exp', 'last'",
+        "note: some.one::Odd has no formula: 1 calls, 22.2 % of the bytes, FLOPs not counted",
+        "note: 3 calls of operators that have a formula, 33.3 % of the bytes, are not counted:"
+        " their shapes are not known or do not fit",
+    ]

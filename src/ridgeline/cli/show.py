@@ -208,10 +208,19 @@ def max_batch_lines(asked: Asked, counted: Counted) -> list[str]:
 def note_lines(result: CountResult) -> list[str]:
     """What a reader must know beside the numbers."""
     lines = [f"note: {note}" for note in result.notes]
+    with_formula = {op.op for op in result.op_costs if op.work is None and op.kind != "unknown"}
     for op, entry in result.unknown.items():
+        if op not in with_formula:
+            lines.append(
+                f"note: {op} has no formula: {int(entry['calls'])} calls,"
+                f" {format_percent(entry['share'])} of the bytes, FLOPs not counted"
+            )
+    lost = [entry for op, entry in result.unknown.items() if op in with_formula]
+    if lost:
         lines.append(
-            f"note: {op} has no formula: {int(entry['calls'])} calls,"
-            f" {format_percent(entry['share'])} of the bytes, FLOPs not counted"
+            f"note: {sum(int(entry['calls']) for entry in lost)} calls of operators that have a"
+            f" formula, {format_percent(sum(entry['share'] for entry in lost))} of the bytes,"
+            " are not counted: their shapes are not known or do not fit"
         )
     return lines
 

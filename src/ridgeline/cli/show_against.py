@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ridgeline.cli.tables import Grid, Rows, print_grid, print_text
-from ridgeline.count.onnx.causes import EXPLANATIONS
+from ridgeline.cli.tables import (
+    NAME_BREAKS,
+    Grid,
+    Rows,
+    folded,
+    print_grid,
+    print_text,
+    total_width,
+)
+from ridgeline.count.onnx.pieces import EXPLANATIONS
 from ridgeline.errors import RidgelineError
 from ridgeline.records import Cost
 from ridgeline.units import format_bytes, format_percent, si
@@ -17,16 +27,53 @@ if TYPE_CHECKING:
     from ridgeline.count.onnx.against import Against
 
 HEADER = ["cause", "what", "places", "MACs", "other FLOPs", "transcend.", "read", "written"]
-SPARE = (("transcend.",), ("places",), ("what",))
+COSTS = ("macs", "other_flops", "transcendentals", "read_bytes", "written_bytes")
+SPARE = (("transcend.",), ("places",), ("other FLOPs",), ("MACs",))  # the verdict has the MACs
+TEXTS = 2  # columns of words: the cause, and what
+FOLDED_CAUSE = 16
+FOLDED_WHAT = (48, 32, 20)  # tried one after another on a narrow screen
 
 
 def print_against(console: Console, against: Against) -> None:
     print_text(console, f"\n{heading(against)}")
     print_text(console, verdict(against))
-    rows = difference_rows(against)
-    print_grid(console, Grid(header=HEADER, rows=rows, text_columns=2, spare=SPARE))
+    print_grid(console, against_grid(against, console.width))
     for line in explanation_lines(against):
         print_text(console, line)
+
+
+def against_grid(against: Against, width: int) -> Grid:
+    """The table; where it is too wide without columns of zeros, then with its words folded."""
+    grid = Grid(header=HEADER, rows=difference_rows(against), text_columns=TEXTS, spare=SPARE)
+    if total_width(grid) <= width:
+        return grid
+    grid = _without_zeros(grid, against)
+    narrower = [grid, *(_folded(grid, widest) for widest in FOLDED_WHAT)]
+    return next((one for one in narrower if total_width(one) <= width), narrower[-1])
+
+
+def _without_zeros(grid: Grid, against: Against) -> Grid:
+    zero = tuple(
+        name
+        for name, cost in zip(HEADER[-len(COSTS) :], COSTS, strict=True)
+        if not any(getattr(row.change, cost) for row in against.differences)
+    )
+    kept = [n for n, name in enumerate(HEADER) if name not in zero]
+    return replace(
+        grid,
+        header=[HEADER[n] for n in kept],
+        rows=[[row[n] for n in kept] for row in grid.rows],
+        spare=tuple(names for names in SPARE if not set(names) & set(zero)),
+        left_out=zero,
+    )
+
+
+def _folded(grid: Grid, widest: int) -> Grid:
+    rows = [
+        [folded(cause, FOLDED_CAUSE, NAME_BREAKS), folded(what, widest, NAME_BREAKS), *numbers]
+        for cause, what, *numbers in grid.rows
+    ]
+    return replace(grid, rows=rows)
 
 
 def heading(against: Against) -> str:
@@ -34,11 +81,18 @@ def heading(against: Against) -> str:
 
 
 def verdict(against: Against) -> str:
-    """The products, to the last one."""
+    """The products, to the last one, and why there are fewer or more in the file."""
     ours, theirs = against.pytorch.macs, against.onnx.macs
-    if ours == theirs:
+    if ours == theirs and not against.unexplained_macs:
         return f"MACs: {ours:,} in both"
-    return f"MACs: {ours:,} in PyTorch, {theirs:,} in the file: {theirs - ours:+,}"
+    changes: Counter[str] = Counter()
+    for row in against.differences:
+        changes[row.cause] += row.change.macs
+    causes = [(cause, macs) for cause, macs in changes.items() if macs]
+    text = f"MACs: {ours:,} in PyTorch, {theirs:,} in the file: {theirs - ours:+,}"
+    if len(causes) == 1:
+        return f"{text}, {causes[0][0]}"
+    return f"{text} = {', '.join(f'{macs:+,} {cause}' for cause, macs in causes)}"
 
 
 def difference_rows(against: Against) -> Rows:
@@ -61,9 +115,8 @@ def _signed(value: int, form: Callable[[int], str]) -> str:
 
 
 def _shares(against: Against) -> list[str]:
-    names = ("macs", "other_flops", "transcendentals", "read_bytes", "written_bytes")
     found = []
-    for name in names:
+    for name in COSTS:
         change, whole = getattr(against.change, name), getattr(against.pytorch, name)
         sign = "+" if change > 0 else "−" if change < 0 else ""
         found.append(f"{sign}{format_percent(abs(change) / whole)}" if whole else "–")
@@ -76,8 +129,8 @@ def explanation_lines(against: Against) -> list[str]:
 
 
 def check_macs(against: Against) -> None:
-    """Another number of products is another network."""
-    if not against.has_equal_macs:
+    """Another number of products, and no reason for it, is another network."""
+    if against.unexplained_macs:
         raise RidgelineError(
             f"{against.file} is not {against.model} at batch {against.batch_size}:"
             f" {verdict(against)}",

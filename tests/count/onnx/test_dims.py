@@ -174,7 +174,10 @@ def test_an_unknown_shape_is_listed(tmp_path: Path) -> None:
 
     assert result.unknown == {"onnx::Exp": {"calls": 1, "bytes": 0, "share": 0.0}}
     assert result.coverage == 0.5
-    assert result.notes == ("onnx::Exp 'y' not counted: the shape of 'b', 'y' is not known",)
+    assert result.notes == (
+        "onnx::Reshape 'b': the shape of its result is not known",
+        "so 1 node is not counted further on, of operands without a shape: 'y'",
+    )
 
 
 def test_a_value_can_be_given(tmp_path: Path) -> None:

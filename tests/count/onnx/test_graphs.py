@@ -10,8 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 from tests.count.onnx.models import Operand, count, int64, model, typed, value_info, x
 
+from ridgeline.count.onnx import loops
 from ridgeline.count.onnx.control import RUNNERS
 from ridgeline.count.onnx.load import WITH_GRAPHS
+from ridgeline.count.onnx.series import standing_for, value_ahead
 from ridgeline.errors import RidgelineError
 
 BOOL = TensorProto.BOOL
@@ -92,7 +94,7 @@ def test_loop_asks_for_its_trip_count(tmp_path: Path) -> None:
         count(proto, tmp_path)
 
     assert str(raised.value) == (
-        "the file does not tell how often these run: 'steps'\n  hint: give --dim steps=N"
+        "the file does not tell how often these run: Loop 'steps'\n  hint: give --dim steps=N"
     )
     by_loop = count(proto, tmp_path, dims={"steps": 4}).total.macs
     by_input = count(proto, tmp_path, dims={"n": 4}).total.macs
@@ -110,6 +112,126 @@ def test_a_loop_whose_shapes_grow_is_walked_pass_by_pass(tmp_path: Path) -> None
     result = count(proto, tmp_path)
 
     assert result.total.transcendentals == 3 * (4 + 6 + 8)
+
+
+def growing(trips: int, *, product: str = "row") -> Any:
+    """K = Concat(K, x), then x·Kᵀ, or K·Kᵀ; K has one row of 4 at first."""
+    left = {"row": "x", "all": "K2"}[product]
+    inner = body(
+        [helper.make_node("Identity", ["go"], ["go_out"]),
+         helper.make_node("Concat", ["K", "x"], ["K2"], axis=0),
+         helper.make_node("Transpose", ["K2"], ["KT"], perm=[1, 0]),
+         helper.make_node("MatMul", [left, "KT"], ["scores"], name="scores"),
+         helper.make_node("ReduceSum", ["scores"], ["s"], keepdims=0)],
+        {"i": int64(), "go": typed(BOOL), "K": x("rows", 4)},
+        {"go_out": typed(BOOL), "K2": x("more", 4), "s": x()},
+    )  # fmt: skip
+    node = helper.make_node("Loop", ["n", "", "K0"], ["K_end", "y"], name="grow", body=inner)
+    return model([node], {"K0": x(1, 4), "x": x(1, 4)}, ["K_end", "y"],
+                 stored={"n": np.asarray(trips)})  # fmt: skip
+
+
+@pytest.mark.parametrize("trips", [10, 256, 272, 300, 301, 5000, 10**9])
+def test_a_loop_that_grows_evenly_is_summed_exactly(trips: int, tmp_path: Path) -> None:
+    result = count(growing(trips), tmp_path)
+
+    # 4·(i + 2) in pass i: 2, 3, … rows
+    assert result.total.macs == 4 * (trips * (trips - 1) // 2 + 2 * trips)
+    assert result.modules[""].output_shapes == ((trips + 1, 4), (trips,))
+    assert result.modules["grow.scores"].calls == trips
+    # the last K, the one before, and x and the first K
+    assert result.memory.peak_bytes == (trips + 1 + trips * (trips > 1) + 2) * 4 * 4
+    assert len(result.op_costs) < 300 * 5
+    summed = "the shapes in Loop 'grow' change with every pass: passes"
+    assert [note.startswith(summed) for note in result.notes] == [True] * (trips > 272)
+
+
+@pytest.mark.parametrize("trips", [300, 4001])
+def test_a_loop_whose_cost_grows_with_the_square(trips: int, tmp_path: Path) -> None:
+    result = count(growing(trips, product="all"), tmp_path)
+
+    assert result.total.macs == sum(4 * (i + 2) ** 2 for i in range(trips))
+
+
+def test_a_loop_that_grows_unevenly_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a state that doubles, walked for no more than 18 passes of 41
+    monkeypatch.setattr(loops, "MOST_UNROLLED", 18)
+    step = helper.make_node("Concat", ["h", "h"], ["h2"], axis=0)
+    inner = body([helper.make_node("Identity", ["go"], ["go_out"]), step,
+                  helper.make_node("Exp", ["h"], ["e"])],
+                 {"i": int64(), "go": typed(BOOL), "h": x("rows")},
+                 {"go_out": typed(BOOL), "h2": x("more")})  # fmt: skip
+    node = helper.make_node("Loop", ["n", "", "h0"], ["y"], name="double", body=inner)
+    proto = model([node], {"h0": x(1)}, ["y"], stored={"n": np.asarray(41)})
+
+    result = count(proto, tmp_path)
+
+    # 1, 2, 4, … elements in the first 19 passes, and as many as in the 20th in 22 more
+    assert result.total.transcendentals == 2**19 - 1 + (41 - 19) * 2**19
+    assert result.notes == (
+        "the shapes in Loop 'double' change with every pass and not evenly: from pass 20 on they"
+        " are taken to stay, so the count is not exact, a lower bound where they grow",
+    )
+
+
+@pytest.mark.parametrize("count_of", [3, 5, 43, 4743, 10**12 + 1])
+def test_a_few_places_stand_for_all(count_of: int) -> None:
+    found = standing_for(count_of)
+
+    n = count_of - 1
+    sums = (n + 1, n * (n + 1) // 2, n * (n + 1) * (2 * n + 1) // 6, (n * (n + 1) // 2) ** 2)
+    assert [sum(times * place**power for place, times in found) for power in range(4)] == [*sums]
+    assert min(times for _, times in found) > 0
+    assert found[-1][0] == n
+    assert len(found) < 20
+
+
+def test_series_that_go_on() -> None:
+    assert value_ahead([n**3 - 2 * n for n in range(16)], 5) == 20**3 - 40
+    assert value_ahead([7] * 16, 100) == 7
+    assert value_ahead([2**n for n in range(16)], 1) is None
+    assert value_ahead([n // 2 for n in range(16)], 1) is None
+
+
+CONDITIONS: dict[str, tuple[list[Any], int]] = {
+    "handed on": ([helper.make_node("Identity", ["go"], ["on"])], 5),
+    "handed on twice": ([helper.make_node("Identity", ["go"], ["t"]),
+                         helper.make_node("Cast", ["t"], ["on"], to=BOOL)], 5),
+    "a constant": ([helper.make_node("Constant", [], ["on"], value=helper.make_tensor(
+        "", BOOL, [], [True]))], 5),
+    "turned round": ([helper.make_node("Not", ["go"], ["on"])], 1),
+}  # fmt: skip
+
+
+def conditional(nodes: list[Any]) -> Any:
+    """h = h·w up to 5 times, while a condition holds that is true at first."""
+    inner = body([helper.make_node("MatMul", ["h", "w"], ["h2"]), *nodes],
+                 {"i": int64(), "go": typed(BOOL), "h": x(2, 3)},
+                 {"on": typed(BOOL), "h2": x(2, 3)})  # fmt: skip
+    node = helper.make_node("Loop", ["n", "yes", "h0"], ["y"], name="it", body=inner)
+    stored = {"n": np.asarray(5), "yes": np.asarray(True), "w": W}
+    return model([node], {"h0": x(2, 3)}, ["y"], stored=stored)
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_condition_that_is_known_needs_no_note(name: str, tmp_path: Path) -> None:
+    nodes, passes = CONDITIONS[name]
+
+    result = count(conditional(nodes), tmp_path)
+
+    assert (result.total.macs, result.notes) == (passes * 2 * 9, ())
+
+
+def test_a_condition_by_data_is_noted(tmp_path: Path) -> None:
+    nodes = [helper.make_node("ReduceMax", ["h2"], ["m"], keepdims=0),
+             helper.make_node("Cast", ["m"], ["on"], to=BOOL)]  # fmt: skip
+
+    result = count(conditional(nodes), tmp_path)
+
+    assert result.total.macs == 5 * 2 * 9
+    assert result.notes == ("Loop 'it' is taken to run to its limit of 5",)
 
 
 def test_scan_runs_over_its_axis(tmp_path: Path) -> None:

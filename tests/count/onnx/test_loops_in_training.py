@@ -17,7 +17,7 @@ from tests.count.onnx.models import Operand, count, int64, model, typed, value_i
 from torch import nn
 
 import ridgeline
-from ridgeline.count.onnx import tape
+from ridgeline.count.onnx import loops, tape
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 
@@ -261,6 +261,41 @@ def test_as_torch_does(name: str, tmp_path: Path) -> None:
     backward = [r.phase("input-grad") + r.phase("weight-grad") for r in (ours, theirs)]
     assert backward[0].macs == products * M
     assert backward[0].other_flops == backward[1].other_flops
+
+
+def appended(net: Any, h: torch.Tensor) -> Any:
+    kept, row = h, h
+    for _ in range(61):
+        kept = torch.cat([kept, row @ net.w])
+        row = row + (row @ kept.T) @ kept
+    return row
+
+
+def appended_file() -> Any:
+    step = [node("MatMul", ["row", "w"], ["t"]), node("Concat", ["k", "t"], ["k2"], axis=0),
+            node("Transpose", ["k2"], ["kt"], perm=[1, 0]), node("MatMul", ["row", "kt"], ["s"]),
+            node("MatMul", ["s", "k2"], ["u"]), node("Add", ["row", "u"], ["row2"])]  # fmt: skip
+    inputs = {"i": int64(), "go": typed(BOOL), "k": x("rows", 8), "row": x(2, 8)}
+    body = graph([node("Identity", ["go"], ["on"]), *step], inputs, ["on", "k2", "row2"])
+    return [node("Loop", ["n", "", "h0", "h0"], ["", "y"], name="append", body=body)]
+
+
+def test_gradients_of_a_loop_that_grows_are_summed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given 61 passes that each append 2 rows and look at all of them; only 20 are walked
+    monkeypatch.setattr(loops, "MOST_UNROLLED", 20)
+    proto = model(appended_file(), {"h0": x(2, 8)}, ["y"],
+                  stored={"w": weight(8, 8), "n": np.asarray(61)})  # fmt: skip
+
+    theirs = ridgeline.count(Net(appended, {"w": (8, 8)}), torch.empty(2, 8), mode="train")
+    ours = count(proto, tmp_path, mode="train")
+
+    # then forward: 2 · 8 · 8, and both products with 2·(i + 2) rows
+    looked_at = sum(2 * 8 * 2 * (i + 2) for i in range(61))
+    assert ours.phase("forward").macs == 61 * M + 2 * looked_at
+    assert macs(ours) == macs(theirs)
+    assert len(ours.notes) == 2
 
 
 def test_a_weight_of_several_nodes_has_its_gradients_added(tmp_path: Path) -> None:

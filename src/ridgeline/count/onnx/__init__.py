@@ -2,8 +2,9 @@
 
 skeleton.py   the file without its weights; load.py checks it
 dims.py       open dimensions and their numbers
-walk.py       through the graph; control.py (If, Loop, Scan) and functions.py help it, limits.py
-              ends it; scope.py names and paths, opsets.py versions
+walk.py       through the graph; control.py (If, Scan), loops.py and functions.py help it, limits.py
+              ends it; inner.py a graph inside a node, trips.py how often a loop runs, series.py
+              how it goes on; scope.py names and paths, opsets.py versions
 results.py    what a node makes: infer.py by onnx's own inference; rules*.py and sequences.py what
               it does not know; fatal.py what it must not see; bounds.py the most, where data
               decide; shapes.py helps
@@ -15,7 +16,8 @@ training.py   the estimate of a training step; gradients.py by operator; tape.py
               optimizers.py the update of a weight
 weights.py    parameters and buffers; alive.py memory
 counting.py   all of it together: file → CountResult
-beside.py     a PyTorch model and its file; against.py what differs, causes.py why
+beside.py     a PyTorch model and its file; against.py what differs, causes.py why: products.py
+              of products, operands.py what is of weights only or done twice; pieces.py
 
 Importing this package does not import onnx, which may be missing: needed.py says what to do then.
 """

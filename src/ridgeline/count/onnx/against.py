@@ -1,6 +1,7 @@
 """The same network through PyTorch and through its ONNX file: what differs, and why.
 
-Products must be the same to the last MAC. Other FLOPs and bytes differ because the file is another
+Products must be the same to the last MAC, less those that the exporter had a reason to leave out or
+to write as something else. Other FLOPs and bytes differ because the file is another
 program for the same function. Operators are matched module by module: torch's exporters write down
 which module a node comes from. What is equal is set aside; each thing that is left belongs to one
 named cause, so the causes add up to the whole difference.
@@ -11,10 +12,12 @@ Arithmetic on small records: nothing here reads a file.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ridgeline.count.onnx.causes import EXPLANATIONS, SHAPES, Piece, Place, explain, total
+from ridgeline.count.onnx.causes import explain
+from ridgeline.count.onnx.pieces import EXPLANATIONS, SHAPES, UNEXPLAINED, Piece, Place, total
 from ridgeline.count.result import CountResult, OpCost, cost_dict
 from ridgeline.records import Cost
 
@@ -54,6 +57,11 @@ class Against:
         return self.pytorch.macs == self.onnx.macs
 
     @property
+    def unexplained_macs(self) -> int:
+        """Products that one side has more and no cause accounts for."""
+        return sum(row.change.macs for row in self.differences if row.cause == UNEXPLAINED)
+
+    @property
     def change(self) -> Cost:
         return self.onnx - self.pytorch
 
@@ -64,6 +72,7 @@ class Against:
             "file": self.file,
             "batch_size": self.batch_size,
             "has_equal_macs": self.has_equal_macs,
+            "unexplained_macs": self.unexplained_macs,
             "pytorch": cost_dict(self.pytorch),
             "onnx": cost_dict(self.onnx),
             "change": cost_dict(self.change),
@@ -80,9 +89,26 @@ class Against:
         }
 
 
-def compare(pytorch: CountResult, onnx: CountResult) -> Against:
-    """A model's count and that of its file."""
-    ours = [_piece(op, op.path) for op in pytorch.op_costs]
+def compare(
+    pytorch: CountResult,
+    onnx: CountResult,
+    *,
+    of_weights: Collection[int] = (),
+    values: Sequence[int] = (),
+) -> Against:
+    """A model's count and that of its file.
+
+    `of_weights`: the operators of PyTorch with nothing of the input in them, by their numbers.
+    `values`: a number for what each of them works out, the same for the very same.
+    """
+    ours = [
+        replace(
+            _piece(op, op.path),
+            is_of_weights=number in of_weights,
+            value=values[number] if values else 0,
+        )
+        for number, op in enumerate(pytorch.op_costs)
+    ]
     theirs = [_piece(op, module_of(op.path)) for op in onnx.op_costs]
     return Against(
         model=pytorch.model,

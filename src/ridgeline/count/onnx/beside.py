@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ridgeline.count.onnx.against import Against, compare
@@ -27,7 +28,31 @@ def count_beside(
     given = {**own_dims(names, spec), **(dims or {})}
     # a file without open dimensions has its batch, which no axis need show: a list of images
     onnx = count_onnx(path, batch_size=pytorch.batch_size if names else None, dims=given)
-    return onnx, compare(pytorch, onnx)
+    found = compare(pytorch, onnx)
+    return onnx, found if not found.unexplained_macs else compare_closely(pytorch, onnx, spec=spec)
+
+
+def compare_closely(pytorch: CountResult, onnx: CountResult, *, spec: WorkloadSpec) -> Against:
+    """Compare two counts by what their operands are, too, which takes another count."""
+    from ridgeline.count.onnx.operands import of_weights, values  # of torch's tensors
+
+    return compare(
+        pytorch,
+        onnx,
+        of_weights=of_weights(pytorch, larger) if (larger := one_more(spec)) else (),
+        values=values(pytorch.op_costs),
+    )
+
+
+def one_more(spec: WorkloadSpec) -> CountResult | None:
+    """The count of a batch that is larger by one, if the model takes it."""
+    from ridgeline.count.counting import count_workload
+    from ridgeline.count.settings import Settings
+
+    try:
+        return count_workload(replace(spec, batch_size=spec.batch_size + 1), Settings())
+    except RidgelineError:
+        return None
 
 
 def check_comparable(path: Path, *, mode: str, precision: str) -> None:

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.count.onnx import alive
+from ridgeline.count.onnx.blocked import mark_channels, padding_note
 from ridgeline.count.onnx.bounds import KEEP_SOME
 from ridgeline.count.onnx.dims import bind, real_inputs
 from ridgeline.count.onnx.load import load
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.count.onnx.optimizers import check_optimizer, optimizer_work
-from ridgeline.count.onnx.row import NO_FORMULA, Row
+from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.training import NOTE, backward
+from ridgeline.count.onnx.uncounted import unknown_notes
 from ridgeline.count.onnx.walk import Walk, walk_model
 from ridgeline.count.onnx.weights import Stored, stored_tensors
 from ridgeline.count.parts import ModuleCall, Work
@@ -26,7 +28,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, Cost
 
 LARGEST_COUNT = (1 << 256) - 1  # of one row; a number that still is a float
-NAMED = 5  # nodes that a note names before it only counts
 
 
 def count_onnx(
@@ -74,6 +75,7 @@ def _counted(
     causal: str,
 ) -> CountResult:
     model = load(file)
+    untold = mark_channels(model)
     bound = bind(model.graph, batch_size=batch_size, dims=dims, known=values)
     walk = walk_model(model, str(file), bound, values=values, causal=causal)
     _check_used(walk)
@@ -81,7 +83,9 @@ def _counted(
     inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
     outputs = [walk.outputs.get(o.name) or unknown_tensor(o.name) for o in model.graph.output]
     costs = [_forward(row) for row in walk.rows]
-    notes = [*bound.notes, *walk.notes, *_unknown_notes(walk.rows)]
+    notes = [*bound.notes, *walk.notes, *unknown_notes(walk.rows)]
+    if untold:
+        notes.append(padding_note(untold))
     if mode == "train":
         costs += _training(walk.rows, stored, outputs, optimizer)
         notes.append(NOTE)
@@ -109,7 +113,7 @@ def _counted(
 def _check_used(walk: Walk) -> None:
     """A size that nothing asked for is a slip of the pen."""
     kept = {row.call.name for row in walk.rows if row.call.op_type in KEEP_SOME}
-    names = kept | walk.loops
+    names = kept | walk.loops.keys()
     strange = [name for name in walk.bound.unused if name not in names]
     if strange:
         known = ", ".join(walk.bound.sizes) or "none"
@@ -202,22 +206,6 @@ def _precision(rows: list[Row], stored: Stored) -> str:
         for tensor in stored.params.values():
             sizes[tensor.dtype.name] = sizes.get(tensor.dtype.name, 0) + tensor.numel
     return max(sizes, key=lambda name: sizes[name]) if sizes else "fp32"
-
-
-def _unknown_notes(rows: Iterable[Row]) -> list[str]:
-    """Nodes whose shapes are not known, or whose operands do not fit, by name."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row.work is None and row.why != NO_FORMULA:
-            by_reason.setdefault((row.call.op, row.why), []).append(row.path)
-    notes = []
-    for (op, why), paths in list(by_reason.items())[:NAMED]:
-        more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-        notes.append(f"{op} {', '.join(map(repr, paths[:NAMED]))}{more} not counted: {why}")
-    rest = len(by_reason) - NAMED
-    if rest > 0:
-        notes.append(f"{rest} more kinds of nodes are not counted: see the rows without a formula")
-    return notes
 
 
 def _modules(rows: list[Row], inputs: list[Tensor], outputs: list[Tensor]) -> dict[str, ModuleCall]:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from ridgeline.count.onnx.node import MalformedError, Shape
 from ridgeline.count.parts import Terms
 
 Labels = list[str]
+
+
+class Pair(NamedTuple):
+    """A step: what was made so far, with the next operand. Sizes are in elements."""
+
+    terms: Terms  # one factor for each label of both
+    is_summed: bool  # multiply-adds; else products of elements
+    left: int
+    right: int
+    out: int
 
 
 def contraction(equation: str, shapes: Sequence[Shape]) -> tuple[list[Terms], list[Terms]]:
@@ -17,24 +28,37 @@ def contraction(equation: str, shapes: Sequence[Shape]) -> tuple[list[Terms], li
     Labels that one operand alone has and nobody needs are summed first. A step over common
     labels that are summed is a matrix product; one without is an element-wise product.
     """
+    steps, sums = _steps(equation, shapes)
+    macs = [step.terms for step in steps if step.is_summed]
+    return macs, [*(step.terms for step in steps if not step.is_summed), *sums]
+
+
+def pairs(equation: str, shapes: Sequence[Shape]) -> list[Pair]:
+    """One step for each operand after the first."""
+    return _steps(equation, shapes)[0]
+
+
+def _steps(equation: str, shapes: Sequence[Shape]) -> tuple[list[Pair], list[Terms]]:
+    """The steps, and the sums of one operand alone before and after them."""
     operands, result = _parse(equation, shapes)
     sizes: dict[str, int] = {}
     for labels, shape in zip(operands, shapes, strict=True):
         for label, size in zip(labels, shape, strict=True):
             sizes[label] = max(sizes.get(label, size), size) if size else 0
-    macs: list[Terms] = []
-    flops: list[Terms] = []
+    steps: list[Pair] = []
+    sums: list[Terms] = []
     left, *others = [list(dict.fromkeys(labels)) for labels in operands]
     for place, right in enumerate(others):
         later = set(result).union(*others[place + 1 :])
         left, first = _sum_alone(left, later | set(right), sizes)
         right, second = _sum_alone(right, later | set(left), sizes)
         union = list(dict.fromkeys([*left, *right]))
-        left = [label for label in union if label in later]
-        flops += first + second
-        (macs if len(left) < len(union) else flops).append(_factors(union, sizes))
+        kept = [label for label in union if label in later]
+        numbers = [prod(sizes[label] for label in labels) for labels in (left, right, kept)]
+        steps.append(Pair(_factors(union, sizes), len(kept) < len(union), *numbers))
+        left, sums = kept, sums + first + second
     _, last = _sum_alone(left, set(result), sizes)
-    return macs, flops + last
+    return steps, sums + last
 
 
 def points(steps: Sequence[Terms]) -> int:

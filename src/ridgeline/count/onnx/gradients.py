@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from ridgeline.count.onnx.einsum import Pair, pairs
 from ridgeline.count.onnx.node import NodeCall
 from ridgeline.count.onnx.row import FREE_KINDS, Row
 from ridgeline.count.parts import Work
@@ -20,7 +21,7 @@ from ridgeline.count.per_element import (
 )
 
 # where a gradient goes: to weights alone, or on through the graph; 0: nobody needs one
-WEIGHT, ACTIVATION = 1, 2
+WEIGHT, ACTIVATION = 1, 3
 INPUT_GRAD, WEIGHT_GRAD = "input-grad", "weight-grad"
 Parts = dict[str, Work]
 Sides = tuple[int, ...]
@@ -83,6 +84,8 @@ def _put(parts: Parts, side: int, work: Work) -> None:
     if have is None:
         parts[phase] = work
         return
+    if work.macs and not have.macs:  # the formula is that of the products
+        have, work = work, have
     parts[phase] = Work(
         macs=have.macs + work.macs,
         other_flops=have.other_flops + work.other_flops,
@@ -109,8 +112,11 @@ def _product(row: Row, sides: Sides) -> Parts:
     """Each operand's gradient repeats the forward's products; a bias's is a sum of the result's."""
     call, work = row.call, row.work
     assert work is not None
+    if call.op_type == "Einsum":
+        return _einsum(row, sides)
+    if call.op_type == "DeformConv":
+        return _deformed(row, sides)
     grad = call.out.nbytes
-    plain = 0 if work.macs else work.other_flops  # an Einsum that only multiplies or only adds
     parts: Parts = {}
     factors = _factors(call)
     for place, other in ((factors[0], factors[1]), (factors[1], factors[0])):
@@ -118,9 +124,8 @@ def _product(row: Row, sides: Sides) -> Parts:
         if not side or tensor is None:
             continue
         read = grad + (partner.nbytes if partner is not None else 0)
-        _put(parts, side, Work(macs=work.macs, other_flops=plain, read_bytes=read,
-                               written_bytes=tensor.nbytes, factor=work.factor,
-                               terms=work.terms, more=work.more))  # fmt: skip
+        _put(parts, side, Work(macs=work.macs, read_bytes=read, written_bytes=tensor.nbytes,
+                               factor=work.factor, terms=work.terms, more=work.more))  # fmt: skip
     for place, tensor in enumerate(call.operands):
         if place not in factors and tensor is not None and _side(sides, place):
             shared = 0 if parts.get(WEIGHT_GRAD) else grad  # read with the weight's gradient
@@ -128,6 +133,66 @@ def _product(row: Row, sides: Sides) -> Parts:
                 call.out.numel, 1, read_bytes=shared, written_bytes=tensor.nbytes
             )
             _put(parts, _side(sides, place), summed)
+    return parts
+
+
+def _einsum(row: Row, sides: Sides) -> Parts:
+    """From left to right in pairs: both of a pair have a gradient where one in them needs it."""
+    call = row.call
+    parts: Parts = {}
+    equation, shapes = call.attr("equation", ""), [t.shape for t in call.inputs]
+    made, made_side = call.x, _einsum_side(call, sides, 0)
+    for place, step in enumerate(pairs(equation, shapes), 1):
+        last = call.given(place)
+        out = replace(call.out, dims=(step.out,))
+        for tensor, other, side, size in (
+            (made, last, made_side, step.left),
+            (last, made, _side(sides, place), step.right),
+        ):
+            if side & WEIGHT:
+                read = out.nbytes + other.nbytes
+                _put(parts, side, _pair_gradient(step, size, read, tensor.nbytes))
+        made, made_side = out, made_side | _einsum_side(call, sides, place)
+    return parts
+
+
+def _einsum_side(call: NodeCall, sides: Sides, place: int) -> int:
+    """An operand without a gradient is data, but for what is stored or known."""
+    tensor = call.given(place)
+    is_data = tensor.value is None and not tensor.is_weight
+    return _side(sides, place) or (ACTIVATION & ~WEIGHT if is_data else 0)
+
+
+def _pair_gradient(step: Pair, size: int, read: int, written: int) -> Work:
+    """As many multiply-adds as forward; of products of elements one each, summed if broadcast."""
+    n = prod(factor for _, factor in step.terms)
+    if not step.is_summed:
+        return Work.per_element(n, 1 + (size < n), read_bytes=read, written_bytes=written)
+    return Work(macs=n, read_bytes=read, written_bytes=written, factor=2, terms=step.terms)
+
+
+def _deformed(row: Row, sides: Sides) -> Parts:
+    """A weight's gradient and one of the samples, which the input, offsets and mask share."""
+    call, work = row.call, row.work
+    assert work is not None
+    bias, grad = call.get(3), call.out.nbytes
+    places = (0, 2, 4)  # of the input, the offsets and the mask
+    sampled = [t for place in places if _side(sides, place) and (t := call.get(place)) is not None]
+    parts: Parts = {}
+    if sampled:
+        parts[INPUT_GRAD] = replace(
+            work,
+            other_flops=work.other_flops - (call.out.numel if bias is not None else 0),
+            read_bytes=call.read_bytes + grad,
+            written_bytes=sum(t.nbytes for t in sampled),
+        )
+    if _side(sides, 1):
+        read, written = grad + call.x.nbytes, call.given(1).nbytes
+        products = replace(work, other_flops=0, read_bytes=read, written_bytes=written)
+        _put(parts, sides[1], products)
+    if bias is not None and _side(sides, 3):
+        _put(parts, sides[3], Work.per_element(call.out.numel, 1, read_bytes=0,
+                                               written_bytes=bias.nbytes))  # fmt: skip
     return parts
 
 
@@ -167,12 +232,19 @@ def _attention(row: Row, sides: Sides) -> Parts:
 
 
 def _recurrent(row: Row, sides: Sides) -> Parts:
-    """Towards the input and the state before, and towards the weights: each as forward."""
+    """Towards the input and the state before, and towards the weights: each as forward.
+
+    The state before the first step needs none, unless something learned has made it.
+    """
     call, work = row.call, row.work
     assert work is not None
-    hidden, size = call.given(2).shape[-1], call.given(1).shape[-1]
-    share = 1.0 if _side(sides, 0) else hidden / max(hidden + size, 1)
-    macs = round(work.macs * share)
+    terms = dict(work.terms)
+    rows, steps = terms["G·H"], terms["steps"]
+    size = call.x.shape[-1]
+    hidden = terms["(I+H)"] - size
+    batch = call.x.shape[0 if call.attr("layout", 0) else 1]
+    first = 0 if _side(sides, 5) else call.given(1).shape[0] * batch
+    macs = rows * (size * steps * bool(_side(sides, 0)) + hidden * max(steps - first, 0))
     parts = {
         INPUT_GRAD: Work(
             macs=macs,

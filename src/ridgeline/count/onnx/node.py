@@ -37,6 +37,7 @@ class Tensor:
     ident: int = field(default_factory=new_number)  # the same value under other names
     each: Tensor | None = None  # what the items of a sequence of unknown length are like
     slot: int | None = None  # of a loop's state: under one name a new value in every pass
+    channels: int | None = None  # of a blocked layout: those that are not padding, if some are
 
     @property
     def key(self) -> int:

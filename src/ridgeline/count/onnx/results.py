@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from ridgeline.count.onnx.blocked import AS_STANDARD, NCHWC, blocked, set_channels
 from ridgeline.count.onnx.bounds import largest
 from ridgeline.count.onnx.constants import constant
 from ridgeline.count.onnx.infer import from_type, infer, schema_of, unknown_results
@@ -43,6 +44,8 @@ def results_of(
     if not _all_known(results):
         results = _completed(walk, call, list(node.output), results, declared)
     call.set_results(results)
+    if call.domain == NCHWC or any(t.channels is not None for t in call.inputs):
+        set_channels(call)
     values = follow(call, node, walk.opsets.imports)
     for result, value in zip(results, values, strict=False):
         if result is not None and value is not None:
@@ -65,12 +68,15 @@ def _inferred(opsets: Opsets, call: NodeCall, node: NodeProto) -> Results:
 
 def _by_onnx(opsets: Opsets, call: NodeCall, node: NodeProto) -> Results:
     plain = call.domain and not call.attr("channels_last", 0)
-    form = STANDARD_FORM.get(call.op_type) if plain else None
+    form, count = (STANDARD_FORM.get(call.op_type) if plain else None), len(node.input)
+    if call.domain == NCHWC:
+        form = call.op_type if call.op_type in AS_STANDARD else None
+        count = AS_STANDARD.get(call.op_type, count)
     if form is None:
         return infer(node, call.version, call.operands, opsets.imports)
     version = opsets.version("")
     schema_node = _as_standard(node, form, version)
-    count = OPERANDS_OF_STANDARD.get(call.op_type, len(node.input))
+    count = OPERANDS_OF_STANDARD.get(call.op_type, count)
     del schema_node.input[count:]
     return infer(schema_node, version, call.operands[:count], opsets.imports)
 
@@ -84,7 +90,7 @@ def _completed(
 ) -> Results:
     """What onnx leaves open: rules for contributed operators, what the file says, bounds."""
     try:
-        found = standard(call) or contributed(call) or rare(call) or old_form(call)
+        found = blocked(call) or standard(call) or contributed(call) or rare(call) or old_form(call)
         own = typed(names, found)
     except BROKEN:
         own = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ridgeline.count.onnx.blocked import NCHWC, without_padding
 from ridgeline.count.onnx.formulas import entry_of
 from ridgeline.count.onnx.node import MalformedError, NodeCall
 from ridgeline.count.onnx.passes import Passes
@@ -43,12 +44,19 @@ def row_of(call: NodeCall, path: str) -> Row:
         why = f"the shape of {', '.join(map(repr, unknown[:3]))} is not known"
     else:
         try:
-            work = entry.function(call)
+            is_padded = call.domain != NCHWC and any(t.channels is not None for t in call.inputs)
+            work = entry.function(without_padding(call) if is_padded else call)
             if _is_negative(work):
                 work, why = None, "its attributes make its size negative"
         except BROKEN as error:
             why = misfit(error)
     return Row(path, entry.kind, call, work, why=why)
+
+
+def broken_row(call: NodeCall, path: str, error: Exception) -> Row:
+    """Of a node whose results could not be worked out."""
+    entry = entry_of(call.domain, call.op_type)
+    return Row(path, entry.kind if entry else "unknown", call, None, why=misfit(error))
 
 
 def misfit(error: Exception) -> str:

@@ -18,6 +18,7 @@ from ridgeline.count.onnx.row import Row
 from ridgeline.errors import RidgelineError
 
 MOST_STEPS = 1_000_000  # loops inside each other multiply
+MOVING = ACTIVATION & ~WEIGHT  # of a value that depends on the inputs
 MOST_SINGLE = 64  # passes that are told apart before the rest is taken to be alike
 
 
@@ -56,7 +57,10 @@ def recorded(rows: list[Row], params: dict[int, Tensor]) -> Tape:
 
 
 class _Recorder:
-    """Through the rows in their order; `wanted` says where the gradient of each value goes."""
+    """Through the rows in their order; `wanted` says where the gradient of each value goes.
+
+    A value without a gradient may be MOVING too: what it picks from a weight is no weight.
+    """
 
     def __init__(self, wanted: dict[int, int]) -> None:
         self.wanted = wanted
@@ -81,26 +85,29 @@ class _Recorder:
     def _step(self, row: Row) -> Step:
         """Which results need a gradient, and whether it goes to weights alone."""
         self.steps += bool(row.around)
-        get = self.wanted.get
-        sides = tuple(get(t.key, 0) if t is not None else 0 for t in row.call.operands)
+        found = [self._of(t) if t is not None else 0 for t in row.call.operands]
         side = 0
-        if any(sides):
-            made = [t for t in row.call.inputs if t.is_float and _is_made(t)]
-            alone = all(get(t.key) == WEIGHT for t in made) and WEIGHT in sides
-            side = WEIGHT if alone else ACTIVATION
+        for one in found:
+            side |= one
         outs = []
         for out in row.call.outputs:
-            has_one = bool(side) and (out.is_float or out.items is not None)
-            self.wanted[out.key] = side if has_one else 0
+            has_one = bool(side & WEIGHT) and (out.is_float or out.items is not None)
+            self.wanted[out.key] = side if has_one else side & MOVING
             if has_one:
                 outs.append((out, side))
-        return Step(row, sides, tuple(outs))
+        return Step(row, tuple(one if one & WEIGHT else 0 for one in found), tuple(outs))
+
+    def _of(self, tensor: Tensor) -> int:
+        """A value that is known beforehand, or stored, is the same in every step."""
+        if tensor.value is not None or (tensor.is_weight and tensor.slot is None):
+            return self.wanted.get(tensor.key, 0) & WEIGHT
+        return self.wanted.get(tensor.key, MOVING)
 
     def _repeat(self, passes: Passes, rows: list[Row], depth: int) -> Repeat:
         wanted = self.wanted
         for outside, inside in (*passes.kept, *passes.sliced):
-            wanted[inside] = wanted.get(outside, 0)
-        needs = [wanted.get(first, 0) for first, _, _ in passes.carried]
+            wanted[inside] = wanted.get(outside, MOVING)
+        needs = [wanted.get(first, MOVING) for first, _, _ in passes.carried]
         stacked = {outside: 0 for _, outside in passes.stacked}
         runs: list[tuple[int, Tape]] = []
         left = passes.trips
@@ -109,21 +116,18 @@ class _Recorder:
                 wanted[state] = need
             tape = self.tape(rows, depth)
             check_steps(self.steps)
-            after = [wanted.get(end, 0) for _, _, end in passes.carried]
+            after = [wanted.get(end, MOVING) for _, _, end in passes.carried]
             times = 1 if after != needs and len(runs) < MOST_SINGLE else left
             runs.append((times, tape))
             for inside, outside in passes.stacked:
-                stacked[outside] = max(stacked[outside], wanted.get(inside, 0))
+                stacked[outside] |= wanted.get(inside, MOVING)
             needs, left = after, left - times
         wanted.update(stacked)
         if not runs:  # the states end as what they were at first
-            wanted.update((end, wanted.get(first, 0)) for first, _, end in passes.carried)
+            wanted.update((end, wanted.get(first, MOVING)) for first, _, end in passes.carried)
         for inside, outside in passes.finals:
-            wanted[outside] = wanted.get(inside, 0)
+            wanted[outside] = wanted.get(inside, MOVING)
         results = (key for _, key in (*passes.finals, *passes.stacked))
-        return Repeat(passes, tuple(runs), frozenset(key for key in results if wanted[key]))
-
-
-def _is_made(tensor: Tensor) -> bool:
-    """Whether a value is another in every step: not stored, and not known beforehand."""
-    return tensor.value is None and (tensor.slot is not None or not tensor.is_weight)
+        return Repeat(
+            passes, tuple(runs), frozenset(key for key in results if wanted[key] & WEIGHT)
+        )

@@ -63,8 +63,9 @@ class _Backward:
             elif not is_strict or any(uses.get(out.key) for out, _ in part.outs):
                 self.steps += bool(part.row.around)
                 found += _summed(part, uses)
-                sided = zip(part.row.call.operands, part.sides, strict=True)
-                _add_uses(uses, {t.key: 1 for t, side in sided if t is not None and side}, 1)
+                for tensor, side in zip(part.row.call.operands, part.sides, strict=True):
+                    if tensor is not None and side:  # x·x gives x two gradients
+                        _add_uses(uses, {tensor.key: 1}, 1)
                 found += _gradients(part.row, part.sides)
         return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from ridgeline.count.onnx import control, functions
+from ridgeline.count.onnx import control, functions, trips
 from ridgeline.count.onnx.dims import Bound, is_open, item_type, real_inputs, unnamed
 from ridgeline.count.onnx.given import with_values
 from ridgeline.count.onnx.infer import from_type, make, stored, unknown_results
@@ -18,7 +18,7 @@ from ridgeline.count.onnx.load import ordered, own_names
 from ridgeline.count.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
 from ridgeline.count.onnx.opsets import Opsets
 from ridgeline.count.onnx.results import results_of
-from ridgeline.count.onnx.row import Row, misfit, row_of
+from ridgeline.count.onnx.row import Row, broken_row, row_of
 from ridgeline.count.onnx.scope import Scope, node_name, path_of
 from ridgeline.errors import RidgelineError
 
@@ -41,7 +41,8 @@ class Walk:
     asked_for: dict[str, None] = field(default_factory=dict)  # loops whose count is not known
     inputs: dict[str, Tensor] = field(default_factory=dict)  # of the model
     outputs: dict[str, Tensor] = field(default_factory=dict)
-    loops: set[str] = field(default_factory=set)  # names that a number of passes can be given for
+    loops: dict[str, str] = field(default_factory=dict)  # operators whose passes can be given
+    steps: int = 0  # nodes that were walked only to find numbers of passes
 
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
@@ -91,7 +92,7 @@ class Walk:
             del self.rows[before:]
             results = unknown_results(node)
             call.set_results(results)
-            self.rows.append(Row(path, "unknown", call, None, why=misfit(error)))
+            self.rows.append(broken_row(call, path, error))
         for name, result in zip_longest(node.output, results[: len(node.output)]):
             if name:
                 made = result if result is not None else unknown_tensor(name)
@@ -124,8 +125,9 @@ class Walk:
         if function is not None:
             return functions.expand(self, function, call, node, path)
         if control.is_control(call):
-            self.loops.add(call.name)
-            return control.run(self, call, node, scope, path)
+            self.loops[call.name] = call.op_type
+            known = trips.with_passes(self, call, scope, path)
+            return control.run(self, known, node, scope, path)
         results = results_of(self, call, node, declared)
         self.rows.append(row_of(call, path))
         return results
@@ -173,7 +175,7 @@ def walk_model(
     results = walk.graph(model.graph, scope, prefix="", declared=declared)
     walk.outputs = {o.name: t for o, t in zip(model.graph.output, results, strict=True)}
     if walk.asked_for:
-        raise control.missing_passes(walk.asked_for)
+        raise trips.missing_passes({name: walk.loops[name] for name in walk.asked_for})
     return walk
 
 

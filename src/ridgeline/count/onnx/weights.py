@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ridgeline.count.onnx.blocked import NCHWC, without_padding
 from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.shapes import packed_bits, packed_product, packed_widths
@@ -80,6 +81,8 @@ def stored_tensors(rows: Iterable[Row]) -> Stored:
             if row.work is not None and place in PACKED.get(call.op_type, ()):
                 answer.packed[tensor.ident] = _unpacked(call, place, tensor)
                 learned.add(tensor.ident)
+            if row.work is not None and call.domain == NCHWC:
+                answer.packed[tensor.ident] = without_padding(call).given(place).numel
             if place not in settings and _can_be_learned(tensor):
                 learned.add(tensor.ident)
     for ident, tensor in found.items():

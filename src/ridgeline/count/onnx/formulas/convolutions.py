@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+from ridgeline.count.onnx.blocked import NCHWC, is_batch_norm, without_padding
 from ridgeline.count.onnx.formulas.activations import activation_cost, fused_activation
 from ridgeline.count.onnx.formulas.products import REQUANTISE, product
 from ridgeline.count.onnx.formulas.registry import MS, Terms, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
 
+NORM_FLOPS = 2  # of a batch norm with fixed statistics: a scale and a shift
 AXES = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
 
 
@@ -82,6 +84,20 @@ def fused_conv(call: NodeCall) -> Work:
     terms = conv_terms(x, w, out)
     n = out.numel
     return product(terms, other_flops=per_output * n, transcendentals=transcendentals * n)
+
+
+@op("Conv", kind="conv", domain=NCHWC)
+def blocked_conv(call: NodeCall) -> Work:
+    """As FusedConv, on the channels of the network; padding is stored and moved, so it is bytes.
+
+    onnxruntime writes a batch norm as one too, depthwise and without a kernel's size.
+    """
+    plain = without_padding(call)
+    if is_batch_norm(call):
+        n = plain.out.numel
+        flops, transcendentals = fused_activation(call)
+        return Work.per_element(n, NORM_FLOPS + flops, transcendentals=transcendentals * n)
+    return fused_conv(plain)
 
 
 @op("NhwcConv NhwcFusedConv", kind="conv", domain=MS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ridgeline.count.onnx.blocked import NCHWC
 from ridgeline.count.onnx.formulas.registry import MS, Work, free, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall
 from ridgeline.count.onnx.shapes import packed_bits
@@ -43,6 +44,7 @@ def rearranged(call: NodeCall) -> Work:
     kind="move",
     domain=MS,
 )
+@op("ReorderInput ReorderOutput", kind="move", domain=NCHWC)
 def move(call: NodeCall) -> Work:
     """Each element is read once and written once."""
     return Work()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
-from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, op
+from ridgeline.count.onnx.blocked import NCHWC, without_padding
+from ridgeline.count.onnx.formulas.registry import DEQUANTISE, FORMULAS, MS, QUANTISE, Work, op
 from ridgeline.count.onnx.node import NodeCall
 
 
@@ -138,3 +140,11 @@ def affine_grid(call: NodeCall) -> Work:
     """A row of the matrix with (x, y, 1) or (x, y, z, 1) for each point."""
     n, columns = call.out.numel, call.x.shape[-1]
     return Work(macs=n * columns, factor=2, terms=(("n", n), ("K", columns)))
+
+
+@op("MaxPool AveragePool GlobalMaxPool GlobalAveragePool", kind="pool", domain=NCHWC)
+@op("Upsample", kind="interpolate", domain=NCHWC)
+def blocked(call: NodeCall) -> Work:
+    """As the standard operator on the channels of the network; padding is moved with them."""
+    work = FORMULAS["", call.op_type].function(without_padding(call))
+    return replace(work, read_bytes=None)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ridgeline.count.onnx.blocked import NCHWC
 from ridgeline.count.onnx.node import NodeCall
 from ridgeline.count.parts import Terms, Work
 
@@ -20,7 +21,7 @@ __all__ = ["DEQUANTISE", "FORMULAS", "ML", "MS", "QUANTISE", "Entry", "Terms", "
 ML = "ai.onnx.ml"
 MS = "com.microsoft"
 # domains in which onnxruntime keeps further forms of the same operators
-LIKE_MS = ("com.microsoft.nchwc", "com.ms.internal.nhwc", "com.microsoft.experimental")
+LIKE_MS = (NCHWC, "com.ms.internal.nhwc", "com.microsoft.experimental")
 
 # FLOPs an element, with a zero point: (q − zero point)·scale; x/scale, round, zero point, bounds
 DEQUANTISE, QUANTISE = 2, 5
@@ -53,9 +54,10 @@ def op(names: str, *, kind: str, domain: str = "") -> Callable[[F], F]:
 
 def entry_of(domain: str, op_type: str) -> Entry | None:
     """The formula of an operator; onnxruntime's copies of standard ones have the standard's."""
-    if domain in LIKE_MS:
-        domain = MS
     found = FORMULAS.get((domain, op_type))
+    if found is None and domain in LIKE_MS:
+        domain = MS
+        found = FORMULAS.get((domain, op_type))
     return found or (FORMULAS.get(("", op_type)) if domain == MS else None)
 
 

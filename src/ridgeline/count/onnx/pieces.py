@@ -1,0 +1,112 @@
+"""Operator calls of two programs for one network, and the names of why they differ."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from ridgeline.records import Cost
+
+FOLDED_NORM = "folded batch norm"
+FOLDED_WEIGHTS = "folded product of weights"
+MERGED = "merged duplicate"
+SUMS = "product written as sums"
+SHAPES = "shape arithmetic"
+SPLIT = "decomposed operator"
+FUSED = "fused operators"
+FUSED_ACTIVATION = "fused activation"
+OTHER_FORM = "another operator for the same"
+NO_BIAS = "a bias of zeros left out"
+CONSTANT = "constant folding"
+COPIES = "other copies"
+COPY_HERE = "a copy in PyTorch alone"
+COPY_THERE = "a copy where PyTorch has a view"
+ADDED = "added by the exporter"
+UNEXPLAINED = "not explained"
+
+EXPLANATIONS = {
+    FOLDED_NORM: "the batch norm's scale is in the weights of the convolution, its shift in the"
+    " bias",
+    FOLDED_WEIGHTS: "nothing of the input is in it: worked out once, when the file was made",
+    MERGED: "PyTorch works the same out again, from the same operands; the file does it once",
+    SUMS: "the file multiplies and then adds up: other FLOPs instead of MACs",
+    SHAPES: "sizes and indices: with open dimensions the graph works them out each time",
+    SPLIT: "one operator of PyTorch is several nodes, which write and read what lies between",
+    FUSED: "several operators of PyTorch are one node, which keeps to itself what lies between",
+    FUSED_ACTIVATION: "the activation is part of the node before it",
+    OTHER_FORM: "the node takes or gives other operands",
+    NO_BIAS: "the exporter drops an addition of zeros; untrained models have many",
+    CONSTANT: "worked out once, when the file was made",
+    COPIES: "the same data laid out anew in other steps",
+    COPY_HERE: "the file has no node for it",
+    COPY_THERE: "ONNX has no strides: a transposed or expanded tensor is a new one",
+    ADDED: "PyTorch's step has nothing like it",
+    UNEXPLAINED: "a product that the other side has not: another network, or other sizes",
+}
+
+MOVES = frozenset({"move", "gather", "view", "fill", "cast"})
+BATCH_NORMS = ("native_batch_norm", "batch_norm", "BatchNormalization")
+FUSED_NODES = ("Fused", "QLinear", "Skip")  # how onnxruntime names what it joined
+PRODUCTS = frozenset({"conv", "matmul", "attention", "recurrent"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One operator call on one side."""
+
+    op: str  # without its domain: "addmm", "MatMul"
+    kind: str
+    module: str  # the path of the module it belongs to; empty where that is not known
+    cost: Cost
+    is_float: bool = True
+    is_of_weights: bool = False  # nothing of the input is in it
+    value: int = 0  # pieces of one number work out the very same; 0: not known
+
+
+def total(some: Iterable[Piece]) -> Cost:
+    return sum((piece.cost for piece in some), Cost())
+
+
+@dataclass(slots=True)
+class Place:
+    """Pieces of both sides that are the same part of the network."""
+
+    pytorch: list[Piece] = field(default_factory=list)
+    onnx: list[Piece] = field(default_factory=list)
+
+    @property
+    def is_shared(self) -> bool:
+        return bool(self.pytorch and self.onnx)
+
+    def less(self, taken: Iterable[Place]) -> Place:
+        """Without these very pieces."""
+        gone = {id(piece) for place in taken for piece in (*place.pytorch, *place.onnx)}
+        return Place(
+            [p for p in self.pytorch if id(p) not in gone],
+            [p for p in self.onnx if id(p) not in gone],
+        )
+
+
+Found = tuple[list[tuple[str, Place]], Place]
+
+
+def pairs_by(left: Place, key: Callable[[Piece], Hashable]) -> list[Place]:
+    """One against one by a key that is something, in the order of the network."""
+    waiting: dict[Hashable, list[Piece]] = defaultdict(list)
+    for piece in reversed(left.onnx):
+        waiting[key(piece)].append(piece)
+    return [
+        Place([piece], [waiting[key(piece)].pop()])
+        for piece in left.pytorch
+        if key(piece) and waiting[key(piece)]
+    ]
+
+
+def form_of(place: Place) -> str:
+    ours, theirs = len(place.pytorch), len(place.onnx)
+    if any(p.op.startswith(FUSED_NODES) for p in place.onnx) and theirs < ours:
+        return FUSED_ACTIVATION
+    if theirs > ours:
+        return SPLIT
+    return FUSED if theirs < ours else OTHER_FORM

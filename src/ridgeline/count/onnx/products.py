@@ -1,0 +1,176 @@
+"""Products of two programs for one network: which go together, and why one side has more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+
+from ridgeline.count.onnx.pieces import (
+    BATCH_NORMS,
+    FOLDED_NORM,
+    FOLDED_WEIGHTS,
+    FUSED_ACTIVATION,
+    FUSED_NODES,
+    MERGED,
+    NO_BIAS,
+    OTHER_FORM,
+    PRODUCTS,
+    SPLIT,
+    SUMS,
+    Found,
+    Piece,
+    Place,
+    form_of,
+    pairs_by,
+    total,
+)
+
+
+def same_products(left: Place) -> Found:
+    """Products of one kind and the same MACs: in a module, in its parent; convolutions anywhere."""
+    has_folded_norms = bool(_lost_norms(left))
+    has_modules = any(p.module for p in left.onnx)
+    found: list[tuple[str, Place]] = []
+    for scope in (_module, _parent, _conv) if has_modules else (_anywhere,):
+        rest = left.less(place for _, place in found)
+        pairs = pairs_by(rest, partial(_product_key, scope))
+        near = rest.onnx if has_modules else []  # an Add of that size may be anything
+        found += with_additions(pairs, near, has_folded_norms=has_folded_norms)
+    return found, left.less(place for _, place in found)
+
+
+def _module(piece: Piece) -> str | None:
+    return piece.module
+
+
+def _parent(piece: Piece) -> str | None:
+    return piece.module.rpartition(".")[0] if piece.module else None
+
+
+def _conv(piece: Piece) -> str | None:
+    return "" if piece.kind == "conv" else None
+
+
+def _anywhere(_: Piece) -> str | None:
+    return ""
+
+
+def _product_key(scope: Callable[[Piece], str | None], piece: Piece) -> Hashable:
+    place = scope(piece)
+    is_product = piece.kind in PRODUCTS and piece.cost.macs and place is not None
+    return (place, piece.kind, piece.cost.macs) if is_product else None
+
+
+def with_additions(
+    pairs: Iterable[Place], onnx: list[Piece], *, has_folded_norms: bool = False
+) -> list[tuple[str, Place]]:
+    """Why each pair differs; an addition of the bias that became a node goes with its product."""
+    found = []
+    additions = [p for p in onnx if p.op == "Add"]
+    for pair in pairs:
+        (ours,), (theirs,) = pair.pytorch, pair.onnx
+        bias = ours.cost.other_flops - theirs.cost.other_flops
+        added = [
+            p for p in additions if p.cost.other_flops == bias > 0 and p.module == theirs.module
+        ]
+        if added:
+            additions = [p for p in additions if p is not added[0]]
+            found.append((SPLIT, Place([ours], [theirs, added[0]])))
+        elif has_folded_norms and _is_bias(pair):
+            found.append((FOLDED_NORM, pair))
+        else:
+            found.append((_product_cause(theirs, bias), pair))
+    return found
+
+
+def _product_cause(theirs: Piece, bias: int) -> str:
+    if theirs.op.startswith(FUSED_NODES):
+        return FUSED_ACTIVATION
+    return NO_BIAS if bias > 0 else OTHER_FORM
+
+
+def _is_bias(pair: Place) -> bool:
+    """Whether two products of the same MACs differ by the addition of a bias at most."""
+    change = total(pair.onnx) - total(pair.pytorch)
+    return change.other_flops >= 0 and change.written_bytes == 0 and pair.pytorch[0].kind == "conv"
+
+
+def folded_norms(left: Place) -> Found:
+    """A batch norm that the file has not."""
+    places = [Place([norm], []) for norm in _lost_norms(left)]
+    return [(FOLDED_NORM, place) for place in places], left.less(places)
+
+
+def _lost_norms(left: Place) -> list[Piece]:
+    """Batch norms less those that the file has: in the same module, else of the same size."""
+    norms = Place(
+        [p for p in left.pytorch if p.op in BATCH_NORMS],
+        [p for p in left.onnx if p.op in BATCH_NORMS],
+    )
+    by_module = pairs_by(norms, lambda p: p.module or None)
+    norms = norms.less(by_module)
+    return norms.less(pairs_by(norms, lambda p: p.cost.written_bytes)).pytorch
+
+
+def written_as_sums(left: Place) -> Found:
+    """A product that is a Mul of as many elements as it has MACs, and a ReduceSum of those."""
+    found: list[Place] = []
+    for piece in left.pytorch:
+        rest = left.less(found).onnx if piece.cost.macs else []
+        near = [p for p in rest if p.module in (piece.module, _parent(piece))]
+        macs = piece.cost.macs
+        factors = [p for p in near if p.op == "Mul" and p.cost.other_flops == macs]
+        sums = [
+            p for p in near if p.op == "ReduceSum" and macs <= 2 * p.cost.other_flops <= 2 * macs
+        ]
+        if factors and sums:
+            found.append(Place([piece], [factors[0], sums[0]]))
+    return [(SUMS, place) for place in found], left.less(found)
+
+
+def folded_weights(left: Place) -> Found:
+    """Products that the file has not because no input is in them."""
+    places = [Place([p], []) for p in left.pytorch if p.is_of_weights and p.cost.macs]
+    return [(FOLDED_WEIGHTS, place) for place in places], left.less(places)
+
+
+def repeated(calls: Counter[int], left: Place, *, of: Callable[[Piece], bool]) -> Found:
+    """What PyTorch works out several times over; once it must be in the file."""
+    spent = Counter(dict.fromkeys(calls, 1))
+    places = []
+    for piece in filter(of, left.pytorch):
+        if spent[piece.value] < calls[piece.value]:
+            spent[piece.value] += 1
+            places.append(Place([piece], []))
+    return [(MERGED, place) for place in places], left.less(places)
+
+
+def has_macs(piece: Piece) -> bool:
+    return bool(piece.cost.macs)
+
+
+def has_no_macs(piece: Piece) -> bool:
+    return not piece.cost.macs
+
+
+def of_equal_macs(place: Place) -> Place:
+    """All of it, or all but its products where those are not the same."""
+    if total(place.pytorch).macs == total(place.onnx).macs:
+        return place
+    return Place(
+        [p for p in place.pytorch if not p.cost.macs], [p for p in place.onnx if not p.cost.macs]
+    )
+
+
+def same_macs(left: Place) -> Found:
+    """Products that the two sides have under different modules."""
+    pairs = pairs_by(left, lambda p: p.cost.macs)
+    return [(OTHER_FORM, pair) for pair in pairs], left.less(pairs)
+
+
+def balanced(left: Place) -> Found:
+    """Other products on both sides, under different modules, that come to the same MACs."""
+    place = Place([*filter(has_macs, left.pytorch)], [*filter(has_macs, left.onnx)])
+    is_same = place.is_shared and total(place.pytorch).macs == total(place.onnx).macs
+    return ([(form_of(place), place)], left.less([place])) if is_same else ([], left)

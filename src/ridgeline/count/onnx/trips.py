@@ -1,0 +1,136 @@
+"""How often a loop runs whose condition is a matter of small numbers: they are worked out.
+
+Exporters write `while i < n: ...; i += 1` as a Loop without a limit. The few nodes of its body that
+the condition comes from are walked pass by pass, until it is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from ridgeline.count.onnx.dims import option_for
+from ridgeline.count.onnx.infer import from_array
+from ridgeline.count.onnx.inner import walked
+from ridgeline.count.onnx.node import NodeCall, Tensor
+from ridgeline.count.onnx.scope import Scope
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+    from ridgeline.count.onnx.walk import Walk
+
+MOST_STEPS = 1 << 14  # nodes of a file that are walked to find out
+MOST_LIMIT = 1 << 40  # a limit above it means "until the condition is false"
+
+
+def missing_passes(loops: Mapping[str, str]) -> RidgelineError:
+    """The error that asks for them, all at once; operators by the names of their nodes."""
+    named = ", ".join(f"{op_type} {name!r}" for name, op_type in loops.items())
+    return RidgelineError(
+        f"the file does not tell how often these run: {named}",
+        hint=f"give {' and '.join(map(option_for, loops))}",
+    )
+
+
+def with_passes(walk: Walk, call: NodeCall, scope: Scope, path: str) -> NodeCall:
+    """A loop that ends by its condition, as one of so many passes where that can be told."""
+    if (call.domain, call.op_type) != ("", "Loop") or call.name in walk.bound.unused:
+        return call
+    limit, body = call.get(0), call.attr("body")
+    most = _number(limit)
+    if (limit is not None and most is None) or not hasattr(body, "node"):
+        return call
+    if not call.has(1) and most is not None and most < MOST_LIMIT:
+        return call
+    passes = _passes(walk, call, body, scope, path, most if most is not None else MOST_LIMIT)
+    if passes is None:
+        return call
+    known = from_array("", np.asarray(passes, np.int64))
+    return replace(call, operands=(known, None, *call.operands[2:]))
+
+
+def _number(tensor: Tensor | None) -> int | None:
+    if tensor is None or tensor.value is None or tensor.value.size != 1:
+        return None
+    return int(tensor.value.ravel()[0])
+
+
+def _passes(
+    walk: Walk, call: NodeCall, body: GraphProto, scope: Scope, path: str, most: int
+) -> int | None:
+    """Until the condition is false, or the limit is reached; None where data decide."""
+    part = _condition_part(body)
+    if part is None or (call.has(1) and _number(call.get(1)) is None):
+        return None
+    if call.has(1) and not _number(call.get(1)):
+        return 0
+    states: list[Tensor | None] = list(call.operands[2:])
+    done = 0
+    while done < most:
+        walk.steps += len(part.node)
+        if walk.steps > MOST_STEPS:
+            return None
+        results = _one_pass(walk, part, done, states, scope, path)
+        goes_on = _number(results.get(body.output[0].name))
+        if goes_on is None:
+            return None
+        done += 1
+        if not goes_on:
+            return done
+        if not _can_change(part, body):
+            return most if most < MOST_LIMIT else None
+        states = [results.get(output.name) for output in body.output[1 : 1 + len(states)]]
+    return max(most, 0)
+
+
+def _one_pass(
+    walk: Walk, part: GraphProto, done: int, states: list[Tensor | None], scope: Scope, path: str
+) -> dict[str, Tensor]:
+    """The values that the part gives, by name; nothing of it is counted."""
+    numbers = [from_array("", np.asarray(done, np.int64)), from_array("", np.asarray(True))]
+    notes = dict(walk.notes)
+    results, _ = walked(walk, part, (*numbers, *states), scope, path)
+    walk.notes = notes
+    return {output.name: t for output, t in zip(part.output, results, strict=True)}
+
+
+def _condition_part(body: GraphProto) -> GraphProto | None:
+    """The body's nodes that its condition comes from, through the states of other passes."""
+    makers = {name: node for node in body.node for name in node.output if name}
+    states = {i.name: o.name for i, o in zip(body.input[2:], body.output[1:], strict=False)}
+    wanted, seen = [body.output[0].name] if body.output else [], set[str]()
+    while wanted:
+        name = wanted.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in states:
+            wanted.append(states[name])
+        elif name in makers:
+            wanted += [operand for operand in makers[name].input if operand]
+    nodes = [node for node in body.node if seen.intersection(node.output)]
+    if not seen or any(_has_graph(node) for node in nodes):
+        return None
+    part = onnx.GraphProto(name=body.name)
+    part.node.extend(nodes)
+    part.input.extend(body.input)
+    part.output.extend(o for o in body.output if o.name in seen)
+    part.initializer.extend(t for t in body.initializer if t.name in seen)
+    return part
+
+
+def _can_change(part: GraphProto, body: GraphProto) -> bool:
+    """Whether the condition has to do with the number of the pass or with a state."""
+    changing = {i.name for place, i in enumerate(body.input) if place != 1}
+    used = {name for node in part.node for name in node.input} | {body.output[0].name}
+    return bool(changing & used)
+
+
+def _has_graph(node: NodeProto) -> bool:
+    return any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)

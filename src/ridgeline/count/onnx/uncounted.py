@@ -1,0 +1,53 @@
+"""Why nodes are not counted: where a shape is lost first, and how much is lost after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ridgeline.count.onnx.row import NO_FORMULA, Row
+
+NAMED = 5  # nodes that a note names before it only counts
+
+
+def unknown_notes(rows: Iterable[Row]) -> list[str]:
+    """First causes by name; what only follows from them is a number."""
+    causes: dict[tuple[str, str], list[str]] = {}
+    followers: list[Row] = []
+    for row in rows:
+        if all(t.is_known for t in row.call.inputs):
+            if why := _why(row):
+                causes.setdefault((row.call.op, why), []).append(row.path)
+        elif row.work is None and row.why != NO_FORMULA:
+            followers.append(row)
+    if not causes and followers:  # a shape that the file never tells
+        first = followers.pop(0)
+        causes[first.call.op, f"not counted: {first.why}"] = [first.path]
+    notes = [_cause_note(op, why, paths) for (op, why), paths in list(causes.items())[:NAMED]]
+    if len(causes) > NAMED:
+        notes.append(f"{len(causes) - NAMED} more kinds of nodes are not counted for such reasons")
+    if followers:
+        nodes = "1 node is" if len(followers) == 1 else f"{len(followers)} nodes are"
+        paths = _listed([row.path for row in followers])
+        notes.append(f"so {nodes} not counted further on, of operands without a shape: {paths}")
+    return notes
+
+
+def _why(row: Row) -> str:
+    """Nothing where a node with known operands is counted and its results are known."""
+    is_lost = any(not t.is_known for t in row.call.outputs)
+    if row.work is None and row.why != NO_FORMULA:
+        return f"not counted: {row.why}"
+    if not is_lost:
+        return ""
+    lost = "the shape of its result is not known"
+    return f"has no formula, and {lost}" if row.work is None else lost
+
+
+def _cause_note(op: str, why: str, paths: list[str]) -> str:
+    joint = " " if why.startswith(("not counted", "has no")) else ": "
+    return f"{op} {_listed(paths)}{joint}{why}"
+
+
+def _listed(paths: list[str]) -> str:
+    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+    return ", ".join(map(repr, paths[:NAMED])) + more

@@ -1,0 +1,90 @@
+"""Loops that end by their condition: how often they run is worked out where numbers tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tests.count.onnx.models import count, int64, model, x
+
+from ridgeline.errors import RidgelineError
+
+W = np.zeros((3, 3), np.float32)
+
+
+def while_loop(limit: str = "", start: str = "start", end: str = "end") -> onnx.NodeProto:
+    """`while i < end: h = h·w; i += step`."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["h", "w"], ["h_out"]),
+         helper.make_node("Add", ["i", "step"], ["i_out"]),
+         helper.make_node("Less", ["i_out", end], ["on"])],
+        "body",
+        [info("n", TensorProto.INT64, ()), info("go", TensorProto.BOOL, ()),
+         info("h", TensorProto.FLOAT, (2, 3)), info("i", TensorProto.INT64, ())],
+        [info("on", TensorProto.BOOL, ()), info("h_out", TensorProto.FLOAT, (2, 3)),
+         info("i_out", TensorProto.INT64, ())],
+    )  # fmt: skip
+    return helper.make_node("Loop", [limit, "true", "a", start], ["y", "i_end"], name="steps",
+                            body=body)  # fmt: skip
+
+
+def numbers(**more: int) -> dict[str, Any]:
+    return {"w": W, "true": np.asarray(True)} | {k: np.asarray(v) for k, v in more.items()}
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "passes"), [(0, 10, 1, 10), (0, 10, 3, 4), (7, 3, 1, 1), (-5, 2, 2, 4)]
+)
+def test_a_loop_over_constants(
+    start: int, end: int, step: int, passes: int, tmp_path: Path
+) -> None:
+    proto = model([while_loop()], {"a": x(2, 3)}, ["y"],
+                  stored=numbers(start=start, end=end, step=step))  # fmt: skip
+
+    result = count(proto, tmp_path)
+
+    assert (result.total.macs, result.notes) == (passes * 2 * 9, ())
+
+
+def test_the_limit_goes_before_the_condition(tmp_path: Path) -> None:
+    stored = numbers(start=0, end=10, step=1, most=6)
+    proto = model([while_loop("most")], {"a": x(2, 3)}, ["y"], stored=stored)
+
+    assert count(proto, tmp_path).total.macs == 6 * 2 * 9
+
+
+def test_a_loop_over_a_dimension(tmp_path: Path) -> None:
+    # given `while i < b.shape[0]`
+    nodes = [helper.make_node("Shape", ["b"], ["shape"]),
+             helper.make_node("Squeeze", ["shape"], ["rows"]), while_loop(end="rows")]  # fmt: skip
+    proto = model(nodes, {"a": x(2, 3), "b": x("rows_b")}, ["y"], stored=numbers(start=0, step=1))
+
+    result = count(proto, tmp_path, dims={"rows_b": 5})
+
+    assert result.total.macs == 5 * 2 * 9
+
+
+def test_what_data_decide_is_asked_for(tmp_path: Path) -> None:
+    proto = model([while_loop()], {"a": x(2, 3), "end": int64()}, ["y"],
+                  stored=numbers(start=0, step=1))  # fmt: skip
+
+    with pytest.raises(RidgelineError) as raised:
+        count(proto, tmp_path)
+
+    assert str(raised.value) == (
+        "the file does not tell how often these run: Loop 'steps'\n  hint: give --dim steps=N"
+    )
+    assert count(proto, tmp_path, dims={"end": 7}).total.macs == 7 * 2 * 9
+    assert count(proto, tmp_path, dims={"steps": 4}).total.macs == 4 * 2 * 9
+
+
+def test_a_loop_without_end_is_asked_for(tmp_path: Path) -> None:
+    proto = model([while_loop()], {"a": x(2, 3)}, ["y"], stored=numbers(start=0, end=9, step=0))
+
+    with pytest.raises(RidgelineError, match="Loop 'steps'"):
+        count(proto, tmp_path)
