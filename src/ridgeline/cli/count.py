@@ -62,7 +62,11 @@ def count(
     batch_size: Annotated[
         str | None,
         typer.Option(
-            "-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.", show_default="1"
+            "-b",
+            "--batch-size",
+            "--batch-sizes",
+            help="One or several: 1,8,32.",
+            show_default="1; an ONNX file may ask for it",
         ),
     ] = None,
     mode: Annotated[

@@ -94,7 +94,8 @@ def test_loop_asks_for_its_trip_count(tmp_path: Path) -> None:
         count(proto, tmp_path)
 
     assert str(raised.value) == (
-        "the file does not tell how often these run: Loop 'steps'\n  hint: give --dim steps=N"
+        "how often these run is not in the file, or takes too long to find out: Loop 'steps'"
+        "\n  hint: give --dim steps=N"
     )
     by_loop = count(proto, tmp_path, dims={"steps": 4}).total.macs
     by_input = count(proto, tmp_path, dims={"n": 4}).total.macs
@@ -171,8 +172,9 @@ def test_a_loop_that_grows_unevenly_says_so(
     # 1, 2, 4, … elements in the first 19 passes, and as many as in the 20th in 22 more
     assert result.total.transcendentals == 2**19 - 1 + (41 - 19) * 2**19
     assert result.notes == (
-        "the shapes in Loop 'double' change with every pass and not evenly: from pass 20 on they"
-        " are taken to stay, so the count is not exact, a lower bound where they grow",
+        "what Loop 'double' does changes from pass to pass, and not evenly: from pass 20 of 41 on"
+        " each is taken to be like the last one walked, so the count is not exact, and too low"
+        " where there is more to do later",
     )
 
 

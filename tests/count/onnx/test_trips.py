@@ -77,7 +77,8 @@ def test_what_data_decide_is_asked_for(tmp_path: Path) -> None:
         count(proto, tmp_path)
 
     assert str(raised.value) == (
-        "the file does not tell how often these run: Loop 'steps'\n  hint: give --dim steps=N"
+        "how often these run is not in the file, or takes too long to find out: Loop 'steps'"
+        "\n  hint: give --dim steps=N"
     )
     assert count(proto, tmp_path, dims={"end": 7}).total.macs == 7 * 2 * 9
     assert count(proto, tmp_path, dims={"steps": 4}).total.macs == 4 * 2 * 9

@@ -57,9 +57,9 @@ def run_loop(
     loop.go()
     if loop.guessed_from:
         walk.note(
-            f"the shapes in Loop {call.name!r} change with every pass and not evenly: from pass"
-            f" {loop.guessed_from} on they are taken to stay, so the count is not exact, a lower"
-            " bound where they grow"
+            f"what Loop {call.name!r} does changes from pass to pass, and not evenly: from pass"
+            f" {loop.guessed_from} of {trips} on each is taken to be like the last one walked, so"
+            " the count is not exact, and too low where there is more to do later"
         )
     if loop.summed_from:
         walk.note(

@@ -33,7 +33,7 @@ def missing_passes(loops: Mapping[str, str]) -> RidgelineError:
     """The error that asks for them, all at once; operators by the names of their nodes."""
     named = ", ".join(f"{op_type} {name!r}" for name, op_type in loops.items())
     return RidgelineError(
-        f"the file does not tell how often these run: {named}",
+        f"how often these run is not in the file, or takes too long to find out: {named}",
         hint=f"give {' and '.join(map(option_for, loops))}",
     )
 
