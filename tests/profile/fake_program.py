@@ -33,3 +33,7 @@ if __name__ == "__main__":
     for step in range(1, job["steps"] + 1):
         stem.with_suffix(f".trace{step}.json").write_bytes(trace)
         stem.with_suffix(f".ops{step}.json").write_text(json.dumps(ops))
+    if fault == "ends late":
+        stem.with_suffix(".done").touch()
+        time.sleep(0.3)
+        stem.with_suffix(".ended").touch()

@@ -139,11 +139,20 @@ def test_a_step_that_is_none_is_refused(
         profiled()
 
 
-def test_processes_wait_for_one_another_where_memory_is_short() -> None:
-    found = profiled(memory_bytes=60 * 10**9)
+@pytest.mark.parametrize(("memory_bytes", "is_parallel"), [(2 * 10**9, True), (60 * 10**9, False)])
+def test_processes_wait_for_one_another_where_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_bytes: int, is_parallel: bool
+) -> None:
+    # given a traced program that holds its memory for a while after its step
+    monkeypatch.setenv("FAKE_PROGRAM", "ends late")
+    found = profiled(memory_bytes=memory_bytes, keep=tmp_path / "kept")
     assert found.plan is not None
-    assert not found.plan.is_parallel
+    assert found.plan.is_parallel is is_parallel
     assert len(found.kernels) == 631
+    # then the first process that counts begins after that, unless there is room for both
+    [kept] = (tmp_path / "kept").iterdir()
+    ended, begun = (kept / name for name in ("trace.ended", "group0.begin"))
+    assert (begun.stat().st_mtime_ns < ended.stat().st_mtime_ns) is is_parallel
 
 
 def test_captures_can_be_kept(tmp_path: Path) -> None:

@@ -239,6 +239,8 @@ class Standby:
         self.tell("tracing")
         session.go()
         session.wait_done()
+        if not self._is_parallel:
+            session.wait()  # and frees its memory
         found = traced_steps(session.job)
         check_capture(found.kernels)
         return found

@@ -57,8 +57,9 @@ class Session:
         return "\n".join(texts)
 
     def begin(self) -> None:
-        """It may use the device from now on."""
-        self.job.path("begin").touch()
+        """It may use the device from now on, if it does not already."""
+        if not self.has_said("begin"):
+            self.job.path("begin").touch()
 
     def go(self, picks: str = "") -> None:
         """Its turn."""
