@@ -21,7 +21,7 @@ import pytest
 from benchmarks import kills
 from tests.cli.small_runs import NET_MAKE, QUICK, folder, run_here
 
-from ridgeline.store import ResultsFolder
+from ridgeline.store import ResultsFolder, Run
 
 __all__ = ["folder"]  # a fixture
 
@@ -252,6 +252,26 @@ def test_interrupted_while_torch_is_imported(crashes: Path) -> None:
     assert (process.returncode, err) == (130, "ridgeline: interrupted\n")
     assert json.loads(out) == {"schema": 1, "runs": []}
     assert kills.count_strays(process.pid) == 0
+
+
+def test_interrupted_while_a_run_is_stored(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given an interrupt between the moment that a run is in its folder and the next line of code
+    stored = ResultsFolder.write_run
+
+    def write_run(self: ResultsFolder, **parts: Any) -> Run:
+        run = stored(self, **parts)
+        signal.raise_signal(signal.SIGINT)
+        return run
+
+    monkeypatch.setattr(ResultsFolder, "write_run", write_run)
+    # when two runs are asked for, then the first is kept and told, and the second does not begin
+    assert run_here(*NET_MAKE, *QUICK, "--repeats", "2", "--json", "-q") == 130
+    told = capsys.readouterr()
+    assert told.err == "ridgeline: interrupted; runs kept: 1\n"
+    assert len(json.loads(told.out)["runs"]) == 1
+    assert len(ResultsFolder(folder / "results").read_runs()) == 1
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ from ridgeline.measure.tasks import (
 from ridgeline.provenance import collect
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.views import write_views
+from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder, Run
 
 if TYPE_CHECKING:
@@ -201,8 +202,9 @@ class Runner:
         answer = outcome.answer or _failed(outcome.failure)
         found_by = asdict(largest) if largest else None
         answer = replace(answer, found={**answer.found, "max_batch": found_by})
-        self._tell(task, answer)
-        self._store(task, repeat, answer)
+        with interrupts_later():  # told is stored, and stored is told
+            self._tell(task, answer)
+            self._store(task, repeat, answer)
 
     def _do(self, work: Work[Any], task: Any) -> Outcome[Any]:
         """In a process of its own, unless asked otherwise."""

@@ -24,6 +24,7 @@ from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any, Generic, TypeVar
 
 from ridgeline.errors import RidgelineError
+from ridgeline.signals import interrupts_later
 
 Answer = TypeVar("Answer")
 Send = Callable[[Any], None]
@@ -77,7 +78,7 @@ def run_isolated(
     try:
         with _start_errors():
             resource_tracker.ensure_running()  # lets interrupts through again, if it has to start
-            with _interrupts_later():  # an interrupt finds a process that can be ended, or none
+            with interrupts_later():  # an interrupt finds a process that can be ended, or none
                 process, ours = _started(work, task)
         return _listen(ours, process, hear)
     finally:
@@ -136,27 +137,6 @@ def _main_module_unseen() -> Iterator[None]:
         yield
     finally:
         vars(main).update(hidden)
-
-
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """What is started inside inherits that interrupts are blocked; ours come afterwards.
-
-    The mask is of this thread: where another one takes the signal, the handler still runs here.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # no interrupt is raised here
-        return
-    pressed: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        signal.signal(signal.SIGINT, handler)
-        if pressed:
-            signal.raise_signal(signal.SIGINT)
 
 
 def _listen(ours: Any, process: Any, hear: Callable[[Any], None]) -> Outcome[Any]:
