@@ -132,6 +132,9 @@ def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
         (("resnet50", "--tier", "all"), "all"),
         (("resnet50", "--level", "l3"), "l3"),
         (("resnet50", "-b", "many"), "many"),
+        (("-b", "8", "--", "python", "x.py"), "--batch-size is for models"),
+        (("--device", "1", "--", "python", "x.py"), "CUDA_VISIBLE_DEVICES=N in the environment"),
+        (("--channels-last", "--", "python", "x.py"), "--channels-last is for models"),
     ],
 )
 def test_what_makes_no_sense_is_said_at_once(

@@ -34,6 +34,10 @@ completed is kept in every case.
 """
 BATCH_SIZE = "32"
 UNWATCHED_STEPS = 50  # that times are taken from
+OF_MODELS = (
+    "batch_size", "mode", "device", "input_size", "seq_len", "config", "optimizer",
+    "grad_accum_steps", "channels_last", "deterministic", "compile_mode", "seed",
+)  # fmt: skip
 
 in_work = partial(typer.Option, rich_help_panel="What is run")
 in_step = partial(typer.Option, rich_help_panel="How a step is made")
@@ -155,10 +159,8 @@ def profile(
         )
     if label == "":
         raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
-    if program and precision and "," in precision:
-        raise RidgelineError(
-            "a program has one --precision", hint="name one, or none to count all kinds"
-        )
+    if program:
+        _check_of_program(ctx, precision)
     from ridgeline.cli.profiled import Profiling, Wanted
 
     settings = tuple(
@@ -204,6 +206,24 @@ def profile(
             debug=debug,
         )
     ).run()
+
+
+def _check_of_program(ctx: typer.Context, precision: str | None) -> None:
+    """A program makes its step itself: what says how would be left unheard."""
+    for option in ctx.command.params:
+        source = ctx.get_parameter_source(str(option.name))
+        if option.name in OF_MODELS and source is not None and source.name == "COMMANDLINE":
+            name = next(one for one in option.opts if one.startswith("--"))
+            raise RidgelineError(
+                f"{name} is for models, and says nothing to a program",
+                hint="CUDA_VISIBLE_DEVICES=N in the environment chooses the device"
+                if option.name == "device"
+                else "leave it out, or put what the program understands after its name",
+            )
+    if precision and "," in precision:
+        raise RidgelineError(
+            "a program has one --precision", hint="name one, or none to count all kinds"
+        )
 
 
 def duration(text: str | None) -> float | None:
