@@ -220,6 +220,23 @@ def test_a_capture_is_a_subject_of_its_own(tmp_path: Path) -> None:
     assert tables(study)["kernels"]["run"].unique().tolist() == ["RN50 amp"]
 
 
+def test_a_report_of_captures_alone(tmp_path: Path) -> None:
+    # given a study of a capture and no run, when its report is written
+    results = folder(tmp_path)
+    study = read_study(results, run_ids=[store_capture(results).run_id])
+    pictures = write_figures(study, tmp_path / "figures")
+    text = report_text(study, folder=tmp_path, figures=pictures)
+    # then it is about the capture, and shows where its points lie
+    assert (
+        "The capture RN50 amp (NVIDIA H200) holds 637 kernels in 7.92 ms, 820 GFLOP, 10.5 GB of"
+        " DRAM traffic: "
+    ) in text
+    assert "The points are those of captures" in text
+    assert text.count("](figures/roofline_") == len(pictures) > 0
+    assert "kernels that take longest (of each capture):" in text
+    assert "no completed run" not in text
+
+
 def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:
     # given a capture from elsewhere, and a program that was profiled here, now and in old times
     results = folder(tmp_path)

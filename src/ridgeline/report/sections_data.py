@@ -34,6 +34,10 @@ SECTION_OF = {"throughput": "measurement", "runtime": "measurement", "training":
               "batch": "analysis"}  # fmt: skip
 LARGEST_LAYERS = 3
 MOST_FINDINGS = 10
+ONLY_CAPTURES = (
+    "No run was timed here. The points are those of captures: what their kernels executed, over the"
+    " time of these kernels."
+)
 MOST_WARNED = 40  # runs whose warnings are listed
 PHASES = ("forward", "input-grad", "weight-grad", "optimizer")
 CASE = (text("run"), text("env", "machine"), text("configuration"))
@@ -43,7 +47,7 @@ def complexity(material: Material) -> Iterator[str]:
     """What the steps must do."""
     counts = complexity_table(material.study)
     if counts.empty:
-        yield "Nothing was counted, so nothing can be said about what the steps must do."
+        yield "No model was counted, so nothing can be said about what its steps must do."
         return
     yield (
         "Counted from the operators of one step, without running it: a multiply-add is one MAC and"
@@ -105,7 +109,7 @@ def measurement(material: Material) -> Iterator[str]:
     """What was measured, run by run."""
     runs = runs_table(material.study, material.cases)
     if runs.empty:
-        yield "The results folder holds no completed run."
+        yield "No run was timed here."
         return
     yield (
         "Each run warmed up first and then timed a number of steps. The step is their median, and"
@@ -184,7 +188,9 @@ def roofline(material: Material) -> Iterator[str]:
     points = points_table(study, material.cases, grains=("step", "phase"))
     steps = points[points["grain"].eq("step")]
     if steps.empty:
-        yield "No run has both a count and roofs, so there is no point to show."
+        has_captures = not study.captures.empty
+        yield ONLY_CAPTURES if has_captures else "No run has both a count and roofs: no point."
+        yield from figures(material, "roofline")
         return
     yield (
         "The steps under these roofs. Work is *static* (counted from the graph: what the"

@@ -138,5 +138,7 @@ def _kernels(material: Material, found: Sequence[Profiled]) -> Iterator[str]:
     slowest = max(found, key=lambda one: one.step_time_s).run_id if found else None
     captured = () if material.study.captures.empty else material.study.captures["run_id"]
     shown = kernels[kernels["run_id"].isin([slowest, *captured])]
-    yield f"The {MOST_KERNELS} kernels that take longest (of the slowest profiled run):"
+    of = ["of the slowest profiled run"] if found else []
+    of += ["of each capture"] if len(captured) else []
+    yield f"The {MOST_KERNELS} kernels that take longest ({', and '.join(of)}):"
     yield table(shown.groupby("run_id", sort=False).head(MOST_KERNELS), SHOWN["kernels"])

@@ -11,20 +11,21 @@ from ridgeline.report.analysis import TOPICS, of_all
 from ridgeline.report.analysis_gap import gaps, shares
 from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY
 from ridgeline.report.markup import code_block, markdown, markdown_table
-from ridgeline.report.rows import number
+from ridgeline.report.rows import number, records
 from ridgeline.report.sections import Material, cited, statement_line, table
 from ridgeline.report.sections_data import CASE, figures
 from ridgeline.report.study import Machine
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import MS, quantity, text
 from ridgeline.report.words import counted, listed, some, span
-from ridgeline.units import format_bytes, format_percent
+from ridgeline.units import format_bytes, format_flops, format_percent, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LOW_EFFICIENCY = 0.5
 LONG_WAIT = 0.1  # of a step
+MOST_CAPTURES = 4  # in the abstract
 GAP_HEADERS = (
     ("step_s", "step"), ("floor_s", "floor of the work"), ("kernels_s", "kernels beyond it"),
     ("waiting_s", "no kernel runs"), ("rest_s", "above the floor"), ("data_s", "of it data"),
@@ -34,11 +35,14 @@ GAP_HEADERS = (
 
 def abstract(material: Material) -> Iterator[str]:
     """The study in a paragraph."""
-    if not material.cases:
+    captured = list(_captured(material))
+    if not material.cases and not captured:
         yield "The results folder holds no completed run yet."
         return
-    sentences = [_extent(material), *(_reached(material, env) for env in material.envs)]
-    sentences += [_outcomes(material), _doubts(material)]
+    sentences = captured
+    if material.cases:
+        sentences = [_extent(material), *(_reached(material, env) for env in material.envs)]
+        sentences += [*captured, _outcomes(material), _doubts(material)]
     yield " ".join(markdown(sentence) for sentence in sentences if sentence)
 
 
@@ -50,6 +54,25 @@ def _extent(material: Material) -> str:
         f" {counted(len(material.cases), 'configuration')} of {counted(len(models), 'network')}"
         f" ({some(models, joint=', ')}) on {listed(machines)}."
     )
+
+
+def _captured(material: Material) -> Iterator[str]:
+    """What was executed elsewhere, capture by capture."""
+    captures = records(material.study.captures)
+    for row in captures[:MOST_CAPTURES]:
+        device, flops, moved = row["device_name"], number(row["flops"]), number(row["dram_bytes"])
+        text = f"The capture {row['label']}{f' ({device})' if device else ''} holds"
+        text += f" {counted(int(row['launches']), 'kernel')} in {format_time(row['time_s'])}"
+        text += f", {format_flops(flops)}" if flops is not None else ""
+        text += f", {format_bytes(moved)} of DRAM traffic" if moved is not None else ""
+        efficiency = number(row["efficiency"])
+        if efficiency is not None:
+            bound = str(row["bound"])
+            text += f": {format_percent(efficiency)} of what the roofs allow; the floor is set by"
+            text += f" {WORDS.get(bound, bound)}"
+        yield f"{text}."
+    if len(captures) > MOST_CAPTURES:
+        yield f"There are {len(captures) - MOST_CAPTURES} more."
 
 
 def _device(material: Material, env: str) -> str:
@@ -187,7 +210,7 @@ def _matrix(material: Material) -> pd.DataFrame:
 def analysis(material: Material) -> Iterator[str]:
     """The statements by topic, the gap as a table, the hypotheses."""
     if not material.statements:
-        yield "There is no data to analyse."
+        yield "No run was timed here, so there is no step to take apart."
         return
     yield (
         "All sentences here were written from the data; in brackets is where their numbers come"
