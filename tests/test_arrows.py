@@ -13,6 +13,7 @@ ROOT = Path(ridgeline.__file__).parent
 ROOMS = [  # siblings on one line do not import each other
     ["version"],
     ["errors"],
+    ["signals"],
     ["fields"],
     ["records"],
     ["units"],

@@ -74,9 +74,11 @@ def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def isolated(work: Any, task: Any, *_: Any) -> Outcome[Any]:
         if work is device_task:
             return Outcome(answer="cuda:0")
-        if os.environ.get("FAKE_COUNT") == "fails":
-            return Outcome(failure=Failure(reason="no formula for it", hint=""))
-        return Outcome(answer=True)
+        if os.environ.get("FAKE_COUNT") == "dies":
+            return Outcome(failure=Failure(reason="the process was ended by SIGKILL", hint=""))
+        if os.environ.get("FAKE_COUNT") == "refuses":
+            return Outcome(answer=["resnet50 was not counted: no formula for it"])
+        return Outcome(answer=[])
 
     use_stand_ins(monkeypatch, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -326,13 +328,24 @@ def test_a_dry_run_that_fails_stores_nothing(
     assert profiles(h200) == []
 
 
+@pytest.mark.parametrize(
+    ("counting", "reason"),
+    [
+        ("dies", "the process was ended by SIGKILL"),
+        ("refuses", "resnet50 was not counted: no formula for it"),
+    ],
+)
 def test_a_model_that_cannot_be_counted_is_profiled_all_the_same(
-    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    counting: str,
+    reason: str,
+    h200: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("FAKE_COUNT", "fails")
+    monkeypatch.setenv("FAKE_COUNT", counting)
     assert command(*AMP, "--tier", "time") == 0
     streams = capsys.readouterr()
-    assert "what the model must do could not be counted: no formula for it" in streams.err
+    assert f"what the model must do is not known: {reason}\n" in streams.err
     assert "backward" in streams.out
 
 

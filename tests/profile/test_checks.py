@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.checks import check_capture, check_counted, check_step
+from ridgeline.profile.checks import check_counted, check_step, check_traced
 from ridgeline.profile.joined import Joined
 
 
@@ -17,9 +17,9 @@ def step(*phases: str) -> pd.DataFrame:
 
 
 def test_no_kernel_is_no_step() -> None:
-    check_capture(step("forward"))
+    check_traced(step("forward"))
     with pytest.raises(RidgelineError, match="the profiler saw no kernel in the step"):
-        check_capture(step())
+        check_traced(step())
 
 
 @pytest.mark.parametrize(

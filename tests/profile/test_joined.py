@@ -8,7 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ridgeline.profile.joined import Joined, index_of, join_counters, short_name, side_by_side
+from ridgeline.profile.joined import (
+    Joined,
+    index_of,
+    join_counters,
+    short_name,
+    side_by_side,
+    without_trace,
+)
 from ridgeline.profile.operators import NOWHERE
 
 
@@ -189,3 +196,28 @@ def test_the_name_that_both_profilers_agree_on(kernel: str, name: str) -> None:
 )
 def test_the_number_in_a_range(nvtx: str, number: int) -> None:
     assert index_of(nvtx) == number
+
+
+# ---------------------------------------------------------------- without a trace
+
+
+def test_the_time_of_a_kernel_is_its_own() -> None:
+    # given FLOPs of three kernels, and times of these after one that the first process did not have
+    flops = capture_of(("a", NOWHERE), ("b", NOWHERE), ("c", NOWHERE), flops_fp32=[7.0, 8.0, 9.0])
+    times = capture_of(("x", NOWHERE), ("a", NOWHERE), ("b", NOWHERE), ("c", NOWHERE),
+                       counter_time_s=[100.0, 1.0, 2.0, 3.0])  # fmt: skip
+    found = without_trace([flops, times])
+    # then each has its time, and the one too many is told
+    assert found.kernels["kernel"].tolist() == ["a", "b", "c"]
+    assert values(found, "flops_fp32") == [7.0, 8.0, 9.0]
+    assert values(found, "time_s") == [1.0, 2.0, 3.0]
+    assert found.kernels["time_source"].unique().tolist() == ["counter"]
+    assert found.extra == 1
+
+
+def test_a_time_that_the_first_group_has() -> None:
+    first = capture_of(("a", NOWHERE), ("b", NOWHERE), counter_time_s=[1.0, 2.0])
+    second = capture_of(("b", NOWHERE), dram_bytes=[5.0], counter_time_s=[9.0])
+    found = without_trace([first, second])
+    assert values(found, "time_s") == [1.0, 2.0]
+    assert values(found, "dram_bytes") == [None, 5.0]

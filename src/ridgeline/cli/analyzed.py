@@ -296,7 +296,7 @@ class Analysis:
         failed = [run for run in self.done.runs if run.found["status"] != "ok"]
         if self.run_ids and not failed and not self.done.errors:
             if self.outputs.page is None:
-                stage = next(s for s in self.stages.done if s.status == "failed")
+                stage = next(s for s in reversed(self.stages.done) if s.status == "failed")
                 raise RidgelineError(
                     f"the {stage.stage} stage failed: {stage.reason}",
                     hint="the runs are kept; `ridgeline report` tries again",

@@ -217,8 +217,9 @@ class Profiling:
             self.profiles.append(made)
             progress.start(f"{name}: counting what it must do")
             counted = run_isolated(_count_task, (wanted.results, run.run_id))
-            if counted.failure is not None and not wanted.quiet:
-                reason = f"what the model must do could not be counted: {counted.failure.reason}"
+            problems = [counted.failure.reason] if counted.failure else counted.answer or []
+            if problems and not wanted.quiet:
+                reason = f"what the model must do is not known: {'; '.join(problems)}"
                 with progress.aside():
                     print(f"note: {name}: {reason}", file=sys.stderr, flush=True)
 
@@ -283,10 +284,10 @@ def _loaded(standby: Standby | None) -> Standby | None:
     return standby
 
 
-def _count_task(what: tuple[Path, str], send: Any) -> None:
-    """Count what the run did, so that both can be compared."""
+def _count_task(what: tuple[Path, str], send: Any) -> list[str]:
+    """Count what the run did, so that both can be compared; what went wrong."""
     results, run_id = what
-    count_missing(ResultsFolder(results), [run_id], with_files=True)
+    return count_missing(ResultsFolder(results), [run_id], with_files=True)[1]
 
 
 class _Unweighted(StageProgress):

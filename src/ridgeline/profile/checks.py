@@ -25,7 +25,7 @@ def need_cuda(kind: str) -> None:
         )
 
 
-def check_capture(trace: pd.DataFrame) -> None:
+def check_traced(trace: pd.DataFrame) -> None:
     """A step without a kernel was not a step."""
     if not len(trace):
         raise RidgelineError(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.profile.capture import TEXTS
 from ridgeline.profile.operators import NOWHERE, RANGE, may_use_tensor_cores
 
 if TYPE_CHECKING:
@@ -22,13 +23,10 @@ if TYPE_CHECKING:
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::")
 _INDEX = re.compile(rf"{RANGE}(\d+)")
 KEPT = (  # of a capture that stands in for the trace, beside its FLOPs
-    "kernel", "time_s", "grid", "block", "stream", "index", "counter_time_s", "dram_bytes",
+    "kernel", "grid", "block", "stream", "index", "counter_time_s", "dram_bytes",
     "dram_read_bytes", "dram_write_bytes", "l2_bytes", "l1_bytes",
 )  # fmt: skip
-NOT_COUNTERS = frozenset({
-    "kernel", "launches", "time_s", "time_source", "layer", "phase", "op", "grid", "block",
-    "stream", "id", "process_id", "nvtx",
-})  # fmt: skip
+NOT_COUNTERS = frozenset({"kernel", "launches", "time_s", *TEXTS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +51,13 @@ def short_name(kernel: str) -> str:
 
 def without_trace(captures: Sequence[pd.DataFrame]) -> Joined:
     """Counters of every group beside those of the first, with whichever time was counted."""
-    first = captures[0].assign(time_s=captures[0].get("counter_time_s"), index=NOWHERE)
-    for other in captures[1:]:
-        if first["time_s"].isna().all():
-            first["time_s"] = other.get("counter_time_s")
+    first = captures[0].assign(index=NOWHERE)
     columns = [*KEPT, *(name for name in first if str(name).startswith("flops_"))]
     base = first[[name for name in columns if name in first]].assign(start_s=0.0)
     result = side_by_side(base, captures[1:])
-    return replace(result, kernels=result.kernels.assign(time_source="counter"))
+    kernels = result.kernels
+    timed = kernels.assign(time_s=kernels.get("counter_time_s"), time_source="counter")
+    return replace(result, kernels=timed)
 
 
 def side_by_side(trace: pd.DataFrame, captures: Sequence[pd.DataFrame]) -> Joined:

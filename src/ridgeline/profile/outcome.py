@@ -27,10 +27,10 @@ class ProfiledStep:
 
     kernels: pd.DataFrame
     steps: int = 1  # that they are the kernels of
-    plan: Plan | None  # None: no counters were asked for
+    plan: Plan | None  # None: no counters, or a program without marks
     taken_s: float = 0.0  # all of it, getting ready included
     standby_s: float = 0.0  # before that: its processes loaded while the run was measured
-    counted_s: float = 0.0  # what the plan had foretold
+    counted_s: float = 0.0  # of it, the counting: what plan.time_s foretells
     step_time_s: float | None = None  # of marked steps that nobody looked at
     ratios: Mapping[str, float] = field(default_factory=dict)  # of the self-test
     ncu_version: str = ""

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from ridgeline.errors import RidgelineError
 from ridgeline.store import atomic_write_text
 
 SASS = "__sass_"  # counted by instrumented code, never beside the chip's own counters
@@ -79,12 +81,9 @@ class Remembered:
     _answers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.path is None:
-            return
-        with suppress(OSError, ValueError):
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-            if isinstance(content, dict):
-                self._answers = {k: v for k, v in content.items() if isinstance(v, int) and v > 0}
+        content = _kept(self.path)
+        if isinstance(content, dict):
+            self._answers = {k: v for k, v in content.items() if isinstance(v, int) and v > 0}
 
     def asking(self, ask: Ask) -> Ask:
         """Ask only what is not known yet."""
@@ -93,29 +92,35 @@ class Remembered:
             key = ",".join(sorted(metrics))
             if key not in self._answers:
                 self._answers[key] = ask(metrics)
-                self._keep()
+                _keep(self.path, self._answers)
             return self._answers[key]
 
         return answer
 
-    def _keep(self) -> None:
-        if self.path is not None:
-            with suppress(Exception):
-                atomic_write_text(self.path, json.dumps(self._answers, indent=1))
-
 
 def remembered_names(path: Path | None, ask: Callable[[], frozenset[str]]) -> frozenset[str]:
     """The metrics of a chip, asked once; without the name of a device they are asked each time."""
-    if path is not None:
-        with suppress(OSError, ValueError):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if isinstance(content, list) and content:
-                return frozenset(map(str, content))
+    content = _kept(path)
+    if isinstance(content, list) and content:
+        return frozenset(map(str, content))
     names = ask()
-    if path is not None:
-        with suppress(Exception):
-            atomic_write_text(path, json.dumps(sorted(names)))
+    _keep(path, sorted(names))
     return names
+
+
+def _kept(path: Path | None) -> Any:
+    """What a file holds; None where it cannot be read."""
+    if path is not None:
+        with suppress(OSError, ValueError, RecursionError):
+            return json.loads(path.read_text(encoding="utf-8"))
+    return None
+
+
+def _keep(path: Path | None, content: Any) -> None:
+    """Write a file; where that is not possible, the same is asked again next time."""
+    if path is not None:
+        with suppress(RidgelineError, OSError):
+            atomic_write_text(path, json.dumps(content, indent=1))
 
 
 def cache_path(what: str, *, version: str, device: str) -> Path | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.profile import self_test
-from ridgeline.profile.checks import check_capture, check_counted, check_step
+from ridgeline.profile.checks import check_counted, check_step, check_traced
 from ridgeline.profile.joined import join_counters, side_by_side, without_trace
 from ridgeline.profile.metrics import KINDS, choose_metrics, is_of_tensors
 from ridgeline.profile.ncu import Ncu, find_ncu, known_metrics, passes_of
@@ -27,6 +27,7 @@ from ridgeline.profile.operators import may_use_tensor_cores
 from ridgeline.profile.outcome import ProfiledStep
 from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
 from ridgeline.profile.plan import Plan, fitting
+from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME
 from ridgeline.profile.request import Request
 from ridgeline.profile.sessions import (
     NotMarkedError,
@@ -44,7 +45,7 @@ from ridgeline.store import writing
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_ONE_GROUP = ("no time", "no FLOPs", "no bytes")  # which another group has
+OF_ONE_GROUP = (NO_TIME, NO_FLOPS, NO_BYTES)  # which another group has
 MOST_MEMORY = 0.8  # of the device's, for all processes together
 Tell = Callable[[str], None]  # what is going on
 
@@ -242,7 +243,7 @@ class Standby:
         if not self._is_parallel:
             session.wait()  # and frees its memory
         found = traced_steps(session.job)
-        check_capture(found.kernels)
+        check_traced(found.kernels)
         return found
 
     def _plan(self, traced: TracedSteps, ready_s: float) -> Plan:

@@ -30,6 +30,7 @@ PIPE_TENSOR = "sm__inst_executed_pipe_tensor.sum"
 FLOPS_PER_TENSOR_INSTRUCTION = 512  # of compute capability 7.0 and 7.2, adding up in fp32
 FIRST_WITH_TENSOR_COUNTERS = (7, 5)
 FIRST_WITH_BULK_COPIES = (9, 0)
+NO_TIME, NO_FLOPS, NO_BYTES = "no time", "no FLOPs", "no bytes"  # how such a remark begins
 
 # FLOPs of one instruction of a thread. The packed fp32 forms (…2) came with Blackwell.
 VECTOR_FLOPS = {
@@ -262,11 +263,11 @@ class _Finder:
 
     def cautions(self) -> None:
         if "counter_time_s" not in self.columns:
-            self.remarks.append("no time: collect gpu__time_duration.sum")
+            self.remarks.append(f"{NO_TIME}: collect gpu__time_duration.sum")
         if not any(name.startswith("flops_") for name in self.columns):
-            self.remarks.append("no FLOPs: no counter of them was collected")
+            self.remarks.append(f"{NO_FLOPS}: no counter of them was collected")
         if not any(name.endswith("_bytes") for name in self.columns):
-            self.remarks.append("no bytes: no counter of them was collected")
+            self.remarks.append(f"{NO_BYTES}: no counter of them was collected")
         if "l1_bytes" in self.columns and self.version and self.version >= FIRST_WITH_BULK_COPIES:
             self.remarks.append("L1 bytes leave out the bulk tensor copies of this chip")
 

@@ -177,8 +177,9 @@ def test_a_report_that_nothing_can_read_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ridgeline.profile.reading.report.find_spec", lambda name: None)
-    monkeypatch.setattr("ridgeline.profile.reading.report._program", lambda: None)
-    with pytest.raises(RidgelineError, match=r"nothing here can read.*\n  hint: pip install"):
+    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
+    why = r"nothing here can read.*: /nowhere/ncu does not start: .*\n  hint: pip install"
+    with pytest.raises(RidgelineError, match=why):
         read(NCU / "ada_cc89_gpp_v3.ncu-rep")
 
 

@@ -14,6 +14,7 @@ from math import prod
 
 from ridgeline.count.call import OpCall, TensorMeta
 from ridgeline.count.formulas.registry import Terms, Work, aten, aten_names, register
+from ridgeline.count.pairs import scored_pairs
 
 SOFTMAX_FLOPS = 4
 FORWARD = aten_names(
@@ -30,20 +31,12 @@ BACKWARD = aten_names(
 )
 
 
-def pairs(queries: int, keys: int, *, causal: bool, convention: str) -> int:
-    """Query-key pairs that are scored. Causal: query i sees keys 0…i; "full" counts them all."""
-    if not causal or convention == "full":
-        return queries * keys
-    seen = min(queries, keys)
-    return seen * (seen + 1) // 2 + (queries - seen) * keys
-
-
 def attention(
     call: OpCall, q: TensorMeta, k: TensorMeta, v: TensorMeta, *, causal: bool
 ) -> tuple[int, int, Terms]:
     """MACs of the two forward products, number of scores, and the terms of the formula."""
     batch = prod(max(sizes) for sizes in zip(q.shape[:-2], v.shape[:-2], strict=False))
-    scored = pairs(q.shape[-2], k.shape[-2], causal=causal, convention=call.causal)
+    scored = scored_pairs(q.shape[-2], k.shape[-2], causal=causal, convention=call.causal)
     dims = q.shape[-1] + v.shape[-1]
     return (
         batch * scored * dims,

@@ -20,8 +20,8 @@ from ridgeline.count.per_element import (
     Each,
 )
 
-# where a gradient goes: to weights alone, or on through the graph; 0: nobody needs one
-WEIGHT, ACTIVATION = 1, 3
+NEEDED, MOVING = 1, 2  # somebody needs the gradient; the value depends on the graph's inputs
+WEIGHT, ACTIVATION = NEEDED, NEEDED | MOVING  # where a gradient goes; 0: nobody needs one
 INPUT_GRAD, WEIGHT_GRAD = "input-grad", "weight-grad"
 Parts = dict[str, Work]
 Sides = tuple[int, ...]
@@ -54,6 +54,11 @@ NORMS = {  # FLOPs an element of the input's gradient, and of the weight's and b
     ),
     "SkipSimplifiedLayerNormalization": (RMS_NORM_BACKWARD[0] + 1, RMS_NORM_BACKWARD[1]),
 }
+PROJECTING = ("Attention", "QAttention", "PackedAttention", "DecoderMaskedSelfAttention")
+UNSCORED = ("LinearAttention", "GatedDeltaNet")
+BIAS_OF_ALL = {  # the place of what is added to queries, keys and values
+    "MultiHeadAttention": 3, "PackedMultiHeadAttention": 3, "DecoderMaskedMultiHeadAttention": 10,
+}  # fmt: skip
 MAY_HAVE_A_WEIGHT = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
 
 
@@ -149,7 +154,7 @@ def _einsum(row: Row, sides: Sides) -> Parts:
             (made, last, made_side, step.left),
             (last, made, _side(sides, place), step.right),
         ):
-            if side & WEIGHT:
+            if side & NEEDED:
                 read = out.nbytes + other.nbytes
                 _put(parts, side, _pair_gradient(step, size, read, tensor.nbytes))
         made, made_side = out, made_side | _einsum_side(call, sides, place)
@@ -160,7 +165,7 @@ def _einsum_side(call: NodeCall, sides: Sides, place: int) -> int:
     """An operand without a gradient is data, but for what is stored or known."""
     tensor = call.given(place)
     is_data = tensor.value is None and not tensor.is_weight
-    return _side(sides, place) or (ACTIVATION & ~WEIGHT if is_data else 0)
+    return _side(sides, place) or (MOVING if is_data else 0)
 
 
 def _pair_gradient(step: Pair, size: int, read: int, written: int) -> Work:
@@ -202,33 +207,49 @@ def _factors(call: NodeCall) -> tuple[int, int]:
 
 
 def _attention(row: Row, sides: Sides) -> Parts:
-    """Four products for the forward's two; a projection's gradients go both ways."""
+    """Four products for the forward's two, as far as somebody needs them; then the projection's."""
     call, work = row.call, row.work
     assert work is not None
-    projects = call.op_type in ("Attention", "QAttention", "PackedAttention") and bool(call.domain)
-    w = call.get(1)
+    projects = call.op_type in PROJECTING and bool(call.domain)
+    w, bias = call.get(1), call.get(2)
     projected = call.x.numel * w.shape[1] if projects and w is not None else 0
     own = work.macs - projected
+    macs = 2 * own if projected else _attended(call, sides, own)
     parts = {
         INPUT_GRAD: Work(
-            macs=2 * own + projected,
+            macs=macs + projected * bool(_side(sides, 0)),
             other_flops=work.other_flops,
             read_bytes=call.read_bytes + 2 * call.out.nbytes,
             written_bytes=_nbytes(call, sides, ACTIVATION),
-            factor=2 * work.factor,
-            terms=work.terms,
-            more=work.more,
+            factor=2 * work.factor if macs == 2 * own else work.factor,
+            terms=work.terms if macs == 2 * own else (("macs", macs),),
+            more=work.more if _side(sides, 0) else (),
         )
     }
-    if projected and w is not None:
+    if projected and w is not None and _side(sides, 1):
         parts[WEIGHT_GRAD] = Work(
             macs=projected,
             read_bytes=call.x.nbytes + call.out.nbytes,
             written_bytes=w.nbytes,
             factor=2,
-            terms=(("projection", projected),),
+            terms=work.more[0][1],
         )
+    if projected and bias is not None and _side(sides, 2):
+        summed = projected // max(call.x.shape[-1], 1)
+        _put(parts, sides[2], Work.per_element(summed, 1, read_bytes=0, written_bytes=bias.nbytes))
     return parts
+
+
+def _attended(call: NodeCall, sides: Sides, macs: int) -> int:
+    """dV = Pᵀ·dO for values; dP = dO·Vᵀ, and dQ = dS·K and dK = dSᵀ·Q for queries and keys."""
+    q, k, out = call.x, call.get(1), call.out
+    biased = BIAS_OF_ALL.get(call.op_type)
+    if k is None or call.op_type in UNSCORED or (biased is not None and _side(sides, biased)):
+        return 2 * macs
+    of_values = macs * out.numel // max(q.numel + out.numel, 1)  # of Dqk+Dv, the share of Dv
+    for_q, for_k, for_v, *others = (bool(_side(sides, place)) for place in range(len(sides)))
+    through = for_q or for_k or any(others)
+    return (for_v + through) * of_values + (for_q + for_k) * (macs - of_values)
 
 
 def _recurrent(row: Row, sides: Sides) -> Parts:

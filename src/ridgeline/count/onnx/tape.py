@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from ridgeline.count.onnx.gradients import ACTIVATION, WEIGHT
+from ridgeline.count.onnx.gradients import MOVING, NEEDED, WEIGHT
 from ridgeline.count.onnx.node import Tensor
 from ridgeline.count.onnx.passes import Passes
 from ridgeline.count.onnx.row import Row
 from ridgeline.errors import RidgelineError
 
 MOST_STEPS = 1_000_000  # loops inside each other multiply
-MOVING = ACTIVATION & ~WEIGHT  # of a value that depends on the inputs
 MOST_SINGLE = 64  # passes that are told apart before the rest is taken to be alike
 
 
@@ -91,16 +90,16 @@ class _Recorder:
             side |= one
         outs = []
         for out in row.call.outputs:
-            has_one = bool(side & WEIGHT) and (out.is_float or out.items is not None)
+            has_one = bool(side & NEEDED) and (out.is_float or out.items is not None)
             self.wanted[out.key] = side if has_one else side & MOVING
             if has_one:
                 outs.append((out, side))
-        return Step(row, tuple(one if one & WEIGHT else 0 for one in found), tuple(outs))
+        return Step(row, tuple(one if one & NEEDED else 0 for one in found), tuple(outs))
 
     def _of(self, tensor: Tensor) -> int:
         """A value that is known beforehand, or stored, is the same in every step."""
         if tensor.value is not None or (tensor.is_weight and tensor.slot is None):
-            return self.wanted.get(tensor.key, 0) & WEIGHT
+            return self.wanted.get(tensor.key, 0) & NEEDED
         return self.wanted.get(tensor.key, MOVING)
 
     def _repeat(self, passes: Passes, rows: list[Row], depth: int) -> Repeat:
@@ -129,5 +128,5 @@ class _Recorder:
             wanted[outside] = wanted.get(inside, MOVING)
         results = (key for _, key in (*passes.finals, *passes.stacked))
         return Repeat(
-            passes, tuple(runs), frozenset(key for key in results if wanted[key] & WEIGHT)
+            passes, tuple(runs), frozenset(key for key in results if wanted[key] & NEEDED)
         )

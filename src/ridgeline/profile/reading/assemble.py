@@ -36,7 +36,7 @@ def from_counters(file: str, kind: str, read: Read, log: Log) -> Capture:
     texts, metrics = launches.frames()
     metrics, unsound = sound(metrics)
     texts, metrics, repeated = once(texts, metrics)
-    capability = _only(launches, "compute_capability")
+    capability = _first(launches, "compute_capability")
     times = [launches.times[row] for row in texts.index]
     with np.errstate(over="ignore"):  # which is said below
         found = find(metrics, compute_capability=capability)
@@ -97,13 +97,13 @@ def _nothing_usable(
     )
 
 
-def _only(launches: Launches, name: str) -> str | None:
+def _first(launches: Launches, name: str) -> str | None:
     """What all kernels agree on, or the first of several."""
     return next(iter(launches.about[name]), None)
 
 
 def _device(launches: Launches, capability: str | None) -> str | None:
-    return _only(launches, "device") or (f"CC {capability}" if capability else None)
+    return _first(launches, "device") or (f"CC {capability}" if capability else None)
 
 
 def _passes(launches: Launches) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.profile.capture import Capture
+from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,9 +77,9 @@ def _remarks(a: Capture, b: Capture) -> tuple[str, ...]:
     lacking = tuple(
         remark
         for remark, is_there in (
-            ("no time:", a.kernel_time_s is not None or b.kernel_time_s is not None),
-            ("no FLOPs:", any(name.startswith("flops_") for name in told)),
-            ("no bytes:", any(name.endswith("_bytes") for name in told)),
+            (NO_TIME, a.kernel_time_s is not None or b.kernel_time_s is not None),
+            (NO_FLOPS, any(name.startswith("flops_") for name in told)),
+            (NO_BYTES, any(name.endswith("_bytes") for name in told)),
         )
         if is_there
     )

@@ -172,9 +172,11 @@ class _Events:
         self.devices = {device.number: device for device in described}
 
     def used(self, numbers: Sequence[str]) -> list[_Device]:
-        """The devices that kernels ran on; all that there are where kernels do not tell."""
+        """The devices that kernels ran on; where these do not tell, the only one there is."""
         found = [self.devices.get(n, _Device(number=n)) for n in dict.fromkeys(numbers) if n]
-        return found or list(self.devices.values())[:1] * (len(self.devices) == 1)
+        if found or len(self.devices) != 1:
+            return found
+        return list(self.devices.values())
 
 
 def _device(position: int, about: Any) -> _Device:

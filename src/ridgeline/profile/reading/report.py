@@ -55,7 +55,8 @@ def _renamed(table: Path, path: Path) -> Capture:
 def _convert(path: Path, table: Path) -> str:
     """Write the report as a table; what was said if that failed."""
     said = ""
-    library = _library()
+    program, why_none = _program()
+    library = _library(program)
     if library is not None:
         environment = {
             **os.environ,
@@ -65,27 +66,27 @@ def _convert(path: Path, table: Path) -> str:
         said = _run([sys.executable, "-P", "-m", WORKER, str(path)], table, environment)
         if table.stat().st_size:
             return said
-    program = _program()
     if program is None and library is None:
-        raise RidgelineError(f"nothing here can read the report {path}", hint=INSTALL)
+        problem = f"nothing here can read the report {path}: {why_none}"
+        raise RidgelineError(problem, hint=INSTALL)
     if program is not None:
         options = ["--csv", "--page", "raw", "--print-units", "base"]
         said = _run([program, "--import", str(path.absolute()), *options], table, dict(os.environ))
     return said
 
 
-def _program() -> str | None:
+def _program() -> tuple[str | None, str]:
+    """An installed ncu; or why there is none."""
     try:
-        return find_ncu().path
-    except RidgelineError:
-        return None
+        return find_ncu().path, ""
+    except RidgelineError as error:
+        return None, error.problem
 
 
-def _library() -> list[str] | None:
+def _library(program: str | None) -> list[str] | None:
     """The folders to add to the path for the library; None where there is no library."""
     if find_spec(LIBRARY) is not None:
         return []
-    program = _program()
     if program is None:
         return None
     for parent in Path(program).resolve().parents:

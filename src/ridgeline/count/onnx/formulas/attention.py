@@ -18,6 +18,7 @@ from ridgeline.count.onnx.shapes import (
     packed_past,
     qkv_widths,
 )
+from ridgeline.count.pairs import scored_pairs
 from ridgeline.count.per_element import SOFTMAX
 
 ROTARY_FLOPS = 3  # x·cos ± y·sin
@@ -36,13 +37,10 @@ class Heads:
     past: int = 0
 
     def scores(self, call: NodeCall, *, causal: bool) -> int:
-        """Query-key pairs; causal and "half": query i sees the past and keys 0…i."""
-        pairs = self.queries * self.keys
-        if causal and call.causal == "half":
-            pairs = sum(
-                min(self.past + i + 1, self.keys) for i in range(min(self.queries, self.keys))
-            )
-            pairs += max(self.queries - self.keys, 0) * self.keys
+        """All scores that are needed."""
+        pairs = scored_pairs(
+            self.queries, self.keys, causal=causal, convention=call.causal, past=self.past
+        )
         return self.batch * self.heads * pairs
 
 
@@ -215,7 +213,11 @@ def packed_multi_head(call: NodeCall) -> Work:
     value_dim = value.shape[-1] // heads if value is not None else dim
     sizes = Heads(batch=batch, heads=heads, queries=length, keys=length, dim=dim,
                   value_dim=value_dim)  # fmt: skip
-    return attend(call, sizes, causal=False, added=_adds(call.get(6)))
+    work = attend(call, sizes, causal=False, added=_adds(call.get(6)))
+    if not call.has(3):
+        return work
+    biased = q.shape[0] * heads * (2 * dim + value_dim)  # of the tokens, without padding
+    return replace(work, other_flops=work.other_flops + biased)
 
 
 @op("GroupQueryAttention SparseAttention", kind="attention", domain=MS)
