@@ -29,7 +29,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -265,7 +265,8 @@ def _whole_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    _flush(path.parent)
+    with suppress(OSError):  # the run is there; its name may be lost with the power, and no sooner
+        _flush(path.parent)
 
 
 @contextmanager

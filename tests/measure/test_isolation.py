@@ -86,7 +86,7 @@ def test_a_process_that_leaves_at_once() -> None:
     assert run_isolated(isolated_work.leave, 0) == Outcome(
         failure=Failure(
             reason="the process ended with code 4 and without an answer",
-            hint="--in-process shows where",
+            hint="--in-process, where a command has it, shows where",
         )
     )
 

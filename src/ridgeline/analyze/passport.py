@@ -60,7 +60,6 @@ class MachineFound:
     name: str
     is_cached: bool
     note: str
-    has_drifted: bool = False
 
 
 def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound:
@@ -78,9 +77,7 @@ def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound
         if spot is None:
             return MachineFound(name=before.name, is_cached=True, note=text)
         note = f"{text}; {spot}"
-        return MachineFound(
-            name=before.name, is_cached=True, note=note, has_drifted=spot.has_drifted
-        )
+        return MachineFound(name=before.name, is_cached=True, note=note)
     name = _free_name(passports, name, description.to_dict())
     passport = _measure(name, task, description.to_dict(), send)
     passports.write(passport)
@@ -90,7 +87,7 @@ def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound
             f"; the machine was busy meanwhile (a roof moved by {100 * passport.noise:.0f} %):"
             " --remeasure when it is quiet"
         )
-    return MachineFound(name=name, is_cached=False, note=note, has_drifted=passport.noise > NOISY)
+    return MachineFound(name=name, is_cached=False, note=note)
 
 
 def passport_name(name: str, description: dict[str, Any], device: str) -> str:

@@ -6,10 +6,15 @@ progress, advice and errors go to stderr. Nothing heavy is imported before it is
 app.py      the commands put together; errors to exit codes
 doctor.py   machine.py   count.py: the commands
 machine_text.py  what `machine` prints
-counted.py  the work behind `count`; show.py prints it, files.py keeps it
+counted.py  the work behind `count`; show.py prints it, files.py keeps it; counted_files.py
+            the options of ONNX files
 show_against.py  what `count MODEL --against FILE.onnx` shows
 export.py   the command, exported.py the work behind it and what it shows
-run.py      the command, measured.py the work behind it, show_runs.py what it shows
+run.py      the command, measured.py the work behind it, show_runs.py what it shows;
+            largest_batch.py finds the largest batch
+analyze.py  the command, analyzed.py the work behind it, show_analysis.py what it shows
+report.py   roofline.py: the commands, studied.py the work behind both, show_study.py what they show
+compare.py  the command, show_compare.py what it shows
 train.py    the command, trained.py the work behind it, train_text.py what it shows
 profile.py  the command, profiled.py the work behind it, show_profiles.py what it shows
 imports.py  the command `import`, show_captures.py what it shows
@@ -17,6 +22,7 @@ arguments.py  what users write after an option
 tables.py   tables for a terminal of any width
 progress.py the progress bar
 choices.py  what options take, for tab completion
+interrupts.py  Ctrl-C while libraries are imported
 stdout.py   standard output that may be full or closed
 """
 

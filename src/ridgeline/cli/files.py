@@ -44,7 +44,7 @@ def _write(asked: Asked, counted: Counted, path: Path) -> Path:
         elif path.suffix == ".md":
             atomic_write_text(path, show.as_markdown(asked, counted) + "\n")
         else:
-            atomic_write_text(path, json.dumps(show.as_json(counted), indent=2) + "\n")
+            atomic_write_text(path, json.dumps(show.as_json(counted, asked), indent=2) + "\n")
     except OSError as error:
         raise _cannot_write(path, error) from error
     return path

@@ -101,9 +101,11 @@ SUMMARY_HEADER = ["model", "batch", "params", "MACs", "FLOPs", "bytes moved", "l
                   "FLOP/B", "peak memory", "coverage"]  # fmt: skip
 PHASE_HEADER = ["phase", "MACs", "FLOPs", "transcend.", "read", "written", "share of FLOPs"]
 LAYER_HEADER = ["module", "type", "input", "output", "params", "MACs", "FLOPs", "read", "written"]
+OP_HEADER = ["module", "op", "phase", "input", "output", "MACs", "FLOPs", "read", "written"]
 MOST_ROWS = 200  # where no depth is asked for
 LONGEST_CELL = 120  # characters of names and shapes
 LAYER_SPARE = (("input",), ("output",), ("type",), ("params",), ("read", "written"), ("MACs",))
+OP_SPARE = (("input",), ("output",), ("read", "written"), ("phase",), ("MACs",))
 
 
 def summary_rows(results: Iterable[CountResult]) -> Rows:
@@ -143,6 +145,18 @@ def _layer_texts(found: Iterable[dict[str, Any]], *, formulas: bool) -> Rows:
             format_bytes(layer["read_bytes"]), format_bytes(layer["written_bytes"]),
         ]  # fmt: skip
         rows.append([*row, layer["formula"]] if formulas else row)
+    return rows
+
+
+def _op_texts(found: Iterable[dict[str, Any]], *, formulas: bool) -> Rows:
+    rows = []
+    for op in found:
+        names = ("path", "op", "phase", "input_shapes", "output_shapes")
+        row = [
+            *(_short(op[name]) for name in names), si(op["macs"]), format_flops(op["flops"]),
+            format_bytes(op["read_bytes"]), format_bytes(op["written_bytes"]),
+        ]  # fmt: skip
+        rows.append([*row, op["formula"]] if formulas else row)
     return rows
 
 
@@ -253,22 +267,27 @@ def _print_result(console: Console, asked: Asked, result: CountResult) -> None:
     if result.mode == "train":
         print_grid(console, Grid(header=PHASE_HEADER, rows=phase_rows(result), turns=True))
     print_grid(console, Grid(header=["memory", "bytes"], rows=memory_rows(result)))
-    header, rows, further = _layers(asked, result)
-    print_grid(console, Grid(header=header, rows=rows, text_columns=4, spare=LAYER_SPARE))
+    header, rows, further = _rows(asked, result)
+    texts, spare = (5, OP_SPARE) if asked.table == "ops" else (4, LAYER_SPARE)
+    print_grid(console, Grid(header=header, rows=rows, text_columns=texts, spare=spare))
     for line in [*further, *note_lines(result)]:
         console.print(line, markup=False)
 
 
-def _layers(asked: Asked, result: CountResult) -> tuple[list[str], Rows, list[str]]:
+def _rows(asked: Asked, result: CountResult) -> tuple[list[str], Rows, list[str]]:
     """Header and rows, and what was left out: a file without modules may have any number."""
-    header = [*LAYER_HEADER, FORMULA] if asked.formulas else LAYER_HEADER
-    found = layers.layer_rows(result, 1 if asked.depth is None else asked.depth)
-    shown = found if asked.depth is not None else _largest(found, MOST_ROWS)
+    if asked.table == "ops":
+        header, texts, found = OP_HEADER, _op_texts, _records(result.ops)
+        shown, all_are_in = _largest(found, MOST_ROWS), "-o FILE.csv"
+    else:
+        header, texts = LAYER_HEADER, _layer_texts
+        found = layers.layer_rows(result, 1 if asked.depth is None else asked.depth)
+        shown = found if asked.depth is not None else _largest(found, MOST_ROWS)
+        all_are_in = "--depth 1 or -o FILE.csv"
     further = len(found) - len(shown)
-    lines = [
-        f"the {MOST_ROWS} largest rows; --depth 1 or -o FILE.csv has the other {further:,}, too"
-    ]
-    return header, _layer_texts(shown, formulas=asked.formulas), lines if further else []
+    lines = [f"the {MOST_ROWS} largest rows; {all_are_in} has the other {further:,}, too"]
+    header = [*header, FORMULA] if asked.formulas else header
+    return header, texts(shown, formulas=asked.formulas), lines if further else []
 
 
 # ---------------------------------------------------------------- Markdown and tables
@@ -284,7 +303,7 @@ def as_markdown(asked: Asked, counted: Counted) -> str:
         parts.append(f"## {heading(result)}")
         if result.mode == "train":
             parts.append(_markdown(PHASE_HEADER, phase_rows(result)))
-        header, rows, further = _layers(asked, result)
+        header, rows, further = _rows(asked, result)
         parts.append(_markdown(header, rows))
         parts += [*further, *note_lines(result)]
     for model, growth in counted.growths.items():

@@ -102,7 +102,8 @@ def _start_errors() -> Iterator[None]:
     except (OSError, EOFError) as error:  # EOFError: of a server that was killed
         raise RidgelineError(
             f"cannot start a process: {error}",
-            hint="--in-process needs none; check the limits of processes, memory and open files",
+            hint="check the limits of processes, memory and open files; where a command has"
+            " --in-process, that needs none",
         ) from error
 
 
@@ -171,7 +172,7 @@ def died(exit_code: int | None) -> Failure:
         )
     return Failure(
         reason=f"the process ended with code {exit_code} and without an answer",
-        hint="--in-process shows where",
+        hint="--in-process, where a command has it, shows where",
     )
 
 

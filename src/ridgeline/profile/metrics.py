@@ -43,7 +43,7 @@ def choose_metrics(known: Iterable[str], precision: str, level: str = "dram") ->
     atoms += [traffic, (DURATION,) if DURATION in sums else ()]
     counters = [counter for counter in map(parse, sums) if counter is not None]
     parts: dict[str, tuple[str, ...]] = {}
-    for kind in KINDS.get(precision, KINDS[""]):
+    for kind in KINDS[precision]:
         totals = tensor_totals(counters, kind)
         chosen = tuple(c.name for c in totals) or tensor_parts(counters, kind)
         atoms += [(name,) for name in chosen]

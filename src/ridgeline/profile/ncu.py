@@ -32,14 +32,14 @@ class Ncu:
     path: str
     version: str
 
-    def command(self, metrics: Sequence[str], log: Path, *, from_start: bool = False) -> list[str]:
+    def command(self, metrics: Sequence[str], log: Path) -> list[str]:
         """The start of a command line that counts `metrics` as the step runs in earnest.
 
         Clocks stay as they are and caches are not emptied, so that traffic is that of the step.
         """
         return [
             self.path, "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
-            "--profile-from-start", "on" if from_start else "off", "--clock-control", "none",
+            "--profile-from-start", "off", "--clock-control", "none",
             "--cache-control", "none", *self._each_node,
             "--metrics", ",".join(metrics), "--log-file", str(log),
         ]  # fmt: skip

@@ -19,7 +19,6 @@ from ridgeline.roofline.static import BACKWARD, grouped, static_pieces
 if TYPE_CHECKING:
     import pandas as pd
 
-GRAINS = ("step", "phase", "layer", "kernel")
 ALL = "all"
 PHASE_ORDER = ("forward", "backward", "input-grad", "weight-grad", "optimizer")
 

@@ -1,16 +1,18 @@
 """What an ONNX file must do in one step, with PyTorch's conventions and in the same tables.
 
 skeleton.py   the file without its weights; load.py checks it
-dims.py       open dimensions and their numbers
+dims.py       open dimensions and their numbers, expressions.py where they are computed; given.py
+              values of inputs that shapes depend on
 walk.py       through the graph; control.py (If, Scan), loops.py and functions.py help it, limits.py
               ends it; inner.py a graph inside a node, trips.py how often a loop runs, series.py
               how it goes on; scope.py names and paths, opsets.py versions
 results.py    what a node makes: infer.py by onnx's own inference; rules*.py and sequences.py what
               it does not know; fatal.py what it must not see; bounds.py the most, where data
               decide; shapes.py helps
-row.py        a node with its work
+node.py       a node and its operands, dtypes.py their types; row.py a node with its work
 values.py     small values followed, so that computed shapes are known; constants.py
-formulas/     operator → work, by family
+formulas/     operator → work, by family; einsum.py its pairs, blocked.py layouts in blocks,
+              uncounted.py why a node has no number
 training.py   the estimate of a training step; gradients.py by operator; tape.py which values
               need one, in loops pass by pass; passes.py what becomes of a loop's values;
               optimizers.py the update of a weight

@@ -40,7 +40,7 @@ def count_onnx(
     causal: str = "full",
     values: Mapping[str, Any] | None = None,
 ) -> CountResult:
-    """Count an ONNX file. Its weights are not read.
+    """Count an ONNX file. Weights above 64 KiB are not read.
 
     `dims` are sizes for its open dimensions, passes of its loops, and single whole numbers among
     its inputs; `values` are arrays for inputs that shapes depend on.

@@ -1,4 +1,4 @@
-"""From a file to a checked model: no weights are read, external data are never opened."""
+"""From a file to a checked model: only small tensors are read, external data never."""
 
 from __future__ import annotations
 

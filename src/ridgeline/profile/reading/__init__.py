@@ -1,4 +1,4 @@
-"""Reading captures that were made elsewhere.
+"""Reading captures, made here or elsewhere.
 
 detect.py         what a file is, by its content
 opening.py        files as text: packed, in any encoding
@@ -6,7 +6,7 @@ header.py         the first line of a table
 wide.py  long.py  tables of Nsight Compute: a row per kernel; a row per kernel and metric
 wide_pieces.py    the rows of a wide table, quickly or with care
 sections.py       its plain text
-report.py         its binary report, through its own library or program
+report.py         its binary report, through its own library (report_worker.py) or program
 kineto.py         PyTorch and Kineto traces        nsys.py  kernel tables of nsys stats
 decimals.py  evidence.py  metric_units.py  display_names.py   numbers, units, names of any version
 named_metrics.py  launches.py  source.py  log.py    what is gathered on the way
