@@ -116,8 +116,7 @@ def analyze_here(
     with stages.begin("roofline"):
         write_points(study, outputs)
         write_figures(study, outputs)
-    told = [{key: str(s[key]) for key in ("stage", "status", "reason")} for s in stages.to_dict()]
-    study = replace(study, stages=tuple(told))
+    study = replace(study, stages=stages.told())
     with stages.begin("report"):
         write_report(study, outputs, title=title, notebook=notebook)
     stages.write(results, [run.run_id])

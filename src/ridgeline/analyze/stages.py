@@ -59,6 +59,14 @@ class Stages:
             for s in self.done
         ]
 
+    def told(self) -> tuple[dict[str, str], ...]:
+        """For the report: all but its own stage."""
+        return tuple(
+            {"stage": s.stage, "status": s.status, "reason": s.reason}
+            for s in self.done
+            if s.stage != "report"
+        )
+
     def write(self, results: Path, run_ids: Sequence[str]) -> Path:
         """Keep them for the report."""
         path = results / STAGES_FILE

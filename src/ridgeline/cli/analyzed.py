@@ -16,7 +16,7 @@ from ridgeline.analyze.passport import DeviceTask, MachineTask, device_task, mac
 from ridgeline.analyze.stages import Stages
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_analysis
-from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner
+from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner, raise_last, tell_failed
 from ridgeline.cli.progress import StageProgress, stage_progress
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Answer, Work, attempt, run_isolated, stdout_to_stderr
@@ -144,16 +144,17 @@ class Analysis:
             return attempt(work, task, hear).value()
 
     def _expected_s(self, device: str) -> float:
-        full_s, quick_s = MACHINE_S[device.partition(":")[0]]
-        machine_s = quick_s if self.wanted.is_quick else full_s
         runs_s = self.wanted.configurations * RUN_S[self.wanted.is_quick]
         has_counters = self.wanted.with_counters and device.startswith("cuda")
         runs_s += PROFILE_S * self.wanted.configurations if has_counters else 0.0
-        return machine_s + COUNT_S * len(self.wanted.models) + runs_s + REPORT_S
+        return self._machine_s(device) + COUNT_S * len(self.wanted.models) + runs_s + REPORT_S
+
+    def _machine_s(self, device: str) -> float:
+        full_s, quick_s = MACHINE_S[device.partition(":")[0]]
+        return quick_s if self.wanted.is_quick else full_s
 
     def _measure_machine(self, device: str, progress: StageProgress) -> None:
-        full_s, quick_s = MACHINE_S[device.partition(":")[0]]
-        progress.expect(quick_s if self.wanted.is_quick else full_s)
+        progress.expect(self._machine_s(device))
         progress.start("machine")
         task = MachineTask(
             results=self.wanted.results,
@@ -254,7 +255,7 @@ class Analysis:
         self.stages.write(results.path, self.run_ids)
         with self.stages.begin("report"):
             write_report(
-                replace(study, stages=tuple(self._told_stages())),
+                replace(study, stages=self.stages.told()),
                 self.outputs,
                 title=self.wanted.title,
                 notebook=self.wanted.notebook,
@@ -262,13 +263,6 @@ class Analysis:
             )
         self.stages.write(results.path, self.run_ids)
         return study
-
-    def _told_stages(self) -> list[dict[str, str]]:
-        return [
-            {name: str(stage[name]) for name in ("stage", "status", "reason")}
-            for stage in self.stages.to_dict()
-            if stage["stage"] != "report"
-        ]
 
     def _interrupted(self, results: ResultsFolder) -> None:
         kept = len(self.run_ids)
@@ -302,13 +296,9 @@ class Analysis:
                     hint="the runs are kept; `ridgeline report` tries again",
                 )
             return
-        for error in self.done.errors[:-1]:
-            print(f"ridgeline: {error}", file=sys.stderr)
         if self.done.errors:
-            raise self.done.errors[-1]
-        for run in failed:
-            reason = f"{run.asked['model']}, batch {run.asked['batch_size']}: failed"
-            print(f"ridgeline: {reason}: {run.found['reason']}", file=sys.stderr)
+            raise_last(self.done.errors)
+        tell_failed(self.done.runs)
         sys.exit(SOME_FAILED)
 
 

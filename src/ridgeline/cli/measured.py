@@ -106,7 +106,7 @@ def run_all(asked: Asked) -> None:
         print(f"ridgeline: interrupted{kept}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if done.errors:
-        _raise_errors(done.errors)
+        raise_last(done.errors)
     if any(run.found["status"] != "ok" for run in done.runs):
         sys.exit(SOME_FAILED)
 
@@ -131,12 +131,21 @@ def _finish(asked: Asked, results: ResultsFolder, done: Done) -> None:
         show_runs.show(asked, done.runs, results, written)
 
 
-def _raise_errors(errors: list[RidgelineError]) -> None:
+def raise_last(errors: list[RidgelineError]) -> None:
     """The last error ends the command; those before it are printed."""
     *earlier, last = errors
     for error in earlier:
         print(f"ridgeline: {error}", file=sys.stderr)
     raise last
+
+
+def tell_failed(runs: list[Run]) -> bool:
+    """A line for every run that failed; whether there is one."""
+    failed = [run for run in runs if run.found["status"] != "ok"]
+    for run in failed:
+        name = f"{run.asked['model']}, batch {run.asked['batch_size']}"
+        print(f"ridgeline: {name}: failed: {run.found['reason']}", file=sys.stderr)
+    return bool(failed)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from ridgeline.analyze.counts import count_missing
 from ridgeline.analyze.passport import DeviceTask, device_task
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_profiles
-from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner
+from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner, raise_last, tell_failed
 from ridgeline.cli.progress import StageProgress, stage_progress
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
@@ -261,16 +261,9 @@ class Profiling:
     def _end(self) -> None:
         for failure in dict.fromkeys(map(str, self.failures)):
             print(f"ridgeline: {failure}", file=sys.stderr)
-        errors = self.runs.errors
-        for error in errors[:-1]:
-            print(f"ridgeline: {error}", file=sys.stderr)
-        if errors:
-            raise errors[-1]
-        failed = [run for run in self.runs.runs if run.found["status"] != "ok"]
-        for run in failed:
-            reason = f"{run.asked['model']}, batch {run.asked['batch_size']}: failed"
-            print(f"ridgeline: {reason}: {run.found['reason']}", file=sys.stderr)
-        if failed or self.failures:
+        if self.runs.errors:
+            raise_last(self.runs.errors)
+        if tell_failed(self.runs.runs) or self.failures:
             sys.exit(SOME_FAILED)
 
 
