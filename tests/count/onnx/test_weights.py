@@ -107,4 +107,4 @@ def test_packed_embeddings(bits: int, features: int, tmp_path: Path) -> None:
 
     assert (result.params, result.memory.parameter_bytes) == (10 * features, 160)
     assert result.total.written_bytes == 3 * features * F
-    assert result.total.read_bytes == 3 * 16 + 3 * 8  # three rows, and their numbers
+    assert result.total.read_bytes == 3 * 16 + 3 * 8 + 3 * F  # rows, their numbers, their scales

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ridgeline.count.onnx.dtypes import FP32, INT32
+from ridgeline.count.onnx.dtypes import BOOL, FP32, INT32, UINT32
 from ridgeline.count.onnx.infer import make
 from ridgeline.count.onnx.node import NodeCall, Shape, Tensor
 from ridgeline.count.onnx.shapes import (
     broadcast,
-    filled_cache,
+    cached,
     grouped_dim,
+    grouped_keys,
     head_count,
+    head_widths,
     packed_bits,
     packed_past,
     qkv_widths,
@@ -22,8 +24,8 @@ Type = tuple[int, Shape]
 Rule = Callable[[NodeCall], list[Type | None]]
 
 SAME = (
-    "Gelu FastGelu BiasGelu QuickGelu GroupNorm SkipGroupNorm RotaryEmbedding BiasAdd"
-    " SimplifiedLayerNormalization BiasDropout BitmaskBiasDropout QLinearSigmoid QLinearLeakyRelu"
+    "Gelu FastGelu BiasGelu QuickGelu GroupNorm RotaryEmbedding BiasAdd"
+    " SimplifiedLayerNormalization QLinearSigmoid QLinearLeakyRelu"
     " QLinearSoftmax ScaledTanh MoE QMoE Inverse Affine"
 )
 
@@ -41,6 +43,17 @@ def like(x: Tensor) -> Type:
 
 def _same(call: NodeCall) -> list[Type | None]:
     return [like(call.x)]
+
+
+def _twice(call: NodeCall) -> list[Type | None]:
+    return [like(call.x), like(call.x)]
+
+
+def _with_mask(call: NodeCall) -> list[Type | None]:
+    """What a dropout keeps: a truth value an element, or a bit."""
+    if call.op_type == "BitmaskBiasDropout":
+        return [like(call.x), (UINT32, (-(-call.x.numel // 32),))]
+    return [like(call.x), (BOOL, call.x.shape)]
 
 
 def _quantised_pair(call: NodeCall) -> list[Type | None]:
@@ -61,6 +74,12 @@ def _product(a: Shape, b: Shape) -> Shape:
 
 def _matmul(call: NodeCall) -> list[Type | None]:
     return [(call.x.elem, _product(turned(call, 0, "A"), turned(call, 1, "B")))]
+
+
+def _float8(call: NodeCall) -> list[Type | None]:
+    """The type of the result is named; by default it is fp32."""
+    shape = _product(turned(call, 0, "A"), turned(call, 1, "B"))
+    return [(call.whole("dtype", FP32), shape)]
 
 
 def _matmul_to(elem: int) -> Rule:
@@ -102,8 +121,9 @@ def _attention(call: NodeCall) -> list[Type | None]:
     elem = call.given(3).elem if call.op_type == "QAttention" else x.elem  # the scale's type
     widths = qkv_widths(call, w)
     heads = head_count(call)
-    before = packed_past(call.get(8 if call.op_type == "QAttention" else 4))
-    present = (2, x.shape[0], heads, before + x.shape[-2], widths[0] // heads)
+    past = packed_past(call.get(8 if call.op_type == "QAttention" else 4))
+    _, length = cached(call, past, x.shape[-2])
+    present = (2, x.shape[0], heads, length, widths[0] // heads)
     return [(elem, (*x.shape[:-1], widths[2])), (elem, present)]
 
 
@@ -117,27 +137,29 @@ def _multi_head(call: NodeCall) -> list[Type | None]:
         batch, heads, tokens, dim = q.shape
         keys, width = tokens, heads * dim
     else:
-        batch, tokens, width = q.shape
-        keys, dim = tokens, width // heads
+        batch, tokens, _ = q.shape
+        dim, value_dim = head_widths(call, heads)
+        keys, width = tokens, heads * value_dim
     if k is not None:
         keys = k.shape[2] if len(k.shape) == 4 else k.shape[1]
     if v is not None:
         width = v.shape[1] * v.shape[3] if len(v.shape) == 4 else v.shape[-1]
     past = call.get(5 if call.op_type.startswith("Decoder") else 6)
-    before = past.shape[-2] if past is not None else 0
-    present = (q.elem, (batch, heads, before + keys, dim))
-    return [(q.elem, (batch, tokens, width)), present, present]
+    before, length = cached(call, past.shape[-2] if past is not None else 0, keys)
+    present = [(q.elem, (batch, heads, length, size)) for size in (dim, width // heads)]
+    scores = (q.elem, (batch, heads, tokens, before + keys))
+    return [(q.elem, (batch, tokens, width)), *present, scores]
 
 
 def _group_query(call: NodeCall) -> list[Type | None]:
-    q, past = call.given(0), call.get(3)
+    q = call.given(0)
     heads, kv_heads = int(call.attr("num_heads", 1)), int(call.attr("kv_num_heads", 1))
     batch, tokens, _ = q.shape
-    dim, filled = grouped_dim(call), filled_cache(call)
-    before = past.shape[-2] if past is not None else 0
-    length = max(before, filled) if filled else before + tokens
+    dim = grouped_dim(call)
+    keys, length = grouped_keys(call)
     present = (q.elem, (batch, kv_heads, length, dim))
-    return [(q.elem, (batch, tokens, heads * dim)), present, present]
+    scores = (q.elem, (batch, heads, tokens, keys))
+    return [(q.elem, (batch, tokens, heads * dim)), present, present, scores]
 
 
 def _packed_heads(call: NodeCall) -> list[Type | None]:
@@ -176,7 +198,8 @@ def _global_pool(call: NodeCall) -> list[Type | None]:
 def _rows(call: NodeCall) -> list[Type | None]:
     table, indices = call.given(0), call.given(1)
     scale = call.get(2)
-    shape = (*indices.shape, *table.shape[1:])
+    axis = call.whole("gather_axis", 0) % len(table.shape)
+    shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
     if call.op_type == "GatherBlockQuantized":
         shape = (*shape[:-1], shape[-1] * table.dtype.bits // packed_bits(call, 0))
     return [(scale.elem if scale is not None else table.elem, shape)]
@@ -190,11 +213,13 @@ def _expanded(call: NodeCall) -> list[Type | None]:
 
 
 def _channels_last_conv(call: NodeCall) -> list[Type | None]:
-    """N, spatial sizes, channels. The weight's kernel is in the middle, or named."""
+    """N, spatial sizes, channels. The kernel is named, or told by the weight."""
     quantised = call.op_type == "QLinearConv"
     w, last = call.given(3 if quantised else 1), call.get(7 if quantised else 0)
     space = len(call.x.shape) - 2
-    inner = w.shape[2:] if quantised else w.shape[1:-1]
+    inner = w.shape[2:]
+    if call.op_type == "NhwcConv" and w.shape[-1] * call.whole("group", 1) == call.x.shape[-1]:
+        inner = w.shape[1:-1]  # its weight has the channels last, too
     kernel = list(call.attr("kernel_shape", []) or inner)
     strides = list(call.attr("strides", []) or [1] * space)
     dilations = list(call.attr("dilations", []) or [1] * space)
@@ -214,15 +239,71 @@ def _pairs(call: NodeCall) -> list[Type | None]:
     return [(call.x.elem, (call.x.shape[0], call.given(1).shape[0]))]
 
 
+def _dynamic_pads(call: NodeCall) -> list[Type | None]:
+    """A transposed convolution; what is cut off its ends is an operand."""
+    w, cut = call.given(1), call.get(2)
+    space = len(call.x.shape) - 2
+    pads = [0] * 2 * space
+    if cut is not None:
+        if cut.value is None:
+            return []
+        pads = [int(one) for one in cut.value.ravel()]
+    strides = list(call.attr("strides", []) or [1] * space)
+    dilations = list(call.attr("dilations", []) or [1] * space)
+    more = list(call.attr("output_padding", []) or [0] * space)
+    sizes = [
+        stride * (size - 1) + dilation * (kernel - 1) + 1 + extra - before - after
+        for size, kernel, stride, dilation, extra, before, after in zip(
+            call.x.shape[2:], w.shape[2:], strides, dilations, more, pads[:space], pads[space:],
+            strict=True,
+        )
+    ]  # fmt: skip
+    return [(call.x.elem, (call.x.shape[0], w.shape[1] * call.whole("group", 1), *sizes))]
+
+
+def _pool(call: NodeCall) -> list[Type | None]:
+    """QLinearAveragePool: by onnx's rules for AveragePool, which takes no integers."""
+    shape = call.x.shape
+    space = len(shape) - 2
+    is_last = bool(call.attr("channels_last", 0))
+    kernel = list(call.attr("kernel_shape", []))
+    strides = list(call.attr("strides", []) or [1] * space)
+    pads = list(call.attr("pads", []) or [0] * 2 * space)
+    auto = str(call.attr("auto_pad", "NOTSET"))
+    sizes = []
+    for axis, size in enumerate(shape[1:-1] if is_last else shape[2:]):
+        stride, padded = strides[axis], size + pads[axis] + pads[axis + space]
+        if auto.startswith("SAME"):
+            sizes.append(-(-size // stride))
+            continue
+        over = (size if auto == "VALID" else padded) - kernel[axis]
+        places = -(-over // stride) + 1 if call.attr("ceil_mode", 0) else over // stride + 1
+        if call.attr("ceil_mode", 0) and (places - 1) * stride >= size + pads[axis]:
+            places -= 1  # one that would begin in the padding after the end
+        sizes.append(places)
+    made = (shape[0], *sizes, shape[-1]) if is_last else (*shape[:2], *sizes)
+    return [(call.x.elem, made)]
+
+
+def _reduced(call: NodeCall) -> list[Type | None]:
+    """QLinearReduceMean: as ReduceMean, which takes no integers."""
+    shape = call.x.shape
+    axes = {axis % len(shape) for axis in call.attr("axes", []) or range(len(shape))}
+    if call.attr("keepdims", 1):
+        return [(call.x.elem, tuple(1 if n in axes else size for n, size in enumerate(shape)))]
+    return [(call.x.elem, tuple(size for n, size in enumerate(shape) if n not in axes))]
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(SAME.split(), _same),
     "QLinearAdd": _quantised_pair, "QLinearMul": _quantised_pair,
-    "NGramRepeatBlock": _like_scores,
+    "NGramRepeatBlock": _like_scores, "SkipGroupNorm": _twice,
+    "BiasDropout": _with_mask, "BitmaskBiasDropout": _with_mask,
     **dict.fromkeys(
-        ["FusedMatMul", "TransposeMatMul", "FusedGemm", "GemmFloat8", "GemmFastGelu",
+        ["FusedMatMul", "TransposeMatMul", "FusedGemm", "GemmFastGelu",
          "FusedMatMulActivation", "SparseToDenseMatMul"], _matmul),
     "MatMulIntegerToFloat": _matmul_to(FP32), "DynamicQuantizeMatMul": _matmul_to(FP32),
-    "MatMulInteger16": _matmul_to(INT32), "QGemm": _qgemm,
+    "MatMulInteger16": _matmul_to(INT32), "QGemm": _qgemm, "GemmFloat8": _float8,
     "MatMulNBits": _n_bits, "MatMulBnb4": _n_bits, "MatMulFpQ4": _fp_q4,
     "SkipLayerNormalization": _skip_norm, "SkipSimplifiedLayerNormalization": _skip_norm,
     "EmbedLayerNormalization": _embed_norm,
@@ -234,25 +315,19 @@ RULES: dict[str, Rule] = {
     "BiasSplitGelu": _half, "QLinearConcat": _joined, "QLinearGlobalAveragePool": _global_pool,
     "GatherBlockQuantized": _rows, "TorchEmbedding": _rows, "ExpandDims": _expanded,
     "CDist": _pairs, "NhwcConv": _channels_last_conv, "NhwcFusedConv": _channels_last_conv,
-    "QLinearConv": _channels_last_conv,
+    "QLinearConv": _channels_last_conv, "ConvTransposeWithDynamicPads": _dynamic_pads,
+    "QLinearAveragePool": _pool, "QLinearReduceMean": _reduced,
 }  # fmt: skip
 
 STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference serves
     "FusedConv": "Conv", "QLinearConv": "QLinearConv", "FusedGemm": "Gemm",
     "MaxpoolWithMask": "MaxPool", "LayerNormalization": "LayerNormalization",
-    "ConvTransposeWithDynamicPads": "ConvTranspose", "QuantizeLinear": "QuantizeLinear",
-    "QLinearAveragePool": "AveragePool", "DequantizeLinear": "DequantizeLinear",
+    "QuantizeLinear": "QuantizeLinear", "DequantizeLinear": "DequantizeLinear",
     "GridSample": "GridSample", "Trilu": "Trilu", "GatherND": "GatherND",
     "Pad": "Pad", "Range": "Range", "Unique": "Unique", "SimplifiedLayerNormalization":
-    "LayerNormalization", "QLinearReduceMean": "ReduceMean", "MatMulInteger": "MatMulInteger",
+    "LayerNormalization", "MatMulInteger": "MatMulInteger",
 }  # fmt: skip
-OPERANDS_OF_STANDARD = {
-    "FusedConv": 3,
-    "MaxpoolWithMask": 1,
-    "ConvTransposeWithDynamicPads": 2,
-    "QLinearAveragePool": 1,
-    "QLinearReduceMean": 1,
-}
+OPERANDS_OF_STANDARD = {"FusedConv": 3, "MaxpoolWithMask": 1}
 
 
 def typed(names: list[str], types: list[Type | None]) -> list[Tensor | None]:

@@ -37,17 +37,66 @@ def qkv_widths(call: NodeCall, weight: Tensor) -> list[int]:
     return list(call.attr("qkv_hidden_sizes", []) or []) or [weight.shape[1] // 3] * 3
 
 
+def head_widths(call: NodeCall, heads: int) -> tuple[int, int]:
+    """Of (B, S, width) queries: the sizes of a query and of a value in one head.
+
+    DecoderMaskedMultiHeadAttention takes queries, keys and values in one where there is no key.
+    """
+    width = call.x.shape[-1]
+    if call.op_type != "DecoderMaskedMultiHeadAttention" or call.has(1):
+        return width // heads, width // heads
+    past = call.get(5)
+    dim = past.shape[-1] if past is not None else width // (3 * heads)
+    return dim, width // heads - 2 * dim
+
+
 def packed_past(past: Tensor | None) -> int:
     """Tokens of a past of keys and values in one: (2, B, H, S, D)."""
     return past.shape[3] if past is not None and len(past.shape) > 3 else 0
 
 
-def filled_cache(call: NodeCall) -> int | None:
-    """GroupQueryAttention: how much of the cache is filled, new tokens included, if it is known."""
-    total = call.get(6)
-    if total is None or total.value is None or not total.value.size:
+FILLED_IN = {  # the operand that says how much of a shared buffer is filled
+    "Attention": 6, "DecoderMaskedSelfAttention": 6, "DecoderMaskedMultiHeadAttention": 7,
+    "MultiHeadAttention": 8,
+}  # fmt: skip
+
+
+def cached(call: NodeCall, past: int, new: int) -> tuple[int, int]:
+    """Tokens before the new ones, and how many the result has place for.
+
+    A buffer that past and present share has place for more than is in it; how much that is may be
+    an operand. Where it is not known, the buffer is taken to be full.
+    """
+    place = FILLED_IN.get(call.op_type)
+    told = call.get(place) if place is not None else None
+    if call.op_type == "MultiHeadAttention":
+        is_shared = told is not None
+    else:
+        is_shared = bool(call.attr("past_present_share_buffer", 0))
+    if not is_shared:
+        return past, past + new
+    filled = _number(told)
+    return max(past - new, 0) if filled is None else filled, past
+
+
+def _number(tensor: Tensor | None) -> int | None:
+    """The first element, if it is known."""
+    if tensor is None or tensor.value is None or not tensor.value.size:
         return None
-    return int(total.value.ravel()[0])
+    return int(tensor.value.ravel()[0])
+
+
+def grouped_keys(call: NodeCall) -> tuple[int, int]:
+    """GroupQueryAttention and SparseAttention: keys, new ones included; and place for how many."""
+    past, new = call.get(3), call.x.shape[1]
+    before = past.shape[-2] if past is not None else 0
+    if call.op_type == "SparseAttention":  # the cache has place for the new ones
+        filled = _number(call.get(7))
+        return before if filled is None else filled, before
+    filled = _number(call.get(6))
+    if filled is None:
+        return before + new, before + new
+    return filled, max(before, filled)
 
 
 def grouped_dim(call: NodeCall) -> int:

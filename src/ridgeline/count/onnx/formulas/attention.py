@@ -12,9 +12,11 @@ from math import prod
 from ridgeline.count.onnx.formulas.registry import MS, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
 from ridgeline.count.onnx.shapes import (
-    filled_cache,
+    cached,
     grouped_dim,
+    grouped_keys,
     head_count,
+    head_widths,
     packed_past,
     qkv_widths,
 )
@@ -114,7 +116,7 @@ def _with_projection(
     batch, length = x.shape[0], x.shape[-2]
     heads = head_count(call)
     widths = qkv_widths(call, w)
-    before = packed_past(call.get(past))
+    before, _ = cached(call, packed_past(call.get(past)), length)
     sizes = Heads(batch=batch, heads=heads, queries=length, keys=length + before,
                   dim=widths[0] // heads, value_dim=widths[2] // heads, past=before)  # fmt: skip
     causal = bool(call.attr("unidirectional", 0))
@@ -176,9 +178,13 @@ def multi_head(call: NodeCall) -> Work:
         keys, value_dim = queries, dim
     else:
         batch, heads, queries, dim = _split(q, heads)
-        keys, value_dim = _keys(k, v, heads, queries, dim)
+        value_dim = dim
+        if len(q.shape) == 3:
+            dim, value_dim = head_widths(call, heads)
+        keys, value_dim = _keys(k, v, heads, queries, value_dim)
     past_key = call.get(past_place)
-    past = past_key.shape[-2] if past_key is not None and len(past_key.shape) == 4 else 0
+    place = past_key.shape[-2] if past_key is not None and len(past_key.shape) == 4 else 0
+    past, _ = cached(call, place, keys)
     sizes = Heads(batch=batch, heads=heads, queries=queries, keys=keys + past, dim=dim,
                   value_dim=value_dim, past=past)  # fmt: skip
     causal = bool(call.attr("unidirectional", 0))
@@ -192,15 +198,15 @@ def multi_head(call: NodeCall) -> Work:
 
 
 def _keys(
-    k: Tensor | None, v: Tensor | None, heads: int, queries: int, dim: int
+    k: Tensor | None, v: Tensor | None, heads: int, queries: int, value_dim: int
 ) -> tuple[int, int]:
-    """How many keys, and the size of a value."""
+    """How many keys, and the size of a value; `value_dim` where no operand tells."""
     if k is None:
-        return queries, dim
+        return queries, value_dim
     if len(k.shape) == 5:  # (B, L, H, 2, D): key and value in one
         return k.shape[1], k.shape[4]
     keys = _split(k, heads)[2]
-    return keys, _split(v, heads)[3] if v is not None else dim
+    return keys, _split(v, heads)[3] if v is not None else value_dim
 
 
 @op("PackedMultiHeadAttention", kind="attention", domain=MS)
@@ -223,21 +229,18 @@ def packed_multi_head(call: NodeCall) -> Work:
 @op("GroupQueryAttention SparseAttention", kind="attention", domain=MS)
 def group_query(call: NodeCall) -> Work:
     """Causal, with fewer key heads than query heads; the cache is read as far as it is filled."""
-    q, past_key = call.given(0), call.get(3)
+    q = call.given(0)
     heads, kv_heads = int(call.attr("num_heads", 1)), int(call.attr("kv_num_heads", 1))
     if not heads or not kv_heads:
         raise MalformedError("there are no heads")
     batch, queries, _ = q.shape
-    dim, filled = grouped_dim(call), filled_cache(call)
-    past = past_key.shape[-2] if past_key is not None else 0
-    keys = past + queries
-    if filled is not None:
-        keys, past = filled, max(filled - queries, 0)
+    dim, (keys, _) = grouped_dim(call), grouped_keys(call)
     sizes = Heads(batch=batch, heads=heads, queries=queries, keys=keys, dim=dim, value_dim=dim,
-                  past=past)  # fmt: skip
+                  past=max(keys - queries, 0))  # fmt: skip
     bias = call.get(10) if call.op_type == "GroupQueryAttention" else None
     capped = bool(call.attr("softcap", 0.0))
-    work = attend(call, sizes, causal=True, added=_adds(bias), capped=capped)
+    causal = bool(call.attr("causal", 1))
+    work = attend(call, sizes, causal=causal, added=_adds(bias), capped=capped)
     rotated = batch * queries * dim * (heads + kv_heads) * bool(call.attr("do_rotary", 0))
     return replace(work, other_flops=work.other_flops + ROTARY_FLOPS * rotated)
 
@@ -273,4 +276,15 @@ def rotary(call: NodeCall) -> Work:
     heads = int(call.attr("num_heads", 0) or 0)
     head = x.shape[-1] if len(x.shape) == 4 or not heads else x.shape[-1] // heads
     n = x.numel * partial // head if partial and head else x.numel
-    return Work.per_element(n, ROTARY_FLOPS)
+    return Work.per_element(n, ROTARY_FLOPS, read_bytes=x.nbytes + _turns_bytes(call))
+
+
+def _turns_bytes(call: NodeCall) -> int:
+    """Positions, and the rows of cosines and sines that they name; all where there are none."""
+    at, tables = (1, (2, 3)) if call.domain else (3, (1, 2))
+    positions, named = call.get(at), [t for place in tables if (t := call.get(place)) is not None]
+    if positions is None:
+        return sum(t.nbytes for t in named)
+    rows = positions.numel if positions.numel > 1 else call.x.shape[-2]  # one: where they begin
+    of_tables = sum(t.bytes_of(min(rows * t.shape[-1], t.numel)) for t in named)
+    return positions.nbytes + of_tables

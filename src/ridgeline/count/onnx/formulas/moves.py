@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.count.onnx.blocked import NCHWC
-from ridgeline.count.onnx.formulas.registry import MS, Work, free, op
+from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, free, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall
 from ridgeline.count.onnx.shapes import packed_bits
 
@@ -39,8 +39,7 @@ def rearranged(call: NodeCall) -> Work:
     kind="move",
 )
 @op(
-    "QLinearConcat UnfoldTensor RemovePadding RestorePadding Tokenizer MurmurHash3"
-    " NGramRepeatBlock",
+    "UnfoldTensor RemovePadding RestorePadding Tokenizer MurmurHash3 NGramRepeatBlock",
     kind="move",
     domain=MS,
 )
@@ -48,6 +47,12 @@ def rearranged(call: NodeCall) -> Work:
 def move(call: NodeCall) -> Work:
     """Each element is read once and written once."""
     return Work()
+
+
+@op("QLinearConcat", kind="move", domain=MS)
+def qlinear_concat(call: NodeCall) -> Work:
+    """Each operand has a scale of its own: dequantised, and quantised with the result's."""
+    return Work.per_element(call.out.numel, DEQUANTISE + QUANTISE)
 
 
 @op("Gather GatherElements GatherND", kind="gather")
@@ -61,9 +66,14 @@ def gather(call: NodeCall) -> Work:
 @op("GatherBlockQuantized", kind="gather", domain=MS)
 def gather_quantized(call: NodeCall) -> Work:
     """The named rows, dequantised: a scale for each number, a zero point where there is one."""
-    n, indices = call.out.numel, call.given(1)
+    n, table, indices = call.out.numel, call.given(0), call.given(1)
     flops = 1 + call.has(3)
     read = (n * packed_bits(call, 0) + 7) // 8 + indices.nbytes
+    axis = call.whole("gather_axis", 0) % len(table.shape)
+    for blocks in (call.given(2), call.get(3)):
+        if blocks is not None:
+            of_row = blocks.numel // max(blocks.shape[axis], 1)
+            read += blocks.bytes_of(min(indices.numel, blocks.shape[axis]) * of_row)
     return Work.per_element(n, flops, read_bytes=read)
 
 

@@ -89,20 +89,23 @@ def skip_rms_norm(call: NodeCall) -> Work:
 def embed_layer_norm(call: NodeCall) -> Work:
     """Rows of the word, position and segment tables are added, then layer norm.
 
-    Only the rows that are looked up are read.
+    Only the rows that are looked up are read; 8-bit ones are dequantised, as the weights are.
     """
     out = call.out
-    tables = [t for t in call.inputs if len(t.shape) == 2 and t.shape[-1] == out.shape[-1]]
+    tables = [t for place in (2, 3, 4) if (t := call.get(place)) is not None]
     n, rows = out.numel, prod(out.shape[:-1])
-    flops = max(len(tables) - 1, 0) + STATISTICS + 4
+    quantised = DEQUANTISE * call.op_type.startswith("Q")
+    flops = max(len(tables) - 1, 0) + STATISTICS + 4 + quantised * len(tables)
+    affine = quantised * 2 * out.shape[-1]
     named = sum(t.bytes_of(min(n, t.numel)) for t in tables)
     others = sum(t.nbytes for t in call.inputs if all(t is not table for table in tables))
     return Work(
-        other_flops=flops * n,
+        other_flops=flops * n + affine,
         transcendentals=rows,
         read_bytes=named + others,
         factor=flops,
         terms=(("n", n),),
+        more=((1, (("weights", affine),)),) if affine else (),
     )
 
 

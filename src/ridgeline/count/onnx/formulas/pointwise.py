@@ -125,7 +125,8 @@ def bias_split_gelu(call: NodeCall) -> Work:
 
 @op("BiasDropout BitmaskBiasDropout", kind="dropout", domain=MS)
 def bias_dropout(call: NodeCall) -> Work:
-    return elementwise(call, 1 + call.has(2))
+    """data + bias, + residual; in training a comparison and a product between them."""
+    return elementwise(call, 1 + call.has(2) + 2 * is_told_to_train(call, 4))
 
 
 @op("Affine", kind="pointwise")
@@ -144,9 +145,9 @@ def dropout(call: NodeCall) -> Work:
     return Work.per_element(call.x.numel, 2, read_bytes=call.x.nbytes)
 
 
-def is_told_to_train(call: NodeCall) -> bool:
-    """Whether a dropout's third operand is true, or may be."""
-    told = call.get(2)
+def is_told_to_train(call: NodeCall, place: int = 2) -> bool:
+    """Whether this operand of a dropout is true, or may be."""
+    told = call.get(place)
     return told is not None and (told.value is None or bool(told.value.any()))
 
 

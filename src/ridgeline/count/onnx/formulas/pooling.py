@@ -99,14 +99,17 @@ def max_roi_pool(call: NodeCall) -> Work:
 
 
 @op("RoiAlign", kind="interpolate")
-@op("CropAndResize", kind="interpolate", domain=MS)
 def roi_align(call: NodeCall) -> Work:
     """Four taps for each sampling point; two points a side where the ratio is adaptive."""
     n, ratio = call.out.numel, int(call.attr("sampling_ratio", 0))
     points = ratio * ratio if ratio > 0 else 4
-    if call.op_type == "CropAndResize":
-        points = 1
     return Work.per_element(n, 8 * points)
+
+
+@op("CropAndResize", kind="interpolate", domain=MS)
+def crop_and_resize(call: NodeCall) -> Work:
+    """One point for each result: four taps, or the nearest."""
+    return _weighted_sum(call, 1 if call.attr("mode", "bilinear") == "nearest" else 4)
 
 
 def _weighted_sum(call: NodeCall, taps: int) -> Work:

@@ -82,8 +82,12 @@ def gemm(call: NodeCall) -> Work:
         raise MalformedError("Gemm multiplies matrices")
     m, k = a[::-1] if call.attr("transA", 0) else a
     n = b[0] if call.attr("transB", 0) else b[1]
-    biased = call.has(2) and call.attr("beta", 1.0) != 0
-    scaling = (call.attr("alpha", 1.0) != 1) + biased + (biased and call.attr("beta", 1.0) != 1)
+    is_float8 = call.op_type == "GemmFloat8"
+    beta = call.attr("beta", 0.0 if is_float8 else 1.0)
+    biased = call.has(2) and beta != 0
+    scaling = (call.attr("alpha", 1.0) != 1) + biased + (biased and beta != 1)
+    if is_float8 and any(call.has(place) for place in (3, 4, 5)):
+        scaling += REQUANTISE
     flops, transcendentals = fused_activation(call)
     return product(
         (("M", m), ("N", n), ("K", k)),
@@ -115,6 +119,8 @@ def matmul_n_bits(call: NodeCall) -> Work:
     """A packed weight of N·K numbers, a scale for each and a zero point where there is one."""
     x, (n, k) = call.x, packed_product(call)
     zero_point = call.op_type == "MatMulNBits" and call.has(3)
+    if call.op_type == "MatMulFpQ4":  # in one operand with its scales, and by default offsets
+        zero_point = call.whole("blk_quant_type", 1) == 1
     bias = call.op_type == "MatMulNBits" and call.has(5)
     return product(
         (("M", prod(x.shape[:-1])), ("N", n), ("K", k)),
@@ -181,19 +187,29 @@ def mixture(call: NodeCall) -> Work:
 
     A gate may be one product with the first, which then is twice as wide as what is activated.
     """
-    x, first, second = call.x, call.given(2), call.given(5 if call.op_type == "QMoE" else 4)
+    packed = call.op_type == "QMoE"
+    places, biases = ((2, 5, 8), (4, 7, 10)) if packed else ((2, 4, 6), (3, 5, 7))
+    x, first, second = call.x, call.given(places[0]), call.given(places[1])
     tokens, k = x.numel // x.shape[-1], call.attr("k", 1)
     hidden = x.shape[-1]
     inner, back = prod(first.shape[1:]), prod(second.shape[1:])
-    if call.op_type == "QMoE":  # packed: so many numbers in a byte
-        inner = inner * first.dtype.bits // packed_bits(call, 2)
-        back = back * second.dtype.bits // packed_bits(call, 5)
+    if packed:  # so many numbers in a byte
+        inner = inner * first.dtype.bits // packed_bits(call, places[0])
+        back = back * second.dtype.bits // packed_bits(call, places[1])
     inner, back = inner // hidden, back // hidden
-    third = back if call.has(8 if call.op_type == "QMoE" else 6) else 0
+    third = back if call.has(places[2]) else 0
     flops, one = fused_activation(call, attribute="activation_type", default="relu")
+    added = sum(width for place, width in zip(biases, (inner, hidden, third), strict=True)
+                if call.has(place))  # fmt: skip
+    gated = third if call.attr("activation_type", "relu") != "swiglu" else 0
+    unpacked = 0
+    if packed:
+        each = (inner, back, third)
+        unpacked = sum((1 + call.has(11 + n)) * width for n, width in enumerate(each)) * hidden
     return Work(
         macs=tokens * k * hidden * (inner + back + third),
-        other_flops=tokens * k * (flops * back + 2 * hidden),
+        other_flops=tokens * k * (flops * back + gated + added + 2 * hidden)
+        + first.shape[0] * unpacked,
         transcendentals=tokens * k * one * back,
         factor=2,
         terms=(("tokens", tokens), ("k", k), ("H", hidden), ("inner", inner + back + third)),
