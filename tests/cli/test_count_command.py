@@ -158,6 +158,68 @@ def test_what_was_counted_survives_a_later_error(
     )
 
 
+def test_a_single_model_that_is_bad_is_told_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("resnet5", "--json") == 2
+    streams = capsys.readouterr()
+    (error,) = json.loads(streams.out)["errors"]
+    assert json.loads(streams.out) == {"schema": 1, "models": [], "errors": [error]}
+    assert (error["model"], error["problem"]) == ("resnet5", "unknown model 'resnet5'")
+    assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "hint"),
+    [
+        ((), "no model was named",
+         "for example: ridgeline count resnet50; --list shows all names"),
+        (("resnet18", "-b", "0"), "--batch-size '0' is not valid",
+         "give whole numbers of 1 or more, separated by commas: 1,8,32"),
+        (("resnet18", "--mode", "trian"), "mode 'trian' is not known",
+         "valid values: infer, train"),
+        (("resnet18", "--against", "net.py", "--mode", "train"),
+         "--against cannot compare --mode train",
+         "it compares a forward pass in fp32; leave --mode train out"),
+        (("resnet18", "--against", "net.py", "--mode", "train", "--precision", "amp"),
+         "--against cannot compare --mode train and --precision amp",
+         "it compares a forward pass in fp32; leave --mode train and --precision amp out"),
+        (("bert", "--against", "net.py", "--seq-len", "5", "--dim", "sequence=6"),
+         "--seq-len 5 and --dim sequence=6 name the same dimension", "give one of them"),
+    ],
+    ids=["no model", "batch", "mode", "against", "against amp", "length"],
+)  # fmt: skip
+@pytest.mark.usefixtures("net")
+def test_options_that_are_wrong_are_told_as_json(
+    arguments: tuple[str, ...], problem: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ridgeline(*arguments, "--json") == 2
+    streams = capsys.readouterr()
+    assert json.loads(streams.out) == {
+        "schema": 1,
+        "models": [],
+        "errors": [{"model": None, "problem": problem, "hint": hint}],
+    }
+    assert streams.err == f"ridgeline: {problem}\n  hint: {hint}\n"
+
+
+def test_a_list_of_nothing_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("--list", "no*such*net", "--json") == 2
+    assert capsys.readouterr().out == "[]\n"
+
+
+def test_views_have_no_least_bytes(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # given 3x8x8 → conv 8x6x6 → relu → flatten → linear 288 to 10, all of 4 bytes
+    assert ridgeline(net, *SIZE, "--depth", "1", "--json") == 0
+    [model] = json.loads(capsys.readouterr().out)["models"]
+    params = (8 * 3 * 9 + 8, 288 * 10 + 10)
+    assert [(row["path"], row["ideal_bytes"]) for row in model["layers"]] == [
+        ("(model)", 4 * (192 + sum(params) + 10)),
+        ("0", 4 * (192 + params[0] + 288)),
+        ("1", 4 * (288 + 288)),
+        ("2", 0),
+        ("3", 4 * (288 + params[1] + 10)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

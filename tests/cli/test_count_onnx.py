@@ -107,7 +107,25 @@ def test_the_largest_batch(file: Path, capsys: pytest.CaptureFixture[str]) -> No
         ([*SIZES, "--precision", "bf16"], "--precision means nothing for"),
         ([*SIZES, "--growth"], "--growth means nothing for"),
         (["-b", "8", "--dim", "seq"], "--dim 'seq' is not valid"),
-        (["-b", "8", "--dim", "seq=x"], "--dim seq 'x' is not valid"),
+        (["-b", "8", "--dim", "seq=x"], "--dim 'seq=x' is not valid"),
+        (
+            ["-b", "8", "--dim", "seq=6,7"],
+            "--dim 'seq=6,7' is not valid\n  hint: give one whole number of 0 or more:"
+            " --dim NAME=128; several sizes take a command each\n",
+        ),
+        (
+            ["-b", "8", "--dim", "seq=3000000000"],
+            "--dim seq=3000000000 is too large\n  hint: 2147483648 is the largest\n",
+        ),
+        (
+            ["-b", "8", "--dim", "seq=5", "--dim", " seq=6"],
+            "--dim seq is given twice: 5 and 6\n  hint: give one of them\n",
+        ),
+        (
+            ["-b", "8", "--dim", "sec=5"],
+            "open: seq (of a[1]); none is called 'sec'\n"
+            "  hint: give --dim seq=N; by 'sec', did you mean seq?\n",
+        ),
     ],
 )
 def test_errors(
@@ -118,6 +136,50 @@ def test_errors(
     captured = capsys.readouterr()
     assert (code, captured.out) == (2, "")
     assert says in captured.err and "hint:" in captured.err
+
+
+def test_the_same_size_twice_is_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = ridgeline(str(file), *SIZES, "--dim", "seq=5", "--json", "-q")
+
+    (found,) = json.loads(capsys.readouterr().out)["models"]
+    assert (code, found["macs"]) == (0, 40 * 12)
+
+
+def test_an_open_dimension_is_told_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = ridgeline(str(file), "-b", "8", "--json", "-q")
+
+    captured = capsys.readouterr()
+    problem, hint = "the file leaves 1 dimension open: seq (of a[1])", "give --dim seq=N"
+    assert code == 2
+    assert json.loads(captured.out) == {
+        "schema": 1,
+        "models": [],
+        "errors": [{"model": str(file), "problem": problem, "hint": hint}],
+    }
+    assert captured.err == f"ridgeline: {problem}\n  hint: {hint}\n"
+
+
+def test_the_least_bytes_of_a_row_are_no_more_than_it_moves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given relu(reshape(a, shape(b))) of 2x6 numbers
+    nodes = [
+        helper.make_node("Shape", ["b"], ["s"], name="shape"),
+        helper.make_node("Reshape", ["a", "s"], ["v"], name="view"),
+        helper.make_node("Relu", ["v"], ["y"], name="act"),
+    ]
+    proto = model(nodes, {"a": x(2, 6), "b": x(3, 4)}, ["y"])
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+
+    for mode in ("infer", "train"):
+        code = ridgeline(str(tmp_path / "net.onnx"), "--format", "csv", "--mode", mode, "-q")
+
+        rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        assert code == 0
+        # then a view and a look at a shape move nothing; relu reads and writes 12 numbers
+        assert {r["path"]: int(r["ideal_bytes"]) for r in rows} == {
+            "(model)": 96, "shape": 0, "view": 0, "act": 96,
+        }  # fmt: skip
 
 
 def test_dim_is_for_files(capsys: pytest.CaptureFixture[str]) -> None:

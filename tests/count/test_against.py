@@ -105,14 +105,14 @@ def test_shapes_constants_and_copies() -> None:
     theirs = [
         piece("Concat", "move", "", small, is_float=False),
         piece("Expand", "move", "mask", Cost(read_bytes=4, written_bytes=96)),
-        piece("Cast", "pointwise", "mask", Cost(other_flops=3, read_bytes=12)),
+        piece("Where", "pointwise", "mask", Cost(read_bytes=12)),
     ]
     assert {(one.cause, one.what) for one in causes(ours, theirs)} == {
         ("constant folding", "arange gone"),
         ("a copy in PyTorch alone", "clone gone"),
         ("shape arithmetic", "in the file"),
         ("a copy where PyTorch has a view", "Expand"),
-        ("added by the exporter", "Cast"),
+        ("added by the exporter", "Where"),
     }
 
 

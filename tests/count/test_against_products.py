@@ -14,7 +14,7 @@ from ridgeline.cli.tables import fit, total_width
 from ridgeline.count.onnx.against import Against, Difference, gathered
 from ridgeline.count.onnx.beside import count_beside
 from ridgeline.count.onnx.causes import explain
-from ridgeline.count.onnx.operands import of_weights, values
+from ridgeline.count.onnx.operands import Origins, origins, values
 from ridgeline.count.onnx.pieces import Piece, total
 from ridgeline.records import Cost
 
@@ -301,13 +301,13 @@ def test_the_exit_code_says_whether_all_is_explained(
 def test_operators_without_the_input(folder: Path) -> None:
     model, _ = exported(folder, "low_rank")
     counts = [ridgeline.count(model, batch_size=n) for n in (4, 5)]
-    found = of_weights(counts[0], counts[1])
+    found = origins(counts[0], counts[1], is_open=True).of_weights
     ops = [op.op for op in counts[0].op_costs]
     assert {ops[number] for number in found} >= {"aten::mm", "aten::add"}
     assert "aten::addmm" not in {ops[number] for number in found}
     # and nothing is said where the operators are others
     other = ridgeline.count(f"{folder / 'models.py'}:twice", batch_size=5)
-    assert of_weights(counts[0], other) == frozenset()
+    assert origins(counts[0], other, is_open=True) == Origins()
 
 
 @pytest.mark.parametrize(("name", "distinct"), [("twice", 1), ("shared", 2)])

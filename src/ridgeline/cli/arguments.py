@@ -58,7 +58,7 @@ def config_values(text: str | None) -> dict[str, Any]:
 
 
 def named_sizes(option: str, texts: Sequence[str]) -> dict[str, int]:
-    """`seq=128`, each with a name and a whole number of 0 or more."""
+    """`seq=128`, each with a name and one whole number of 0 or more; a name has one number."""
     found: dict[str, int] = {}
     for text in texts:
         name, equals, number = text.rpartition("=")
@@ -66,5 +66,26 @@ def named_sizes(option: str, texts: Sequence[str]) -> dict[str, int]:
             raise RidgelineError(
                 f"{option} {text!r} is not valid", hint=f"write {option} NAME=N, as in seq=128"
             )
-        (found[name.strip()],) = whole_numbers(f"{option} {name}", number, like="128", least=0)[:1]
+        size = _one_size(option, text, number)
+        if found.setdefault(name.strip(), size) != size:
+            raise RidgelineError(
+                f"{option} {name.strip()} is given twice: {found[name.strip()]} and {size}",
+                hint="give one of them",
+            )
     return found
+
+
+def _one_size(option: str, text: str, number: str) -> int:
+    try:
+        size = int(number)
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise RidgelineError(
+            f"{option} {text!r} is not valid",
+            hint=f"give one whole number of 0 or more: {option} NAME=128;"
+            " several sizes take a command each",
+        )
+    if size > LARGEST:
+        raise RidgelineError(f"{option} {text} is too large", hint=f"{LARGEST} is the largest")
+    return size

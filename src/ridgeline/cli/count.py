@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -172,7 +172,7 @@ def count(
         with _stopped_at_once("table"):
             return _list(models, as_json=as_json or form == "json")
     form = "json" if as_json else form
-    with _stopped_at_once(form):
+    with _told_as_json(form), _stopped_at_once(form):
         from ridgeline.measure.tasks import torch_needed
 
         with torch_needed():
@@ -182,35 +182,38 @@ def count(
             if not all(map(is_onnx, models or ())):
                 import ridgeline.count.counting  # noqa: F401 (and torch, inside of which Ctrl-C is lost)
 
-    asked = Asked(
-        models=tuple(models or ()),
-        batch_sizes=whole_numbers("--batch-size", batch_size or "1", like="1,8,32"),
-        batch_given=batch_size is not None,
-        dims=named_sizes("--dim", dim or []),
-        mode=mode,
-        precision=precision,
-        optimizer=optimizer,
-        input_size=sizes(input_size),
-        seq_len=seq_len,
-        config=config_values(config),
-        causal=causal,
-        depth=depth,
-        formulas=formulas,
-        growth=growth,
-        limit_bytes=parse_bytes(find_max_batch) if find_max_batch is not None else None,
-        against=against,
-        form=form,
-        table=table,
-        outputs=tuple(output or ()),
-        output_dir=output_dir,
-        results=results,
-        quiet=quiet,
-    )
-    _check(asked)
+    with _told_as_json(form):
+        asked = Asked(
+            models=tuple(models or ()),
+            batch_sizes=whole_numbers("--batch-size", batch_size or "1", like="1,8,32"),
+            batch_given=batch_size is not None,
+            dims=named_sizes("--dim", dim or []),
+            mode=mode,
+            precision=precision,
+            optimizer=optimizer,
+            input_size=sizes(input_size),
+            seq_len=seq_len,
+            config=config_values(config),
+            causal=causal,
+            depth=depth,
+            formulas=formulas,
+            growth=growth,
+            limit_bytes=parse_bytes(find_max_batch) if find_max_batch is not None else None,
+            against=against,
+            form=form,
+            table=table,
+            outputs=tuple(output or ()),
+            output_dir=output_dir,
+            results=results,
+            quiet=quiet,
+        )
+        _check(asked)
     run(asked)
 
 
 def _check(asked: Asked) -> None:
+    from ridgeline.cli.counted import check
+
     if not asked.models:
         raise RidgelineError(
             "no model was named",
@@ -220,6 +223,23 @@ def _check(asked: Asked) -> None:
     one_of("--table", asked.table, TABLES)
     for path in asked.outputs:
         one_of("the ending of --output", path.suffix, (".csv", ".parquet", ".md", ".json"))
+    check(asked)
+
+
+def error_dict(model: str | None, error: RidgelineError) -> dict[str, str | None]:
+    """An error in the JSON form; no model is to blame for an option."""
+    return {"model": model, "problem": error.problem, "hint": error.hint}
+
+
+@contextmanager
+def _told_as_json(form: str) -> Iterator[None]:
+    """For scripts, an error that comes before any counting is JSON, too."""
+    try:
+        yield
+    except RidgelineError as error:
+        if form == "json":
+            print(json.dumps({**NOTHING, "errors": [error_dict(None, error)]}, indent=2))
+        raise
 
 
 def _stopped_at_once(form: str) -> AbstractContextManager[None]:
@@ -238,14 +258,15 @@ def _list(models: list[str] | None, *, as_json: bool) -> None:
 
     patterns: Sequence[str | None] = models or [None]
     found = [row for pattern in patterns for row in list_models(pattern)]
+    if as_json:
+        rows = [{"model": name, "source": source, "about": about} for name, source, about in found]
+        print(json.dumps(rows, indent=2))
     if not found:
         raise RidgelineError(
             f"no model matches {' '.join(models or [])!r}",
             hint="try a part of the name, or a pattern in quotes: --list '*net*'",
         )
     if as_json:
-        rows = [{"model": name, "source": source, "about": about} for name, source, about in found]
-        print(json.dumps(rows, indent=2))
         return
     width = max(len(name) for name, _, _ in found)
     for name, source, about in found:

@@ -11,7 +11,7 @@ from typing import Any
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, counted_files, files, show
 from ridgeline.cli.progress import progress_bar
-from ridgeline.cli.show_against import check_macs
+from ridgeline.cli.show_against import check_same
 from ridgeline.count.capacity import max_batch
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
 from ridgeline.count.growth import growth as find_growth
@@ -72,18 +72,22 @@ class Counted:
     errors: list[tuple[str, RidgelineError]] = field(default_factory=list)
 
 
-def run(asked: Asked) -> None:
-    """Count, show, keep. What was counted is shown even if a later model fails."""
-    _ = asked.settings  # refuses an unknown mode, precision or optimizer before any work
+def check(asked: Asked) -> None:
+    """Refuse what cannot be counted before any work."""
+    _ = asked.settings  # refuses an unknown mode, precision or optimizer
     counted_files.check_against(asked)
     counted_files.check_options(asked)
+
+
+def run(asked: Asked) -> None:
+    """Count, show, keep. What was counted is shown even if a later model fails."""
     counted = Counted()
     interrupted = False
     try:
         _count_all(asked, counted)
     except KeyboardInterrupt:
         interrupted = True
-    _answer(asked, counted, even_if_empty=interrupted and asked.form == "json")
+    _answer(asked, counted)
     if interrupted:
         above = "; what was counted until then is above" if counted.results else ""
         print(f"ridgeline: interrupted{above}", file=sys.stderr)
@@ -91,11 +95,12 @@ def run(asked: Asked) -> None:
     if counted.errors:
         _raise_errors(counted.errors)
     for against in counted.againsts:
-        check_macs(against)
+        check_same(against)
 
 
-def _answer(asked: Asked, counted: Counted, *, even_if_empty: bool) -> None:
-    if not counted.results and not even_if_empty:
+def _answer(asked: Asked, counted: Counted) -> None:
+    """A table of nothing is none; JSON is there always, with the errors in it."""
+    if not counted.results and asked.form != "json":
         return
     try:
         show.show(asked, counted)

@@ -38,7 +38,7 @@ def check_options(asked: Asked) -> None:
 
 def check_against(asked: Asked) -> None:
     """Refuse what cannot be compared before anything is counted."""
-    from ridgeline.count.onnx.beside import check_comparable
+    from ridgeline.count.onnx.beside import SEQUENCE, check_comparable
 
     if asked.against is None:
         return
@@ -48,6 +48,12 @@ def check_against(asked: Asked) -> None:
             hint="for example: ridgeline count resnet50 --against resnet50.onnx",
         )
     check_comparable(asked.against, mode=asked.mode, precision=asked.precision)
+    length = asked.dims.get(SEQUENCE, asked.seq_len)
+    if asked.seq_len is not None and length != asked.seq_len:
+        raise RidgelineError(
+            f"--seq-len {asked.seq_len} and --dim {SEQUENCE}={length} name the same dimension",
+            hint="give one of them",
+        )
 
 
 def count_file(asked: Asked, model: str, batch_size: int) -> CountResult:

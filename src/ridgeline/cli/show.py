@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli import show_against
-from ridgeline.cli.count import SCHEMA
+from ridgeline.cli.count import SCHEMA, error_dict
 from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, screen
 from ridgeline.count import layers
 from ridgeline.count.growth import QUANTITIES
@@ -54,10 +54,7 @@ def as_json(counted: Counted, asked: Asked | None = None) -> dict[str, Any]:
     if counted.againsts:
         answer["against"] = [against.to_dict() for against in counted.againsts]
     if counted.errors:
-        answer["errors"] = [
-            {"model": model, "problem": error.problem, "hint": error.hint}
-            for model, error in counted.errors
-        ]
+        answer["errors"] = [error_dict(model, error) for model, error in counted.errors]
     return answer
 
 

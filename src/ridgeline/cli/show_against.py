@@ -16,7 +16,7 @@ from ridgeline.cli.tables import (
     print_text,
     total_width,
 )
-from ridgeline.count.onnx.pieces import EXPLANATIONS
+from ridgeline.count.onnx.pieces import EXPLANATIONS, UNEXPLAINED
 from ridgeline.errors import RidgelineError
 from ridgeline.records import Cost
 from ridgeline.units import format_bytes, format_percent, si
@@ -30,6 +30,7 @@ HEADER = ["cause", "what", "places", "MACs", "other FLOPs", "transcend.", "read"
 COSTS = ("macs", "other_flops", "transcendentals", "read_bytes", "written_bytes")
 SPARE = (("transcend.",), ("places",), ("other FLOPs",), ("MACs",))  # the verdict has the MACs
 TEXTS = 2  # columns of words: the cause, and what
+MOST_NAMED = 3  # operators in an error
 FOLDED_CAUSE = 16
 FOLDED_WHAT = (48, 32, 20)  # tried one after another on a narrow screen
 
@@ -128,11 +129,18 @@ def explanation_lines(against: Against) -> list[str]:
     return [f"{cause}: {EXPLANATIONS[cause]}" for cause in causes]
 
 
-def check_macs(against: Against) -> None:
-    """Another number of products, and no reason for it, is another network."""
-    if against.unexplained_macs:
-        raise RidgelineError(
-            f"{against.file} is not {against.model} at batch {against.batch_size}:"
-            f" {verdict(against)}",
-            hint="give the sizes that the file was made for: -b, --input-size, --seq-len, --dim",
-        )
+def check_same(against: Against) -> None:
+    """Work that the other side has not, and no reason for it, is another network."""
+    if not against.is_unexplained:
+        return
+    problem = verdict(against)
+    hint = "give the sizes that the file was made for: -b, --input-size, --seq-len, --dim"
+    if not against.unexplained_macs:
+        hint = "export the model again: the file is of another network, or of other settings"
+        rows = [row for row in against.differences if row.cause == UNEXPLAINED]
+        what = "; ".join(f"{row.what} ({row.change.flops:+,} FLOPs)" for row in rows[:MOST_NAMED])
+        problem = f"not explained: {what}{'; …' if len(rows) > MOST_NAMED else ''}"
+    raise RidgelineError(
+        f"{against.file} is not {against.model} at batch {against.batch_size}: {problem}",
+        hint=hint,
+    )

@@ -28,6 +28,7 @@ class TensorMeta(NamedTuple):
     distinct: int  # elements that really exist: an expanded dimension counts once
     storage: int  # where its storage is; tells storages apart only while both are alive
     ident: int  # same number in one call, same tensor: x * x reads x once
+    view: tuple[int, ...] = ()  # where in its storage it begins, and its strides
 
     @property
     def numel(self) -> int:

@@ -33,8 +33,8 @@ def layer_rows(result: CountResult, depth: int | None) -> list[dict[str, Any]]:
 
     Keys: path, type, depth, calls, input_shapes, output_shapes, params, macs, other_flops,
     flops, transcendentals, read_bytes, written_bytes, ideal_bytes (inputs, outputs and
-    parameters of one forward, each once), the flops of each phase, and the formula of the
-    module's own largest product.
+    parameters of one forward, each once, and no more than it moves: a view moves nothing), the
+    flops of each phase, and the formula of the module's own largest product.
     """
     rows: dict[str, dict[str, Any]] = {}
     for path in result.modules:
@@ -44,6 +44,7 @@ def layer_rows(result: CountResult, depth: int | None) -> list[dict[str, Any]]:
         for ancestor in ancestors(op.path):
             _add(rows.setdefault(ancestor, _empty(result, ancestor)), op)
     _add_params(rows, result)
+    _limit_ideal(rows, result)
     _add_formulas(rows, result)
     return [row for row in rows.values() if depth is None or row["depth"] <= depth]
 
@@ -87,6 +88,16 @@ def _add_params(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
             if ancestor in rows:
                 rows[ancestor]["params"] += params
                 rows[ancestor]["ideal_bytes"] += nbytes
+
+
+def _limit_ideal(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
+    moved = dict.fromkeys(rows, 0)
+    for op in result.op_costs:
+        if op.phase == "forward":
+            for ancestor in ancestors(op.path):
+                moved[ancestor] += op.cost.moved_bytes
+    for path, row in rows.items():
+        row["ideal_bytes"] = min(row["ideal_bytes"], moved[path])
 
 
 def _add_formulas(rows: dict[str, dict[str, Any]], result: CountResult) -> None:

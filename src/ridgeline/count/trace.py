@@ -89,15 +89,12 @@ def describe(tensor: Tensor) -> TensorMeta:
         distinct = 1
         for size, stride in zip(shape, tensor.stride(), strict=True):
             distinct *= size if stride else 1
-    return TensorMeta(shape, tensor.dtype, distinct, tensor.untyped_storage()._cdata, id(tensor))
+    view = (int(tensor.storage_offset()), *map(int, tensor.stride()))
+    return TensorMeta(shape, tensor.dtype, distinct, _storage(tensor), id(tensor), view)
 
 
-def _describe_all(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return describe(value)
-    if isinstance(value, list | tuple):
-        return [_describe_all(item) for item in value]
-    return value
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _flat(values: Any) -> Iterator[Tensor]:
@@ -123,6 +120,8 @@ class Tracer(TorchDispatchMode):
         self._weight_tensors = _weight_tensors(model)
         self._traces_gradients = False
         self._last_owner = ""
+        self._originals: dict[int, int] = {}  # storage of a twin → that of what it stands for
+        self._kept: list[Tensor] = []  # so that no other tensor gets such a storage
 
     @contextmanager
     def watching(self, *, gradients: bool) -> Iterator[None]:
@@ -185,10 +184,19 @@ class Tracer(TorchDispatchMode):
             return self._answer(func, name, args, kwargs, error), args
         mixed = _all_meta(args)
         if mixed is not args:
+            if operator.signature.written:
+                self._note_twins(args, mixed)
             return self._run(func, operator, mixed, kwargs)
         if name == "aten::_grouped_mm":  # some versions refuse fp32 here, which devices run
             return _grouped_product(*args, **kwargs), args
         return self._answer(func, name, args, kwargs, error), args
+
+    def _note_twins(self, args: Any, mixed: Any) -> None:
+        """What is written into a twin is, for whoever reads it later, in the original."""
+        for original, twin in zip(_flat(args), _flat(mixed), strict=True):
+            if twin is not original:
+                self._originals[_storage(twin)] = _storage(original)
+                self._kept += [original, twin]
 
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
         assert self.values is not None
@@ -223,13 +231,22 @@ class Tracer(TorchDispatchMode):
             if operator.signature.name.startswith("aten::"):
                 self.memory.add(tensors, index)
             return
-        described = [_describe_all(a) for a in args]
-        named = {key: _describe_all(value) for key, value in kwargs.items()}
-        row = Row(
-            operator, described, named, tuple(describe(t) for t in tensors), path, stage, recomputed
-        )
+        described = [self._described(a) for a in args]
+        named = {key: self._described(value) for key, value in kwargs.items()}
+        made = tuple(map(self._described, tensors))
+        row = Row(operator, described, named, made, path, stage, recomputed)
         self.rows.append(row)
         self.memory.add(tensors, index)
+
+    def _described(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            found = describe(value)
+            if self._originals and found.storage in self._originals:
+                return found._replace(storage=self._originals[found.storage])
+            return found
+        if isinstance(value, list | tuple):
+            return [self._described(item) for item in value]
+        return value
 
     def _place(
         self, operator: Operator, index: int, args: Any, kwargs: Any, outs: list[Tensor]

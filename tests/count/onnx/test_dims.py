@@ -30,6 +30,8 @@ def relu(*shape: Any) -> Any:
         (("seq", "batch"), {"batch_size": 8, "dims": {"seq": 5}}, 40, 8),
         (("batch", "seq"), {"dims": {"seq": 5, "batch": 8}}, 40, 8),
         ((None, None), {"dims": {"a_1": 5, "a_0": 8}}, 40, 8),
+        (("batch", "2*batch"), {"batch_size": 3, "dims": {"2*batch": 6}}, 18, 3),
+        (("n", "k", "n-k"), {"batch_size": 2, "dims": {"k": 3, "n-k": 5}}, 30, 2),
         ((4, 3), {}, 12, 4),
         ((4, 3), {"batch_size": 4}, 12, 4),
     ],
@@ -65,6 +67,12 @@ def test_the_note_says_which_is_the_batch(tmp_path: Path) -> None:
         (("batch", 3), {"batch_size": 8, "dims": {"sqe": 4}},
          "no dimension, loop or node is called 'sqe'\n"
          "  hint: the open dimensions of this file: batch"),
+        (("batch", "seq"), {"batch_size": 8, "dims": {"sqe": 4, "other": 5}},
+         "the file leaves 1 dimension open: seq (of a[1]); none is called 'sqe', 'other'\n"
+         "  hint: give --dim seq=N; by 'sqe', did you mean seq?"),
+        (("batch", "2*batch"), {"batch_size": 3, "dims": {"2*batch": 7}},
+         "the dimension '2*batch' is 6 by the sizes of its names, not 7\n"
+         "  hint: leave it out, or give other sizes for the names in it"),
         (("batch", 3), {"batch_size": 0},
          "--batch-size: 0 is no size\n  hint: sizes are 1 or more"),
     ],

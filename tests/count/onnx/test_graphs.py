@@ -57,6 +57,15 @@ def test_if_takes_the_branch_that_is_known(tmp_path: Path) -> None:
     assert (result.total.other_flops, result.notes) == (6, ())
 
 
+def test_if_has_no_passes(tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError) as raised:
+        count(model([choice()], {"a": x(6), "c": typed(BOOL)}, ["y"]), tmp_path, dims={"choice": 3})
+
+    assert str(raised.value) == (
+        "If 'choice' has no passes, so they cannot be 3\n  hint: leave --dim choice out"
+    )
+
+
 def loop(limit: str, grows: bool = False) -> Any:
     step = (
         [helper.make_node("Concat", ["h", "h0"], ["h_out"], axis=0)]
@@ -85,6 +94,8 @@ def test_loop_multiplies_by_its_trip_count(tmp_path: Path) -> None:
     assert result.op_costs[1].formula == "2·times·M·N·K = 2·7·2·3·3 = 252"
     assert result.modules[""].output_shapes == ((7, 2, 3),)
     assert result.params == 9
+    with pytest.raises(RidgelineError, match="the passes of Loop 'steps' are 7 in the file, not 9"):
+        count(proto, tmp_path, dims={"steps": 9})
 
 
 def test_loop_asks_for_its_trip_count(tmp_path: Path) -> None:
@@ -248,6 +259,8 @@ def test_scan_runs_over_its_axis(tmp_path: Path) -> None:
 
     assert (result.total.other_flops, result.total.transcendentals) == (9 * 4, 9 * 4)
     assert result.modules[""].output_shapes == ((9, 4),)
+    with pytest.raises(RidgelineError, match="the passes of Scan 'scan' are 9 in the file, not 8"):
+        count(proto, tmp_path, dims={"scan": 8})
 
 
 def test_function_bodies_take_the_place_of_calls(tmp_path: Path) -> None:

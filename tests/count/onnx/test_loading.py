@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -73,6 +74,49 @@ def test_external_data_of_100_gigabytes(tmp_path: Path) -> None:
 def test_external_data_outside_the_folder(location: str, tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match="outside of the model's folder\n  hint: do not trust"):
         count_onnx(saved(external(location), tmp_path))
+
+
+def in_constant(tensor: TensorProto) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], ["w"], value=tensor)
+
+
+def in_sparse(tensor: TensorProto) -> onnx.NodeProto:
+    sparse = onnx.SparseTensorProto(values=tensor, dims=[4, 3])
+    return helper.make_node("Constant", [], ["w"], sparse_value=sparse)
+
+
+@pytest.mark.parametrize("held", [in_constant, in_sparse])
+@pytest.mark.parametrize("is_called", [True, False])
+def test_external_data_of_functions_are_in_the_folder_too(
+    held: Callable[[TensorProto], onnx.NodeProto], is_called: bool, tmp_path: Path
+) -> None:
+    # given own.f(a) = a·w, and w outside
+    (tensor,) = external("../w.bin").graph.initializer
+    inner = [held(tensor), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    function = helper.make_function("own", "f", ["a"], ["y"], inner, [helper.make_opsetid("", 21)])
+    call = helper.make_node("f", ["a"], ["y"], domain="own")
+    node = call if is_called else helper.make_node("Relu", ["a"], ["y"])
+    path = saved(model([node], {"a": x(2, 4)}, ["y"], functions=[function]), tmp_path)
+
+    with pytest.raises(RidgelineError) as raised:
+        count_onnx(path)
+
+    assert str(raised.value) == (
+        f"{path}: the data of 'w' are said to be at '../w.bin', outside of the model's folder\n"
+        "  hint: do not trust this file; external data must lie beside the model"
+    )
+
+
+def test_external_data_of_an_attribute_that_a_function_has_by_default(tmp_path: Path) -> None:
+    (tensor,) = external("../w.bin").graph.initializer
+    function = helper.make_function("own", "f", ["a"], ["y"],
+                                    [helper.make_node("Relu", ["a"], ["y"])],
+                                    [helper.make_opsetid("", 21)])  # fmt: skip
+    function.attribute_proto.append(helper.make_attribute("w", tensor))
+    node = helper.make_node("Relu", ["a"], ["y"])
+
+    with pytest.raises(RidgelineError, match="outside of the model's folder"):
+        count_onnx(saved(model([node], {"a": x(2, 4)}, ["y"], functions=[function]), tmp_path))
 
 
 def test_a_file_above_2_gib_is_stepped_through(tmp_path: Path) -> None:

@@ -89,3 +89,82 @@ def test_a_loop_without_end_is_asked_for(tmp_path: Path) -> None:
 
     with pytest.raises(RidgelineError, match="Loop 'steps'"):
         count(proto, tmp_path)
+
+
+# ---------------------------------------------------------------- passes that are given, too
+
+ALL_KNOWN = numbers(start=0, end=10, step=1)
+BY_DATA = numbers(start=0, step=1)
+
+
+def refusal(proto: onnx.ModelProto, folder: Path, **passes: int) -> str:
+    with pytest.raises(RidgelineError) as raised:
+        count(proto, folder, dims=passes)
+    return str(raised.value)
+
+
+def test_other_passes_than_the_numbers_make_are_refused(tmp_path: Path) -> None:
+    # given a loop that ends after 10 passes
+    proto = model([while_loop()], {"a": x(2, 3)}, ["y"], stored=ALL_KNOWN)
+
+    assert count(proto, tmp_path, dims={"steps": 10}).total.macs == 10 * 2 * 9
+    assert refusal(proto, tmp_path, steps=9) == (
+        "the passes of Loop 'steps' are 10 in the file, not 9\n"
+        "  hint: leave --dim steps out, or export the model with a dynamic number of passes"
+    )
+
+
+def test_other_passes_than_a_given_input_makes_are_refused(tmp_path: Path) -> None:
+    proto = model([while_loop()], {"a": x(2, 3), "end": int64()}, ["y"], stored=BY_DATA)
+
+    assert refusal(proto, tmp_path, end=5, steps=6).startswith(
+        "the passes of Loop 'steps' are 5 in the file, not 6\n"
+    )
+
+
+def test_fewer_passes_than_the_limit_are_those_that_data_may_decide(tmp_path: Path) -> None:
+    # given a loop of at most 6 passes
+    stored = {**BY_DATA, "most": np.asarray(6)}
+    proto = model([while_loop("most")], {"a": x(2, 3), "end": int64()}, ["y"], stored=stored)
+
+    four = count(proto, tmp_path, dims={"steps": 4})
+    assert (four.total.macs, four.notes) == (4 * 2 * 9, ())
+    assert refusal(proto, tmp_path, steps=7).startswith(
+        "the passes of Loop 'steps' are at most 6 in the file, not 7\n"
+    )
+
+
+@pytest.mark.parametrize(("end", "step"), [(9, 0), (20_000, 1)], ids=["no end", "too long"])
+def test_passes_that_cannot_be_told_may_be_any(end: int, step: int, tmp_path: Path) -> None:
+    stored = numbers(start=0, end=end, step=step)
+    proto = model([while_loop()], {"a": x(2, 3)}, ["y"], stored=stored)
+
+    assert count(proto, tmp_path, dims={"steps": 4}).total.macs == 4 * 2 * 9
+
+
+def test_a_function_may_tell_its_passes_in_one_call_and_not_in_another(tmp_path: Path) -> None:
+    # given a loop of at most `most` passes in a function: 2 in the first call, the second by data
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["h", "h"], ["h_out"]),
+         helper.make_node("Identity", ["go"], ["on"])],
+        "body",
+        [helper.make_tensor_value_info("n", TensorProto.INT64, ()),
+         helper.make_tensor_value_info("go", TensorProto.BOOL, ()),
+         helper.make_tensor_value_info("h", TensorProto.FLOAT, (3, 3))],
+        [helper.make_tensor_value_info("on", TensorProto.BOOL, ()),
+         helper.make_tensor_value_info("h_out", TensorProto.FLOAT, (3, 3))],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["most", "", "a"], ["y"], name="steps", body=body)
+    opsets = [helper.make_opsetid("", 21)]
+    function = helper.make_function("own", "f", ["a", "most"], ["y"], [loop], opsets)
+    calls = [helper.make_node("f", ["a", "two"], ["b"], domain="own"),
+             helper.make_node("f", ["b", "most"], ["y"], domain="own")]  # fmt: skip
+    proto = model(calls, {"a": x(3, 3), "most": int64()}, ["y"],
+                  stored={"two": np.asarray(2)}, functions=[function])  # fmt: skip
+
+    result = count(proto, tmp_path, dims={"steps": 5})
+
+    assert result.total.macs == (2 + 5) * 27
+    assert result.notes == (
+        "where the file has the passes of Loop 'steps', these are counted, not the 5 given",
+    )

@@ -22,6 +22,7 @@ from ridgeline.count.result import CountResult, OpCost, cost_dict
 from ridgeline.records import Cost
 
 FLOATS = ("fp", "bf", "tf", "complex")  # how the names of floating-point types begin
+CONTRIBUTED = "com.microsoft"  # how the names of onnxruntime's domains begin
 LONGEST = 4  # operators of a kind that are named one by one
 
 
@@ -62,6 +63,11 @@ class Against:
         return sum(row.change.macs for row in self.differences if row.cause == UNEXPLAINED)
 
     @property
+    def is_unexplained(self) -> bool:
+        """Whether anything is left that no cause accounts for."""
+        return any(row.cause == UNEXPLAINED for row in self.differences)
+
+    @property
     def change(self) -> Cost:
         return self.onnx - self.pytorch
 
@@ -73,6 +79,7 @@ class Against:
             "batch_size": self.batch_size,
             "has_equal_macs": self.has_equal_macs,
             "unexplained_macs": self.unexplained_macs,
+            "is_unexplained": self.is_unexplained,
             "pytorch": cost_dict(self.pytorch),
             "onnx": cost_dict(self.onnx),
             "change": cost_dict(self.change),
@@ -94,17 +101,20 @@ def compare(
     onnx: CountResult,
     *,
     of_weights: Collection[int] = (),
+    with_weights: Collection[int] = (),
     values: Sequence[int] = (),
 ) -> Against:
     """A model's count and that of its file.
 
-    `of_weights`: the operators of PyTorch with nothing of the input in them, by their numbers.
+    `of_weights`: the operators of PyTorch with nothing of the input in them, by their numbers;
+    `with_weights`: those with weights beside what is of the input.
     `values`: a number for what each of them works out, the same for the very same.
     """
     ours = [
         replace(
             _piece(op, op.path),
             is_of_weights=number in of_weights,
+            is_with_weights=number in with_weights,
             value=values[number] if values else 0,
         )
         for number, op in enumerate(pytorch.op_costs)
@@ -132,6 +142,7 @@ def _piece(op: OpCost, module: str) -> Piece:
         module=module,
         cost=op.cost,
         is_float=op.dtype.startswith(FLOATS),
+        is_contributed=op.op.startswith(CONTRIBUTED),
     )
 
 

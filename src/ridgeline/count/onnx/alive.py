@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ridgeline.count.onnx.node import Tensor
 from ridgeline.count.onnx.optimizers import state_bytes
@@ -22,7 +22,7 @@ def forward_peak(rows: list[Row], results: set[str]) -> tuple[int, str]:
     for place, row in enumerate(rows):
         for tensor in row.call.inputs:
             last[source.get(tensor.ident, tensor.ident)] = place
-        for tensor in row.call.outputs:
+        for tensor in _made(row):
             if row.kind == VIEW and row.call.inputs:
                 first = row.call.inputs[0].ident
                 source[tensor.ident] = source.get(first, first)
@@ -35,6 +35,11 @@ def forward_peak(rows: list[Row], results: set[str]) -> tuple[int, str]:
     for ident, place in last.items():
         ends.setdefault(place, []).append(ident)
     return _sweep(rows, size, ends)
+
+
+def _made(row: Row) -> list[Tensor]:
+    """A node's results; what a Constant gives is stored."""
+    return [t for t in row.call.outputs if not t.is_weight]
 
 
 def _sweep(rows: list[Row], size: dict[int, int], ends: dict[int, list[int]]) -> tuple[int, str]:
@@ -73,7 +78,7 @@ def memory(
         )
     gradients = sum(t.nbytes for t in stored.params.values() if t.is_float)
     state = state_bytes(optimizer, stored)
-    made = [(row.repeats, t) for row in rows if row.kind != VIEW for t in row.call.outputs]
+    made = [(row.repeats, t) for row in rows if row.kind != VIEW for t in _made(row)]
     kept = sum(times * t.nbytes for times, t in made if t.is_float)
     return Memory(
         parameter_bytes=stored.param_bytes,
@@ -87,6 +92,18 @@ def memory(
     )
 
 
+def _reads(row: Row) -> Iterator[tuple[Tensor, int]]:
+    """Operands, with the bytes read of each; the largest is the table of which some are not."""
+    left = row.work.read_bytes if row.work is not None and row.kind != VIEW else None
+    if left is None:
+        yield from ((tensor, tensor.nbytes) for tensor in row.call.inputs)
+        return
+    for tensor in sorted(row.call.inputs, key=lambda tensor: tensor.nbytes):
+        read = min(tensor.nbytes, left)
+        left -= read
+        yield tensor, read
+
+
 def ideal(
     rows: Iterable[Row], outputs: list[Tensor], inputs: list[Tensor], found: Memory, *, mode: str
 ) -> IdealBytes:
@@ -94,12 +111,8 @@ def ideal(
     own = {t.ident: t.nbytes for t in inputs}
     seen: dict[int, int] = {}
     for row in rows:
-        limit = row.work.read_bytes if row.work is not None else None
-        for tensor in row.call.inputs:
+        for tensor, read in _reads(row):
             if tensor.is_weight or tensor.ident in own:
-                read = tensor.nbytes if limit is None else min(tensor.nbytes, limit)
-                if row.kind == VIEW:
-                    read = tensor.nbytes
                 seen[tensor.ident] = min(tensor.nbytes, seen.get(tensor.ident, 0) + read)
     touched = sum(seen.values())
     if mode == "infer":

@@ -29,17 +29,24 @@ def count_beside(
     # a file without open dimensions has its batch, which no axis need show: a list of images
     onnx = count_onnx(path, batch_size=pytorch.batch_size if names else None, dims=given)
     found = compare(pytorch, onnx)
-    return onnx, found if not found.unexplained_macs else compare_closely(pytorch, onnx, spec=spec)
+    return onnx, found if not found.is_unexplained else compare_closely(
+        pytorch, onnx, spec=spec, is_open=bool(names)
+    )
 
 
-def compare_closely(pytorch: CountResult, onnx: CountResult, *, spec: WorkloadSpec) -> Against:
+def compare_closely(
+    pytorch: CountResult, onnx: CountResult, *, spec: WorkloadSpec, is_open: bool
+) -> Against:
     """Compare two counts by what their operands are, too, which takes another count."""
-    from ridgeline.count.onnx.operands import of_weights, values  # of torch's tensors
+    from ridgeline.count.onnx.operands import Origins, origins, values  # of torch's tensors
 
+    larger = one_more(spec)
+    found = origins(pytorch, larger, is_open=is_open) if larger else Origins()
     return compare(
         pytorch,
         onnx,
-        of_weights=of_weights(pytorch, larger) if (larger := one_more(spec)) else (),
+        of_weights=found.of_weights,
+        with_weights=found.with_weights,
         values=values(pytorch.op_costs),
     )
 
@@ -61,10 +68,12 @@ def check_comparable(path: Path, *, mode: str, precision: str) -> None:
         raise RidgelineError(
             f"--against: there is no file {path}", hint="`ridgeline export MODEL -o FILE` makes one"
         )
-    if mode != "infer" or precision != "fp32":
+    refused = [f"--mode {mode}"] if mode != "infer" else []
+    refused += [f"--precision {precision}"] if precision != "fp32" else []
+    if refused:
         raise RidgelineError(
-            f"--against cannot compare --mode {mode} --precision {precision}",
-            hint="it compares the forward pass: --mode infer, --precision fp32",
+            f"--against cannot compare {' and '.join(refused)}",
+            hint=f"it compares a forward pass in fp32; leave {' and '.join(refused)} out",
         )
 
 

@@ -11,14 +11,22 @@ from functools import partial
 
 from ridgeline.count.onnx.pieces import (
     ADDED,
+    COMPOSITE,
     CONSTANT,
     COPIES,
     COPY_HERE,
     COPY_THERE,
+    FOLDED_SCALE,
+    FUSED,
     FUSED_ACTIVATION,
     FUSED_NODES,
     MOVES,
+    OTHER_FORM,
+    QUANTISED,
+    QUANTISING,
+    SCALES,
     SHAPES,
+    SPLIT,
     UNEXPLAINED,
     Found,
     Piece,
@@ -47,11 +55,12 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
     left = Place([p for p in pytorch if p.cost != Cost()], [p for p in onnx if p.cost != Cost()])
     left.pytorch.sort(key=lambda p: p.is_of_weights)  # last, as these may have no equal
     calls = Counter(p.value for p in left.pytorch if p.value)
+    is_optimised = any(p.is_contributed or p.op.startswith(FUSED_NODES) for p in left.onnx)
+    is_quantised = any(p.op.startswith(QUANTISING) for p in left.onnx)
+    has_modules = any(p.module for p in left.onnx)
     left = _without_equals(left, lambda p: (p.module, p.cost))
     left = _without_equals(left, lambda p: (p.kind, p.cost))
     found: list[tuple[str, Place]] = []
-    is_fused = any(p.op.startswith(FUSED_NODES) for p in left.onnx)
-    last = partial(_alone, is_fused=is_fused)
     for rule in (
         same_products,
         folded_norms,
@@ -60,11 +69,17 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
         partial(repeated, calls, of=has_macs),
         _boxes,
         _integers,
+        _to_integers,
+        _same_work,
         _by_module,
         same_macs,
         balanced,
         partial(repeated, calls, of=has_no_macs),
-        last,
+        partial(_inside, unequal=left),
+        partial(_quantised, is_quantised=is_quantised),
+        partial(_joined, has_modules=has_modules),
+        partial(_fused, is_optimised=is_optimised),
+        _alone,
     ):
         places, left = rule(left)
         found += places
@@ -115,6 +130,29 @@ def _is_integer(piece: Piece) -> bool:
     return not piece.is_float and not piece.cost.macs
 
 
+def _to_integers(left: Place) -> Found:
+    """Nodes that make small integers of numbers, or numbers of such."""
+    theirs = [p for p in left.onnx if p.op.startswith(QUANTISING[:-1])]
+    return [(QUANTISED, Place([], [p])) for p in theirs], left.less([Place([], theirs)])
+
+
+def _same_work(left: Place) -> Found:
+    """Pooling, norms and their like, of the same FLOPs: a module called again has another name."""
+    found: list[Place] = []
+    for key in (lambda p: (p.module, _work(p)) if _work(p) else None, _work):
+        found += pairs_by(left.less(found), key)
+    return [(OTHER_FORM, pair) for pair in found], left.less(found)
+
+
+def _work(piece: Piece) -> Hashable:
+    """What one of a kind does; of the many pointwise ones this tells too little."""
+    if piece.kind in MOVES or piece.kind == "pointwise" or piece.cost.macs:
+        return None
+    cost = piece.cost
+    written = cost.written_bytes if not cost.flops else 0
+    return (piece.kind, cost.other_flops, cost.transcendentals, written)
+
+
 def _by_module(left: Place) -> Found:
     """Both sides do something in this module, and not the same: products, copies, the rest."""
     found: list[tuple[str, Place]] = []
@@ -149,24 +187,74 @@ def _family(piece: Piece) -> str:
     return "products" if piece.cost.macs else "rest"
 
 
-def _alone(left: Place, *, is_fused: bool) -> Found:
+def _inside(left: Place, *, unequal: Place) -> Found:
+    """The gates or the softmax between products that on the other side are inside of one node."""
+    ours = _between(left.pytorch, unequal.pytorch, unequal.onnx)
+    theirs = _between(left.onnx, unequal.onnx, unequal.pytorch)
+    found = [(FUSED, Place([p], [])) for p in ours]
+    found += [(SPLIT, Place([], [p])) for p in theirs]
+    return found, left.less([Place(ours, theirs)])
+
+
+def _between(some: list[Piece], mine: list[Piece], others: list[Piece]) -> list[Piece]:
+    if not any(p.kind in COMPOSITE for p in others):
+        return []
+    modules = {p.module for p in mine if has_macs(p)}
+    return [p for p in some if _is_work(p) and p.module in modules]
+
+
+def _quantised(left: Place, *, is_quantised: bool) -> Found:
+    """To small integers and back; scales; a relu that the bounds of such integers make needless."""
+    if not is_quantised:
+        return [], left
+    ours = [p for p in left.pytorch if has_no_macs(p) and p.kind == "pointwise"]
+    theirs = [p for p in left.onnx if has_no_macs(p) and p.kind not in MOVES]
+    found = [(QUANTISED, Place([p], [])) for p in ours]
+    found += [(QUANTISED, Place([], [p])) for p in theirs]
+    return found, left.less([Place(ours, theirs)])
+
+
+def _joined(left: Place, *, has_modules: bool) -> Found:
+    """Nodes that lost their module when onnxruntime joined some, and what they may stand for."""
+    place = Place(
+        [p for p in left.pytorch if _is_work(p) and not p.is_of_weights],
+        [p for p in left.onnx if _is_joined(p)],
+    )
+    if not has_modules or not place.is_shared:
+        return [], left
+    return [(form_of(place), place)], left.less([place])
+
+
+def _fused(left: Place, *, is_optimised: bool) -> Found:
+    """Activations, sums and norms that onnxruntime put into the node before them."""
+    ours = [p for p in left.pytorch if is_optimised and p.kind in ("pointwise", "norm")]
+    return [(FUSED_ACTIVATION, Place([p], [])) for p in ours], left.less([Place(ours, [])])
+
+
+def _is_joined(piece: Piece) -> bool:
+    return not piece.module and _is_work(piece)
+
+
+def _is_work(piece: Piece) -> bool:
+    return has_no_macs(piece) and piece.kind not in MOVES
+
+
+def _alone(left: Place) -> Found:
     """What one side has and the other has not."""
-    ours = [(_missing_cause(p, is_fused=is_fused), Place([p], [])) for p in left.pytorch]
+    ours = [(_missing_cause(p), Place([p], [])) for p in left.pytorch]
     theirs = [(_added_cause(p), Place([], [p])) for p in left.onnx]
     return ours + theirs, Place()
 
 
 def _added_cause(piece: Piece) -> str:
-    if piece.cost.macs:
-        return UNEXPLAINED
-    return COPY_THERE if piece.kind in MOVES else ADDED
-
-
-def _missing_cause(piece: Piece, *, is_fused: bool) -> str:
-    if piece.cost.macs:
-        return UNEXPLAINED
-    if piece.kind == "fill" or piece.is_of_weights:
-        return CONSTANT
     if piece.kind in MOVES:
-        return COPY_HERE
-    return FUSED_ACTIVATION if is_fused and piece.kind == "pointwise" else CONSTANT
+        return COPY_THERE
+    return UNEXPLAINED if piece.cost.flops or piece.cost.transcendentals else ADDED
+
+
+def _missing_cause(piece: Piece) -> str:
+    if not piece.cost.macs and (piece.kind == "fill" or piece.is_of_weights):
+        return CONSTANT
+    if piece.is_with_weights and piece.op in SCALES:
+        return FOLDED_SCALE
+    return COPY_HERE if piece.kind in MOVES else UNEXPLAINED

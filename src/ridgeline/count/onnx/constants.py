@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ridgeline.count.onnx.infer import from_array, make, stored
+from ridgeline.count.onnx.infer import as_stored, from_array, stored, stored_sparse
 from ridgeline.count.onnx.node import Tensor, unknown_tensor
 
 if TYPE_CHECKING:
@@ -15,17 +15,14 @@ if TYPE_CHECKING:
 
 
 def constant(node: NodeProto, name: str) -> Tensor:
-    """The node's result: a value that is known, or its type alone where it is large or sparse."""
+    """The node's result: stored in the file as an initializer is."""
     for attribute in node.attribute:
         if attribute.name == "value":
-            tensor = stored(attribute.t)
-            tensor.is_weight = False
-            return tensor
+            return stored(attribute.t)
         if attribute.name == "sparse_value":
-            sparse = attribute.sparse_tensor
-            return make(name, sparse.values.data_type, tuple(sparse.dims))
+            return stored_sparse(attribute.sparse_tensor)
         if attribute.name in PLAIN:
-            return from_array(name, PLAIN[attribute.name](attribute))
+            return as_stored(from_array(name, PLAIN[attribute.name](attribute)), attribute)
     return unknown_tensor(name)
 
 

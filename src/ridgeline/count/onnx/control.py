@@ -15,6 +15,7 @@ from ridgeline.count.onnx.results import results_of
 from ridgeline.count.onnx.row import row_of
 from ridgeline.count.onnx.scope import Scope
 from ridgeline.count.onnx.sequences import sequence
+from ridgeline.count.onnx.trips import refuse_passes, told_passes
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -39,6 +40,7 @@ def run(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) ->
 
 def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
     """The branch that is known to be taken, else the one that costs more."""
+    refuse_passes(walk, call)
     names = ("then_branch", "else_branch")
     condition = call.get(0)
     if condition is not None and condition.value is not None and condition.value.size == 1:
@@ -119,13 +121,11 @@ def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) 
 
 def _scan_trips(walk: Walk, call: NodeCall, scanned: _Scanned) -> int:
     """As many as there are slices, else as given; else they are asked for."""
-    trips = scanned.length
-    if trips is None:
-        trips = walk.bound.unused.get(call.name)
-    if trips is None:
+    if scanned.length is not None:
+        return told_passes(walk, call, scanned.length)
+    if call.name not in walk.bound.unused:
         walk.ask_for(call.name)
-        return 1
-    return trips
+    return walk.bound.unused.get(call.name, 1)
 
 
 def _scan_results(
@@ -166,6 +166,7 @@ def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -
             return [unknown_tensor(name) for name in node.output]
         each = first.each if first is not None else None
         items = (each or unknown_tensor("item"),) * count
+    told_passes(walk, call, len(items))
     lists: list[list[Tensor]] = [[] for _ in node.output]
     for place, item in enumerate(items):
         inputs = [item, *(_item(t, place) for t in call.operands[1:])]
@@ -185,6 +186,7 @@ def _item(t: Tensor | None, place: int) -> Tensor | None:
 
 def _flex(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
     """Attention, and the graphs that change its scores and probabilities."""
+    refuse_passes(walk, call)
     results = results_of(walk, call, node, {})
     walk.rows.append(row_of(call, path))
     q, k = call.get(0), call.get(1)

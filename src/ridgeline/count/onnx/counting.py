@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.count.onnx import alive
+from ridgeline.count.onnx.assumed import assumed_notes
 from ridgeline.count.onnx.blocked import mark_channels, padding_note
 from ridgeline.count.onnx.bounds import KEEP_SOME
 from ridgeline.count.onnx.dims import bind, real_inputs
@@ -83,7 +84,7 @@ def _counted(
     inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
     outputs = [walk.outputs.get(o.name) or unknown_tensor(o.name) for o in model.graph.output]
     costs = [_forward(row) for row in walk.rows]
-    notes = [*bound.notes, *walk.notes, *unknown_notes(walk.rows)]
+    notes = [*bound.notes, *walk.notes, *unknown_notes(walk.rows), *assumed_notes(walk.rows)]
     if untold:
         notes.append(padding_note(untold))
     if mode == "train":

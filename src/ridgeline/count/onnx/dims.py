@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from ridgeline.count.onnx.expressions import names_in, size_of
 from ridgeline.errors import RidgelineError
+from ridgeline.workloads.checks import closest, or_text
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, TensorShapeProto, TypeProto, ValueInfoProto
+    from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto
 
 BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nb", "bsize"})
 NOT_BATCH = re.compile(
@@ -20,6 +21,7 @@ NOT_BATCH = re.compile(
 )
 MOST_ITEMS = 1 << 12  # of a sequence
 MOST_NAMED = 100  # open dimensions that an error asks for by name
+LONGEST_NEAR = 100  # characters of a name that is looked at as one that may be meant
 LARGEST = 1 << 48  # far above any real side; the product of several still is a quick number
 
 
@@ -76,7 +78,7 @@ def bind(
     _check_lengths(bound, axes)
     missing = [name for name in symbols if name not in bound.sizes]
     if missing:
-        raise _missing(missing, batch, axes)
+        raise _missing(missing, batch, axes, _strange(bound, graph))
     if batch is None and fixed is None and batch_size not in (None, 1):
         raise RidgelineError(
             f"the file has no batch dimension, so the batch cannot be {batch_size}",
@@ -97,12 +99,17 @@ def _check_lengths(bound: Bound, axes: Iterable[Axis]) -> None:
 
 def _derive(bound: Bound, symbols: Iterable[str]) -> None:
     """Work out `2*batch` and the like from names that have a number, or are given for that."""
-    for symbol in symbols:
-        if symbol in bound.sizes:
+    for symbol in filter(names_in, symbols):
+        known = {**bound.unused, **bound.sizes}
+        given = known.pop(symbol, None)
+        size = size_of(symbol, known)
+        if size is None or (given is not None and _is_name(symbol)):
             continue
-        size = size_of(symbol, {**bound.unused, **bound.sizes})
-        if size is None:
-            continue
+        if given is not None and given != size:
+            raise RidgelineError(
+                f"the dimension {symbol!r} is {size} by the sizes of its names, not {given}",
+                hint="leave it out, or give other sizes for the names in it",
+            )
         if not 0 <= size <= LARGEST:
             raise RidgelineError(
                 f"the dimension {symbol!r} would be {size}",
@@ -142,7 +149,23 @@ def _bind_batch(bound: Bound, batch: str, axes: list[Axis], batch_size: int | No
     )
 
 
-def _missing(missing: list[str], batch: str | None, axes: list[Axis]) -> RidgelineError:
+def _strange(bound: Bound, graph: GraphProto) -> list[str]:
+    """Names that were given, and that nothing in the graph has."""
+    own = {value.name for value in graph.input} | set(_node_names(graph.node))
+    return [name for name in bound.unused if name not in own]
+
+
+def _node_names(nodes: Iterable[NodeProto]) -> Iterable[str]:
+    for place, node in enumerate(nodes):
+        yield node.name or f"{node.op_type}_{place}"
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _node_names(inner.node)
+
+
+def _missing(
+    missing: list[str], batch: str | None, axes: list[Axis], strange: list[str]
+) -> RidgelineError:
     named = missing[:MOST_NAMED]
     more = len(missing) - len(named)
     places: dict[str, list[Axis]] = {name: [] for name in named}
@@ -155,9 +178,17 @@ def _missing(missing: list[str], batch: str | None, axes: list[Axis]) -> Ridgeli
     ]
     return RidgelineError(
         f"the file leaves {_count(len(missing), 'dimension')} open: {listed}"
-        + (f"; and {more} more" if more else ""),
-        hint=f"give {' and '.join(options)}" + (" and so on" if more else ""),
+        + (f"; and {more} more" if more else "")
+        + (f"; none is called {', '.join(map(repr, strange))}" if strange else ""),
+        hint=f"give {' and '.join(options)}"
+        + (" and so on" if more else "")
+        + "".join(_meant(name, named) for name in strange),
     )
+
+
+def _meant(strange: str, names: Iterable[str]) -> str:
+    near = closest(strange, (name for name in names if len(name) <= LONGEST_NEAR))
+    return f"; by {strange!r}, did you mean {or_text(near)}?" if near else ""
 
 
 def _where(axes: list[Axis]) -> str:
@@ -245,7 +276,12 @@ def _batch_symbol(axes: list[Axis]) -> str | None:
 def _is_derived(symbol: str, own: set[str]) -> bool:
     """`2*batch` is not the batch; a name with a hyphen is, unless both its parts are names too."""
     names = names_in(symbol)
-    return bool(names) and (names <= own or not re.fullmatch(r"[\w-]+", symbol))
+    return bool(names) and (names <= own or not _is_name(symbol))
+
+
+def _is_name(symbol: str) -> bool:
+    """Whether a dimension may be called so: a hyphen is no minus where a size is given for it."""
+    return re.fullmatch(r"[\w-]+", symbol) is not None
 
 
 def _fixed_batch(axes: list[Axis]) -> int | None:

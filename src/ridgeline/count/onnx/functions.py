@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from ridgeline.count.onnx.infer import number_of
 from ridgeline.count.onnx.load import ordered, subgraphs_of
 from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.scope import Scope
@@ -58,7 +59,7 @@ def bound(node: NodeProto, given: Given) -> NodeProto:
         if attribute.ref_attr_name:
             if attribute.ref_attr_name in given:
                 added = own.attribute.add()
-                added.CopyFrom(given[attribute.ref_attr_name])
+                added.CopyFrom(_numbered(given[attribute.ref_attr_name]))
                 added.name = attribute.name
             continue
         added = own.attribute.add()
@@ -68,6 +69,12 @@ def bound(node: NodeProto, given: Given) -> NodeProto:
             del graph.node[:]
             graph.node.extend(inner)
     return own
+
+
+def _numbered(attribute: AttributeProto) -> AttributeProto:
+    """So that copies are of the same tensor."""
+    number_of(attribute.t if attribute.HasField("t") else attribute)
+    return attribute
 
 
 def _refers(node: NodeProto) -> bool:

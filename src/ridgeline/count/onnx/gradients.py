@@ -113,6 +113,12 @@ def _nbytes(call: NodeCall, sides: Sides, *among: int) -> int:
     return sum(t.nbytes for t, side in sided if t is not None and side in among)
 
 
+def _read_bytes(row: Row) -> int:
+    """What forward reads."""
+    own = row.work.read_bytes if row.work is not None else None
+    return row.call.read_bytes if own is None else own
+
+
 def _product(row: Row, sides: Sides) -> Parts:
     """Each operand's gradient repeats the forward's products; a bias's is a sum of the result's."""
     call, work = row.call, row.work
@@ -219,7 +225,7 @@ def _attention(row: Row, sides: Sides) -> Parts:
         INPUT_GRAD: Work(
             macs=macs + projected * bool(_side(sides, 0)),
             other_flops=work.other_flops,
-            read_bytes=call.read_bytes + 2 * call.out.nbytes,
+            read_bytes=_read_bytes(row) + 2 * call.out.nbytes,
             written_bytes=_nbytes(call, sides, ACTIVATION),
             factor=2 * work.factor if macs == 2 * own else work.factor,
             terms=work.terms if macs == 2 * own else (("macs", macs),),
@@ -396,10 +402,9 @@ def _other(row: Row, sides: Sides) -> Parts:
     """As forward, and the result's gradient is read too."""
     call, work = row.call, row.work
     assert work is not None
-    read = call.read_bytes if work.read_bytes is None else work.read_bytes
     same = replace(
         work,
-        read_bytes=read + call.out.nbytes,
+        read_bytes=_read_bytes(row) + call.out.nbytes,
         written_bytes=_nbytes(call, sides, WEIGHT, ACTIVATION),
     )
     return {_main_phase(sides): same}

@@ -18,10 +18,17 @@ from onnx.shape_inference import infer_node_outputs
 from ridgeline.count.onnx.dims import LARGEST, length_of, shape_of, tensor_type
 from ridgeline.count.onnx.dtypes import dtype_of
 from ridgeline.count.onnx.fatal import fatal
-from ridgeline.count.onnx.node import MalformedError, Shape, Tensor, unknown_tensor
+from ridgeline.count.onnx.node import MalformedError, Shape, Tensor, new_number, unknown_tensor
 
 if TYPE_CHECKING:
-    from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto
+    from onnx import (
+        AttributeProto,
+        NodeProto,
+        OperatorSetIdProto,
+        SparseTensorProto,
+        TensorProto,
+        TypeProto,
+    )
     from onnx.defs import OpSchema
 
 LATER = 13  # by then every operator of the first set has inference
@@ -108,14 +115,44 @@ def is_small(dims: Shape | None) -> bool:
 
 def stored(proto: TensorProto) -> Tensor:
     """An initializer or a constant; its elements only where they are few and in the file."""
-    tensor = make(proto.name, proto.data_type, tuple(proto.dims))
-    tensor.is_weight = True
-    if proto.data_location != onnx.TensorProto.EXTERNAL and is_small(tensor.dims):
+    tensor = as_stored(make(proto.name, proto.data_type, tuple(proto.dims)), proto)
+    if proto.data_location == onnx.TensorProto.EXTERNAL:
+        return tensor
+    if is_small(tensor.dims):
         try:
             tensor.value = numpy_helper.to_array(proto)
         except Exception:  # broken or absent payload: onnx raises many kinds of error
             tensor.value = None
+    else:
+        tensor.zeros = _is_zero(proto)
     return tensor
+
+
+def stored_sparse(proto: SparseTensorProto) -> Tensor:
+    """Taken to be dense."""
+    values = proto.values
+    return as_stored(make(values.name, values.data_type, tuple(proto.dims)), values)
+
+
+def as_stored(tensor: Tensor, proto: TensorProto | AttributeProto) -> Tensor:
+    """The tensor as one that is in the file: a weight."""
+    tensor.is_weight = True
+    tensor.ident = number_of(proto)
+    return tensor
+
+
+def number_of(proto: TensorProto | AttributeProto) -> int:
+    """One for all passes of a loop and all calls of a function, written where notes were."""
+    if not proto.doc_string:  # the skeleton has none
+        proto.doc_string = str(new_number())
+    return int(proto.doc_string)
+
+
+def _is_zero(proto: TensorProto) -> bool:
+    """False too where the elements are not there."""
+    if proto.raw_data:
+        return not proto.raw_data.strip(b"\0")
+    return bool(proto.float_data) and not any(proto.float_data)
 
 
 def infer(

@@ -12,7 +12,14 @@ from ridgeline.count.onnx.skeleton import broken, read_skeleton
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import (
+        AttributeProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        SparseTensorProto,
+        TensorProto,
+    )
 
 EXTERNAL = 1  # TensorProto.DataLocation
 MOST_DIMS = 64  # numpy's own limit
@@ -37,7 +44,7 @@ def load(path: Path) -> ModelProto:
         raise broken(path, "its bytes are not those of an ONNX model") from error
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise broken(path, "it has no graph")
-    for tensor in _stored(model.graph):
+    for tensor in _tensors(model):
         _check_tensor(path, tensor)
     _check_inputs(path, model.graph)
     if not all(isinstance(text, str) for text in _texts(model)):
@@ -77,19 +84,37 @@ def _types(graph: GraphProto) -> Iterator[object]:
             yield from (dim.dim_param for dim in kind.shape.dim[:MOST_DIMS])
 
 
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor kept in the model, also in functions that nothing calls."""
+    yield from _stored(model.graph)
+    for function in model.functions:
+        yield from _held(function.attribute_proto)
+        yield from _held(a for node in function.node for a in node.attribute)
+
+
 def _stored(graph: GraphProto) -> Iterator[TensorProto]:
     """Every tensor kept in the graph and in the graphs inside it."""
     yield from graph.initializer
-    for sparse in graph.sparse_initializer:
+    yield from _parts(graph.sparse_initializer)
+    yield from _held(a for node in graph.node for a in node.attribute)
+
+
+def _held(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
+    for attribute in attributes:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        if attribute.HasField("sparse_tensor"):
+            yield from _parts([attribute.sparse_tensor])
+        yield from _parts(attribute.sparse_tensors)
+        for inner in subgraphs_of(attribute):
+            yield from _stored(inner)
+
+
+def _parts(tensors: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
+    for sparse in tensors:
         yield sparse.values
         yield sparse.indices
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for inner in subgraphs_of(attribute):
-                yield from _stored(inner)
 
 
 def subgraphs_of(attribute: AttributeProto) -> list[GraphProto]:

@@ -17,6 +17,7 @@ from ridgeline.count.onnx.passes import Passes, add_states, as_state, pairs
 from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.scope import Scope
 from ridgeline.count.onnx.series import standing_for, value_ahead
+from ridgeline.count.onnx.trips import told_passes
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -29,20 +30,20 @@ LOOKED_BACK = 16  # of them, to see how shapes and costs go on
 
 
 def _trips(walk: Walk, call: NodeCall) -> int:
-    """How often a loop runs: as given, or as the file says; else it is asked for."""
-    if call.name in walk.bound.unused:
-        return walk.bound.unused[call.name]
+    """How often a loop runs: as the file says, or as given; else it is asked for."""
     limit, condition = call.get(0), call.get(1)
     if condition is not None and condition.value is not None and not condition.value.any():
-        return 0
+        return told_passes(walk, call, 0)
     if limit is not None and limit.value is not None and limit.value.size == 1:
-        trips = int(limit.value.ravel()[0])
-        if trips < MOST_TRIPS:
-            if condition is not None:  # that data decide: trips.py has followed the others
+        most = int(limit.value.ravel()[0])
+        if most < MOST_TRIPS:  # a condition is one that data decide: trips.py has followed others
+            trips = told_passes(walk, call, max(most, 0), is_most=condition is not None)
+            if condition is not None and call.name not in walk.bound.unused:
                 walk.note(f"Loop {call.name!r} is taken to run to its limit of {trips}")
-            return max(trips, 0)
-    walk.ask_for(call.name)
-    return 1
+            return trips
+    if call.name not in walk.bound.unused:
+        walk.ask_for(call.name)
+    return walk.bound.unused.get(call.name, 1)
 
 
 def run_loop(

@@ -38,6 +38,7 @@ class Tensor:
     each: Tensor | None = None  # what the items of a sequence of unknown length are like
     slot: int | None = None  # of a loop's state: under one name a new value in every pass
     channels: int | None = None  # of a blocked layout: those that are not padding, if some are
+    zeros: bool = False  # too many elements to follow, but all are 0
 
     @property
     def key(self) -> int:
@@ -70,6 +71,17 @@ class Tensor:
     @property
     def is_float(self) -> bool:
         return self.dtype.is_float
+
+    @property
+    def is_fixed(self) -> bool:
+        """Known beforehand, so the same in every step."""
+        return self.value is not None or self.zeros
+
+    @property
+    def is_zero(self) -> bool:
+        if self.value is None or self.value.dtype == object:
+            return self.zeros
+        return not self.value.any()
 
     @property
     def held_bytes(self) -> int:

@@ -7,33 +7,46 @@ is a weight, a constant or an input of the model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ridgeline.count.call import OpCall, TensorMeta
 from ridgeline.count.result import CountResult, OpCost
 
 
-def of_weights(count: CountResult, larger: CountResult) -> frozenset[int]:
-    """Which operators have nothing of the input in them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origins:
+    """Operators by their numbers."""
+
+    of_weights: frozenset[int] = frozenset()  # nothing of the input is in them
+    with_weights: frozenset[int] = frozenset()  # the input is, and beside it weights
+
+
+def origins(count: CountResult, larger: CountResult, *, is_open: bool) -> Origins:
+    """What is in the operands. With an open batch, what has its size is of the input, too.
 
     `larger` is the same model at another batch: a weight that has the shape of an input at one
     batch has not at two. Nothing is said of a model that does other things at another batch.
     """
     if [op.op for op in count.op_costs] != [op.op for op in larger.op_costs]:
-        return frozenset()
+        return Origins()
     inputs = tuple(frozenset(_input_shapes(one)) for one in (count, larger))
     is_of_input: dict[int, bool] = {}  # by storage; a new tensor in an old place is written anew
-    found = set()
+    alone, beside = set(), set()
     for number, (op, other) in enumerate(zip(count.op_costs, larger.op_costs, strict=True)):
         shapes = zip(op.call.inputs, other.call.inputs, strict=False)
-        depends = any(
+        depends = [
             is_of_input.get(_storage(a), _is_input((a.shape, b.shape), inputs)) for a, b in shapes
-        )
-        for made in op.call.outputs:
-            is_of_input[_storage(made)] = depends
-        if not depends:
-            found.add(number)
-    return frozenset(found)
+        ]
+        made = zip(op.call.outputs, other.call.outputs, strict=False)
+        is_sized = is_open and any(a.shape != b.shape for a, b in made)
+        for tensor in op.call.outputs:
+            is_of_input[_storage(tensor)] = any(depends) or is_sized
+        if not any(depends) and not is_sized:
+            alone.add(number)
+        elif not all(depends):
+            beside.add(number)
+    return Origins(of_weights=frozenset(alone), with_weights=frozenset(beside))
 
 
 def _input_shapes(count: CountResult) -> Sequence[tuple[int, ...]]:
@@ -57,8 +70,7 @@ def _storage(tensor: Any) -> int:
 def values(op_costs: Sequence[OpCost]) -> list[int]:
     """A number for what each operator works out: the same number, the same operator and operands.
 
-    What is written into is another operand from then on. Views are not in a trace: two parts of
-    one tensor that have the same shape are taken for the same.
+    What is written into is another operand from then on.
     """
     makers: dict[int, object] = {}  # by storage
     numbers: dict[object, int] = {}
@@ -79,9 +91,9 @@ def values(op_costs: Sequence[OpCost]) -> list[int]:
 
 
 def _plain(value: Any, makers: Mapping[int, object]) -> Iterator[object]:
-    """Arguments one after another: a tensor as its shape and who made it, the rest as text."""
+    """Arguments one after another: a tensor as who made it and what part it is, others as text."""
     if isinstance(value, TensorMeta):
-        yield (makers.get(value.storage, ("given", value.storage)), value.shape, value.distinct)
+        yield (makers.get(value.storage, ("given", value.storage)), value.shape, value.view)
     elif isinstance(value, dict):
         yield from _plain(list(value.items()), makers)
     elif isinstance(value, list | tuple):

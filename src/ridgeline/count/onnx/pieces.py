@@ -10,6 +10,7 @@ from ridgeline.records import Cost
 
 FOLDED_NORM = "folded batch norm"
 FOLDED_WEIGHTS = "folded product of weights"
+FOLDED_SCALE = "folded scale"
 MERGED = "merged duplicate"
 SUMS = "product written as sums"
 SHAPES = "shape arithmetic"
@@ -23,12 +24,14 @@ COPIES = "other copies"
 COPY_HERE = "a copy in PyTorch alone"
 COPY_THERE = "a copy where PyTorch has a view"
 ADDED = "added by the exporter"
+QUANTISED = "quantised"
 UNEXPLAINED = "not explained"
 
 EXPLANATIONS = {
     FOLDED_NORM: "the batch norm's scale is in the weights of the convolution, its shift in the"
     " bias",
     FOLDED_WEIGHTS: "nothing of the input is in it: worked out once, when the file was made",
+    FOLDED_SCALE: "a product or a sum with a weight: in the weights of a product beside it",
     MERGED: "PyTorch works the same out again, from the same operands; the file does it once",
     SUMS: "the file multiplies and then adds up: other FLOPs instead of MACs",
     SHAPES: "sizes and indices: with open dimensions the graph works them out each time",
@@ -42,12 +45,16 @@ EXPLANATIONS = {
     COPY_HERE: "the file has no node for it",
     COPY_THERE: "ONNX has no strides: a transposed or expanded tensor is a new one",
     ADDED: "PyTorch's step has nothing like it",
-    UNEXPLAINED: "a product that the other side has not: another network, or other sizes",
+    QUANTISED: "numbers are made small integers and read back, or are worked on as such",
+    UNEXPLAINED: "work that the other side has not: another network, or other sizes",
 }
 
 MOVES = frozenset({"move", "gather", "view", "fill", "cast"})
 BATCH_NORMS = ("native_batch_norm", "batch_norm", "BatchNormalization")
 FUSED_NODES = ("Fused", "QLinear", "Skip")  # how onnxruntime names what it joined
+QUANTISING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinear")
+SCALES = frozenset({"mul", "div", "add", "sub"})
+COMPOSITE = frozenset({"attention", "recurrent"})  # kinds that hold more than their products
 PRODUCTS = frozenset({"conv", "matmul", "attention", "recurrent"})
 
 
@@ -60,7 +67,9 @@ class Piece:
     module: str  # the path of the module it belongs to; empty where that is not known
     cost: Cost
     is_float: bool = True
+    is_contributed: bool = False  # an operator of onnxruntime's own, in an optimised file
     is_of_weights: bool = False  # nothing of the input is in it
+    is_with_weights: bool = False  # weights are, beside the input
     value: int = 0  # pieces of one number work out the very same; 0: not known
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Results = list[Tensor | None]
 
+MOVES = ("Slice", "Split", "Concat", "Expand", "Tile", "Reshape", "Unsqueeze", "Squeeze",
+         "Transpose", "Identity", "Cast")  # fmt: skip
+
 
 def results_of(
     walk: Walk, call: NodeCall, node: NodeProto, declared: Mapping[str, Tensor]
@@ -46,11 +49,19 @@ def results_of(
     call.set_results(results)
     if call.domain == NCHWC or any(t.channels is not None for t in call.inputs):
         set_channels(call)
+    if call.op_type in MOVES and _moves_zeros(call):
+        for made in call.outputs:
+            made.zeros = True
     values = follow(call, node, walk.opsets.imports)
     for result, value in zip(results, values, strict=False):
         if result is not None and value is not None:
             _set_value(result, value)
     return results
+
+
+def _moves_zeros(call: NodeCall) -> bool:
+    moved = call.inputs if call.op_type == "Concat" else call.inputs[:1]
+    return bool(moved) and all(t.is_zero for t in moved)
 
 
 def _all_known(results: Results) -> bool:

@@ -220,10 +220,10 @@ def _channels_last_conv(call: NodeCall) -> list[Type | None]:
     inner = w.shape[2:]
     if call.op_type == "NhwcConv" and w.shape[-1] * call.whole("group", 1) == call.x.shape[-1]:
         inner = w.shape[1:-1]  # its weight has the channels last, too
-    kernel = list(call.attr("kernel_shape", []) or inner)
-    strides = list(call.attr("strides", []) or [1] * space)
-    dilations = list(call.attr("dilations", []) or [1] * space)
-    pads = list(call.attr("pads", []) or [0] * 2 * space)
+    kernel = list(call.wholes("kernel_shape") or inner)
+    strides = list(call.wholes("strides") or [1] * space)
+    dilations = list(call.wholes("dilations") or [1] * space)
+    pads = list(call.wholes("pads") or [0] * 2 * space)
     same = str(call.attr("auto_pad", "NOTSET")).startswith("SAME")
     sizes = []
     for axis, size in enumerate(call.x.shape[1:-1]):
@@ -248,9 +248,9 @@ def _dynamic_pads(call: NodeCall) -> list[Type | None]:
         if cut.value is None:
             return []
         pads = [int(one) for one in cut.value.ravel()]
-    strides = list(call.attr("strides", []) or [1] * space)
-    dilations = list(call.attr("dilations", []) or [1] * space)
-    more = list(call.attr("output_padding", []) or [0] * space)
+    strides = list(call.wholes("strides") or [1] * space)
+    dilations = list(call.wholes("dilations") or [1] * space)
+    more = list(call.wholes("output_padding") or [0] * space)
     sizes = [
         stride * (size - 1) + dilation * (kernel - 1) + 1 + extra - before - after
         for size, kernel, stride, dilation, extra, before, after in zip(
@@ -266,9 +266,9 @@ def _pool(call: NodeCall) -> list[Type | None]:
     shape = call.x.shape
     space = len(shape) - 2
     is_last = bool(call.attr("channels_last", 0))
-    kernel = list(call.attr("kernel_shape", []))
-    strides = list(call.attr("strides", []) or [1] * space)
-    pads = list(call.attr("pads", []) or [0] * 2 * space)
+    kernel = list(call.wholes("kernel_shape"))
+    strides = list(call.wholes("strides") or [1] * space)
+    pads = list(call.wholes("pads") or [0] * 2 * space)
     auto = str(call.attr("auto_pad", "NOTSET"))
     sizes = []
     for axis, size in enumerate(shape[1:-1] if is_last else shape[2:]):
@@ -288,7 +288,7 @@ def _pool(call: NodeCall) -> list[Type | None]:
 def _reduced(call: NodeCall) -> list[Type | None]:
     """QLinearReduceMean: as ReduceMean, which takes no integers."""
     shape = call.x.shape
-    axes = {axis % len(shape) for axis in call.attr("axes", []) or range(len(shape))}
+    axes = {axis % len(shape) for axis in call.wholes("axes") or range(len(shape))}
     if call.attr("keepdims", 1):
         return [(call.x.elem, tuple(1 if n in axes else size for n, size in enumerate(shape)))]
     return [(call.x.elem, tuple(size for n, size in enumerate(shape) if n not in axes))]

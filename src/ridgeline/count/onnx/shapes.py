@@ -34,7 +34,7 @@ def head_count(call: NodeCall) -> int:
 
 def qkv_widths(call: NodeCall, weight: Tensor) -> list[int]:
     """The widths of queries, keys and values in one projection: as named, or a third each."""
-    return list(call.attr("qkv_hidden_sizes", []) or []) or [weight.shape[1] // 3] * 3
+    return call.wholes("qkv_hidden_sizes") or [weight.shape[1] // 3] * 3
 
 
 def head_widths(call: NodeCall, heads: int) -> tuple[int, int]:

@@ -90,6 +90,8 @@ class _Recorder:
             side |= one
         outs = []
         for out in row.call.outputs:
+            if out.is_weight:  # of a Constant
+                continue
             has_one = bool(side & NEEDED) and (out.is_float or out.items is not None)
             self.wanted[out.key] = side if has_one else side & MOVING
             if has_one:

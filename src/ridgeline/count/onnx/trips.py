@@ -38,9 +38,44 @@ def missing_passes(loops: Mapping[str, str]) -> RidgelineError:
     )
 
 
+def told_passes(walk: Walk, call: NodeCall, told: int, *, is_most: bool = False) -> int:
+    """The passes that the file tells of, or the most; another number that was given is an error.
+
+    Inside of functions and other loops it is a note: there the same node may run several times,
+    and the given number is for the runs of which the file tells nothing.
+    """
+    given = walk.bound.unused.get(call.name)
+    if given is None or given == told:
+        return told
+    if is_most and given < told:
+        return given
+    if walk.limits.is_nested:
+        walk.note(
+            f"where the file has the passes of {call.op_type} {call.name!r}, these are counted,"
+            f" not the {given} given"
+        )
+        return told
+    many = f"at most {told}" if is_most else f"{told}"
+    raise RidgelineError(
+        f"the passes of {call.op_type} {call.name!r} are {many} in the file, not {given}",
+        hint=f"leave --dim {call.name} out, or export the model with a dynamic number of passes",
+    )
+
+
+def refuse_passes(walk: Walk, call: NodeCall) -> None:
+    """A number of passes for an operator that has none is an error."""
+    if call.name in walk.bound.unused:
+        raise RidgelineError(
+            f"{call.op_type} {call.name!r} has no passes, so they cannot be"
+            f" {walk.bound.unused[call.name]}",
+            hint=f"leave --dim {call.name} out",
+        )
+
+
 def with_passes(walk: Walk, call: NodeCall, scope: Scope, path: str) -> NodeCall:
     """A loop that ends by its condition, as one of so many passes where that can be told."""
-    if (call.domain, call.op_type) != ("", "Loop") or call.name in walk.bound.unused:
+    is_given = call.name in walk.bound.unused
+    if (call.domain, call.op_type) != ("", "Loop") or (is_given and walk.limits.is_nested):
         return call
     limit, body = call.get(0), call.attr("body")
     most = _number(limit)
@@ -48,8 +83,10 @@ def with_passes(walk: Walk, call: NodeCall, scope: Scope, path: str) -> NodeCall
         return call
     if not call.has(1) and most is not None and most < MOST_LIMIT:
         return call
+    before = walk.steps
     passes = _passes(walk, call, body, scope, path, most if most is not None else MOST_LIMIT)
     if passes is None:
+        walk.steps = before if is_given else walk.steps
         return call
     known = from_array("", np.asarray(passes, np.int64))
     return replace(call, operands=(known, None, *call.operands[2:]))

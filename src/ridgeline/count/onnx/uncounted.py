@@ -27,7 +27,7 @@ def unknown_notes(rows: Iterable[Row]) -> list[str]:
         notes.append(f"{len(causes) - NAMED} more kinds of nodes are not counted for such reasons")
     if followers:
         nodes = "1 node is" if len(followers) == 1 else f"{len(followers)} nodes are"
-        paths = _listed([row.path for row in followers])
+        paths = listed([row.path for row in followers])
         notes.append(f"so {nodes} not counted further on, of operands without a shape: {paths}")
     return notes
 
@@ -45,9 +45,10 @@ def _why(row: Row) -> str:
 
 def _cause_note(op: str, why: str, paths: list[str]) -> str:
     joint = " " if why.startswith(("not counted", "has no")) else ": "
-    return f"{op} {_listed(paths)}{joint}{why}"
+    return f"{op} {listed(paths)}{joint}{why}"
 
 
-def _listed(paths: list[str]) -> str:
+def listed(paths: list[str]) -> str:
+    """Some by name, the rest as a number."""
     more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
     return ", ".join(map(repr, paths[:NAMED])) + more

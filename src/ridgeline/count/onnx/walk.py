@@ -12,7 +12,7 @@ import onnx
 from ridgeline.count.onnx import control, functions, trips
 from ridgeline.count.onnx.dims import Bound, is_open, item_type, real_inputs, unnamed
 from ridgeline.count.onnx.given import with_values
-from ridgeline.count.onnx.infer import from_type, make, stored, unknown_results
+from ridgeline.count.onnx.infer import from_type, stored, stored_sparse, unknown_results
 from ridgeline.count.onnx.limits import Limits
 from ridgeline.count.onnx.load import ordered, own_names
 from ridgeline.count.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
@@ -59,9 +59,7 @@ class Walk:
             for tensor in graph.initializer:
                 scope.add(stored(tensor))
             for sparse in graph.sparse_initializer:
-                dense = make(sparse.values.name, sparse.values.data_type, tuple(sparse.dims))
-                dense.is_weight = True
-                scope.add(dense)
+                scope.add(stored_sparse(sparse))
             own, path = own_names(graph), self.path
             nodes = ordered(graph.node, own, results, path, around=scope.is_around)
             for place, node in enumerate(nodes):

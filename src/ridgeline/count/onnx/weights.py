@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.count.onnx.blocked import NCHWC, without_padding
@@ -18,6 +18,11 @@ NOT_LEARNED: dict[str, tuple[int, ...]] = {
     "QLinearMatMul": (1, 2, 4, 5, 6, 7), "Dropout": (1, 2), "Pow": (1,), "Range": (0, 1, 2),
     "STFT": (2,), "Tile": (1,), "NonMaxSuppression": (0, 1, 2, 3, 4),
     "TopK": (1,), "Where": (0,), "RotaryEmbedding": (1, 2, 3),
+    # tables of cosines and sines; scales of a quantised cache
+    "GroupQueryAttention": (7, 8, 12, 13), "SparseAttention": (9, 10),
+    "PagedAttention": (8, 9, 14, 15), "SparsePagedAttention": (14, 15, 19, 20),
+    "DynamicSparseAttention": (11, 12), "SparseAttentionIndexer": (4, 5),
+    "PackedSparseAttentionIndexer": (4, 5),
     # scales, zero points and the order of groups of weights that are stored quantised
     "MatMulNBits": (2, 3, 4), "MatMulBnb4": (2,), "MatMulFpQ4": (2,), "MatMulNBitsMlp": (4, 7),
     "MatMulNBitsQkv": (4, 7, 10), "MatMulBlockQuantizedFp4Weight": (2, 3, 4),
@@ -30,6 +35,8 @@ NOT_LEARNED: dict[str, tuple[int, ...]] = {
     "QLinearAdd": (1, 2, 4, 5, 6, 7), "QLinearMul": (1, 2, 4, 5, 6, 7),
     "QEmbedLayerNormalization": tuple(range(8, 18)),
 }  # fmt: skip
+RECURRENT = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
+FIRST_STATES = (5, 6)
 # operands whose bytes hold several weights each
 PACKED: dict[str, tuple[int, ...]] = {
     "MatMulNBits": (1,), "MatMulBnb4": (1,), "MatMulFpQ4": (1,), "QMoE": (2, 5, 8),
@@ -64,15 +71,15 @@ class Stored:
         return sum(t.nbytes for t in self.buffers.values())
 
 
-def stored_tensors(rows: Iterable[Row]) -> Stored:
+def stored_tensors(rows: Sequence[Row]) -> Stored:
     """A parameter is floating-point (or a matrix of small integers), has a dimension, and is
     used at least once where something learned can stand; packed weights count one by one."""
     found: dict[int, Tensor] = {}
     learned: set[int] = set()
     answer = Stored()
-    for row in rows:
+    making_settings = _making_settings(rows)
+    for number, row in enumerate(rows):
         call = row.call
-        settings = NOT_LEARNED.get(call.op_type, ())
         for place, tensor in enumerate(call.operands):
             if tensor is None or not tensor.is_weight:
                 continue
@@ -83,11 +90,38 @@ def stored_tensors(rows: Iterable[Row]) -> Stored:
                 learned.add(tensor.ident)
             if row.work is not None and call.domain == NCHWC:
                 answer.packed[tensor.ident] = without_padding(call).given(place).numel
-            if place not in settings and _can_be_learned(tensor):
+            is_setting = number in making_settings or _is_setting(call, place, tensor)
+            if not is_setting and _can_be_learned(tensor):
                 learned.add(tensor.ident)
     for ident, tensor in found.items():
         (answer.params if ident in learned else answer.buffers)[ident] = tensor
     return answer
+
+
+def _is_setting(call: NodeCall, place: int, tensor: Tensor) -> bool:
+    """Whether nothing that is learned can stand there; zeros before the first step are not."""
+    if call.op_type in RECURRENT and place in FIRST_STATES and tensor.is_zero:
+        return True
+    return place in NOT_LEARNED.get(call.op_type, ())
+
+
+def _making_settings(rows: Sequence[Row]) -> set[int]:
+    """Nodes, by number, of whose results all uses are settings: the arithmetic of shapes."""
+    used: set[int] = set()
+    used_otherwise: set[int] = set()
+    found: set[int] = set()
+    for number in reversed(range(len(rows))):
+        call = rows[number].call
+        idents = {t.ident for t in call.outputs}
+        if idents & used and not idents & used_otherwise and all(t.is_fixed for t in call.outputs):
+            found.add(number)
+        for place, tensor in enumerate(call.operands):
+            if tensor is None:
+                continue
+            used.add(tensor.ident)
+            if number not in found and not _is_setting(call, place, tensor):
+                used_otherwise.add(tensor.ident)
+    return found
 
 
 def _unpacked(call: NodeCall, place: int, tensor: Tensor) -> int:

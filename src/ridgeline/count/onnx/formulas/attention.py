@@ -7,13 +7,14 @@ FLOP for the scale, one if numbers are added to it, and a softmax. Scores are no
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
+from ridgeline.count.onnx.formulas.fits import check_inner, must, must_have, split_evenly
 from ridgeline.count.onnx.formulas.registry import MS, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
 from ridgeline.count.onnx.shapes import (
     cached,
-    grouped_dim,
     grouped_keys,
     head_count,
     head_widths,
@@ -37,27 +38,32 @@ class Heads:
     dim: int  # of a query and a key
     value_dim: int
     past: int = 0
+    window: int | None = None  # how many keys a causal query sees at most
+    lengths: tuple[int, ...] | None = None  # of the sequences, where they are known to differ
 
-    def scores(self, call: NodeCall, *, causal: bool) -> int:
-        """All scores that are needed."""
+    def scored(self, call: NodeCall, *, causal: bool) -> tuple[tuple[str, int], tuple[str, int]]:
+        """The scores that are needed, as a product: heads, and pairs of query and key in one."""
+        if self.lengths is not None:
+            return ("H", self.heads), ("pairs", sum(n * n for n in self.lengths))
         pairs = scored_pairs(
-            self.queries, self.keys, causal=causal, convention=call.causal, past=self.past
-        )
-        return self.batch * self.heads * pairs
+            self.queries, self.keys, causal=causal, convention=call.causal, past=self.past,
+            window=self.window,
+        )  # fmt: skip
+        return ("B·H", self.batch * self.heads), ("pairs", pairs)
 
 
 def attend(call: NodeCall, sizes: Heads, *, causal: bool, added: int, capped: bool = False) -> Work:
     """The two products and the softmax."""
-    scores = sizes.scores(call, causal=causal)
+    outer, pairs = sizes.scored(call, causal=causal)
+    scores = outer[1] * pairs[1]
     dims = sizes.dim + sizes.value_dim
-    outer = sizes.batch * sizes.heads
     flops = SOFTMAX + 1 + added + 2 * capped
     return Work(
         macs=scores * dims,
         other_flops=flops * scores,
         transcendentals=(1 + capped) * scores,
         factor=2,
-        terms=(("B·H", outer), ("pairs", scores // max(outer, 1)), ("(Dqk+Dv)", dims)),
+        terms=(outer, pairs, ("(Dqk+Dv)", dims)),
     )
 
 
@@ -74,7 +80,16 @@ def _split(tensor: Tensor, heads: int) -> tuple[int, int, int, int]:
     if len(tensor.shape) != 3 or not heads:
         raise MalformedError("attention's operands have three or four dimensions")
     b, s, width = tensor.shape
-    return b, heads, s, width // heads
+    return b, heads, s, split_evenly(width, heads)
+
+
+def _check_heads(
+    q: tuple[int, int, int, int], k: tuple[int, int, int, int], v: tuple[int, int, int, int]
+) -> None:
+    """Batch, heads, tokens, dim of each; several heads of queries may share one of keys."""
+    must(k[1] > 0 and q[1] % k[1] == 0, f"{q[1]} heads of queries, {k[1]} of keys")
+    must(q[3] == k[3], f"a query has {q[3]} features, a key {k[3]}")
+    must(q[0] == k[0] and k[:3] == v[:3], f"keys are {k}, values {v}, queries {q}")
 
 
 @op("Attention", kind="attention")
@@ -82,14 +97,21 @@ def attention(call: NodeCall) -> Work:
     """Q, K, V, mask, past key, past value."""
     q_heads = int(call.attr("q_num_heads", 0) or 0)
     kv_heads = int(call.attr("kv_num_heads", 0) or 0)
-    batch, heads, queries, dim = _split(call.given(0), q_heads)
-    _, _, keys, _ = _split(call.given(1), kv_heads)
-    value_dim = _split(call.given(2), kv_heads)[3]
+    q, k, v = (
+        _split(call.given(0), q_heads),
+        _split(call.given(1), kv_heads),
+        _split(call.given(2), kv_heads),
+    )
+    _check_heads(q, k, v)
+    batch, heads, queries, dim = q
+    keys, value_dim = k[2], v[3]
     past_key = call.get(4)
     past = past_key.shape[-2] if past_key is not None else 0
+    before = call.whole("left_window_size", -1)  # beside the query's own place
     sizes = Heads(batch=batch, heads=heads, queries=queries, keys=keys + past, dim=dim,
-                  value_dim=value_dim, past=past)  # fmt: skip
-    causal = bool(call.attr("is_causal", 0))
+                  value_dim=value_dim, past=past,
+                  window=before + 1 if before >= 0 else None)  # fmt: skip
+    causal = bool(call.attr("is_causal", 0)) or call.whole("right_window_size", -1) == 0
     capped = bool(call.attr("softcap", 0.0))
     return attend(call, sizes, causal=causal, added=_adds(call.get(3)), capped=capped)
 
@@ -97,8 +119,10 @@ def attention(call: NodeCall) -> Work:
 @op("FlexAttention", kind="attention", domain="ai.onnx.preview")
 def flex_attention(call: NodeCall) -> Work:
     """The graphs that change scores and probabilities are counted apart, as rows of their own."""
-    batch, heads, queries, dim = call.given(0).shape
-    keys, value_dim = call.given(1).shape[2], call.given(2).shape[3]
+    q, k, v = (_split(call.given(place), 0) for place in range(3))
+    _check_heads(q, k, v)
+    batch, heads, queries, dim = q
+    keys, value_dim = k[2], v[3]
     sizes = Heads(batch=batch, heads=heads, queries=queries, keys=keys, dim=dim,
                   value_dim=value_dim)  # fmt: skip
     return attend(call, sizes, causal=False, added=0)
@@ -115,10 +139,11 @@ def _with_projection(
     tokens = prod(x.shape[:-1])
     batch, length = x.shape[0], x.shape[-2]
     heads = head_count(call)
-    widths = qkv_widths(call, w)
+    widths = _projected(call, x, w)
     before, _ = cached(call, packed_past(call.get(past)), length)
     sizes = Heads(batch=batch, heads=heads, queries=length, keys=length + before,
-                  dim=widths[0] // heads, value_dim=widths[2] // heads, past=before)  # fmt: skip
+                  dim=split_evenly(widths[0], heads), value_dim=split_evenly(widths[2], heads),
+                  past=before)  # fmt: skip
     causal = bool(call.attr("unidirectional", 0))
     added = _adds(call.get(mask), call.get(bias) if bias is not None else None)
     work = attend(call, sizes, causal=causal, added=added)
@@ -134,6 +159,18 @@ def _with_projection(
     )
 
 
+def _projected(call: NodeCall, x: Tensor, w: Tensor) -> list[int]:
+    """The widths of queries, keys and values."""
+    check_inner(x.shape[-1], w.shape[0])
+    widths = qkv_widths(call, w)
+    must(
+        len(widths) == 3 and widths[0] == widths[1] and sum(widths) == w.shape[1],
+        f"queries, keys and values of {widths} are not the weight's {w.shape[1]}",
+    )
+    must_have(call, 2, (w.shape[1],))
+    return widths
+
+
 @op("Attention DecoderMaskedSelfAttention", kind="attention", domain=MS)
 def ms_attention(call: NodeCall) -> Work:
     return _with_projection(call, mask=3, past=4, bias=5)
@@ -147,13 +184,14 @@ def quantised_attention(call: NodeCall) -> Work:
 
 @op("PackedAttention", kind="attention", domain=MS)
 def packed_attention(call: NodeCall) -> Work:
-    """Tokens without padding; the longest sequence is taken for all."""
+    """Tokens without padding; the longest sequence is taken for all if lengths are not known."""
     x, w, offsets = call.given(0), call.given(1), call.given(3)
     batch, length = offsets.shape
     heads = head_count(call)
-    widths = qkv_widths(call, w)
-    sizes = Heads(batch=batch, heads=heads, queries=length, keys=length, dim=widths[0] // heads,
-                  value_dim=widths[2] // heads)  # fmt: skip
+    widths = _projected(call, x, w)
+    sizes = Heads(batch=batch, heads=heads, queries=length, keys=length,
+                  dim=split_evenly(widths[0], heads), value_dim=split_evenly(widths[2], heads),
+                  lengths=_lengths(call.get(4)))  # fmt: skip
     work = attend(call, sizes, causal=False, added=_adds(call.get(5)))
     tokens, width = x.shape
     bias = tokens * w.shape[1]
@@ -164,6 +202,16 @@ def packed_attention(call: NodeCall) -> Work:
         other_flops=work.other_flops + bias,
         more=((2, terms),),
     )
+
+
+def _lengths(ends: Tensor | None) -> tuple[int, ...] | None:
+    """Of sequences that follow each other, by where they end; the first number is 0."""
+    if ends is None or ends.value is None:
+        return None
+    places = [int(one) for one in ends.value.ravel()]
+    lengths = tuple(end - start for start, end in pairwise(places))
+    must(min(lengths, default=0) >= 0, "a sequence ends before it begins")
+    return lengths
 
 
 @op("MultiHeadAttention DecoderMaskedMultiHeadAttention", kind="attention", domain=MS)
@@ -182,6 +230,10 @@ def multi_head(call: NodeCall) -> Work:
         if len(q.shape) == 3:
             dim, value_dim = head_widths(call, heads)
         keys, value_dim = _keys(k, v, heads, queries, value_dim)
+        if k is not None and v is not None and len(k.shape) != 5:
+            of_keys, of_values = _split(k, heads), _split(v, heads)
+            _check_heads((batch, heads, queries, dim), of_keys, of_values)
+            must(of_keys[1] == heads, f"{heads} heads of queries, {of_keys[1]} of keys")
     past_key = call.get(past_place)
     place = past_key.shape[-2] if past_key is not None and len(past_key.shape) == 4 else 0
     past, _ = cached(call, place, keys)
@@ -214,11 +266,12 @@ def packed_multi_head(call: NodeCall) -> Work:
     q, offsets = call.given(0), call.given(4)
     batch, length = offsets.shape
     heads = head_count(call)
-    dim = q.shape[-1] if len(q.shape) == 4 else q.shape[-1] // heads
+    dim = q.shape[-1] if len(q.shape) == 4 else split_evenly(q.shape[-1], heads)
     value = call.get(2)
-    value_dim = value.shape[-1] // heads if value is not None else dim
+    value_dim = split_evenly(value.shape[-1], heads) if value is not None else dim
+    must_have(call, 1, q.shape)
     sizes = Heads(batch=batch, heads=heads, queries=length, keys=length, dim=dim,
-                  value_dim=value_dim)  # fmt: skip
+                  value_dim=value_dim, lengths=_lengths(call.get(5)))  # fmt: skip
     work = attend(call, sizes, causal=False, added=_adds(call.get(6)))
     if not call.has(3):
         return work
@@ -231,18 +284,42 @@ def group_query(call: NodeCall) -> Work:
     """Causal, with fewer key heads than query heads; the cache is read as far as it is filled."""
     q = call.given(0)
     heads, kv_heads = int(call.attr("num_heads", 1)), int(call.attr("kv_num_heads", 1))
-    if not heads or not kv_heads:
-        raise MalformedError("there are no heads")
-    batch, queries, _ = q.shape
-    dim, (keys, _) = grouped_dim(call), grouped_keys(call)
+    must(heads > 0 and kv_heads > 0, "there are no heads")
+    batch, queries, width = q.shape
+    must(heads % kv_heads == 0, f"{heads} heads of queries, {kv_heads} of keys")
+    dim = split_evenly(width, heads if call.has(1) else heads + 2 * kv_heads)
+    for tensor in (call.get(1), call.get(2)):
+        fits = tensor is None or (tensor.shape[0], tensor.shape[-1]) == (batch, kv_heads * dim)
+        must(fits, f"keys and values are not {batch} sequences in {kv_heads} heads of {dim}")
+    keys, _ = grouped_keys(call)
+    window = call.whole("local_window_size", -1)
     sizes = Heads(batch=batch, heads=heads, queries=queries, keys=keys, dim=dim, value_dim=dim,
-                  past=max(keys - queries, 0))  # fmt: skip
+                  past=max(keys - queries, 0), window=window if window > 0 else None)  # fmt: skip
     bias = call.get(10) if call.op_type == "GroupQueryAttention" else None
     capped = bool(call.attr("softcap", 0.0))
     causal = bool(call.attr("causal", 1))
     work = attend(call, sizes, causal=causal, added=_adds(bias), capped=capped)
     rotated = batch * queries * dim * (heads + kv_heads) * bool(call.attr("do_rotary", 0))
-    return replace(work, other_flops=work.other_flops + ROTARY_FLOPS * rotated)
+    return replace(
+        work,
+        other_flops=work.other_flops + ROTARY_FLOPS * rotated,
+        read_bytes=_grouped_read_bytes(call, sizes),
+    )
+
+
+def _grouped_read_bytes(call: NodeCall, sizes: Heads) -> int | None:
+    """Of the tables of cosines and sines only the rows of the new tokens; None without tables."""
+    at = (7, 8) if call.op_type == "GroupQueryAttention" else (9, 10)
+    tables = [t for place in at if (t := call.get(place)) is not None]
+    if not tables:
+        return None
+    others = {t.ident: t for n, t in enumerate(call.operands) if t is not None and n not in at}
+    read = sum(t.nbytes for t in others.values())
+    if not call.attr("do_rotary", 0):
+        return read
+    # after a past of its own, each sequence is at another place
+    rows = sizes.queries * (sizes.batch if sizes.past else 1)
+    return read + _rows_bytes(tables, rows)
 
 
 @op("LinearAttention", kind="attention")
@@ -252,7 +329,8 @@ def linear_attention(call: NodeCall) -> Work:
     q, k, v = call.given(0), call.given(1), call.given(2)
     heads, kv_heads = int(call.attr("q_num_heads", 1)), int(call.attr("kv_num_heads", 1))
     tokens = prod(q.shape[:2])
-    dim, value_dim = k.shape[-1] // kv_heads, v.shape[-1] // kv_heads
+    dim, value_dim = split_evenly(k.shape[-1], kv_heads), split_evenly(v.shape[-1], kv_heads)
+    must(q.shape[-1] == heads * dim, f"queries of {q.shape[-1]} are not {heads} heads of {dim}")
     rule = str(call.attr("update_rule", "gated_delta"))
     delta, gated = "delta" in rule, "gated" in rule
     state = dim * value_dim
@@ -286,5 +364,8 @@ def _turns_bytes(call: NodeCall) -> int:
     if positions is None:
         return sum(t.nbytes for t in named)
     rows = positions.numel if positions.numel > 1 else call.x.shape[-2]  # one: where they begin
-    of_tables = sum(t.bytes_of(min(rows * t.shape[-1], t.numel)) for t in named)
-    return positions.nbytes + of_tables
+    return positions.nbytes + _rows_bytes(named, rows)
+
+
+def _rows_bytes(tables: list[Tensor], rows: int) -> int:
+    return sum(t.bytes_of(min(rows * t.shape[-1], t.numel)) for t in tables)

@@ -10,6 +10,7 @@ from math import prod
 
 from ridgeline.count.onnx.formulas.activations import activation_cost, fused_activation
 from ridgeline.count.onnx.formulas.attention import Heads, attend
+from ridgeline.count.onnx.formulas.fits import check_inner, split_evenly
 from ridgeline.count.onnx.formulas.moves import move
 from ridgeline.count.onnx.formulas.pointwise import gelu_cost, is_told_to_train
 from ridgeline.count.onnx.formulas.products import REQUANTISE, product
@@ -205,6 +206,7 @@ def fp8_weight(call: NodeCall) -> Work:
 def fp4_weight(call: NodeCall) -> Work:
     """Two weights in a byte, each with the scale of its block and that of all."""
     n, k = call.given(1).shape
+    check_inner(call.x.shape[-1], 2 * k)
     terms = (("M", prod(call.x.shape[:-1])), ("N", n), ("K", 2 * k))
     return product(terms, other_flops=2 * n * 2 * k + call.has(5) * call.out.numel)
 
@@ -217,6 +219,7 @@ def fused_n_bits(call: NodeCall) -> Work:
     """
     x, k = call.x, call.whole("K", 0)
     rows, widths = prod(x.shape[:-1]), packed_widths(call)
+    check_inner(x.shape[-1], k)
     biases = sum(n for n, place in zip(widths, (5, 8, 11), strict=False) if call.has(place))
     normed = RMS_FLOPS * call.has(2) + call.has(1)
     flops, one = fused_activation(call, default="silu")
@@ -272,8 +275,11 @@ def ordered_attention(call: NodeCall) -> Work:
     x, weights = call.x, [call.given(place) for place in (5, 6, 7)]
     batch, length, width = x.shape
     heads, widths = head_count(call), [w.shape[-1] for w in weights]
+    for weight in weights:
+        check_inner(width, weight.shape[0])
     sizes = Heads(batch=batch, heads=heads, queries=length, keys=length,
-                  dim=widths[0] // heads, value_dim=widths[2] // heads)  # fmt: skip
+                  dim=split_evenly(widths[0], heads),
+                  value_dim=split_evenly(widths[2], heads))  # fmt: skip
     mask = call.get(17)
     work = attend(call, sizes, causal=bool(call.attr("unidirectional", 0)),
                   added=int(mask is not None and mask.is_float))  # fmt: skip

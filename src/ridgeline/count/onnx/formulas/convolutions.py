@@ -6,11 +6,18 @@ from math import prod
 
 from ridgeline.count.onnx.blocked import NCHWC, is_batch_norm, without_padding
 from ridgeline.count.onnx.formulas.activations import activation_cost, fused_activation
+from ridgeline.count.onnx.formulas.fits import (
+    check_convolution,
+    check_deformed,
+    check_transposed,
+    must,
+)
 from ridgeline.count.onnx.formulas.products import REQUANTISE, product
 from ridgeline.count.onnx.formulas.registry import MS, Terms, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
 
 NORM_FLOPS = 2  # of a batch norm with fixed statistics: a scale and a shift
+NO_BIAS = 99  # a place that no operand has
 AXES = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
 
 
@@ -35,12 +42,17 @@ def conv_terms(x: Tensor, w: Tensor, out: Tensor, *, transposed: bool = False) -
 @op("Conv", kind="conv")
 def conv(call: NodeCall) -> Work:
     x, w = call.given(0), call.given(1)
-    return product(conv_terms(x, w, call.out), other_flops=call.has(2) * call.out.numel)
+    terms = conv_terms(x, w, call.out)
+    check_convolution(call, x, w, call.out, bias=2)
+    return product(terms, other_flops=call.has(2) * call.out.numel)
 
 
 @op("ConvInteger", kind="conv")
 def conv_integer(call: NodeCall) -> Work:
-    return product(conv_terms(call.given(0), call.given(1), call.out))
+    x, w = call.given(0), call.given(1)
+    terms = conv_terms(x, w, call.out)
+    check_convolution(call, x, w, call.out, bias=NO_BIAS)
+    return product(terms)
 
 
 @op("QLinearConv", kind="conv")
@@ -49,7 +61,9 @@ def qlinear_conv(call: NodeCall) -> Work:
     x, w, out = call.given(0), call.given(3), call.out
     if call.attr("channels_last", 0):
         x, out = _channels_first(x), _channels_first(out)
-    return product(conv_terms(x, w, out), other_flops=(REQUANTISE + call.has(8)) * out.numel)
+    terms = conv_terms(x, w, out)
+    check_convolution(call, x, w, out, bias=8)
+    return product(terms, other_flops=(REQUANTISE + call.has(8)) * out.numel)
 
 
 def _channels_first(x: Tensor) -> Tensor:
@@ -60,23 +74,33 @@ def _channels_first(x: Tensor) -> Tensor:
 @op("ConvTransposeWithDynamicPads", kind="conv", domain=MS)
 def conv_transpose(call: NodeCall) -> Work:
     x, w = call.given(0), call.given(1)
-    biased = call.has(2) if call.op_type == "ConvTranspose" else call.has(3)
+    bias = 2 if call.op_type == "ConvTranspose" else 3
     terms = conv_terms(x, w, call.out, transposed=True)
-    return product(terms, other_flops=biased * call.out.numel)
+    check_transposed(call, x, w, call.out, bias=bias)
+    return product(terms, other_flops=call.has(bias) * call.out.numel)
 
 
 @op("DeformConv", kind="conv")
 def deform_conv(call: NodeCall) -> Work:
     """A convolution on bilinear samples: 7 FLOPs for each sampled value, one more with a mask."""
     x, w, out = call.given(0), call.given(1), call.out
+    terms = conv_terms(x, w, out)
+    check_convolution(call, x, w, out, bias=3)
+    check_deformed(call, x, w, out)
     samples = x.shape[0] * x.shape[1] * prod(out.shape[2:]) * prod(w.shape[2:])
     per_sample = 7 + call.has(4)
     other = per_sample * samples + call.has(3) * out.numel
-    return product(conv_terms(x, w, out), other_flops=other)
+    return product(terms, other_flops=other)
 
 
 @op("FusedConv", kind="conv", domain=MS)
 def fused_conv(call: NodeCall) -> Work:
+    work = _fused(call)
+    check_convolution(call, call.given(0), call.given(1), call.out, bias=2)
+    return work
+
+
+def _fused(call: NodeCall) -> Work:
     """A bias, a sum with another tensor, an activation: each where it is given."""
     x, w, out = call.given(0), call.given(1), call.out
     flops, transcendentals = fused_activation(call)
@@ -97,13 +121,17 @@ def blocked_conv(call: NodeCall) -> Work:
         n = plain.out.numel
         flops, transcendentals = fused_activation(call)
         return Work.per_element(n, NORM_FLOPS + flops, transcendentals=transcendentals * n)
-    return fused_conv(plain)
+    return _fused(plain)
 
 
 @op("NhwcConv NhwcFusedConv", kind="conv", domain=MS)
 def nhwc_conv(call: NodeCall) -> Work:
     """Channels last, in the operands and perhaps in the weight: its sizes multiply alike."""
-    w, out = call.given(1), call.out
+    x, w, out = call.given(0), call.given(1), call.out
+    groups = call.whole("group", 1)
+    channels = {w.shape[1] * groups, w.shape[-1] * groups}
+    must(x.shape[-1] in channels, f"the weight is not for {x.shape[-1]} channels")
+    must(min(out.shape[1:-1], default=1) > 0, "its result has no place")
     flops, transcendentals = fused_activation(call)
     per_weight = w.numel // max(w.shape[0], 1)
     terms: Terms = (("out", out.numel), ("(Cin/g)·K", per_weight))

@@ -6,6 +6,7 @@ from math import prod
 
 from ridgeline.count.onnx.einsum import contraction, points
 from ridgeline.count.onnx.formulas.activations import fused_activation
+from ridgeline.count.onnx.formulas.fits import check_broadcast, check_inner
 from ridgeline.count.onnx.formulas.pointwise import DYNAMIC_QUANTISE, gelu_cost
 from ridgeline.count.onnx.formulas.registry import MS, Terms, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape
@@ -31,6 +32,8 @@ def matmul_terms(a: Shape, b: Shape) -> Terms:
     left = a if len(a) > 1 else (1, *a)
     right = b if len(b) > 1 else (*b, 1)
     m, k, n = left[-2], left[-1], right[-1]
+    check_inner(k, right[-2])
+    check_broadcast(left[:-2], right[:-2])
     if len(right) == 2:  # one matrix for all rows
         return (("M", prod(left[:-1])), ("N", n), ("K", k))
     return (("B", prod(broadcast(left[:-2], right[:-2]))), ("M", m), ("N", n), ("K", k))
@@ -81,7 +84,8 @@ def gemm(call: NodeCall) -> Work:
     if len(a) != 2 or len(b) != 2:
         raise MalformedError("Gemm multiplies matrices")
     m, k = a[::-1] if call.attr("transA", 0) else a
-    n = b[0] if call.attr("transB", 0) else b[1]
+    n, rows = b if call.attr("transB", 0) else b[::-1]
+    check_inner(k, rows)
     is_float8 = call.op_type == "GemmFloat8"
     beta = call.attr("beta", 0.0 if is_float8 else 1.0)
     biased = call.has(2) and beta != 0
@@ -109,7 +113,8 @@ def qgemm(call: NodeCall) -> Work:
     """a, scale, zero point, b, scale, zero point, C: the product's scale and the bias."""
     a, b = call.given(0).shape, call.given(3).shape
     m, k = a[::-1] if call.attr("transA", 0) else a
-    n = b[0] if call.attr("transB", 0) else b[1]
+    n, rows = b if call.attr("transB", 0) else b[::-1]
+    check_inner(k, rows)
     other = (REQUANTISE + call.has(6)) * m * n
     return product((("M", m), ("N", n), ("K", k)), other_flops=other)
 
@@ -118,6 +123,7 @@ def qgemm(call: NodeCall) -> Work:
 def matmul_n_bits(call: NodeCall) -> Work:
     """A packed weight of N·K numbers, a scale for each and a zero point where there is one."""
     x, (n, k) = call.x, packed_product(call)
+    check_inner(x.shape[-1], k if call.whole("transB", 1) else n)
     zero_point = call.op_type == "MatMulNBits" and call.has(3)
     if call.op_type == "MatMulFpQ4":  # in one operand with its scales, and by default offsets
         zero_point = call.whole("blk_quant_type", 1) == 1

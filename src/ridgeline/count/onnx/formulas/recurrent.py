@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.count.onnx.formulas.activations import activation_cost
+from ridgeline.count.onnx.formulas.fits import must, must_have
 from ridgeline.count.onnx.formulas.registry import MS, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall
 
@@ -25,13 +26,20 @@ def recurrent(call: NodeCall) -> Work:
         raise MalformedError("a recurrent layer's operands have three dimensions")
     directions, rows, size = w.shape
     hidden = r.shape[2]
+    must_have(call, 1, (directions, rows, call.x.shape[2]))
+    must_have(call, 2, (directions, rows, hidden))
     return _layer(call, directions, rows, size, hidden)
 
 
 def _layer(call: NodeCall, directions: int, rows: int, size: int, hidden: int) -> Work:
+    kind = call.op_type.removeprefix("DynamicQuantize")
+    both = call.attr("direction", "forward") == "bidirectional"
+    must(directions == 1 + both, f"weights of {directions} directions")
+    must(hidden == call.whole("hidden_size", hidden), f"hidden weights are of {hidden} units")
+    must(rows == GATES[kind] * hidden, f"{rows} rows are not {GATES[kind]} gates of {hidden}")
+    _check_beside(call, directions, rows, hidden)
     steps = _tokens(call) * directions
     flops, transcendentals = _cell(call)
-    kind = call.op_type.removeprefix("DynamicQuantize")
     biased = call.has(3)
     additions = 1 + 2 * biased  # of input and hidden part, and both biases
     peepholes = 6 if kind == "LSTM" and call.has(7) else 0  # a product and a sum for i, o, f
@@ -44,6 +52,17 @@ def _layer(call: NodeCall, directions: int, rows: int, size: int, hidden: int) -
         factor=2,
         terms=(("steps", steps), ("G·H", rows), ("(I+H)", size + hidden)),
     )
+
+
+def _check_beside(call: NodeCall, directions: int, rows: int, hidden: int) -> None:
+    """Biases, lengths, first states and peepholes."""
+    is_batch_first = bool(call.attr("layout", 0))
+    batch = call.x.shape[0 if is_batch_first else 1]
+    state = (batch, directions, hidden) if is_batch_first else (directions, batch, hidden)
+    shapes = {3: (directions, 2 * rows), 4: (batch,), 5: state, 6: state,
+              7: (directions, 3 * hidden)}  # fmt: skip
+    for place, shape in shapes.items():
+        must_have(call, place, shape)
 
 
 def _tokens(call: NodeCall) -> int:
@@ -77,4 +96,6 @@ def quantised_lstm(call: NodeCall) -> Work:
     """The weights are stored turned: (directions, input, 4·hidden)."""
     w, r = call.given(1), call.given(2)
     directions, size, rows = w.shape
+    must_have(call, 1, (directions, call.x.shape[2], rows))
+    must_have(call, 2, (directions, r.shape[1], rows))
     return _layer(call, directions, rows, size, r.shape[1])

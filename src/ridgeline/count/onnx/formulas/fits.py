@@ -1,0 +1,92 @@
+"""What an operator's operands must have in common, as ONNX's text and onnxruntime want it.
+
+A node that breaks it has no count: a MalformedError says which rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape, Tensor
+
+
+def must(fits: bool, otherwise: str) -> None:
+    """A rule of the operator, and what to say where it is broken."""
+    if not fits:
+        raise MalformedError(otherwise)
+
+
+def must_have(call: NodeCall, place: int, shape: Shape) -> None:
+    """The shape of an operand, if it is there."""
+    tensor = call.get(place)
+    if tensor is not None:
+        must(tensor.shape == shape, f"operand {place} is {tensor.shape}, not {shape}")
+
+
+def split_evenly(width: int, heads: int) -> int:
+    """The size of one head."""
+    must(heads > 0 and width % heads == 0, f"a width of {width} is not one of {heads} heads")
+    return width // heads
+
+
+def check_convolution(call: NodeCall, x: Tensor, w: Tensor, out: Tensor, *, bias: int) -> None:
+    """Channels first; `bias` is the place of the bias."""
+    groups, channels = call.whole("group", 1), x.shape[1]
+    used = w.shape[1] * groups
+    must(channels == used, f"the operand has {channels} channels, the weight is for {used}")
+    must(w.shape[0] % groups == 0, f"{w.shape[0]} channels are not {groups} groups")
+    must_have(call, bias, (w.shape[0],))
+    check_kernel(call, x.shape[2:], w.shape[2:])
+    must(min(out.shape[2:], default=1) > 0, "its result has no place")
+
+
+def check_transposed(call: NodeCall, x: Tensor, w: Tensor, out: Tensor, *, bias: int) -> None:
+    """The weight is (Cin, Cout/g, …)."""
+    groups, channels = call.whole("group", 1), x.shape[1]
+    must(
+        channels == w.shape[0],
+        f"the operand has {channels} channels, the weight is for {w.shape[0]}",
+    )
+    must(groups > 0 and channels % groups == 0, f"{channels} channels are not {groups} groups")
+    must_have(call, bias, (w.shape[1] * groups,))
+    must(min(out.shape[2:], default=1) > 0, "its result has no place")
+
+
+def check_kernel(call: NodeCall, sizes: Shape, kernel: Shape) -> None:
+    """The kernel is as named, and finds place on the padded operand."""
+    named = call.wholes("kernel_shape")
+    must(not named or tuple(named) == kernel, f"kernel_shape is {named}, the weight's {kernel}")
+    if str(call.attr("auto_pad", "NOTSET")).startswith("SAME"):
+        return
+    axes = len(sizes)
+    pads = call.wholes("pads") or [0] * 2 * axes
+    dilations = call.wholes("dilations") or [1] * axes
+    padded = [size + pads[n] + pads[n + axes] for n, size in enumerate(sizes)]
+    reach = [dilation * (size - 1) + 1 for dilation, size in zip(dilations, kernel, strict=True)]
+    fits = all(have >= needed for have, needed in zip(padded, reach, strict=True))
+    must(fits, f"a kernel that reaches over {_by(reach)} does not fit on {_by(padded)}")
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return "·".join(map(str, sizes))
+
+
+def check_deformed(call: NodeCall, x: Tensor, w: Tensor, out: Tensor) -> None:
+    """Two offsets, and perhaps a factor, for each place of the kernel and each result."""
+    groups = call.whole("offset_group", 1)
+    must(groups > 0 and x.shape[1] % groups == 0, f"{x.shape[1]} channels are not {groups} groups")
+    points = groups * prod(w.shape[2:])
+    must_have(call, 2, (x.shape[0], 2 * points, *out.shape[2:]))
+    must_have(call, 4, (x.shape[0], points, *out.shape[2:]))
+
+
+def check_inner(k: int, other: int) -> None:
+    """The side that two matrices have in common."""
+    must(k == other, f"a product of {k} columns with {other} rows")
+
+
+def check_broadcast(a: Shape, b: Shape) -> None:
+    """Sides are equal, or one of them is 1."""
+    pairs = zip(reversed(a), reversed(b), strict=False)
+    must(all(m == n or 1 in (m, n) for m, n in pairs), f"{a} and {b} do not broadcast")

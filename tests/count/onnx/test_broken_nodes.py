@@ -1,0 +1,214 @@
+"""Nodes that break their operator's rules have no count, but a reason.
+
+onnxruntime 1.31 refuses all of these too (or has no kernel: NhwcFusedConv); what it takes, as a
+pooling window without a place, is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import TensorProto
+from tests.count.onnx.models import (
+    MS,
+    Operand,
+    count,
+    int8,
+    one_node,
+    typed,
+    uint8,
+    x,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One node and why it is refused."""
+
+    op: str
+    operands: Sequence[Operand | None]
+    why: str
+    domain: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    outputs: int = 1
+    opset: int = 23
+
+
+def int32(*shape: int) -> Operand:
+    return typed(TensorProto.INT32, *shape)
+
+
+KERNEL = x(8, 3, 3, 3)
+FIVE_CHANNELS = "the operand has 5 channels, the weight is for 3"
+TOO_SMALL = "a kernel that reaches over 3·3 does not fit on 2·8"
+SCALE, ZERO = x(), uint8()
+
+CONVOLUTIONS = [
+    Broken("Conv", [x(1, 5, 8, 8), KERNEL], FIVE_CHANNELS),
+    Broken("Conv", [x(1, 3, 2, 8), KERNEL], TOO_SMALL),
+    Broken("Conv", [x(1, 3, 2, 8), KERNEL], TOO_SMALL, attributes={"strides": [2, 2]}),
+    Broken("Conv", [x(1, 3, 4, 8), KERNEL], "reaches over 5·3 does not fit on 4·8",
+           attributes={"dilations": [2, 1]}),
+    Broken("Conv", [x(1, 6, 8, 8), x(5, 3, 3, 3)], "5 channels are not 2 groups",
+           attributes={"group": 2}),
+    Broken("Conv", [x(1, 3, 8, 8), KERNEL], "kernel_shape is [2, 2], the weight's (3, 3)",
+           attributes={"kernel_shape": [2, 2]}),
+    Broken("Conv", [x(1, 3, 8, 8), KERNEL, x(4)], "operand 2 is (4,), not (8,)"),
+    Broken("ConvInteger", [uint8(1, 5, 8, 8), uint8(8, 3, 3, 3)], FIVE_CHANNELS),
+    Broken("QLinearConv",
+           [uint8(1, 5, 8, 8), SCALE, ZERO, uint8(8, 3, 3, 3), SCALE, ZERO, SCALE, ZERO],
+           FIVE_CHANNELS),
+    Broken("QLinearConv",
+           [uint8(1, 8, 8, 5), SCALE, ZERO, uint8(8, 3, 3, 3), SCALE, ZERO, SCALE, ZERO],
+           FIVE_CHANNELS, MS, {"channels_last": 1}),
+    Broken("FusedConv", [x(1, 5, 8, 8), KERNEL], FIVE_CHANNELS, MS),
+    Broken("FusedConv", [x(1, 3, 2, 8), KERNEL], TOO_SMALL, MS),
+    Broken("NhwcFusedConv", [x(1, 8, 8, 5), KERNEL], "the weight is not for 5 channels", MS),
+    Broken("ConvTranspose", [x(1, 5, 8, 8), x(3, 4, 3, 3)], FIVE_CHANNELS),
+    Broken("ConvTranspose", [x(1, 3, 1, 1), x(3, 4, 3, 3)], "its result has no place",
+           attributes={"pads": [2, 1, 1, 1]}),
+    Broken("DeformConv", [x(1, 5, 5, 5), x(6, 4, 3, 3), x(1, 18, 3, 3)],
+           "the operand has 5 channels, the weight is for 4"),
+    Broken("DeformConv", [x(1, 4, 5, 5), x(6, 4, 3, 3), x(1, 17, 3, 3)],
+           "operand 2 is (1, 17, 3, 3), not (1, 18, 3, 3)"),
+    Broken("DeformConv", [x(1, 4, 5, 5), x(6, 4, 3, 3), x(1, 54, 3, 3)],
+           "4 channels are not 3 groups", attributes={"offset_group": 3}),
+]  # fmt: skip
+
+# 6 steps of 2 sequences of 4 features, to 5 units
+STEPS = x(6, 2, 4)
+FIVE = {"hidden_size": 5}
+
+RECURRENT = [
+    Broken("LSTM", [STEPS, x(1, 20, 7), x(1, 20, 5)], "operand 1 is (1, 20, 7), not (1, 20, 4)",
+           attributes=FIVE),
+    Broken("GRU", [STEPS, x(1, 15, 7), x(1, 15, 5)], "operand 1 is (1, 15, 7), not (1, 15, 4)",
+           attributes=FIVE),
+    Broken("RNN", [STEPS, x(1, 5, 7), x(1, 5, 5)], "operand 1 is (1, 5, 7), not (1, 5, 4)",
+           attributes=FIVE),
+    Broken("GRU", [STEPS, x(1, 20, 4), x(1, 20, 5)], "20 rows are not 3 gates of 5",
+           attributes=FIVE),
+    Broken("LSTM", [STEPS, x(1, 20, 4), x(1, 20, 6)], "hidden weights are of 6 units",
+           attributes=FIVE),
+    Broken("LSTM", [STEPS, x(2, 20, 4), x(2, 20, 5)], "weights of 2 directions", attributes=FIVE),
+    Broken("LSTM", [STEPS, x(1, 20, 4), x(1, 20, 5), x(1, 42)], "operand 3 is (1, 42), not (1, 40)",
+           attributes=FIVE),
+    Broken("LSTM", [STEPS, x(1, 20, 4), x(1, 20, 5), None, int32(3)], "operand 4 is (3,), not (2,)",
+           attributes=FIVE),
+    Broken("GRU", [STEPS, x(1, 15, 4), x(1, 15, 5), None, None, x(1, 3, 5)],
+           "operand 5 is (1, 3, 5), not (1, 2, 5)", attributes=FIVE),
+    Broken("DynamicQuantizeLSTM",
+           [STEPS, int8(1, 7, 20), int8(1, 5, 20), None, None, None, None, None, x(1), int8(1),
+            x(1), int8(1)], "operand 1 is (1, 7, 20), not (1, 4, 20)", MS, FIVE),
+]  # fmt: skip
+
+PACKED = {"N": 8, "K": 100, "block_size": 32}
+
+PRODUCTS = [
+    Broken("MatMulNBits", [x(2, 99), uint8(8, 4, 16), x(32)],
+           "a product of 99 columns with 100 rows", MS, PACKED | {"bits": 4}),
+    Broken("MatMulBnb4", [x(2, 99), uint8(400), x(25)], "a product of 99 columns with 100 rows", MS,
+           PACKED | {"quant_type": 1}),
+    Broken("FusedMatMul", [x(2, 3), x(4, 5)], "a product of 3 columns with 4 rows", MS),
+    Broken("FusedMatMul", [x(2, 2, 3), x(3, 3, 5)], "(2,) and (3,) do not broadcast", MS),
+    Broken("FusedGemm", [x(2, 3), x(4, 5)], "a product of 3 columns with 4 rows", MS),
+    Broken("QGemm", [uint8(2, 3), SCALE, ZERO, uint8(4, 5), SCALE, ZERO],
+           "a product of 3 columns with 4 rows", MS),
+]  # fmt: skip
+
+LENGTHS, TOTAL = int32(2), int32()
+GROUPED: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2}
+
+ATTENTION = [
+    Broken("Attention", [x(1, 6, 3, 8), x(1, 4, 3, 8), x(1, 4, 3, 8)],
+           "6 heads of queries, 4 of keys"),
+    Broken("Attention", [x(1, 3, 48), x(1, 3, 32), x(1, 3, 32)], "6 heads of queries, 4 of keys",
+           attributes={"q_num_heads": 6, "kv_num_heads": 4}),
+    Broken("Attention", [x(1, 3, 49), x(1, 3, 24), x(1, 3, 24)],
+           "a width of 49 is not one of 6 heads",
+           attributes={"q_num_heads": 6, "kv_num_heads": 3}),
+    Broken("Attention", [x(1, 6, 3, 8), x(1, 3, 3, 7), x(1, 3, 3, 8)],
+           "a query has 8 features, a key 7"),
+    Broken("Attention", [x(1, 6, 3, 8), x(1, 3, 3, 8), x(1, 3, 4, 8)],
+           "keys are (1, 3, 3, 8), values (1, 3, 4, 8)"),
+    Broken("Attention", [x(2, 3, 8), x(8, 24), x(24)], "a width of 8 is not one of 3 heads", MS,
+           {"num_heads": 3}),
+    Broken("Attention", [x(2, 3, 7), x(8, 24), x(24)], "a product of 7 columns with 8 rows", MS,
+           {"num_heads": 2}),
+    Broken("Attention", [x(2, 3, 8), x(8, 24), x(24)], "[8, 8, 10] are not the weight's 24", MS,
+           {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 10]}),
+    Broken("QAttention",
+           [uint8(2, 3, 8), uint8(8, 24), x(24), SCALE, SCALE, None, ZERO, ZERO],
+           "a width of 8 is not one of 3 heads", MS, {"num_heads": 3}),
+    Broken("MultiHeadAttention", [x(2, 3, 8)] * 3, "a width of 8 is not one of 3 heads", MS,
+           {"num_heads": 3}),
+    Broken("MultiHeadAttention", [x(2, 3, 8), x(2, 3, 6), x(2, 3, 8)],
+           "a query has 4 features, a key 3", MS, {"num_heads": 2}),
+    Broken("MultiHeadAttention", [x(2, 3, 8), x(2, 4, 5, 4), x(2, 4, 5, 4)],
+           "2 heads of queries, 4 of keys", MS, {"num_heads": 2}),
+    Broken("GroupQueryAttention",
+           [x(2, 3, 48), x(2, 3, 32), x(2, 3, 32), None, None, LENGTHS, TOTAL],
+           "6 heads of queries, 4 of keys", MS, {"num_heads": 6, "kv_num_heads": 4}, 3),
+    Broken("GroupQueryAttention",
+           [x(2, 3, 32), x(2, 3, 24), x(2, 3, 24), None, None, LENGTHS, TOTAL],
+           "not 2 sequences in 2 heads of 8", MS, GROUPED, 3),
+    Broken("GroupQueryAttention", [x(2, 3, 66), None, None, None, None, LENGTHS, TOTAL],
+           "a width of 66 is not one of 8 heads", MS, GROUPED, 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case", [*CONVOLUTIONS, *RECURRENT, *PRODUCTS, *ATTENTION], ids=lambda case: case.op
+)
+def test_a_node_that_breaks_its_rules_is_not_counted(case: Broken, tmp_path: Path) -> None:
+    made = one_node(case.op, case.operands, domain=case.domain, outputs=case.outputs,
+                    opset=case.opset, **case.attributes)  # fmt: skip
+
+    result = count(made, tmp_path)
+
+    assert list(result.unknown) == [f"{case.domain or 'onnx'}::{case.op}"]
+    assert result.total.macs == 0
+    assert result.coverage == 0
+    assert case.why in result.notes[0]
+
+
+def test_a_size_given_that_does_not_fit(tmp_path: Path) -> None:
+    # given an image of any size, and any number of channels, for a weight of 3
+    made = one_node("Conv", [x("N", "c", "h", 8), KERNEL])
+
+    def counted(**dims: int) -> tuple[int, float]:
+        result = count(made, tmp_path, batch_size=2, dims=dims)
+        return result.total.macs, result.coverage
+
+    assert counted(c=3, h=8) == (2 * 8 * 6 * 6 * 3 * 9, 1.0)
+    assert counted(c=5, h=8) == (0, 0.0)
+    assert counted(c=3, h=2) == (0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("height", "stride", "places"), [(2, 1, 0), (2, 2, 1)], ids=["none", "one"]
+)
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_a_window_beyond_the_edge_is_what_onnxruntime_takes(
+    op: str, height: int, stride: int, places: int, tmp_path: Path
+) -> None:
+    made = one_node(op, [x(1, 3, height, 3)], kernel_shape=[3, 3], strides=[stride, stride])
+
+    result = count(made, tmp_path)
+
+    assert result.unknown == {}
+    assert result.total.written_bytes == 3 * places * 4
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_a_window_that_has_less_than_no_place(op: str, tmp_path: Path) -> None:
+    made = one_node(op, [x(1, 3, 1, 8)], kernel_shape=[3, 3])
+
+    result = count(made, tmp_path)
+
+    assert list(result.unknown) == [f"onnx::{op}"]
+    assert result.notes == (f"onnx::{op} 'it' not counted: the shape of 'out0' is not known",)
