@@ -28,7 +28,7 @@ from ridgeline.profile.ncu import find_ncu
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Standby, standing_by
 from ridgeline.profile.request import Request, request_for
-from ridgeline.profile.stored import ProfileFailedError, profile_program, profile_run
+from ridgeline.profile.stored import profile_program, profile_run
 from ridgeline.provenance import collect
 from ridgeline.report.views import write_views
 from ridgeline.store import ResultsFolder, Run
@@ -207,14 +207,12 @@ class Profiling:
                 label=wanted.label or "",
                 tell=lambda what: progress.update(what, 0, 0),
                 show_plan=lambda plan: self._show_plan(name, plan, progress),
+                keep=self.profiles.append,
                 standby=standby,
             )
         except RidgelineError as error:
             self.failures.append(error)
-            if isinstance(error, ProfileFailedError):
-                self.profiles.append(error.run)
         if made is not None:
-            self.profiles.append(made)
             progress.start(f"{name}: counting what it must do")
             counted = run_isolated(_count_task, (wanted.results, run.run_id))
             problems = [counted.failure.reason] if counted.failure else counted.answer or []
@@ -237,15 +235,14 @@ class Profiling:
         name = shlex.join(wanted.program)
         with stage_progress(TRACE_S + 3 * COUNTED_S, quiet=wanted.quiet) as progress:
             progress.start(name)
-            made = profile_program(
+            profile_program(
                 results,
                 request,
                 label=wanted.label or "",
                 tell=lambda what: progress.update(what, 0, 0),
                 show_plan=lambda plan: self._show_plan(name, plan, progress),
+                keep=self.profiles.append,
             )
-        if made is not None:
-            self.profiles.append(made)
 
     def _answer(self, results: ResultsFolder) -> None:
         wanted = self.wanted

@@ -13,6 +13,7 @@ from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Standby, Tell, profile
 from ridgeline.profile.request import Request, request_of
 from ridgeline.provenance import collect
+from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder, Run
 
 if TYPE_CHECKING:
@@ -21,12 +22,7 @@ if TYPE_CHECKING:
     from ridgeline.measure.tasks import Task
 
 
-class ProfileFailedError(RidgelineError):
-    """A profile that did not come about, and the run that says so in the results folder."""
-
-    def __init__(self, cause: RidgelineError, run: Run) -> None:
-        super().__init__(cause.problem, hint=cause.hint)
-        self.run = run
+Keep = Callable[[Run], None]  # hears of what is stored, at once
 
 
 def profile_run(
@@ -38,9 +34,10 @@ def profile_run(
     label: str = "",
     tell: Tell = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
+    keep: Keep = lambda run: None,
     standby: Standby | None = None,
 ) -> Run | None:
-    """Profile the step of a run and store what came of it; a dry request stores nothing."""
+    """Profile the step of a run and store what came of it or why nothing did; a dry one nothing."""
     asked = asked_of(task, run, label)
     try:
         request = request_of(run, task, **options)
@@ -49,12 +46,12 @@ def profile_run(
         else:  # there is none, or it took another device for the first one
             profiled = profile(request, tell=tell, show_plan=show_plan)
     except RidgelineError as error:
-        if options.get("is_dry"):
-            raise
-        raise ProfileFailedError(error, _store(results, asked, failed(run, error))) from error
+        if not options.get("is_dry"):
+            _store(results, asked, failed(run, error), keep)
+        raise
     if request.is_dry:
         return None
-    return _store(results, asked, found_of(request, profiled, run), kernels_of(profiled))
+    return _store(results, asked, found_of(request, profiled, run), keep, kernels_of(profiled))
 
 
 def profile_program(
@@ -64,18 +61,22 @@ def profile_program(
     label: str = "",
     tell: Tell = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
+    keep: Keep = lambda run: None,
 ) -> Run | None:
     """Profile a program of the user's and store it as a capture; a dry request stores nothing."""
     profiled = profile(request, tell=tell, show_plan=show_plan)
     if request.is_dry:
         return None
-    return results.write_run(
-        label=f"profile-{script_name(request.program)}",
-        asked={"command": "profile", "program": list(request.program), "label": label},
-        found={**found_of(request, profiled, None), "kind": PROGRAM},
-        provenance=collect(),
-        tables={"kernels": kernels_of(profiled)},
-    )
+    with interrupts_later():
+        run = results.write_run(
+            label=f"profile-{script_name(request.program)}",
+            asked={"command": "profile", "program": list(request.program), "label": label},
+            found={**found_of(request, profiled, None), "kind": PROGRAM},
+            provenance=collect(),
+            tables={"kernels": kernels_of(profiled)},
+        )
+        keep(run)
+    return run
 
 
 def script_name(program: Sequence[str]) -> str:
@@ -88,13 +89,17 @@ def _store(
     results: ResultsFolder,
     asked: dict[str, Any],
     found: dict[str, Any],
+    keep: Keep,
     kernels: pd.DataFrame | None = None,
 ) -> Run:
     model = str(asked["model"]).rpartition("/")[2]
-    return results.write_run(
-        label=f"profile-{model}-bs{asked['batch_size']}",
-        asked=asked,
-        found=found,
-        provenance=collect(),
-        tables={} if kernels is None else {"kernels": kernels},
-    )
+    with interrupts_later():  # what is stored is told
+        run = results.write_run(
+            label=f"profile-{model}-bs{asked['batch_size']}",
+            asked=asked,
+            found=found,
+            provenance=collect(),
+            tables={} if kernels is None else {"kernels": kernels},
+        )
+        keep(run)
+    return run
