@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
@@ -49,3 +50,13 @@ def chatter(_task: object, send: Send) -> str:
 def sleep(_task: object, send: Send) -> None:
     send(os.getpid())
     time.sleep(60)
+
+
+def tidies(path: Path, send: Send) -> None:
+    """Has something half written, which it takes away on its way out."""
+    path.touch()
+    try:
+        send("half written")
+        time.sleep(60)
+    finally:
+        path.unlink()

@@ -208,3 +208,13 @@ def is_gone(pid: int) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+def test_a_process_that_nobody_wants_any_more_tidies_up(tmp_path: Path) -> None:
+    def stop(message: Any) -> None:
+        assert (tmp_path / "half").exists()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_isolated(isolated_work.tidies, tmp_path / "half", stop)
+    assert not (tmp_path / "half").exists()

@@ -22,22 +22,34 @@ arguments.py  what users write after an option
 tables.py   tables for a terminal of any width
 progress.py the progress bar
 choices.py  what options take, for tab completion
-interrupts.py  Ctrl-C while libraries are imported
+interrupts.py  Ctrl-C, which libraries may lose
 stdout.py   standard output that may be full or closed
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 
 INTERRUPTED = 130  # as shells report a command that Ctrl-C ended
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run a command; Ctrl-C at any moment ends it without a traceback."""
+    """Run a command; Ctrl-C at any moment ends it without a traceback.
+
+    With `argv` it is run inside of somebody's program, whose signals are left alone.
+    """
     try:
+        from ridgeline.cli.interrupts import watch
+
+        if argv is None:
+            watch()
         from ridgeline.cli.app import run  # takes a while itself, and Ctrl-C may come then
 
         run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
+        print("ridgeline: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    finally:
+        if argv is None:  # all is done: what is left is the end of large libraries
+            signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.study import read_study
 from ridgeline.report.views import write_views
+from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder
 
 if TYPE_CHECKING:
@@ -111,9 +113,9 @@ class Analysis:
         specs = tuple(wanted.spec(model) for model in wanted.models)
         results = ResultsFolder(wanted.results)
         results.check_writable()
-        device = self._device(specs)
         study: Study | None = None
         try:
+            device = self._device(specs)
             with stage_progress(self._expected_s(device), quiet=wanted.quiet) as progress:
                 self._measure_machine(device, progress)
                 counted = self._count(specs, progress)
@@ -267,7 +269,8 @@ class Analysis:
     def _interrupted(self, results: ResultsFolder) -> None:
         kept = len(self.run_ids)
         if kept:
-            write_views(results)
+            with suppress(KeyboardInterrupt), interrupts_later():
+                write_views(results)
             print(
                 f"ridgeline: interrupted; runs kept: {kept}; `ridgeline report` tells about them",
                 file=sys.stderr,

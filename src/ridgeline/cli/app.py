@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from ridgeline.cli import (
+    INTERRUPTED,
     analyze,
     compare,
     count,
@@ -40,6 +41,13 @@ class InWorkflowOrder(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=WORKFLOW.index)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # typer would end without a word
+            print("ridgeline: interrupted", file=sys.stderr)
+            sys.exit(INTERRUPTED)
 
 
 app = typer.Typer(

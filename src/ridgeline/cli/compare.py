@@ -11,6 +11,7 @@ import typer
 
 from ridgeline.cli.arguments import folder
 from ridgeline.cli.choices import complete, one_of
+from ridgeline.cli.interrupts import import_tables
 from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
 
@@ -89,6 +90,7 @@ def compare(
     form = "json" if as_json else form
     _check(form, outputs)
     limit = percentage(fail_above)
+    import_tables()
     from ridgeline.cli.show_compare import Shown, keep, show
     from ridgeline.report.compare_sides import compare as find
 

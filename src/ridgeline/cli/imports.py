@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli import INTERRUPTED
 from ridgeline.cli.arguments import folder
+from ridgeline.cli.interrupts import import_tables
 from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
+from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder
 
 if TYPE_CHECKING:
@@ -67,8 +70,15 @@ def import_files(
     place = ResultsFolder(results)
     if store:
         place.check_writable()
+    import_tables()
     captures, errors = _read(files, quiet=quiet)
-    kept = _keep(place, captures, label) if store else []
+    interrupted = False
+    kept: list[Path] = []
+    try:
+        with interrupts_later():  # all of them, or none
+            kept = _keep(place, captures, label) if store else []
+    except KeyboardInterrupt:
+        interrupted = True
     if as_json:
         content = {"captures": [totals(capture) for capture in captures]}
         print(json.dumps(content, indent=2, allow_nan=False))
@@ -78,6 +88,9 @@ def import_files(
         show_captures.advise(captures, as_json=as_json)
         for path in kept:
             print(f"wrote {path}", file=sys.stderr)
+    if interrupted:
+        print(f"ridgeline: interrupted; captures kept: {len(kept)}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     _raise(errors)
 
 

@@ -100,7 +100,11 @@ def run_all(asked: Asked) -> None:
             Runner(asked, results, done, progress).run()
     except KeyboardInterrupt:
         interrupted = True
-    _finish(asked, results, done)
+    try:
+        with interrupts_later():  # what is stored is told
+            _finish(asked, results, done)
+    except KeyboardInterrupt:
+        interrupted = True
     if interrupted:
         kept = f"; runs kept: {len(done.runs)}" if done.runs else ""
         print(f"ridgeline: interrupted{kept}", file=sys.stderr)

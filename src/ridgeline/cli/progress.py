@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
+from ridgeline.cli.interrupts import stop_if_pressed
 from ridgeline.cli.tables import plain_text
 
 
@@ -18,7 +19,7 @@ def progress_bar(total: int, *, quiet: bool, first: str) -> Iterator[Callable[[s
     `first` is shown before the first step.
     """
     if quiet or not sys.stderr.isatty():
-        yield lambda _what: None
+        yield lambda _what: stop_if_pressed()
         return
     from rich.console import Console
     from rich.progress import (
@@ -37,7 +38,12 @@ def progress_bar(total: int, *, quiet: bool, first: str) -> Iterator[Callable[[s
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(first, total=total)
-        yield lambda what: bar.update(task, advance=1, description=plain_text(what))
+
+        def step(what: str) -> None:
+            stop_if_pressed()
+            bar.update(task, advance=1, description=plain_text(what))
+
+        yield step
 
 
 class RunProgress:
@@ -45,9 +51,11 @@ class RunProgress:
 
     def start(self, what: str, *, advance: bool = True) -> None:
         """The next run begins; without `advance` something beside the runs does."""
+        stop_if_pressed()
 
     def update(self, what: str, done: int, total: int) -> None:
         """So much of a part of it is done; a total of 0 is not known."""
+        stop_if_pressed()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -63,11 +71,13 @@ class _ShownProgress(RunProgress):
         self._live = self._shown()
 
     def start(self, what: str, *, advance: bool = True) -> None:
+        super().start(what, advance=advance)
         self._bar.update(self._all, description=what, completed=self._started)
         self._started += advance
         self._bar.reset(self._part, description="starting", total=None)
 
     def update(self, what: str, done: int, total: int) -> None:
+        super().update(what, done, total)
         self._bar.update(self._part, description=what, completed=done, total=total or None)
 
     @contextmanager
@@ -155,10 +165,12 @@ class _ShownStages(StageProgress):
         self._show(self._base, self._what)
 
     def start(self, what: str, *, advance: bool = True) -> None:
+        super().start(what, advance=advance)
         self._what = what
         self._bar.update(self._task, description=what)
 
     def update(self, what: str, done: int, total: int) -> None:
+        super().update(what, done, total)
         spent_s = monotonic() - self._started_s
         reached = self._base + min(spent_s, self.SLACK * self._weight)
         self._show(reached, f"{self._what}: {what}" if what else self._what)

@@ -61,6 +61,7 @@ def report(
     What you wrote into the places for your own words in report.md stays there.
     """
     from ridgeline.analyze.outputs import Outputs, write_figures, write_points, write_report
+    from ridgeline.cli.interrupts import stop_if_pressed
     from ridgeline.cli.progress import progress_bar
     from ridgeline.cli.studied import Chosen, read
 
@@ -71,7 +72,7 @@ def report(
     with progress_bar(4, quiet=quiet, first="points") as step:
         write_points(study, outputs)
         if figures:
-            write_figures(study, outputs)
+            write_figures(study, outputs, tell=lambda name: stop_if_pressed())
         write_report(study, outputs, title=title, notebook=notebook, tell=step)
     for note in outputs.notes:
         print(f"note: {note}", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ridgeline.cli.arguments import folder
+from ridgeline.cli.interrupts import stop_if_pressed
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ def _draw(
     from ridgeline.report.figures.write import FORMATS
 
     if out is None or out.suffix.lower().removeprefix(".") not in FORMATS:
-        write_figures(study, outputs, folder=out, formats=formats, kinds=kinds)
+        write_figures(study, outputs, folder=out, formats=formats, kinds=kinds,
+                      tell=lambda name: stop_if_pressed())  # fmt: skip
         return
     if kinds is not None and len(kinds) > 1:
         raise RidgelineError(

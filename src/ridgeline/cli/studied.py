@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.cli.interrupts import import_tables
 from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
 from ridgeline.store import ResultsFolder
@@ -36,6 +37,7 @@ class Chosen:
 
 def read(chosen: Chosen) -> Study:
     """The study of the chosen runs; runs that nobody counted are counted first, where torch is."""
+    import_tables()
     from ridgeline.report.study import read_study
 
     results = ResultsFolder(chosen.results)

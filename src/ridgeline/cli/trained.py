@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from ridgeline.measure.train_loop import ProfiledStep, profile_one_step, train
 from ridgeline.measure.train_records import EpochResult, TrainResult, TrainSettings
 from ridgeline.measure.training import Trainer, explained, made_on
 from ridgeline.provenance import collect
+from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.workloads.cifar10 import Images, load_cifar10
 from ridgeline.workloads.classifiers import file_stem
@@ -225,11 +227,12 @@ def _train(asked: Asked, prepared: Prepared, trainer: Trainer, trained: Trained)
         result = train(
             trainer, prepared.files, save_every=asked.save_every, tell=tell, tell_epoch=tell_epoch
         )
-    run = _keep(asked, prepared, result)
-    if asked.as_json:
-        _print_json(_as_json("ok", result, prepared, run))
-    else:
-        print(summary(result, prepared.files, run.path))
+    with suppress(KeyboardInterrupt), interrupts_later():  # all is done: too late to stop it
+        run = _keep(asked, prepared, result)
+        if asked.as_json:
+            _print_json(_as_json("ok", result, prepared, run))
+        else:
+            print(summary(result, prepared.files, run.path))
 
 
 def _tell_nothing_left(asked: Asked, prepared: Prepared, result: TrainResult) -> None:

@@ -16,11 +16,13 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver, resource_tracker
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ridgeline.errors import RidgelineError
@@ -32,6 +34,10 @@ Work = Callable[[Any, Send], Answer]  # the task, and how to tell of progress
 
 PRELOADED = ["ridgeline.measure.preload"]
 LONGEST_FOLDER = 70  # of temporary files: a server's address is in there, and has 107 bytes at most
+LOADED = "RIDGELINE_LOADED"  # names a file that says that the server has imported everything
+LOOK_S = 0.01  # how often to look for it
+LONGEST_LOAD_S = 60.0  # then the first process waits, which cannot be interrupted
+TIDYING_S = 0.5  # for a process that is to end, in the middle of writing perhaps
 ENDING_S = 5.0  # for a process that has answered to end its own children
 LONGEST_REASON = 300
 OUT_OF_MEMORY = (
@@ -78,14 +84,23 @@ def run_isolated(
     try:
         with _start_errors():
             resource_tracker.ensure_running()  # lets interrupts through again, if it has to start
+            if start_method() == "forkserver":
+                _ensure_server()
             with interrupts_later():  # an interrupt finds a process that can be ended, or none
                 process, ours = _started(work, task)
         return _listen(ours, process, hear)
     finally:
         if process is not None:
-            process.kill()
-            process.join()
+            _end(process)
             ours.close()
+
+
+def _end(process: Any) -> None:
+    """Let it tidy up what it was writing, for a moment."""
+    process.terminate()
+    process.join(TIDYING_S)
+    process.kill()
+    process.join()
 
 
 def start_method() -> str:
@@ -119,11 +134,50 @@ def _started(work: Work[Any], task: Any) -> tuple[Any, Any]:
 
 def _start(process: Any, context: Any) -> None:
     """Start a process that never hears of Ctrl-C, not even while it imports: that is for us."""
-    if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(PRELOADED)
-        forkserver.ensure_running()
     with _main_module_unseen():
         process.start()
+
+
+def _ensure_server() -> None:
+    """Have the server run. Until it has imported everything, Ctrl-C ends it; later it is ours."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    before = _server_id()
+    with tempfile.TemporaryDirectory(prefix="ridgeline-", ignore_cleanup_errors=True) as folder:
+        sign = Path(folder) / "loaded"
+        os.environ[LOADED] = str(sign)
+        try:
+            with interrupts_later():  # which the server never hears of
+                forkserver.ensure_running()
+        finally:
+            del os.environ[LOADED]
+        server = _server_id()
+        if PRELOADED and server is not None and server != before:
+            _wait_loaded(server, sign)
+
+
+def _server_id() -> int | None:
+    running: Any = forkserver
+    found: int | None = getattr(running._forkserver, "_forkserver_pid", None)
+    return found
+
+
+def _wait_loaded(server: int, sign: Path) -> None:
+    end_s = time.monotonic() + LONGEST_LOAD_S
+    try:
+        while not sign.exists() and _is_alive(server) and time.monotonic() < end_s:
+            time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        os.kill(server, signal.SIGKILL)
+        raise
+
+
+def _is_alive(process: int) -> bool:
+    """Also False of one that has ended and that nobody has asked yet how."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
 
 
 @contextmanager
@@ -233,6 +287,7 @@ def _words(error: BaseException) -> str:
 def _main(theirs: Any, work: Work[Any], task: Any) -> None:
     """The life of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that asked
+    signal.signal(signal.SIGTERM, _tidy_up)
     os.dup2(2, 1)  # what a model prints must not end up between our results
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -242,6 +297,12 @@ def _main(theirs: Any, work: Work[Any], task: Any) -> None:
     with suppress(OSError):  # nobody listens any more
         theirs.send(outcome)
     theirs.close()
+
+
+def _tidy_up(number: int, frame: object) -> None:
+    """The one that asked wants no more: files that are half written go away on the way out."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def _end_with_parent() -> None:
