@@ -177,7 +177,7 @@ def test_a_capture_under_given_roofs(tmp_path: Path, capsys: pytest.CaptureFixtu
     results = ResultsFolder(tmp_path / "results")
     label = "RN18 FP32 BS128 (one NVTX step)"
     store_capture(results, label, device_name="CC 7.5")
-    store_capture(results, "another", device_name="CC 7.5")
+    store_capture(results, "a second one", device_name="CC 7.5")
     picture, summary = tmp_path / "sample_roofline.png", tmp_path / "sample_summary.csv"
     # when it is put under roofs given by hand, as TFLOP/s and GB/s
     assert command("roofline", "--results", str(results.path), "--peak-compute", "810",
@@ -185,7 +185,7 @@ def test_a_capture_under_given_roofs(tmp_path: Path, capsys: pytest.CaptureFixtu
                    "--summary", str(summary)) == 0  # fmt: skip
     # then there is one point with its label, in a picture and in a summary
     said = capsys.readouterr()
-    assert label in said.out and "another" not in said.out
+    assert label in said.out and "a second one" not in said.out
     assert "sum of its kernels' times" in said.out
     assert "note:" not in said.err
     assert picture.read_bytes().startswith(b"\x89PNG")

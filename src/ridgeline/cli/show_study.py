@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.roofline.kernel_names import short_kernel
 from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
@@ -130,10 +131,11 @@ def print_flags(study: Study) -> None:
 def flag_lines(study: Study) -> list[str]:
     """Flags of the same cause as one line; the largest piece stands for them."""
     groups: dict[tuple[str, str], list[dict[Any, Any]]] = {}
-    points = study.points
+    points = study.every_point
     if len(points):
         for point in points[points["flag"].ne("")].to_dict("records"):
-            what = f"{point['model']}, batch {point['batch_size']}"
+            batch = point["batch_size"]
+            what = f"{point['model']}, batch {batch}" if batch else str(point["model"])
             cause = str(point["flag"]).partition("likely cause: ")[2]
             groups.setdefault((what, cause), []).append(point)
     found = [_flag_line(what, group) for (what, _), group in groups.items()]
@@ -151,8 +153,12 @@ def _flag_line(what: str, group: list[dict[Any, Any]]) -> str:
     first = max(group, key=lambda point: float(point["time_s"]))
     names = {str(point["name"]) for point in group}
     others = f" and {len(names) - 1} more like it" if len(names) > 1 else ""
-    way = "" if first["phase"] in ("all", first["name"]) else f", {first['phase']}"
-    return f"{what}, {first['name']}{way}{others}: {first['flag']}"
+    way = "" if first["phase"] in ("", "all", first["name"]) else f", {first['phase']}"
+    name = str(first["name"])
+    if first["grain"] == "kernel":
+        name = short_kernel(name)
+    piece = "" if name == what else f", {name}"
+    return f"{what}{piece}{way}{others}: {first['flag']}"
 
 
 def intensity(low: float, high: float) -> str:

@@ -34,7 +34,7 @@ from ridgeline.report.profiles import Profiles, kernel_time_s, label_of, stored_
 from ridgeline.report.rows import no_rows
 from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
 from ridgeline.report.views import measured_runs, metrics
-from ridgeline.roofline.captured import capture_points
+from ridgeline.roofline.captured import capture_points, is_complete
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.findings import HOST, SYSTEM, find_rows
 from ridgeline.roofline.gate import clock_flag, energy_flags, flags
@@ -238,6 +238,12 @@ class _Reader:
             self.problems.append(f"the capture {label_of(run)} has no kernels")
             return []
         self.kernels[run.run_id] = run_kernels(kernels)
+        gaps = int((~is_complete(kernels)).sum())
+        if gaps:
+            self.problems.append(
+                f"the capture {label_of(run)}: time, FLOPs or bytes are not known of {gaps} of"
+                f" {len(kernels)} kernels, which its point leaves out"
+            )
         return capture_points(run.run_id, label_of(run), self.machines.of(run).roofs, kernels)
 
     def kernel_times(self, runs: pd.DataFrame) -> list[float | None]:

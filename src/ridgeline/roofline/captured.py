@@ -27,7 +27,10 @@ def capture_points(
 ) -> list[tuple[Measured, Roofs, pd.DataFrame]]:
     """Tables of placed pieces, as `points.finished` takes them; launches alike are one kernel."""
     pieces = kernel_pieces(alike(kernels))
-    whole = summed(pieces.assign(grain=CAPTURE), ["grain"])
+    known = kernels[is_complete(kernels)]
+    if known.empty:  # a rate would set the work of some kernels against the time of others
+        known = kernels.assign(time_s=float("nan"))
+    whole = summed(kernel_pieces(alike(known)).assign(grain=CAPTURE), ["grain"])
     whole = whole.assign(name=label, layer="", phase=ALL, kind=CAPTURE)
     found = Measured(run_id=run_id, model=label, mode=CAPTURE, precision="", batch_size=0,
                      label=label, step_time_s=float(whole["time_s"].sum()))  # fmt: skip
@@ -36,10 +39,24 @@ def capture_points(
 
 
 def alike(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Launches of the same kernel, grid, block and place as one row; sums of what is known."""
+    """Launches of the same kernel, grid, block and place as one row; sums of what is known.
+
+    Where all is known of some of them, the others are left out.
+    """
     if "launches" not in kernels:
         kernels = kernels.assign(launches=1)
     by = [name for name in SAME if name in kernels]
     amounts = [name for name in (*AMOUNTS, *flops_columns(kernels)) if name in kernels]
     same = kernels.assign(**{name: kernels[name].fillna("") for name in by})
+    is_whole = is_complete(same)
+    if not is_whole.all():
+        some = is_whole.groupby([same[name] for name in by]).transform("any")
+        same = same[is_whole | ~some]
     return same.groupby(by, sort=False)[amounts].sum(min_count=1).reset_index()
+
+
+def is_complete(kernels: pd.DataFrame) -> pd.Series[bool]:
+    """Of which kernels time, FLOPs and bytes are known, as far as they are of any."""
+    names = [name for name in ("time_s", *LEVEL_BYTES, *flops_columns(kernels)) if name in kernels]
+    told = kernels[[name for name in names if kernels[name].notna().any()]]
+    return told.notna().all(axis=1)
