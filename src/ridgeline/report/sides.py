@@ -195,9 +195,11 @@ def _unknown(text: str, name: str, results: ResultsFolder, shelves: Shelves) -> 
     listed = "; ".join(
         f"{kind}: {some(names, joint=', ')}" for kind, names in choices.items() if names
     )
+    nothing = "there are no runs in this folder; name another one with --results DIR"
+    if results.run_ids():
+        nothing = "it has counts or captures alone, and what `ridgeline run` made is compared"
     return RidgelineError(
-        f"there is nothing called {text!r} to compare in {results.path}",
-        hint=listed or "there are no runs in this folder; name another one with --results DIR",
+        f"there is nothing called {text!r} to compare in {results.path}", hint=listed or nothing
     )
 
 
