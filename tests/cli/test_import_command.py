@@ -117,6 +117,23 @@ def test_the_others_are_kept_if_one_is_refused(capsys: pytest.CaptureFixture[str
     assert "no metric" in streams.err
 
 
+def test_metrics_of_one_quantity_in_several_files(capsys: pytest.CaptureFixture[str]) -> None:
+    # given reads and writes, and additions, which tell nothing without multiply-adds
+    fadd = "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"
+    metrics = {"a.csv": "dram__bytes_read.sum", "b.csv": "dram__bytes_write.sum", "c.csv": fadd}
+    for name, metric in metrics.items():
+        Path(name).write_text(
+            f'"ID","Process ID","Kernel Name","{metric} [byte]"\n"0","7","k","5"\n'
+        )
+    Path("c.csv").write_text(Path("c.csv").read_text().replace("[byte]", "[inst]"))
+    # when all are named, then what can be joined is, and the rest is refused
+    assert command("import", *metrics, "--json") == 2
+    streams = capsys.readouterr()
+    (capture,) = json.loads(streams.out)["captures"]
+    assert (capture["file"], capture["dram_bytes"]) == ("a.csv + b.csv", 10)
+    assert "c.csv has 1 kernel" in streams.err
+
+
 def test_a_name_with_control_characters_is_shown_harmless(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from math import nan
 import pandas as pd
 import pytest
 
-from ridgeline.profile.quantities import find, is_needed
+from ridgeline.profile.quantities import find, is_needed, settled
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 
@@ -134,6 +134,49 @@ def test_tensor_instructions_are_a_last_resort(
     assert found.table.to_dict("list").get("flops_fp16_matrix") == flops
     said = "are a guess" if flops else "tensor-core FLOPs are not told"
     assert any(said in remark for remark in found.remarks)
+
+
+def test_tensor_instructions_by_the_chip_of_each_row() -> None:
+    # given a kernel of an old chip, one of a later one and one of which nothing is known
+    metrics = pd.DataFrame({"sm__inst_executed_pipe_tensor.sum": [10.0, 10.0, 10.0]})
+    found = find(metrics, compute_capability=pd.Series(["7.0", "8.0", ""]))
+    # then only the first is guessed
+    assert found.table["flops_fp16_matrix"].fillna(-1).tolist() == [5120, -1, -1]
+    assert [remark.partition(":")[0] for remark in found.remarks[:2]] == [
+        "tensor fp16 FLOPs are a guess",
+        "tensor-core FLOPs are not told",
+    ]
+
+
+def test_bulk_copies_of_any_chip_are_said() -> None:
+    metrics = pd.DataFrame({"l1tex__t_bytes.sum": [1.0, 2.0]})
+    said = "L1 bytes leave out the bulk tensor copies of this chip"
+    chips = {("8.0", "9.0"): True, ("8.0", "8.6"): False}
+    for versions, is_said in chips.items():
+        found = find(metrics, compute_capability=pd.Series(versions))
+        assert (said in found.remarks) == is_said
+
+
+def test_rates_are_settled_by_the_time_and_cycles_beside_them() -> None:
+    metrics = {
+        "gpu__time_duration.sum": [2.0],
+        "sm__cycles_elapsed.max": [10.0],
+        "dram__bytes.sum.per_second": [8.0],
+        f"{OP.format('ffma')}.per_cycle_elapsed": [5.0],
+        "lts__t_bytes.sum": [3.0],
+        "lts__t_bytes.sum.per_second": [7.0],
+    }
+    table, said = settled(pd.DataFrame(metrics))
+    assert table.to_dict("list") == {
+        "gpu__time_duration.sum": [2],
+        "sm__cycles_elapsed.max": [10],
+        "lts__t_bytes.sum": [3],
+        "lts__t_bytes.sum.per_second": [7],
+        "dram__bytes.sum": [16],
+        OP.format("ffma"): [50],
+    }
+    rate = f"{OP.format('ffma')}.per_cycle_elapsed"
+    assert said == [f"from rates: dram__bytes.sum.per_second, {rate}"]
 
 
 def test_a_kernel_without_a_value_has_none() -> None:

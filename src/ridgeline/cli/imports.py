@@ -97,21 +97,22 @@ def import_files(
 def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[RidgelineError]]:
     """The captures of all files that can be read, and why the others cannot."""
     from ridgeline.cli.progress import run_progress
-    from ridgeline.profile.reading import read_capture
+    from ridgeline.profile.reading.files import read_part
     from ridgeline.profile.reading.joining import join_captures
 
     def tell(done: int, of: int) -> None:
         progress.update("% read", 100 * done // max(of, 1), 100)
 
-    found, errors = [], []
+    parts, errors = [], []
     with run_progress(len(files), quiet=quiet) as progress:
         for file in dict.fromkeys(files):
             progress.start(plain_text(file.name))
             try:
-                found.append(read_capture(file, tell))
+                parts.append(read_part(file, tell))
             except RidgelineError as error:
                 errors.append(error)
-    return join_captures(found), errors
+    captures, refused = join_captures(parts)
+    return captures, errors + refused
 
 
 def _keep(results: ResultsFolder, captures: list[Capture], label: str | None) -> list[Path]:

@@ -15,7 +15,7 @@ without any is absent, never 0. What is made from rates is rounded: it is a coun
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ _INSTRUCTIONS = re.compile(
     r"(?P<rate>\.per_cycle_elapsed)?"
 )
 CYCLES = ("smsp__cycles_elapsed", "sm__cycles_elapsed", "gpc__cycles_elapsed")
+_CLOCKS = ("gpu__time_duration", *CYCLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +130,21 @@ def is_needed(metric: str) -> bool:
     return found is not None and found["op"] in _OPS
 
 
-def find(metrics: pd.DataFrame, *, compute_capability: str | None = None) -> Quantities:
-    """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected."""
+def is_of_time(metric: str) -> bool:
+    """Whether it tells time or cycles, which several files of one capture may each have."""
+    return metric.startswith(_CLOCKS)
+
+
+def find(
+    metrics: pd.DataFrame, *, compute_capability: str | pd.Series[str] | None = None
+) -> Quantities:
+    """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected.
+
+    The compute capability is that of all rows, or of each.
+    """
     import pandas as pd
 
-    finder = _Finder(metrics, _version(compute_capability))
+    finder = _Finder(metrics, compute_capability)
     finder.time()
     finder.vector_flops()
     finder.tensor_flops()
@@ -143,11 +154,29 @@ def find(metrics: pd.DataFrame, *, compute_capability: str | None = None) -> Qua
     return Quantities(table=table, metrics=tuple(finder.used), remarks=tuple(finder.remarks))
 
 
+def settled(metrics: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Rates as the amounts that they are with the time and cycles beside them, and a remark."""
+    finder = _Finder(metrics)
+    finder.time()
+    per_second, per_cycle = finder.columns.get("counter_time_s"), finder.cycles()
+    amounts, used = {}, []
+    for name in sorted(finder.names):
+        base, _, end = name.partition(".sum")
+        scale = {".per_second": per_second, ".per_cycle_elapsed": per_cycle}.get(end)
+        if scale is not None and f"{base}.sum" not in finder.names:
+            amounts[f"{base}.sum"] = (metrics[name] * scale).round()
+            used.append(name)
+    said = [f"from rates: {', '.join(used)}"] if used else []
+    return metrics.drop(columns=used).assign(**amounts), said
+
+
 class _Finder:
     """Collects columns, one kind of quantity after the other; time comes first: rates need it."""
 
-    def __init__(self, metrics: pd.DataFrame, version: tuple[int, int] | None) -> None:
-        self.metrics, self.version = metrics, version
+    def __init__(
+        self, metrics: pd.DataFrame, capability: str | pd.Series[str] | None = None
+    ) -> None:
+        self.metrics, self.capability = metrics, capability
         self.names: frozenset[str] = frozenset(map(str, metrics.columns[metrics.notna().any()]))
         self.columns: dict[str, pd.Series[float]] = {}
         self.used: list[str] = []
@@ -181,7 +210,7 @@ class _Finder:
         if any(op.endswith("fma") for op in missing):
             self.remarks.append(f"{kind} FLOPs are not told: {', '.join(missing)} not collected")
             return None
-        scale = self._cycles() if is_rate else 1.0
+        scale = self.cycles() if is_rate else 1.0
         if scale is None:
             return None
         if missing:
@@ -191,7 +220,7 @@ class _Finder:
         parts = [self._sum([name]) * VECTOR_FLOPS[kind][op] for op, name in by_op.items()]
         return (_added(parts) * scale).round() if is_rate else _added(parts)
 
-    def _cycles(self) -> pd.Series[float] | None:
+    def cycles(self) -> pd.Series[float] | None:
         """Cycles of a kernel, to turn rates per cycle into counts."""
         for unit in CYCLES:
             for amount in (f"{unit}.avg", f"{unit}.max"):
@@ -210,16 +239,21 @@ class _Finder:
                 if kind not in used and self._from_rates(kind, names, rate):
                     used[kind] = names
         self.remarks += tensor_counters.remarks(used)
-        if used or PIPE_TENSOR not in self.names:
-            return
-        if self.version is not None and self.version < FIRST_WITH_TENSOR_COUNTERS:
-            guess = self._sum([PIPE_TENSOR]) * FLOPS_PER_TENSOR_INSTRUCTION
+        if not used and PIPE_TENSOR in self.names:
+            self._tensor_instructions()
+
+    def _tensor_instructions(self) -> None:
+        """A guess for kernels of chips that have no other counter, and only for these."""
+        counted = self.metrics[PIPE_TENSOR].astype(float)
+        is_old = self._is_version(lambda version: version < FIRST_WITH_TENSOR_COUNTERS)
+        if bool((counted.notna() & is_old).any()):
+            guess = self._sum([PIPE_TENSOR]).where(is_old) * FLOPS_PER_TENSOR_INSTRUCTION
             self.columns["flops_fp16_matrix"] = guess
             self.remarks.append(
                 "tensor fp16 FLOPs are a guess: this chip has no counter for them, so each tensor"
                 f" instruction is taken as {FLOPS_PER_TENSOR_INSTRUCTION} FLOPs"
             )
-        elif bool((self.metrics[PIPE_TENSOR] > 0).any()):
+        if bool(((counted > 0) & ~is_old).any()):
             self.remarks.append(
                 "tensor-core FLOPs are not told: tensor instructions were counted, which no factor"
                 " turns into FLOPs; collect sm__ops_path_tensor_src_*"
@@ -228,7 +262,7 @@ class _Finder:
     def _from_rates(self, kind: str, names: Collection[str], rate: str) -> bool:
         """Whether the tensor work of a kind could be told from its rates."""
         is_per_cycle = rate == tensor_counters.PER_CYCLE
-        scale = self._cycles() if is_per_cycle else self.columns.get("counter_time_s")
+        scale = self.cycles() if is_per_cycle else self.columns.get("counter_time_s")
         if scale is None:
             lacking = "cycles" if is_per_cycle else "time"
             self.remarks.append(f"tensor {kind} FLOPs are not told: rates without {lacking}")
@@ -268,8 +302,20 @@ class _Finder:
             self.remarks.append(f"{NO_FLOPS}: no counter of them was collected")
         if not any(name.endswith("_bytes") for name in self.columns):
             self.remarks.append(f"{NO_BYTES}: no counter of them was collected")
-        if "l1_bytes" in self.columns and self.version and self.version >= FIRST_WITH_BULK_COPIES:
+        has_bulk_copies = self._is_version(lambda version: version >= FIRST_WITH_BULK_COPIES)
+        if "l1_bytes" in self.columns and bool(has_bulk_copies.any()):
             self.remarks.append("L1 bytes leave out the bulk tensor copies of this chip")
+
+    def _is_version(self, holds: Callable[[tuple[int, int]], bool]) -> pd.Series[bool]:
+        """By row, whether something holds of its compute capability; not where that is unknown."""
+        import pandas as pd
+
+        if self.capability is None or isinstance(self.capability, str):
+            version = _version(self.capability)
+            return pd.Series(version is not None and holds(version), index=self.metrics.index)
+        found = {text: _version(str(text)) for text in self.capability.unique()}
+        those = [text for text, version in found.items() if version is not None and holds(version)]
+        return self.capability.isin(those)
 
     def _sum(self, names: Collection[str]) -> pd.Series[float]:
         self.used += [name for name in names if name not in self.used]

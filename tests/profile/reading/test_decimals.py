@@ -29,6 +29,11 @@ from ridgeline.profile.reading.decimals import Evidence, decimal_mark, read_numb
         ("1.234,567,8", None),
         ("nan", None),
         ("1 234 567,5", ","),
+        ("1,71799E+10", ","),
+        ("1,718E+10", ","),  # nobody groups digits before an exponent
+        ("1.718e-3", "."),
+        ("1,234.5e3", "."),
+        ("3E8", None),
     ],
 )
 def test_what_a_number_says_about_its_mark(text: str, mark: str | None) -> None:
@@ -46,6 +51,9 @@ def test_what_a_number_says_about_its_mark(text: str, mark: str | None) -> None:
         ("1\u202f234,5", ",", 1234.5),
         ("1'234.5", ".", 1234.5),
         ("3.2e+03", ".", 3200),
+        ("1,71799E+10", ".", 17_179_900_000),
+        ("1,718E+10", ".", 17_180_000_000),
+        ("1.718E+10", ",", 17_180_000_000),
         ("12.16 {6.08; 6.08}", ".", 12.16),
         ("-4", ".", -4),
     ],

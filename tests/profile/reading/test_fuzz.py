@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import tempfile
 from pathlib import Path
 
@@ -27,6 +29,8 @@ SOURCES = {
     "nsys": (TRACES / "nsys_cuda_gpu_kern_sum.csv").read_bytes(),
     "nsys trace": (TRACES / "nsys_cuda_gpu_trace.csv").read_bytes(),
     "packed": STEP.read_bytes(),
+    "bzip2": bz2.compress(PRODUCTS.read_bytes()),
+    "xz": lzma.compress(PRODUCTS.read_bytes()),
 }
 PIECES = [
     b'"', b",", b"\n", b"\r\n", b"\0", b"nan", b"1e999", b'""', b"\xff\xfe", b"==", b"]", b"{",

@@ -8,6 +8,7 @@ from ridgeline.profile.reading.metric_units import factor, scaled
 
 TIME, BYTES = "gpu__time_duration.sum", "dram__bytes_read.sum"
 RATE, BYTE_RATE = "sm__cycles_elapsed.avg.per_second", "dram__bytes.sum.per_second"
+COUNT = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,14 @@ RATE, BYTE_RATE = "sm__cycles_elapsed.avg.per_second", "dram__bytes.sum.per_seco
         ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum", "inst", 1),
         ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum", "Minst", 1e6),
         ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed", "inst/cycle", 1),
+        ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed", "Kinst/cycle", 1e3),
+        (COUNT, "K", 1e3),
+        (COUNT, "M", 1e6),
+        (COUNT, "G", 1e9),
+        (COUNT, "Minsts", 1e6),
+        (COUNT, "n/a", 1),
+        (COUNT, "block", 1),
+        (BYTE_RATE, "Mbyte/min", 1e6 / 60),
     ],
 )
 def test_factors(metric: str, unit: str, expected: float) -> None:
@@ -50,7 +59,21 @@ def test_factors(metric: str, unit: str, expected: float) -> None:
 
 @pytest.mark.parametrize(
     ("metric", "unit"),
-    [(BYTES, "%"), (TIME, "byte"), (BYTES, "Gbyte/second"), (RATE, "us"), (TIME, "parsec")],
+    [
+        (BYTES, "%"),
+        (TIME, "byte"),
+        (BYTES, "Gbyte/second"),
+        (RATE, "us"),
+        (TIME, "parsec"),
+        (BYTES, "K"),
+        (TIME, "M"),
+        (COUNT, "%"),
+        (COUNT, "inst/second"),
+        (COUNT, "inst/cycle"),
+        (COUNT, "Ghz"),
+        (COUNT, "Mbyte"),
+        (COUNT, "us"),
+    ],
 )
 def test_a_unit_of_another_kind_is_refused(metric: str, unit: str) -> None:
     assert factor(metric, unit) is None

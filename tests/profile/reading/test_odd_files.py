@@ -14,6 +14,7 @@ from ridgeline.profile.capture import totals
 
 TIME, READ, WRITE = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
 CUT_OFF = "the file is cut off: its last row is not whole, and what follows is missing"
+NO_END = "the last line has no end: it may be cut off, so a number at its end is not used"
 NO_FLOPS_SAID = "no FLOPs: no counter of them was collected"
 PROGRESS = "  7%|#   | 7/100 [00:01<00:00, 12.3it/s]\r"
 LONG = PROGRESS * (5 * 2**20 // len(PROGRESS))  # a line longer than the piece that is looked at
@@ -129,6 +130,56 @@ def test_a_last_line_without_its_end_may_be_whole(tmp_path: Path) -> None:
     assert capture.warnings == (NO_FLOPS_SAID,)
 
 
+BARE = TABLE.replace('"', "")
+
+
+@pytest.mark.parametrize(
+    ("rest", "times", "read_bytes", "said"),
+    [
+        ("2,7,k2,0,1,2,345", [1e-6], [2e6], NO_END),  # whole, or 3456
+        ("2,7,k2,0,1,2,", [1e-6], [2e6], NO_END),
+        ("2,7,k2,0,1,2", [1e-6], [None], CUT_OFF),
+        ("2,7,k2,0,1", [None], [None], CUT_OFF),
+        ("2,7,k2,", [None], [None], CUT_OFF),
+        ("2,7,k2", [], [], CUT_OFF),
+        ("2,7", [], [], CUT_OFF),
+        ("2", [], [], CUT_OFF),
+        ('"2","7","k2","0","1","2",', [1e-6], [2e6], NO_END),
+        ('"2","7","k2","0","1"', [1e-6], [None], CUT_OFF),
+        ('"2","7","k2"', [None], [None], CUT_OFF),
+        ('"2","7","k', [], [], CUT_OFF),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_the_last_number_of_a_file_without_quotes_is_not_used(
+    tmp_path: Path,
+    rest: str,
+    times: list[float | None],
+    read_bytes: list[float | None],
+    said: str,
+    encoding: str,
+) -> None:
+    capture = read(written(tmp_path, "a.csv", BARE + rest, encoding))
+    found = capture.kernels.astype(object).where(capture.kernels.notna(), None)
+    assert found["time_s"].tolist()[2:] == times
+    assert found["dram_read_bytes"].tolist()[2:] == read_bytes
+    assert found["dram_bytes"].tolist() == [5e6, 5e6, *[None] * len(times)]
+    assert capture.warnings == (NO_FLOPS_SAID, said)
+
+
+def test_a_file_without_quotes_that_is_whole(tmp_path: Path) -> None:
+    for end in ("", "\r"):
+        text = BARE.replace("\n", f"{end}\n")
+        assert read(written(tmp_path, "a.csv", text)).warnings == (NO_FLOPS_SAID,)
+
+
+def test_words_at_the_end_are_no_row_that_is_cut_off(tmp_path: Path) -> None:
+    capture = read(written(tmp_path, "a.csv", BARE + "all done"))
+    assert capture.launches == 2
+    said = "lines inside the table that are no rows of it are left out: 1"
+    assert capture.warnings == (NO_FLOPS_SAID, said)
+
+
 @pytest.mark.parametrize("size", [2**17 - 5, 2**17 + 5])
 def test_a_quote_that_is_open_far_before_the_end(tmp_path: Path, size: int) -> None:
     # given a cell at the end about as long as any that can be read
@@ -142,6 +193,28 @@ def test_a_long_table_that_is_cut_off(tmp_path: Path) -> None:
     capture = read(written(tmp_path, "a.csv", table[: -len(',000"\n')]))
     assert "dram_read_bytes" not in capture.kernels
     assert capture.warnings == (NO_FLOPS_SAID, CUT_OFF)
+
+
+@pytest.mark.parametrize("rest", ["3000", "3", "", "n"])
+def test_a_long_table_without_quotes_that_is_cut_off(tmp_path: Path, rest: str) -> None:
+    table = long((TIME, "us", "5"), ("lts__t_bytes.sum", "byte", "2"), (READ, "byte", "?"))
+    text = table.replace('"', "").removesuffix("?\n") + rest
+    capture = read(written(tmp_path, "a.csv", text))
+    assert "dram_read_bytes" not in capture.kernels
+    assert capture.warnings == (NO_FLOPS_SAID, NO_END)
+
+
+def test_a_long_table_that_is_cut_off_before_a_metric(tmp_path: Path) -> None:
+    table = long((TIME, "us", "5"), ("lts__t_bytes.sum", "byte", "2")).replace('"', "")
+    capture = read(written(tmp_path, "a.csv", table + "0,7,k"))
+    assert capture.kernels[["time_s", "l2_bytes"]].values.tolist() == [[5e-6, 2]]
+    assert capture.warnings == (NO_FLOPS_SAID, CUT_OFF)
+
+
+def test_a_table_of_nsys_whose_last_name_may_be_cut_off(tmp_path: Path) -> None:
+    capture = read(written(tmp_path, "a.csv", NSYS.removesuffix("u\n")))
+    assert capture.kernels["kernel"].tolist() == ["gemm", "rel"]
+    assert capture.warnings[1:] == (NO_END,)
 
 
 @pytest.mark.parametrize("rest", ['20.0,1000,1,1000.0,"void k<in', "20.0,1000,1,10"])

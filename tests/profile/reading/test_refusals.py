@@ -69,6 +69,53 @@ def test_reasons(tmp_path: Path, text: str, problem: str, hint: str) -> None:
     assert hint in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("metric", "unit", "reason", "hint"),
+    [
+        (
+            "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+            "inst",
+            "fp32 FLOPs are not told: fmul, ffma not collected",
+            "collect gpu__time_duration.sum",
+        ),
+        (
+            "dram__bytes.sum.per_second",
+            "Gbyte/second",
+            "dram__bytes.sum.per_second without time or cycles",
+            "collect gpu__time_duration.sum",
+        ),
+        (
+            "sm__cycles_elapsed.avg",
+            "cycle",
+            "sm__cycles_elapsed.avg alone tells nothing",
+            "collect gpu__time_duration.sum",
+        ),
+        (
+            "dram__bytes.sum",
+            "MiB",
+            "not used, for their units: dram__bytes.sum in MiB",
+            "--print-units base",
+        ),
+        (
+            "gpu__time_duration.sum",
+            "day",
+            "not used, for their units: gpu__time_duration.sum in day",
+            "--print-units base",
+        ),
+    ],
+)
+def test_values_that_cannot_be_used_are_not_said_to_be_missing(
+    tmp_path: Path, metric: str, unit: str, reason: str, hint: str
+) -> None:
+    titles = f'"ID","Process ID","Kernel Name","{metric}"\n"","","","{unit}"\n'
+    path = written(tmp_path, "a.csv", titles + '"0","1","a","5"\n"1","1","a","6"\n')
+    with pytest.raises(RidgelineError) as refused:
+        read(path)
+    problem = f"{path} has 2 kernels and nothing that can be used: {reason}"
+    assert refused.value.problem == problem
+    assert hint in refused.value.hint
+
+
 def test_an_error_beside_kernels_is_a_remark(tmp_path: Path) -> None:
     text = "==ERROR== LaunchFailed\n" + HEADER + '"0","1","a","2"\n'
     capture = read(written(tmp_path, "a.csv", text))

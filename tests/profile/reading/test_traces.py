@@ -118,6 +118,91 @@ def test_calls_are_no_kernels(tmp_path: Path) -> None:
         read(written(tmp_path, "a.csv", text))
 
 
+# ---------------------------------------------------------------- tables of nsys
+
+STATISTICS = "Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"
+KERNELS = (
+    f"Time (%),Total Time (ns),Instances,{STATISTICS},Name\n"
+    "100.0,200000,4,50000.0,50000.0,50000,50000,0.0,gemm\n"
+)
+NVTX = (
+    f"Time (%),Total Time (ns),Instances,{STATISTICS},Style,Range\n"
+    "100.0,9000000,10,900000.0,900000.0,900000,900000,0.0,PushPop,:step\n"
+)
+GPU = (
+    f"Time (%),Total Time (ns),Instances,{STATISTICS},Category,Operation\n"
+    "90.0,200000,4,50000.0,50000.0,50000,50000,0.0,CUDA_KERNEL,gemm\n"
+    "10.0,20000,2,10000.0,10000.0,10000,10000,0.0,MEMORY_OPER,[CUDA memcpy Host-to-Device]\n"
+)
+REGIONS = (
+    f"Time (%),Total Time (ns),Instances,{STATISTICS},Name\n"
+    "100.0,7000,7,1000.0,1000.0,1000,1000,0.0,parallel region\n"
+)
+COPY_TIMES = (
+    f"Time (%),Total Time (ns),Count,{STATISTICS},Operation\n"
+    "100.0,3000,3,1000.0,1000.0,1000,1000,0.0,[CUDA memcpy Host-to-Device]\n"
+)
+COPY_SIZES = (
+    "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
+    "8.000,2,4.000,4.000,4.000,4.000,0.000,[CUDA memcpy Host-to-Device]\n"
+)
+BY_RANGE = (
+    f"NVTX Range,Style,PID,TID,NVTX Inst,Kern Inst,Total Time (ns),{STATISTICS},Kernel Name\n"
+    ":step,PushPop,1,1,1,4,200000,50000.0,50000.0,50000,50000,0.0,gemm\n"
+    ":step/forward,PushPop,1,1,1,4,200000,50000.0,50000.0,50000,50000,0.0,gemm\n"
+)
+
+
+@pytest.mark.parametrize("between", ["\n", "", "\nProcessing [a.sqlite] with [b.py]... \n"])
+@pytest.mark.parametrize(
+    "below",
+    [NVTX, GPU, REGIONS, COPY_TIMES, COPY_TIMES + "\n" + COPY_SIZES, BY_RANGE, KERNELS],
+    ids=["nvtx", "gpu", "regions", "copies", "sizes", "by range", "again"],
+)
+def test_tables_below_that_of_the_kernels(tmp_path: Path, below: str, between: str) -> None:
+    found = told(written(tmp_path, "a.csv", KERNELS + between + below))
+    assert (found["kernels"], found["kernel_time_s"]) == (4, pytest.approx(200e-6))
+    assert found["warnings"] == [TIME_ONLY]
+
+
+@pytest.mark.parametrize("above", [NVTX, GPU, COPY_TIMES + "\n" + COPY_SIZES, BY_RANGE])
+def test_tables_above_that_of_the_kernels(tmp_path: Path, above: str) -> None:
+    found = told(written(tmp_path, "a.csv", f"{above}\n{KERNELS}"))
+    assert (found["kernels"], found["warnings"]) == (4, [TIME_ONLY])
+
+
+def test_rows_below_the_words_of_nsys_are_of_another_table(tmp_path: Path) -> None:
+    # given a table of which the titles are not there
+    rows = "Processing [a.sqlite] with [openmp_sum.py]...\n" + REGIONS.split("\n", 1)[1]
+    assert read(written(tmp_path, "a.csv", KERNELS + rows)).launches == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (BY_RANGE, "in which a kernel counts once for every NVTX range around it"),
+        (GPU, "about kernels, copies and calls together"),
+        (NVTX, "about NVTX ranges, not about kernels"),
+        (COPY_TIMES, "about calls or copies, not about kernels"),
+        (COPY_SIZES, "about calls or copies, not about kernels"),
+        (KERNELS.replace(",", "   "), "for people"),
+    ],
+    ids=["by range", "gpu", "nvtx", "copies", "sizes", "people"],
+)
+def test_tables_of_nsys_that_are_refused(tmp_path: Path, text: str, what: str) -> None:
+    path = written(tmp_path, "a.csv", text)
+    with pytest.raises(RidgelineError) as refused:
+        read(path)
+    assert refused.value.problem == f"{path} is a table of nsys {what}"
+    assert "--format csv" in refused.value.hint
+
+
+def test_a_word_of_a_program_makes_no_table_of_nsys(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.txt", "Operations begin\nRange 3\n")
+    with pytest.raises(RidgelineError, match="is no capture that ridgeline knows"):
+        read(path)
+
+
 def test_a_report_of_nsys_says_how_to_export_it(tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match="only nsys can read\n  hint: nsys stats"):
         read(written(tmp_path, "a.nsys-rep", "anything"))
@@ -142,6 +227,51 @@ def test_kernels_without_a_duration_are_counted(tmp_path: Path) -> None:
         TIME_ONLY,
         "kernels without a duration that can be used are left out: 5",
     )
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ('"dur": 2', '"dur": inf'),
+        ('"name": "b"', '"name": "C:\\d"'),
+        ('"name": "b"', '"name": "b"c"'),
+    ],
+    ids=["inf", "escape", "quote"],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_event_that_is_damaged_ends_no_trace(
+    tmp_path: Path, damage: tuple[str, str], indent: int | None
+) -> None:
+    # given the second of three events with one character too many
+    one, two, three = (json.dumps(traced(name), indent=indent) for name in "abc")
+    events = ", ".join([one, two.replace(*damage), three])
+    capture = read(written(tmp_path, "a.json", f'{{"traceEvents": [{events}]}}'))
+    # then the others are there
+    assert capture.kernels["kernel"].tolist() == ["a", "c"]
+    assert capture.warnings == (TIME_ONLY, "events that cannot be read are left out: 1")
+
+
+@pytest.mark.parametrize("end", ["]", "]}", '], "traceName": "a.json", "displayTimeUnit": "ms"}\n'])
+def test_a_last_event_that_is_damaged(tmp_path: Path, end: str) -> None:
+    events = ", ".join([json.dumps(traced()), json.dumps(traced()).replace("2", "inf")])
+    capture = read(written(tmp_path, "a.json", f'{{"traceEvents": [{events}{end}'))
+    assert capture.launches == 1
+    assert capture.warnings == (TIME_ONLY, "events that cannot be read are left out: 1")
+
+
+def test_damaged_events_of_a_long_trace(tmp_path: Path) -> None:
+    # given a trace of several pieces, in which every tenth event is damaged
+    whole, damaged = json.dumps(traced("a" * 1000)), json.dumps(traced()).replace("2", "inf")
+    events = ",\n".join(damaged if n % 10 == 5 else whole for n in range(4000))
+    capture = read(written(tmp_path, "a.json", f'{{"traceEvents": [{events}]}}'))
+    assert capture.launches == 3600
+    assert capture.warnings == (TIME_ONLY, "events that cannot be read are left out: 400")
+
+
+def test_a_tab_in_a_name(tmp_path: Path) -> None:
+    text = json.dumps({"traceEvents": [traced("a\tb")]}).replace("\\t", "\t")
+    capture = read(written(tmp_path, "a.json", text))
+    assert (capture.kernels["kernel"].tolist(), capture.warnings) == (["a\tb"], (TIME_ONLY,))
 
 
 def test_a_trace_with_no_duration_at_all_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ kineto.py         PyTorch and Kineto traces        nsys.py  kernel tables of nsy
 decimals.py  evidence.py  metric_units.py  display_names.py   numbers, units, names of any version
 named_metrics.py  launches.py  source.py  log.py    what is gathered on the way
 assemble.py       quantities and remarks; soundness.py, repeated.py  what is left out before
-joining.py        several files of one capture
+counters.py  joining.py    kernels and their counters; several files of one capture
 files.py          the way through all of them
 """
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import BYTES, FLOPS, TEXTS, Capture, total
-from ridgeline.profile.quantities import find
-from ridgeline.profile.reading.launches import Launches
+from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME, Quantities, find
+from ridgeline.profile.reading.counters import Counters
 from ridgeline.profile.reading.log import Log
+from ridgeline.profile.reading.named_metrics import MISFITS
 from ridgeline.profile.reading.repeated import once
 from ridgeline.profile.reading.soundness import sound
 from ridgeline.profile.reading.source import Read
@@ -26,40 +27,57 @@ COLLECT = (
 )
 
 
-def from_counters(file: str, kind: str, read: Read, log: Log) -> Capture:
-    """A capture of Nsight Compute."""
-    import numpy as np
-
+def counted(file: str, kind: str, read: Read, log: Log) -> Counters:
+    """What Nsight Compute counted, each kernel once."""
     launches = read.launches
     if not len(launches):
         raise log.refusal(file, "holds no kernels")
     texts, metrics = launches.frames()
     metrics, unsound = sound(metrics)
     texts, metrics, repeated = once(texts, metrics)
-    capability = _first(launches, "compute_capability")
-    times = [launches.times[row] for row in texts.index]
+    return Counters(
+        file=file,
+        kind=kind,
+        texts=texts.reset_index(drop=True),
+        metrics=metrics.reset_index(drop=True),
+        times=launches.times_of(texts.index),
+        about=launches.about,
+        has_rules=read.has_rules,
+        remarks=(*read.remarks, *unsound, *repeated),
+        unsound=tuple(unsound),
+        logs=(log,),
+    )
+
+
+def from_counters(counters: Counters) -> Capture:
+    """A capture of Nsight Compute."""
+    import numpy as np
+
+    times = counters.times
     with np.errstate(over="ignore"):  # which is said below
-        found = find(metrics, compute_capability=capability)
+        found = find(counters.metrics, compute_capability=counters.capabilities)
         numbers, too_large = sound(
             found.table.mul(times, axis=0) if max(times) > 1 else found.table
         )
     if not found.metrics:
-        raise _nothing_usable(file, read, log, metrics, unsound)
-    kernels = with_all_columns(texts, numbers, times).reset_index(drop=True)
-    return Capture(
-        file=file,
-        kind=kind,
-        kernels=kernels,
-        device=_device(launches, capability),
-        compute_capability=capability,
-        passes=_passes(launches),
-        metrics=found.metrics,
-        warnings=(
-            *read.remarks, *unsound, *repeated, *found.remarks, *too_large, *_endless(kernels),
-            *_several(launches), *_gaps(kernels[:-1] if log.is_cut else kernels),
-            *_unshown(kernels), *log.remarks(),
-        ),
+        raise _nothing_usable(counters, _unmade(counters.metrics, found))
+    kernels = with_all_columns(counters.texts, numbers, times)
+    is_cut = any(log.is_cut or log.is_bare for log in counters.logs)
+    said = (
+        *counters.remarks, *found.remarks, *too_large, *_endless(kernels),
+        *_several(counters.about), *_gaps(kernels[:-1] if is_cut else kernels), *_unshown(kernels),
+        *(remark for log in counters.logs for remark in log.remarks()),
     )  # fmt: skip
+    return Capture(
+        file=counters.file,
+        kind=counters.kind,
+        kernels=kernels,
+        device=_device(counters),
+        compute_capability=counters.capability,
+        passes=_passes(counters.about),
+        metrics=found.metrics,
+        warnings=tuple(dict.fromkeys(said)),
+    )
 
 
 def with_all_columns(
@@ -76,17 +94,21 @@ def with_all_columns(
     return table[first].join(numbers[others])
 
 
-def _nothing_usable(
-    file: str, read: Read, log: Log, metrics: pd.DataFrame, unsound: Sequence[str]
-) -> RidgelineError:
-    count = len(read.launches)
+def _nothing_usable(counters: Counters, unmade: Sequence[str]) -> RidgelineError:
+    file, log, count = counters.file, counters.logs[0], len(counters.texts)
     kernels = f"{count:,} kernel{'s' if count > 1 else ''}"
-    if unsound:
-        problem = f"has {kernels} and nothing that can be used: {unsound[0]}"
-        return log.refusal(file, problem, "capture and export it again")
-    if len(metrics.columns):
+    misfits = [remark for remark in counters.remarks if remark.startswith(MISFITS)]
+    for reasons, hint in (
+        (counters.unsound, "capture and export it again"),
+        (misfits, "export it again with --print-units base"),
+        (unmade, COLLECT),
+    ):
+        if reasons:
+            problem = f"has {kernels} and nothing that can be used: {'; '.join(reasons)}"
+            return log.refusal(file, problem, hint)
+    if len(counters.metrics.columns):
         return log.refusal(file, f"has {kernels} and no values: all are nan or n/a")
-    if read.has_rules:
+    if counters.has_rules:
         return log.refusal(
             file,
             f"has {kernels} with a rule and no metric",
@@ -97,24 +119,29 @@ def _nothing_usable(
     )
 
 
-def _first(launches: Launches, name: str) -> str | None:
-    """What all kernels agree on, or the first of several."""
-    return next(iter(launches.about[name]), None)
+def _unmade(metrics: pd.DataFrame, found: Quantities) -> list[str]:
+    """Why metrics that have values make no quantity."""
+    there = [str(name) for name in metrics.columns[metrics.notna().any()]]
+    general = (NO_TIME, NO_FLOPS, NO_BYTES)
+    said = [remark for remark in found.remarks if not remark.startswith(general)]
+    said += [f"{name} without time or cycles" for name in there if ".per_" in name]
+    return (said or [f"{name} alone tells nothing" for name in there]) if there else []
 
 
-def _device(launches: Launches, capability: str | None) -> str | None:
-    return _first(launches, "device") or (f"CC {capability}" if capability else None)
+def _device(counters: Counters) -> str | None:
+    named = next(iter(counters.about["device"]), None)
+    return named or (f"CC {counters.capability}" if counters.capability else None)
 
 
-def _passes(launches: Launches) -> int | None:
-    numbers = [re.match(r"\d+", text) for text in launches.about["passes"]]
+def _passes(about: Mapping[str, Collection[str]]) -> int | None:
+    numbers = [re.match(r"\d+", text) for text in about["passes"]]
     return max((int(number[0]) for number in numbers if number), default=None)
 
 
-def _several(launches: Launches) -> list[str]:
+def _several(about: Mapping[str, Collection[str]]) -> list[str]:
     """Told by their names where these differ, else by their numbers."""
-    names = launches.about["device"] or launches.about["compute_capability"]
-    return several(list(names if len(names) > 1 else launches.about["device_number"]))
+    names = about["device"] or about["compute_capability"]
+    return several(list(names if len(names) > 1 else about["device_number"]))
 
 
 def _endless(kernels: pd.DataFrame) -> list[str]:

@@ -1,8 +1,8 @@
 """Numbers as tools write them in any country: 1,234.56 or 1.234,56 or 1 234,56.
 
 Which of comma and full stop is the decimal mark is decided once per file, from its own evidence:
-`65,77` and `1.234,5` can be read in one way only, `117.344` in two. Where there is no evidence,
-the full stop is taken, as most files have it, and a remark says so.
+`65,77`, `1.234,5` and `1,718E+10` can be read in one way only, `117.344` in two. Where there is no
+evidence, the full stop is taken, as most files have it, and a remark says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 POINT, COMMA = ".", ","
 _SPACES = re.compile(r"[\s'\u2019\u00a0\u202f_]")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
-_MARKED = re.compile(r"[+-]?(\d*)((?:[.,]\d+)+)")
+_MARKED = re.compile(r"[+-]?(\d*)((?:[.,]\d+)+)([eE][+-]?\d+)?")
 _INSTANCES = re.compile(r"\s*[{(;].*", re.DOTALL)  # "12 {3; 4; 5}": the values of the parts
 _LONGEST = 400  # characters; longer texts are no numbers
 
@@ -70,7 +70,8 @@ def decimal_mark(text: str) -> str | None:
     groups = re.split(r"[.,]", found[2])[1:]
     is_grouped = 1 <= len(found[1]) <= 3 and not found[1].startswith("0")
     if len(marks) == 1:
-        return "" if is_grouped and len(groups[0]) == 3 else marks[0]
+        is_unclear = is_grouped and len(groups[0]) == 3 and not found[3]
+        return "" if is_unclear else marks[0]  # nobody groups digits before an exponent
     before = groups if len(set(marks)) == 1 else groups[:-1]
     if not is_grouped or any(len(group) != 3 for group in before) or len(set(marks[:-1])) != 1:
         return None  # 127.0.0.1 is no number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from itertools import islice
@@ -12,20 +13,38 @@ from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.header import KINETO, REPORT, TEXT, parse_header
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.opening import (
-    GZIP,
+    MARK_BYTES,
     encoding_of,
     head_text,
     line_ends,
     open_text,
+    packing_of,
     read_head,
 )
 from ridgeline.profile.reading.source import Source
 
 REPORT_MARK = b"NVR\0"
-ZIP_MARK = b"PK\x03\x04"
+ARCHIVES = (  # where a mark stands
+    (0, b"PK\x03\x04", "a zip archive"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"\x28\xb5\x2f\xfd", "packed with zstd"),
+    (0, b"\x04\x22\x4d\x18", "packed with lz4"),
+)
 SQLITE_MARK = b"SQLite format 3\0"
 _KERNEL_LINE = re.compile(r"^\s*\S.*, Context \d+, Stream \d+")
 _SKIPPED = re.compile(r"SKIPPED: .* does not contain .* data")
+_JSON = re.compile(r'\{\s*["}]|\[\s*[{\]]')  # and not `[rank0]: …` or `{'loss': 0.5}`
+_EVENTS = '"traceEvents"'
+_NSYS_JSON = re.compile(r'\{\s*"(?:Time ?\(%\)|(?:Start|Duration|Total Time) ?\(\w+\))"\s*:')
+_NSYS_TITLES = re.compile(r"^.*(?:Time ?\(%\)|Total Time|Total \(\w+\)).*$", re.MULTILINE)
+_NSYS_TABLES = {  # by a title that only they have
+    "Kern Inst": "in which a kernel counts once for every NVTX range around it",
+    "Category": "about kernels, copies and calls together",
+    "Num Calls": "about calls or copies, not about kernels",
+    "Operation": "about calls or copies, not about kernels",
+    "Range": "about NVTX ranges, not about kernels",
+}
 _LINE = 2**20  # characters that are looked at; progress that a program prints may be longer
 _ROW = 2**17  # characters of a row whose numbers are looked at
 READS = (
@@ -51,9 +70,11 @@ def detect(path: Path) -> Detected:
         _refuse_packed(path)
         return Detected(kind=REPORT, log=Log())
     _refuse_others(path, head)
-    text = head_text(head)
-    if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
-        return Detected(kind=KINETO, log=Log())
+    text = head_text(head).lstrip("\ufeff \t\r\n")
+    _refuse_old_lines(path, text)
+    is_json = _JSON.match(text) is not None
+    if is_json and not _ends_early(text):
+        return _trace(path, text)
     log = Log()
     encoding = encoding_of(head)
     with open_text(path) as stream:
@@ -69,14 +90,41 @@ def detect(path: Path) -> Detected:
             if _KERNEL_LINE.match(line):
                 return Detected(kind=TEXT, log=log)
             log.see(line)
+    if is_json and not log.lines:
+        return _trace(path, text)
     raise _unknown(path, log, text)
+
+
+def _ends_early(text: str) -> bool:
+    """Whether more follows a first piece of JSON, which a program may have printed."""
+    if _EVENTS in text:
+        return False
+    try:
+        end = json.JSONDecoder().raw_decode(text)[1]
+    except (ValueError, RecursionError):  # it is longer than the text, or damaged
+        return text.startswith("{")
+    return bool(text[end:].strip())
+
+
+def _trace(path: Path, text: str) -> Detected:
+    if _EVENTS not in text and _NSYS_JSON.search(text):
+        raise _other_format(path)
+    return Detected(kind=KINETO, log=Log())
+
+
+def _other_format(path: Path) -> RidgelineError:
+    return RidgelineError(
+        f"{path} is JSON of nsys stats, of which only the CSV is read",
+        hint="nsys stats --report cuda_gpu_kern_sum --format csv FILE.nsys-rep",
+    )
 
 
 def _refuse_others(path: Path, head: bytes) -> None:
     if not head.strip():
         raise RidgelineError(f"{path} is empty", hint="capture or export it again")
-    if head.startswith(ZIP_MARK):
-        raise RidgelineError(f"{path} is a zip archive", hint="unpack it and name what is in it")
+    for at, mark, what in ARCHIVES:
+        if head.startswith(mark, at):
+            raise RidgelineError(f"{path} is {what}", hint="unpack it and name what is in it")
     if path.suffix in (".nsys-rep", ".qdrep") or head.startswith(SQLITE_MARK):
         raise RidgelineError(
             f"{path} is a report of Nsight Systems, which only nsys can read",
@@ -88,10 +136,23 @@ def _refuse_others(path: Path, head: bytes) -> None:
 def _refuse_packed(path: Path) -> None:
     """Only NVIDIA's library reads reports, and it does not unpack them."""
     with path.open("rb") as file:
-        if file.read(len(GZIP)) == GZIP:
-            raise RidgelineError(
-                f"{path} is a packed report", hint=f"unpack it: gunzip --keep {path.name}"
-            )
+        packing = packing_of(file.read(MARK_BYTES))
+    if packing is not None:
+        hint = f"unpack it: {packing.program} {path.name}"
+        raise RidgelineError(f"{path} is a packed report", hint=hint)
+
+
+def _refuse_old_lines(path: Path, text: str) -> None:
+    """Carriage returns end lines in old files; otherwise they write over what is there."""
+    if "\n" not in text and any(map(_is_capture, text.split("\r")[:-1])):
+        raise RidgelineError(
+            f"{path} has lines that end in carriage returns only",
+            hint=f"tr '\\r' '\\n' < {path.name} > lines-{path.name}, and import that",
+        )
+
+
+def _is_capture(line: str) -> bool:
+    return parse_header(line) is not None or _KERNEL_LINE.match(line) is not None
 
 
 def _unknown(path: Path, log: Log, text: str) -> RidgelineError:
@@ -103,12 +164,16 @@ def _unknown(path: Path, log: Log, text: str) -> RidgelineError:
             f"{path} holds no kernels: nsys said {skipped[0].strip()!r}",
             hint="see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
         )
-    if "Num Calls" in text or "Operations" in text:
-        return RidgelineError(
-            f"{path} is a table of nsys about calls or copies, not about kernels",
-            hint="nsys stats --report cuda_gpu_kern_sum --format csv FILE.nsys-rep",
-        )
-    if "Total Time" in text and "Instances" in text:
+    if _NSYS_JSON.search(text):
+        return _other_format(path)
+    titles = " ".join(_NSYS_TITLES.findall(text))
+    for title, what in _NSYS_TABLES.items():
+        if title in titles:
+            return RidgelineError(
+                f"{path} is a table of nsys {what}",
+                hint="nsys stats --report cuda_gpu_kern_sum --format csv FILE.nsys-rep",
+            )
+    if "Total Time" in titles and "Instances" in titles:
         return RidgelineError(
             f"{path} is a table of nsys for people", hint="make it with nsys stats --format csv"
         )

@@ -21,10 +21,11 @@ _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
 _TIME = re.compile(r"(?P<what>Total Time|Duration|Dur)\s*[(\[]?(?P<unit>[a-zµ]*)[)\]]?")
 _NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "": "ns"}
 INVOCATIONS = "Invocations"  # of `ncu --print-summary`: averages over launches
-INSTANCES = ("Instances", "Kern Inst")
+INSTANCES = "Instances"
 _FIRST = re.compile(  # column, also behind other text, never behind another column
     r"""(?<![,;\t])(?:"ID"|"Process ID"|"?(?:Time ?\(%\)|Start ?\(\w+\))"?)[,;\t]"""
 )
+_NUMBER = re.compile(r"[-+.,'\d\sEe]*")  # also the beginning of one
 _END = "\x1aend of file\x1a"  # a line below the last: only an open quote takes it into a cell
 
 
@@ -95,7 +96,7 @@ def _kind(names: tuple[str, ...], units: tuple[str | None, ...]) -> str | None:
     has_values = "Metric Value" in found or {"Average", INVOCATIONS} <= found
     if "Metric Name" in found and has_values and found & {"ID", *KERNEL_NAMES}:
         return DETAILS
-    if "Total Time" in found and found & set(INSTANCES) and found & {"Name", *KERNEL_NAMES}:
+    if "Total Time" in found and INSTANCES in found and found & {"Name", *KERNEL_NAMES}:
         return NSYS
     if {"Duration", "Name"} <= found and {"CorrId", "Corr ID", "GrdX"} & found:
         return NSYS
@@ -123,10 +124,18 @@ def rows(lines: Iterator[str], delimiter: str, log: Log | None = None) -> Iterat
             continue
         if row and row[-1].endswith(_END):
             break
-        yield row
+        yield _last_row(row, log) if log.is_open else row
     if row != [_END]:
         log.is_cut = True
         yield [*row[:-1], ""]
+
+
+def _last_row(row: list[str], log: Log) -> list[str]:
+    """Of a line without an end, a number that no quote closes may be half of one."""
+    if len(row) < 2 or log.open_end == '"':
+        return row
+    log.is_bare = True
+    return [*row[:-1], ""] if _NUMBER.fullmatch(row[-1]) else row
 
 
 def _shown(line: str) -> str:

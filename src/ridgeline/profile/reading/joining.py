@@ -3,91 +3,174 @@
 Files belong together when they tell different things of the same kernels: of the same process and
 numbers, or, where the program was run once for each part, of the same kernels in the same order on
 the same device. Everything else stays a capture of its own.
+
+Metrics are joined before quantities are made of them, since one may need those of several files:
+reads and writes, a rate and the time. What tells a thing is known by the names of the metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import Capture
-from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME
+from ridgeline.profile.quantities import Quantities, find, is_of_time, settled
+from ridgeline.profile.reading.assemble import from_counters
+from ridgeline.profile.reading.counters import Counters, Part
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BETWEEN = " + "  # the names of files that were joined
-_SAME = ["id", "kernel", "grid", "block"]
-_QUANTITIES = ("flops_", "dram_", "l2_", "l1_")
+_SAME = ("id", "kernel", "grid", "block", "compute_capability")
+_TIME = "counter_time_s"
 
 
-def join_captures(captures: Sequence[Capture]) -> list[Capture]:
-    """The captures, with those that belong together as one, in the place of the first."""
-    found: list[Capture] = []
-    for capture in captures:
-        for number, other in enumerate(found):
-            if belong_together(other, capture):
-                found[number] = join(other, capture)
-                break
+def join_captures(parts: Sequence[Part]) -> tuple[list[Capture], list[RidgelineError]]:
+    """A capture of all that belong together, in the place of the first; and what is refused."""
+    captures, refused = [], []
+    for part in join_parts(parts):
+        try:
+            captures.append(part if isinstance(part, Capture) else from_counters(part))
+        except RidgelineError as error:
+            refused.append(error)
+    return captures, refused
+
+
+def join_parts(parts: Sequence[Part]) -> list[Part]:
+    """The parts, with those that belong together as one, in the place of the first."""
+    found: list[Part | list[Counters]] = []
+    for part in parts:
+        if isinstance(part, Capture):
+            found.append(part)
+            continue
+        groups = (one for one in found if isinstance(one, list) and belongs_to(part, one))
+        group = next(groups, None)
+        if group is None:
+            found.append([part])
         else:
-            found.append(capture)
-    return found
+            group.append(part)
+    joined: list[Part] = []
+    for one in found:
+        joined += _of_use(one) if isinstance(one, list) else [one]
+    return joined
 
 
-def belong_together(a: Capture, b: Capture) -> bool:
-    """Whether the second tells something else about the kernels of the first."""
-    if not a.metrics or not b.metrics or len(a.kernels) != len(b.kernels) or a.file == b.file:
+def belongs_to(part: Counters, group: Sequence[Counters]) -> bool:
+    """Whether it tells something else about the kernels of a group."""
+    if not _are_same(part, group[0]) or any(part.file == other.file for other in group):
         return False
-    if not _different(a, b) or (a.compute_capability or "") != (b.compute_capability or ""):
+    names = _all_names(group)
+    return bool(names and part.names) and _are_different(names, part.names, part.capability)
+
+
+def _all_names(parts: Sequence[Counters]) -> frozenset[str]:
+    return frozenset[str]().union(*(part.names for part in parts))
+
+
+def _are_same(a: Counters, b: Counters) -> bool:
+    """Whether both are of the same kernels in the same order."""
+    if len(a.texts) != len(b.texts) or a.times != b.times:
         return False
-    return all(bool((a.kernels[name].array == b.kernels[name].array).all()) for name in _SAME)
+    return all(bool((a.texts[name].array == b.texts[name].array).all()) for name in _SAME)
 
 
-def _different(a: Capture, b: Capture) -> bool:
-    """No quantity but time is in both, and there is one."""
-    told = [set(_quantities(capture.kernels)) for capture in (a, b)]
-    return bool(told[0] | told[1]) and not told[0] & told[1]
+def _are_different(a: frozenset[str], b: frozenset[str], capability: str | None) -> bool:
+    """Whether nothing but time is told by both, and there is more than time.
+
+    A quantity may be told by both where it is more with the metrics of both than of either.
+    """
+    if any(not is_of_time(name) for name in a & b):
+        return False
+    alone, other, both = (_told(names, capability) for names in (a, b, a | b))
+    shared = alone.keys() & other.keys()
+    if _TIME in shared and both.keys() == {_TIME}:
+        return False
+    if not alone.keys() | other.keys() <= both.keys():  # counters of sm hide fewer of smsp
+        return False
+    return all(both[name] > max(alone[name], other[name]) for name in shared - {_TIME})
 
 
-def _quantities(kernels: pd.DataFrame) -> list[str]:
-    return [str(name) for name in kernels.columns if str(name).startswith(_QUANTITIES)]
+def _told(names: frozenset[str], capability: str | None) -> dict[str, float]:
+    """What each quantity would be if all these metrics were 1."""
+    table = _if_all_were_1(names, capability).table
+    return {str(name): float(table[name].iloc[0]) for name in table.columns}
 
 
-def join(a: Capture, b: Capture) -> Capture:
-    """One capture with the quantities of both; time is the first's, where it has one."""
-    kernels = a.kernels.join(b.kernels[_quantities(b.kernels)])
-    if a.kernel_time_s is None:
-        for name in ("time_s", "counter_time_s", "time_source"):
-            kernels[name] = b.kernels[name]
+@lru_cache(maxsize=64)
+def _if_all_were_1(names: frozenset[str], capability: str | None) -> Quantities:
+    import pandas as pd
+
+    return find(pd.DataFrame(1.0, index=[0], columns=sorted(names)), compute_capability=capability)
+
+
+def _of_use(group: Sequence[Counters]) -> list[Part]:
+    """The group as one, and those that add nothing to it by themselves."""
+    if len(group) == 1:
+        return [*group]
+    used = set(_if_all_were_1(_all_names(group), group[0].capability).metrics)
+    known: set[str] = set()
+    parts: list[Counters] = []
+    others: list[Part] = []
+    for part in group:
+        (parts if (part.names - known) & used else others).append(part)
+        known |= part.names
+    return [*([join(parts)] if parts else []), *others]
+
+
+def join(parts: Sequence[Counters]) -> Counters:
+    """One with the metrics of all; what several have, time, is the first's."""
+    found, *others = parts
+    for other in others:
+        found = _joined(found, other)
+    return replace(found, remarks=(*found.remarks, *_other_runs(parts)))
+
+
+def _joined(a: Counters, b: Counters) -> Counters:
+    import pandas as pd
+
+    a_metrics, b_metrics, said = _each_with_its_time(a, b)
+    added = [name for name in b_metrics.columns if name not in a.names]
+    kept = [name for name in a_metrics.columns if name not in added]
     return replace(
         a,
         file=f"{a.file}{BETWEEN}{b.file}",
-        kernels=kernels,
-        device=a.device or b.device,
-        passes=max((n for n in (a.passes, b.passes) if n is not None), default=None),
-        metrics=tuple(dict.fromkeys((*a.metrics, *b.metrics))),
-        warnings=_remarks(a, b),
+        metrics=pd.concat([a_metrics[kept], b_metrics[added]], axis=1),
+        about={
+            **{key: a.about[key] or b.about[key] for key in a.about},
+            "passes": (*a.about["passes"], *b.about["passes"]),
+        },
+        has_rules=a.has_rules or b.has_rules,
+        remarks=(*a.remarks, *b.remarks, *said),
+        unsound=(*a.unsound, *b.unsound),
+        logs=(*a.logs, *b.logs),
     )
 
 
-def _remarks(a: Capture, b: Capture) -> tuple[str, ...]:
-    """Of both, without what one lacks and the other has."""
-    told = {*_quantities(a.kernels), *_quantities(b.kernels)}
-    lacking = tuple(
-        remark
-        for remark, is_there in (
-            (NO_TIME, a.kernel_time_s is not None or b.kernel_time_s is not None),
-            (NO_FLOPS, any(name.startswith("flops_") for name in told)),
-            (NO_BYTES, any(name.endswith("_bytes") for name in told)),
-        )
-        if is_there
-    )
-    said = [remark for remark in (*a.warnings, *b.warnings) if not remark.startswith(lacking)]
-    processes = [set(c.kernels["process_id"]) for c in (a, b)]
-    if processes[0] != processes[1]:
-        said.append(
-            f"{b.file} is of another run of the same kernels: joined by their order, time from"
-            f" {a.file if a.kernel_time_s is not None else b.file}"
-        )
-    return tuple(dict.fromkeys(said))
+def _each_with_its_time(
+    a: Counters, b: Counters
+) -> tuple[pd.DataFrame, pd.DataFrame, Collection[str]]:
+    """The metrics of both. Where both tell time, rates go with their own; the first's stays."""
+    if not _tells_time(a) or not _tells_time(b):
+        return a.metrics, b.metrics, ()
+    (a_metrics, a_said), (b_metrics, b_said) = settled(a.metrics), settled(b.metrics)
+    of_time = [name for name in b_metrics.columns if is_of_time(str(name))]
+    return a_metrics, b_metrics.drop(columns=of_time), (*a_said, *b_said)
+
+
+def _tells_time(part: Counters) -> bool:
+    return _TIME in _told(part.names, part.capability)
+
+
+def _other_runs(parts: Sequence[Counters]) -> list[str]:
+    """What is to be said of files whose processes are not those of the first."""
+    processes = [set(part.texts["process_id"].unique()) for part in parts]
+    timed = next((f", time from {part.file}" for part in parts if _tells_time(part)), "")
+    return [
+        f"{part.file} is of another run of the same kernels: joined by their order{timed}"
+        for part, found in zip(parts, processes, strict=True)
+        if found != processes[0]
+    ]

@@ -27,6 +27,8 @@ _CHUNK = 2**20
 _LONGEST = 2**24  # characters of one event
 _START = re.compile(r'"traceEvents"\s*:\s*\[')
 _DEVICES = re.compile(r'"deviceProperties"\s*:\s*(?=\[)')
+_NEXT = re.compile(r'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|ts|pid)")')  # behind one that is damaged
+_CLOSE = re.compile(r"\}\s*\][^\[\]{}]*\}?\s*\Z")  # of the events, and of the trace
 _BETWEEN = re.compile(r"[\s,]*")
 _HALF = re.compile("[\ud800-\udfff]")
 _HEAD = 2**22  # characters before the events
@@ -52,15 +54,19 @@ def read_trace(path: Path, tell: TellBytes | None = None) -> Capture:
     found.sort(key=lambda row: row["start"])
     devices = events.used([row["device"] for row in found])
     first = devices[0] if devices else _Device()
-    remarks = [*several([device.label for device in devices]), *_lost(len(kernels) - len(found))]
+    remarks = [
+        *several([device.label for device in devices]),
+        *_lost("kernels without a duration that can be used", len(kernels) - len(found)),
+        *_lost("events that cannot be read", events.damaged),
+    ]
     if not events.is_whole:
         remarks.append("the trace is cut off or damaged: its end is missing")
     return from_times(str(path), KINETO, found, device=first.name,
                       compute_capability=first.capability, remarks=remarks)  # fmt: skip
 
 
-def _lost(count: int) -> list[str]:
-    return [f"kernels without a duration that can be used are left out: {count:,}"] * (count > 0)
+def _lost(what: str, count: int) -> list[str]:
+    return [f"{what} are left out: {count:,}"] * (count > 0)
 
 
 def _kernel(event: Any) -> dict[str, Any] | None:
@@ -120,14 +126,15 @@ class _Events:
     """Decodes the events of a stream; what was seen on the way."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.seen = self.damaged = 0
         self.has_list = self.is_whole = False
         self.devices: dict[str, _Device] = {}  # by number
 
     def of(self, stream: TextIO) -> Iterator[Any]:
         text = self._skip_to_events(stream)
-        decoder = json.JSONDecoder()
+        decoder = json.JSONDecoder(strict=False)  # a name may hold a tab
         at = 0
+        is_all = False  # of the stream
         while self.has_list:
             at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
             if at < len(text) and text[at] == "]":
@@ -136,10 +143,17 @@ class _Events:
             try:
                 event, at = decoder.raw_decode(text, at)
             except (ValueError, RecursionError):
-                more = stream.read(_CHUNK) if len(text) - at < _LONGEST else ""
-                if not more:
+                is_enough = is_all or len(text) - at > _CHUNK  # to tell damaged from unfinished
+                if is_enough and (following := _NEXT.search(text, at)):
+                    at = following.end()
+                    self.damaged += 1
+                    continue
+                if is_all or len(text) - at > _LONGEST:
+                    self.is_whole = is_all and _CLOSE.search(text, at) is not None
+                    self.damaged += self.is_whole
                     return
-                text, at = text[at:] + more, 0
+                more = stream.read(_CHUNK)
+                text, at, is_all = text[at:] + more, 0, not more
                 continue
             self.seen += 1
             yield event

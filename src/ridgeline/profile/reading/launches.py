@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan
+from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
-IDENTITY = ("kernel", "id", "process_id", "stream", "grid", "block", "nvtx")
+IDENTITY = (
+    "kernel", "id", "process_id", "host", "stream", "grid", "block", "nvtx", "compute_capability",
+)  # fmt: skip
 # of the capture, told with every kernel
 ABOUT = ("device", "device_number", "compute_capability", "passes")
 MOST = 2**53  # launches of a row: beyond it a float does not tell whole numbers apart
+_CAPABILITY = re.compile(r"(\d+)(?:[.,](\d+))?")
 _NUMBERS = re.compile(r"\d+")
 _RANGE = re.compile(r'"([^"]*)"')
 _PROCESS = re.compile(r"\[(\d+)\]")
@@ -67,6 +70,11 @@ class Launches:
         values.extend([nan] * (row + 1 - len(values)))
         values[row] = value
 
+    def has(self, row: int, metric: str) -> bool:
+        """Whether a value of the metric is known."""
+        values = self.metrics.get(metric, ())
+        return row < len(values) and not isnan(values[row])
+
     def add_texts(self, count: int, columns: Mapping[str, Sequence[str]]) -> int:
         """Many new rows; the first of them."""
         first = len(self)
@@ -90,6 +98,10 @@ class Launches:
             found.frombytes(values)
         else:
             found.extend(values)
+
+    def times_of(self, rows: Collection[int]) -> list[int]:
+        """How many launches each of these rows stands for."""
+        return self.times if len(rows) == len(self) else [self.times[row] for row in rows]
 
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The texts and the metrics as tables."""
@@ -117,6 +129,12 @@ def process_number(text: str) -> str:
     """`4711`, from that or from the UI's `[4711] python3.12`."""
     found = _PROCESS.match(text)
     return found[1] if found else text.strip()
+
+
+def capability(text: str) -> str:
+    """`9.0`, from that, from `9,0` or from a spreadsheet's `9`; any other text as it is."""
+    found = _CAPABILITY.fullmatch(text.strip())
+    return f"{found[1]}.{found[2] or 0}" if found else text.strip()
 
 
 def range_names(text: str) -> str:

@@ -13,6 +13,7 @@ _MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
 _KEPT = 50  # lines
 _LINE = 300  # characters of a line
 CUT_OFF = "the file is cut off: its last row is not whole, and what follows is missing"
+NO_END = "the last line has no end: it may be cut off, so a number at its end is not used"
 NOTHING_SAID = "it may have been cut off, or it is of a program that launched none"
 
 
@@ -22,7 +23,8 @@ class Log:
 
     lines: list[str] = field(default_factory=list)
     skipped: int = 0  # lines inside a table that are no rows of it
-    is_open: bool = False  # the last line has no end
+    open_end: str = ""  # the last character of a last line that has no end
+    is_bare: bool = False  # the last row has no end, nor has its last cell a closing quote
     is_cut: bool = False  # the file ends inside a row
 
     def see(self, line: str) -> None:
@@ -31,6 +33,11 @@ class Log:
         is_word = _MESSAGE.match(text) or MARKS.search(text)
         if is_word and len(self.lines) < _KEPT:
             self.lines.append(text[:_LINE])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the line that was read last has no end: no other follows."""
+        return bool(self.open_end)
 
     @property
     def errors(self) -> list[str]:
@@ -47,14 +54,15 @@ class Log:
                 yield line
 
     def watch_end(self, lines: Iterator[str]) -> Iterator[str]:
-        """The lines as they are; afterwards it is known whether the last was whole."""
-        line = "\n"
+        """The lines as they are; of the last it is known whether it is whole."""
         for line in lines:
+            self.open_end = "" if line.endswith(("\n", "\r")) else line[-1:]
             yield line
-        self.is_open = not line.endswith("\n")
 
     def leave_out(self, row: Sequence[str]) -> None:
         """Count a row that is none of the table; an empty one or the rest of a file is no loss."""
+        if self.is_open and len(row) > 1 and row[0].strip().isdigit():
+            self.is_cut = True  # it begins like a row
         if any(text.strip() for text in row) and not self.is_cut:
             self.skipped += 1
 
@@ -79,4 +87,4 @@ class Log:
             said.append(
                 f"lines inside the table that are no rows of it are left out: {self.skipped:,}"
             )
-        return said + [CUT_OFF] * self.is_cut
+        return said + [CUT_OFF if self.is_cut else NO_END] * (self.is_cut or self.is_bare)

@@ -2,7 +2,7 @@
 
 The unit changes from row to row; columns differ by version; rows may end before the header does.
 Rows of rules have a name and a text instead of a metric. With --print-summary, a row is the average
-over all launches of a kernel and shape.
+over all launches of a kernel and shape, by device or NVTX range where these have columns.
 """
 
 from __future__ import annotations
@@ -18,14 +18,22 @@ from ridgeline.profile.reading.header import (
     rows,
     unglued,
 )
-from ridgeline.profile.reading.launches import MOST, Launches, dimensions, range_names
+from ridgeline.profile.reading.launches import (
+    MOST,
+    Launches,
+    capability,
+    dimensions,
+    range_names,
+)
 from ridgeline.profile.reading.named_metrics import NamedMetrics
 from ridgeline.profile.reading.opening import TellBytes, open_text, skip_lines
+from ridgeline.profile.reading.repeated import told_again
 from ridgeline.profile.reading.source import Read, Source
 
 _TEXTS = {
     "id": ("ID",),
     "process_id": ("Process ID",),
+    "host": ("Host Name",),
     "kernel": KERNEL_NAMES,
     "stream": ("Stream",),
     "grid": ("Grid Size",),
@@ -34,7 +42,8 @@ _TEXTS = {
     "device_number": ("Device",),
     "compute_capability": ("CC",),
 }
-KEY = ("process_id", "id", "kernel")
+_KEY = ("host", "process_id", "id", "kernel")
+_SUMMARY_KEY = ("host", "process_id", "kernel", "grid", "block", "device_number")
 AVERAGES = "a summary of ncu: averages over the launches of a kernel, times their number"
 
 
@@ -48,7 +57,7 @@ def read_long(source: Source, tell: TellBytes | None = None) -> Read:
         for row in rows(lines, source.header.delimiter, source.log):
             if not table.add(row):
                 source.log.leave_out(row)
-    remarks = clues.remarks() + table.metrics.remarks() + [AVERAGES] * table.is_summary
+    remarks = clues.remarks() + table.remarks()
     return Read(launches=table.launches, remarks=tuple(remarks), has_rules=table.has_rules)
 
 
@@ -59,6 +68,7 @@ class _Table:
         self.launches = Launches()
         self.metrics = NamedMetrics(self.launches, mark)
         self.has_rules = False
+        self.row: int | None = None  # of the kernel that was told last
         self._see(header)
 
     def _see(self, header: Header) -> None:
@@ -66,9 +76,25 @@ class _Table:
         found = {key: header.find(*names) for key, names in _TEXTS.items()}
         self.texts = {key: column for key, column in found.items() if column is not None}
         self.name = header.names.index("Metric Name")
+        self.section, self.unit = header.find("Section Name"), header.find("Metric Unit")
         self.value = header.find("Metric Value", "Average")
         self.is_summary = "Metric Value" not in header.names
-        self.key = ("process_id", "kernel", "grid", "block") if self.is_summary else KEY
+        self.key = self._key_columns()
+        self.row = None
+
+    def _key_columns(self) -> list[int | None]:
+        """The columns that tell kernels apart; those of a summary depend on what it is by."""
+        if not self.is_summary:
+            return [self.texts.get(name) for name in _KEY]
+        known = [self.texts.get(name) for name in _SUMMARY_KEY]
+        before = min(self.name if self.section is None else self.section, self.name)
+        others = {*range(before), *self.header.ranges} - {self.header.find(INVOCATIONS), *known}
+        return [*known, *sorted(others)]
+
+    def remarks(self) -> list[str]:
+        under = "process, device and shape" if self.is_summary else "process and number"
+        said = told_again(len(self.metrics.again), under)
+        return self.metrics.remarks() + [AVERAGES] * self.is_summary + said
 
     def add(self, row: list[str]) -> bool:
         """Whether it was a row of the table."""
@@ -91,14 +117,17 @@ class _Table:
         return True
 
     def _add(self, row: list[str]) -> None:
-        key = tuple(cell(row, self.texts.get(name)) for name in self.key)
+        key = tuple(cell(row, column) for column in self.key)
         number = self.launches.known(key)
         if number is None:
             number = self.launches.row(key, self._identity(row), self._times(row))
+        if number != self.row:
+            self.row = number
+            self.metrics.begin()
         name = cell(row, self.name)
         if name:
-            unit = self._named(row, "Metric Unit")
-            self.metrics.add(number, name, unit, cell(row, self.value))
+            section = cell(row, self.section) if self.section is not None else None
+            self.metrics.add(number, name, cell(row, self.unit), cell(row, self.value), section)
         elif self._named(row, "Rule Name"):
             self.has_rules = True
 
@@ -119,4 +148,5 @@ class _Table:
             "nvtx": "/".join(filter(None, ranges)),
             "grid": dimensions(texts.get("grid", "")),
             "block": dimensions(texts.get("block", "")),
+            "compute_capability": capability(texts.get("compute_capability", "")),
         }

@@ -16,14 +16,33 @@ PREFIXES = {
     "G": 1e9, "T": 1e12, "P": 1e15,
 }  # fmt: skip
 BYTE, TIME, RATE, BYTE_RATE, COUNT = "byte", "time", "rate", "byte rate", "count"
+_PER_CYCLE = f"{COUNT}/cycle"
 _BASES = {
     BYTE: ("byte", "bytes", "B"),
     TIME: ("second", "seconds", "sec", "s"),
     RATE: ("hz", "Hz", "HZ"),
-    COUNT: ("inst", "cycle", "op", "ops", "sector", "warp", "thread", "request", "pass"),
+    COUNT: (
+        "inst",
+        "insts",
+        "cycle",
+        "cycles",
+        "op",
+        "ops",
+        "sector",
+        "sectors",
+        "warp",
+        "warps",
+        "thread",
+        "threads",
+        "request",
+        "requests",
+        "pass",
+    ),
 }
-_WHOLE = {"": COUNT, "minute": TIME, "min": TIME, "hour": TIME}
-_LONG = {"minute": 60.0, "min": 60.0, "hour": 3600.0}
+_WHOLE = {
+    "": (COUNT, 1.0), "minute": (TIME, 60.0), "min": (TIME, 60.0), "hour": (TIME, 3600.0),
+    **{prefix: (COUNT, PREFIXES[prefix]) for prefix in "kKMGTP"},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +57,6 @@ class Unit:
 def parse_unit(text: str) -> Unit | None:
     """`Mbyte` is 1e6 bytes, `cycle/nsecond` 1e9 hertz; None for what is no unit we know."""
     text = text.strip()
-    if text in _WHOLE:
-        return Unit(_WHOLE[text], _LONG.get(text, 1.0))
     above, slash, below = text.partition("/")
     if not slash:
         return _simple(above)
@@ -47,6 +64,8 @@ def parse_unit(text: str) -> Unit | None:
 
 
 def _simple(text: str) -> Unit | None:
+    if text in _WHOLE:
+        return Unit(*_WHOLE[text])
     for kind, bases in _BASES.items():
         for base in bases:
             prefix = text.removesuffix(base)
@@ -90,9 +109,17 @@ def factor(metric: str, unit: str) -> float | None:
     if not unit.strip():
         return NANOSECOND if expected == TIME else 1.0
     found = parse_unit(unit)
-    if expected == COUNT and "%" not in unit:  # whatever it is called, it is counted
-        return found.factor if found is not None and found.kind == COUNT else 1.0
+    if expected == COUNT and "%" not in unit:
+        return _factor_of_count(metric, found)
     return found.factor if found is not None and found.kind == expected else None
+
+
+def _factor_of_count(metric: str, unit: Unit | None) -> float | None:
+    """Whatever it is called, it is counted; but bytes, times and rates are no counts."""
+    if unit is None:
+        return 1.0
+    is_rate = unit.kind == _PER_CYCLE and "per_cycle" not in metric
+    return None if is_rate or unit.kind in (BYTE, TIME, RATE, BYTE_RATE) else unit.factor
 
 
 def is_missing(metric: str, unit: str) -> bool:

@@ -12,6 +12,7 @@ from ridgeline.profile.reading.display_names import metric_of
 from ridgeline.profile.reading.launches import Launches
 
 _ABOUT = {"device__attribute_display_name": "device", "profiler__replayer_passes": "passes"}
+MISFITS = "not used, for their units"  # how such a remark begins
 WITHOUT_UNIT = "the table has no units: bytes, nanoseconds and hertz are taken for granted"
 _NAMED = 5  # of the metrics that could not be used
 
@@ -21,10 +22,19 @@ class NamedMetrics:
 
     def __init__(self, launches: Launches, mark: str) -> None:
         self.launches, self.mark = launches, mark
+        self.again: set[int] = set()  # rows of kernels that were told before
         self._misfits: dict[str, None] = {}
         self._without_unit = False
+        self._fresh: set[str] = set()  # metrics since the kernel began
+        self._places: set[tuple[str, str]] = set()  # and where they stood
 
-    def add(self, row: int, name: str, unit: str, value: str) -> None:
+    def begin(self) -> None:
+        """A kernel comes. If it came before, what is known of it since then stays."""
+        self._fresh.clear()
+        self._places.clear()
+
+    def add(self, row: int, name: str, unit: str, value: str, section: str | None = None) -> None:
+        """A metric of a kernel; one that its section has twice begins the kernel again."""
         if name in _ABOUT:
             self.launches.note({_ABOUT[name]: value})
         metric = metric_of(name, unit)
@@ -36,6 +46,15 @@ class NamedMetrics:
             return
         number = read_number(value, self.mark)
         self._without_unit |= isfinite(number) and metric_units.is_missing(metric, unit)
+        if section is not None and (section, name) in self._places:
+            self.begin()
+        if self.launches.has(row, metric) and (metric not in self._fresh or not isfinite(number)):
+            if isfinite(number):
+                self.again.add(row)
+            return
+        self._fresh.add(metric)
+        if section is not None:
+            self._places.add((section, name))
         self.launches.set(row, metric, metric_units.scaled(number, factor))
 
     def remarks(self) -> list[str]:
@@ -44,4 +63,4 @@ class NamedMetrics:
 
 def misfits_told(misfits: Sequence[str]) -> list[str]:
     """Metrics whose unit is not one of what they measure, `NAME in UNIT`."""
-    return [f"not used, for their units: {', '.join(misfits[:_NAMED])}"] if misfits else []
+    return [f"{MISFITS}: {', '.join(misfits[:_NAMED])}"] if misfits else []

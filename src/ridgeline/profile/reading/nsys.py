@@ -2,7 +2,8 @@
 
 cuda_gpu_kern_sum (gpukernsum in older versions) has a row per kernel with its number of launches;
 cuda_gpu_trace (gputrace) has a row per launch, and copies between them. Several tables may stand in
-one file, with words in between.
+one file, with words in between: the first of kernels is read. Other tables are of other things,
+some with columns of the same names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import Capture
 from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.decimals import read_number
-from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, cell, header_of, rows
+from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, cell, rows
 from ridgeline.profile.reading.launches import MOST, dimensions
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.metric_units import NANOSECOND, parse_unit, scaled
@@ -26,6 +27,7 @@ from ridgeline.profile.reading.traces import from_times, several
 
 _NAMES = ("Name", "Kernel Name", "Demangled Name")
 _COPIES = "[CUDA "
+_WORDS = re.compile(r"Processing \[|\*\* ")  # of nsys, above each table
 _INDEX = re.compile(r" \(\d+\)$")  # behind the name of a device
 
 
@@ -68,7 +70,7 @@ class _Table:
         self.header, self.mark = header, mark
         self.name = header.find(*_NAMES)
         self.time = header.find("Total Time", "Duration", "Dur")
-        self.instances = header.find(*INSTANCES)
+        self.instances = header.find(INSTANCES)
         assert self.time is not None
         unit = parse_unit(header.units[self.time] or "ns")
         self.unit_s = unit.factor if unit else NANOSECOND
@@ -76,17 +78,11 @@ class _Table:
         self.odd = 0  # rows whose time or number of launches cannot be
 
     def ends_with(self, row: list[str]) -> bool:
-        """Whether it is the first row of another table, or a title."""
-        titles = {text.partition("(")[0].strip() for text in row}
-        return (
-            len(row) > 2
-            and {"Time", "Start", "Total Time"} & titles != set()
-            and (
-                header_of(row, self.header.delimiter) is not None
-                or "Num Calls" in titles
-                or "Operations" in titles
-            )
-        )
+        """Whether another table begins here: words of nsys, or titles, none of them a number."""
+        if _WORDS.match(cell(row, 0)):
+            return True
+        are_titles = (text.strip() and math.isnan(read_number(text, self.mark)) for text in row)
+        return len(row) > 2 and all(are_titles)
 
     def kernel(self, row: list[str]) -> dict[str, Any] | None:
         name = cell(row, self.name)

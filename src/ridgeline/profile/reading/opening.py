@@ -1,21 +1,29 @@
-"""Files as text, whatever they are packed and encoded in: gzip, UTF-8, UTF-16, Latin-1."""
+"""Files as text, whatever they are packed (gzip, bzip2, xz) and encoded in; pipes, too."""
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import io
+import lzma
+import re
+import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, AnyStr, BinaryIO, TextIO, cast
+from typing import IO, Any, AnyStr, BinaryIO, TextIO, cast
 
 from ridgeline.errors import RidgelineError
 
 HEAD_BYTES = 2**20
 _PIECE = 2**20  # of a line that is not kept
-GZIP = b"\x1f\x8b"
+MARK_BYTES = 16  # that tell how a file is packed
+_LAYERS = 3  # of packing; more are no accident
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -23,6 +31,29 @@ _MARKS = {
 }
 
 TellBytes = Callable[[int, int], None]  # bytes read and bytes in all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """A way to pack files: how one begins, and what unpacks it, here and in a shell."""
+
+    mark: re.Pattern[bytes]
+    unpack: Callable[[Any], Any]
+    program: str
+
+
+PACKINGS = (
+    Packing(mark=re.compile(rb"\x1f\x8b"), program="gunzip --keep",
+            unpack=lambda file: gzip.GzipFile(fileobj=file, mode="rb")),
+    Packing(mark=re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), program="bunzip2 --keep",
+            unpack=bz2.BZ2File),
+    Packing(mark=re.compile(rb"\xfd7zXZ\0"), program="unxz --keep", unpack=lzma.LZMAFile),
+)  # fmt: skip
+
+
+def packing_of(head: bytes) -> Packing | None:
+    """How a file that begins like this is packed."""
+    return next((packing for packing in PACKINGS if packing.mark.match(head)), None)
 
 
 class Watched(io.RawIOBase):
@@ -55,7 +86,7 @@ def reading(path: Path) -> Iterator[None]:
         raise RidgelineError(f"there is no file {path}", hint="check the path") from error
     except IsADirectoryError as error:
         raise RidgelineError(f"{path} is a folder", hint="name the files in it") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except _DAMAGED as error:
         raise RidgelineError(
             f"{path} cannot be unpacked: it is damaged or not whole", hint="copy it again"
         ) from error
@@ -66,15 +97,45 @@ def reading(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def at_rest(path: Path) -> Iterator[Path]:
+    """The file itself; of a pipe, which can be read only once, a copy of the same name."""
+    if path.is_char_device():
+        raise RidgelineError(
+            f"{path} is a terminal or another device, no file",
+            hint="name a file, or send one through a pipe: … | ridgeline import /dev/stdin",
+        )
+    if not path.is_fifo():
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        with path.open("rb") as pipe, copy.open("wb") as file:
+            shutil.copyfileobj(pipe, file)
+        yield copy
+
+
+@contextmanager
+def named(path: Path, copy: Path) -> Iterator[None]:
+    """Refusals of a copy, or of what was made of a file, in the name of the file."""
+    try:
+        yield
+    except RidgelineError as error:
+        problem = error.problem.replace(str(copy), str(path))
+        raise RidgelineError(problem, hint=error.hint) from error
+
+
+@contextmanager
 def open_bytes(path: Path, tell: TellBytes | None = None) -> Iterator[BinaryIO]:
     """The unpacked content of a file."""
-    with reading(path):
-        with path.open("rb") as file:
-            is_packed = file.read(len(GZIP)) == GZIP
+    with reading(path), ExitStack() as opened:
         raw = io.BufferedReader(Watched(path, tell), buffer_size=2**20)
-        stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw) if is_packed else raw)
-        with raw, stream:
-            yield stream
+        stream: Any = opened.enter_context(raw)
+        for _ in range(_LAYERS):
+            packing = packing_of(stream.peek(MARK_BYTES))
+            if packing is None:
+                break
+            stream = opened.enter_context(packing.unpack(stream))
+        yield cast(BinaryIO, stream)
 
 
 @contextmanager
@@ -94,7 +155,7 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
         try:
             while len(parts) < size and (part := stream.read(min(2**16, size))):
                 parts += part
-        except (EOFError, zlib.error, OSError):
+        except (*_DAMAGED, OSError):
             if not parts:
                 raise
     return bytes(parts[:size])

@@ -1,7 +1,7 @@
 """Kernels that a file tells more than once: files put together, or a table for each metric.
 
-A kernel is known by its process and number. Another table of it adds metrics; those that it tells
-again are left out.
+A kernel is known by its process and number, and by its host where there are several. Another table
+of it adds metrics; those that it tells again are left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NUMBER = ["process_id", "id"]
-_KEY = [*_NUMBER, "kernel"]  # one number with two names is of two kernels
 
 
 def once(
@@ -20,20 +19,31 @@ def once(
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """A row per kernel, with the index of its first; and what is to be said about the others."""
     is_numbered = (texts["id"] != "") & (texts["process_id"] != "")
-    is_again = texts.duplicated(_KEY) & is_numbered
-    said = _shared(texts[~is_again & is_numbered])
+    number = _number(texts)
+    key = [*number, "kernel"]  # one number with two names is of two kernels
+    is_again = texts.duplicated(key) & is_numbered
+    said = _shared(texts[~is_again & is_numbered], number)
     if not is_again.any():
         return texts, metrics, said
-    groups = metrics.groupby([texts[name] for name in _KEY], sort=False)
+    groups = metrics.groupby([texts[name] for name in key], sort=False)
     twice = int((groups.count() > 1).any(axis=1).sum())
-    if twice:
-        said.append(
-            f"kernels that are told again under the same process and number count once: {twice:,}"
-        )
+    said += told_again(twice)
     kept = texts[~is_again]
     return kept, groups.first().set_axis(kept.index), said
 
 
-def _shared(texts: pd.DataFrame) -> list[str]:
-    count = int(texts.duplicated(_NUMBER).sum())
+def told_again(count: int, under: str = "process and number") -> list[str]:
+    """The remark for so many kernels of which a metric is there more than once."""
+    said = f"kernels that are told again under the same {under} count once: {count:,}"
+    return [said] * (count > 0)
+
+
+def _number(texts: pd.DataFrame) -> list[str]:
+    """What a kernel is known by. Nodes of a cluster may have processes of one number."""
+    hosts = set(texts["host"].unique()) - {""}
+    return ["host", *_NUMBER] if len(hosts) > 1 else _NUMBER
+
+
+def _shared(texts: pd.DataFrame, number: list[str]) -> list[str]:
+    count = int(texts.duplicated(number).sum())
     return [f"kernels whose number another one has are counted, too: {count:,}"] * (count > 0)

@@ -16,9 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.capture import Capture
 from ridgeline.profile.ncu import find_ncu
+from ridgeline.profile.reading.counters import Counters
 from ridgeline.profile.reading.header import REPORT
+from ridgeline.profile.reading.opening import named
 
 LIBRARY = "ncu_report"
 WORKER = "ridgeline.profile.reading.report_worker"
@@ -26,7 +27,7 @@ TIME_LIMIT_S = 600
 INSTALL = "pip install ncu-report, or install Nsight Compute and put its ncu on the PATH"
 
 
-def read_report(path: Path) -> Capture:
+def read_report(path: Path) -> Counters:
     """The kernels of a report."""
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "report.csv"
@@ -40,15 +41,12 @@ def read_report(path: Path) -> Capture:
         return _renamed(table, path)
 
 
-def _renamed(table: Path, path: Path) -> Capture:
-    """The table's capture in the name of the report."""
-    from ridgeline.profile.reading.files import read_ncu_csv
+def _renamed(table: Path, path: Path) -> Counters:
+    """The table in the name of the report."""
+    from ridgeline.profile.reading.files import read_ncu_counters
 
-    try:
-        found = read_ncu_csv(table)
-    except RidgelineError as error:
-        problem = error.problem.replace(str(table), str(path))
-        raise RidgelineError(problem, hint=error.hint) from error
+    with named(path, table):
+        found = read_ncu_counters(table)
     return replace(found, file=str(path), kind=REPORT)
 
 

@@ -8,7 +8,8 @@
         Duration                      msecond         96.32
 
 Older versions leave out grid and block, have a date in that line, or no line of titles. A metric
-may have no unit, and a value may be `(!) n/a`.
+may have no unit, and a value may be `(!) n/a`. Lines of dashes tell how wide the columns are: cells
+that fill them have but one blank in between.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from ridgeline.profile.reading.decimals import Evidence
 from ridgeline.profile.reading.evidence import is_whole
-from ridgeline.profile.reading.launches import Launches, dimensions
+from ridgeline.profile.reading.launches import Launches, capability, dimensions
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.named_metrics import NamedMetrics
 from ridgeline.profile.reading.opening import TellBytes, head_text, lines_of, open_text, read_head
@@ -30,13 +31,16 @@ _PROCESS = re.compile(r"\[(\d+)\] \S.*@\S+\s*")
 _KERNEL = re.compile(
     r"\s*(?P<name>\S.*?)(?: \((?P<grid>[\d, ]+)\)x\((?P<block>[\d, ]+)\))?"
     r"(?:, \d{4}-\w{3}-\d{2} [\d:]+)?, Context \d+, Stream (?P<stream>\d+)"
-    r"(?:, Device (?P<device>\d+))?(?:, CC (?P<cc>\d+\.\d+))?\s*"
+    r"(?:, Device (?P<device>\d+))?(?:, CC (?P<cc>\d+[.,]\d+))?\s*"
 )
 _RULE = re.compile(r"\s*-{3,}(?:\s+-{3,})*\s*")
+_DASHES = re.compile(r"-+")
 _VALUE = re.compile(r"(?:\(!\) )?(?:n/a|nan|[-+.,\d'\u00a0\u202f]+(?:[eE][-+]?\d+)?)(?: [{(].*)?")
 _SPACES = re.compile(r"\s{2,}")
 _DEVICE = "device__attribute_display_name"
 _TITLES = ("Metric Name", "Metric Value")
+
+Columns = tuple[int, ...]  # where each begins
 
 
 def read_sections(path: Path, log: Log, tell: TellBytes | None = None) -> Read:
@@ -46,31 +50,59 @@ def read_sections(path: Path, log: Log, tell: TellBytes | None = None) -> Read:
         clues.see([value], are_whole=is_whole(name, unit))
     reader = _Reader(clues.mark)
     with open_text(path, tell) as stream:
-        for line in log.sift(lines_of(stream, _LINE)):
-            reader.see(line)
+        for line in log.watch_end(log.sift(lines_of(stream, _LINE))):
+            if log.is_open and line.startswith("    ") and not _RULE.fullmatch(line):
+                log.is_cut = True  # a line of a table without an end: its number may be half of one
+            else:
+                reader.see(line)
     remarks = clues.remarks() + reader.metrics.remarks()
     return Read(launches=reader.launches, remarks=tuple(remarks), has_rules=reader.has_rules)
 
 
 def _metrics(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    columns: Columns = ()
     for line in lines:
-        found = parse_metric(line[:_LINE])
+        columns = columns_of(line[:_LINE]) or columns
+        found = parse_metric(line[:_LINE], columns)
         if found is not None:
             yield found
 
 
-def parse_metric(line: str) -> tuple[str, str, str] | None:
-    """Name, unit and value of a line of a table."""
+def columns_of(line: str) -> Columns:
+    """The columns that a line of dashes tells; none for any other line."""
+    if not _RULE.fullmatch(line):
+        return ()
+    return tuple(found.start() for found in _DASHES.finditer(line))
+
+
+def parse_metric(line: str, columns: Columns = ()) -> tuple[str, str, str] | None:
+    """Name, unit and value of a line of a table, by its columns if it keeps to them."""
     if not line.startswith(" "):
         return None
+    return _by_columns(line, columns) or _by_spaces(line)
+
+
+def _by_columns(line: str, columns: Columns) -> tuple[str, str, str] | None:
+    if len(columns) != 3 or not all(line[start - 1 : start] == " " for start in columns[1:]):
+        return None
+    ends = (*columns[1:], len(line))
+    name, unit, value = (line[start:end].strip() for start, end in zip(columns, ends, strict=True))
+    is_one_each = name and not _SPACES.search(name) and not _SPACES.search(unit)
+    return _checked(name, unit, value) if is_one_each else None
+
+
+def _by_spaces(line: str) -> tuple[str, str, str] | None:
     parts = _SPACES.split(line.strip())
     if len(parts) == 2 and " " in parts[1]:  # the unit fills its column: `cycle 55,313,213.62`
         parts[1:] = parts[1].split(" ", 1) if not parts[1].startswith("(!)") else parts[1:]
     if len(parts) == 2:
         parts.insert(1, "")
-    if len(parts) != 3 or tuple(parts[0::2]) == _TITLES:
+    return _checked(*parts) if len(parts) == 3 else None
+
+
+def _checked(name: str, unit: str, value: str) -> tuple[str, str, str] | None:
+    if (name, value) == _TITLES:
         return None
-    name, unit, value = parts
     is_value = _VALUE.fullmatch(value) is not None or name == _DEVICE
     return (name, unit, value) if is_value else None
 
@@ -84,6 +116,7 @@ class _Reader:
         self.has_rules = False
         self.process = ""
         self.row: int | None = None
+        self.columns: Columns = ()
 
     def see(self, line: str) -> None:
         process = _PROCESS.fullmatch(line.rstrip("\r\n"))
@@ -91,8 +124,10 @@ class _Reader:
             self.process = process[1]
         elif ", Context " in line and (kernel := _KERNEL.fullmatch(line.rstrip("\r\n"))):
             self._kernel(kernel)
-        elif self.row is not None and not _RULE.fullmatch(line):
-            found = parse_metric(line)
+        elif columns := columns_of(line):
+            self.columns = columns
+        elif self.row is not None:
+            found = parse_metric(line, self.columns)
             if found is not None:
                 self.metrics.add(self.row, *found)
             elif line.lstrip().startswith(("INF ", "WRN ", "OPT ", "ERR ")):
@@ -108,6 +143,6 @@ class _Reader:
             "grid": dimensions(found["grid"] or ""),
             "block": dimensions(found["block"] or ""),
             "device_number": found["device"] or "",
-            "compute_capability": found["cc"] or "",
+            "compute_capability": capability(found["cc"] or ""),
         }
         self.row = self.launches.row((self.process, number), texts)

@@ -14,6 +14,7 @@ from ridgeline.profile.reading.header import Header
 from ridgeline.profile.reading.launches import (
     ABOUT,
     Launches,
+    capability,
     dimensions,
     process_number,
     range_names,
@@ -33,7 +34,10 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {
     "grid": dimensions,
     "block": dimensions,
     "process_id": process_number,
+    "compute_capability": capability,
 }
+# no comma, or one before every three digits: 1,234,567.8; never 65,77 nor 1,234E+10
+_GROUPED = r"^(?:[^,]*|[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?)$"
 
 
 def read_wide(source: Source, tell: TellBytes | None = None) -> Read:
@@ -78,26 +82,30 @@ class _Builder:
         for key, change in _CHANGES.items():
             if key in texts:
                 texts[key] = _changed(texts[key], change)
+        if self.layout.version and "compute_capability" not in texts:
+            texts["compute_capability"] = self._versions(columns)
         if "id" not in texts:
             texts["id"] = [str(len(self.launches) + n) for n in range(count)]
         ranges = [_changed(_texts(columns[column]), range_names) for column in self.layout.nvtx]
         if ranges:
-            texts["nvtx"] = ["/".join(filter(None, parts)) for parts in zip(*ranges, strict=True)]
+            texts["nvtx"] = _ways(ranges)
         first = self.launches.add_texts(count, texts)
-        self._about(columns, texts)
+        self._about(texts)
         assert self.factors is not None
         for column, factor in self.factors.items():
             name = self.layout.metrics[column]
             self.launches.add_numbers(first, name, _numbers(columns[column], self.clues, factor))
 
-    def _about(self, columns: dict[int, Any], texts: Mapping[str, Sequence[str]]) -> None:
+    def _about(self, texts: Mapping[str, Sequence[str]]) -> None:
         for key in ABOUT:
             for text in dict.fromkeys(texts.get(key, ())):
                 self.launches.note({key: text.strip()})
-        if self.layout.version and "compute_capability" not in texts:
-            major, minor = (dict.fromkeys(_texts(columns[c])) for c in self.layout.version)
-            for parts in zip(major, minor, strict=False):
-                self.launches.note({"compute_capability": ".".join(map(str.strip, parts))})
+
+    def _versions(self, columns: dict[int, Any]) -> list[str]:
+        """The compute capability of each row, from its two parts."""
+        assert self.layout.version is not None
+        parts = [[text.strip() for text in _texts(columns[c])] for c in self.layout.version]
+        return [f"{major}.{minor}" if major else "" for major, minor in zip(*parts, strict=True)]
 
     def _units(self, columns: dict[int, Any]) -> dict[int, Any]:
         """Find the units, in the header or in the first row; the rows that are left."""
@@ -136,6 +144,15 @@ def _changed(texts: Sequence[str], change: Callable[[str], str]) -> list[str]:
     return [known[text] for text in texts]
 
 
+def _ways(ranges: Sequence[Sequence[str]]) -> list[str]:
+    """The ranges of all domains as one text, for each row; few are different here, too."""
+    known: dict[tuple[str, ...], str] = {}
+    rows = list(zip(*ranges, strict=True))
+    for parts in set(rows):
+        known[parts] = "/".join(filter(None, parts))
+    return [known[parts] for parts in rows]
+
+
 def _numbers(cells: Any, clues: Evidence, factor: float) -> bytes:
     """Values in base units, as doubles in a row."""
     import numpy as np
@@ -151,14 +168,18 @@ def _numbers(cells: Any, clues: Evidence, factor: float) -> bytes:
 
 
 def _cast(cells: Any) -> Any:
-    """All at once, commas group digits; None where some need a closer look."""
+    """All at once where commas group digits, if there are any; None for a closer look."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     texts = pa.array(cells, pa.string()) if isinstance(cells, list) else cells
+    if pc.any(pc.match_substring(texts, ",")).as_py():
+        if not pc.all(pc.match_substring_regex(texts, _GROUPED)).as_py():
+            return None
+        texts = pc.replace_substring(texts, ",", "")
     try:
-        found = pc.cast(pc.replace_substring(texts, ",", ""), pa.float64())
+        found = pc.cast(texts, pa.float64())
     except pa.ArrowInvalid:
         return None
     values = found.to_numpy(zero_copy_only=False)

@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 from ridgeline.profile.quantities import is_needed
 from ridgeline.profile.reading.display_names import metric_of
-from ridgeline.profile.reading.header import KERNEL_NAMES, Header, header_of, rows, unglued
+from ridgeline.profile.reading.header import KERNEL_NAMES, Header, cell, header_of, rows, unglued
+from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.opening import TellBytes, open_bytes, open_text, skip_lines
 from ridgeline.profile.reading.source import Source
 
@@ -23,6 +24,7 @@ BATCH_ROWS = 5000
 _TEXTS = {  # by the names that versions and the UI give them
     "id": ("ID",),
     "process_id": ("Process ID", "Process"),
+    "host": ("Host Name",),
     "kernel": KERNEL_NAMES,
     "stream": ("Stream", "Stream ID", "launch__stream_id"),
     "grid": ("Grid Size",),
@@ -176,12 +178,13 @@ def _pieces(lines: Iterator[str], source: Source, *, is_new: bool = True) -> Ite
             pending, is_new = [], another is not None
         if another is not None:
             header, layout = another, Layout.of(another)
-        elif _is_row(row, layout, is_unit_row=is_new and not pending):
-            pending.append(row)
-        else:
+        elif not _is_row(row, layout, is_unit_row=is_new and not pending):
             log.leave_out(row)
-    if pending and log.is_open and len(pending[-1]) < len(header.names):
-        log.is_cut = True
+        elif log.is_open and len(row) < len(header.names):
+            log.is_cut = True
+            pending += [row] * _is_named(row, layout, log)
+        else:
+            pending.append(row)
     yield Piece(header, _cells(pending, layout), is_new)
 
 
@@ -198,8 +201,16 @@ def _is_row(row: list[str], layout: Layout, *, is_unit_row: bool) -> bool:
     if column is None:
         name = layout.texts["kernel"]
         return len(row) > name and bool(row[name].strip())
-    cell = row[column].strip() if len(row) > column else ""
-    return cell.isdigit() or (is_unit_row and not cell and len(row) > max(layout.columns))
+    number = cell(row, column)
+    return number.isdigit() or (is_unit_row and not number and len(row) > max(layout.columns))
+
+
+def _is_named(row: list[str], layout: Layout, log: Log) -> bool:
+    """Whether a row that is cut off has the whole name of its kernel."""
+    name = layout.texts.get("kernel")
+    if name is None:
+        return True
+    return bool(cell(row, name)) and (len(row) > name + 1 or log.open_end == '"')
 
 
 def _cells(pending: list[list[str]], layout: Layout) -> dict[int, list[str]]:
