@@ -12,10 +12,10 @@ import pytest
 import ridgeline
 from ridgeline.api import spec
 from ridgeline.cli import main
-from ridgeline.count.onnx.against import Against, Difference, gathered
+from ridgeline.count.onnx.against import Against, Difference, gathered, resolved
 from ridgeline.count.onnx.beside import count_beside
 from ridgeline.count.onnx.causes import explain
-from ridgeline.count.onnx.pieces import Piece
+from ridgeline.count.onnx.pieces import Piece, Place, is_plausible
 from ridgeline.records import Cost
 
 MODELS = """
@@ -93,7 +93,53 @@ def steps_inputs(batch_size):
     return torch.rand(batch_size, 7, 8)
 """
 FACTORIES = """
+class Odd(nn.Module):
+    # what exporters leave out: a result that nobody reads, a sum that begins with 0, a factor of 1
+    def __init__(self):
+        super().__init__()
+        self.dead, self.norm = nn.Linear(16, 24), nn.LayerNorm(16)
+        self.one, self.two = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        torch.tanh(self.dead(x)), self.norm(x)
+        return sum([self.one(x), self.two(x)]) * 1.0
+
+def odd_inputs(batch_size):
+    return torch.rand(batch_size, 16)
+
+class Between(nn.Module):
+    # silu between two layers, and a norm or many functions after it, in no module of their own
+    def __init__(self, norm=0, rounds=0):
+        super().__init__()
+        self.first, self.last, self.rounds = nn.Linear(16, 32), nn.Linear(32, 16), rounds
+        self.norm = nn.LayerNorm(32) if norm else None
+
+    def forward(self, x):
+        y = F.silu(self.first(x))
+        for _ in range(self.rounds):
+            y = torch.sin(y) * torch.exp(y) + y
+        return self.last(self.norm(y) if self.norm is not None else y)
+
+def between_inputs(batch_size):
+    return torch.rand(batch_size, 16)
+
+def linears(widths="16x16x16x16x16x16x16"):
+    sizes = [int(one) for one in widths.split("x")]
+    return nn.Sequential(*(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])))
+
+def linears_inputs(batch_size):
+    return torch.rand(batch_size, 16)
+
+def norms(kind="GroupNorm"):
+    norm = {"GroupNorm": nn.GroupNorm(2, 8), "InstanceNorm": nn.InstanceNorm2d(8),
+            "Affine": nn.InstanceNorm2d(8, affine=True)}[kind]
+    return nn.Sequential(nn.Conv2d(4, 8, 3), norm)
+
+def norms_inputs(batch_size):
+    return torch.rand(batch_size, 4, 8, 8)
+
 frames, table, middle, steps = Frames, Table, Middle, Steps
+odd, between = Odd, Between
 """
 
 
@@ -104,13 +150,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def exported(folder: Path, name: str, *, static: bool = False, **config: object) -> Path:
-    """The file of one of the models."""
+def exported(
+    folder: Path, name: str, *, static: bool = False, opset: int | None = None, **config: object
+) -> Path:
+    """The file of one of the models; a low opset is that of torch's older exporter."""
     parts = [name, *(f"{key}-{value}" for key, value in config.items()), *["static"] * static]
-    path = folder / f"{'-'.join(parts)}.onnx"
+    path = folder / f"{'-'.join(parts)}-{opset}.onnx"
     if not path.exists():
         model = f"{folder / 'models.py'}:{name}"
-        ridgeline.export(model, path, config=config, batch_size=3, static=static, check=False)
+        ridgeline.export(
+            model, path, config=config, batch_size=3, static=static, opset=opset, check=False
+        )
     return path
 
 
@@ -186,7 +236,46 @@ def test_an_activation_that_the_file_has_more(
     ]
 
 
+@pytest.mark.parametrize("opset", [None, 13])
+def test_a_norm_or_functions_beside_another_activation(folder: Path, opset: int | None) -> None:
+    plain = exported(folder, "between", opset=opset)
+    assert unexplained(against(folder, "between", plain, norm=1)) == [
+        ("native_layer_norm gone", -8 * 96)
+    ]
+    [(what, flops)] = unexplained(
+        against(folder, "between", exported(folder, "between", opset=opset, rounds=20))
+    )
+    assert what.startswith("silu → ")
+    assert flops == 20 * 2 * 96  # Sin and Exp are counted apart
+    assert unexplained(against(folder, "between", plain)) == []
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+def test_other_layers_of_the_same_cost_in_all(folder: Path, opset: int | None) -> None:
+    # given six layers of 16·16, and a file of two, 16·32 and 32·32
+    path = exported(folder, "linears", opset=opset, widths="16x32x32")
+    found = against(folder, "linears", path)
+    assert found.has_equal_macs
+    assert found.is_unexplained
+
+
 # ---------------------------------------------------------------- the same network
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+@pytest.mark.parametrize("kind", ["GroupNorm", "InstanceNorm", "Affine"])
+def test_norms_of_groups_and_instances(folder: Path, kind: str, opset: int | None) -> None:
+    path = exported(folder, "norms", opset=opset, kind=kind)
+    assert unexplained(against(folder, "norms", path, kind=kind)) == []
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+def test_what_exporters_leave_out(folder: Path, opset: int | None) -> None:
+    found = against(folder, "odd", exported(folder, "odd", opset=opset))
+    assert not found.is_unexplained
+    gone = {d.what: d.change.flops for d in found.differences if d.cause == "unused result"}
+    assert gone == {"addmm gone": -(2 * 16 + 1) * 3 * 24, "tanh gone": 0,
+                    "native_layer_norm gone": -8 * 48}  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("LSTM", 4), ("GRU", 3)])
@@ -267,6 +356,35 @@ def test_to_8_bits_and_back() -> None:
         ("quantised", "QuantizeLinear"),
         ("quantised", "relu gone"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("module", "meant"),
+    [
+        ("head.norm", "head.norm"),
+        ("norm", "head.norm"),  # the end of its path
+        ("stem.conv_1", "stem.conv"),  # called again
+        ("conv", "conv"),  # of two that end so, neither
+        ("new", "new"),
+        ("", ""),
+    ],
+)
+def test_modules_by_other_names(module: str, meant: str) -> None:
+    assert resolved(module, {"", "head.norm", "stem.conv", "last.conv"}) == meant
+
+
+def test_what_cannot_stand_for_the_other() -> None:
+    norm = piece("native_layer_norm", "norm", "a", RELU)
+    softmax = piece("Softmax", "softmax", "a", RELU)
+    relu, mean = piece("Relu", "pointwise", "a", RELU), piece("ReduceMean", "reduce", "a", RELU)
+    many = piece("Exp", "pointwise", "a", RELU + Cost(other_flops=200))
+    function = piece("Tanh", "pointwise", "a", RELU + Cost(transcendentals=20))
+    assert is_plausible(Place([norm], [mean, relu]))
+    assert is_plausible(Place([relu], [relu, relu]))
+    assert not is_plausible(Place([norm], [relu]))
+    assert not is_plausible(Place([relu], [softmax]))
+    assert not is_plausible(Place([relu], [many]))
+    assert not is_plausible(Place([relu], [function]))
 
 
 def test_a_scale_in_the_weights() -> None:

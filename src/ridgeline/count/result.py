@@ -73,6 +73,7 @@ class CountResult:
     ideal: IdealBytes
     traced_on: str  # "meta" or "real"
     notes: tuple[str, ...] = ()
+    output_storages: frozenset[int] = frozenset()  # of what the model returned
 
     @cached_property
     def total(self) -> Total:

@@ -50,6 +50,7 @@ class Traced:
     memory: Memory
     fixed_storages: dict[int, int]  # storage of every parameter, buffer and input → its bytes
     output_bytes: int
+    output_storages: frozenset[int]
 
 
 def run_step(step: Step, *, keep_values: bool) -> Traced:
@@ -93,6 +94,7 @@ class _Runner:
             output = self._forward()
             kept_bytes = memory.live_bytes - base_bytes
             output_bytes = distinct_bytes(tensors_in(output))
+            returned = frozenset(map(self.tracer.storage_of, tensors_in(output)))
             if training:
                 self._backward(output)
                 del output
@@ -104,6 +106,7 @@ class _Runner:
             tracer=self.tracer,
             fixed_storages=fixed,
             output_bytes=output_bytes,
+            output_storages=returned,
             memory=Memory(
                 parameter_bytes=distinct_bytes(self.weights),
                 buffer_bytes=distinct_bytes(self.buffers),

@@ -238,6 +238,11 @@ class Tracer(TorchDispatchMode):
         self.rows.append(row)
         self.memory.add(tensors, index)
 
+    def storage_of(self, tensor: Tensor) -> int:
+        """Where it is, as rows tell it; 0 where there is no such place."""
+        found = describe(tensor).storage
+        return self._originals.get(found, found)
+
     def _described(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             found = describe(value)

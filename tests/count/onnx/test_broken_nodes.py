@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import TensorProto
 from tests.count.onnx.models import (
@@ -18,6 +19,8 @@ from tests.count.onnx.models import (
     Operand,
     count,
     int8,
+    int64,
+    known,
     one_node,
     typed,
     uint8,
@@ -160,9 +163,91 @@ ATTENTION = [
            "a width of 66 is not one of 8 heads", MS, GROUPED, 3),
 ]  # fmt: skip
 
+IMAGE = x(2, 4, 5, 5)
+
+
+def einsum(equation: str, *operands: Operand, why: str) -> Broken:
+    return Broken("Einsum", operands, why, attributes={"equation": equation})
+
+
+EINSUMS = [
+    einsum("bij,jk->bik", x(2, 3, 4), x(3, 5), why="'j' is of 3, 4 and 3"),
+    einsum("ij,jk->ik", x(2, 3), x(0, 5), why="'j' is of 0, 3 and 0"),
+    einsum("...ij,...jk->...ik", x(2, 3, 4), x(3, 4, 5), why="'.1' is of 3, 2 and 3"),
+    einsum("ii->i", x(3, 4), why="'i' is of 3, 3 and 4"),
+    einsum("ii->i", x(3, 1), why="'i' is of 3, 3 and 1"),
+    einsum("ij,jk->ikk", x(2, 3), x(3, 5),
+           why="the result's labels are not some of the operands', each once"),
+    einsum("ij,jk->iz", x(2, 3), x(3, 5), why="onnx refuses it: "),
+    einsum("...ij,jk->ik", x(2, 3, 4), x(4, 5), why="the equation does not fit the operands"),
+]  # fmt: skip
+
+BESIDE = [  # operands that do not fit the first
+    *(Broken("Gemm", [x(2, 3), x(3, 5), x(*bias)], "which does not broadcast to (2, 5)")
+      for bias in [(4,), (2,), (3, 5), (1, 1, 5)]),
+    Broken("FusedGemm", [x(2, 3), x(3, 5), x(4)], "which does not broadcast to (2, 5)", MS),
+    Broken("LayerNormalization", [x(2, 3, 8), x(7)],
+           "operand 1 is (7,), which does not broadcast to (2, 3, 8)"),
+    Broken("LayerNormalization", [x(2, 3, 8), x(8), x(7)], "operand 2 is (7,)"),
+    Broken("LayerNormalization", [x(2, 3, 8), x(24)], "operand 1 is (24,)", attributes={"axis": 1}),
+    Broken("LayerNormalization", [x(2, 3, 8), x(1, 2, 3, 8)], "operand 1 is (1, 2, 3, 8)"),
+    Broken("RMSNormalization", [x(2, 3, 8), x(7)], "operand 1 is (7,)"),
+    Broken("InstanceNormalization", [IMAGE, x(3), x(4)], "operand 1 is (3,), not (4,)"),
+    Broken("InstanceNormalization", [IMAGE, x(4), x(3)], "operand 2 is (3,), not (4,)"),
+    Broken("BatchNormalization", [IMAGE, x(4), x(4), x(4), x(1)], "operand 4 is (1,), not (4,)",
+           opset=9),
+    Broken("BatchNormalization", [IMAGE, x(4), x(4), x(4), x(1)], "onnx refuses it: Dimension"),
+    Broken("GroupNormalization", [IMAGE, x(4), x(4)], "4 channels are not 3 groups",
+           attributes={"num_groups": 3}),
+    Broken("GroupNormalization", [IMAGE, x(4), x(4)], "4 channels are not 0 groups",
+           attributes={"num_groups": 0}),
+    Broken("GroupNormalization", [IMAGE, x(2), x(2)], "operand 1 is (2,)",
+           attributes={"num_groups": 2}),
+    Broken("GroupNormalization", [IMAGE, x(4), x(4)], "operand 1 is (4,)",
+           attributes={"num_groups": 2}, opset=18),
+    Broken("PRelu", [x(2, 4, 8), x(3)], "(2, 4, 8) and (3,) do not broadcast"),
+    Broken("AffineGrid", [x(1, 3, 3), known([1, 3, 4, 5])],
+           "operand 0 is (1, 3, 3), not (1, 2, 3)"),
+    Broken("AffineGrid", [x(1, 2, 3), known([1, 3, 4, 5, 6])],
+           "operand 0 is (1, 2, 3), not (1, 3, 4)"),
+    Broken("AffineGrid", [x(2, 2, 3), known([1, 3, 4, 5])],
+           "operand 0 is (2, 2, 3), not (1, 2, 3)"),
+]  # fmt: skip
+
+LONGER = "lengths of [7, 6] in 6 steps"
+
+PLACES = [
+    Broken("ScatterElements", [x(4, 5), int64(2, 3), x(2, 2)], "operand 2 is (2, 2), not (2, 3)"),
+    Broken("ScatterElements", [x(4, 5), int64(2, 6), x(2, 6)], "indices of (2, 6) for (4, 5)"),
+    Broken("ScatterElements", [x(4, 5), int64(5, 3), x(5, 3)], "indices of (5, 3) for (4, 5)",
+           attributes={"axis": 1}),
+    Broken("ScatterElements", [x(4, 5), int64(3), x(3)], "indices of (3,) for (4, 5)"),
+    Broken("Scatter", [x(4, 5), int64(2, 3), x(2, 2)], "operand 2 is (2, 2), not (2, 3)", opset=9),
+    Broken("ScatterND", [x(4, 5), int64(3, 1), x(3, 4)], "operand 2 is (3, 4), not (3, 5)"),
+    Broken("ScatterND", [x(4, 5), int64(3, 2), x(3, 1)], "operand 2 is (3, 1), not (3,)"),
+    Broken("ScatterND", [x(4, 5), int64(3, 3), x(3)], "indices of (3, 3) for (4, 5)"),
+    Broken("DepthToSpace", [x(1, 8, 4, 4)], "8 channels are not blocks of 3·3",
+           attributes={"blocksize": 3}),
+    Broken("SpaceToDepth", [x(1, 8, 5, 4)], "5·4 is not blocks of 2·2",
+           attributes={"blocksize": 2}),
+    Broken("SpaceToDepth", [x(1, 8, 4, 5)], "4·5 is not blocks of 2·2",
+           attributes={"blocksize": 2}),
+    Broken("LSTM", [STEPS, x(1, 20, 4), x(1, 20, 5), None, known([7, 6], np.int32)], LONGER,
+           attributes=FIVE),
+    Broken("GRU", [STEPS, x(1, 15, 4), x(1, 15, 5), None, known([7, 6], np.int32)], LONGER,
+           attributes=FIVE),
+    Broken("RNN", [STEPS, x(1, 5, 4), x(1, 5, 5), None, known([-1, 6], np.int32)],
+           "lengths of [-1, 6] in 6 steps", attributes=FIVE),
+    *(Broken("Split", [x(size)], f"a size of {size} is not split into {pieces}", outputs=pieces,
+             attributes={"num_outputs": pieces})
+      for size, pieces in [(7, 5), (7, 6), (5, 4), (6, 4), (3, 5)]),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize(
-    "case", [*CONVOLUTIONS, *RECURRENT, *PRODUCTS, *ATTENTION], ids=lambda case: case.op
+    "case",
+    [*CONVOLUTIONS, *RECURRENT, *PRODUCTS, *ATTENTION, *EINSUMS, *BESIDE, *PLACES],
+    ids=lambda case: case.op,
 )
 def test_a_node_that_breaks_its_rules_is_not_counted(case: Broken, tmp_path: Path) -> None:
     made = one_node(case.op, case.operands, domain=case.domain, outputs=case.outputs,
@@ -212,3 +297,41 @@ def test_a_window_that_has_less_than_no_place(op: str, tmp_path: Path) -> None:
 
     assert list(result.unknown) == [f"onnx::{op}"]
     assert result.notes == (f"onnx::{op} 'it' not counted: the shape of 'out0' is not known",)
+
+
+TAKEN = [
+    ("Einsum", [x(2, 3, 4), x(1, 5)], {"equation": "bij,jk->bik"}, 2 * 3 * 4 * 5),
+    ("Einsum", [x(2, 3, 1), x(4, 5)], {"equation": "bij,jk->bik"}, 2 * 3 * 4 * 5),
+    ("Einsum", [x(2, 0), x(1, 5)], {"equation": "ij,jk->ik"}, 0),
+    ("Einsum", [x(2, 3), x(3, 5)], {"equation": "ij,jk->...ik"}, 2 * 3 * 5),
+    ("Einsum", [x(2, 3, 4), x(1, 4, 5)], {"equation": "...ij,...jk->...ik"}, 2 * 3 * 4 * 5),
+    *(("Gemm", [x(2, 3), x(3, 5), x(*bias)], {}, 2 * 3 * 5)
+      for bias in [(), (1,), (5,), (2, 1), (1, 5), (2, 5)]),
+    *(("LayerNormalization", [x(2, 3, 8), x(*scale)], {}, 0)
+      for scale in [(), (1,), (3, 8), (2, 1, 1), (2, 3, 8)]),
+    ("LayerNormalization", [x(2, 3, 8), x(8)], {"axis": 1}, 0),
+    ("GroupNormalization", [IMAGE, x(1), x(4)], {"num_groups": 2}, 0),
+    ("PRelu", [x(2, 4, 8), x(4, 1)], {}, 0),
+    ("ScatterElements", [x(4, 5), int64(5, 3), x(5, 3)], {}, 0),
+    ("ScatterND", [x(4, 5), int64(1), x(5)], {}, 0),
+    ("AffineGrid", [x(1, 3, 4), known([1, 3, 4, 5, 6])], {}, 4 * 5 * 6 * 3 * 4),
+    ("RNN", [STEPS, x(1, 5, 4), x(1, 5, 5), None, known([0, 3], np.int32)], FIVE, 3 * 5 * (4 + 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "operands", "attributes", "macs"), TAKEN)
+def test_what_onnxruntime_takes_is_counted(
+    op: str, operands: list[Operand], attributes: dict[str, Any], macs: int, tmp_path: Path
+) -> None:
+    result = count(one_node(op, operands, opset=23, **attributes), tmp_path)
+
+    assert (result.total.macs, result.unknown, result.coverage) == (macs, {}, 1)
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(7, 3), (7, 4), (8, 4), (10, 4)])
+def test_pieces_of_which_the_last_is_smaller(size: int, pieces: int, tmp_path: Path) -> None:
+    made = one_node("Split", [x(size)], outputs=pieces, num_outputs=pieces)
+
+    result = count(made, tmp_path)
+
+    assert (result.notes, result.coverage) == ((), 1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from tests.count.onnx.models import Operand, count, int64, model, typed, value_info, x
+from tests.count.onnx.models import Operand, count, int64, model, typed, value_info, weight, x
 
 from ridgeline.count.onnx import loops
 from ridgeline.count.onnx.control import RUNNERS
@@ -286,6 +286,65 @@ def test_function_bodies_take_the_place_of_calls(tmp_path: Path) -> None:
         ("one.MatMul_0", 18), ("one.join", 0), ("two.MatMul_0", 36), ("two.join", 0),
     ]  # fmt: skip
     assert result.modules[""].output_shapes == ((4, 6),)
+
+
+def with_bias(nodes: list[Any]) -> Any:
+    return helper.make_function(
+        "own", "dense", ["x", "w", "bias"], ["q"], nodes, [helper.make_opsetid("", 21)]
+    )
+
+
+GEMM = helper.make_node("Gemm", ["x", "w", "bias"], ["q"])
+
+
+@pytest.mark.parametrize(
+    ("operands", "additions"),
+    [(["a", "w"], 0), (["a", "w", ""], 0), (["a", "w", "c"], 2 * 8)],
+    ids=["fewer", "empty", "all"],
+)
+def test_a_function_may_be_called_with_fewer_inputs(
+    operands: list[str], additions: int, tmp_path: Path
+) -> None:
+    call = helper.make_node("dense", operands, ["y"], name="one", domain="own")
+    stored = {"w": weight(16, 8), "c": weight(8)}
+    proto = model([call], {"a": x(2, 16)}, ["y"], stored=stored, functions=[with_bias([GEMM])])
+
+    result = count(proto, tmp_path)
+
+    assert (result.total.macs, result.total.other_flops) == (2 * 16 * 8, additions)
+    assert (result.coverage, result.notes) == (1, ())
+    assert result.modules[""].output_shapes == ((2, 8),)
+
+
+def test_an_input_left_out_reaches_inner_graphs_and_functions(tmp_path: Path) -> None:
+    # given dense(a, w), which calls another in both branches of an If
+    inner = with_bias([GEMM])
+    inner.name = "inner"
+    called = helper.make_node("inner", ["x", "w", "bias"], ["z"], name="call", domain="own")
+    side = body([called], {}, {"z": x(2, 8)})
+    always = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("", BOOL, [], [1]))
+    outer = with_bias([always, helper.make_node("If", ["c"], ["q"], then_branch=side,
+                                                else_branch=side)])  # fmt: skip
+    outer.opset_import.append(helper.make_opsetid("own", 1))
+    call = helper.make_node("dense", ["a", "w"], ["y"], name="one", domain="own")
+    proto = model([call], {"a": x(2, 16)}, ["y"], stored={"w": weight(16, 8)},
+                  functions=[outer, inner])  # fmt: skip
+
+    result = count(proto, tmp_path)
+
+    assert (result.total.macs, result.coverage, result.notes) == (2 * 16 * 8, 1, ())
+
+
+def test_an_input_that_the_function_needs(tmp_path: Path) -> None:
+    product = helper.make_node("MatMul", ["w", "bias"], ["q"])
+    call = helper.make_node("dense", ["a", "w"], ["y"], name="one", domain="own")
+    proto = model([call], {"a": x(2, 16)}, ["y"], stored={"w": weight(16, 8)},
+                  functions=[with_bias([product])])  # fmt: skip
+
+    result = count(proto, tmp_path)
+
+    assert (result.total.macs, result.coverage) == (0, 0)
+    assert len(result.notes) == 1
 
 
 def test_a_shared_weight_is_stored_once_and_read_at_each_use(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from tests.count.onnx.models import ML, count, int64, known, model, one_node, x
+from tests.count.onnx.models import ML, MS, count, int64, known, model, one_node, x
 
 from ridgeline.errors import RidgelineError
 
@@ -61,7 +61,7 @@ def test_sizes_that_are_expressions_or_zero(
             "shape of 'out0' is not",
         ),
         (
-            one_node("GroupNormalization", [x(2, 4, 3), x(4), x(4)], num_groups=-(2**63)),
+            one_node("GroupNorm", [x(2, 3, 3, 4), x(4), x(4)], domain=MS, groups=-(2**63)),
             "its attributes make its size negative",
         ),
         (

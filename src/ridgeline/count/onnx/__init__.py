@@ -16,7 +16,7 @@ formulas/     operator → work, by family; einsum.py its pairs, blocked.py layo
 training.py   the estimate of a training step; gradients.py by operator; tape.py which values
               need one, in loops pass by pass; passes.py what becomes of a loop's values;
               optimizers.py the update of a weight
-weights.py    parameters and buffers; alive.py memory
+weights.py    parameters and buffers, unlearned.py those that no training changes; alive.py memory
 counting.py   all of it together: file → CountResult
 beside.py     a PyTorch model and its file; against.py what differs, causes.py why: products.py
               of products, operands.py what is of weights only or done twice; pieces.py

@@ -11,6 +11,7 @@ Arithmetic on small records: nothing here reads a file.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -102,12 +103,15 @@ def compare(
     *,
     of_weights: Collection[int] = (),
     with_weights: Collection[int] = (),
+    unused: Collection[int] = (),
+    needless: Collection[int] = (),
     values: Sequence[int] = (),
 ) -> Against:
     """A model's count and that of its file.
 
     `of_weights`: the operators of PyTorch with nothing of the input in them, by their numbers;
-    `with_weights`: those with weights beside what is of the input.
+    `with_weights`: those with weights beside what is of the input; `unused`: those whose results
+    nobody reads; `needless`: those that change nothing.
     `values`: a number for what each of them works out, the same for the very same.
     """
     ours = [
@@ -115,11 +119,14 @@ def compare(
             _piece(op, op.path),
             is_of_weights=number in of_weights,
             is_with_weights=number in with_weights,
+            is_unused=number in unused,
+            is_nothing=number in needless,
             value=values[number] if values else 0,
         )
         for number, op in enumerate(pytorch.op_costs)
     ]
-    theirs = [_piece(op, module_of(op.path)) for op in onnx.op_costs]
+    known = {op.path for op in pytorch.op_costs}
+    theirs = [_piece(op, resolved(module_of(op.path), known)) for op in onnx.op_costs]
     return Against(
         model=pytorch.model,
         file=onnx.model,
@@ -133,6 +140,16 @@ def compare(
 def module_of(path: str) -> str:
     """A node's path is that of its module, if that is known, and its own name."""
     return path.rpartition(".")[0]
+
+
+def resolved(module: str, known: Collection[str]) -> str:
+    """The module that is meant: an exporter may name the end of its path, or number its calls."""
+    called_again = re.sub(r"_\d+$", "", module)
+    for name in (module, called_again):
+        ending = [one for one in known if one == name or one.endswith(f".{name}")]
+        if name in known or len(ending) == 1:
+            return name if name in known else ending[0]
+    return module
 
 
 def _piece(op: OpCost, module: str) -> Piece:

@@ -38,7 +38,13 @@ def compare_closely(
     pytorch: CountResult, onnx: CountResult, *, spec: WorkloadSpec, is_open: bool
 ) -> Against:
     """Compare two counts by what their operands are, too, which takes another count."""
-    from ridgeline.count.onnx.operands import Origins, origins, values  # of torch's tensors
+    from ridgeline.count.onnx.operands import (  # of torch's tensors
+        Origins,
+        is_nothing,
+        origins,
+        unused,
+        values,
+    )
 
     larger = one_more(spec)
     found = origins(pytorch, larger, is_open=is_open) if larger else Origins()
@@ -47,6 +53,8 @@ def compare_closely(
         onnx,
         of_weights=found.of_weights,
         with_weights=found.with_weights,
+        unused=unused(pytorch),
+        needless=[number for number, op in enumerate(pytorch.op_costs) if is_nothing(op)],
         values=values(pytorch.op_costs),
     )
 

@@ -20,6 +20,7 @@ from ridgeline.count.onnx.pieces import (
     FUSED,
     FUSED_ACTIVATION,
     FUSED_NODES,
+    INSTANCE_NORM,
     MOVES,
     OTHER_FORM,
     QUANTISED,
@@ -32,6 +33,7 @@ from ridgeline.count.onnx.pieces import (
     Piece,
     Place,
     form_of,
+    is_plausible,
     pairs_by,
 )
 from ridgeline.count.onnx.products import (
@@ -40,10 +42,12 @@ from ridgeline.count.onnx.products import (
     folded_weights,
     has_macs,
     has_no_macs,
+    needless,
     of_equal_macs,
     repeated,
     same_macs,
     same_products,
+    unused,
     with_additions,
     written_as_sums,
 )
@@ -53,27 +57,30 @@ from ridgeline.records import Cost
 def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, Place]]:
     """Every piece that has no equal on the other side, under a cause."""
     left = Place([p for p in pytorch if p.cost != Cost()], [p for p in onnx if p.cost != Cost()])
-    left.pytorch.sort(key=lambda p: p.is_of_weights)  # last, as these may have no equal
+    left.pytorch.sort(key=_may_be_gone)
     calls = Counter(p.value for p in left.pytorch if p.value)
     is_optimised = any(p.is_contributed or p.op.startswith(FUSED_NODES) for p in left.onnx)
     is_quantised = any(p.op.startswith(QUANTISING) for p in left.onnx)
     has_modules = any(p.module for p in left.onnx)
+    is_rewritten = is_optimised or is_quantised or not has_modules
     left = _without_equals(left, lambda p: (p.module, p.cost))
     left = _without_equals(left, lambda p: (p.kind, p.cost))
     found: list[tuple[str, Place]] = []
     for rule in (
-        same_products,
+        partial(same_products, has_modules=has_modules),
         folded_norms,
         written_as_sums,
         folded_weights,
+        unused,
         partial(repeated, calls, of=has_macs),
         _boxes,
         _integers,
         _to_integers,
         _same_work,
-        _by_module,
+        partial(_by_module, has_modules=has_modules, is_rewritten=is_rewritten),
         same_macs,
-        balanced,
+        partial(balanced, is_rewritten=is_rewritten),
+        needless,
         partial(repeated, calls, of=has_no_macs),
         partial(_inside, unequal=left),
         partial(_quantised, is_quantised=is_quantised),
@@ -85,6 +92,11 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
         found += places
     assert not left.pytorch and not left.onnx, "the last rule leaves nothing"
     return found
+
+
+def _may_be_gone(piece: Piece) -> bool:
+    """These come last, as they may have no equal."""
+    return piece.is_of_weights or piece.is_unused or piece.is_nothing
 
 
 def _without_equals(place: Place, key: Callable[[Piece], Hashable]) -> Place:
@@ -148,15 +160,17 @@ def _work(piece: Piece) -> Hashable:
     """What one of a kind does; of the many pointwise ones this tells too little."""
     if piece.kind in MOVES or piece.kind == "pointwise" or piece.cost.macs:
         return None
+    if piece.op == INSTANCE_NORM:  # a part of other norms
+        return None
     cost = piece.cost
     written = cost.written_bytes if not cost.flops else 0
     return (piece.kind, cost.other_flops, cost.transcendentals, written)
 
 
-def _by_module(left: Place) -> Found:
+def _by_module(left: Place, *, has_modules: bool, is_rewritten: bool) -> Found:
     """Both sides do something in this module, and not the same: products, copies, the rest."""
     found: list[tuple[str, Place]] = []
-    for place in _modules(left):
+    for place in _modules(left, has_modules=has_modules):
         products = with_additions(pairs_by(place, lambda p: p.cost.macs), place.onnx)
         rest = place.less(pair for _, pair in products)
         copies = Place(
@@ -165,13 +179,15 @@ def _by_module(left: Place) -> Found:
         others = of_equal_macs(rest.less([copies]))
         found += products
         found += [(COPIES, copies)] if copies.is_shared else []
-        found += [(form_of(others), others)] if others.is_shared else []
+        is_strange = not is_rewritten and not any(map(has_macs, others.pytorch))
+        is_strange &= not is_plausible(others)
+        cause = UNEXPLAINED if is_strange else form_of(others)
+        found += [(cause, others)] if others.is_shared else []
     return found, left.less(place for _, place in found)
 
 
-def _modules(left: Place) -> Iterable[Place]:
+def _modules(left: Place, *, has_modules: bool) -> Iterable[Place]:
     """What both sides do in one module; where nodes name none, like goes with like."""
-    has_modules = any(p.module for p in left.onnx)
     places: dict[str, Place] = defaultdict(Place)
     for piece in left.pytorch:
         places[piece.module if has_modules else _family(piece)].pytorch.append(piece)

@@ -15,6 +15,7 @@ from ridgeline.workloads.checks import closest, or_text
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto
 
+PLAIN_BATCH = ("batch", "batch_size", "batchsize")  # before names that only contain the word
 BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nb", "bsize"})
 NOT_BATCH = re.compile(
     r"seq|len|time|step|token|height|width|channel|feature|past|cache|frame", re.I
@@ -261,7 +262,8 @@ def _batch_symbol(axes: list[Axis]) -> str | None:
     own = {axis.symbol for axis in axes}
     sides = (axis for axis in axes if axis.index is not None)
     symbols = [s for s in _symbols(sides) if not _is_derived(s, own)]
-    named = [s for s in symbols if "batch" in s.lower()] or [
+    plain = [s for name in PLAIN_BATCH for s in symbols if s.lower() == name]
+    named = [*plain, *(s for s in symbols if "batch" in s.lower())] or [
         s for s in symbols if s.lower() in BATCH_NAMES
     ]
     if named:

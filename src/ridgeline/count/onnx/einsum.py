@@ -41,10 +41,9 @@ def pairs(equation: str, shapes: Sequence[Shape]) -> list[Pair]:
 def _steps(equation: str, shapes: Sequence[Shape]) -> tuple[list[Pair], list[Terms]]:
     """The steps, and the sums of one operand alone before and after them."""
     operands, result = _parse(equation, shapes)
-    sizes: dict[str, int] = {}
-    for labels, shape in zip(operands, shapes, strict=True):
-        for label, size in zip(labels, shape, strict=True):
-            sizes[label] = max(sizes.get(label, size), size) if size else 0
+    sizes = _sizes(operands, shapes)
+    if len(set(result)) < len(result) or not set(result) <= sizes.keys():
+        raise MalformedError("the result's labels are not some of the operands', each once")
     steps: list[Pair] = []
     sums: list[Terms] = []
     left, *others = [list(dict.fromkeys(labels)) for labels in operands]
@@ -59,6 +58,19 @@ def _steps(equation: str, shapes: Sequence[Shape]) -> tuple[list[Pair], list[Ter
         left, sums = kept, sums + first + second
     _, last = _sum_alone(left, set(result), sizes)
     return steps, sums + last
+
+
+def _sizes(operands: Sequence[Labels], shapes: Sequence[Shape]) -> dict[str, int]:
+    """Of each label: equal in all operands, or 1, which broadcasts; in one operand always equal."""
+    sizes: dict[str, int] = {}
+    for labels, shape in zip(operands, shapes, strict=True):
+        own: dict[str, int] = {}
+        for label, size in zip(labels, shape, strict=True):
+            before = sizes.get(label, 1)
+            if own.setdefault(label, size) != size or (before != size and 1 not in (before, size)):
+                raise MalformedError(f"{label!r} is of {own[label]}, {before} and {size}")
+            sizes[label] = size if before == 1 else before
+    return sizes
 
 
 def points(steps: Sequence[Terms]) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import onnx
@@ -26,14 +27,15 @@ def expand(
 ) -> list[Tensor]:
     """Walk the function's nodes with the call's operands and attributes."""
     scope = Scope()
-    for name, operand in zip(function.input, call.operands, strict=False):
-        if operand is not None:
-            scope.values[name] = operand
+    operands = call.operands[: len(function.input)]
+    given_operands = dict(zip_longest(function.input, operands))
+    scope.values = {name: t for name, t in given_operands.items() if t is not None}
+    absent = given_operands.keys() - scope.values.keys()
     given = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
     with walk.limits.inside(path), _own_opsets(walk, function):
         nodes = ordered(function.node, set(function.input), function.output, walk.path)
         for place, inner in enumerate(nodes):
-            walk.node(bound(inner, given), place, scope, path, {})
+            walk.node(bound(inner, given, absent), place, scope, path, {})
     return [scope.value(name) for name in function.output]
 
 
@@ -48,12 +50,16 @@ def _own_opsets(walk: Walk, function: FunctionProto) -> Iterator[None]:
         walk.opsets = outer
 
 
-def bound(node: NodeProto, given: Given) -> NodeProto:
-    """The node with the caller's attributes in place of references to them."""
-    if not _refers(node):
+def bound(node: NodeProto, given: Given, absent: Collection[str] = ()) -> NodeProto:
+    """The node with the caller's attributes in place of references to them.
+
+    Inputs of the function that the caller leaves out are left out of the node, too.
+    """
+    if not _refers(node) and not _uses(node, absent):
         return node
     own = onnx.NodeProto()
     own.CopyFrom(node)
+    own.input[:] = ["" if name in absent else name for name in node.input]
     del own.attribute[:]
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -65,7 +71,7 @@ def bound(node: NodeProto, given: Given) -> NodeProto:
         added = own.attribute.add()
         added.CopyFrom(attribute)
         for graph in subgraphs_of(added):
-            inner = [bound(n, given) for n in graph.node]
+            inner = [bound(n, given, absent) for n in graph.node]
             del graph.node[:]
             graph.node.extend(inner)
     return own
@@ -81,4 +87,12 @@ def _refers(node: NodeProto) -> bool:
     return any(
         a.ref_attr_name or any(_refers(n) for g in subgraphs_of(a) for n in g.node)
         for a in node.attribute
+    )
+
+
+def _uses(node: NodeProto, names: Collection[str]) -> bool:
+    """Whether the node, or one in a graph of its own, takes one of these."""
+    return bool(names) and (
+        any(name in names for name in node.input)
+        or any(_uses(n, names) for a in node.attribute for g in subgraphs_of(a) for n in g.node)
     )

@@ -40,9 +40,13 @@ POINTWISE: dict[str, Each] = {  # of an element's gradient
     "QuickGelu": (9, 1),  # as Swish, and a product with 1.702
     "Exp": (1, 0), "Log": (1, 0), "Sqrt": (2, 0), "Neg": (1, 0), "Reciprocal": (3, 0),
     "Erf": (3, 1),
+    "QuantizeLinear": (1, 0),  # as it is, but none beyond the limits
 }  # fmt: skip
+ROUNDED = ("Round", "Floor", "Ceil", "Sign")  # gradients of zeros, and they go on
 SUMS = ("Add", "Sub", "Sum")
-FREE = (*SUMS, "Concat", "Pad", "Cast", "CastLike", "Identity", "Tile", "Dropout")
+FREE = (
+    *SUMS, "Concat", "Pad", "Cast", "CastLike", "Identity", "Tile", "Dropout", "DequantizeLinear",
+)  # fmt: skip
 NORMS = {  # FLOPs an element of the input's gradient, and of the weight's and bias's
     "BatchNormalization": BATCH_NORM_BACKWARD,
     "LayerNormalization": LAYER_NORM_BACKWARD,
@@ -337,6 +341,9 @@ def _pointwise(row: Row, sides: Sides) -> Parts:
         return _broadcast_only(call, sides)
     if call.op_type in ("Mul", "Div", "PRelu", "Pow"):
         return _two_sided(call, sides)
+    if call.op_type in ROUNDED:
+        zeros = Work(read_bytes=0, written_bytes=call.x.nbytes)
+        return {_main_phase(sides): zeros}
     n = call.out.numel
     flops, roots = POINTWISE.get(call.op_type, (work.other_flops // max(n, 1),
                                                 work.transcendentals // max(n, 1)))  # fmt: skip

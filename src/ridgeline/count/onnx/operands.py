@@ -6,12 +6,14 @@ is a weight, a constant or an input of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ridgeline.count.call import OpCall, TensorMeta
 from ridgeline.count.result import CountResult, OpCost
+
+NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,38 @@ def _is_input(
 
 def _storage(tensor: Any) -> int:
     return int(tensor.storage)
+
+
+# ---------------------------------------------------------------- what an exporter leaves out
+
+
+def unused(count: CountResult) -> frozenset[int]:
+    """Operators, by number, whose results no other one reads and the model does not return."""
+    wanted = set(count.output_storages)
+    found = set()
+    for number in reversed(range(len(count.op_costs))):
+        call = count.op_costs[number].call
+        made, read = _storages(call.outputs), _storages(call.inputs)
+        if made and not made & wanted:
+            found.add(number)
+            continue
+        wanted -= made - read  # before this operator, another tensor was there
+        wanted |= read
+    return frozenset(found) if count.output_storages else frozenset()
+
+
+def _storages(tensors: Iterable[Any]) -> set[int]:
+    return set(map(_storage, tensors))
+
+
+def is_nothing(op: OpCost) -> bool:
+    """A product with 1, a sum with 0: `sum([a, b])` begins with one."""
+    neutral = NEUTRAL.get(op.op.removesuffix("_"))
+    call = op.call
+    if neutral is None or not isinstance(call, OpCall) or len(call.args) != 2:
+        return False
+    other = call.args[1]
+    return isinstance(other, int | float) and other == neutral
 
 
 # ---------------------------------------------------------------- the same twice

@@ -11,6 +11,8 @@ from ridgeline.records import Cost
 FOLDED_NORM = "folded batch norm"
 FOLDED_WEIGHTS = "folded product of weights"
 FOLDED_SCALE = "folded scale"
+UNUSED = "unused result"
+NOTHING = "changes nothing"
 MERGED = "merged duplicate"
 SUMS = "product written as sums"
 SHAPES = "shape arithmetic"
@@ -32,6 +34,8 @@ EXPLANATIONS = {
     " bias",
     FOLDED_WEIGHTS: "nothing of the input is in it: worked out once, when the file was made",
     FOLDED_SCALE: "a product or a sum with a weight: in the weights of a product beside it",
+    UNUSED: "nobody reads it, and exporters leave it out",
+    NOTHING: "a product with 1 or a sum with 0, which exporters leave out",
     MERGED: "PyTorch works the same out again, from the same operands; the file does it once",
     SUMS: "the file multiplies and then adds up: other FLOPs instead of MACs",
     SHAPES: "sizes and indices: with open dimensions the graph works them out each time",
@@ -50,6 +54,7 @@ EXPLANATIONS = {
 }
 
 MOVES = frozenset({"move", "gather", "view", "fill", "cast"})
+INSTANCE_NORM = "InstanceNormalization"
 BATCH_NORMS = ("native_batch_norm", "batch_norm", "BatchNormalization")
 FUSED_NODES = ("Fused", "QLinear", "Skip")  # how onnxruntime names what it joined
 QUANTISING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinear")
@@ -70,6 +75,8 @@ class Piece:
     is_contributed: bool = False  # an operator of onnxruntime's own, in an optimised file
     is_of_weights: bool = False  # nothing of the input is in it
     is_with_weights: bool = False  # weights are, beside the input
+    is_unused: bool = False  # nobody reads its result
+    is_nothing: bool = False  # it changes nothing
     value: int = 0  # pieces of one number work out the very same; 0: not known
 
 
@@ -119,3 +126,30 @@ def form_of(place: Place) -> str:
     if theirs > ours:
         return SPLIT
     return FUSED if theirs < ours else OTHER_FORM
+
+
+# ---------------------------------------------------------------- may one stand for the other?
+
+STANDS_FOR = {  # kinds, one of which the other side must have
+    "norm": frozenset({"norm", "reduce"}),
+    "softmax": frozenset({"softmax", "reduce", "attention"}),
+    "pool": frozenset({"pool", "reduce", "conv"}),
+}
+MOST_TIMES = 6  # as many FLOPs, or functions, on one side as on the other
+
+
+def is_plausible(place: Place) -> bool:
+    """Whether two sets of operators can be the same work: nothing of one kind is missing."""
+    live = [p for p in place.pytorch if not p.is_of_weights]
+    ours, theirs = {p.kind for p in live}, {p.kind for p in place.onnx}
+    for mine, other in ((ours, theirs), (theirs, ours)):
+        if any(kind in mine and not kinds & other for kind, kinds in STANDS_FOR.items()):
+            return False
+    a, b = total(live), total(place.onnx)
+    return _is_near(a.flops + a.transcendentals, b.flops + b.transcendentals) and _is_near(
+        a.transcendentals, b.transcendentals
+    )
+
+
+def _is_near(a: int, b: int) -> bool:
+    return a <= MOST_TIMES * b and b <= MOST_TIMES * a

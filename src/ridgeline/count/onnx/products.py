@@ -8,16 +8,20 @@ from functools import partial
 
 from ridgeline.count.onnx.pieces import (
     BATCH_NORMS,
+    COMPOSITE,
     FOLDED_NORM,
     FOLDED_WEIGHTS,
     FUSED_ACTIVATION,
     FUSED_NODES,
+    INSTANCE_NORM,
     MERGED,
     NO_BIAS,
+    NOTHING,
     OTHER_FORM,
     PRODUCTS,
     SPLIT,
     SUMS,
+    UNUSED,
     Found,
     Piece,
     Place,
@@ -27,10 +31,9 @@ from ridgeline.count.onnx.pieces import (
 )
 
 
-def same_products(left: Place) -> Found:
+def same_products(left: Place, *, has_modules: bool) -> Found:
     """Products of one kind and the same MACs: in a module, in its parent; convolutions anywhere."""
     has_folded_norms = bool(_lost_norms(left))
-    has_modules = any(p.module for p in left.onnx)
     found: list[tuple[str, Place]] = []
     for scope in (_module, _parent, _conv) if has_modules else (_anywhere,):
         rest = left.less(place for _, place in found)
@@ -103,10 +106,13 @@ def folded_norms(left: Place) -> Found:
 
 
 def _lost_norms(left: Place) -> list[Piece]:
-    """Batch norms less those that the file has: in the same module, else of the same size."""
+    """Batch norms less those that the file has: in the same module, else of the same size.
+
+    PyTorch has no other operator for an instance norm.
+    """
     norms = Place(
         [p for p in left.pytorch if p.op in BATCH_NORMS],
-        [p for p in left.onnx if p.op in BATCH_NORMS],
+        [p for p in left.onnx if p.op in (*BATCH_NORMS, INSTANCE_NORM)],
     )
     by_module = pairs_by(norms, lambda p: p.module or None)
     norms = norms.less(by_module)
@@ -129,9 +135,28 @@ def written_as_sums(left: Place) -> Found:
     return [(SUMS, place) for place in found], left.less(found)
 
 
+def unused(left: Place) -> Found:
+    """What nobody reads."""
+    places = [Place([p], []) for p in left.pytorch if p.is_unused]
+    return [(UNUSED, place) for place in places], left.less(places)
+
+
+def needless(left: Place) -> Found:
+    """What changes nothing."""
+    places = [Place([p], []) for p in left.pytorch if p.is_nothing]
+    return [(NOTHING, place) for place in places], left.less(places)
+
+
 def folded_weights(left: Place) -> Found:
-    """Products that the file has not because no input is in them."""
-    places = [Place([p], []) for p in left.pytorch if p.is_of_weights and p.cost.macs]
+    """Products that the file has not because no input is in them; their bias it may add."""
+    places: list[Place] = []
+    for piece in left.pytorch:
+        if piece.is_of_weights and piece.cost.macs:
+            taken = {id(p) for place in places for p in place.onnx}
+            bias = [p for p in left.onnx
+                    if p.op == "Add" and p.module == piece.module and id(p) not in taken
+                    and p.cost.other_flops == piece.cost.other_flops]  # fmt: skip
+            places.append(Place([piece], bias[:1]))
     return [(FOLDED_WEIGHTS, place) for place in places], left.less(places)
 
 
@@ -169,8 +194,12 @@ def same_macs(left: Place) -> Found:
     return [(OTHER_FORM, pair) for pair in pairs], left.less(pairs)
 
 
-def balanced(left: Place) -> Found:
-    """Other products on both sides, under different modules, that come to the same MACs."""
+def balanced(left: Place, *, is_rewritten: bool) -> Found:
+    """Other products on both sides, under different modules, that come to the same MACs.
+
+    One of them holds several, or the file was rewritten by an optimizer.
+    """
     place = Place([*filter(has_macs, left.pytorch)], [*filter(has_macs, left.onnx)])
     is_same = place.is_shared and total(place.pytorch).macs == total(place.onnx).macs
+    is_same &= is_rewritten or any(p.kind in COMPOSITE for p in (*place.pytorch, *place.onnx))
     return ([(form_of(place), place)], left.less([place])) if is_same else ([], left)

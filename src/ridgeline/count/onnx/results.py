@@ -18,7 +18,7 @@ from ridgeline.count.onnx.row import BROKEN
 from ridgeline.count.onnx.rules import OPERANDS_OF_STANDARD, STANDARD_FORM, contributed, typed
 from ridgeline.count.onnx.rules_old import old_form
 from ridgeline.count.onnx.rules_rare import rare
-from ridgeline.count.onnx.rules_standard import standard
+from ridgeline.count.onnx.rules_standard import corrected, standard
 from ridgeline.count.onnx.sequences import sequence_result
 from ridgeline.count.onnx.values import follow
 
@@ -71,10 +71,20 @@ def _all_known(results: Results) -> bool:
 def _inferred(opsets: Opsets, call: NodeCall, node: NodeProto) -> Results:
     """By onnx's own inference; what it refuses is not known, and the call says why."""
     try:
-        return _by_onnx(opsets, call, node)
+        made = _by_onnx(opsets, call, node)
     except MalformedError as error:
         call.refused = str(error)
         return unknown_results(node)
+    try:
+        ours = corrected(call, made)
+    except BROKEN:
+        return made
+    return _put(made, typed(list(node.output), ours)) if ours else made
+
+
+def _put(results: Results, others: Results) -> Results:
+    """Other types in place of the first ones, known or not."""
+    return [new or now for now, new in zip(results, others, strict=True)]
 
 
 def _by_onnx(opsets: Opsets, call: NodeCall, node: NodeProto) -> Results:

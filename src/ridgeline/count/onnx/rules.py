@@ -16,6 +16,7 @@ from ridgeline.count.onnx.shapes import (
     head_widths,
     packed_bits,
     packed_past,
+    pooled,
     qkv_widths,
     turned,
 )
@@ -262,27 +263,11 @@ def _dynamic_pads(call: NodeCall) -> list[Type | None]:
 
 
 def _pool(call: NodeCall) -> list[Type | None]:
-    """QLinearAveragePool: by onnx's rules for AveragePool, which takes no integers."""
+    """QLinearAveragePool: as AveragePool, which takes no integers."""
     shape = call.x.shape
-    space = len(shape) - 2
-    is_last = bool(call.attr("channels_last", 0))
-    kernel = list(call.wholes("kernel_shape"))
-    strides = list(call.wholes("strides") or [1] * space)
-    pads = list(call.wholes("pads") or [0] * 2 * space)
-    auto = str(call.attr("auto_pad", "NOTSET"))
-    sizes = []
-    for axis, size in enumerate(shape[1:-1] if is_last else shape[2:]):
-        stride, padded = strides[axis], size + pads[axis] + pads[axis + space]
-        if auto.startswith("SAME"):
-            sizes.append(-(-size // stride))
-            continue
-        over = (size if auto == "VALID" else padded) - kernel[axis]
-        places = -(-over // stride) + 1 if call.attr("ceil_mode", 0) else over // stride + 1
-        if call.attr("ceil_mode", 0) and (places - 1) * stride >= size + pads[axis]:
-            places -= 1  # one that would begin in the padding after the end
-        sizes.append(places)
-    made = (shape[0], *sizes, shape[-1]) if is_last else (*shape[:2], *sizes)
-    return [(call.x.elem, made)]
+    if call.attr("channels_last", 0):
+        return [(call.x.elem, (shape[0], *pooled(call, shape[1:-1]), shape[-1]))]
+    return [(call.x.elem, (*shape[:2], *pooled(call, shape[2:])))]
 
 
 def _reduced(call: NodeCall) -> list[Type | None]:

@@ -1,14 +1,34 @@
-"""Shapes of the few standard operators for which onnx has no inference."""
+"""Shapes of the few standard operators for which onnx has no inference, or a wrong one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ridgeline.count.onnx.dtypes import BOOL, FP32, INT64, STRING
-from ridgeline.count.onnx.node import NodeCall
+from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.rules import Type, like
-from ridgeline.count.onnx.shapes import broadcast
+from ridgeline.count.onnx.shapes import broadcast, pooled
 
 SAME = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 COMPARED = frozenset({"GreaterOrEqual", "LessOrEqual"})
+POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "MaxpoolWithMask"})
+
+
+def corrected(call: NodeCall, made: Sequence[Tensor | None]) -> list[Type | None]:
+    """Types of results where onnx's inference is wrong; none where it is right.
+
+    Below opset 22 it has a window that begins in the padding after the end (`ceil_mode`), and it
+    takes an STFT to be two-sided where nothing is said, though one-sided is the default.
+    """
+    if not made or made[0] is None or not made[0].is_known:
+        return []
+    shape = made[0].shape
+    if call.op_type in POOLS and call.attr("ceil_mode", 0):
+        sizes = (*shape[:2], *pooled(call, call.x.shape[2:]))
+        return [(t.elem, sizes) if t is not None else None for t in made]
+    if call.op_type == "STFT" and "onesided" not in call.attributes:
+        return [(made[0].elem, (*shape[:-2], shape[-2] // 2 + 1, shape[-1]))]
+    return []
 
 
 def standard(call: NodeCall) -> list[Type | None]:

@@ -25,6 +25,31 @@ def turned(call: NodeCall, place: int, side: str) -> Shape:
     return shape
 
 
+def pooled(call: NodeCall, sizes: Shape) -> Shape:
+    """How many places a pooling window has along each side, as onnxruntime has it.
+
+    By `ceil_mode` the last window may reach beyond the padding, but does not begin in it.
+    """
+    axes = len(sizes)
+    kernel = call.wholes("kernel_shape")
+    strides = call.wholes("strides") or [1] * axes
+    dilations = call.wholes("dilations") or [1] * axes
+    auto = str(call.attr("auto_pad", "NOTSET"))
+    pads = call.wholes("pads") if auto == "NOTSET" else []
+    before, after = (pads[:axes], pads[axes:]) if pads else ([0] * axes, [0] * axes)
+    places = []
+    for axis, size in enumerate(sizes):
+        stride, start = strides[axis], size + before[axis]
+        if auto.startswith("SAME"):
+            places.append(-(-size // stride))
+            continue
+        over = start + after[axis] - dilations[axis] * (kernel[axis] - 1) - 1
+        is_up = bool(call.whole("ceil_mode", 0))
+        steps = -(-over // stride) if is_up or over < 0 else over // stride  # -1/2 is 0 in C++
+        places.append(steps if is_up and steps * stride >= start else steps + 1)
+    return tuple(places)
+
+
 # ---------------------------------------------------------------- onnxruntime's attention
 
 

@@ -7,18 +7,22 @@ are alike. How many passes that takes depends on the number of states, not on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from ridgeline.count.onnx.dtypes import UNKNOWN
 from ridgeline.count.onnx.gradients import MOVING, NEEDED, WEIGHT
-from ridgeline.count.onnx.node import Tensor
+from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.passes import Passes
 from ridgeline.count.onnx.row import Row
+from ridgeline.count.onnx.unlearned import WAVES
 from ridgeline.errors import RidgelineError
 
 MOST_STEPS = 1_000_000  # loops inside each other multiply
 MOST_SINGLE = 64  # passes that are told apart before the rest is taken to be alike
+WITHOUT = ("RandomNormalLike", "RandomUniformLike", "EyeLike", "Hardmax")
+STRAIGHT_THROUGH = ("QuantizeLinear",)
 
 
 class Step(NamedTuple):
@@ -26,6 +30,7 @@ class Step(NamedTuple):
 
     row: Row
     sides: tuple[int, ...]  # where the gradients of its operands go
+    given: tuple[int, ...]  # keys of what these are given to; x twice of x·x
     outs: tuple[tuple[Tensor, int], ...]  # results that have one, and where it goes
 
 
@@ -49,10 +54,14 @@ def check_steps(steps: int) -> None:
         )
 
 
-def recorded(rows: list[Row], params: dict[int, Tensor]) -> Tape:
-    """All nodes with a gradient, in the order of the forward pass."""
-    wanted = {ident: WEIGHT for ident, t in params.items() if t.is_float}
-    return _Recorder(wanted).tape(rows, 0)
+def recorded(
+    rows: list[Row], params: dict[int, Tensor], outputs: Iterable[Tensor]
+) -> tuple[Tape, set[int]]:
+    """All nodes with a gradient, in the order of the forward pass; keys of outputs with one."""
+    recorder = _Recorder({ident: WEIGHT for ident, t in params.items() if t.is_float})
+    tape = recorder.tape(rows, 0)
+    keys = {key for output in outputs for key in recorder.keys_of(output)}
+    return tape, {key for key in keys if recorder.wanted.get(key, 0) & NEEDED}
 
 
 class _Recorder:
@@ -63,6 +72,7 @@ class _Recorder:
 
     def __init__(self, wanted: dict[int, int]) -> None:
         self.wanted = wanted
+        self.waves: set[int] = set()  # keys of known sines and cosines, and of what they make
         self.steps = 0
 
     def tape(self, rows: Sequence[Row], depth: int) -> Tape:
@@ -84,25 +94,48 @@ class _Recorder:
     def _step(self, row: Row) -> Step:
         """Which results need a gradient, and whether it goes to weights alone."""
         self.steps += bool(row.around)
-        found = [self._of(t) if t is not None else 0 for t in row.call.operands]
+        operands = row.call.operands
+        found = [self._of(t) if t is not None else 0 for t in operands]
         side = 0
         for one in found:
             side |= one
+        given = [
+            key
+            for t, one in zip(operands, found, strict=True)
+            if t is not None and one & NEEDED
+            for key in self.keys_of(t)
+        ]
         outs = []
-        for out in row.call.outputs:
-            if out.is_weight:  # of a Constant
-                continue
-            has_one = bool(side & NEEDED) and (out.is_float or out.items is not None)
+        if row.call.op_type in WAVES or any(t.key in self.waves for t in row.call.inputs):
+            known = (t for t in row.call.outputs if t.is_float and t.value is not None)
+            self.waves.update(t.key for t in known)
+            side |= MOVING
+        for out in _made(row.call):
+            has_one = bool(side & NEEDED) and _can_have_one(row.call, out)
             self.wanted[out.key] = side if has_one else side & MOVING
             if has_one:
                 outs.append((out, side))
-        return Step(row, tuple(one if one & NEEDED else 0 for one in found), tuple(outs))
+        sides = tuple(one if one & NEEDED else 0 for one in found)
+        return Step(row, sides, tuple(given), tuple(outs))
 
     def _of(self, tensor: Tensor) -> int:
-        """A value that is known beforehand, or stored, is the same in every step."""
+        """A value that is known beforehand, or stored, is the same in every step.
+
+        Positions that become sines and cosines in the graph are known, and yet data.
+        """
         if tensor.value is not None or (tensor.is_weight and tensor.slot is None):
-            return self.wanted.get(tensor.key, 0) & NEEDED
-        return self.wanted.get(tensor.key, MOVING)
+            is_data = tensor.key in self.waves
+            return self.wanted.get(tensor.key, 0) & NEEDED | (MOVING if is_data else 0)
+        side = 0
+        for key in self.keys_of(tensor):
+            side |= self.wanted.get(key, MOVING)
+        return side
+
+    def keys_of(self, tensor: Tensor) -> list[int]:
+        """A sequence that no node has made, as SequenceMap's, is its items."""
+        if tensor.items and tensor.key not in self.wanted:
+            return [key for item in tensor.items for key in self.keys_of(item)]
+        return [tensor.key]
 
     def _repeat(self, passes: Passes, rows: list[Row], depth: int) -> Repeat:
         wanted = self.wanted
@@ -132,3 +165,26 @@ class _Recorder:
         return Repeat(
             passes, tuple(runs), frozenset(key for key in results if wanted[key] & NEEDED)
         )
+
+
+def _made(call: NodeCall) -> Iterator[Tensor]:
+    """Results, but a Constant's; of a sequence its items too where they are new."""
+    for out in call.outputs:
+        if not out.is_weight:
+            yield out
+        if out.items:
+            known = {item.key for t in call.inputs for item in (t, *(t.items or ()))}
+            yield from (item for item in out.items if item.key not in known)
+
+
+def _can_have_one(call: NodeCall, out: Tensor) -> bool:
+    """Whether gradients go through: not of whole numbers, nor of what only takes a shape.
+
+    Numbers that are rounded for 8 bits have one, that of what they were, as where PyTorch trains
+    for it. So may have a result of which nothing is known.
+    """
+    if call.op_type in WITHOUT:
+        return False
+    if call.op_type in STRAIGHT_THROUGH or out.items is not None:
+        return True
+    return out.is_float or out.dtype is UNKNOWN

@@ -4,7 +4,8 @@ The file has no backward pass, so this is an estimate by rule. Products are exac
 repeats the forward's multiply-adds. Normalisations, softmax, activations, pooling and lookups have
 PyTorch's backward numbers. Any other operator's input gradient is taken to cost what its forward
 does, and to read its operands and the result's gradient. Views, joins and sums cost nothing; a
-value that is used several times has its gradients added. The loss is not in the file.
+value that is used several times has its gradients added. The loss is not in the file: every output
+that can have a gradient is taken to get one, and what leads to none of them gets none.
 """
 
 from __future__ import annotations
@@ -41,21 +42,23 @@ class Gradient:
 
 def backward(rows: list[Row], stored: Stored, outputs: Iterable[Tensor]) -> list[Gradient]:
     """The gradients of all nodes, last first; equal ones of a loop's passes are one row."""
-    uses: Uses = {}
-    tape = recorded(rows, stored.params)
-    found = _Backward({t.key for t in outputs}).through(tape, uses, is_strict=False)
+    tape, roots = recorded(rows, stored.params, outputs)
+    uses: Uses = dict.fromkeys(roots, 1)
+    found = _Backward().through(tape, uses, is_strict=bool(roots))
     return [*_merged(found), *_shared(stored, uses)]
 
 
 class _Backward:
     """Through a tape from its end; `uses` says how many gradients each value has got."""
 
-    def __init__(self, outputs: set[int]) -> None:
-        self.outputs = outputs
+    def __init__(self) -> None:
         self.steps = 0
 
     def through(self, tape: Tape, uses: Uses, *, is_strict: bool) -> list[Gradient]:
-        """A strict pass leaves out what got no gradient. The file has no loss, so most are not."""
+        """A strict pass leaves out what got no gradient.
+
+        One that is not is for files whose outputs have none, as the place of the largest logit.
+        """
         found: list[Gradient] = []
         for part in reversed(tape):
             if isinstance(part, Repeat):
@@ -63,9 +66,8 @@ class _Backward:
             elif not is_strict or any(uses.get(out.key) for out, _ in part.outs):
                 self.steps += bool(part.row.around)
                 found += _summed(part, uses)
-                for tensor, side in zip(part.row.call.operands, part.sides, strict=True):
-                    if tensor is not None and side:  # x·x gives x two gradients
-                        _add_uses(uses, {tensor.key: 1}, 1)
+                for key in part.given:
+                    _add_uses(uses, {key: 1}, 1)
                 found += _gradients(part.row, part.sides)
         return found
 
@@ -95,8 +97,7 @@ class _Backward:
         """How many gradients the states get after the last pass, and the results of every pass."""
 
         def number(outside: int) -> int:
-            wanted = outside in loop.results
-            return (uses.get(outside) or int(outside in self.outputs)) if wanted else 0
+            return uses.get(outside, 0) if outside in loop.results else 0
 
         last = {inside: number(outside) for inside, outside in loop.passes.finals}
         given = [last.pop(end, 0) for _, _, end in loop.passes.carried]

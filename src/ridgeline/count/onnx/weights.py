@@ -9,6 +9,13 @@ from ridgeline.count.onnx.blocked import NCHWC, without_padding
 from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.shapes import packed_bits, packed_product, packed_widths
+from ridgeline.count.onnx.unlearned import (
+    Constants,
+    first_states,
+    is_matrix,
+    is_table_of_waves,
+    is_wave,
+)
 
 # operands that are settings or statistics, never learned
 NOT_LEARNED: dict[str, tuple[int, ...]] = {
@@ -77,7 +84,7 @@ def stored_tensors(rows: Sequence[Row]) -> Stored:
     found: dict[int, Tensor] = {}
     learned: set[int] = set()
     answer = Stored()
-    making_settings = _making_settings(rows)
+    settings = _Settings(rows)
     for number, row in enumerate(rows):
         call = row.call
         for place, tensor in enumerate(call.operands):
@@ -90,38 +97,47 @@ def stored_tensors(rows: Sequence[Row]) -> Stored:
                 learned.add(tensor.ident)
             if row.work is not None and call.domain == NCHWC:
                 answer.packed[tensor.ident] = without_padding(call).given(place).numel
-            is_setting = number in making_settings or _is_setting(call, place, tensor)
-            if not is_setting and _can_be_learned(tensor):
+            if not settings.has(number, place, tensor) and _can_be_learned(tensor):
                 learned.add(tensor.ident)
     for ident, tensor in found.items():
         (answer.params if ident in learned else answer.buffers)[ident] = tensor
     return answer
 
 
-def _is_setting(call: NodeCall, place: int, tensor: Tensor) -> bool:
-    """Whether nothing that is learned can stand there; zeros before the first step are not."""
-    if call.op_type in RECURRENT and place in FIRST_STATES and tensor.is_zero:
-        return True
-    return place in NOT_LEARNED.get(call.op_type, ())
+class _Settings:
+    """Uses of values, by node and place, where nothing that is learned can stand."""
 
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.constants = Constants(rows)
+        self.states = first_states(rows, self.constants)
+        self.making = set[int]()  # nodes of whose results all uses are settings, as of shapes
+        used: set[int] = set()
+        used_otherwise: set[int] = set()
+        for number in reversed(range(len(rows))):
+            call = rows[number].call
+            idents = {t.ident for t in call.outputs}
+            is_constant = all(t in self.constants for t in call.outputs)
+            if idents & used and not idents & used_otherwise and is_constant:
+                self.making.add(number)
+            for place, tensor in enumerate(call.operands):
+                if tensor is None:
+                    continue
+                used.add(tensor.ident)
+                if not self.has(number, place, tensor):
+                    used_otherwise.add(tensor.ident)
 
-def _making_settings(rows: Sequence[Row]) -> set[int]:
-    """Nodes, by number, of whose results all uses are settings: the arithmetic of shapes."""
-    used: set[int] = set()
-    used_otherwise: set[int] = set()
-    found: set[int] = set()
-    for number in reversed(range(len(rows))):
-        call = rows[number].call
-        idents = {t.ident for t in call.outputs}
-        if idents & used and not idents & used_otherwise and all(t.is_fixed for t in call.outputs):
-            found.add(number)
-        for place, tensor in enumerate(call.operands):
-            if tensor is None:
-                continue
-            used.add(tensor.ident)
-            if number not in found and not _is_setting(call, place, tensor):
-                used_otherwise.add(tensor.ident)
-    return found
+    def has(self, number: int, place: int, tensor: Tensor) -> bool:
+        """Whether this use of the value is one."""
+        row = self.rows[number]
+        call = row.call
+        if number in self.making and not (row.kind == "matmul" and is_matrix(tensor)):
+            return True
+        if call.op_type in RECURRENT and place in FIRST_STATES and tensor.is_zero:
+            return True
+        if tensor.ident in self.states and tensor.slot is None:
+            return True
+        return place in NOT_LEARNED.get(call.op_type, ()) or is_wave(call, tensor, self.constants)
 
 
 def _unpacked(call: NodeCall, place: int, tensor: Tensor) -> int:
@@ -136,5 +152,5 @@ def _unpacked(call: NodeCall, place: int, tensor: Tensor) -> int:
 
 def _can_be_learned(tensor: Tensor) -> bool:
     if tensor.is_float:
-        return bool(tensor.shape)
+        return bool(tensor.shape) and not is_table_of_waves(tensor)
     return tensor.dtype.is_integer and tensor.dtype.bits <= 8 and len(tensor.shape) > 1

@@ -90,3 +90,78 @@ def check_broadcast(a: Shape, b: Shape) -> None:
     """Sides are equal, or one of them is 1."""
     pairs = zip(reversed(a), reversed(b), strict=False)
     must(all(m == n or 1 in (m, n) for m, n in pairs), f"{a} and {b} do not broadcast")
+
+
+def must_spread(call: NodeCall, place: int, shape: Shape) -> None:
+    """An operand, if it is there, broadcasts to a shape without making it larger."""
+    tensor = call.get(place)
+    if tensor is not None:
+        sides = list(zip(reversed(tensor.shape), reversed(shape), strict=False))
+        fits = len(tensor.shape) <= len(shape) and all(have in (1, side) for have, side in sides)
+        must(fits, f"operand {place} is {tensor.shape}, which does not broadcast to {shape}")
+
+
+# ---------------------------------------------------------------- norms
+
+
+def check_channels(call: NodeCall, places: Sequence[int]) -> None:
+    """A number for each channel of the first operand."""
+    for place in places:
+        must_have(call, place, call.x.shape[1:2])
+
+
+def check_group_norm(call: NodeCall) -> None:
+    """Before opset 21 a scale is for a group, since then for a channel."""
+    channels, groups = call.x.shape[1], call.whole("num_groups", 1)
+    must(groups > 0 and channels % groups == 0, f"{channels} channels are not {groups} groups")
+    for place in (1, 2):
+        must_spread(call, place, (channels if call.version >= 21 else groups,))
+
+
+# ---------------------------------------------------------------- moves
+
+
+def check_split(call: NodeCall) -> None:
+    """By their number pieces are equal but for the last, which is not empty."""
+    pieces = call.whole("num_outputs", len(call.results))
+    must(pieces == len(call.results), "num_outputs is not the number of its results")
+    if "num_outputs" not in call.attributes or call.has(1) or not call.x.is_known:
+        return
+    size = call.x.shape[call.whole("axis", 0)]
+    before_last = -(-size // pieces) * (pieces - 1)
+    must(before_last < size, f"a size of {size} is not split into {pieces}")
+
+
+def check_scatter(call: NodeCall) -> None:
+    """An update for each index; along other axes no more than there are places."""
+    data, indices = call.x.shape, call.given(1).shape
+    must(len(indices) == len(data), f"indices of {indices} for {data}")
+    axis = call.whole("axis", 0) % max(len(data), 1)
+    for n, (count, size) in enumerate(zip(indices, data, strict=True)):
+        must(n == axis or count <= size, f"indices of {indices} for {data}")
+    must_have(call, 2, indices)
+
+
+def check_scatter_nd(call: NodeCall) -> None:
+    """The last side of the indices names the first sides of the data."""
+    data, indices = call.x.shape, call.given(1).shape
+    must(len(indices) > 0 and indices[-1] <= len(data), f"indices of {indices} for {data}")
+    must_have(call, 2, (*indices[:-1], *data[indices[-1] :]))
+
+
+def check_blocks(call: NodeCall) -> None:
+    """DepthToSpace takes blocks from the channels, SpaceToDepth from height and width."""
+    block = call.whole("blocksize", 0)
+    _, channels, *sides = call.x.shape
+    if call.op_type == "DepthToSpace":
+        must(channels % block**2 == 0, f"{channels} channels are not blocks of {block}·{block}")
+    else:
+        fits = all(side % block == 0 for side in sides)
+        must(fits, f"{_by(sides)} is not blocks of {block}·{block}")
+
+
+def check_affine_grid(call: NodeCall) -> None:
+    """A matrix of d rows and d + 1 columns for each image of d dimensions."""
+    dims = call.given(1).numel - 2
+    must(dims in (2, 3), f"{dims} dimensions, not 2 or 3")
+    must_have(call, 0, (call.out.shape[0], dims, dims + 1))

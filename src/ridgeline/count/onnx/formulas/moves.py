@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from ridgeline.count.onnx.blocked import NCHWC
+from ridgeline.count.onnx.formulas.fits import (
+    check_blocks,
+    check_scatter,
+    check_scatter_nd,
+    check_split,
+)
 from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, free, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall
 from ridgeline.count.onnx.shapes import packed_bits
@@ -18,8 +24,7 @@ op("ExpandDims", kind="view", domain=MS)(free)
 
 @op("Split", kind="view")
 def split(call: NodeCall) -> Work:
-    if call.whole("num_outputs", len(call.results)) != len(call.results):
-        raise MalformedError("num_outputs is not the number of its results")
+    check_split(call)
     return free(call)
 
 
@@ -33,7 +38,7 @@ def rearranged(call: NodeCall) -> Work:
 
 
 @op(
-    "Concat Pad Tile Cast CastLike DepthToSpace SpaceToDepth Trilu ReverseSequence Compress NonZero"
+    "Concat Pad Tile Cast CastLike Trilu ReverseSequence Compress NonZero"
     " CenterCropPad ConcatFromSequence OneHot StringConcat StringSplit StringNormalizer"
     " RegexFullMatch TfIdfVectorizer ImageDecoder",
     kind="move",
@@ -46,6 +51,12 @@ def rearranged(call: NodeCall) -> Work:
 @op("ReorderInput ReorderOutput", kind="move", domain=NCHWC)
 def move(call: NodeCall) -> Work:
     """Each element is read once and written once."""
+    return Work()
+
+
+@op("DepthToSpace SpaceToDepth", kind="move")
+def blocks(call: NodeCall) -> Work:
+    check_blocks(call)
     return Work()
 
 
@@ -81,6 +92,7 @@ def gather_quantized(call: NodeCall) -> Work:
 def scatter(call: NodeCall) -> Work:
     """The whole target is copied; a reduction is one FLOP for each update."""
     updates = call.given(2)
+    (check_scatter_nd if call.op_type == "ScatterND" else check_scatter)(call)
     reduces = call.attr("reduction", "none") != "none" and updates.is_float
     return Work.per_element(updates.numel, int(reduces))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from ridgeline.count.onnx.formulas.fits import check_channels, check_group_norm, must_spread
 from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, op
 from ridgeline.count.onnx.node import NodeCall, Shape
 from ridgeline.count.per_element import RMS_NORM, SOFTMAX, STATISTICS
@@ -27,6 +28,8 @@ def _groups(call: NodeCall, shape: Shape) -> int:
 @op("SpatialBN", kind="norm", domain=MS)
 def batch_norm(call: NodeCall) -> Work:
     x = call.x
+    if call.version >= 9 and not call.domain and len(x.shape) > 1:  # before, of each place too
+        check_channels(call, (1, 2, 3, 4))
     training = bool(call.attr("training_mode", 0)) if call.version >= 14 else len(call.outputs) > 1
     return Work.per_element(x.numel, 2 + STATISTICS * training, transcendentals=_channels(x.shape))
 
@@ -34,13 +37,15 @@ def batch_norm(call: NodeCall) -> Work:
 @op("InstanceNormalization", kind="norm")
 def instance_norm(call: NodeCall) -> Work:
     x = call.x
+    check_channels(call, (1, 2))
     return Work.per_element(x.numel, STATISTICS + 4, transcendentals=prod(x.shape[:2]))
 
 
 @op("GroupNormalization", kind="norm")
 def group_norm(call: NodeCall) -> Work:
     x = call.x
-    groups = (x.shape[0] if x.shape else 1) * int(call.attr("num_groups", 1))
+    check_group_norm(call)
+    groups = x.shape[0] * call.whole("num_groups", 1)
     return Work.per_element(x.numel, STATISTICS + 4, transcendentals=groups)
 
 
@@ -57,6 +62,8 @@ def ms_group_norm(call: NodeCall) -> Work:
 
 @op("LayerNormalization", kind="norm")
 def layer_norm(call: NodeCall) -> Work:
+    for place in (1, 2):
+        must_spread(call, place, call.x.shape)
     affine = call.has(1) + call.has(2)
     groups = _groups(call, call.x.shape)
     return Work.per_element(call.x.numel, STATISTICS + 2 + affine, transcendentals=groups)
@@ -65,6 +72,7 @@ def layer_norm(call: NodeCall) -> Work:
 @op("RMSNormalization SimplifiedLayerNormalization", kind="norm")
 def rms_norm(call: NodeCall) -> Work:
     """Mean of squares, one product with its inverse root, one more with a weight."""
+    must_spread(call, 1, call.x.shape)
     groups = _groups(call, call.x.shape)
     return Work.per_element(call.x.numel, RMS_NORM + call.has(1), transcendentals=groups)
 

@@ -6,6 +6,7 @@ through both: see count/per_element.py.
 
 from __future__ import annotations
 
+from ridgeline.count.onnx.formulas.fits import check_broadcast
 from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, elementwise, op
 from ridgeline.count.onnx.node import NodeCall
 from ridgeline.count.per_element import PER_ELEMENT as OF_PYTORCH
@@ -35,6 +36,8 @@ PER_ELEMENT: dict[str, Each] = {
 
 @op(" ".join(PER_ELEMENT), kind="pointwise")
 def tabled(call: NodeCall) -> Work:
+    if call.op_type == "PRelu" and call.version >= 7:  # onnx does not look at the slope
+        check_broadcast(call.x.shape, call.given(1).shape)
     flops, transcendentals = PER_ELEMENT[call.op_type]
     return elementwise(call, flops, transcendentals)
 

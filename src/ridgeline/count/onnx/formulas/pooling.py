@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from ridgeline.count.onnx.blocked import NCHWC, without_padding
+from ridgeline.count.onnx.formulas.fits import check_affine_grid
 from ridgeline.count.onnx.formulas.registry import DEQUANTISE, FORMULAS, MS, QUANTISE, Work, op
 from ridgeline.count.onnx.node import NodeCall
 
@@ -141,6 +142,7 @@ def grid_sample(call: NodeCall) -> Work:
 @op("AffineGrid", kind="interpolate")
 def affine_grid(call: NodeCall) -> Work:
     """A row of the matrix with (x, y, 1) or (x, y, z, 1) for each point."""
+    check_affine_grid(call)
     n, columns = call.out.numel, call.x.shape[-1]
     return Work(macs=n * columns, factor=2, terms=(("n", n), ("K", columns)))
 

@@ -6,7 +6,7 @@ from math import prod
 
 from ridgeline.count.onnx.einsum import contraction, points
 from ridgeline.count.onnx.formulas.activations import fused_activation
-from ridgeline.count.onnx.formulas.fits import check_broadcast, check_inner
+from ridgeline.count.onnx.formulas.fits import check_broadcast, check_inner, must_spread
 from ridgeline.count.onnx.formulas.pointwise import DYNAMIC_QUANTISE, gelu_cost
 from ridgeline.count.onnx.formulas.registry import MS, Terms, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape
@@ -87,6 +87,8 @@ def gemm(call: NodeCall) -> Work:
     n, rows = b if call.attr("transB", 0) else b[::-1]
     check_inner(k, rows)
     is_float8 = call.op_type == "GemmFloat8"
+    if not is_float8:
+        must_spread(call, 2, (m, n))
     beta = call.attr("beta", 0.0 if is_float8 else 1.0)
     biased = call.has(2) and beta != 0
     scaling = (call.attr("alpha", 1.0) != 1) + biased + (biased and beta != 1)

@@ -71,7 +71,9 @@ def _tokens(call: NodeCall) -> int:
     first, second = x.shape[:2]
     longest = second if call.attr("layout", 0) else first
     if lengths is not None and lengths.value is not None:
-        return int(sum(min(int(n), longest) for n in lengths.value.ravel()))
+        known = [int(n) for n in lengths.value.ravel()]
+        must(all(0 <= n <= longest for n in known), f"lengths of {known} in {longest} steps")
+        return sum(known)
     return first * second
 
 
