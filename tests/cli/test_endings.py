@@ -65,7 +65,7 @@ def test_interrupt_before_the_first_result_is_json_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "out", "err"),
     [
-        ("typer", "", ""),
+        ("typer", "", "ridgeline: interrupted\n"),
         ("torch", '{"schema": 1, "models": []}\n', "ridgeline: interrupted\n"),
     ],
 )
