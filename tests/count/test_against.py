@@ -105,7 +105,7 @@ def test_shapes_constants_and_copies() -> None:
     theirs = [
         piece("Concat", "move", "", small, is_float=False),
         piece("Expand", "move", "mask", Cost(read_bytes=4, written_bytes=96)),
-        piece("Where", "pointwise", "mask", Cost(read_bytes=12)),
+        piece("Where", "pointwise", "mask", Cost(read_bytes=12, written_bytes=96)),
     ]
     assert {(one.cause, one.what) for one in causes(ours, theirs)} == {
         ("constant folding", "arange gone"),

@@ -8,6 +8,8 @@ from typing import Any
 
 import onnxruntime
 import pytest
+import torch
+from torch import nn
 
 import ridgeline
 from ridgeline.api import spec
@@ -15,6 +17,7 @@ from ridgeline.cli import main
 from ridgeline.count.onnx.against import Against, Difference, gathered, resolved
 from ridgeline.count.onnx.beside import count_beside
 from ridgeline.count.onnx.causes import explain
+from ridgeline.count.onnx.operands import is_nothing
 from ridgeline.count.onnx.pieces import Piece, Place, is_plausible
 from ridgeline.records import Cost
 
@@ -385,6 +388,30 @@ def test_what_cannot_stand_for_the_other() -> None:
     assert not is_plausible(Place([relu], [softmax]))
     assert not is_plausible(Place([relu], [many]))
     assert not is_plausible(Place([relu], [function]))
+
+
+def test_a_resize_to_the_same_size_changes_nothing() -> None:
+    def resized(size: int) -> bool:
+        module = nn.Upsample(size=size, mode="bilinear")
+        [op] = ridgeline.count(module, torch.empty(1, 3, 8, 8)).op_costs
+        return is_nothing(op)
+
+    assert (resized(8), resized(9)) == (True, False)
+
+
+def test_boxes_of_all_classes_at_once() -> None:
+    # given boxes that PyTorch compares class by class, and a file that shifts them apart first
+    ours = [piece("nms", "boxes", "", RELU) for _ in range(3)]
+    theirs = [
+        piece("NonMaxSuppression", "boxes", "", POOL),
+        piece("ReduceMax", "reduce", "", Cost(other_flops=40, written_bytes=400)),
+        piece("Add", "pointwise", "", Cost(other_flops=40, written_bytes=400)),
+    ]
+    assert sorted(rows(ours, theirs)) == [
+        ("decomposed operator", "Add"),
+        ("decomposed operator", "ReduceMax"),
+        ("fused operators", "3 nms → NonMaxSuppression"),
+    ]
 
 
 def test_a_scale_in_the_weights() -> None:

@@ -53,6 +53,8 @@ from ridgeline.count.onnx.products import (
 )
 from ridgeline.records import Cost
 
+MOST_OF_A_SIZE = 16  # bytes
+
 
 def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, Place]]:
     """Every piece that has no equal on the other side, under a cause."""
@@ -77,6 +79,7 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
         _integers,
         _to_integers,
         _same_work,
+        partial(needless, of=_is_resize),  # of others the file may have a form
         partial(_by_module, has_modules=has_modules, is_rewritten=is_rewritten),
         same_macs,
         partial(balanced, is_rewritten=is_rewritten),
@@ -204,7 +207,10 @@ def _family(piece: Piece) -> str:
 
 
 def _inside(left: Place, *, unequal: Place) -> Found:
-    """The gates or the softmax between products that on the other side are inside of one node."""
+    """The gates or the softmax between products that on the other side are inside of one node.
+
+    So are sums and maxima by which boxes of many classes are compared at once.
+    """
     ours = _between(left.pytorch, unequal.pytorch, unequal.onnx)
     theirs = _between(left.onnx, unequal.onnx, unequal.pytorch)
     found = [(FUSED, Place([p], [])) for p in ours]
@@ -212,10 +218,14 @@ def _inside(left: Place, *, unequal: Place) -> Found:
     return found, left.less([Place(ours, theirs)])
 
 
+def _is_resize(piece: Piece) -> bool:
+    return piece.kind == "interpolate"
+
+
 def _between(some: list[Piece], mine: list[Piece], others: list[Piece]) -> list[Piece]:
     if not any(p.kind in COMPOSITE for p in others):
         return []
-    modules = {p.module for p in mine if has_macs(p)}
+    modules = {p.module for p in mine if has_macs(p) or p.kind == "boxes"}
     return [p for p in some if _is_work(p) and p.module in modules]
 
 
@@ -265,7 +275,14 @@ def _alone(left: Place) -> Found:
 def _added_cause(piece: Piece) -> str:
     if piece.kind in MOVES:
         return COPY_THERE
+    if _is_size(piece):
+        return SHAPES
     return UNEXPLAINED if piece.cost.flops or piece.cost.transcendentals else ADDED
+
+
+def _is_size(piece: Piece) -> bool:
+    """A few numbers: sizes, though they are floating-point ones."""
+    return not piece.cost.macs and piece.cost.written_bytes <= MOST_OF_A_SIZE
 
 
 def _missing_cause(piece: Piece) -> str:
@@ -273,4 +290,6 @@ def _missing_cause(piece: Piece) -> str:
         return CONSTANT
     if piece.is_with_weights and piece.op in SCALES:
         return FOLDED_SCALE
+    if _is_size(piece):
+        return SHAPES
     return COPY_HERE if piece.kind in MOVES else UNEXPLAINED

@@ -89,9 +89,11 @@ def _storages(tensors: Iterable[Any]) -> set[int]:
 
 
 def is_nothing(op: OpCost) -> bool:
-    """A product with 1, a sum with 0: `sum([a, b])` begins with one."""
+    """A product with 1, a sum with 0: `sum([a, b])` begins with one; a resize to the same size."""
     neutral = NEUTRAL.get(op.op.removesuffix("_"))
     call = op.call
+    if op.kind == "interpolate" and op.op.startswith("aten::upsample"):
+        return bool(call.inputs[0].shape == call.outputs[0].shape)
     if neutral is None or not isinstance(call, OpCall) or len(call.args) != 2:
         return False
     other = call.args[1]

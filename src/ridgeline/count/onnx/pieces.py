@@ -35,7 +35,7 @@ EXPLANATIONS = {
     FOLDED_WEIGHTS: "nothing of the input is in it: worked out once, when the file was made",
     FOLDED_SCALE: "a product or a sum with a weight: in the weights of a product beside it",
     UNUSED: "nobody reads it, and exporters leave it out",
-    NOTHING: "a product with 1 or a sum with 0, which exporters leave out",
+    NOTHING: "a product with 1, a sum with 0, a resize to the same size: exporters leave it out",
     MERGED: "PyTorch works the same out again, from the same operands; the file does it once",
     SUMS: "the file multiplies and then adds up: other FLOPs instead of MACs",
     SHAPES: "sizes and indices: with open dimensions the graph works them out each time",
@@ -59,7 +59,7 @@ BATCH_NORMS = ("native_batch_norm", "batch_norm", "BatchNormalization")
 FUSED_NODES = ("Fused", "QLinear", "Skip")  # how onnxruntime names what it joined
 QUANTISING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinear")
 SCALES = frozenset({"mul", "div", "add", "sub"})
-COMPOSITE = frozenset({"attention", "recurrent"})  # kinds that hold more than their products
+COMPOSITE = frozenset({"attention", "recurrent", "boxes"})  # kinds that hold work of others
 PRODUCTS = frozenset({"conv", "matmul", "attention", "recurrent"})
 
 

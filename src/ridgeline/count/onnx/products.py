@@ -141,9 +141,9 @@ def unused(left: Place) -> Found:
     return [(UNUSED, place) for place in places], left.less(places)
 
 
-def needless(left: Place) -> Found:
+def needless(left: Place, *, of: Callable[[Piece], bool] = lambda piece: True) -> Found:
     """What changes nothing."""
-    places = [Place([p], []) for p in left.pytorch if p.is_nothing]
+    places = [Place([p], []) for p in left.pytorch if p.is_nothing and of(p)]
     return [(NOTHING, place) for place in places], left.less(places)
 
 
