@@ -126,7 +126,9 @@ def compare(
         for number, op in enumerate(pytorch.op_costs)
     ]
     known = {op.path for op in pytorch.op_costs}
-    theirs = [_piece(op, resolved(module_of(op.path), known)) for op in onnx.op_costs]
+    named = {module_of(op.path) for op in onnx.op_costs}
+    meant = {module: resolved(module, known) for module in named}  # once: there are many nodes
+    theirs = [_piece(op, meant[module_of(op.path)]) for op in onnx.op_costs]
     return Against(
         model=pytorch.model,
         file=onnx.model,
@@ -146,9 +148,11 @@ def resolved(module: str, known: Collection[str]) -> str:
     """The module that is meant: an exporter may name the end of its path, or number its calls."""
     called_again = re.sub(r"_\d+$", "", module)
     for name in (module, called_again):
-        ending = [one for one in known if one == name or one.endswith(f".{name}")]
-        if name in known or len(ending) == 1:
-            return name if name in known else ending[0]
+        if name in known:
+            return name
+        ending = [one for one in known if one.endswith(f".{name}")]
+        if len(ending) == 1:
+            return ending[0]
     return module
 
 

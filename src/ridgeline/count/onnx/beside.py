@@ -54,7 +54,7 @@ def compare_closely(
         of_weights=found.of_weights,
         with_weights=found.with_weights,
         unused=unused(pytorch),
-        needless=[number for number, op in enumerate(pytorch.op_costs) if is_nothing(op)],
+        needless={number for number, op in enumerate(pytorch.op_costs) if is_nothing(op)},
         values=values(pytorch.op_costs),
     )
 
