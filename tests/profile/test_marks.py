@@ -119,6 +119,36 @@ def test_the_same_work_is_like_the_first_of_it() -> None:
     assert [call.like for call in products] == [first, first, products[2].index, products[3].index]
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "is_like"),
+    [
+        (torch.ones(2, 8, 4, 4), torch.ones(4, 4, 4, 4), True),
+        (torch.ones(2, 8, 4, 4), torch.ones(2, 128), True),
+        (torch.ones(2, 8, 4, 4), torch.ones(2, 8, 4, 2), False),  # fewer elements
+        (torch.ones(2, 8, 4, 4), torch.ones(2, 8, 4, 4, dtype=torch.float64), False),
+        (torch.ones(8, 4), torch.ones(8, 8)[:, ::2], False),  # with gaps between them
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("op", [torch.relu, lambda x: x + x, lambda x: x.to(torch.bfloat16)])
+def test_work_on_each_element_is_told_by_how_many_there_are(
+    one: Tensor, other: Tensor, is_like: bool, op: Any
+) -> None:
+    marks = OpMarks(lambda name: nullcontext())
+    with marks.watching():
+        op(one)
+        op(other)
+    assert [call.like for call in marks.calls] == [0, 0 if is_like else 1]
+
+
+def test_a_change_of_the_order_of_elements_is_told_by_shapes() -> None:
+    marks = OpMarks(lambda name: nullcontext())
+    with marks.watching():
+        for x in (torch.ones(2, 8, 4, 4), torch.ones(4, 4, 4, 4)):
+            x.to(torch.bfloat16, memory_format=torch.channels_last)
+            x + x.to(memory_format=torch.channels_last)
+    assert [call.like for call in marks.calls] == list(range(8))
+
+
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_work_that_is_done_again_keeps_its_layer(use_reentrant: bool) -> None:
     calls = told(calls_of(Again(use_reentrant)), "forward", "backward")

@@ -40,8 +40,10 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda.profiler, "stop", noted("stop"))
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: events.append(name))
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", noted("pop"))
+    known_work = "ridgeline.profile.self_test"
+    monkeypatch.setattr(f"{known_work}.load_known_work", lambda kinds: None)
     monkeypatch.setattr(
-        "ridgeline.profile.self_test.run_known_work", lambda kinds: events.append(f"test {kinds}")
+        f"{known_work}.run_known_work", lambda kinds: events.append(f"test {kinds}")
     )
     return events
 

@@ -32,6 +32,12 @@ from ridgeline.profile.operators import (
 Ranges = Callable[[str], AbstractContextManager[Any]]
 _next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _current_node: Any = torch._C._current_autograd_node
+_COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+_ORDERS = {  # in which elements can lie in a row, by the dimensions it needs; 0: any
+    0: torch.contiguous_format,
+    4: torch.channels_last,
+    5: torch.channels_last_3d,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +78,7 @@ class OpMarks(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         index = len(self.calls)
-        work = (func, _described(args), _described(kwargs))
+        work = _work(func, args, kwargs)
         like = self._first.setdefault(work, index)
         layer, phase = self._places.now()
         op = str(func._schema.name)
@@ -149,13 +155,40 @@ class _Places:
         return layer
 
 
-def _described(value: Any) -> Any:
+def _work(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What tells one operator's work from another's; elements one by one are only counted."""
+    if torch.Tag.pointwise in func.tags or func in _COPIES:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        if _are_flat(tensors) and kwargs.get("memory_format") in (None, torch.preserve_format):
+            return (func, _described(args, is_flat=True), _described(kwargs, is_flat=True))
+    return (func, _described(args), _described(kwargs))
+
+
+def _are_flat(tensors: list[Tensor]) -> bool:
+    """Whether a kernel sees nothing but so many elements in a row, beside single ones."""
+    several = [tensor for tensor in tensors if tensor.numel() != 1]
+    return all(
+        tensor.layout is torch.strided
+        and (tensor.shape, tensor.stride()) == (several[0].shape, several[0].stride())
+        and any(_is_dense(tensor, dims, order) for dims, order in _ORDERS.items())
+        for tensor in several
+    )
+
+
+def _is_dense(tensor: Tensor, dims: int, order: torch.memory_format) -> bool:
+    return dims in (0, tensor.dim()) and tensor.is_contiguous(memory_format=order)
+
+
+def _described(value: Any, *, is_flat: bool = False) -> Any:
     """What decides how much work an operator is: shapes, layouts, types and plain arguments."""
     if isinstance(value, Tensor):
+        if is_flat:
+            return (value.numel(), value.dtype, value.device)
         layout = value.stride() if value.layout is torch.strided else str(value.layout)
         return (tuple(value.shape), layout, value.dtype, value.device)
     if isinstance(value, list | tuple):
-        return tuple(_described(item) for item in value)
+        return tuple(_described(item, is_flat=is_flat) for item in value)
     if isinstance(value, dict):
-        return tuple((name, _described(item)) for name, item in sorted(value.items()))
+        items = sorted(value.items())
+        return tuple((name, _described(item, is_flat=is_flat)) for name, item in items)
     return (type(value).__name__, repr(value))

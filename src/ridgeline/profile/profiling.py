@@ -115,6 +115,7 @@ class Standby:
         self.tracing = self._start("trace", None)
         if not self.request.is_dry:
             self.counting = [self._start(f"group{n}", one) for n, one in enumerate(self.groups)]
+        import pandas  # noqa: F401  while they load
 
     def wait_loaded(self) -> None:
         """Until nothing of it disturbs a measurement."""

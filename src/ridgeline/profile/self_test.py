@@ -6,7 +6,7 @@ What the counters say over what is true must be near 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,37 +16,49 @@ if TYPE_CHECKING:
 PREFIX = "ridgeline:test:"
 SIDE = 2048  # of the matrices
 COPY_BYTES = (2**30, 2**28)  # read once and written once; the smaller one where memory is short
+SMALL_COPY_BYTES = 2**20
 TOLERANCE = 0.05
 PRODUCT_FLOPS = 2 * SIDE**3
 
 
+def load_known_work(kinds: Sequence[str]) -> None:
+    """The same work unseen, so that libraries are loaded; of the copy, a small one."""
+    _do_known_work(kinds, SMALL_COPY_BYTES, lambda work, name: work())
+
+
 def run_known_work(kinds: Sequence[str]) -> None:
-    """Copy, and multiply in fp32 and each of `kinds`; the caller has the profiler listen."""
+    """Copy, and multiply in fp32 and each of `kinds`; the profiler listens."""
     import torch
 
     free_bytes, _ = torch.cuda.mem_get_info()
-    size = next((s for s in COPY_BYTES if 4 * s < free_bytes), 0)
-    if size:
-        source = torch.ones(size // 4, device="cuda")
+    _do_known_work(kinds, next((s for s in COPY_BYTES if 4 * s < free_bytes), 0), _heard)
+
+
+def _do_known_work(
+    kinds: Sequence[str], copy_bytes: int, do: Callable[[Callable[[], Any], str], None]
+) -> None:
+    import torch
+
+    if copy_bytes:
+        source = torch.ones(copy_bytes // 4, device="cuda")
         target = torch.empty_like(source)
         # not copy_, which the copy engine does without a kernel
-        _prepared(lambda: torch.neg(source, out=target), f"copy:{size}")
+        do(lambda: torch.neg(source, out=target), f"copy:{copy_bytes}")
         del source, target
     for kind in dict.fromkeys(("fp32", *kinds)):
         with _tf32(kind == "tf32"):
             dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(kind, torch.float32)
             matrix = torch.ones(SIDE, SIDE, device="cuda", dtype=dtype)
             result = torch.empty_like(matrix)
-            _prepared(lambda: torch.mm(matrix, matrix, out=result), f"product:{kind}")  # noqa: B023
+            do(lambda: torch.mm(matrix, matrix, out=result), f"product:{kind}")  # noqa: B023
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
 
 
-def _prepared(work: Any, name: str) -> None:
-    """Once unseen, so that libraries are loaded, and once under its name."""
+def _heard(work: Callable[[], Any], name: str) -> None:
+    """Under its name, with the profiler listening."""
     import torch
 
-    work()
     torch.cuda.synchronize()
     torch.cuda.profiler.start()
     torch.cuda.nvtx.range_push(f"{PREFIX}{name}")

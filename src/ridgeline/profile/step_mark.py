@@ -121,11 +121,13 @@ def _prepared(job: Job) -> Job:
 
     torch.cuda.synchronize()
     job.path("times.json").write_text(json.dumps(_seen.times_s), encoding="utf-8")
-    job = _on_turn(job)
-    if job.role == COUNTERS:
-        from ridgeline.profile.self_test import run_known_work
+    if job.role != COUNTERS:
+        return _on_turn(job)
+    from ridgeline.profile.self_test import load_known_work, run_known_work
 
-        run_known_work(job.kinds)
+    load_known_work(job.kinds)
+    job = _on_turn(job)
+    run_known_work(job.kinds)
     return job
 
 

@@ -7,6 +7,7 @@ to begin. Autotuners are off: every process must launch the same kernels.
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from dataclasses import replace
@@ -52,3 +53,10 @@ if __name__ == "__main__":
     except RidgelineError as error:
         sys.stderr.write(f"ridgeline: {error}\n")
         sys.exit(BAD_INPUT)
+    except SystemExit as ended:
+        if ended.code != 0:
+            raise
+        # others wait for this process to be gone, and there is nothing to clean up
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
