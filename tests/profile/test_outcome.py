@@ -57,6 +57,7 @@ def test_a_small_profile_whole() -> None:
     profiled = ProfiledStep(
         kernels=three_kernels(), plan=plan, counted_s=6.0, taken_s=20.0, standby_s=9.0,
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, ncu_version="2025.3.1",
+        busy_s=9.0,
         warnings=("careful",),
     )  # fmt: skip
     run = run_of_an_h200()
@@ -73,8 +74,9 @@ def test_a_small_profile_whole() -> None:
         "is_deduplicated": True,
         "iters": 1,
         "kernel_time_s": 10.0,
+        "busy_time_s": 9.0,
         "step_time_s": 12.5,
-        "gap_s": 2.5,
+        "gap_s": 3.5,
         "launches": 3.0,
         "attributed_share": 0.8,
         "layer_share": 0.6,
@@ -85,7 +87,7 @@ def test_a_small_profile_whole() -> None:
         "totals": {**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
         "plan": plan.to_dict(),
         "cost": {
-            "planned_s": 1.0 + 2 * 0.023 + 1.5,
+            "planned_s": 1.0 + 2 * 0.023 + 0.6,
             "counted_s": 6.0,
             "taken_s": 20.0,
             "standby_s": 9.0,

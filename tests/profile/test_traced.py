@@ -11,7 +11,8 @@ from tests.profile.recorded import text
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.operators import NOWHERE
-from ridgeline.profile.traced import kernels_in, traced_kernels
+from ridgeline.profile.step_mark import TRACE, Job
+from ridgeline.profile.traced import kernels_in, traced_kernels, traced_steps
 
 
 def operator(number: int, start: float, length: float, thread: int = 1) -> dict[str, Any]:
@@ -136,3 +137,15 @@ def test_a_name_with_odd_characters(tmp_path: Path) -> None:
     events = [kernel('void f<char, "\\x00µ">()', 1, 1.0)]
     path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
     assert list(traced_kernels(path)["kernel"]) == ['void f<char, "\\x00µ">()']
+
+
+def test_time_in_which_kernels_run_at_once_is_taken_once(tmp_path: Path) -> None:
+    # given two steps: kernels of 2 µs from 100 and from 101 µs, then one alone
+    job = Job(name="trace", role=TRACE, folder=str(tmp_path), steps=2)
+    both = [launch(1, 12), kernel("a", 1, 100), launch(2, 13), kernel("b", 2, 101)]
+    for number, events in ((1, both), (2, [launch(1, 12), kernel("a", 1, 200)])):
+        job.path(f"trace{number}.json").write_text(json.dumps({"traceEvents": events}))
+    # then they took 6 µs together, in 5 µs
+    found = traced_steps(job)
+    assert found.kernels["time_s"].sum() == pytest.approx(6e-6)
+    assert found.busy_s == pytest.approx(5e-6)

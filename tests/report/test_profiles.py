@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,11 @@ def test_the_launch_gap_is_called_what_it_is(study: Study) -> None:
         " launch overhead and waiting for the host, which no roof shows"
     )
     assert gap_told(one) == told
+    assert gap_told(replace(one, busy_time_s=0.0075)) == (
+        "kernels take 7.92 ms (637 launches, some at the same time: 7.50 ms on the clock) of a step"
+        " of 22.5 ms; the other 15.0 ms (66.7 %) is launch overhead and waiting for the host, which"
+        " no roof shows"
+    )
     assert study.runs["kernel_time_s"].item() == 0.007924  # not the 9 ms of the run itself
     (gap,) = [s for s in analyse(study) if s.topic == "gap" and told in s.text]
     assert gap.provenance == "measured and counter"

@@ -10,6 +10,7 @@ from ridgeline.cli.show_captures import NOT_COLLECTED, flops_title
 from ridgeline.cli.tables import Grid, plain_text, print_grid, screen
 from ridgeline.profile.capture import BYTES, FLOPS
 from ridgeline.profile.keeping import sources_of
+from ridgeline.report.executed import overlap_told
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_flops, format_percent, format_time
 
@@ -29,7 +30,7 @@ def as_dict(run: Run) -> dict[str, Any]:
         "precision": found.get("precision") or asked.get("precision"),
         **{name: found.get(name) for name in (
             "status", "reason", "tier", "level", "is_deduplicated", "launches", "kernel_time_s",
-            "step_time_s", "gap_s", "attributed_share", "layer_share",
+            "busy_time_s", "step_time_s", "gap_s", "attributed_share", "layer_share",
         )},
         "flops": {name: totals.get(name) for name in FLOPS},
         **{name: totals.get(name) for name in BYTES},
@@ -107,6 +108,8 @@ def _tell(run: Run, *, quiet: bool) -> None:
     found = run.found
     kernel_s, step_s = found["kernel_time_s"], found["step_time_s"]
     text = f"{_name(run)}: kernels {format_time(kernel_s)}"
+    overlap = overlap_told(kernel_s, found.get("busy_time_s"))
+    text += f" ({overlap})" if overlap else ""
     if step_s:
         gap = format_percent(found["gap_s"] / step_s)
         text += (

@@ -66,5 +66,6 @@ def check_counted(result: Joined) -> list[str]:
             "other kernels when it was counted; sums are too low by about that share"
         ]
     if result.extra:
-        return [f"{result.extra} kernels were counted that the timed step did not launch"]
+        extra = "1 kernel was" if result.extra == 1 else f"{result.extra} kernels were"
+        return [f"{extra} counted that the timed step did not launch"]
     return []

@@ -32,6 +32,7 @@ class ProfiledStep:
     standby_s: float = 0.0  # before that: its processes loaded while the run was measured
     counted_s: float = 0.0  # of it, the counting: what plan.time_s foretells
     step_time_s: float | None = None  # of marked steps that nobody looked at
+    busy_s: float | None = None  # of all steps, in which at least one kernel ran
     ratios: Mapping[str, float] = field(default_factory=dict)  # of the self-test
     ncu_version: str = ""
     warnings: tuple[str, ...] = ()
@@ -62,6 +63,7 @@ def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[
     kernels = kernels_of(profiled)
     step_s = _step_s(run, profiled)
     time_s = float(kernels["time_s"].sum())
+    busy_s = time_s if profiled.busy_s is None else profiled.busy_s / profiled.steps
     plan = profiled.plan
     return {
         "status": "ok",
@@ -75,7 +77,8 @@ def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[
         "iters": profiled.steps,
         "kernel_time_s": time_s,
         "step_time_s": step_s,
-        "gap_s": max(step_s - time_s, 0.0) if step_s is not None else None,
+        "busy_time_s": busy_s if profiled.busy_s is not None else None,
+        "gap_s": max(step_s - busy_s, 0.0) if step_s is not None else None,
         "launches": float(kernels["launches"].sum()),
         "attributed_share": _share(kernels, kernels["phase"].ne("")),
         "layer_share": _share(

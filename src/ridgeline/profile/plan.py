@@ -25,7 +25,7 @@ MEMORY_S, TENSORS_S = 0.023, 0.0135  # a kernel in a single pass, with the chip'
 AGAIN_S = 0.01  # each further pass, without what follows
 RESTORE_S_PER_BYTE = 0.05e-9  # saving and restoring memory, once a kernel
 FIRST_S = 1.0  # the first kernel, and the work of known size
-END_S = 1.5  # a process that has counted: writing, ending
+END_S = 0.6  # a process that has counted: writing, ending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,6 +159,7 @@ class Standby:
             steps=self.request.steps,
             plan=plan,
             step_time_s=traced.step_time_s,
+            busy_s=traced.busy_s,
         )
         if plan is not None and not self.request.is_dry:
             from_s = time.monotonic()
@@ -281,11 +282,8 @@ class Standby:
             wait_ready([session])
             session.go(plan.picks)
             session.wait_done(plan.time_s)
-            if not plan.is_parallel:
-                session.wait()  # and frees its memory
+            session.wait()  # which frees the counters, and its memory
             counted.append(session)
-        for session in counted:
-            session.wait()
         return [self._read(session) for session in counted]
 
     def _read(self, session: Session) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.kernels import covered
 from ridgeline.profile.operators import NOWHERE, RANGE
 from ridgeline.profile.step_mark import Job
 
@@ -28,6 +29,7 @@ class TracedSteps:
     kernels: pd.DataFrame
     calls: tuple[Mapping[str, Any], ...]  # operators of a step; none where they have no numbers
     step_time_s: float | None  # of the steps before, that nobody looked at
+    busy_s: float  # in which at least one kernel ran
 
 
 def traced_steps(job: Job) -> TracedSteps:
@@ -40,9 +42,15 @@ def traced_steps(job: Job) -> TracedSteps:
     times_s = _written(job.path("times.json"))
     return TracedSteps(
         kernels=tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=True),
+        busy_s=sum(map(_busy_s, tables)),
         calls=tuple(next(filter(None, calls), ())),
         step_time_s=median(times_s[1:]) if len(times_s) > 1 else None,
     )
+
+
+def _busy_s(kernels: pd.DataFrame) -> float:
+    starts_s = kernels["start_s"]
+    return covered(zip(starts_s, starts_s + kernels["time_s"], strict=True))
 
 
 def _written(path: Path) -> list[Any]:

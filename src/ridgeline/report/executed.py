@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 OPTIMIZER_PHASE = "optimizer"
 AMOUNTS = ("launches", "time_s", "flops", "dram_bytes", "l2_bytes", "l1_bytes")
 TRUSTED = f"±{100 * TOLERANCE:.0f} %"  # of the truth, in the self-test
+OVERLAP = 0.005  # of the kernels' time: what may be rounding
 WORTH_A_WORD = 0.1  # by which executed work differs from the model's
 NO_WORDS = (AGREE, UNKNOWN, UNEXPLAINED, "not attributed", "no model work", "no counter")
 CAPTURE_COLUMNS = (
@@ -139,6 +140,7 @@ class Profiled:
     tier: str  # "counters" or "time"
     launches: int | None
     kernel_time_s: float | None
+    busy_time_s: float | None  # in which at least one kernel ran
     step_time_s: float
     flops_by_roof: Mapping[str, float]
     dram_bytes: float | None
@@ -158,7 +160,7 @@ class Profiled:
         """In which no kernel runs; kernels of several streams may run at once."""
         if self.kernel_time_s is None:
             return None
-        return max(0.0, self.step_time_s - self.kernel_time_s)
+        return max(0.0, self.step_time_s - (self.busy_time_s or self.kernel_time_s))
 
 
 def profiled(study: Study) -> list[Profiled]:
@@ -184,6 +186,7 @@ def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: f
         tier=str(found.get("tier") or (COUNTERS if flops else TIME)),
         launches=whole(kernels["launches"].sum()),
         kernel_time_s=number(found.get("kernel_time_s")) or number(kernels["time_s"].sum()),
+        busy_time_s=number(found.get("busy_time_s")),
         step_time_s=step_s,
         flops_by_roof=flops,
         dram_bytes=None if moved is None else number(moved.sum(min_count=1)),
@@ -234,16 +237,27 @@ def gap_told(one: Profiled) -> str:
     """Kernel time and step time side by side, and what lies between."""
     if one.kernel_time_s is None:
         return ""
-    return launch_gap(one.kernel_time_s, one.step_time_s, one.launches)
+    return launch_gap(one.kernel_time_s, one.step_time_s, one.launches, one.busy_time_s)
 
 
-def launch_gap(kernel_s: float, step_s: float, launches: int | None) -> str:
-    count = f"{launches} launches" if launches else "the kernels"
-    text = f"kernels take {format_time(kernel_s)} ({count}) of a step of {format_time(step_s)}"
-    if kernel_s > step_s:
-        return f"{text}: kernels overlap, or the two runs differ"
-    gap_s = step_s - kernel_s
+def launch_gap(
+    kernel_s: float, step_s: float, launches: int | None, busy_s: float | None = None
+) -> str:
+    """`busy_s`: in which at least one kernel ran, where that is known."""
+    count = f"{launches} launches" if launches else "all together"
+    about = ", ".join(filter(None, (count, overlap_told(kernel_s, busy_s))))
+    text = f"kernels take {format_time(kernel_s)} ({about}) of a step of {format_time(step_s)}"
+    if (busy_s or kernel_s) > step_s:
+        return f"{text}: {'kernels overlap, or ' if busy_s is None else ''}the two runs differ"
+    gap_s = step_s - (busy_s or kernel_s)
     return (
         f"{text}; the other {format_time(gap_s)} ({format_percent(gap_s / step_s)}) is"
         " launch overhead and waiting for the host, which no roof shows"
     )
+
+
+def overlap_told(kernel_s: float, busy_s: float | None) -> str:
+    """How much of the device's time kernels take that run at the same time."""
+    if busy_s is None or busy_s > (1 - OVERLAP) * kernel_s:
+        return ""
+    return f"some at the same time: {format_time(busy_s)} on the clock"

@@ -94,6 +94,7 @@ def label_of(capture: Run) -> str:
 
 
 def kernel_time_s(profile: Run | None) -> float | None:
-    """What the kernels of a step take together."""
-    value: Any = None if profile is None else profile.found.get("kernel_time_s")
+    """In which at least one kernel of a step ran; all together where only that is known."""
+    found = profile.found if profile is not None else {}
+    value: Any = found.get("busy_time_s") or found.get("kernel_time_s")
     return float(value) if value else None

@@ -42,7 +42,7 @@ def setting_of(run: Run, profile: Run | None = None) -> Setting:
     asked, found = run.asked, run.found
     kernels = found.get("kernels") or {}
     if profile is not None and profile.found.get("kernel_time_s"):
-        kernels = {"time_s": profile.found["kernel_time_s"],
+        kernels = {"time_s": profile.found.get("busy_time_s") or profile.found["kernel_time_s"],
                    "kernels": profile.found.get("launches")}  # fmt: skip
     is_cpu = found.get("backend") == "cpu"
     usage, iters = (found.get("timed_usage") or {}) if is_cpu else {}, found.get("iters")
