@@ -84,6 +84,7 @@ def _amount(kernels: Any, column: str, form: Any) -> str:
 
 def _ratios(done: Sequence[Run], results: ResultsFolder) -> dict[str, dict[str, str]]:
     """Executed over model FLOPs of the step and its phases, where the model was counted."""
+    from ridgeline.report.rows import number
     from ridgeline.report.study import read_study
 
     parents = [str(run.asked["of_run"]) for run in done if run.asked.get("of_run")]
@@ -96,9 +97,9 @@ def _ratios(done: Sequence[Run], results: ResultsFolder) -> dict[str, dict[str, 
     coarse = study.reconciled[study.reconciled["grain"].isin(["step", "phase"])]
     for run_id, table in coarse.groupby("run_id"):
         found[str(run_id)] = {
-            ("step" if row["grain"] == "step" else str(row["name"])): f"{row['flops_ratio']:.3f}"
+            ("step" if row["grain"] == "step" else str(row["name"])): f"{ratio:.3f}"
             for row in table.to_dict("records")
-            if row["flops_ratio"] == row["flops_ratio"]
+            if (ratio := number(row["flops_ratio"])) is not None
         }
     return found
 
