@@ -1,6 +1,7 @@
 """Two programs for one network: every difference under a named cause, and the causes add up."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,18 @@ def test_a_linear_layer_as_two_nodes() -> None:
 
 def test_a_bias_of_zeros_is_left_out() -> None:
     linear = Cost(macs=30, other_flops=6, read_bytes=112, written_bytes=24)
-    (found,) = causes(
-        [piece("addmm", "matmul", "head", linear)],
-        [piece("Gemm", "matmul", "head", Cost(macs=30, read_bytes=100, written_bytes=24))],
-    )
-    assert found.cause == "a bias of zeros left out"
-    assert found.change == Cost(other_flops=-6, read_bytes=-12)
+    gemm = piece("Gemm", "matmul", "head", Cost(macs=30, read_bytes=100, written_bytes=24))
+    told = {}
+    for bias in ("zeros", "values", "unseen"):
+        ours = replace(piece("addmm", "matmul", "head", linear), bias=bias)
+        (found,) = causes([ours], [gemm])
+        assert found.change == Cost(other_flops=-6, read_bytes=-12)
+        told[bias] = found.cause
+    assert told == {
+        "zeros": "a bias of zeros left out",
+        "values": "not explained",
+        "unseen": "a bias left out",
+    }
 
 
 def test_attention_in_parts_and_an_lstm_in_one() -> None:

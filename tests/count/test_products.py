@@ -48,11 +48,10 @@ COMPLEX = 8  # bytes of a complex64
         written=FP32 * 2 * 5 * 3,
     ),
     Case(
-        "bilinear",  # Σij a[i]·W[k,i,j]·b[j]: a product and a multiply-add for each k, i, j
+        "bilinear",  # Σj (Σi a[i]·W[k,i,j])·b[j]: for each k and j 3 MACs and one more
         nn.Bilinear(3, 4, 5, bias=False),
         (x(2, 3), x(2, 4)),
-        macs=2 * 5 * 3 * 4,
-        other=2 * 5 * 3 * 4,
+        macs=2 * 5 * 4 * (3 + 1),
         read=FP32 * (2 * 3 + 2 * 4 + 5 * 3 * 4),
         written=FP32 * 2 * 5,
     ),
@@ -449,6 +448,15 @@ def test_a_weight_used_twice_adds_its_gradients() -> None:
 
 
 def test_bilinear_sides() -> None:
-    r = ridgeline.count(nn.Bilinear(3, 4, 5, bias=False), (x(2, 3), x(2, 4)), mode="train")
-    assert_cost(r.phase("weight-grad"), macs=2 * 5 * 3 * 4)
+    layer = nn.Bilinear(3, 4, 5, bias=False)
+    r = ridgeline.count(layer, (x(2, 3), x(2, 4)), mode="train")
+    # ΔW[k,i,j] = Σn (a[n,i]·g[n,k])·b[n,j]: the products of a and g are summed over nothing
+    assert_cost(r.phase("weight-grad"), macs=2 * 5 * 3 * 4, other=2 * 5 * 3)
     assert_cost(r.phase("input-grad"), macs=0)
+
+
+def test_bilinear_gradients_of_both_inputs() -> None:
+    inputs = (x(2, 3).requires_grad_(), x(2, 4).requires_grad_())
+    r = ridgeline.count(nn.Bilinear(3, 4, 5, bias=False), inputs, mode="train")
+    # Δa[n,i] = Σj (Σk g[n,k]·W[k,i,j])·b[n,j]; Δb[n,j] = Σk (Σi a[n,i]·W[k,i,j])·g[n,k]
+    assert_cost(r.phase("input-grad"), macs=2 * 3 * 4 * (5 + 1) + 2 * 5 * 4 * (3 + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -131,16 +132,36 @@ def matmul(call: OpCall) -> Work:
 
 @aten("_trilinear", kind="matmul")
 def trilinear(call: OpCall) -> Work:
-    """Σ a·b·c over the common shape: one product and one multiply-add for each point."""
-    expands = [call.get(f"expand{i}") for i in (1, 2, 3)]
-    shapes = []
-    for tensor, expand in zip(call.inputs, expands, strict=True):
-        shape = list(tensor.shape)
-        for dim in expand:
-            shape.insert(dim, 1)
-        shapes.append(shape)
-    points = prod(max(sizes) for sizes in zip(*shapes, strict=True))
-    return product((("points", points),), call.out, other_flops=points)
+    """Σ a·b·c as two products: a·b summed over what c has not, and that times c for the rest.
+
+    A product over which nothing is summed is a multiplication for each point.
+    """
+    shapes = [_expanded(t.shape, call.get(f"expand{i + 1}")) for i, t in enumerate(call.inputs)]
+    absent, summed = set(call.get("expand3")), set(call.get("sumdim"))
+    first = [max(sizes) for sizes in zip(*shapes[:2], strict=True)]
+    between = [1 if dim in summed & absent else size for dim, size in enumerate(first)]
+    second = [max(sizes) for sizes in zip(between, shapes[2], strict=True)]
+    parts = [(prod(first), bool(summed & absent)), (prod(second), bool(summed - absent))]
+    scale = COMPLEX_MACS if call.out.dtype.is_complex else 1
+    written = [
+        ((2 if is_sum else 1) * scale, ((name, points),))
+        for name, (points, is_sum) in zip(("a·b", "ab·c"), parts, strict=True)
+    ]
+    return Work(
+        macs=scale * sum(points for points, is_sum in parts if is_sum),
+        other_flops=scale * sum(points for points, is_sum in parts if not is_sum),
+        factor=written[0][0],
+        terms=written[0][1],
+        more=(written[1],),
+    )
+
+
+def _expanded(shape: tuple[int, ...], dims: Sequence[int]) -> list[int]:
+    """The shape with sides of 1 at these places."""
+    sides = list(shape)
+    for dim in dims:
+        sides.insert(dim, 1)
+    return sides
 
 
 @register(

@@ -19,7 +19,9 @@ training.py   the estimate of a training step; gradients.py by operator; tape.py
 weights.py    parameters and buffers, unlearned.py those that no training changes; alive.py memory
 counting.py   all of it together: file → CountResult
 beside.py     a PyTorch model and its file; against.py what differs, causes.py why: products.py
-              of products, operands.py what is of weights only or done twice; pieces.py
+              of products, reductions.py of sums and maxima, ways.py of operators written as other
+              work; operands.py what is of weights only or done twice, biases.py what a bias
+              is; pieces.py
 
 Importing this package does not import onnx, which may be missing: needed.py says what to do then.
 """

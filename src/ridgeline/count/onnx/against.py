@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from ridgeline.count.onnx.causes import explain
 from ridgeline.count.onnx.pieces import EXPLANATIONS, SHAPES, UNEXPLAINED, Piece, Place, total
+from ridgeline.count.onnx.reductions import reduction_of
 from ridgeline.count.result import CountResult, OpCost, cost_dict
 from ridgeline.records import Cost
 
@@ -66,7 +68,10 @@ class Against:
     @property
     def is_unexplained(self) -> bool:
         """Whether anything is left that no cause accounts for."""
-        return any(row.cause == UNEXPLAINED for row in self.differences)
+        return self.has(UNEXPLAINED)
+
+    def has(self, cause: str) -> bool:
+        return any(row.cause == cause for row in self.differences)
 
     @property
     def change(self) -> Cost:
@@ -106,13 +111,17 @@ def compare(
     unused: Collection[int] = (),
     needless: Collection[int] = (),
     values: Sequence[int] = (),
+    foldable: Collection[int] | None = None,
+    biases: Mapping[int, str] | None = None,
 ) -> Against:
     """A model's count and that of its file.
 
     `of_weights`: the operators of PyTorch with nothing of the input in them, by their numbers;
     `with_weights`: those with weights beside what is of the input; `unused`: those whose results
     nobody reads; `needless`: those that change nothing.
-    `values`: a number for what each of them works out, the same for the very same.
+    `values`: a number for what each of them works out, the same for the very same;
+    `foldable`: those right behind a product, into which a batch norm can be put (None: all);
+    `biases`: what the biases are, by the numbers of the operators that have one.
     """
     ours = [
         replace(
@@ -122,13 +131,18 @@ def compare(
             is_unused=number in unused,
             is_nothing=number in needless,
             value=values[number] if values else 0,
+            is_foldable=foldable is None or number in foldable,
+            bias=(biases or {}).get(number, ""),
         )
         for number, op in enumerate(pytorch.op_costs)
     ]
     known = {op.path for op in pytorch.op_costs}
     named = {module_of(op.path) for op in onnx.op_costs}
     meant = {module: resolved(module, known) for module in named}  # once: there are many nodes
-    theirs = [_piece(op, meant[module_of(op.path)]) for op in onnx.op_costs]
+    theirs = [
+        replace(_piece(op, meant[module_of(op.path)]), is_nothing=is_window_of_one(op))
+        for op in onnx.op_costs
+    ]
     return Against(
         model=pytorch.model,
         file=onnx.model,
@@ -156,6 +170,14 @@ def resolved(module: str, known: Collection[str]) -> str:
     return module
 
 
+def is_window_of_one(op: OpCost) -> bool:
+    """A maximum of one number each: as many comparisons as there are numbers."""
+    if op.op != "onnx::MaxPool" or not op.call.inputs or not op.call.outputs:
+        return False
+    shape = op.call.inputs[0].shape
+    return shape == op.call.outputs[0].shape and op.cost.other_flops == prod(shape)
+
+
 def _piece(op: OpCost, module: str) -> Piece:
     return Piece(
         op=op.op.rpartition("::")[2],
@@ -164,6 +186,8 @@ def _piece(op: OpCost, module: str) -> Piece:
         cost=op.cost,
         is_float=op.dtype.startswith(FLOATS),
         is_contributed=op.op.startswith(CONTRIBUTED),
+        reduces=reduction_of(op),
+        results=prod(op.call.outputs[0].shape) if op.call.outputs else 0,
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ridgeline.count.onnx.against import Against, compare
 from ridgeline.count.onnx.dims import open_dims
 from ridgeline.count.onnx.load import load
+from ridgeline.count.onnx.pieces import BIAS_UNSEEN
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
@@ -28,25 +30,36 @@ def count_beside(
     given = {**own_dims(names, spec), **(dims or {})}
     # a file without open dimensions has its batch, which no axis need show: a list of images
     onnx = count_onnx(path, batch_size=pytorch.batch_size if names else None, dims=given)
-    found = compare(pytorch, onnx)
-    return onnx, found if not found.is_unexplained else compare_closely(
+    found = compare(pytorch, onnx, **at_first(pytorch))
+    is_sure = not found.is_unexplained and not found.has(BIAS_UNSEEN)
+    return onnx, found if is_sure else compare_closely(
         pytorch, onnx, spec=spec, is_open=bool(names)
     )
+
+
+def at_first(pytorch: CountResult) -> dict[str, Any]:
+    """What the count itself says of its operators."""
+    from ridgeline.count.onnx.biases import Vectors, biases  # of torch's tensors
+    from ridgeline.count.onnx.operands import foldable
+
+    return {"foldable": foldable(pytorch), "biases": biases(pytorch, Vectors())}
 
 
 def compare_closely(
     pytorch: CountResult, onnx: CountResult, *, spec: WorkloadSpec, is_open: bool
 ) -> Against:
-    """Compare two counts by what their operands are, too, which takes another count."""
-    from ridgeline.count.onnx.operands import (  # of torch's tensors
+    """Compare two counts by what their operands are, too, which takes another count or two."""
+    from ridgeline.count.onnx.biases import biases, vectors_of  # of torch's tensors
+    from ridgeline.count.onnx.operands import (
         Origins,
+        foldable,
         is_nothing,
         origins,
         unused,
         values,
     )
 
-    larger = one_more(spec)
+    larger, vectors = one_more(spec), vectors_of(spec, pytorch)
     found = origins(pytorch, larger, is_open=is_open) if larger else Origins()
     return compare(
         pytorch,
@@ -55,7 +68,9 @@ def compare_closely(
         with_weights=found.with_weights,
         unused=unused(pytorch),
         needless={number for number, op in enumerate(pytorch.op_costs) if is_nothing(op)},
-        values=values(pytorch.op_costs),
+        values=values(pytorch.op_costs, vectors.norms),
+        foldable=foldable(pytorch),
+        biases=biases(pytorch, vectors),
     )
 
 

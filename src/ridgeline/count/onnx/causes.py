@@ -11,6 +11,7 @@ from functools import partial
 
 from ridgeline.count.onnx.pieces import (
     ADDED,
+    BATCH_NORMS,
     COMPOSITE,
     CONSTANT,
     COPIES,
@@ -23,6 +24,7 @@ from ridgeline.count.onnx.pieces import (
     INSTANCE_NORM,
     MOVES,
     OTHER_FORM,
+    PRODUCTS,
     QUANTISED,
     QUANTISING,
     SCALES,
@@ -33,6 +35,8 @@ from ridgeline.count.onnx.pieces import (
     Piece,
     Place,
     form_of,
+    has_macs,
+    has_no_macs,
     is_plausible,
     pairs_by,
 )
@@ -40,8 +44,6 @@ from ridgeline.count.onnx.products import (
     balanced,
     folded_norms,
     folded_weights,
-    has_macs,
-    has_no_macs,
     needless,
     of_equal_macs,
     repeated,
@@ -51,6 +53,8 @@ from ridgeline.count.onnx.products import (
     with_additions,
     written_as_sums,
 )
+from ridgeline.count.onnx.reductions import has_same_reductions
+from ridgeline.count.onnx.ways import other_ways, windows_of_one
 from ridgeline.records import Cost
 
 MOST_OF_A_SIZE = 16  # bytes
@@ -65,8 +69,8 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
     is_quantised = any(p.op.startswith(QUANTISING) for p in left.onnx)
     has_modules = any(p.module for p in left.onnx)
     is_rewritten = is_optimised or is_quantised or not has_modules
-    left = _without_equals(left, lambda p: (p.module, p.cost))
-    left = _without_equals(left, lambda p: (p.kind, p.cost))
+    left = _without_equals(left, lambda p: (p.module, p.cost, p.reduces))
+    left = _without_equals(left, lambda p: (p.kind, p.cost, p.reduces))
     found: list[tuple[str, Place]] = []
     for rule in (
         partial(same_products, has_modules=has_modules),
@@ -75,10 +79,12 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
         folded_weights,
         unused,
         partial(repeated, calls, of=has_macs),
+        other_ways,
         _boxes,
         _integers,
         _to_integers,
         _same_work,
+        windows_of_one,
         partial(needless, of=_is_resize),  # of others the file may have a form
         partial(_by_module, has_modules=has_modules, is_rewritten=is_rewritten),
         same_macs,
@@ -167,14 +173,15 @@ def _work(piece: Piece) -> Hashable:
         return None
     cost = piece.cost
     written = cost.written_bytes if not cost.flops else 0
-    return (piece.kind, cost.other_flops, cost.transcendentals, written)
+    made = (piece.reduces, piece.results)
+    return (piece.kind, *made, cost.other_flops, cost.transcendentals, written)
 
 
 def _by_module(left: Place, *, has_modules: bool, is_rewritten: bool) -> Found:
     """Both sides do something in this module, and not the same: products, copies, the rest."""
     found: list[tuple[str, Place]] = []
     for place in _modules(left, has_modules=has_modules):
-        products = with_additions(pairs_by(place, lambda p: p.cost.macs), place.onnx)
+        products = with_additions(pairs_by(place, _macs), place.onnx)
         rest = place.less(pair for _, pair in products)
         copies = Place(
             [p for p in rest.pytorch if p.kind in MOVES], [p for p in rest.onnx if p.kind in MOVES]
@@ -184,9 +191,15 @@ def _by_module(left: Place, *, has_modules: bool, is_rewritten: bool) -> Found:
         found += [(COPIES, copies)] if copies.is_shared else []
         is_strange = not is_rewritten and not any(map(has_macs, others.pytorch))
         is_strange &= not is_plausible(others)
+        is_strange |= not has_same_reductions(others)
         cause = UNEXPLAINED if is_strange else form_of(others)
         found += [(cause, others)] if others.is_shared else []
     return found, left.less(place for _, place in found)
+
+
+def _macs(piece: Piece) -> int:
+    """Of a product alone, not of what holds one and more."""
+    return piece.cost.macs if piece.kind in PRODUCTS else 0
 
 
 def _modules(left: Place, *, has_modules: bool) -> Iterable[Place]:
@@ -246,14 +259,15 @@ def _joined(left: Place, *, has_modules: bool) -> Found:
         [p for p in left.pytorch if _is_work(p) and not p.is_of_weights],
         [p for p in left.onnx if _is_joined(p)],
     )
-    if not has_modules or not place.is_shared:
+    if not has_modules or not place.is_shared or not has_same_reductions(place):
         return [], left
     return [(form_of(place), place)], left.less([place])
 
 
 def _fused(left: Place, *, is_optimised: bool) -> Found:
     """Activations, sums and norms that onnxruntime put into the node before them."""
-    ours = [p for p in left.pytorch if is_optimised and p.kind in ("pointwise", "norm")]
+    kinds = ("pointwise", "norm") if is_optimised else ()
+    ours = [p for p in left.pytorch if p.kind in kinds and p.op not in BATCH_NORMS]
     return [(FUSED_ACTIVATION, Place([p], [])) for p in ours], left.less([Place(ours, [])])
 
 

@@ -6,11 +6,13 @@ is a weight, a constant or an input of the model.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ridgeline.count.call import OpCall, TensorMeta
+from ridgeline.count.onnx.pieces import BATCH_NORMS, MOVES, SCALES
 from ridgeline.count.result import CountResult, OpCost
 
 NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
@@ -84,6 +86,37 @@ def unused(count: CountResult) -> frozenset[int]:
     return frozenset(found) if count.output_storages else frozenset()
 
 
+def foldable(count: CountResult) -> frozenset[int]:
+    """Operators, by number, that read a product's result, which nobody else reads.
+
+    Views are no operators here, and copies and scales by weights may lie between.
+    """
+    makers: dict[int, int] = {}  # storage → the operator that wrote it last
+    sources: dict[int, int | None] = {}  # operator → the one before it, if it reads one alone
+    readers: Counter[int] = Counter()
+    for number, op in enumerate(count.op_costs):
+        read = {makers[s] for s in _storages(op.call.inputs) if s in makers}
+        if op.kind != "view":
+            readers.update(read)
+            sources[number] = read.pop() if len(read) == 1 else None
+            makers.update(dict.fromkeys(_storages(op.call.outputs), number))
+    readers.update(makers[s] for s in count.output_storages if s in makers)
+
+    def is_behind_product(number: int) -> bool:
+        source = sources.get(number)
+        if source is None or readers[source] > 1:
+            return False
+        op = count.op_costs[source]
+        return bool(op.cost.macs) or (_is_passed(op) and is_behind_product(source))
+
+    return frozenset(filter(is_behind_product, sources))
+
+
+def _is_passed(op: OpCost) -> bool:
+    name = op.op.rpartition("::")[2].removesuffix("_")
+    return op.kind in MOVES or name in SCALES or name in BATCH_NORMS
+
+
 def _storages(tensors: Iterable[Any]) -> set[int]:
     return set(map(_storage, tensors))
 
@@ -103,10 +136,11 @@ def is_nothing(op: OpCost) -> bool:
 # ---------------------------------------------------------------- the same twice
 
 
-def values(op_costs: Sequence[OpCost]) -> list[int]:
+def values(op_costs: Sequence[OpCost], norms: Mapping[str, int] | None = None) -> list[int]:
     """A number for what each operator works out: the same number, the same operator and operands.
 
-    What is written into is another operand from then on.
+    What is written into is another operand from then on. `norms`: modules whose weights are
+    vectors alone, with a number for what these are.
     """
     makers: dict[int, object] = {}  # by storage
     numbers: dict[object, int] = {}
@@ -116,7 +150,8 @@ def values(op_costs: Sequence[OpCost]) -> list[int]:
         if not isinstance(call, OpCall):
             found.append(0)
             continue
-        key = (call.name, call.signature.overload, *_plain((call.args, call.kwargs), makers))
+        same = (norms or {}).get(op.path) if op.kind == "norm" else None
+        key = (call.name, call.signature.overload, *_plain((call.args, call.kwargs), makers, same))
         number = numbers.setdefault(key, len(numbers) + 1)
         read = {tensor.storage for tensor in call.inputs}
         for position, made in enumerate(call.outputs):
@@ -126,15 +161,20 @@ def values(op_costs: Sequence[OpCost]) -> list[int]:
     return found
 
 
-def _plain(value: Any, makers: Mapping[int, object]) -> Iterator[object]:
-    """Arguments one after another: a tensor as who made it and what part it is, others as text."""
+def _plain(value: Any, makers: Mapping[int, object], same: int | None) -> Iterator[object]:
+    """Arguments one after another: a tensor as who made it and what part it is, others as text.
+
+    `same`: what the vectors are, if they are to be known by that.
+    """
     if isinstance(value, TensorMeta):
-        yield (makers.get(value.storage, ("given", value.storage)), value.shape, value.view)
+        is_known = same is not None and len(value.shape) == 1
+        given = ("same", same) if is_known else ("given", value.storage)
+        yield (makers.get(value.storage, given), value.shape, value.view)
     elif isinstance(value, dict):
-        yield from _plain(list(value.items()), makers)
+        yield from _plain(list(value.items()), makers, same)
     elif isinstance(value, list | tuple):
         yield len(value)
         for item in value:
-            yield from _plain(item, makers)
+            yield from _plain(item, makers, same)
     else:
         yield repr(value)

@@ -20,7 +20,9 @@ SPLIT = "decomposed operator"
 FUSED = "fused operators"
 FUSED_ACTIVATION = "fused activation"
 OTHER_FORM = "another operator for the same"
+OTHER_WAY = "another way to the same"
 NO_BIAS = "a bias of zeros left out"
+BIAS_UNSEEN = "a bias left out"
 CONSTANT = "constant folding"
 COPIES = "other copies"
 COPY_HERE = "a copy in PyTorch alone"
@@ -43,7 +45,9 @@ EXPLANATIONS = {
     FUSED: "several operators of PyTorch are one node, which keeps to itself what lies between",
     FUSED_ACTIVATION: "the activation is part of the node before it",
     OTHER_FORM: "the node takes or gives other operands",
+    OTHER_WAY: "ONNX has no such operator: the exporter writes it as other work of the same result",
     NO_BIAS: "the exporter drops an addition of zeros; untrained models have many",
+    BIAS_UNSEEN: "exporters drop one of zeros; whether this one is, could not be seen",
     CONSTANT: "worked out once, when the file was made",
     COPIES: "the same data laid out anew in other steps",
     COPY_HERE: "the file has no node for it",
@@ -62,6 +66,8 @@ SCALES = frozenset({"mul", "div", "add", "sub"})
 COMPOSITE = frozenset({"attention", "recurrent", "boxes"})  # kinds that hold work of others
 PRODUCTS = frozenset({"conv", "matmul", "attention", "recurrent"})
 
+OF_ZEROS, OF_VALUES, UNSEEN = "zeros", "values", "unseen"  # what a bias is
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
@@ -77,11 +83,23 @@ class Piece:
     is_with_weights: bool = False  # weights are, beside the input
     is_unused: bool = False  # nobody reads its result
     is_nothing: bool = False  # it changes nothing
+    is_foldable: bool = True  # of a batch norm: right behind a product, which nobody else reads
+    reduces: str = ""  # many numbers to their "sum", "mean", "max"
+    results: int = 0  # how many numbers it makes; 0: not known
+    bias: str = ""  # of a product: OF_ZEROS, OF_VALUES or UNSEEN; nothing where it has none
     value: int = 0  # pieces of one number work out the very same; 0: not known
 
 
 def total(some: Iterable[Piece]) -> Cost:
     return sum((piece.cost for piece in some), Cost())
+
+
+def has_macs(piece: Piece) -> bool:
+    return bool(piece.cost.macs)
+
+
+def has_no_macs(piece: Piece) -> bool:
+    return not piece.cost.macs
 
 
 @dataclass(slots=True)
@@ -132,7 +150,7 @@ def form_of(place: Place) -> str:
 
 STANDS_FOR = {  # kinds, one of which the other side must have
     "norm": frozenset({"norm", "reduce"}),
-    "softmax": frozenset({"softmax", "reduce", "attention"}),
+    "softmax": frozenset({"softmax", "reduce", "attention", "loss"}),
     "pool": frozenset({"pool", "reduce", "conv"}),
 }
 MOST_TIMES = 6  # as many FLOPs, or functions, on one side as on the other
@@ -140,16 +158,16 @@ MOST_TIMES = 6  # as many FLOPs, or functions, on one side as on the other
 
 def is_plausible(place: Place) -> bool:
     """Whether two sets of operators can be the same work: nothing of one kind is missing."""
-    live = [p for p in place.pytorch if not p.is_of_weights]
+    live = [p for p in place.pytorch if not p.is_of_weights] or place.pytorch
     ours, theirs = {p.kind for p in live}, {p.kind for p in place.onnx}
     for mine, other in ((ours, theirs), (theirs, ours)):
         if any(kind in mine and not kinds & other for kind, kinds in STANDS_FOR.items()):
             return False
     a, b = total(live), total(place.onnx)
-    return _is_near(a.flops + a.transcendentals, b.flops + b.transcendentals) and _is_near(
+    return is_near(a.flops + a.transcendentals, b.flops + b.transcendentals) and is_near(
         a.transcendentals, b.transcendentals
     )
 
 
-def _is_near(a: int, b: int) -> bool:
+def is_near(a: int, b: int) -> bool:
     return a <= MOST_TIMES * b and b <= MOST_TIMES * a

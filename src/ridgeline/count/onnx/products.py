@@ -8,6 +8,7 @@ from functools import partial
 
 from ridgeline.count.onnx.pieces import (
     BATCH_NORMS,
+    BIAS_UNSEEN,
     COMPOSITE,
     FOLDED_NORM,
     FOLDED_WEIGHTS,
@@ -17,29 +18,37 @@ from ridgeline.count.onnx.pieces import (
     MERGED,
     NO_BIAS,
     NOTHING,
+    OF_VALUES,
+    OF_ZEROS,
     OTHER_FORM,
     PRODUCTS,
+    SCALES,
     SPLIT,
     SUMS,
+    UNEXPLAINED,
     UNUSED,
     Found,
     Piece,
     Place,
     form_of,
+    has_macs,
     pairs_by,
     total,
 )
+
+WITH_BIAS = ("Gemm", "Conv", "ConvTranspose")  # nodes that may add one
 
 
 def same_products(left: Place, *, has_modules: bool) -> Found:
     """Products of one kind and the same MACs: in a module, in its parent; convolutions anywhere."""
     has_folded_norms = bool(_lost_norms(left))
+    may_add = has_folded_norms or any(p.op.removesuffix("_") in SCALES for p in left.pytorch)
     found: list[tuple[str, Place]] = []
     for scope in (_module, _parent, _conv) if has_modules else (_anywhere,):
         rest = left.less(place for _, place in found)
         pairs = pairs_by(rest, partial(_product_key, scope))
         near = rest.onnx if has_modules else []  # an Add of that size may be anything
-        found += with_additions(pairs, near, has_folded_norms=has_folded_norms)
+        found += with_additions(pairs, near, has_folded_norms=has_folded_norms, may_add=may_add)
     return found, left.less(place for _, place in found)
 
 
@@ -66,9 +75,16 @@ def _product_key(scope: Callable[[Piece], str | None], piece: Piece) -> Hashable
 
 
 def with_additions(
-    pairs: Iterable[Place], onnx: list[Piece], *, has_folded_norms: bool = False
+    pairs: Iterable[Place],
+    onnx: list[Piece],
+    *,
+    has_folded_norms: bool = False,
+    may_add: bool = True,
 ) -> list[tuple[str, Place]]:
-    """Why each pair differs; an addition of the bias that became a node goes with its product."""
+    """Why each pair differs; an addition of the bias that became a node goes with its product.
+
+    `may_add`: the file may have a bias where the product of PyTorch has none.
+    """
     found = []
     additions = [p for p in onnx if p.op == "Add"]
     for pair in pairs:
@@ -83,14 +99,18 @@ def with_additions(
         elif has_folded_norms and _is_bias(pair):
             found.append((FOLDED_NORM, pair))
         else:
-            found.append((_product_cause(theirs, bias), pair))
+            found.append((_product_cause(ours, theirs, bias, may_add=may_add), pair))
     return found
 
 
-def _product_cause(theirs: Piece, bias: int) -> str:
+def _product_cause(ours: Piece, theirs: Piece, bias: int, *, may_add: bool) -> str:
     if theirs.op.startswith(FUSED_NODES):
         return FUSED_ACTIVATION
-    return NO_BIAS if bias > 0 else OTHER_FORM
+    if bias < 0 and not may_add and theirs.op in WITH_BIAS and not ours.bias:
+        return UNEXPLAINED
+    if bias <= 0 or not ours.bias:
+        return OTHER_FORM
+    return {OF_ZEROS: NO_BIAS, OF_VALUES: UNEXPLAINED}.get(ours.bias, BIAS_UNSEEN)
 
 
 def _is_bias(pair: Place) -> bool:
@@ -100,7 +120,7 @@ def _is_bias(pair: Place) -> bool:
 
 
 def folded_norms(left: Place) -> Found:
-    """A batch norm that the file has not."""
+    """A batch norm that the file has not, and that can be in the product before it."""
     places = [Place([norm], []) for norm in _lost_norms(left)]
     return [(FOLDED_NORM, place) for place in places], left.less(places)
 
@@ -110,13 +130,18 @@ def _lost_norms(left: Place) -> list[Piece]:
 
     PyTorch has no other operator for an instance norm.
     """
+    ours = [p for p in left.pytorch if p.op in BATCH_NORMS]
     norms = Place(
-        [p for p in left.pytorch if p.op in BATCH_NORMS],
+        sorted(ours, key=lambda p: p.is_foldable),  # those that must be there come first
         [p for p in left.onnx if p.op in (*BATCH_NORMS, INSTANCE_NORM)],
     )
-    by_module = pairs_by(norms, lambda p: p.module or None)
-    norms = norms.less(by_module)
-    return norms.less(pairs_by(norms, lambda p: p.cost.written_bytes)).pytorch
+    for key in (lambda p: p.module or None, lambda p: (_made(p), p.cost.transcendentals), _made):
+        norms = norms.less(pairs_by(norms, key))
+    return [norm for norm in norms.pytorch if norm.is_foldable]
+
+
+def _made(piece: Piece) -> int:
+    return piece.results or piece.cost.written_bytes
 
 
 def written_as_sums(left: Place) -> Found:
@@ -169,14 +194,6 @@ def repeated(calls: Counter[int], left: Place, *, of: Callable[[Piece], bool]) -
             spent[piece.value] += 1
             places.append(Place([piece], []))
     return [(MERGED, place) for place in places], left.less(places)
-
-
-def has_macs(piece: Piece) -> bool:
-    return bool(piece.cost.macs)
-
-
-def has_no_macs(piece: Piece) -> bool:
-    return not piece.cost.macs
 
 
 def of_equal_macs(place: Place) -> Place:
