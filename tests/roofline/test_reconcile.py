@@ -98,6 +98,7 @@ FLOPS = [
     ("fused", piece(launches=0.0, products=None, other=None, is_compiled=True)),
     ("not attributed", piece(launches=0.0, products=None, other=None)),
     ("not counted", piece(products=None, other=None)),
+    ("partly counted", piece(products=70.0, has_uncounted=True)),
     ("not explained", piece(products=70.0)),  # fewer, and no kernel that would do with fewer
     ("not explained", piece(products=140.0)),  # more, and no tensor core that would pad
     ("not explained", with_kernels("attention", products=90.0)),  # not half of it
@@ -114,6 +115,7 @@ BYTES = [
     ("read again", piece(dram_bytes=160.0, bytes_by_family={"product": 160.0})),
     ("not attributed", piece(dram_bytes=None, launches=0.0)),
     ("not counted", piece(dram_bytes=None)),
+    ("partly counted", piece(dram_bytes=60.0, has_uncounted=True)),
     ("no model work", piece(model_bytes=0.0)),
     ("not explained", piece(dram_bytes=160.0, bytes_by_family={"layout": 29.0, "norm": 131.0})),
 ]
@@ -237,6 +239,15 @@ def test_times_alone_tell_nothing_about_work() -> None:
     assert (step["cause"], step["bytes_cause"]) == ("not counted", "not counted")
     unknown = [step[name] for name in ("executed_flops", "flops_ratio", "dram_bytes")]
     assert all(value is None or value != value for value in unknown)
+
+
+def test_a_kernel_without_counters_is_a_reason_for_less() -> None:
+    # given two kernels of a layer, one of which another stood for when it was counted
+    unseen = kernel("other", flops_fp16_matrix=float("nan"), dram_bytes=float("nan"))
+    table = joined([op(), op()], [kernel(), unseen])
+    layer = table["layer", "conv"]
+    assert (layer["flops_ratio"], layer["cause"]) == (0.5, "partly counted")
+    assert (layer["bytes_ratio"], layer["bytes_cause"]) == (0.5, "partly counted")
 
 
 def test_without_layers_and_phases_there_is_the_step_alone() -> None:

@@ -11,7 +11,7 @@ from ridgeline.profile.self_test import TOLERANCE
 from ridgeline.report.profiles import COUNTERS, TIME, label_of
 from ridgeline.report.rows import number, records
 from ridgeline.report.words import listed, three_digits
-from ridgeline.roofline.causes import AGREE, UNEXPLAINED, UNKNOWN
+from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
 from ridgeline.roofline.counters import OPTIMIZER
 from ridgeline.roofline.kernel_names import family
 from ridgeline.roofline.place import flops_columns, roof_of
@@ -28,7 +28,7 @@ AMOUNTS = ("launches", "time_s", "flops", "dram_bytes", "l2_bytes", "l1_bytes")
 TRUSTED = f"±{100 * TOLERANCE:.0f} %"  # of the truth, in the self-test
 OVERLAP = 0.005  # of the kernels' time: what may be rounding
 WORTH_A_WORD = 0.1  # by which executed work differs from the model's
-NO_WORDS = (AGREE, UNKNOWN, UNEXPLAINED, "not attributed", "no model work", "no counter")
+NO_WORDS = (AGREE, UNKNOWN, PARTLY, UNEXPLAINED, "not attributed", "no model work", "no counter")
 CAPTURE_COLUMNS = (
     "run_id", "label", "env", "device_name", "files", "format", "step_time_s",
     "warnings", "timestamp",

@@ -24,6 +24,7 @@ MORE_KERNELS = 1.5  # than the operators that move anything
 COMPARING = ("pointwise", "pool", "loss", "reduce", "dropout", "softmax", "sort")  # or dividing
 
 AGREE, UNKNOWN, UNEXPLAINED = "agrees", "not counted", "not explained"
+PARTLY = "partly counted"
 CAUSES = {
     AGREE: f"within {100 * AGREES:.0f} % of the model (bytes: {100 * BYTES_AGREE:.0f} %)",
     "Winograd": "Winograd kernels need fewer multiplications for the same convolution",
@@ -44,6 +45,7 @@ CAUSES = {
     "workspace": "partial sums and workspaces (split-K, Winograd tiles, transforms)",
     "unfused intermediates": "more kernels than operators, each with results of its own",
     "read again": "tiles of the operands come from DRAM more than once",
+    PARTLY: "some of its kernels have no counters: others ran when it was counted",
     UNKNOWN: "the capture has no such counter",
     UNEXPLAINED: "no rule fits",
 }
@@ -70,6 +72,7 @@ class Piece:
     is_lower: bool = False  # tensor cores computed in less than the precision that was asked for
     is_forward_again: bool = False  # kernels of this layer's forward in its backward
     has_loss_scaling: bool = False  # a kernel that unscales gradients
+    has_uncounted: bool = False  # a kernel without counters
     is_compiled: bool = False
 
     @property
@@ -110,6 +113,8 @@ def flops_cause(piece: Piece) -> str:
         return "no model work"
     products = (piece.products or 0.0) - piece.model_products
     other = (piece.other or 0.0) - piece.model_other
+    if executed < model and piece.has_uncounted:
+        return PARTLY
     if abs(products) >= abs(other):
         return _first(FEWER_PRODUCTS if products < 0 else MORE_PRODUCTS, piece)
     return _first(FEWER_OTHERS if other < 0 else MORE_OTHERS, piece)
@@ -125,6 +130,8 @@ def bytes_cause(piece: Piece) -> str:
         return AGREE
     if model == 0:
         return "no model work"
+    if moved < model and piece.has_uncounted:
+        return PARTLY
     if moved < model:
         return "fused" if piece.is_compiled else "cache reuse"
     return _first(MORE_BYTES, piece)

@@ -11,7 +11,7 @@ of the largest part of its difference; `where` is the layer with most of that pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,7 @@ class _Executed:
     names: set[str] = field(default_factory=set)
     matrix: set[str] = field(default_factory=set)  # precisions of tensor cores that were at work
     has_loss_scaling: bool = False
+    has_uncounted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,7 @@ def _told(done: _Executed) -> dict[str, Any]:
         "families": frozenset(map(family, done.names)),
         "has_matrix": bool(done.matrix),
         "has_loss_scaling": done.has_loss_scaling,
+        "has_uncounted": done.has_uncounted,
         "has_split_name": any(SPLIT_PRECISION.search(name) for name in done.names),
     }
 
@@ -184,7 +186,7 @@ def _layer(layer: str, phase: str) -> str:
 def _executed(kernels: pd.DataFrame, key: Callable[[str, str], Key]) -> dict[Key, _Executed]:
     """What the kernels of each layer and phase did; rows already stand for all their launches."""
     found: dict[Key, _Executed] = {}
-    columns = flops_columns(kernels)
+    columns = [name for name in flops_columns(kernels) if kernels[name].notna().any()]
     numbers = [*columns, *(n for n in ("launches", "time_s", "dram_bytes") if n in kernels)]
     plain = kernels.assign(**{n: kernels[n].to_numpy(float, na_value=nan) for n in numbers})
     for row in plain.to_dict("records"):
@@ -194,7 +196,7 @@ def _executed(kernels: pd.DataFrame, key: Callable[[str, str], Key]) -> dict[Key
     return found
 
 
-def _add(mine: _Executed, row: Mapping[str, Any], columns: Iterable[str]) -> None:
+def _add(mine: _Executed, row: Mapping[str, Any], columns: Sequence[str]) -> None:
     name = str(row["kernel"])
     mine.names.add(name)
     mine.has_loss_scaling |= any(UNSCALING in text for text in (name, _text(row.get("op"))))
@@ -203,6 +205,7 @@ def _add(mine: _Executed, row: Mapping[str, Any], columns: Iterable[str]) -> Non
     flops = {column: value for column in columns if (value := _known(row[column])) is not None}
     matrix = {c: v for c, v in flops.items() if roof_of(c)[1] == "matrix" and v > 0}
     mine.matrix |= {roof_of(column)[0] for column in matrix}
+    mine.has_uncounted |= len(flops) < len(columns)
     if flops:
         whole = sum(flops.values())
         products = sum(matrix.values())
