@@ -129,11 +129,11 @@ def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
         (("resnet50", "--budget", "soon"), "--budget 'soon' is not a time"),
         (("resnet50", "--budget", "0"), "--budget '0' is not a time"),
         (("resnet50", "--label", ""), "--label is empty"),
-        (("resnet50", "--precision", "fp12"), "fp12"),
-        (("resnet50", "--mode", "dream"), "dream"),
-        (("resnet50", "--tier", "all"), "all"),
-        (("resnet50", "--level", "l3"), "l3"),
-        (("resnet50", "-b", "many"), "many"),
+        (("resnet50", "--precision", "fp12"), "unknown precision 'fp12'"),
+        (("resnet50", "--mode", "dream"), "unknown mode 'dream'"),
+        (("resnet50", "--tier", "all"), "unknown tier 'all'"),
+        (("resnet50", "--level", "l3"), "unknown level 'l3'"),
+        (("resnet50", "-b", "many"), "--batch-size 'many' is not valid"),
         (("-b", "8", "--", "python", "x.py"), "--batch-size is for models"),
         (("--device", "1", "--", "python", "x.py"), "CUDA_VISIBLE_DEVICES=N in the environment"),
         (("--channels-last", "--", "python", "x.py"), "--channels-last is for models"),
@@ -254,6 +254,10 @@ def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (plan["name"], plan["passes"], plan["picks"]) == ("resnet50, batch 32, amp", 3, "all")
     [run] = profiles(h200)
     assert run.asked["label"] == "mine"
+    assert run.asked["profile"] == {
+        "tier": "counters", "level": "dram", "precision": "amp", "budget_s": None,
+        "deduplicate": False, "iters": 1, "warmup_iters": 3,
+    }  # fmt: skip
 
 
 def test_a_dry_run_stops_at_the_plan(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -404,6 +408,8 @@ def test_a_program_of_the_users(h200: Path, capsys: pytest.CaptureFixture[str]) 
     [run] = profiles(h200)
     assert run.asked == {
         "command": "profile", "program": [*PROGRAM, "--lr", "0.1"], "label": "",
+        "profile": {"tier": "time", "level": "dram", "precision": None, "budget_s": None,
+                    "deduplicate": False, "iters": 1, "warmup_iters": 3},
     }  # fmt: skip
     study = read_study(ResultsFolder(h200 / "results"))
     assert study.captures["label"].tolist() == ["fake_program.py --lr 0.1"]

@@ -9,10 +9,14 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
+
+from ridgeline.profile.operators import RANGE, may_use_tensor_cores
 
 DATA = Path(__file__).parents[1] / "data" / "profile"
 ERRORS = {
@@ -69,22 +73,45 @@ def count(metrics: list[str], log: Path, fault: str) -> int:
     if fault == "empty":
         log.write_text(ERRORS["empty"])
         return 0
-    log.write_text(recorded(metrics))
+    go = stem.with_suffix(".go")
+    picks = go.read_text() if go.exists() else ""
+    job = json.loads(stem.with_suffix(".job.json").read_text())
+    log.write_text(recorded(metrics, picked(job) if picks == "distinct" else None))
     return 0
 
 
-def recorded(metrics: list[str]) -> str:
-    """What ncu wrote of the group with most of these metrics, without the others of it."""
+def picked(job: dict[str, object]) -> frozenset[str]:
+    """The ranges of operators that are the first of their work, as the step would surround them."""
+    calls = json.loads(gzip.decompress((DATA / "ops.json.gz").read_bytes()))
+    first = [call for call in calls if call["index"] == call["like"]]
+    if job["products_only"]:
+        first = [call for call in first if may_use_tensor_cores(call["op"])]
+    return frozenset(f"{RANGE}{call['index']}" for call in first)
+
+
+def recorded(metrics: list[str], ranges: frozenset[str] | None = None) -> str:
+    """What ncu wrote of the group with most of these metrics, without the others of it.
+
+    `ranges` are the operators that it looked at, beside the work of known size; None for all.
+    """
     texts = [gzip.decompress((DATA / f"group{n}.csv.gz").read_bytes()).decode() for n in range(3)]
     text = max(reversed(texts), key=lambda one: sum(name in one for name in metrics))
     before, start, table = text.partition('"ID"')
     rows = list(csv.reader((start + table).splitlines()))
     if not set(metrics) & set(rows[0]):  # of precisions that the step did not have
         return text
+    if ranges is not None:
+        rows = [row for row in rows if not row[0].isdigit() or is_looked_at(row, ranges)]
     kept = [n for n, name in enumerate(rows[0]) if not name.endswith(".sum") or name in metrics]
     out = io.StringIO()
     csv.writer(out, quoting=csv.QUOTE_ALL).writerows([row[n] for n in kept] for row in rows)
     return before + out.getvalue()
+
+
+def is_looked_at(row: list[str], ranges: frozenset[str]) -> bool:
+    said = " ".join(row)
+    numbered = re.search(rf"{RANGE}\d+", said)
+    return numbered[0] in ranges if numbered else "ridgeline:test:" in said
 
 
 if __name__ == "__main__":

@@ -61,16 +61,21 @@ def test_what_is_counted_is_planned_in_groups_of_one_pass() -> None:
     assert (plan.launches, plan.distinct) == (631, 220)
 
 
-def test_operators_of_the_same_work_are_counted_once() -> None:
+def test_operators_of_the_same_work_are_counted_once(tmp_path: Path) -> None:
     # when operators of the same work are counted once
-    found = profiled(deduplicate=True)
+    found = profiled(deduplicate=True, keep=tmp_path / "kept")
     # then 220 kernels are, 89 of them of products
     plan = found.plan
     assert plan is not None
     assert (plan.picks, plan.kernels, plan.products) == (DISTINCT, 220, 89)
     assert [len(group.metrics) for group in plan.groups] == [9, 5, 1]
+    logs = sorted((tmp_path / "kept").glob("*/group*.csv"))
+    counted = [log.read_text().count("ridgeline:op:") for log in logs]
+    assert counted == [220, 220, 89]
     # and the whole step's work is the same
     assert found.kernels["flops_fp16_matrix"].sum() == 797_680_599_040
+    assert found.kernels["dram_bytes"].notna().all()
+    assert found.kernels["dram_bytes"].sum() == pytest.approx(9.704e9, rel=0.01)
 
 
 def test_a_dry_run_counts_nothing() -> None:
@@ -101,6 +106,8 @@ def test_a_budget_chooses_what_fits() -> None:
     assert exact.time_s > 40 > cheap.time_s
     with pytest.raises(RidgelineError, match=r"no way of counting fits 2 s"):
         profiled(budget_s=2.0)
+    with pytest.raises(RidgelineError, match=r"no way of counting fits 5 s"):
+        profiled(budget_s=5.0, deduplicate=True)
 
 
 @pytest.mark.parametrize(

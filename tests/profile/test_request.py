@@ -37,9 +37,12 @@ def test_a_run_of_which_little_is_known() -> None:
     assert request_of(run, TASK) == Request(task=TASK)
 
 
-@pytest.mark.parametrize("wrong", [{"tier": "all"}, {"level": "l3"}])
-def test_a_request_that_makes_no_sense(wrong: dict[str, str]) -> None:
-    with pytest.raises(RidgelineError, match=r"dram, hierarchical|counters, time"):
+@pytest.mark.parametrize(
+    ("wrong", "there_are"),
+    [({"tier": "all"}, "counters, time"), ({"level": "l3"}, "dram, hierarchical")],
+)
+def test_a_request_that_makes_no_sense(wrong: dict[str, str], there_are: str) -> None:
+    with pytest.raises(RidgelineError, match=there_are):
         Request(task=TASK, **wrong)  # type: ignore[arg-type]
 
 

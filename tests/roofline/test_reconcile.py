@@ -13,6 +13,7 @@ from ridgeline.roofline.causes import (
     FEWER_OTHERS,
     FEWER_PRODUCTS,
     MORE_BYTES,
+    MORE_OTHERS,
     MORE_PRODUCTS,
     Piece,
     bytes_cause,
@@ -132,7 +133,7 @@ def test_causes_of_bytes(cause: str, found: Piece) -> None:
 
 
 def test_every_cause_has_an_explanation_and_a_row_here() -> None:
-    rules = {*FEWER_PRODUCTS, *FEWER_OTHERS, *MORE_PRODUCTS, *MORE_BYTES}
+    rules = {*FEWER_PRODUCTS, *FEWER_OTHERS, *MORE_PRODUCTS, *MORE_OTHERS, *MORE_BYTES}
     tested = {cause for cause, _ in [*FLOPS, *BYTES]}
     assert rules <= set(CAUSES)
     assert tested == set(CAUSES)

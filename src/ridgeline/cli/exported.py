@@ -12,7 +12,7 @@ from typing import Any
 from ridgeline.cli.progress import progress_bar
 from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
-from ridgeline.export import Exported, ExportSettings, destination
+from ridgeline.export import Checked, Exported, ExportSettings, destination
 from ridgeline.export.task import ExportTask, export_task
 from ridgeline.measure.isolation import Failure, run_isolated, stdout_to_stderr
 from ridgeline.measure.tasks import torch_needed
@@ -97,6 +97,15 @@ def _print_json(content: dict[str, Any]) -> None:
     print(json.dumps({"schema": SCHEMA, **content}, indent=2))
 
 
+def _compared(check: Checked) -> str:
+    if not check.numbers:
+        return "nothing was compared: no output has a finite number, in onnxruntime or in torch"
+    return (
+        f"onnxruntime and torch differ by at most {check.absolute:.2g},"
+        f" {check.relative:.2g} of the largest value"
+    )
+
+
 def lines(done: Exported) -> list[str]:
     """The file, what goes in and out, how far it is from torch, and what was not possible."""
     weights = f" and {done.data_path} {format_bytes(done.data_bytes)}" if done.data_path else ""
@@ -108,8 +117,5 @@ def lines(done: Exported) -> list[str]:
     found += [f"  output  {port}" for port in done.outputs]
     for check in done.checks:
         tokens = f", {check.seq_len} tokens" if check.seq_len else ""
-        found.append(
-            f"  check   batch {check.batch_size}{tokens}: onnxruntime and torch differ by at most"
-            f" {check.absolute:.2g}, {check.relative:.2g} of the largest value"
-        )
+        found.append(f"  check   batch {check.batch_size}{tokens}: {_compared(check)}")
     return [*found, *(f"note: {note}" for note in done.notes)]

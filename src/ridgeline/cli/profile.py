@@ -33,7 +33,7 @@ failed; 3 a run or a profile failed (its reason is stored with it); 130 interrup
 completed is kept in every case.
 """
 BATCH_SIZE = "32"
-UNWATCHED_STEPS = 50  # that times are taken from
+UNWATCHED_STEPS = 50  # that the time of a step is taken from
 OF_MODELS = (
     "batch_size", "mode", "device", "input_size", "seq_len", "config", "optimizer",
     "grad_accum_steps", "channels_last", "deterministic", "compile_mode", "seed",
@@ -147,9 +147,9 @@ def profile(
 ) -> None:
     """Count what the GPU executes in one step: FLOPs, bytes and time of every kernel and layer.
 
-    The step is run unwatched first: times are from there. Then Nsight Compute counts a whole step:
-    forward, backward on autograd's threads, and the optimizer. Each kernel is told by layer, phase
-    and operator.
+    The step is run unwatched first: times of step and layers are from there, those of kernels from
+    a trace. Then Nsight Compute counts a whole step: forward, backward on autograd's threads, and
+    the optimizer. Each kernel is told by layer, phase and operator.
     """
     program: tuple[str, ...] = ctx.meta.get("program", ())
     if bool(models) == bool(program):

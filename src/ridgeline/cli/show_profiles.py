@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ridgeline.cli.show_captures import NOT_COLLECTED, flops_title
+from ridgeline.cli.show_captures import MEMORIES, NOT_COLLECTED, flops_title
 from ridgeline.cli.tables import Grid, plain_text, print_grid, screen
 from ridgeline.profile.capture import BYTES, FLOPS
 from ridgeline.profile.keeping import sources_of
 from ridgeline.report.executed import overlap_told
+from ridgeline.roofline.reconcile import NO_PHASE
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_flops, format_percent, format_time
 
@@ -44,18 +45,25 @@ def show(profiles: Sequence[Run], results: ResultsFolder, *, quiet: bool) -> Non
     done = [run for run in profiles if run.found["status"] == "ok"]
     kinds = [name for name in FLOPS if any(_total(run, name) for run in done)]
     header = ["profile", "part", "kernels", "kernel time", *(flops_title(name) for name in kinds)]
-    header += ["DRAM", "executed / model"]
+    memories = [name for name, column in MEMORIES.items() if any(_total(r, column) for r in done)]
+    header += [*(memories or ["DRAM"]), "executed / model"]
     model = _ratios(done, results)
     rows: list[list[str]] = []
     for run in done:
-        rows += _rows(run, kinds, model.get(str(run.asked.get("of_run")), {}), results)
+        rows += _rows(
+            run, kinds, memories or ["DRAM"], model.get(str(run.asked.get("of_run")), {}), results
+        )
     print_grid(screen(), Grid(header=header, rows=rows, text_columns=2))
     for run in done:
         _tell(run, quiet=quiet)
 
 
 def _rows(
-    run: Run, kinds: Sequence[str], model: dict[str, str], results: ResultsFolder
+    run: Run,
+    kinds: Sequence[str],
+    memories: Sequence[str],
+    model: dict[str, str],
+    results: ResultsFolder,
 ) -> list[list[str]]:
     kernels = results.read_table(run.run_id, "kernels")
     rows = []
@@ -70,8 +78,8 @@ def _rows(
             f"{mine['launches'].sum():,.0f}",
             format_time(float(mine["time_s"].sum())),
             *(_amount(mine, FLOPS[kind], format_flops) for kind in kinds),
-            _amount(mine, "dram_bytes", format_bytes),
-            model.get(part, NOT_COLLECTED),
+            *(_amount(mine, MEMORIES[name], format_bytes) for name in memories),
+            model.get(part or NO_PHASE, NOT_COLLECTED),
         ])  # fmt: skip
     return rows
 

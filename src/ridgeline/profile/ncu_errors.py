@@ -25,11 +25,16 @@ class Reason:
     problem: str
     here: str  # what to do for a step that is profiled now …
     elsewhere: str = ""  # … and for a file, where that differs
+    is_of_counters: bool = True  # kernel times can be had all the same
 
     def is_told(self, said: str) -> bool:
         """Whether this is what ncu says."""
         patterns = [*map(re.escape, self.marks), *filter(None, [self.also])]
         return re.search("|".join(patterns), said, flags=re.IGNORECASE) is not None
+
+    @property
+    def hint_here(self) -> str:
+        return f"{self.here}; {WITHOUT}" if self.is_of_counters else self.here
 
     @property
     def hint_for_file(self) -> str:
@@ -79,6 +84,7 @@ REASONS = (  # the cause before its consequences
         marks=("The application returned an error code",),
         problem="the program that was profiled ended with an error",
         here="see that it runs without the profiler, then profile again",
+        is_of_counters=False,
     ),
     Reason(
         marks=(NO_KERNELS, "No kernels were captured"),
@@ -87,6 +93,7 @@ REASONS = (  # the cause before its consequences
         " cudaProfilerStart and Stop), and see that the program reaches it",
         elsewhere="a filter (--kernel-name, --nvtx-include, --launch-skip) matched none, or kernels"
         " come from child processes: --target-processes all",
+        is_of_counters=False,
     ),
 )
 MARKS = re.compile("|".join(re.escape(mark) for reason in REASONS for mark in reason.marks))
@@ -96,7 +103,7 @@ def explained(said: str, otherwise: str) -> RidgelineError:
     """What went wrong here, from the words of ncu; `otherwise`, and its words, if that is new."""
     for reason in REASONS:
         if reason.is_told(said):
-            return RidgelineError(reason.problem, hint=f"{reason.here}; {WITHOUT}")
+            return RidgelineError(reason.problem, hint=reason.hint_here)
     lines = [line for line in said.splitlines() if "==ERROR==" in line] or said.splitlines()[-3:]
     words = " ".join(" ".join(lines).split())[:300]
     return RidgelineError(f"{otherwise}: {words}" if words else otherwise, hint=WITHOUT)

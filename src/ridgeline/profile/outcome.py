@@ -29,7 +29,7 @@ class ProfiledStep:
     steps: int = 1  # that they are the kernels of
     plan: Plan | None  # None: no counters, or a program without marks
     taken_s: float = 0.0  # all of it, getting ready included
-    standby_s: float = 0.0  # before that: its processes loaded while the run was measured
+    standby_s: float = 0.0  # before that: its processes loaded, and the run was measured
     counted_s: float = 0.0  # of it, the counting: what plan.time_s foretells
     step_time_s: float | None = None  # of marked steps that nobody looked at
     busy_s: float | None = None  # of all steps, in which at least one kernel ran

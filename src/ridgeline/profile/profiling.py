@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OF_ONE_GROUP = (NO_TIME, NO_FLOPS, NO_BYTES)  # which another group has
+NOT_PLANNED = "--budget was left out: without marks nobody knows beforehand what there is to count"
+NOT_TOLD_APART = "--deduplicate was left out: operators cannot be told apart here"
 MOST_MEMORY = 0.8  # of the device's, for all processes together
 Tell = Callable[[str], None]  # what is going on
 
@@ -182,6 +184,9 @@ class Standby:
         self.warnings += [
             "kernels are not told apart by layer and phase, and their times are those under the "
             "counters: mark the step with ridgeline.profile_step() for both",
+            *([NOT_TOLD_APART] if self.request.deduplicate else ()),
+            *([NOT_PLANNED] if self.request.budget_s is not None else ()),
+            *self_test.doubts({}),
             *check_counted(result),
         ]
         return ProfiledStep(kernels=result.kernels, plan=None)
@@ -267,9 +272,9 @@ class Standby:
             )
             for picks in ((ALL, DISTINCT) if calls else (ALL,))
         ]
-        if self.request.deduplicate and calls:
-            return plans[-1]
-        return fitting(plans, self.request.budget_s)
+        if self.request.deduplicate and not calls:
+            self.warnings.append(NOT_TOLD_APART)
+        return fitting(plans[-1:] if self.request.deduplicate else plans, self.request.budget_s)
 
     def _count(self, plan: Plan) -> list[pd.DataFrame]:
         """The kernels with their counters, a table for each group."""

@@ -46,6 +46,18 @@ class Request:
     def mode(self) -> str:
         return self.task.spec.mode if self.task is not None else ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """What was asked, beside the step itself."""
+        return {
+            "tier": self.tier,
+            "level": self.level,
+            "precision": self.precision or None,
+            "budget_s": self.budget_s,
+            "deduplicate": self.deduplicate,
+            "iters": self.steps,
+            "warmup_iters": self.warmup,
+        }
+
     @property
     def has_marks(self) -> bool:
         """Whether operators can be numbered: nothing may look into compiled code."""

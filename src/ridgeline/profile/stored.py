@@ -38,7 +38,8 @@ def profile_run(
     standby: Standby | None = None,
 ) -> Run | None:
     """Profile the step of a run and store what came of it or why nothing did; a dry one nothing."""
-    asked = asked_of(task, run, label)
+    wished = Request(task=task, **options).to_dict()
+    asked = {**asked_of(task, run, label), "profile": wished}
     try:
         request = request_of(run, task, **options)
         if standby is not None and standby.request.device == request.device:
@@ -70,7 +71,12 @@ def profile_program(
     with interrupts_later():
         run = results.write_run(
             label=f"profile-{script_name(request.program)}",
-            asked={"command": "profile", "program": list(request.program), "label": label},
+            asked={
+                "command": "profile",
+                "program": list(request.program),
+                "label": label,
+                "profile": request.to_dict(),
+            },
             found={**found_of(request, profiled, None), "kind": PROGRAM},
             provenance=collect(),
             tables={"kernels": kernels_of(profiled)},

@@ -30,7 +30,7 @@ OVERLAP = 0.005  # of the kernels' time: what may be rounding
 WORTH_A_WORD = 0.1  # by which executed work differs from the model's
 NO_WORDS = (AGREE, UNKNOWN, PARTLY, UNEXPLAINED, "not attributed", "no model work", "no counter")
 CAPTURE_COLUMNS = (
-    "run_id", "label", "env", "device_name", "files", "format", "step_time_s",
+    "run_id", "label", "env", "device_name", "files", "format", "busy_time_s", "step_time_s",
     "warnings", "timestamp",
 )  # fmt: skip
 
@@ -74,7 +74,7 @@ def with_optimizer_kernels(layers: pd.DataFrame, kernels: pd.DataFrame) -> pd.Da
 
 
 def captures_table(captures: Sequence[Run], points: pd.DataFrame) -> pd.DataFrame:
-    """A row per imported capture that has kernels, with the columns of its point."""
+    """A row per capture that has kernels, with the columns of its point."""
     import pandas as pd
 
     whole = points[points["grain"].eq("capture")]
@@ -94,6 +94,7 @@ def _capture_row(run: Run, env: str) -> dict[str, Any]:
         "device_name": found.get("device_name") or "",
         "files": ", ".join(sources_of(run)),
         "format": found.get("kind") or "",
+        "busy_time_s": found.get("busy_time_s"),
         "step_time_s": found.get("step_time_s"),
         "warnings": "\n".join(map(str, found.get("warnings") or ())),
         "timestamp": run.provenance.get("time"),
@@ -150,8 +151,6 @@ class Profiled:
     product_ratio: float | None  # and FLOPs
     is_trusted: bool | None
     is_deduplicated: bool
-    passes: int | None
-    taken_s: float | None  # what the capture took
     warnings: tuple[str, ...]
     profile_id: str  # the stored profile; "" where the run has kernels of its own
 
@@ -178,7 +177,7 @@ def profiled(study: Study) -> list[Profiled]:
 
 def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: float) -> Profiled:
     found = profile.found if profile is not None else {}
-    test, cost = found.get("self_test") or {}, found.get("cost") or {}
+    test = found.get("self_test") or {}
     flops = flops_by_roof(kernels)
     moved = kernels.get("dram_bytes")
     return Profiled(
@@ -196,8 +195,6 @@ def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: f
         product_ratio=number(test.get("product_ratio")),
         is_trusted=test.get("is_trusted"),
         is_deduplicated=bool(found.get("is_deduplicated")),
-        passes=whole(cost.get("passes")),
-        taken_s=number(cost.get("taken_s")),
         warnings=tuple(map(str, found.get("warnings") or ())),
         profile_id=profile.run_id if profile is not None else "",
     )
@@ -226,8 +223,9 @@ def trust_told(one: Profiled) -> str:
         parts.append(f"{format_percent(one.attributed_share)} of the kernels' time is attributed to"
                      f" a phase{layers}")  # fmt: skip
     if one.is_deduplicated:
-        parts.append("operators that do the same work (same inputs' shapes, types and layouts) were"
-                     " counted once, and the counters taken for all of them")  # fmt: skip
+        parts.append("operators that do the same work (on inputs of the same shapes, types and"
+                     " layouts; element by element: on as many) were counted once, and the counters"
+                     " taken for all of them")  # fmt: skip
     if one.tier == TIME:
         parts.append("times only: no counter was read")
     return "; ".join(parts)

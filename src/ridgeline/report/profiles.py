@@ -93,7 +93,7 @@ def label_of(capture: Run) -> str:
     return label or next(iter(names), "") or capture.run_id
 
 
-def kernel_time_s(profile: Run | None) -> float | None:
+def busy_time_s(profile: Run | None) -> float | None:
     """In which at least one kernel of a step ran; all together where only that is known."""
     found = profile.found if profile is not None else {}
     value: Any = found.get("busy_time_s") or found.get("kernel_time_s")

@@ -118,8 +118,8 @@ def _captures(material: Material) -> Iterator[str]:
     if captures.empty:
         return
     yield (
-        "Captures from elsewhere. Nobody timed the step around them: their time is the sum of their"
-        " kernels' times, so waiting for the host is not in it."
+        "Captures: from elsewhere, or of programs that were profiled here. Their time is the sum of"
+        " their kernels' times, so waiting for the host is not in it."
     )
     yield table(captures, [
         text("label"), text("device_name", "device"), text("launches"),

@@ -30,7 +30,7 @@ from ridgeline.report.executed import (
     with_optimizer_kernels,
 )
 from ridgeline.report.machines import Machine, Machines
-from ridgeline.report.profiles import Profiles, kernel_time_s, label_of, stored_profiles
+from ridgeline.report.profiles import Profiles, busy_time_s, label_of, stored_profiles
 from ridgeline.report.rows import no_rows
 from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
 from ridgeline.report.views import measured_runs, metrics
@@ -232,7 +232,7 @@ class _Reader:
             )
 
     def capture(self, run: Run) -> Placed:
-        """The placed kernels of an imported capture, and the whole of it."""
+        """The placed kernels of a capture, and the whole of it."""
         kernels = self._table(run, "kernels")
         if kernels is None or kernels.empty:
             self.problems.append(f"the capture {label_of(run)} has no kernels")
@@ -249,7 +249,7 @@ class _Reader:
     def kernel_times(self, runs: pd.DataFrame) -> list[float | None]:
         """What the kernels of a step take: by its profile, where there is one."""
         known = zip(runs["run_id"], runs["kernel_time_s"], strict=True)
-        return [kernel_time_s(self.profiles.of_run.get(run_id)) or own for run_id, own in known]
+        return [busy_time_s(self.profiles.of_run.get(run_id)) or own for run_id, own in known]
 
     def _prepared(self, run: Run, measured: Measured, roofs: Roofs) -> Prepared | None:
         """The counted work of a run, grouped once for all runs that share it."""

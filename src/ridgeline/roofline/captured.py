@@ -1,7 +1,7 @@
-"""The points of a capture that was made elsewhere: its kernels, and all of them as one.
+"""The points of a capture, made elsewhere or of a program: its kernels, and all of them as one.
 
-Nobody timed the step around such kernels. The time of the whole is therefore the sum of theirs: at
-most what a step took, without the time in which no kernel ran.
+Often nobody timed the step around such kernels. The time of the whole is therefore the sum of
+theirs, without the time in which no kernel ran.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ wide.py  long.py  tables of Nsight Compute: a row per kernel; a row per kernel a
 wide_pieces.py    the rows of a wide table, quickly or with care
 sections.py       its plain text
 report.py         its binary report, through its own library (report_worker.py) or program
-kineto.py         PyTorch and Kineto traces        nsys.py  kernel tables of nsys stats
+kineto.py         PyTorch and Kineto traces (traces.py)        nsys.py  kernel tables of nsys stats
 decimals.py  evidence.py  metric_units.py  display_names.py   numbers, units, names of any version
 named_metrics.py  launches.py  source.py  log.py    what is gathered on the way
 assemble.py       quantities and remarks; soundness.py, repeated.py  what is left out before

@@ -67,7 +67,7 @@ def capture_sentences(study: Study) -> list[str]:
 def _time_told(row: dict[str, Any]) -> str:
     launches, time_s, step_s = (number(row[n]) for n in ("launches", "time_s", "step_time_s"))
     if step_s and time_s:
-        return launch_gap(time_s, step_s, round(launches or 0))
+        return launch_gap(time_s, step_s, round(launches or 0), number(row["busy_time_s"]))
     taken = "an unknown time" if time_s is None else format_time(time_s)
     return (
         f"{si(launches or 0)} kernels take {taken} together (the sum of their times; the step"
