@@ -143,6 +143,30 @@ def test_large_weights_get_a_file_of_their_own(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["net.onnx", "net.onnx.data"]
 
 
+def test_small_weights_leave_the_file_too_where_that_is_asked_for(tmp_path: Path) -> None:
+    # given 3 · 2 + 2 weights of 4 bytes, none of which is large
+    module, given = nn.Linear(3, 2), torch.rand(2, 3)
+    # when no more than 10 bytes may be in the file
+    done = ridgeline.export(module, tmp_path / "net.onnx", given, external_above=10)
+    # then all are beside it, and it still computes the same and counts as it does
+    assert (done.data_path, done.data_bytes) == (tmp_path / "net.onnx.data", 4 * 8)
+    assert len(done.checks) == 2
+    assert ridgeline.count(done.path, batch_size=2).params == 8
+
+
+class Doubled(nn.Module):
+    """No weights at all; the size of its result is a stored number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, 2, 3) * 2
+
+
+def test_without_weights_there_is_no_second_file(tmp_path: Path) -> None:
+    done = ridgeline.export(Doubled(), tmp_path / "net.onnx", torch.rand(2, 6), external_above=1)
+    assert done.data_path is None
+    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
+
+
 def test_no_folder_of_this_machine_is_in_the_file(tmp_path: Path) -> None:
     done = ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8))
     assert str(Path(__file__).parent).encode() not in done.path.read_bytes()
@@ -193,6 +217,7 @@ def test_differences_by_hand() -> None:
         ([np.zeros(2), np.zeros(2)], "the file has 2 outputs, the model 1"),
         ([np.array([np.nan, 1.0])], "a is finite in one of torch and onnxruntime alone"),
         ([np.array([1.0, 2.0])], "a differs by 1 of its largest value"),
+        ([np.array([1.0, np.nan])], "a is finite in one of torch and onnxruntime alone"),
     ],
 )
 def test_answers_that_are_not_the_same(found: list[Any], message: str) -> None:
@@ -202,3 +227,67 @@ def test_answers_that_are_not_the_same(found: list[Any], message: str) -> None:
         compared({"a": torch.ones(2)}, found, batch_size=2, seq_len=None)
     # the way out is the same for a command and for Python
     assert raised.value.hint == "--no-check (in Python check=False) writes the file as it is"
+
+
+def test_infinity_is_not_nan() -> None:
+    from ridgeline.export.checking import compared
+
+    expected = {"a": torch.tensor([1.0, torch.inf])}
+    with pytest.raises(RidgelineError, match="a has other NaN or infinities in onnxruntime"):
+        compared(expected, [np.array([1.0, np.nan])], batch_size=2, seq_len=None)
+
+
+class NoNumber(nn.Module):
+    """The logarithm of what is below zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(-x.abs() - 1)
+
+
+def test_nothing_can_be_compared_where_all_is_nan(tmp_path: Path) -> None:
+    from ridgeline.cli.exported import lines
+
+    done = ridgeline.export(NoNumber(), tmp_path / "net.onnx", torch.rand(2, 4))
+    assert [check.numbers for check in done.checks] == [0, 0]
+    said = "nothing was compared: no output has a finite number, in onnxruntime or in torch"
+    assert [line for line in lines(done) if "check" in line] == [
+        f"  check   batch 2: {said}",
+        f"  check   batch 4: {said}",
+    ]
+
+
+class Silent(nn.Module):
+    def forward(self, x: Tensor) -> None:
+        return None
+
+
+def test_a_model_that_returns_no_tensor(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RidgelineError) as raised:
+        ridgeline.export(Silent(), tmp_path / "net.onnx", torch.rand(2, 4))
+    assert str(raised.value) == (
+        "Silent returns no tensor\n"
+        "  hint: its forward has to return a tensor, or a list or dictionary of tensors"
+    )
+    assert capfd.readouterr() == ("", "")
+
+
+def test_onnxruntime_does_not_speak_for_itself(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from ridgeline.export.checking import Runner
+
+    # given a file of two rows that are to become three of five
+    node = onnx.helper.make_node("Reshape", ["x", "shape"], ["y"])
+    shape = onnx.numpy_helper.from_array(np.array([3, 5]), "shape")
+    sides = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (("x", ["a", 4]), ("y", None))]
+    graph = onnx.helper.make_graph([node], "g", sides[:1], sides[1:], [shape])
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "a.onnx"
+    )
+    # when it is run, then the error is one of ours, and nothing else is printed
+    with pytest.raises(RidgelineError, match="onnxruntime cannot run the file: ") as raised:
+        Runner(tmp_path / "a.onnx").run({"x": torch.rand(2, 4)})
+    assert "ONNXRuntimeError" not in raised.value.problem
+    assert "/onnxruntime_src" not in raised.value.problem
+    assert capfd.readouterr() == ("", "")

@@ -54,6 +54,11 @@ def test_what_no_kernel_has_is_no_gap() -> None:
 def test_where_no_kernel_has_everything_there_is_no_rate() -> None:
     table = kernels(times=[1e-5, nan], flops=[nan, 1e9], moved=[1e6, 1e6])
     assert isnan(whole(table)["time_s"])
+    # and work of one kernel is not set against the bytes of another
+    found = whole(kernels(times=[1e-5, 2e-5], flops=[1e9, nan], moved=[nan, 1e6]))
+    assert found["time_s"] == pytest.approx(3e-5)
+    assert isnan(found["flops"])
+    assert isnan(found["dram_bytes"])
 
 
 def test_launches_of_one_kernel_with_gaps() -> None:

@@ -37,6 +37,7 @@ def test_roofs_of_a_measured_h200() -> None:
     )
     assert sorted(roofs.bandwidth) == ["dram", "l1", "l2"]
     assert "int8 matrix" not in roofs.compute
+    assert roofs.peak("int8", "matrix") == roofs.integer["int8 matrix"] > 5e14
     assert (roofs.cache_level, roofs.cache_bytes) == ("l2", 62914560)
     assert sorted(roofs.launch_s) == ["eager dispatch", "graph replay", "kernel"]
     assert roofs.clock_hz == 1.98e9
@@ -49,6 +50,7 @@ def test_the_datasheet_is_a_second_set_of_roofs() -> None:
     assert roofs.source == "datasheet"
     assert roofs.compute["bf16 matrix"] == pytest.approx(989e12, rel=0.01)  # dense
     assert roofs.bandwidth["dram"] == pytest.approx(4.8e12, rel=0.01)
+    assert roofs.integer == {"int8 matrix": pytest.approx(1979e12, rel=0.01)}
 
 
 def test_products_in_fp32_may_use_whatever_computes_fp32() -> None:
@@ -60,7 +62,17 @@ def test_a_missing_roof_is_replaced_by_one_that_is_not_too_low() -> None:
     roofs = Roofs(env="m", device="cpu", compute={"fp32 vector": 1e12, "bf16 matrix": 9e12})
     assert roofs.peak("bf16", "vector") == 9e12
     assert roofs.peak("fp16", "vector") == 9e12
+    assert roofs.peak("fp8", "matrix") is None  # which could be faster than all that is known
+    assert roofs.peak("int8", "matrix") is None
     assert Roofs(env="m", device="cpu").peak("fp32", "matrix") is None
+
+
+@pytest.mark.parametrize("name", ["fp23", "tensor", "fp16 tensor"])
+def test_a_roof_of_no_precision_is_refused(name: str) -> None:
+    with pytest.raises(RidgelineError) as raised:
+        given_roofs("m", "cpu", compute={name: 5e12}, dram_bytes_per_s=None)
+    assert raised.value.problem == f"there is no roof called {name!r}"
+    assert raised.value.hint.startswith("precisions are fp64, fp32, tf32, bf16, fp16, fp8")
 
 
 def test_ridge() -> None:

@@ -170,6 +170,7 @@ def to_json(study: Study, outputs: Outputs) -> dict[str, Any]:
                 "device": m.roofs.device,
                 "source": m.roofs.source,
                 "flops_per_s": dict(m.roofs.compute),
+                "operations_per_s": dict(m.roofs.integer),
                 "bytes_per_s": dict(m.roofs.bandwidth),
                 "launch_s": dict(m.roofs.launch_s),
             }

@@ -131,7 +131,7 @@ def _everywhere(compute: str | None, bandwidth: str | None) -> Roofs | None:
     """The roofs of --peak-compute and --peak-bw: TFLOP/s and GB/s if no unit is named."""
     if compute is None and bandwidth is None:
         return None
-    from ridgeline.roofline.roofs import GIGA, TERA, given_roofs, parse_rate
+    from ridgeline.roofline.roofs import BITS, GIGA, TERA, given_roofs, parse_rate
 
     rates: dict[str, float] = {}
     if compute is not None:
@@ -139,7 +139,7 @@ def _everywhere(compute: str | None, bandwidth: str | None) -> Roofs | None:
             precision, has_name, rate = part.rpartition("=")
             name = precision.strip() if has_name else ""
             parsed = parse_rate(rate, option="--peak-compute", plain=TERA)
-            for one in (name,) if name else ("fp64", "fp32", "tf32", "bf16", "fp16"):
+            for one in (name,) if name else BITS:
                 rates[one] = parsed
     slope = None
     if bandwidth is not None:

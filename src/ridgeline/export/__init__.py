@@ -5,6 +5,7 @@
     subject.py     a model and its inputs at any batch and sequence length
     dimensions.py  which axes are the batch and which the sequence
     tracing.py     torch's two exporters, and the graph they make
+    recorded.py    what the older one fixes: ways and numbers that tensors decide
     checking.py    onnx.checker, and onnxruntime beside torch on the same input
     attempts.py    the ways to export, best first, until one of them passes the checks
     destination.py the file, written beside its place and moved there whole

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ridgeline.errors import RidgelineError
+from ridgeline.export import recorded
 from ridgeline.export.dimensions import BATCH, SEQUENCE, Axes, joined, names_in, open_axes
 from ridgeline.export.result import Checked, Exported, data_file
 from ridgeline.export.settings import ExportSettings, check_opset
@@ -27,6 +30,9 @@ from ridgeline.export.tracing import (
     write,
 )
 from ridgeline.workloads.workload import one_line
+
+if TYPE_CHECKING:
+    from ridgeline.export.checking import Runner
 
 Tell = Callable[[str], None]
 
@@ -65,6 +71,11 @@ def _export(subject: Subject, settings: ExportSettings, path: Path, tell: Tell) 
     example = traced_call(module, subject, settings)
     tell("running it in torch")
     outputs = list(run(module, example))
+    if not outputs:
+        raise RidgelineError(
+            f"{subject.name} returns no tensor",
+            hint="its forward has to return a tensor, or a list or dictionary of tensors",
+        )
     failures: list[tuple[Attempt, Exception]] = []
     for attempt in attempts(module, subject, settings, axes):
         try:
@@ -79,7 +90,8 @@ def _export(subject: Subject, settings: ExportSettings, path: Path, tell: Tell) 
         except Exception as error:  # torch's exporters raise anything; the next way may work
             failures.append((attempt, error))
             continue
-        notes = [*notes, *_fallen_back(failures), *said, *_mode_notes(subject)]
+        fixed = recorded.notes(traced.fixed, has_open=bool(names_in(attempt.axes)))
+        notes = [*notes, *_fallen_back(failures), *fixed, *said, *_mode_notes(subject)]
         return _exported(subject, traced, path, checks, notes)
     raise _nothing_worked(subject, failures)
 
@@ -158,8 +170,41 @@ def checked(
         given = call(module, subject.feed(batch, tokens))
         expected, answers = run(module, given), runner.run(given.tensors())
         tokens = tokens or subject.seq_len
-        found.append(checking.compared(expected, answers, batch_size=batch, seq_len=tokens))
+        with _explained(traced):
+            found.append(checking.compared(expected, answers, batch_size=batch, seq_len=tokens))
+        if recorded.has_values(traced.fixed):
+            tell("onnxruntime and torch, other inputs")
+            _check_others(module, given, runner, batch, traced)
     return tuple(found), []
+
+
+def _check_others(
+    module: nn.Module, given: Call, runner: Runner, batch: int, traced: Traced
+) -> None:
+    """Inputs that may take another way than the one that was traced."""
+    from ridgeline.export import checking
+
+    for words, other in checking.others(given):
+        try:
+            expected = run(module, other)
+        except Exception:  # the model need not take any input
+            continue
+        with _explained(traced, words):
+            answers = runner.run(other.tensors())
+            checking.compared(expected, answers, batch_size=batch, seq_len=None)
+
+
+@contextmanager
+def _explained(traced: Traced, words: str = "") -> Iterator[None]:
+    """Where something was fixed, that is why the answers differ."""
+    try:
+        yield
+    except RidgelineError as error:
+        why = "; ".join(recorded.notes(traced.fixed, has_open=False))
+        if not why:
+            raise
+        problem = f"the file does not compute what the model does{words}: {why}"
+        raise RidgelineError(problem, hint=error.hint) from error
 
 
 def sizes_to_check(

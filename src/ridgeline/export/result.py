@@ -29,6 +29,7 @@ class Checked:
     batch_size: int
     seq_len: int | None
     outputs: int
+    numbers: int  # of all outputs that were compared; NaN and infinity cannot be
     absolute: float  # the largest of all outputs
     relative: float
 

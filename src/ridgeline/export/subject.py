@@ -56,6 +56,11 @@ class Call:
             pair for name, value in self.named().items() for pair in tensors_in(name, value)
         )
 
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Call:
+        """The same call with other tensors."""
+        args, kwargs = (_with_tensors(value, change) for value in (self.args, self.kwargs))
+        return replace(self, args=args, kwargs=kwargs)
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tuple(tensor.shape) for name, tensor in self.tensors().items()}
 
@@ -82,6 +87,17 @@ def tensors_in(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
             yield from tensors_in(f"{name}_{number}" if name else str(number), item)
+
+
+def _with_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """An argument with its tensors changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _with_tensors(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_with_tensors(item, change) for item in value)
+    return value
 
 
 # ---------------------------------------------------------------- from a name
@@ -178,15 +194,10 @@ def _batch_size(inputs: Inputs) -> int:
 
 
 def _resized(inputs: Inputs, size: int, batch: int) -> Inputs:
-    def resized(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            value = value.detach().cpu()
-            is_batched = value.ndim > 0 and value.shape[0] == size
-            return value[torch.arange(batch) % size] if is_batched else value
-        if isinstance(value, dict):
-            return {key: resized(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(resized(item) for item in value)
-        return value
+    def resized(tensor: Tensor) -> Tensor:
+        tensor = tensor.detach().cpu()
+        is_batched = tensor.ndim > 0 and tensor.shape[0] == size
+        return tensor[torch.arange(batch) % size] if is_batched else tensor
 
-    return Inputs(args=resized(inputs.args), kwargs=resized(inputs.kwargs))
+    args, kwargs = (_with_tensors(value, resized) for value in (inputs.args, inputs.kwargs))
+    return Inputs(args=args, kwargs=kwargs)

@@ -15,16 +15,18 @@ from typing import Any
 
 import onnx_ir
 import torch
+from onnx_ir.external_data import convert_tensors_to_external
 from torch import nn
 
 from ridgeline.export.dimensions import Axes, as_nested
+from ridgeline.export.recorded import Fixed, watched
 from ridgeline.export.result import Port, data_file
 from ridgeline.export.subject import Call, tensors_in
 from ridgeline.workloads import refuse_downloads
 
 DYNAMO, TORCHSCRIPT = "dynamo", "torchscript"
 DYNAMO_OLDEST_OPSET = 18  # asked for an older one, it writes 18 and says so in a log
-SMALL_BYTES = 1024  # weights up to this stay in the model's own file
+SMALL_BYTES = 1024  # weights up to this stay in the model's own file, where they may
 PRIVATE = ("pkg.torch.onnx.stack_trace",)  # names folders of the machine that made the file
 NOISY = ("torch.onnx", "onnxscript", "onnx_ir", "torch.export", "torch.fx", "torch._dynamo")
 
@@ -35,6 +37,7 @@ class Traced:
 
     exporter: str
     graph: onnx_ir.Model
+    fixed: tuple[Fixed, ...] = ()  # what the run that was traced decided, for all runs
 
     @property
     def opset(self) -> int:
@@ -48,6 +51,26 @@ class Traced:
     def weight_bytes(self) -> int:
         values = self.graph.graph.initializers.values()
         return sum(v.const_value.nbytes for v in values if v.const_value is not None)
+
+    def apart(self, inline_bytes: int) -> list[Any]:
+        """The weights that get a file of their own, if there are more than `inline_bytes`.
+
+        Small ones stay, unless they alone are too many; numbers that shapes depend on always do.
+        """
+        if self.weight_bytes <= inline_bytes:
+            return []
+        large, small, left = [], [], 0
+        for value in self.graph.graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None:
+                continue
+            if tensor.nbytes > SMALL_BYTES:
+                large.append(value)
+                continue
+            left += tensor.nbytes
+            if tensor.dtype.is_floating_point() and len(tensor.shape):
+                small.append(value)
+        return large if left <= inline_bytes else [*large, *small]
 
     def operators(self) -> set[str]:
         return {node.op_type for node in self.graph.graph}
@@ -68,10 +91,14 @@ def trace(
     opset: int | None, mode: str,
 ) -> Traced:  # fmt: skip
     """The module as a graph whose `axes` are open; raises what torch raises."""
-    make = _by_dynamo if exporter == DYNAMO else _by_torchscript
+    fixed: list[Fixed] = []
     with quiet(), torch.no_grad(), refuse_downloads():
-        graph = make(module, call, axes, list(outputs), opset, mode)
-    traced = Traced(exporter=exporter, graph=graph)
+        if exporter == DYNAMO:
+            graph = _by_dynamo(module, call, axes, list(outputs), opset)
+        else:
+            with watched(len(call.tensors())) as fixed:
+                graph = _by_torchscript(module, call, axes, list(outputs), opset, mode)
+    traced = Traced(exporter=exporter, graph=graph, fixed=tuple(fixed))
     if opset is not None and traced.opset != opset:
         raise RuntimeError(f"torch's {exporter} exporter wrote opset {traced.opset}, not {opset}")
     _forget_places(graph)
@@ -79,7 +106,7 @@ def trace(
 
 
 def _by_dynamo(
-    module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None, mode: str
+    module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None
 ) -> onnx_ir.Model:
     shapes = {name: as_nested(value, name, axes) for name, value in call.named().items()}
     program = torch.onnx.export(
@@ -169,12 +196,19 @@ def nothing_printed() -> Iterator[None]:
 
 def write(traced: Traced, path: Path, *, inline_bytes: int) -> None:
     """The graph as a file; weights of more than `inline_bytes` in one of their own beside it."""
-    if traced.weight_bytes > inline_bytes:
-        onnx_ir.save(
-            traced.graph, path, external_data=data_file(path).name, size_threshold_bytes=SMALL_BYTES
-        )
-    else:
+    data_file(path).unlink(missing_ok=True)  # of an attempt before
+    values = traced.apart(inline_bytes)
+    kept = [value.const_value for value in values]
+    try:
+        if values:
+            data = data_file(path)
+            moved = convert_tensors_to_external(kept, data.parent, data.name)
+            for value, tensor in zip(values, moved, strict=True):
+                value.const_value = tensor
         onnx_ir.save(traced.graph, path)
+    finally:
+        for value, tensor in zip(values, kept, strict=True):
+            value.const_value = tensor
 
 
 def ports(values: Sequence[Any]) -> tuple[Port, ...]:

@@ -92,6 +92,7 @@ class Machines:
             old,
             source=given.source,
             compute={**old.compute, **given.compute},
+            integer={**old.integer, **given.integer},
             bandwidth={**old.bandwidth, **given.bandwidth},
             clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in given.compute},
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ridgeline.machine.ceiling import Ceiling
+from ridgeline.roofline.roofs import is_integer
 
 LEVELS = ("dram", "l3", "l2", "l1")
 
@@ -23,7 +24,7 @@ def compute_roofs(ceilings: Iterable[Ceiling]) -> list[Roof]:
     """The best roof of each precision and path, highest first."""
     best: dict[str, float] = {}
     for c in ceilings:
-        if c.kind == "compute" and c.precision != "int8":  # integer operations are no FLOPs
+        if c.kind == "compute" and not is_integer(str(c.precision)):
             name = f"{c.precision} {c.path}"
             best[name] = max(best.get(name, 0.0), c.best)
     roofs = [Roof(label=name, flops_per_s=rate) for name, rate in best.items()]

@@ -28,14 +28,20 @@ def capture_points(
     """Tables of placed pieces, as `points.finished` takes them; launches alike are one kernel."""
     pieces = kernel_pieces(alike(kernels))
     known = kernels[is_complete(kernels)]
-    if known.empty:  # a rate would set the work of some kernels against the time of others
-        known = kernels.assign(time_s=float("nan"))
+    if known.empty:  # the work of some kernels must not be set against the bytes of others
+        known = _known_of_all(kernels)
     whole = summed(kernel_pieces(alike(known)).assign(grain=CAPTURE), ["grain"])
     whole = whole.assign(name=label, layer="", phase=ALL, kind=CAPTURE)
     found = Measured(run_id=run_id, model=label, mode=CAPTURE, precision="", batch_size=0,
                      label=label, step_time_s=float(whole["time_s"].sum()))  # fmt: skip
     tables = [place(whole, replace(roofs, launch_s={})), placed_kernels(pieces, roofs)]
     return [(found, roofs, table.assign(provenance="counter")) for table in tables if len(table)]
+
+
+def _known_of_all(kernels: pd.DataFrame) -> pd.DataFrame:
+    """The kernels with those amounts that are known of each of them."""
+    partly = [name for name in _told(kernels) if kernels[name].isna().any()]
+    return kernels.assign(**dict.fromkeys(partly, float("nan")))
 
 
 def alike(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -57,6 +63,10 @@ def alike(kernels: pd.DataFrame) -> pd.DataFrame:
 
 def is_complete(kernels: pd.DataFrame) -> pd.Series[bool]:
     """Of which kernels time, FLOPs and bytes are known, as far as they are of any."""
+    return kernels[_told(kernels)].notna().all(axis=1)
+
+
+def _told(kernels: pd.DataFrame) -> list[str]:
+    """Amounts that are known of any kernel."""
     names = [name for name in ("time_s", *LEVEL_BYTES, *flops_columns(kernels)) if name in kernels]
-    told = kernels[[name for name in names if kernels[name].notna().any()]]
-    return told.notna().all(axis=1)
+    return [name for name in names if kernels[name].notna().any()]

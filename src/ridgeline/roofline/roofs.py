@@ -12,6 +12,11 @@ from ridgeline.machine.passport import Passport
 
 LEVELS = ("dram", "l3", "l2", "l1")
 FMA_UNITS = ("fp32", "fp64")  # their products and their vector work share the same units
+BITS = {  # of an operand: hardware is no slower on narrower ones
+    "fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "fp6": 6, "fp4": 4,
+    "int8": 8, "int4": 4, "int1": 1,
+}  # fmt: skip
+PATHS = ("matrix", "vector")
 LAUNCH_IN_ORDER = ("kernel", "eager dispatch", "parallel region")
 GRAPH = "graph replay"
 GIGA, TERA = 1e9, 1e12
@@ -26,6 +31,7 @@ class Roofs:
     device_name: str = ""
     source: str = "measured"  # or "datasheet", "given"
     compute: Mapping[str, float] = field(default_factory=dict)  # "fp16 matrix" → FLOP/s
+    integer: Mapping[str, float] = field(default_factory=dict)  # "int8 matrix" → operations/s
     bandwidth: Mapping[str, float] = field(default_factory=dict)  # "dram" → B/s
     launch_s: Mapping[str, float] = field(default_factory=dict)  # "kernel" → s per launch
     cache_level: str | None = None  # the last cache before DRAM: "l3", on a GPU "l2"
@@ -38,13 +44,16 @@ class Roofs:
     def peak(self, precision: str, path: str) -> float | None:
         """FLOP/s that work of this precision can reach on this path; None: not known.
 
-        Where a roof is missing, the highest that is known stands in, so that no floor is too high.
+        Where a roof is missing, the highest that is known stands in, so that no floor is too high;
+        unless all are of wider operands: then it may be too low.
         """
-        same = [self.compute.get(f"{precision} {way}") for way in _paths(precision, path)]
+        roofs = {**self.compute, **self.integer}
+        same = [roofs.get(f"{precision} {way}") for way in _paths(precision, path)]
         known = [rate for rate in same if rate]
         if known:
             return max(known)
-        return max(self.compute.values(), default=None)
+        is_bounded = any(_bits(name) <= _bits(precision) for name in roofs)
+        return max(roofs.values(), default=None) if is_bounded else None
 
     def launch(self, *, is_graph: bool = False) -> float | None:
         """The least time from one launch to the next; in a graph there is no host between."""
@@ -64,6 +73,11 @@ class Roofs:
         return rate / slope if rate and slope else None
 
 
+def _bits(name: str) -> int:
+    """Of `fp16 matrix`, or of fp16; the fewest, if nobody knows it."""
+    return BITS.get(name.partition(" ")[0], 1)
+
+
 def _paths(precision: str, path: str) -> tuple[str, ...]:
     return ("matrix", "vector") if precision in FMA_UNITS else (path,)
 
@@ -72,10 +86,12 @@ def measured_roofs(passport: Passport, device: str) -> Roofs:
     """The best that was measured of each ceiling of a device."""
     mine = [c for c in passport.ceilings if c.device == device and c.what != "one core"]
     compute: dict[str, float] = {}
+    integer: dict[str, float] = {}
     bandwidth: dict[str, float] = {}
     for c in mine:
-        if c.kind == "compute" and c.precision != "int8":  # integer operations are no FLOPs
-            _keep_best(compute, f"{c.precision} {c.path}", c.best)
+        if c.kind == "compute":
+            rates = integer if is_integer(str(c.precision)) else compute
+            _keep_best(rates, f"{c.precision} {c.path}", c.best)
         elif c.kind == "bandwidth" and c.level in LEVELS:
             _keep_best(bandwidth, str(c.level), c.best)
     clocks = [c.conditions.clock_hz for c in mine if c.conditions.clock_hz]
@@ -85,6 +101,7 @@ def measured_roofs(passport: Passport, device: str) -> Roofs:
         device=device,
         device_name=device_name(passport, device),
         compute=compute,
+        integer=integer,
         bandwidth=bandwidth,
         launch_s={str(c.what): c.best for c in mine if c.kind == "launch"},
         cache_level=level,
@@ -98,6 +115,11 @@ def measured_roofs(passport: Passport, device: str) -> Roofs:
         measured_at=passport.measured_at,
         is_quick=passport.is_quick,
     )
+
+
+def is_integer(precision: str) -> bool:
+    """Whether its operations are no FLOPs."""
+    return precision.startswith("int")
 
 
 def _keep_best(rates: dict[str, float], name: str, rate: float) -> None:
@@ -151,11 +173,13 @@ def datasheet_roofs(
 ) -> Roofs:
     """The roofs that the maker publishes (dense), from `Datasheet.ceilings`."""
     compute: dict[str, float] = {}
+    integer: dict[str, float] = {}
     bandwidth: dict[str, float] = {}
     for entry in entries:
-        if entry["kind"] == "compute" and entry.get("precision") != "int8":
+        if entry["kind"] == "compute":
+            rates = integer if is_integer(str(entry["precision"])) else compute
             name = f"{entry['precision']} {entry['path']}"
-            _keep_best(compute, name, float(entry["flops_per_s"]))
+            _keep_best(rates, name, float(entry["flops_per_s"]))
         elif entry["kind"] == "bandwidth" and entry.get("level") in LEVELS:
             _keep_best(bandwidth, str(entry["level"]), float(entry["bytes_per_s"]))
     return Roofs(
@@ -164,6 +188,7 @@ def datasheet_roofs(
         device_name=device_name,
         source="datasheet",
         compute=compute,
+        integer=integer,
         bandwidth=bandwidth,
     )
 
@@ -175,17 +200,23 @@ def given_roofs(
     rates: dict[str, float] = {}
     for name, rate in compute.items():
         precision, _, path = name.partition(" ")
-        for way in (path,) if path else ("matrix", "vector"):
-            rates[f"{precision} {way}"] = rate
-    for rate in rates.values():
+        if precision not in BITS or path not in ("", *PATHS):
+            raise RidgelineError(
+                f"there is no roof called {name!r}",
+                hint=f"precisions are {', '.join(BITS)}, followed by matrix or vector where they"
+                " differ",
+            )
         _check_rate(rate, "FLOP/s")
+        for way in (path,) if path else PATHS:
+            rates[f"{precision} {way}"] = rate
     if dram_bytes_per_s is not None:
         _check_rate(dram_bytes_per_s, "B/s")
     return Roofs(
         env=env,
         device=device,
         source="given",
-        compute=rates,
+        compute={name: rate for name, rate in rates.items() if not is_integer(name)},
+        integer={name: rate for name, rate in rates.items() if is_integer(name)},
         bandwidth={"dram": dram_bytes_per_s} if dram_bytes_per_s else {},
     )
 
