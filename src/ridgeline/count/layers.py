@@ -101,12 +101,22 @@ def _limit_ideal(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
 
 
 def _add_formulas(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
-    """The forward formula of a module's own heaviest operator, products before the rest."""
+    """The forward formula of a module's own heaviest operator, products before the rest.
+
+    A module of an ONNX file has no operators of its own: it has the formula of the node inside it
+    where that is the only one with a formula.
+    """
     best: dict[str, tuple[bool, int]] = {}
+    only: dict[str, str] = {}  # of a module's nodes; nothing where there are several
     for op in result.op_costs:
-        if op.phase != "forward" or not op.formula:
+        if op.phase != "forward" or not (formula := op.formula):
             continue
+        for ancestor in ancestors(op.path)[:-1]:
+            if ancestor not in result.modules:
+                only[ancestor] = "" if ancestor in only else formula
         rank = (op.kind in PRODUCT_FORMULAS, op.cost.flops)
         if rank > best.get(op.path, (False, -1)):
             best[op.path] = rank
-            rows[op.path]["formula"] = op.formula
+            rows[op.path]["formula"] = formula
+    for path, formula in only.items():
+        rows[path]["formula"] = rows[path]["formula"] or formula

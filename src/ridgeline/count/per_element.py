@@ -59,6 +59,7 @@ RMS_NORM = 3  # the mean of squares, the product with its inverse root; no weigh
 SOFTMAX = 4  # maximum, subtraction, sum, division; and one exponential
 # FLOPs of the input's gradient without a weight, and of the weight's and bias's together
 BATCH_NORM_BACKWARD = (1, 4)  # with fixed statistics
+BATCH_NORM_TRAINING_BACKWARD = (5, 4)  # the input's needs the sums of the weight's and bias's
 LAYER_NORM_BACKWARD = (9, 5)
 RMS_NORM_BACKWARD = (6, 3)
 SOFTMAX_BACKWARD: Each = (4, 0)  # y·(g − Σ g·y)

@@ -180,6 +180,9 @@ EINSUMS = [
            why="the result's labels are not some of the operands', each once"),
     einsum("ij,jk->iz", x(2, 3), x(3, 5), why="onnx refuses it: "),
     einsum("...ij,jk->ik", x(2, 3, 4), x(4, 5), why="the equation does not fit the operands"),
+    *(einsum(equation, x(2, 3), why="its equation is not one")  # onnx's inference has no end then
+      for equation in ["....", "..", "i.j->ij", "i j.", "i....->i", "...i....->i", "i->....",
+                       "b.......->b...", "...i...->i", "i->j->i", "ij>i", "i" * 1001]),
 ]  # fmt: skip
 
 BESIDE = [  # operands that do not fit the first
@@ -212,7 +215,36 @@ BESIDE = [  # operands that do not fit the first
            "operand 0 is (1, 2, 3), not (1, 3, 4)"),
     Broken("AffineGrid", [x(2, 2, 3), known([1, 3, 4, 5])],
            "operand 0 is (2, 2, 3), not (1, 2, 3)"),
+    *(Broken("SkipLayerNormalization", [x(2, 6, 4), x(*skip), x(4)],
+             f"operand 1 is {skip}, which is not added to (2, 6, 4)", MS)
+      for skip in [(1, 5, 4), (2, 1, 4), (4,)]),
+    Broken("SkipLayerNormalization", [x(2, 6, 4), x(2, 6, 4), x(1)], "operand 2 is (1,), not (4,)",
+           MS),
+    Broken("SkipSimplifiedLayerNormalization", [x(2, 6, 4), x(2, 6, 4), x(4), x(5)],
+           "operand 3 is (5,), not (4,)", MS),
+    *(Broken(op, [x(2, 6, 4), x(5)], "operand 1 is (5,), not (4,)", MS)
+      for op in ["BiasGelu", "FastGelu"]),
+    Broken("QLinearAdd", [uint8(2, 3), SCALE, ZERO, uint8(2, 4), SCALE, ZERO, SCALE, ZERO],
+           "(2, 3) and (2, 4) do not broadcast", MS),
+    Broken("LessOrEqual", [x(2, 3), x(2, 4)], "(2, 3) and (2, 4) do not broadcast", opset=12),
 ]  # fmt: skip
+
+LONGEST = "it would have more than 281474976710656 elements"
+
+
+def numbers(kind: Any, *values: float) -> list[Operand]:
+    return [known(value, kind) for value in values]
+
+
+RANGES = [
+    *(Broken("Range", numbers(np.float32, 0, limit, 1), LONGEST) for limit in [1e18, 1e19, 1e20]),
+    Broken("Range", numbers(np.float32, 0, np.inf, 1), "from 0.0 to inf by 1.0 has no end"),
+    Broken("Range", numbers(np.float32, 0, np.nan, 1), "from 0.0 to nan by 1.0 has no end"),
+    Broken("Range", numbers(np.int64, 0, 2**63 - 1, 1), LONGEST),
+    Broken("Range", numbers(np.int64, -(2**63), 2**63 - 1, 1), LONGEST),
+    Broken("Range", numbers(np.int64, 0, 5, 0), "its step is 0"),
+    Broken("Range", numbers(np.float32, 0, 5, 0), "its step is 0"),
+]
 
 LONGER = "lengths of [7, 6] in 6 steps"
 
@@ -226,6 +258,14 @@ PLACES = [
     Broken("ScatterND", [x(4, 5), int64(3, 1), x(3, 4)], "operand 2 is (3, 4), not (3, 5)"),
     Broken("ScatterND", [x(4, 5), int64(3, 2), x(3, 1)], "operand 2 is (3, 1), not (3,)"),
     Broken("ScatterND", [x(4, 5), int64(3, 3), x(3)], "indices of (3, 3) for (4, 5)"),
+    Broken("GatherElements", [x(3, 6), int64(3, 8)], "indices of (3, 8) for (3, 6)"),
+    Broken("GatherElements", [x(3, 6), int64(6)], "indices of (6,) for (3, 6)"),
+    Broken("Gather", [x(5, 3), known([0, 5])], "indices from 0 to 5 for 5 rows"),
+    Broken("Pad", [x(4), known([-5, 0])], "a side of its result would be -1"),
+    *(Broken(op, operands, "its result would have more than 64 dimensions")
+      for op, operands in [("Expand", [x(3), int64(2**40)]), ("Reshape", [x(3), int64(65)]),
+                           ("ConstantOfShape", [int64(2**40)]),
+                           ("Unsqueeze", [x(3), known(range(65))])]),
     Broken("DepthToSpace", [x(1, 8, 4, 4)], "8 channels are not blocks of 3·3",
            attributes={"blocksize": 3}),
     Broken("SpaceToDepth", [x(1, 8, 5, 4)], "5·4 is not blocks of 2·2",
@@ -246,7 +286,7 @@ PLACES = [
 
 @pytest.mark.parametrize(
     "case",
-    [*CONVOLUTIONS, *RECURRENT, *PRODUCTS, *ATTENTION, *EINSUMS, *BESIDE, *PLACES],
+    [*CONVOLUTIONS, *RECURRENT, *PRODUCTS, *ATTENTION, *EINSUMS, *BESIDE, *RANGES, *PLACES],
     ids=lambda case: case.op,
 )
 def test_a_node_that_breaks_its_rules_is_not_counted(case: Broken, tmp_path: Path) -> None:
@@ -296,7 +336,7 @@ def test_a_window_that_has_less_than_no_place(op: str, tmp_path: Path) -> None:
     result = count(made, tmp_path)
 
     assert list(result.unknown) == [f"onnx::{op}"]
-    assert result.notes == (f"onnx::{op} 'it' not counted: the shape of 'out0' is not known",)
+    assert result.notes == (f"onnx::{op} 'it' not counted: a side of its result would be -1",)
 
 
 TAKEN = [
@@ -314,6 +354,8 @@ TAKEN = [
     ("PRelu", [x(2, 4, 8), x(4, 1)], {}, 0),
     ("ScatterElements", [x(4, 5), int64(5, 3), x(5, 3)], {}, 0),
     ("ScatterND", [x(4, 5), int64(1), x(5)], {}, 0),
+    ("GatherElements", [x(3, 6), int64(4, 6)], {}, 0),
+    ("Gather", [x(5, 3), known([-5, 4])], {}, 0),
     ("AffineGrid", [x(1, 3, 4), known([1, 3, 4, 5, 6])], {}, 4 * 5 * 6 * 3 * 4),
     ("RNN", [STEPS, x(1, 5, 4), x(1, 5, 5), None, known([0, 3], np.int32)], FIVE, 3 * 5 * (4 + 5)),
 ]  # fmt: skip
@@ -326,6 +368,34 @@ def test_what_onnxruntime_takes_is_counted(
     result = count(one_node(op, operands, opset=23, **attributes), tmp_path)
 
     assert (result.total.macs, result.unknown, result.coverage) == (macs, {}, 1)
+
+
+@pytest.mark.parametrize("skip", [(2, 6, 4), (1, 6, 4), (6, 4)])
+def test_what_is_added_may_be_the_same_for_a_batch(skip: tuple[int, ...], tmp_path: Path) -> None:
+    made = one_node("SkipLayerNormalization", [x(2, 6, 4), x(*skip), x(4)], domain=MS)
+
+    result = count(made, tmp_path)
+
+    assert (result.notes, result.coverage) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "limit", "delta", "length"),
+    [(np.int64, 0, 10, 3, 4), (np.int64, 10, 0, -3, 4), (np.int64, 5, 0, 1, 0),
+     (np.int64, 2**63 - 3, 2**63 - 1, 1, 2), (np.float32, 0, 1, 0.1, 10),
+     (np.float32, 0, 0.7, 0.1, 7), (np.float32, 0, 1e10, 1, 10**10)],
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_the_length_of_a_range(
+    kind: Any, start: float, limit: float, delta: float, length: int, shape: Any, tmp_path: Path
+) -> None:
+    # given numbers as scalars, and as vectors of one, which onnxruntime takes too
+    operands = [known(np.full(shape, v, kind), kind) for v in (start, limit, delta)]
+
+    result = count(one_node("Range", operands), tmp_path)
+
+    assert result.op_costs[0].call.outputs[0].shape == (length,)
+    assert (result.notes, result.coverage) == ((), 1)
 
 
 @pytest.mark.parametrize(("size", "pieces"), [(7, 3), (7, 4), (8, 4), (10, 4)])

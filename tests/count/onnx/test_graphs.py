@@ -57,6 +57,31 @@ def test_if_takes_the_branch_that_is_known(tmp_path: Path) -> None:
     assert (result.total.other_flops, result.notes) == (6, ())
 
 
+@pytest.mark.parametrize("rows", [4, 2, 1])
+def test_if_counts_the_larger_result(rows: int, tmp_path: Path) -> None:
+    # given a choice between copies of a 2x3 operand and a product of it, and a product after
+    copies = body([helper.make_node("Concat", ["a"] * rows, ["t"], axis=0)], {}, {"t": x("n", 3)})
+    product = body([helper.make_node("MatMul", ["a", "w"], ["t"])], {}, {"t": x("m", 3)})
+    nodes = [
+        helper.make_node("If", ["c"], ["h"], name="choice", then_branch=copies,
+                         else_branch=product),
+        helper.make_node("MatMul", ["h", "v"], ["y"], name="after"),
+    ]  # fmt: skip
+    stored = {"w": weight(3, 3), "v": weight(3, 5)}
+    proto = model(nodes, {"a": x(2, 3), "c": typed(BOOL)}, ["y"], stored=stored)
+
+    result = count(proto, tmp_path)
+
+    # then the product is the costlier branch, and its result is as large as the copies
+    assert [op.cost.macs for op in result.op_costs] == [2 * 3 * 3, 2 * rows * 3 * 5]
+    taken = "If 'choice' is decided by data: its else branch, the costlier one, is counted"
+    larger = (
+        f"If 'choice': its result 'h' is taken to be {2 * rows}x3, as its then branch makes it,"
+        " which is more than 2x3"
+    )
+    assert result.notes == ((taken, larger) if rows > 1 else (taken,))
+
+
 def test_if_has_no_passes(tmp_path: Path) -> None:
     with pytest.raises(RidgelineError) as raised:
         count(model([choice()], {"a": x(6), "c": typed(BOOL)}, ["y"]), tmp_path, dims={"choice": 3})
@@ -389,3 +414,33 @@ def test_paths_follow_the_modules_of_the_exporters(tmp_path: Path) -> None:
     assert list(result.layers(depth=1)["path"]) == [
         "(model)", "layer1", "layer2", "Relu_2", "node_of_none",
     ]  # fmt: skip
+
+
+def test_a_module_of_one_node_has_its_formula(tmp_path: Path) -> None:
+    # given a module with a product and a view, one with a product and a Relu, and a Relu alone
+    nodes = [
+        helper.make_node("Identity", ["a"], ["b"], name="/first/Identity"),
+        helper.make_node("MatMul", ["b", "w"], ["c"], name="/first/MatMul"),
+        helper.make_node("MatMul", ["c", "w"], ["d"], name="/second/MatMul"),
+        helper.make_node("Relu", ["d"], ["e"], name="/second/Relu"),
+        helper.make_node("Relu", ["e"], ["y"], name="last"),
+    ]
+    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": weight(3, 3)})
+
+    table = count(proto, tmp_path).layers(depth=1)
+
+    # then a row that stands for one formula shows it
+    assert dict(zip(table["path"], table["formula"], strict=True)) == {
+        "(model)": "",
+        "first": "2·M·N·K = 2·2·3·3 = 36",
+        "second": "",
+        "last": "n = 6",
+    }
+
+
+def test_settings_that_change_the_cost_are_shown(tmp_path: Path) -> None:
+    node = helper.make_node("Attention", ["q", "q", "q"], ["y"], q_num_heads=2, kv_num_heads=2,
+                            softcap=8.0, qk_matmul_output_mode=1)  # fmt: skip
+    (op,) = count(model([node], {"q": x(1, 5, 8)}, ["y"], opset=23), tmp_path).op_costs
+
+    assert op.settings == "kv_num_heads=2 q_num_heads=2 softcap=8.0 qk_matmul_output_mode=1"

@@ -76,6 +76,14 @@ def test_external_data_outside_the_folder(location: str, tmp_path: Path) -> None
         count_onnx(saved(external(location), tmp_path))
 
 
+def test_external_data_at_a_place_that_is_not_text(tmp_path: Path) -> None:
+    path = saved(external("weights.bin"), tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"weights.bin", b"weigh\xff\xfe.bin"))
+
+    with pytest.raises(RidgelineError, match=r"where the data of 'w' are is not text\n  hint: "):
+        count_onnx(path)
+
+
 def in_constant(tensor: TensorProto) -> onnx.NodeProto:
     return helper.make_node("Constant", [], ["w"], value=tensor)
 

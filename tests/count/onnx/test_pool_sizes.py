@@ -1,4 +1,5 @@
-"""Sizes that onnx's own inference has wrong: pooling by `ceil_mode` below opset 22, and STFT.
+"""Sizes that onnx's own inference has wrong: pooling by `ceil_mode` below opset 22, STFT, and
+transposed convolutions with `auto_pad` and `output_padding`.
 
 The expected sizes are onnxruntime 1.31's.
 """
@@ -111,6 +112,26 @@ def test_channels_last(tmp_path: Path) -> None:
                     strides=[2, 2], pads=[1, 1, 1, 1], ceil_mode=1, channels_last=1)  # fmt: skip
 
     assert count(made, tmp_path).modules[""].output_shapes == ((1, 3, 3, 8),)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "settings", "sides"),
+    [
+        (3, {}, (14, 10)),
+        (3, {"output_padding": [1, 1]}, (14, 10)),
+        (1, {}, (13, 9)),  # nothing to cut away: 6·2 + 1 and 4·2 + 1
+        (1, {"output_padding": [1, 1]}, (14, 10)),
+        (3, {"output_padding": [1, 1], "output_shape": [15, 11]}, (15, 11)),
+    ],
+)
+def test_a_transposed_convolution_that_keeps_its_size_times_the_stride(
+    kernel: int, settings: dict[str, Any], sides: tuple[int, int], tmp_path: Path
+) -> None:
+    operands = [x(1, 2, 7, 5), x(2, 3, kernel, kernel)]
+    for auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        proto = one_node("ConvTranspose", operands, auto_pad=auto_pad, strides=[2, 2], **settings)
+        (op,) = count(proto, tmp_path).op_costs
+        assert op.call.outputs[0].shape == (1, 3, *sides)
 
 
 @pytest.mark.parametrize(

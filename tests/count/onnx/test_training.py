@@ -68,6 +68,38 @@ def test_one_norm_under_two_names(op: str, tmp_path: Path) -> None:
     assert cost.other_flops == (RMS_NORM_BACKWARD[0] + 1) * 8
 
 
+@pytest.mark.parametrize(
+    ("settings", "forward", "backward"),
+    [({"training_mode": 1}, 6, 5), ({}, 2, 1)],
+    ids=["statistics of the batch", "fixed statistics"],
+)
+def test_a_batch_norm_has_the_gradients_of_pytorch(
+    settings: dict[str, Any], forward: int, backward: int, tmp_path: Path
+) -> None:
+    # given a convolution to 4 channels and its batch norm, as a file and as a module
+    nodes = [
+        helper.make_node("Conv", ["a", "w"], ["h"], name="conv"),
+        helper.make_node("BatchNormalization", ["h", "g", "b", "m", "v"],
+                         ["y", "m2", "v2"][: 3 if settings else 1], name="norm", **settings),
+    ]  # fmt: skip
+    stored = {"w": weight(4, 3, 1, 1), **{name: weight(4) for name in "gbmv"}}
+    proto = model(nodes, {"a": x(2, 3, 5, 5)}, ["y"], stored=stored)
+    module = nn.Sequential(nn.Conv2d(3, 4, 1, bias=False), nn.BatchNorm2d(4))
+
+    ours = count(proto, tmp_path, mode="train")
+
+    # then a file for training has the numbers of a step in PyTorch
+    rows = {op.phase: op.cost.flops for op in ours.op_costs if op.path == "norm"}
+    n = 2 * 4 * 5 * 5
+    assert rows == {"forward": forward * n, "input-grad": backward * n, "weight-grad": 4 * n,
+                    "optimizer": 2 * 4}  # fmt: skip
+    if settings:
+        theirs = ridgeline.count(module, torch.empty(2, 3, 5, 5), mode="train")
+        assert {op.phase: op.cost.flops for op in theirs.op_costs if "norm" in op.op} == {
+            phase: flops for phase, flops in rows.items() if phase != "optimizer"
+        }
+
+
 def test_gradients_of_a_residual_are_added(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),

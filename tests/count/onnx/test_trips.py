@@ -91,6 +91,48 @@ def test_a_loop_without_end_is_asked_for(tmp_path: Path) -> None:
         count(proto, tmp_path)
 
 
+def steady_loop(most: Any, condition: str = "") -> onnx.ModelProto:
+    """`for _ in range(most): h = h·w`."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["h", "w"], ["h_out"]),
+         helper.make_node("Identity", ["go"], ["on"])],
+        "body",
+        [info("n", TensorProto.INT64, ()), info("go", TensorProto.BOOL, ()),
+         info("h", TensorProto.FLOAT, (2, 3))],
+        [info("on", TensorProto.BOOL, ()), info("h_out", TensorProto.FLOAT, (2, 3))],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["most", condition, "a"], ["y"], name="steps", body=body)
+    return model([loop], {"a": x(2, 3)}, ["y"], stored=numbers() | {"most": np.asarray(most)})
+
+
+@pytest.mark.parametrize("condition", ["", "true"])
+@pytest.mark.parametrize("passes", [2**32, 2**40, 2**62, 2**63 - 1])
+def test_passes_are_multiplied_exactly(passes: int, condition: str, tmp_path: Path) -> None:
+    proto = steady_loop(passes, condition)
+
+    result = count(proto, tmp_path)
+
+    assert (result.total.macs, result.notes) == (passes * 2 * 9, ())
+    assert refusal(proto, tmp_path, steps=10).startswith(
+        f"the passes of Loop 'steps' are {passes} in the file, not 10\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("most", "type_"),
+    [(np.float32(5.7), "fp32"), (np.complex64(5), "complex64"), (np.int32(5), "int32")],
+)
+def test_a_number_of_passes_is_a_whole_one(most: Any, type_: str, tmp_path: Path) -> None:
+    result = count(steady_loop(most), tmp_path)
+
+    assert (result.total.macs, result.coverage) == (0, 0)
+    assert result.notes == (
+        "onnx::Loop 'steps' not counted: its operands do not fit the operator"
+        f" (its limit is {type_}, not int64)",
+    )
+
+
 # ---------------------------------------------------------------- passes that are given, too
 
 ALL_KNOWN = numbers(start=0, end=10, step=1)

@@ -11,6 +11,9 @@ import pytest
 from onnx import helper
 from tests.count.onnx.models import MS, count, int64, model, x
 
+import ridgeline
+from ridgeline.count.onnx import count_onnx
+
 F = 4  # bytes of a float32
 
 
@@ -108,3 +111,54 @@ def test_packed_embeddings(bits: int, features: int, tmp_path: Path) -> None:
     assert (result.params, result.memory.parameter_bytes) == (10 * features, 160)
     assert result.total.written_bytes == 3 * features * F
     assert result.total.read_bytes == 3 * 16 + 3 * 8 + 3 * F  # rows, their numbers, their scales
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("val_70", 12),
+        ("onnx::Mul_12", 12),
+        ("340", 12),
+        ("/attn/Sqrt_output_0", 12),
+        # the path of a parameter
+        ("scale", 12 + 1),
+        ("layers.0.scale", 12 + 1),
+    ],
+)
+@pytest.mark.parametrize("op", ["Mul", "Div", "Add"])
+def test_a_single_number_that_an_exporter_named(
+    op: str, name: str, params: int, tmp_path: Path
+) -> None:
+    # given a product with 3x4 weights, and a number that every element is multiplied with
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
+        helper.make_node(op, ["h", name], ["y"], name="scaled"),
+    ]
+    stored = {"w": np.ones((3, 4), np.float32), name: np.ones(1, np.float32)}
+    result = count(model(nodes, {"a": x(2, 3)}, ["y"], stored=stored), tmp_path, mode="train")
+    # then it is a parameter, with a gradient and an update, if its name is that of one
+    learned = [phase for path, phase in {(op.path, op.phase) for op in result.op_costs}
+               if path == "scaled" and phase in ("weight-grad", "optimizer")]  # fmt: skip
+    assert result.params == params
+    assert sorted(learned) == (["optimizer", "weight-grad"] if params > 12 else [])
+
+
+def test_numbers_under_a_made_up_name_are_weights_where_there_are_several(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Mul", ["a", "val_3"], ["y"])]
+    stored = {"val_3": np.ones(4, np.float32)}
+    assert count(model(nodes, {"a": x(2, 4)}, ["y"], stored=stored), tmp_path).params == 4
+
+
+def test_attention_of_pytorch_has_the_parameters_of_the_module(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    # given a layer with attention, of which no two tensors are alike, for they would be stored once
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    # when it is exported, which stores the root of attention's scale
+    done = ridgeline.export(layer, tmp_path / "layer.onnx", torch.rand(2, 5, 8))
+    # then that is not one of its parameters
+    result = count_onnx(done.path, batch_size=2)
+    assert result.params == sum(p.numel() for p in layer.parameters())

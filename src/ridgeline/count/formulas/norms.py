@@ -13,6 +13,7 @@ from ridgeline.count.call import OpCall, TensorMeta
 from ridgeline.count.formulas.registry import Phased, Work, aten
 from ridgeline.count.per_element import (
     BATCH_NORM_BACKWARD,
+    BATCH_NORM_TRAINING_BACKWARD,
     LAYER_NORM_BACKWARD,
     LOG_SOFTMAX_BACKWARD,
     RMS_NORM,
@@ -83,7 +84,8 @@ def batch_norm_backward(call: OpCall) -> Phased:
     apply, sums = BATCH_NORM_BACKWARD
     if not call.get("train", True):
         return _norm_backward(call, sums=sums, apply=apply, input_needs_sums=False)
-    return _norm_backward(call, sums=sums, apply=5, input_needs_sums=True)
+    apply, sums = BATCH_NORM_TRAINING_BACKWARD
+    return _norm_backward(call, sums=sums, apply=apply, input_needs_sums=True)
 
 
 @aten("native_layer_norm_backward native_group_norm_backward", kind="norm")

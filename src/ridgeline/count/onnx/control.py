@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ridgeline.count.onnx.infer import make
@@ -16,6 +17,7 @@ from ridgeline.count.onnx.row import row_of
 from ridgeline.count.onnx.scope import Scope
 from ridgeline.count.onnx.sequences import sequence
 from ridgeline.count.onnx.trips import refuse_passes, told_passes
+from ridgeline.count.parts import shapes_text
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -39,7 +41,10 @@ def run(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) ->
 
 
 def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
-    """The branch that is known to be taken, else the one that costs more."""
+    """The branch that is known to be taken, else the one that costs more.
+
+    Of results whose shapes differ between the two, the larger one goes on.
+    """
     refuse_passes(walk, call)
     names = ("then_branch", "else_branch")
     condition = call.get(0)
@@ -51,13 +56,31 @@ def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
     both = [walked(walk, body_of(call, name), (), scope, path) for name in names]
     costs = [weight_of(rows) for _, rows in both]
     chosen = 0 if costs[0] >= costs[1] else 1
+    words = [name.replace("_", " ") for name in names]
     walk.note(
-        f"If {call.name!r} is decided by data: its {names[chosen].replace('_', ' ')},"
-        " the costlier one, is counted"
+        f"If {call.name!r} is decided by data: its {words[chosen]}, the costlier one, is counted"
     )
-    results, rows = both[chosen]
+    (results, rows), (others, _) = both[chosen], both[1 - chosen]
     add_rows(walk, rows)
-    return results
+    enlarged = [_larger(*pair) for pair in zip_longest(results, others[: len(results)])]
+    for name, was, now in zip(node.output, results, enlarged, strict=False):
+        if now is not was:
+            walk.note(
+                f"If {call.name!r}: its result {name!r} is taken to be {_sizes(now)}, as its"
+                f" {words[1 - chosen]} makes it, which is more than {_sizes(was)}"
+            )
+    return enlarged
+
+
+def _larger(chosen: Tensor, other: Tensor | None) -> Tensor:
+    """The chosen branch's result, of the other's shape where that has more elements."""
+    if other is None or None in (chosen.dims, other.dims) or other.numel <= chosen.numel:
+        return chosen
+    return replace(chosen, dims=other.dims, value=None, zeros=False, channels=None)
+
+
+def _sizes(tensor: Tensor) -> str:
+    return shapes_text((tensor.shape,))
 
 
 # ---------------------------------------------------------------- Scan

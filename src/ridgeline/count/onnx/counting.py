@@ -181,7 +181,9 @@ SHOWN = (
     "alpha", "beta", "transA", "transB", "epsilon", "mode", "equation", "direction", "hidden_size",
     "layout", "num_heads", "kv_num_heads", "q_num_heads", "is_causal", "unidirectional", "K", "N",
     "bits", "block_size", "to", "ceil_mode", "count_include_pad", "keepdims", "approximate",
-    "activation", "num_groups", "scale",
+    "activation", "num_groups", "scale", "softcap", "qk_matmul_output_mode", "left_window_size",
+    "right_window_size", "local_window_size", "do_rotary", "causal", "training_mode",
+    "output_padding", "output_shape", "offset_group", "reduction", "onesided",
 )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def bind(
     _check_lengths(bound, axes)
     missing = [name for name in symbols if name not in bound.sizes]
     if missing:
-        raise _missing(missing, batch, axes, _strange(bound, graph))
+        raise _missing(missing, batch, axes, bound, graph)
     if batch is None and fixed is None and batch_size not in (None, 1):
         raise RidgelineError(
             f"the file has no batch dimension, so the batch cannot be {batch_size}",
@@ -150,10 +150,22 @@ def _bind_batch(bound: Bound, batch: str, axes: list[Axis], batch_size: int | No
     )
 
 
-def _strange(bound: Bound, graph: GraphProto) -> list[str]:
-    """Names that were given, and that nothing in the graph has."""
+def _strange(bound: Bound, graph: GraphProto, missing: Iterable[str]) -> list[str]:
+    """Names that were given, and that neither the graph nor an open dimension has in it."""
     own = {value.name for value in graph.input} | set(_node_names(graph.node))
+    own |= {name for symbol in missing for name in _parts(symbol)}
     return [name for name in bound.unused if name not in own]
+
+
+def _parts(symbol: str) -> list[str]:
+    """The names that a dimension is worked out from, sorted; none of one that has its own."""
+    return [] if _is_name(symbol) else sorted(names_in(symbol))
+
+
+def _needed(symbol: str, bound: Bound) -> list[str]:
+    """What must be given for a dimension: the names in it that have no number, or the whole."""
+    have = bound.sizes.keys() | bound.unused.keys()
+    return [name for name in _parts(symbol) if name not in have] or [symbol]
 
 
 def _node_names(nodes: Iterable[NodeProto]) -> Iterable[str]:
@@ -165,8 +177,9 @@ def _node_names(nodes: Iterable[NodeProto]) -> Iterable[str]:
 
 
 def _missing(
-    missing: list[str], batch: str | None, axes: list[Axis], strange: list[str]
+    missing: list[str], batch: str | None, axes: list[Axis], bound: Bound, graph: GraphProto
 ) -> RidgelineError:
+    strange = _strange(bound, graph, missing)
     named = missing[:MOST_NAMED]
     more = len(missing) - len(named)
     places: dict[str, list[Axis]] = {name: [] for name in named}
@@ -174,8 +187,9 @@ def _missing(
         if axis.symbol in places:
             places[axis.symbol].append(axis)
     listed = "; ".join(f"{name} ({_where(found)})" for name, found in places.items())
+    wanted = dict.fromkeys(name for symbol in named for name in _needed(symbol, bound))
     options = [
-        f"--batch-size N (it is {name!r})" if name == batch else option_for(name) for name in named
+        f"--batch-size N (it is {name!r})" if name == batch else option_for(name) for name in wanted
     ]
     return RidgelineError(
         f"the file leaves {_count(len(missing), 'dimension')} open: {listed}"
@@ -183,7 +197,7 @@ def _missing(
         + (f"; none is called {', '.join(map(repr, strange))}" if strange else ""),
         hint=f"give {' and '.join(options)}"
         + (" and so on" if more else "")
-        + "".join(_meant(name, named) for name in strange),
+        + "".join(_meant(name, wanted) for name in strange),
     )
 
 

@@ -1,4 +1,4 @@
-"""Nodes on which onnx's own inference would end the process, or would not end."""
+"""Nodes on which onnx's own inference would end the process, or not end, or overflow."""
 
 from __future__ import annotations
 
@@ -8,23 +8,38 @@ from typing import TYPE_CHECKING
 
 from ridgeline.count.onnx.load import MOST_DIMS
 from ridgeline.count.onnx.node import Tensor
+from ridgeline.count.onnx.shapes import range_length
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
 Operands = Sequence[Tensor | None]
-EQUATION = re.compile(r"[A-Za-z.,> -]{0,1000}")  # others may have no end in onnx
+LONGEST_EQUATION = 1000  # characters
+TERM = r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?"
+EQUATION = re.compile(rf"{TERM}(?:,{TERM})*(?:->{TERM})?")  # others may have no end in onnx
 
 
 def fatal(node: NodeProto, operands: Operands) -> str:
-    """What is wrong with a node that onnx must not see; empty for all others."""
+    """What is wrong with a node that onnx must not see; empty for all others.
+
+    A check may as well raise a MalformedError.
+    """
     check = CHECKS.get(node.op_type)
     return check(node, operands) if check is not None else ""
 
 
-def _split(node: NodeProto, _: Operands) -> str:
-    wrong = any(a.name == "num_outputs" and a.i != len(node.output) for a in node.attribute)
-    return "num_outputs is not the number of its results" if wrong else ""
+def _split(node: NodeProto, operands: Operands) -> str:
+    """By their number pieces are equal but for the last, which is not empty."""
+    given, pieces = {a.name: a.i for a in node.attribute}, len(node.output)
+    if "num_outputs" not in given:
+        return ""
+    if given["num_outputs"] != pieces:
+        return "num_outputs is not the number of its results"
+    dims, axis = operands[0].dims if operands and operands[0] else None, given.get("axis", 0)
+    if dims is None or not pieces or any(operands[1:]) or not -len(dims) <= axis < len(dims):
+        return ""
+    before_last = -(-dims[axis] // pieces) * (pieces - 1)
+    return "" if before_last < dims[axis] else f"a size of {dims[axis]} is not split into {pieces}"
 
 
 def _axis(node: NodeProto, operands: Operands) -> str:
@@ -47,7 +62,30 @@ def _rank(operands: Operands) -> int:
 
 def _equation(node: NodeProto, _: Operands) -> str:
     texts = [a.s.decode(errors="replace") for a in node.attribute if a.name == "equation"]
-    return "" if all(map(EQUATION.fullmatch, texts)) else "its equation is not one"
+    return "" if all(map(_is_equation, texts)) else "its equation is not one"
+
+
+def _is_equation(text: str) -> bool:
+    """Blanks mean nothing; dots are three together, once in a term."""
+    return len(text) <= LONGEST_EQUATION and EQUATION.fullmatch(text.replace(" ", "")) is not None
+
+
+def _range(_: NodeProto, operands: Operands) -> str:
+    values = [t.value for t in operands if t is not None and t.value is not None]
+    if len(values) == 3 and all(value.size == 1 for value in values):
+        range_length(*values)
+    return ""
+
+
+def _sizes(place: int) -> Callable[[NodeProto, Operands], str]:
+    """This operand has a number for each dimension of the result."""
+
+    def check(_: NodeProto, operands: Operands) -> str:
+        sizes = operands[place] if place < len(operands) else None
+        fits = sizes is None or sizes.numel <= MOST_DIMS
+        return "" if fits else f"its result would have more than {MOST_DIMS} dimensions"
+
+    return check
 
 
 CHECKS: dict[str, Callable[[NodeProto, Operands], str]] = {
@@ -56,4 +94,10 @@ CHECKS: dict[str, Callable[[NodeProto, Operands], str]] = {
     "RMSNormalization": _axis,
     "GatherND": _batch_dims,
     "Einsum": _equation,
+    "Range": _range,
+    "Expand": _sizes(1),
+    "Reshape": _sizes(1),
+    "Unsqueeze": _sizes(1),
+    "ConstantOfShape": _sizes(0),
+    "Col2Im": _sizes(1),
 }

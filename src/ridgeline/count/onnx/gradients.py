@@ -7,11 +7,13 @@ from dataclasses import replace
 from math import prod
 
 from ridgeline.count.onnx.einsum import Pair, pairs
+from ridgeline.count.onnx.formulas.norms import has_batch_statistics
 from ridgeline.count.onnx.node import NodeCall
 from ridgeline.count.onnx.row import FREE_KINDS, Row
 from ridgeline.count.parts import Work
 from ridgeline.count.per_element import (
     BATCH_NORM_BACKWARD,
+    BATCH_NORM_TRAINING_BACKWARD,
     LAYER_NORM_BACKWARD,
     LOG_SOFTMAX_BACKWARD,
     PER_ELEMENT,
@@ -302,6 +304,9 @@ def _norm(row: Row, sides: Sides) -> Parts:
     call, n = row.call, row.call.x.numel
     apply, sums = NORMS[call.op_type]
     apply += call.op_type in MAY_HAVE_A_WEIGHT and call.has(1)
+    if call.op_type == "BatchNormalization" and has_batch_statistics(call):
+        apply, sums = BATCH_NORM_TRAINING_BACKWARD
+        apply += 0 if WEIGHT in sides else sums
     weight_bytes = _nbytes(call, sides, WEIGHT)
     read = 2 * call.x.nbytes + weight_bytes
     parts: Parts = {}

@@ -117,6 +117,7 @@ def stored(proto: TensorProto) -> Tensor:
     """An initializer or a constant; its elements only where they are few and in the file."""
     tensor = as_stored(make(proto.name, proto.data_type, tuple(proto.dims)), proto)
     if proto.data_location == onnx.TensorProto.EXTERNAL:
+        tensor.outside = proto.name if is_small(tensor.dims) else ""
         return tensor
     if is_small(tensor.dims):
         try:
@@ -182,6 +183,8 @@ def infer(
         found = infer_node_outputs(schema, node, types, data, None, opsets)
     except Exception as error:  # onnx's InferenceError, RuntimeError, KeyError, ValueError, …
         raise MalformedError(_said(error)) from error
+    for kind in found.values():
+        _check_possible(kind)
     results = [
         from_type(name, found[name], {}) if name and name in found else result
         for name, result in zip(node.output, results, strict=True)
@@ -189,6 +192,13 @@ def infer(
     if key is not None and len(_SEEN) < MOST_SEEN:
         _SEEN[key] = [(t.elem, t.dims) if t is not None else (0, None) for t in results]
     return results
+
+
+def _check_possible(kind: TypeProto) -> None:
+    """onnx may come to sizes that nothing has; what the file says does not mend that."""
+    for dim in kind.tensor_type.shape.dim:
+        if not 0 <= dim.dim_value <= LARGEST:
+            raise MalformedError(f"a side of its result would be {dim.dim_value}")
 
 
 def unknown_results(node: NodeProto) -> list[Tensor | None]:

@@ -128,6 +128,8 @@ def _check_tensor(path: Path, tensor: TensorProto) -> None:
     if tensor.data_location != EXTERNAL:
         return
     for entry in tensor.external_data:
+        if not isinstance(entry.value, str):  # protobuf hands on what is not UTF-8 as bytes
+            raise broken(path, f"where the data of {tensor.name!r} are is not text")
         if entry.key == "location" and _leaves(entry.value):
             raise RidgelineError(
                 f"{path}: the data of {tensor.name!r} are said to be at {entry.value!r},"

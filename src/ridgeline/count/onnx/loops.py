@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ridgeline.count.onnx.walk import Walk
 
-MOST_TRIPS = 1 << 40  # more is "until the condition is false"
+MOST_TRIPS = 1 << 40  # with a condition more is "until it is false"
 MOST_UNROLLED = 256  # passes that are walked one by one
 LOOKED_BACK = 16  # of them, to see how shapes and costs go on
 
@@ -36,7 +36,8 @@ def _trips(walk: Walk, call: NodeCall) -> int:
         return told_passes(walk, call, 0)
     if limit is not None and limit.value is not None and limit.value.size == 1:
         most = int(limit.value.ravel()[0])
-        if most < MOST_TRIPS:  # a condition is one that data decide: trips.py has followed others
+        # a condition is one that data decide: trips.py has followed others
+        if condition is None or most < MOST_TRIPS:
             trips = told_passes(walk, call, max(most, 0), is_most=condition is not None)
             if condition is not None and call.name not in walk.bound.unused:
                 walk.note(f"Loop {call.name!r} is taken to run to its limit of {trips}")

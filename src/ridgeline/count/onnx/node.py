@@ -39,6 +39,7 @@ class Tensor:
     slot: int | None = None  # of a loop's state: under one name a new value in every pass
     channels: int | None = None  # of a blocked layout: those that are not padding, if some are
     zeros: bool = False  # too many elements to follow, but all are 0
+    outside: str = ""  # few elements, but they depend on this tensor's, which another file has
 
     @property
     def key(self) -> int:

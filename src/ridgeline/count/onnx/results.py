@@ -11,10 +11,11 @@ import onnx
 from ridgeline.count.onnx.blocked import AS_STANDARD, NCHWC, blocked, set_channels
 from ridgeline.count.onnx.bounds import largest
 from ridgeline.count.onnx.constants import constant
-from ridgeline.count.onnx.infer import from_type, infer, schema_of, unknown_results
+from ridgeline.count.onnx.formulas import entry_of
+from ridgeline.count.onnx.infer import from_type, infer, is_small, schema_of, unknown_results
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
 from ridgeline.count.onnx.opsets import Opsets
-from ridgeline.count.onnx.row import BROKEN
+from ridgeline.count.onnx.row import BROKEN, misfit
 from ridgeline.count.onnx.rules import OPERANDS_OF_STANDARD, STANDARD_FORM, contributed, typed
 from ridgeline.count.onnx.rules_old import old_form
 from ridgeline.count.onnx.rules_rare import rare
@@ -56,7 +57,24 @@ def results_of(
     for result, value in zip(results, values, strict=False):
         if result is not None and value is not None:
             _set_value(result, value)
+    if any(t.outside for t in call.inputs):
+        _miss_values(call)
     return results
+
+
+def _miss_values(call: NodeCall) -> None:
+    """Sizes may depend on values in external data, and then shapes do: that is why.
+
+    No shape depends on what a first operand has in floating point.
+    """
+    deciding = [t for n, t in enumerate(call.inputs) if n or not t.is_float]
+    name = next((t.outside for t in deciding if t.outside), "")
+    for made in call.outputs:
+        if made.value is None and is_small(made.dims) and not made.is_float:
+            made.outside = name
+    if name and all(t.is_known for t in call.inputs) and not _all_known(list(call.results)):
+        why = f"the values of {name!r} are in external data, which are never opened"
+        call.refused = call.refused or why
 
 
 def _moves_zeros(call: NodeCall) -> bool:
@@ -109,14 +127,21 @@ def _completed(
     results: Results,
     declared: Mapping[str, Tensor],
 ) -> Results:
-    """What onnx leaves open: rules for contributed operators, what the file says, bounds."""
+    """What onnx leaves open: rules for contributed operators, what the file says, bounds.
+
+    A rule may take what onnx refuses. What the file says may not: it is of other sizes then.
+    """
     try:
         found = blocked(call) or standard(call) or contributed(call) or rare(call) or old_form(call)
         own = typed(names, found)
-    except BROKEN:
+    except BROKEN as error:
         own = []
+        if isinstance(error, MalformedError) and entry_of(call.domain, call.op_type) is not None:
+            call.refused = call.refused or misfit(error)
     results = _fill(results, own, names)
     if _all_known(results):
+        call.refused = ""
+    if call.refused or _all_known(results):
         return results
     results = _fill(results, [declared.get(name) for name in names], names)
     asked = walk.bound.unused.get(call.name)

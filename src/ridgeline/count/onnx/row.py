@@ -11,6 +11,7 @@ from ridgeline.count.onnx.passes import Passes
 from ridgeline.count.parts import Work
 
 FREE_KINDS = ("view", "constant")  # counted even where shapes are not known
+CONTROL = ("If", "Loop", "Scan", "SequenceMap")  # counted by what is in them
 NO_FORMULA = "no formula"
 BROKEN = (MalformedError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError,
           AttributeError, OverflowError)  # fmt: skip
@@ -56,7 +57,8 @@ def row_of(call: NodeCall, path: str) -> Row:
 def broken_row(call: NodeCall, path: str, error: Exception) -> Row:
     """Of a node whose results could not be worked out."""
     entry = entry_of(call.domain, call.op_type)
-    return Row(path, entry.kind if entry else "unknown", call, None, why=misfit(error))
+    kind = entry.kind if entry else "control" if call.op_type in CONTROL else "unknown"
+    return Row(path, kind, call, None, why=misfit(error))
 
 
 def misfit(error: Exception) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 
 from ridgeline.count.onnx.dtypes import BOOL, FP32, INT64, STRING
 from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.rules import Type, like
-from ridgeline.count.onnx.shapes import broadcast, pooled
+from ridgeline.count.onnx.shapes import broadcast, pooled, range_length
 
 SAME = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 COMPARED = frozenset({"GreaterOrEqual", "LessOrEqual"})
@@ -18,7 +19,8 @@ def corrected(call: NodeCall, made: Sequence[Tensor | None]) -> list[Type | None
     """Types of results where onnx's inference is wrong; none where it is right.
 
     Below opset 22 it has a window that begins in the padding after the end (`ceil_mode`), and it
-    takes an STFT to be two-sided where nothing is said, though one-sided is the default.
+    takes an STFT to be two-sided where nothing is said, though one-sided is the default. It adds
+    output_padding to a transposed convolution that ends at its operand's size times the stride.
     """
     if not made or made[0] is None or not made[0].is_known:
         return []
@@ -26,9 +28,18 @@ def corrected(call: NodeCall, made: Sequence[Tensor | None]) -> list[Type | None
     if call.op_type in POOLS and call.attr("ceil_mode", 0):
         sizes = (*shape[:2], *pooled(call, call.x.shape[2:]))
         return [(t.elem, sizes) if t is not None else None for t in made]
+    if call.op_type == "ConvTranspose" and _is_padded_to_same(call):
+        strides = call.wholes("strides") or [1] * len(shape[2:])
+        most = map(mul, call.x.shape[2:], strides)
+        return [(made[0].elem, (*shape[:2], *map(min, shape[2:], most)))]
     if call.op_type == "STFT" and "onesided" not in call.attributes:
         return [(made[0].elem, (*shape[:-2], shape[-2] // 2 + 1, shape[-1]))]
     return []
+
+
+def _is_padded_to_same(call: NodeCall) -> bool:
+    is_same = str(call.attr("auto_pad", "NOTSET")).startswith("SAME")
+    return is_same and not call.wholes("output_shape")
 
 
 def standard(call: NodeCall) -> list[Type | None]:
@@ -45,6 +56,9 @@ def standard(call: NodeCall) -> list[Type | None]:
         return [like(call.x), (_mask_elem(call), call.x.shape)]
     if call.op_type in COMPARED:
         return [(BOOL, broadcast(call.x.shape, call.given(1).shape))]
+    if call.op_type == "Range":  # onnx takes no operands of shape (1), onnxruntime does
+        values = [t.value for t in call.inputs if t.value is not None and t.numel == 1]
+        return [(call.x.elem, (range_length(*values),))] if len(values) == 3 else []
     return []
 
 

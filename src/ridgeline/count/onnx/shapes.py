@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import ceil, isfinite, prod
+from typing import Any
 
+import numpy as np
+
+from ridgeline.count.onnx.dims import LARGEST
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape, Tensor
 
 
 def broadcast(a: Shape, b: Shape) -> Shape:
-    """By numpy's rules; of two sides that do not fit, the larger."""
+    """By numpy's rules: two sides are equal, or one of them is 1."""
     longest = max(len(a), len(b))
     pairs = zip((1,) * (longest - len(a)) + a, (1,) * (longest - len(b)) + b, strict=True)
-    return tuple(max(x, y) if x and y else 0 for x, y in pairs)
+    found = []
+    for x, y in pairs:
+        if x != y and 1 not in (x, y):
+            raise MalformedError(f"{a} and {b} do not broadcast")
+        found.append(y if x == 1 else x)
+    return tuple(found)
+
+
+def range_length(start: Any, limit: Any, delta: Any) -> int:
+    """How many numbers a Range has, of arrays of one element; as onnx divides, without overflow."""
+    first, last, step = (array.ravel()[0] for array in (start, limit, delta))
+    if not step:
+        raise MalformedError("its step is 0")
+    if start.dtype.kind in "iu":
+        count = -((int(first) - int(last)) // int(step))
+    else:
+        with np.errstate(all="ignore"):
+            span = float(last - first) / float(step)
+        if not isfinite(span):
+            raise MalformedError(f"from {first} to {last} by {step} has no end")
+        count = ceil(span)
+    if count > LARGEST:
+        raise MalformedError(f"it would have more than {LARGEST} elements")
+    return max(count, 0)
 
 
 def turned(call: NodeCall, place: int, side: str) -> Shape:

@@ -14,9 +14,10 @@ import numpy as np
 import onnx
 
 from ridgeline.count.onnx.dims import option_for
+from ridgeline.count.onnx.dtypes import BOOL, INT64, dtype_of
 from ridgeline.count.onnx.infer import from_array
 from ridgeline.count.onnx.inner import walked
-from ridgeline.count.onnx.node import NodeCall, Tensor
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
 from ridgeline.count.onnx.scope import Scope
 from ridgeline.errors import RidgelineError
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ridgeline.count.onnx.walk import Walk
 
 MOST_STEPS = 1 << 14  # nodes of a file that are walked to find out
-MOST_LIMIT = 1 << 40  # a limit above it means "until the condition is false"
+MOST_LIMIT = 1 << 40  # passes of a loop without a limit
 
 
 def missing_passes(loops: Mapping[str, str]) -> RidgelineError:
@@ -75,21 +76,32 @@ def refuse_passes(walk: Walk, call: NodeCall) -> None:
 def with_passes(walk: Walk, call: NodeCall, scope: Scope, path: str) -> NodeCall:
     """A loop that ends by its condition, as one of so many passes where that can be told."""
     is_given = call.name in walk.bound.unused
-    if (call.domain, call.op_type) != ("", "Loop") or (is_given and walk.limits.is_nested):
+    if (call.domain, call.op_type) != ("", "Loop"):
+        return call
+    _check_types(call)
+    if is_given and walk.limits.is_nested:
         return call
     limit, body = call.get(0), call.attr("body")
     most = _number(limit)
     if (limit is not None and most is None) or not hasattr(body, "node"):
         return call
-    if not call.has(1) and most is not None and most < MOST_LIMIT:
+    if not call.has(1) and most is not None:  # the body's condition is ignored then
         return call
     before = walk.steps
-    passes = _passes(walk, call, body, scope, path, most if most is not None else MOST_LIMIT)
+    passes = _passes(walk, call, body, scope, path, most)
     if passes is None:
         walk.steps = before if is_given else walk.steps
         return call
     known = from_array("", np.asarray(passes, np.int64))
     return replace(call, operands=(known, None, *call.operands[2:]))
+
+
+def _check_types(call: NodeCall) -> None:
+    """A limit and a condition of other types are no numbers of passes."""
+    for place, what, elem in ((0, "limit", INT64), (1, "condition", BOOL)):
+        given = call.get(place)
+        if given is not None and given.elem not in (elem, 0):
+            raise MalformedError(f"its {what} is {given.dtype.name}, not {dtype_of(elem).name}")
 
 
 def _number(tensor: Tensor | None) -> int | None:
@@ -99,9 +111,10 @@ def _number(tensor: Tensor | None) -> int | None:
 
 
 def _passes(
-    walk: Walk, call: NodeCall, body: GraphProto, scope: Scope, path: str, most: int
+    walk: Walk, call: NodeCall, body: GraphProto, scope: Scope, path: str, most: int | None
 ) -> int | None:
     """Until the condition is false, or the limit is reached; None where data decide."""
+    end = MOST_LIMIT if most is None else most
     part = _condition_part(body)
     if part is None or (call.has(1) and _number(call.get(1)) is None):
         return None
@@ -109,7 +122,7 @@ def _passes(
         return 0
     states: list[Tensor | None] = list(call.operands[2:])
     done = 0
-    while done < most:
+    while done < end:
         walk.steps += len(part.node)
         if walk.steps > MOST_STEPS:
             return None
@@ -121,9 +134,9 @@ def _passes(
         if not goes_on:
             return done
         if not _can_change(part, body):
-            return most if most < MOST_LIMIT else None
+            return most
         states = [results.get(output.name) for output in body.output[1 : 1 + len(states)]]
-    return max(most, 0)
+    return max(end, 0)
 
 
 def _one_pass(

@@ -2,11 +2,13 @@
 
 A buffer and a parameter look the same in a file. These are no parameters: zeros that a product
 takes as its data, and those that gates are multiplied with, element by element, as the states
-before a cell's first step; and tables of sines and cosines, with the frequencies they are made of.
+before a cell's first step; tables of sines and cosines, with the frequencies they are made of;
+and single numbers, as attention's scale, under a name that an exporter made up.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,6 +19,9 @@ from ridgeline.count.onnx.row import Row
 RANDOM = ("Random", "Bernoulli", "Multinomial")
 LAYERS = ("Gemm", "MatMul", "FusedMatMul", "FusedGemm")
 WAVES = ("Sin", "Cos")
+ARITHMETIC = ("Mul", "Div", "Add", "Sub", "Max", "Min", "Where")
+# val_70, onnx::Mul_12, 340, /attn/Sqrt_output_0, /Constant_1_output_0; a parameter has its path
+MADE_UP = re.compile(r"val_\d+|onnx::\w+|\d+|.*_output_\d+|(.*/)?Constant(_\d+)?(:0)?")
 CLOSE = 1e-3  # of sin² + cos² to 1; tables may be of 16 bits
 
 
@@ -82,6 +87,13 @@ def _making_weights(rows: Sequence[Row], constants: Constants) -> set[int]:
 def is_wave(call: NodeCall, tensor: Tensor, constants: Constants) -> bool:
     """Whether a constant is the angle of a sine or cosine."""
     return call.op_type in WAVES and not call.domain and tensor in constants
+
+
+def is_of_code(call: NodeCall, tensor: Tensor) -> bool:
+    """Whether a single number stands in the model's code, as a scale does."""
+    if call.op_type not in ARITHMETIC or tensor.numel != 1:
+        return False
+    return MADE_UP.fullmatch(tensor.name) is not None
 
 
 def is_matrix(tensor: Tensor) -> bool:

@@ -15,6 +15,7 @@ import onnx
 
 from ridgeline.count.onnx.infer import MOST_ELEMENTS, is_small
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
+from ridgeline.count.onnx.shapes import range_length
 
 if TYPE_CHECKING:
     from onnx import NodeProto, OperatorSetIdProto
@@ -75,9 +76,11 @@ def _slice(call: NodeCall, x: list[Array]) -> Array:
 
 
 def _range(_: NodeCall, x: list[Array]) -> Array:
-    if (x[1].item() - x[0].item()) / x[2].item() > MOST_ELEMENTS:
+    length = range_length(*x)
+    if length > MOST_ELEMENTS:
         raise MalformedError("it is too long")
-    return np.arange(x[0].item(), x[1].item(), x[2].item(), dtype=x[0].dtype)
+    places = np.arange(length).astype(x[0].dtype)
+    return np.asarray(x[0].ravel()[0] + places * x[2].ravel()[0], x[0].dtype)
 
 
 def _filled(call: NodeCall, x: list[Array]) -> Array:
@@ -139,7 +142,7 @@ def follow(
         return none
     if call.op_type in ("Shape", "Size"):
         return [shape_value(call), *none[1:]]
-    if not call.inputs or any(t.value is None for t in call.inputs):
+    if call.refused or not call.inputs or any(t.value is None for t in call.inputs):
         return none
     if not all(_small(t) for t in call.outputs):
         return none
@@ -148,7 +151,7 @@ def follow(
         with np.errstate(all="ignore"):
             if call.op_type in RULES and len(values) == len(call.operands):
                 found: list[Array | None] = [RULES[call.op_type](call, values)]
-            elif call.op_type in EVALUATED and not call.refused:
+            elif call.op_type in EVALUATED:
                 found = _evaluate(node, values, call, opsets)
             else:
                 return none

@@ -13,6 +13,7 @@ from ridgeline.count.onnx.unlearned import (
     Constants,
     first_states,
     is_matrix,
+    is_of_code,
     is_table_of_waves,
     is_wave,
 )
@@ -137,7 +138,9 @@ class _Settings:
             return True
         if tensor.ident in self.states and tensor.slot is None:
             return True
-        return place in NOT_LEARNED.get(call.op_type, ()) or is_wave(call, tensor, self.constants)
+        if place in NOT_LEARNED.get(call.op_type, ()) or is_of_code(call, tensor):
+            return True
+        return is_wave(call, tensor, self.constants)
 
 
 def _unpacked(call: NodeCall, place: int, tensor: Tensor) -> int:

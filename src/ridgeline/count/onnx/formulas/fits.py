@@ -118,28 +118,45 @@ def check_group_norm(call: NodeCall) -> None:
         must_spread(call, place, (channels if call.version >= 21 else groups,))
 
 
+def check_skip(call: NodeCall, vectors: Sequence[int]) -> None:
+    """What is added to the first operand, perhaps the same for all of a batch; vectors beside."""
+    shape, skip = call.x.shape, call.given(1).shape
+    fits = skip in (shape, (1, *shape[1:]), shape[1:] if len(shape) > 2 else shape)
+    must(fits, f"operand 1 is {skip}, which is not added to {shape}")
+    check_widths(call, vectors)
+
+
+def check_widths(call: NodeCall, places: Sequence[int]) -> None:
+    """A number for each feature, which are the last dimension of the first operand."""
+    for place in places:
+        must_have(call, place, call.x.shape[-1:])
+
+
 # ---------------------------------------------------------------- moves
 
 
-def check_split(call: NodeCall) -> None:
-    """By their number pieces are equal but for the last, which is not empty."""
-    pieces = call.whole("num_outputs", len(call.results))
-    must(pieces == len(call.results), "num_outputs is not the number of its results")
-    if "num_outputs" not in call.attributes or call.has(1) or not call.x.is_known:
-        return
-    size = call.x.shape[call.whole("axis", 0)]
-    before_last = -(-size // pieces) * (pieces - 1)
-    must(before_last < size, f"a size of {size} is not split into {pieces}")
-
-
-def check_scatter(call: NodeCall) -> None:
-    """An update for each index; along other axes no more than there are places."""
+def check_indices(call: NodeCall) -> None:
+    """As many dimensions as the data; along other axes no more than there are places."""
     data, indices = call.x.shape, call.given(1).shape
     must(len(indices) == len(data), f"indices of {indices} for {data}")
     axis = call.whole("axis", 0) % max(len(data), 1)
     for n, (count, size) in enumerate(zip(indices, data, strict=True)):
         must(n == axis or count <= size, f"indices of {indices} for {data}")
-    must_have(call, 2, indices)
+
+
+def check_rows(call: NodeCall) -> None:
+    """Indices that are known are of rows that there are."""
+    indices = call.given(1).value
+    if indices is not None and indices.size:
+        rows = call.x.shape[call.whole("axis", 0)]
+        low, high = int(indices.min()), int(indices.max())
+        must(-rows <= low and high < rows, f"indices from {low} to {high} for {rows} rows")
+
+
+def check_scatter(call: NodeCall) -> None:
+    """An update for each index."""
+    check_indices(call)
+    must_have(call, 2, call.given(1).shape)
 
 
 def check_scatter_nd(call: NodeCall) -> None:

@@ -5,27 +5,22 @@ from __future__ import annotations
 from ridgeline.count.onnx.blocked import NCHWC
 from ridgeline.count.onnx.formulas.fits import (
     check_blocks,
+    check_indices,
+    check_rows,
     check_scatter,
     check_scatter_nd,
-    check_split,
 )
 from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, free, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall
 from ridgeline.count.onnx.shapes import packed_bits
 
 VIEWS = (
-    "Slice Expand BitCast Optional OptionalGetElement OptionalHasElement SequenceConstruct"
+    "Slice Split Expand BitCast Optional OptionalGetElement OptionalHasElement SequenceConstruct"
     " SequenceAt SequenceInsert SequenceErase SequenceEmpty SequenceLength SplitToSequence"
 )
 op(VIEWS, kind="view")(free)
 op("Shape Size Constant", kind="constant")(free)
 op("ExpandDims", kind="view", domain=MS)(free)
-
-
-@op("Split", kind="view")
-def split(call: NodeCall) -> Work:
-    check_split(call)
-    return free(call)
 
 
 @op("Identity Reshape Flatten Squeeze Unsqueeze Transpose", kind="view")
@@ -71,6 +66,10 @@ def qlinear_concat(call: NodeCall) -> Work:
 def gather(call: NodeCall) -> Work:
     """Reads the rows or elements that are named, and the indices; not the table."""
     table, indices = call.given(0), call.given(1)
+    if call.op_type == "GatherElements":  # onnx does not look
+        check_indices(call)
+    if not call.domain and call.op_type != "GatherND":
+        check_rows(call)
     return Work(read_bytes=table.bytes_of(call.out.numel) + indices.nbytes)
 
 

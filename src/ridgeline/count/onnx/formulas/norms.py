@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from math import prod
 
-from ridgeline.count.onnx.formulas.fits import check_channels, check_group_norm, must_spread
+from ridgeline.count.onnx.formulas.fits import (
+    check_channels,
+    check_group_norm,
+    check_skip,
+    must_spread,
+)
 from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, op
 from ridgeline.count.onnx.node import NodeCall, Shape
 from ridgeline.count.per_element import RMS_NORM, SOFTMAX, STATISTICS
@@ -30,8 +35,15 @@ def batch_norm(call: NodeCall) -> Work:
     x = call.x
     if call.version >= 9 and not call.domain and len(x.shape) > 1:  # before, of each place too
         check_channels(call, (1, 2, 3, 4))
-    training = bool(call.attr("training_mode", 0)) if call.version >= 14 else len(call.outputs) > 1
-    return Work.per_element(x.numel, 2 + STATISTICS * training, transcendentals=_channels(x.shape))
+    flops = 2 + STATISTICS * has_batch_statistics(call)
+    return Work.per_element(x.numel, flops, transcendentals=_channels(x.shape))
+
+
+def has_batch_statistics(call: NodeCall) -> bool:
+    """Whether a batch norm is as in training; before version 14 its further results tell."""
+    if call.version >= 14 and not call.domain:
+        return bool(call.attr("training_mode", 0))
+    return len(call.outputs) > 1
 
 
 @op("InstanceNormalization", kind="norm")
@@ -81,6 +93,7 @@ def rms_norm(call: NodeCall) -> Work:
 def skip_layer_norm(call: NodeCall) -> Work:
     """input, skip, gamma, beta, bias: the sum, then layer norm."""
     x = call.x
+    check_skip(call, (2, 3, 4))
     flops = 1 + call.has(4) + STATISTICS + 2 + call.has(2) + call.has(3)
     return Work.per_element(x.numel, flops, transcendentals=prod(x.shape[:-1]))
 
@@ -89,6 +102,7 @@ def skip_layer_norm(call: NodeCall) -> Work:
 def skip_rms_norm(call: NodeCall) -> Work:
     """input, skip, gamma, bias."""
     x = call.x
+    check_skip(call, (2, 3))
     flops = 1 + call.has(3) + RMS_NORM + call.has(2)
     return Work.per_element(x.numel, flops, transcendentals=prod(x.shape[:-1]))
 

@@ -6,7 +6,7 @@ through both: see count/per_element.py.
 
 from __future__ import annotations
 
-from ridgeline.count.onnx.formulas.fits import check_broadcast
+from ridgeline.count.onnx.formulas.fits import check_broadcast, check_widths, must_have
 from ridgeline.count.onnx.formulas.registry import DEQUANTISE, MS, QUANTISE, Work, elementwise, op
 from ridgeline.count.onnx.node import NodeCall
 from ridgeline.count.per_element import PER_ELEMENT as OF_PYTORCH
@@ -87,12 +87,14 @@ def gelu(call: NodeCall) -> Work:
 
 @op("BiasGelu", kind="pointwise", domain=MS)
 def bias_gelu(call: NodeCall) -> Work:
+    check_widths(call, (1,))
     flops, one = gelu_cost(tanh=False)
     return elementwise(call, flops + 1, one)
 
 
 @op("FastGelu", kind="pointwise", domain=MS)
 def fast_gelu(call: NodeCall) -> Work:
+    check_widths(call, (1,))
     flops, one = gelu_cost(tanh=True)
     return elementwise(call, flops + call.has(1), one)
 
@@ -116,12 +118,15 @@ def swiglu(call: NodeCall) -> Work:
 @op("BiasAdd", kind="pointwise", domain=MS)
 def bias_add(call: NodeCall) -> Work:
     """x + bias + skip."""
+    check_widths(call, (1,))
+    must_have(call, 2, call.x.shape)
     return elementwise(call, 2)
 
 
 @op("BiasSplitGelu", kind="pointwise", domain=MS)
 def bias_split_gelu(call: NodeCall) -> Work:
     """(x + b) in two halves, one through GELU, multiplied."""
+    check_widths(call, (1,))
     flops, one = gelu_cost(tanh=False)
     return elementwise(call, 2 + flops + 1, one)
 
@@ -129,6 +134,7 @@ def bias_split_gelu(call: NodeCall) -> Work:
 @op("BiasDropout BitmaskBiasDropout", kind="dropout", domain=MS)
 def bias_dropout(call: NodeCall) -> Work:
     """data + bias, + residual; in training a comparison and a product between them."""
+    must_have(call, 2, call.x.shape)
     return elementwise(call, 1 + call.has(2) + 2 * is_told_to_train(call, 4))
 
 
