@@ -91,6 +91,44 @@ def test_what_is_stored(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"wrote {run.path}" in capsys.readouterr().err
 
 
+def test_the_label_is_the_name_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", str(PRODUCTS), "--label", "my step", "--no-store", "-q") == 0
+    shown = capsys.readouterr().out
+    assert "my step" in shown
+    assert PRODUCTS.stem not in shown
+
+
+def test_captures_of_one_label_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [TRACES / "kineto.json", TRACES / "nsys_gpukernsum_2020.csv"]
+    assert command("import", *map(str, files), "--label", "mine", "--no-store", "-q") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("mine: ") == 2
+    assert "kineto.json" in shown
+
+
+def test_an_empty_label_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", str(PRODUCTS), "--label", "") == 2
+    streams = capsys.readouterr()
+    said = "ridgeline: --label is empty\n  hint: give it a name, or leave it out\n"
+    assert (streams.out, streams.err) == ("", said)
+    assert not Path("results").exists()
+
+
+def test_kernels_of_several_gpus_are_stored_with_their_own() -> None:
+    titles = "ID,Process ID,Kernel Name,Device Name,gpu__time_duration.sum [us]\n"
+    Path("two.csv").write_text(titles + "0,7,a,A100,1\n1,7,b,H100,1\n")
+    assert command("import", "two.csv", "-q") == 0
+    folder = ResultsFolder(Path("results"))
+    (run,) = folder.read_runs()
+    assert run.found["device_name"] is None
+    assert folder.read_table(run.run_id, "kernels")["device"].tolist() == ["A100", "H100"]
+
+
+def test_the_help_tells_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", "--help") == 0
+    assert "130 interrupted" in " ".join(capsys.readouterr().out.split())
+
+
 def test_nothing_is_stored_if_not_wanted() -> None:
     assert command("import", str(PRODUCTS), "--no-store") == 0
     assert not Path("results").exists()

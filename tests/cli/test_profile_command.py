@@ -387,10 +387,11 @@ def test_without_a_gpu_it_says_so(nowhere: Path, capsys: pytest.CaptureFixture[s
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    assert command("profile", "resnet18") == 2
-    err = capsys.readouterr().err
-    assert "there is nothing to profile on cpu: counters and kernels are those of an NVIDIA" in err
-    assert "`ridgeline run --layers`" in err
+    for asked in (("resnet18",), ("--", "python", "x.py"), ("--tier", "time", "--", "x")):
+        assert command("profile", *asked) == 2
+        err = capsys.readouterr().err
+        assert "there is nothing to profile on cpu: counters and kernels are those of an" in err
+        assert "`ridgeline run --layers`" in err
 
 
 # ---------------------------------------------------------------- a program
@@ -475,8 +476,13 @@ def test_no_program_stays_behind(tmp_path: Path, sent: signal.Signals, code: int
         "job = step_mark.replace(job, name='other')\n"  # whose turn never comes
         "step_mark._on_turn(job)\n"
     )
+    as_if_on_a_gpu = (
+        "import runpy, sys; from ridgeline.cli import profiled;"
+        "profiled.Profiling._need_gpu = lambda self: None;"
+        "runpy.run_module('ridgeline', run_name='__main__', alter_sys=True)"
+    )
     asking = subprocess.Popen(
-        [sys.executable, "-m", "ridgeline", "profile", "--tier", "time", "--",
+        [sys.executable, "-c", as_if_on_a_gpu, "profile", "--tier", "time", "--",
          sys.executable, str(script)],
         cwd=tmp_path, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from tests.report.profiled import (
 )
 
 from ridgeline.errors import RidgelineError
+from ridgeline.profile.quantities import BULK_COPIES
 from ridgeline.report.analysis import analyse
 from ridgeline.report.executed import (
     gap_told,
@@ -35,7 +36,7 @@ from ridgeline.report.rows import records
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
 from ridgeline.report.summary_csv import summary_csv
-from ridgeline.report.tables import tables, write_tables
+from ridgeline.report.tables import points_csv, tables, write_tables
 from ridgeline.report.views import measured_runs
 from ridgeline.roofline.roofs import given_roofs
 from ridgeline.store import ResultsFolder
@@ -57,6 +58,7 @@ def study(results: ResultsFolder) -> Study:
 def test_a_run_has_the_kernels_of_its_profile(results: ResultsFolder, study: Study) -> None:
     # given a run and its profile, when the folder is read
     assert study.problems == ()
+    assert study.remarks == ("the profile of resnet50, batch 32, amp: the clock was <not> locked",)
     # then there is one measured run, whose step stands twice: by its count and by counters
     assert len(measured_runs(results)[0]) == len(study.runs) == 1
     found = study.points[study.points["grain"].eq("step")]
@@ -241,6 +243,23 @@ def test_a_report_of_captures_alone(tmp_path: Path) -> None:
     assert text.count("](figures/roofline_") == len(pictures) > 0
     assert "kernels that take longest (of each capture):" in text
     assert "no completed run" not in text
+
+
+def test_notes_on_a_capture_go_where_its_points_go(tmp_path: Path) -> None:
+    # given a capture of a Hopper chip, of which its reader had two things to say
+    results = folder(tmp_path)
+    notes = ["fp16 is a guess", BULK_COPIES]
+    study = read_study(results, run_ids=[store_capture(results, warnings=notes).run_id])
+    # then the terminal, the tables and the report say them, and so does the figure of levels
+    told = "; ".join(notes)
+    assert study.remarks == tuple(f"the capture RN50 amp: {note}" for note in notes)
+    assert set(points_csv(study)["note"]) == {told}
+    pictures = write_figures(study, tmp_path / "figures", kinds=("hierarchical",))
+    assert f"On RN50 amp: {told}." in report_text(study, folder=tmp_path, figures=pictures)
+    assert [picture.caption.endswith(f"{BULK_COPIES}.") for picture in pictures] == [True]
+    # and what a capture does not have is empty
+    whole = summary_csv(study).iloc[0]
+    assert whole[["batch_size", "precision", "elapsed_sec"]].isna().all()
 
 
 def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:

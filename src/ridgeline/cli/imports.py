@@ -31,8 +31,8 @@ EXAMPLES = """
   ridgeline import capture.csv --json | jq '.captures[0].flops'
   ridgeline import capture.csv && ridgeline roofline --peak-compute 8.1 --peak-bw 300
 
-[bold]Exit code[/]: 0 all files were read; 2 one of them could not be. The others are kept all the
-same.
+[bold]Exit code[/]: 0 all files were read; 2 one of them could not be; 130 interrupted. The others
+are kept all the same.
 """
 
 
@@ -67,6 +67,8 @@ def import_files(
     from ridgeline.cli import show_captures
     from ridgeline.profile.capture import totals
 
+    if label == "":
+        raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
     place = ResultsFolder(results)
     if store:
         place.check_writable()
@@ -83,7 +85,7 @@ def import_files(
         content = {"captures": [totals(capture) for capture in captures]}
         print(json.dumps(content, indent=2, allow_nan=False))
     elif captures:
-        show_captures.print_captures(captures)
+        show_captures.print_captures(captures, label)
     if not quiet:
         show_captures.advise(captures, as_json=as_json)
         for path in kept:

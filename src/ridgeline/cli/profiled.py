@@ -233,6 +233,7 @@ class Profiling:
             program=wanted.program, precision_told=wanted.precision_told, **wanted.options
         )
         name = shlex.join(wanted.program)
+        self._need_gpu()
         with stage_progress(TRACE_S + 3 * COUNTED_S, quiet=wanted.quiet) as progress:
             progress.start(name)
             profile_program(
@@ -243,6 +244,12 @@ class Profiling:
                 show_plan=lambda plan: self._show_plan(name, plan, progress),
                 keep=self.profiles.append,
             )
+
+    def _need_gpu(self) -> None:
+        """The driver knows at once; where it cannot be asked, torch does."""
+        if not any(device.kind == "cuda" for device in collect().host.devices):
+            task = DeviceTask(specs=(), backend="auto", device=0, precisions=("fp32",))
+            need_cuda(run_isolated(device_task, task).value().partition(":")[0])
 
     def _answer(self, results: ResultsFolder) -> None:
         wanted = self.wanted

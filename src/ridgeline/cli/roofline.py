@@ -163,6 +163,7 @@ def to_json(study: Study, outputs: Outputs) -> dict[str, Any]:
     """Points and findings as rows; what is not known is null."""
     from ridgeline.cli.show_study import rows
 
+    points = study.every_point
     return {
         "machines": [
             {
@@ -176,10 +177,20 @@ def to_json(study: Study, outputs: Outputs) -> dict[str, Any]:
             }
             for m in study.machines
         ],
-        "points": rows(study.every_point),
+        "points": [*map(_point, rows(points))],
         "reconciled": rows(study.reconciled),
         "findings": rows(study.findings),
         "points_csv": str(outputs.points),
         "figures": [str(figure.path) for figure in outputs.figures],
-        "problems": list(study.problems),
+        "problems": [*study.problems, *study.remarks],
+    }
+
+
+def _point(row: dict[str, Any]) -> dict[str, Any]:
+    """A capture has no batch and no precision of its own."""
+    size = row["batch_size"]
+    return {
+        **row,
+        "batch_size": None if size is None else int(size),
+        "precision": row["precision"] or None,
     }

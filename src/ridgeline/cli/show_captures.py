@@ -27,8 +27,9 @@ SOURCES = {
 MEMORIES = {"DRAM": "dram_bytes", "L2": "l2_bytes", "L1": "l1_bytes"}
 
 
-def print_captures(captures: Sequence[Capture]) -> None:
-    """A row per capture; kinds of FLOPs that none of them has are left out."""
+def print_captures(captures: Sequence[Capture], label: str | None = None) -> None:
+    """A row per capture, by its label; kinds of FLOPs that none of them has are left out."""
+    is_one = len(captures) == 1
     kinds = [
         (name, column)
         for name, column in FLOPS.items()
@@ -44,7 +45,7 @@ def print_captures(captures: Sequence[Capture]) -> None:
     header += MEMORIES
     rows = [
         [
-            _name(capture),
+            _titled(capture, label, is_one=is_one),
             capture.device or NOT_COLLECTED,
             f"{capture.launches:,}",
             _shown(capture.kernel_time_s, format_time),
@@ -63,6 +64,13 @@ def advise(captures: Sequence[Capture], *, as_json: bool) -> None:
         print(f"{name}: {SOURCES[capture.kind]}", file=sys.stderr)
         for remark in () if as_json else capture.warnings:
             print(f"note: {name}: {plain_text(remark)}", file=sys.stderr)
+
+
+def _titled(capture: Capture, label: str | None, *, is_one: bool) -> str:
+    """Captures that share a label are told apart by their files."""
+    if not label:
+        return _name(capture)
+    return label if is_one else f"{label}: {_name(capture)}"
 
 
 def _name(capture: Capture) -> str:

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.report.rows import number
 from ridgeline.roofline.kernel_names import short_kernel
 from ridgeline.units import format_percent, format_time, si
 
@@ -134,8 +135,8 @@ def flag_lines(study: Study) -> list[str]:
     points = study.every_point
     if len(points):
         for point in points[points["flag"].ne("")].to_dict("records"):
-            batch = point["batch_size"]
-            what = f"{point['model']}, batch {batch}" if batch else str(point["model"])
+            batch = number(point["batch_size"])  # a capture has none
+            what = str(point["model"]) if batch is None else f"{point['model']}, batch {batch:.0f}"
             cause = str(point["flag"]).partition("likely cause: ")[2]
             groups.setdefault((what, cause), []).append(point)
     found = [_flag_line(what, group) for (what, _), group in groups.items()]

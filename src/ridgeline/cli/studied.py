@@ -50,7 +50,7 @@ def read(chosen: Chosen) -> Study:
         everywhere=_everywhere(chosen.peak_compute, chosen.peak_bw),
     )
     if not chosen.quiet:
-        for problem in (*problems, *study.problems):
+        for problem in (*problems, *study.problems, *study.remarks):
             print(f"note: {plain_text(problem)}", file=sys.stderr)
     return study
 

@@ -8,6 +8,7 @@ A table of kernels has a row per launch, in the order of execution:
     layer, phase, op                  where it belongs; "" until someone finds out
     grid, block, stream               as the capture has them, "" where it does not
     id, process_id, nvtx              likewise; nvtx is the innermost way, "outer/inner"
+    device                            its GPU, or "CC 9.0" where only that is told
     flops_P_vector, flops_P_matrix    executed FLOPs outside and on tensor cores
     dram_bytes, dram_read_bytes, dram_write_bytes, l2_bytes, l1_bytes
 
@@ -17,6 +18,7 @@ A column that was not collected is absent, or not a number: never 0.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 TEXTS = (
     "time_source", "layer", "phase", "op", "grid", "block", "stream", "id", "process_id", "nvtx",
+    "device",
 )  # fmt: skip
 FLOPS = {  # the names of `ridgeline import --json` and their columns
     "fp64": "flops_fp64_vector",
@@ -38,6 +41,16 @@ FLOPS = {  # the names of `ridgeline import --json` and their columns
     "tensor_fp64": "flops_fp64_matrix",
 }
 BYTES = ("dram_bytes", "l2_bytes", "l1_bytes")
+_WORDS = {
+    "time_s": "time",
+    "counter_time_s": "time",
+    "dram_bytes": "DRAM bytes",
+    "dram_read_bytes": "bytes read from DRAM",
+    "dram_write_bytes": "bytes written to DRAM",
+    "l2_bytes": "L2 bytes",
+    "l1_bytes": "L1 bytes",
+}
+_FLOPS = re.compile(r"flops_(?P<kind>\w+)_(?P<path>vector|matrix)")
 PROGRAM = "ncu program"  # the kind of a program that was profiled here
 
 
@@ -48,8 +61,8 @@ class Capture:
     file: str
     kind: str  # ncu-raw, ncu-details, ncu-ui, ncu-text, ncu-rep, kineto or nsys
     kernels: pd.DataFrame
-    device: str | None  # its name, or "CC 9.0" where only that is told
-    compute_capability: str | None
+    device: str | None  # its name, or "CC 9.0" where only that is told; None of several
+    compute_capability: str | None  # likewise
     passes: int | None  # the most that one kernel was replayed for
     metrics: tuple[str, ...]  # those that were found and can be used
     warnings: tuple[str, ...]
@@ -92,6 +105,14 @@ def totals(capture: Capture) -> dict[str, Any]:
         "device": capture.device,
         "warnings": list(capture.warnings),
     }
+
+
+def in_words(column: str) -> str:
+    """A column of a table of kernels as people call it: `tensor fp16 FLOPs`."""
+    found = _FLOPS.fullmatch(column)
+    if found is None:
+        return _WORDS.get(column, column)
+    return f"{'tensor ' * (found['path'] == 'matrix')}{found['kind']} FLOPs"
 
 
 def _count(value: float | None) -> int | float | None:

@@ -30,6 +30,7 @@ PIPE_TENSOR = "sm__inst_executed_pipe_tensor.sum"
 FLOPS_PER_TENSOR_INSTRUCTION = 512  # of compute capability 7.0 and 7.2, adding up in fp32
 FIRST_WITH_TENSOR_COUNTERS = (7, 5)
 FIRST_WITH_BULK_COPIES = (9, 0)
+BULK_COPIES = "L1 bytes leave out the bulk tensor copies of this chip"
 NO_TIME, NO_FLOPS, NO_BYTES = "no time", "no FLOPs", "no bytes"  # how such a remark begins
 
 # FLOPs of one instruction of a thread. The packed fp32 forms (…2) came with Blackwell.
@@ -278,7 +279,9 @@ class _Finder:
                 self.columns[column] = found
         parts = [self.columns.get(f"dram_{way}_bytes") for way in ("read", "write")]
         if parts[0] is not None and parts[1] is not None:
-            self.columns["dram_bytes"] = parts[0] + parts[1]
+            both = self.columns["dram_bytes"] = parts[0] + parts[1]
+            if both.isna().all():
+                self.remarks.append("DRAM bytes are not told: no kernel has both reads and writes")
         elif "dram_bytes" not in self.columns and (parts[0] is not None or parts[1] is not None):
             only = "reads" if parts[0] is not None else "writes"
             self.remarks.append(f"DRAM bytes are not told: only {only} were collected")
@@ -304,7 +307,7 @@ class _Finder:
             self.remarks.append(f"{NO_BYTES}: no counter of them was collected")
         has_bulk_copies = self._is_version(lambda version: version >= FIRST_WITH_BULK_COPIES)
         if "l1_bytes" in self.columns and bool(has_bulk_copies.any()):
-            self.remarks.append("L1 bytes leave out the bulk tensor copies of this chip")
+            self.remarks.append(BULK_COPIES)
 
     def _is_version(self, holds: Callable[[tuple[int, int]], bool]) -> pd.Series[bool]:
         """By row, whether something holds of its compute capability; not where that is unknown."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.report.cases import Case
 from ridgeline.report.executed import Profiled, gap_told, profiled, trust_told
 from ridgeline.report.markup import markdown, markdown_line
+from ridgeline.report.rows import records
 from ridgeline.report.sections import Material, table
 from ridgeline.report.tables import GIGA, MEGA, MS, SHOWN, quantity, share, text
 from ridgeline.report.tables import kernels_table as all_kernels
@@ -128,6 +129,10 @@ def _captures(material: Material) -> Iterator[str]:
         quantity("attained_flops_per_s", "GFLOP/s", GIGA), quantity("floor_s", "floor (ms)", MS),
         text("bound"), share("efficiency", "efficiency"),
     ])  # fmt: skip
+    for row in records(captures):
+        notes = material.study.notes.get(row["run_id"], ())
+        if notes:
+            yield f"On {markdown_line(str(row['label']))}: {markdown_line('; '.join(notes))}."
 
 
 def _kernels(material: Material, found: Sequence[Profiled]) -> Iterator[str]:

@@ -72,6 +72,8 @@ class Study:
     captures: pd.DataFrame = field(default_factory=no_rows)
     capture_points: pd.DataFrame = field(default_factory=no_rows)
     profiles: Mapping[str, Run] = field(default_factory=dict)  # by the id of the profiled run
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
+    remarks: tuple[str, ...] = ()  # the same as sentences that name what they are of
     stages: tuple[Mapping[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     raw_runs: tuple[Run, ...] = field(default=(), repr=False)
@@ -143,6 +145,8 @@ def read_study(
         captures=captures_table(profiles.captures, of_captures),
         capture_points=of_captures,
         profiles=profiles.of_run,
+        notes=reader.notes,
+        remarks=tuple(dict.fromkeys(reader.remarks)),
         stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),
@@ -196,6 +200,8 @@ class _Reader:
         self.machines, self.profiles = machines, profiles
         self.reconciled: dict[str, pd.DataFrame] = {}  # by run
         self.kernels: dict[str, pd.DataFrame] = {}
+        self.notes: dict[str, tuple[str, ...]] = {}
+        self.remarks: list[str] = []
         self._counts = stored_counts(results, problems)
         self._ready: dict[tuple[Any, ...], Prepared] = {}
 
@@ -211,7 +217,15 @@ class _Reader:
         if kernels is not None:
             self.kernels[run.run_id] = run_kernels(kernels)
             self._reconcile(run, measured, kernels)
+            name = f"{run.asked['model']}, batch {run.asked['batch_size']}, {measured.precision}"
+            self._note(run.run_id, f"the profile of {name}", self.profiles.of_run.get(run.run_id))
         return [(measured, roofs, table) for table in tables]
+
+    def _note(self, run_id: str, what: str, captured: Run | None) -> None:
+        """What is to be known about counters goes wherever they are used."""
+        told = (captured.found.get("warnings") if captured is not None else None) or ()
+        self.notes[run_id] = tuple(map(str, told))
+        self.remarks += [f"{what}: {note}" for note in self.notes[run_id]]
 
     def _kernels_of(self, run: Run) -> pd.DataFrame | None:
         """The kernels of a run's profile, or its own."""
@@ -238,6 +252,7 @@ class _Reader:
             self.problems.append(f"the capture {label_of(run)} has no kernels")
             return []
         self.kernels[run.run_id] = run_kernels(kernels)
+        self._note(run.run_id, f"the capture {label_of(run)}", run)
         gaps = int((~is_complete(kernels)).sum())
         if gaps:
             self.problems.append(

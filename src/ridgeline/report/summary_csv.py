@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 WHOLE = ("step", "capture")
 COLUMNS = (
     *SEED_COLUMNS, "grain", "provenance", "launches", "flops", "dram_bytes", "time_s", "floor_s",
-    "bound", "efficiency", "headroom_s", "roof_source", "flag", "run_id",
+    "bound", "efficiency", "headroom_s", "roof_source", "flag", "note",
+    "run_id",
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ POINT_COLUMNS = (
     "dram_bytes", "least_bytes", "ideal_bytes", "l3_bytes", "l2_bytes", "l1_bytes", "launches",
     "ai_high", "time_s", "compute_s", "dram_s", "l3_s", "l2_s", "l1_s", "launch_s", "floor_s",
     "fused_floor_s", "bound", "efficiency", "headroom_s", "attained_flops_per_s",
-    "peak_flops_per_s", "peak_bytes_per_s", "roof_source", "flag", "run_id",
+    "peak_flops_per_s", "peak_bytes_per_s", "roof_source", "flag", "note", "run_id",
 )  # fmt: skip
 COUNTED = (*WORK, "grad_accum_steps", "optimizer")  # the settings on which a count depends
 APART = tuple(name for name in COUNTED if name not in ("model", "mode", "precision", "batch_size"))
@@ -280,10 +280,16 @@ def points_csv(study: Study) -> pd.DataFrame:
     elapsed_sec and images_per_sec are those of the run that a point belongs to.
     """
     points = points_table(study)
+    points["precision"] = points["precision"].where(points["precision"].ne(""))
+    points["batch_size"] = points["batch_size"].astype("Int64")  # a capture has none
     known = ["run_id", "backend", "elapsed_sec", "images_per_sec"]
     runs = study.runs.reindex(columns=known).set_index("run_id")
     for name in known[1:]:
         points[name] = points["run_id"].map(runs[name])
+    points["note"] = [
+        "; ".join(study.notes.get(run_id, ())) if provenance == "counter" else ""
+        for run_id, provenance in zip(points["run_id"], points["provenance"], strict=True)
+    ]
     points["arch"] = points["model"]
     points["attained_gflops"] = points["attained_flops_per_s"] / GIGA
     points["peak_gflops"] = points["peak_flops_per_s"] / GIGA

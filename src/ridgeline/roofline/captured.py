@@ -32,10 +32,12 @@ def capture_points(
         known = _known_of_all(kernels)
     whole = summed(kernel_pieces(alike(known)).assign(grain=CAPTURE), ["grain"])
     whole = whole.assign(name=label, layer="", phase=ALL, kind=CAPTURE)
-    found = Measured(run_id=run_id, model=label, mode=CAPTURE, precision="", batch_size=0,
+    found = Measured(run_id=run_id, model=label, mode=CAPTURE, precision="", batch_size=None,
                      label=label, step_time_s=float(whole["time_s"].sum()))  # fmt: skip
     tables = [place(whole, replace(roofs, launch_s={})), placed_kernels(pieces, roofs)]
-    return [(found, roofs, table.assign(provenance="counter")) for table in tables if len(table)]
+    is_counted = "time_source" in kernels and kernels["time_source"].eq("counter").any()
+    told = {"provenance": "counter", "time_provenance": "counter" if is_counted else "measured"}
+    return [(found, roofs, table.assign(**told)) for table in tables if len(table)]
 
 
 def _known_of_all(kernels: pd.DataFrame) -> pd.DataFrame:

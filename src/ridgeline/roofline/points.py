@@ -44,7 +44,7 @@ class Measured:
     model: str
     mode: str
     precision: str
-    batch_size: int
+    batch_size: int | None
     label: str = ""
     step_time_s: float
     phase_times_s: Mapping[str, float] = field(default_factory=dict)  # forward, backward, …
@@ -300,7 +300,8 @@ def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataF
     for name, column in OF_ROOFS.items():
         points[column] = spread([getattr(roofs, name) for _, roofs, _ in tables])
     slopes = spread([roofs.bandwidth.get("dram", float("nan")) for _, roofs, _ in tables])
-    points["batch_size"] = points["batch_size"].astype(int)
+    has_sizes = points["batch_size"].notna().all()  # a capture has none
+    points["batch_size"] = points["batch_size"].astype("int64" if has_sizes else "float64")
     points["peak_bytes_per_s"] = slopes.astype(float)
     for name in ("flops", "dram_bytes"):  # a capture of times alone has neither
         points[name] = points[name].astype(float) if name in points else float("nan")
@@ -312,7 +313,8 @@ def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataF
     points["attained_flops_per_s"] = flops / points["time_s"]
     points["peak_flops_per_s"] = flops / points["compute_s"]
     points["fused_floor_s"] = _fused_floor_s(points)
-    points["time_provenance"] = points["time_s"].notna().map({True: "measured", False: ""})
+    by = points["time_provenance"].fillna("measured") if "time_provenance" in points else "measured"
+    points["time_provenance"] = pd.Series(by, points.index).where(points["time_s"].notna(), "")
     for name in ("shapes", "kind", "layer"):
         points[name] = points[name].fillna("") if name in points else ""
     return points.reindex(columns=[*COLUMNS, *sorted(flops_columns(points))])

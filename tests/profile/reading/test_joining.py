@@ -240,7 +240,7 @@ def test_a_file_of_no_use_beside_others_is_refused(tmp_path: Path) -> None:
 
 def test_files_of_other_kernels_or_launches_are_not_joined(tmp_path: Path) -> None:
     paths = [
-        part(tmp_path, "a.csv", READ, (1, 2)),
+        part(tmp_path, "a.csv", TIME, (1, 2)),
         part(tmp_path, "b.csv", WRITE, (1, 2, 3)),
         part(tmp_path, "c.csv", TIME, ("nan", "50", "60")),
     ]

@@ -104,7 +104,8 @@ def test_a_kernel_whose_name_is_too_long_is_said_to_be_left_out(tmp_path: Path) 
     row = kernel(2, ["1", "2", "3"], name="n" * 2**21)
     capture = read(written(tmp_path, "a.csv", TABLE + row))
     assert capture.launches == 2
-    assert "lines inside the table that are no rows of it are left out: 1" in capture.warnings
+    said = "lines inside the table that are too long are left out: 1 (a cell may have 131,072"
+    assert f"{said} characters)" in capture.warnings
 
 
 # ---------------------------------------------------------------- cut off
@@ -250,8 +251,8 @@ def test_without_any_rate_there_is_no_time(tmp_path: Path) -> None:
     ("value", "unit", "said"),
     [
         ("1e305", "Gbyte", f"values that are too large for a number are not used: {READ}, {WRITE}"),
-        ("1e308", "byte", "values that are too large for a number are not used: dram_bytes"),
-        ("8e307", "byte", "the sum of dram_bytes is too large for a number"),
+        ("1e308", "byte", "values that are too large for a number are not used: DRAM bytes"),
+        ("8e307", "byte", "the sum of DRAM bytes is too large for a number"),
     ],
 )
 def test_what_no_number_can_hold_is_not_known(
@@ -326,6 +327,42 @@ def test_kernels_of_several_devices_are_said(tmp_path: Path) -> None:
     rows = [kernel(0, ["1"]), kernel(1, ["1"], device="1")]
     capture = read(written(tmp_path, "a.csv", wide([TIME], ["us"], *rows)))
     assert "kernels of several devices are added up: 0, 1" in capture.warnings
+
+
+def test_a_capture_of_two_gpus_is_named_by_neither(tmp_path: Path) -> None:
+    # given one kernel of an A100 and two of an H100
+    rows = ["0,7,a,8.0,NVIDIA A100,1", "1,7,a,9.0,NVIDIA H100,1", "2,7,b,9.0,NVIDIA H100,1"]
+    titles = f"ID,Process ID,Kernel Name,CC,device__attribute_display_name,{TIME}\n,,,,,us\n"
+    capture = read(written(tmp_path, "a.csv", titles + "\n".join(rows) + "\n"))
+    # then both are told, and each kernel has its own
+    assert (capture.device, capture.compute_capability) == (None, None)
+    assert capture.kernels["device"].tolist() == ["NVIDIA A100", "NVIDIA H100", "NVIDIA H100"]
+    said = "kernels of several devices are added up: NVIDIA A100, NVIDIA H100"
+    assert said in capture.warnings
+
+
+def test_the_gpus_of_a_long_table(tmp_path: Path) -> None:
+    name = "device__attribute_display_name"
+    table = long((name, "", "A100"), (TIME, "us", "5"))
+    table += line(["1", "7", "k1", name, "", "H100"]) + line(["1", "7", "k1", TIME, "us", "5"])
+    capture = read(written(tmp_path, "a.csv", table))
+    assert (capture.device, capture.kernels["device"].tolist()) == (None, ["A100", "H100"])
+
+
+def test_chips_without_a_name_are_told_by_their_compute_capability(tmp_path: Path) -> None:
+    text = f"ID,Process ID,Kernel Name,CC,{TIME}\n,,,,us\n0,7,a,7.0,1\n1,7,a,8.0,1\n"
+    capture = read(written(tmp_path, "a.csv", text))
+    assert (capture.device, capture.compute_capability) == (None, None)
+    assert capture.kernels["device"].tolist() == ["CC 7.0", "CC 8.0"]
+    said = "kernels of several devices are added up: compute capability 7.0, 8.0"
+    assert said in capture.warnings
+
+
+def test_several_gpus_in_a_table_of_nsys(tmp_path: Path) -> None:
+    rows = [f"{n},1000,{n},1,1,1,1,1,1,{name} ({n}),7,gemm" for n, name in enumerate("AB")]
+    header = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Device,Strm,Name"
+    capture = read(written(tmp_path, "a.csv", "\n".join([header, *rows, ""])))
+    assert (capture.device, capture.kernels["device"].tolist()) == (None, ["A", "B"])
 
 
 def test_devices_of_one_name_are_several_in_nsys_too(tmp_path: Path) -> None:

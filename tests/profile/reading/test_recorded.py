@@ -79,6 +79,7 @@ def test_a_row_whole() -> None:
         "launches": 1, "time_s": 3.04e-6, "counter_time_s": 3.04e-6, "time_source": "counter",
         "layer": "", "phase": "", "op": "", "grid": "(10, 1, 1)", "block": "(128, 1, 1)",
         "stream": "7", "id": "0", "process_id": "658", "nvtx": "step/forward",
+        "device": "NVIDIA H200",
         "flops_fp64_vector": 0, "flops_fp32_vector": 0, "flops_fp16_vector": 512,
         "flops_bf16_matrix": 0,
         "flops_fp16_matrix": 0, "flops_fp64_matrix": 0, "flops_fp8_matrix": 0,

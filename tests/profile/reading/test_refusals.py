@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.profile.captures import STEP, read, written
+from tests.profile.captures import STEP, read, told, written
 
 from ridgeline.errors import RidgelineError
 
@@ -76,6 +76,18 @@ def test_reasons(tmp_path: Path, text: str, problem: str, hint: str) -> None:
             "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
             "inst",
             "fp32 FLOPs are not told: fmul, ffma not collected",
+            "collect gpu__time_duration.sum",
+        ),
+        (
+            "dram__bytes_read.sum",
+            "byte",
+            "DRAM bytes are not told: only reads were collected",
+            "collect gpu__time_duration.sum",
+        ),
+        (
+            "dram__bytes_write.sum",
+            "byte",
+            "DRAM bytes are not told: only writes were collected",
             "collect gpu__time_duration.sum",
         ),
         (
@@ -165,3 +177,49 @@ def test_numbers_that_cannot_be_are_the_reason(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", HEADER + '"0","1","a","-2"\n')
     with pytest.raises(RidgelineError, match="nothing that can be used: values that are negative"):
         read(path)
+
+
+@pytest.mark.parametrize("way", ["read", "write"])
+def test_one_way_beside_other_quantities_is_said_not_to_tell_dram(tmp_path: Path, way: str) -> None:
+    text = HEADER.replace('sum"', f'sum","dram__bytes_{way}.sum"').replace('"us"', '"us","byte"')
+    found = told(written(tmp_path, "a.csv", text + '"0","1","a","2","5"\n'))
+    assert (found["kernel_time_s"], found["dram_bytes"]) == (2e-6, None)
+    assert f"DRAM bytes are not told: only {way}s were collected" in found["warnings"]
+
+
+def test_reads_of_one_kernel_and_writes_of_another_tell_nothing(tmp_path: Path) -> None:
+    titles = "ID,Process ID,Kernel Name,dram__bytes_read.sum [byte],dram__bytes_write.sum [byte]\n"
+    path = written(tmp_path, "a.csv", titles + "0,1,a,5,\n1,1,b,,6\n")
+    with pytest.raises(RidgelineError, match="no kernel has both reads and writes"):
+        read(path)
+
+
+SUMMARY = (
+    "[100] python@127.0.0.1\n"
+    "  k(int) (1, 1, 1)x(1, 1, 1), {}Device 0, CC 8.0, Invocations 1,500\n"
+    "    Metric Name                Metric Unit      Minimum      Maximum      Average\n"
+    "    gpu__time_duration.sum              us         1.00         3.00         2.50\n"
+)
+
+
+@pytest.mark.parametrize("place", ["", "Context 1, Stream 7, "])
+def test_the_text_of_a_summary(tmp_path: Path, place: str) -> None:
+    path = written(tmp_path, "a.txt", SUMMARY.format(place))
+    with pytest.raises(RidgelineError) as refused:
+        read(path)
+    assert refused.value.problem == (
+        f"{path} is the text of a summary (ncu --print-summary), of which only the CSV is read"
+    )
+    assert "--csv --print-summary per-kernel" in refused.value.hint
+
+
+def test_a_summary_without_kernels(tmp_path: Path) -> None:
+    titles = '"Device","CC","Invocations","Metric Name","Metric Unit","Minimum","Maximum","Average"'
+    row = '"0","8.0","5","gpu__time_duration.sum","us","0","9","2"'
+    path = written(tmp_path, "a.csv", f"{titles}\n{row}\n")
+    with pytest.raises(RidgelineError) as refused:
+        read(path)
+    assert refused.value.problem == (
+        f"{path} is a summary of ncu over all kernels together (--print-summary per-gpu)"
+    )
+    assert "--print-summary per-kernel" in refused.value.hint

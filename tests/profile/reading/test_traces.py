@@ -286,11 +286,11 @@ def test_a_trace_with_no_duration_at_all_is_refused(tmp_path: Path) -> None:
         ([0, 0], "A100", []),
         ([2, 2], "H100", []),
         ([0, 1], "A100", ["kernels of several devices are added up: A100 (0), A100 (1)"]),
-        ([2, 0], "H100", ["kernels of several devices are added up: H100 (2), A100 (0)"]),
+        ([2, 0], None, ["kernels of several devices are added up: H100 (2), A100 (0)"]),
     ],
 )
 def test_devices_are_those_that_kernels_ran_on(
-    tmp_path: Path, used: list[int], device: str, said: list[str]
+    tmp_path: Path, used: list[int], device: str | None, said: list[str]
 ) -> None:
     names = ["A100", "A100", "H100"]
     content = {
@@ -299,6 +299,62 @@ def test_devices_are_those_that_kernels_ran_on(
     }
     capture = read(written(tmp_path, "a.json", json.dumps(content)))
     assert (capture.device, list(capture.warnings[1:])) == (device, said)
+
+
+def test_the_device_of_every_kernel(tmp_path: Path) -> None:
+    content = {
+        "deviceProperties": [{"id": n, "name": name} for n, name in enumerate(["A100", "H100"])],
+        "traceEvents": [traced(device=number) for number in (1, 0, 2)],
+    }
+    capture = read(written(tmp_path, "a.json", json.dumps(content)))
+    assert capture.kernels["device"].tolist() == ["H100", "A100", ""]
+    assert capture.device is None
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_devices_behind_the_events(tmp_path: Path, indent: int | None) -> None:
+    about = {"id": 0, "name": "A100", "computeMajor": 8, "computeMinor": 0}
+    content = {"traceEvents": [traced()], "traceName": "]}", "deviceProperties": [about]}
+    capture = read(written(tmp_path, "a.json", json.dumps(content, indent=indent)))
+    assert (capture.device, capture.compute_capability) == ("A100", "8.0")
+    assert capture.warnings == (TIME_ONLY,)
+
+
+TRACE = json.dumps({"traceEvents": [traced()], "traceName": "a"})
+
+
+@pytest.mark.parametrize("between", ["", "\n", " " * 2**21])
+@pytest.mark.parametrize("trace", [TRACE, json.dumps([traced()])], ids=["object", "list"])
+def test_traces_that_were_put_together(tmp_path: Path, trace: str, between: str) -> None:
+    capture = read(written(tmp_path, "a.json", trace + between + trace))
+    assert capture.launches == 1
+    said = "other traces follow in this file and are not read: import each as a file of its own"
+    assert capture.warnings == (TIME_ONLY, said)
+
+
+@pytest.mark.parametrize("rest", ["", "\n", "\n\n  "])
+def test_nothing_follows_a_whole_trace(tmp_path: Path, rest: str) -> None:
+    assert read(written(tmp_path, "a.json", TRACE + rest)).warnings == (TIME_ONLY,)
+
+
+@pytest.mark.parametrize(
+    "events",
+    ["[" * 100_000, '{"name": "a", "dur": ' + "9" * 5000 + "}]}", ""],
+    ids=["deep", "digits", "cut off"],
+)
+def test_a_damaged_trace_is_called_damaged(tmp_path: Path, events: str) -> None:
+    path = written(tmp_path, "a.json", f'{{"traceEvents": [{events}')
+    with pytest.raises(RidgelineError) as refused:
+        read(path)
+    said = "is a trace that is damaged or cut off: none of its events can be read"
+    assert refused.value.problem == f"{path} {said}"
+    assert refused.value.hint == "copy or export it again"
+
+
+def test_a_damaged_trace_of_which_something_can_be_read(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.json", '{"traceEvents": [{"ph": "X", "cat": "cpu_op"}, {"ph": ')
+    with pytest.raises(RidgelineError, match="of its 1 events that can be read, none is a kernel"):
+        read(path)
 
 
 def test_a_table_that_nsys_skipped(tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ def test_the_parts_of_compute_capabilities_are_those_of_each_row(tmp_path: Path)
     text = "\n".join([header, ",,,,,inst", "0,7,k,7,0,10", "1,7,k,8,0,10", ""])
     capture = read(written(tmp_path, "a.csv", text))
     assert capture.kernels["flops_fp16_matrix"].isna().tolist() == [False, True]
-    assert "kernels of several devices are added up: 7.0, 8.0" in capture.warnings
+    assert (
+        "kernels of several devices are added up: compute capability 7.0, 8.0" in capture.warnings
+    )
 
 
 @pytest.mark.parametrize(("unit", "flops"), [("inst", 2), ("K", 2e3), ("M", 2e6), ("Kinst", 2e3)])

@@ -9,6 +9,7 @@ sections.py       its plain text
 report.py         its binary report, through its own library (report_worker.py) or program
 kineto.py         PyTorch and Kineto traces (traces.py)        nsys.py  kernel tables of nsys stats
 decimals.py  evidence.py  metric_units.py  display_names.py   numbers, units, names of any version
+unitless.py       metrics without a unit
 named_metrics.py  launches.py  source.py  log.py    what is gathered on the way
 assemble.py       quantities and remarks; soundness.py, repeated.py  what is left out before
 counters.py  joining.py    kernels and their counters; several files of one capture

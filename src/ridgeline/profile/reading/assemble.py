@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.capture import BYTES, FLOPS, TEXTS, Capture, total
+from ridgeline.profile.capture import BYTES, FLOPS, TEXTS, Capture, in_words, total
 from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME, Quantities, find
 from ridgeline.profile.reading.counters import Counters
 from ridgeline.profile.reading.log import Log
@@ -15,11 +15,14 @@ from ridgeline.profile.reading.named_metrics import MISFITS
 from ridgeline.profile.reading.repeated import once
 from ridgeline.profile.reading.soundness import sound
 from ridgeline.profile.reading.source import Read
-from ridgeline.profile.reading.traces import several
+from ridgeline.profile.reading.traces import device_of_all, several
+from ridgeline.profile.reading.unitless import SCALED
 
 if TYPE_CHECKING:
     import pandas as pd
 
+GENERAL = (NO_TIME, NO_FLOPS, NO_BYTES)
+PARTS = ("dram_read_bytes", "dram_write_bytes")  # of a quantity, none by themselves
 COLLECT = (
     "collect gpu__time_duration.sum, dram__bytes_read.sum, dram__bytes_write.sum,"
     " sm__ops_path_tensor_src_* and"
@@ -59,12 +62,12 @@ def from_counters(counters: Counters) -> Capture:
         numbers, too_large = sound(
             found.table.mul(times, axis=0) if max(times) > 1 else found.table
         )
-    if not found.metrics:
-        raise _nothing_usable(counters, _unmade(counters.metrics, found))
+    if not any(numbers[name].notna().any() for name in numbers.columns if name not in PARTS):
+        raise _nothing_usable(counters, too_large or _unmade(counters.metrics, found))
     kernels = with_all_columns(counters.texts, numbers, times)
     is_cut = any(log.is_cut or log.is_bare for log in counters.logs)
     said = (
-        *counters.remarks, *found.remarks, *too_large, *_endless(kernels),
+        *counters.remarks, *_made(found, counters), *too_large, *_endless(kernels),
         *_several(counters.about), *_gaps(kernels[:-1] if is_cut else kernels), *_unshown(kernels),
         *(remark for log in counters.logs for remark in log.remarks()),
     )  # fmt: skip
@@ -72,8 +75,8 @@ def from_counters(counters: Counters) -> Capture:
         file=counters.file,
         kind=counters.kind,
         kernels=kernels,
-        device=_device(counters),
-        compute_capability=counters.capability,
+        device=device_of_all(counters.about["device"], counters.about["compute_capability"]),
+        compute_capability=None if counters.is_of_several_chips else counters.capability,
         passes=_passes(counters.about),
         metrics=found.metrics,
         warnings=tuple(dict.fromkeys(said)),
@@ -84,7 +87,7 @@ def with_all_columns(
     texts: pd.DataFrame, numbers: pd.DataFrame, times: Sequence[int]
 ) -> pd.DataFrame:
     """A table of kernels with time by the counters; numbers are of all launches of a row."""
-    table = texts.assign(launches=times, layer="", phase="", op="")
+    table = texts.assign(launches=times, layer="", phase="", op="", device=_devices(texts))
     has_time = "counter_time_s" in numbers
     table["counter_time_s"] = numbers["counter_time_s"] if has_time else float("nan")
     table["time_s"] = table["counter_time_s"]
@@ -97,7 +100,7 @@ def with_all_columns(
 def _nothing_usable(counters: Counters, unmade: Sequence[str]) -> RidgelineError:
     file, log, count = counters.file, counters.logs[0], len(counters.texts)
     kernels = f"{count:,} kernel{'s' if count > 1 else ''}"
-    misfits = [remark for remark in counters.remarks if remark.startswith(MISFITS)]
+    misfits = [remark for remark in counters.remarks if remark.startswith((MISFITS, SCALED))]
     for reasons, hint in (
         (counters.unsound, "capture and export it again"),
         (misfits, "export it again with --print-units base"),
@@ -119,18 +122,34 @@ def _nothing_usable(counters: Counters, unmade: Sequence[str]) -> RidgelineError
     )
 
 
+def _made(found: Quantities, counters: Counters) -> list[str]:
+    """How quantities were made; what was left out for its values or units, was collected."""
+    if not counters.unsound and not any(r.startswith((MISFITS, SCALED)) for r in counters.remarks):
+        return list(found.remarks)
+    general = {what: f"{what}: there is no counter that can be used" for what in GENERAL}
+    return [
+        next((said for what, said in general.items() if remark.startswith(f"{what}:")), remark)
+        for remark in found.remarks
+    ]
+
+
 def _unmade(metrics: pd.DataFrame, found: Quantities) -> list[str]:
     """Why metrics that have values make no quantity."""
     there = [str(name) for name in metrics.columns[metrics.notna().any()]]
-    general = (NO_TIME, NO_FLOPS, NO_BYTES)
-    said = [remark for remark in found.remarks if not remark.startswith(general)]
+    said = [remark for remark in found.remarks if not remark.startswith(GENERAL)]
     said += [f"{name} without time or cycles" for name in there if ".per_" in name]
     return (said or [f"{name} alone tells nothing" for name in there]) if there else []
 
 
-def _device(counters: Counters) -> str | None:
-    named = next(iter(counters.about["device"]), None)
-    return named or (f"CC {counters.capability}" if counters.capability else None)
+def _devices(texts: pd.DataFrame) -> pd.Series[str]:
+    """Of each kernel its name, or the compute capability where only that is told."""
+    named = texts["device"]
+    is_named = named.ne("")
+    if is_named.all():
+        return named
+    versions = texts["compute_capability"]
+    shown = {text: f"CC {text}" if text else "" for text in versions.unique()}
+    return named.where(is_named, versions.map(shown))
 
 
 def _passes(about: Mapping[str, Collection[str]]) -> int | None:
@@ -139,8 +158,10 @@ def _passes(about: Mapping[str, Collection[str]]) -> int | None:
 
 
 def _several(about: Mapping[str, Collection[str]]) -> list[str]:
-    """Told by their names where these differ, else by their numbers."""
-    names = about["device"] or about["compute_capability"]
+    """Told by their names where these differ, else by their chips, else by their numbers."""
+    names, versions = about["device"], about["compute_capability"]
+    if len(names) < 2 and len(versions) > 1:
+        return several(list(versions), "compute capability ")
     return several(list(names if len(names) > 1 else about["device_number"]))
 
 
@@ -148,7 +169,7 @@ def _endless(kernels: pd.DataFrame) -> list[str]:
     """Columns whose sum is no number."""
     columns = ("time_s", *FLOPS.values(), *BYTES)
     return [
-        f"the sum of {name} is too large for a number"
+        f"the sum of {in_words(name)} is too large for a number"
         for name in columns
         if name in kernels and kernels[name].notna().any() and total(kernels, name) is None
     ]
@@ -162,7 +183,9 @@ def _gaps(kernels: pd.DataFrame) -> list[str]:
             continue
         missing = int(kernels[name].isna().sum())
         if 0 < missing < len(kernels):
-            said.append(f"{name} is not known of {missing:,} of {len(kernels):,} kernels")
+            what = in_words(str(name))
+            verb = "is" if name == "time_s" else "are"
+            said.append(f"{what} {verb} not known of {missing:,} of {len(kernels):,} kernels")
     return said
 
 

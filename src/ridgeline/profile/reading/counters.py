@@ -37,10 +37,13 @@ class Counters:
         return next(iter(self.about["compute_capability"]), None)
 
     @property
+    def is_of_several_chips(self) -> bool:
+        return len(self.about["compute_capability"]) > 1
+
+    @property
     def capabilities(self) -> str | pd.Series[str] | None:
         """The one of all kernels, or that of each."""
-        is_one = len(self.about["compute_capability"]) < 2
-        return self.capability if is_one else self.texts["compute_capability"]
+        return self.texts["compute_capability"] if self.is_of_several_chips else self.capability
 
     @property
     def names(self) -> frozenset[str]:

@@ -18,6 +18,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _MARKED = re.compile(r"[+-]?(\d*)((?:[.,]\d+)+)([eE][+-]?\d+)?")
 _INSTANCES = re.compile(r"\s*[{(;].*", re.DOTALL)  # "12 {3; 4; 5}": the values of the parts
 _LONGEST = 400  # characters; longer texts are no numbers
+_GROUPS = re.compile(r"[1-9]\d{0,2}([.,'\u2019\u00a0\u2009\u202f ])(?:\d{2,3}\1)*\d{3}")
 
 
 @dataclass(slots=True)
@@ -89,6 +90,14 @@ def read_number(text: str, mark: str) -> float:
         return math.nan
     value = float(plain)
     return value if math.isfinite(value) else math.nan
+
+
+def ungrouped(text: str) -> str:
+    """`17313` of `17,313`, in any locale: of a number that has no decimals; others as they are."""
+    text = text.strip()
+    if text.isdigit() or not _GROUPS.fullmatch(text):
+        return text
+    return re.sub(r"\D", "", text)
 
 
 def _shortened(text: str) -> str:

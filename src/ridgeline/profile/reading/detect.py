@@ -45,6 +45,9 @@ _NSYS_TABLES = {  # by a title that only they have
     "Operation": "about calls or copies, not about kernels",
     "Range": "about NVTX ranges, not about kernels",
 }
+_SUMMARY_LINE = re.compile(r"^\s*\S.*, Invocations [\d.,]+\s*$", re.MULTILINE)
+_SUMMARY_TITLES = re.compile(r"^(?=.*\bMetric Name\b)(?=.*\bAverage\b).*\bInvocations\b", re.M)
+_BY_KERNEL = "ncu --import FILE.ncu-rep --csv --print-summary per-kernel"
 _LINE = 2**20  # characters that are looked at; progress that a program prints may be longer
 _ROW = 2**17  # characters of a row whose numbers are looked at
 READS = (
@@ -88,6 +91,8 @@ def detect(path: Path) -> Detected:
                                 is_utf8=is_utf8, log=log)  # fmt: skip
                 return Detected(kind=header.kind, source=source, log=log)
             if _KERNEL_LINE.match(line):
+                if _SUMMARY_LINE.match(line):
+                    raise _summary(path)
                 return Detected(kind=TEXT, log=log)
             log.see(line)
     if is_json and not log.lines:
@@ -155,7 +160,21 @@ def _is_capture(line: str) -> bool:
     return parse_header(line) is not None or _KERNEL_LINE.match(line) is not None
 
 
+def _summary(path: Path) -> RidgelineError:
+    return RidgelineError(
+        f"{path} is the text of a summary (ncu --print-summary), of which only the CSV is read",
+        hint=f"{_BY_KERNEL} > summary.csv, or export it without --print-summary",
+    )
+
+
 def _unknown(path: Path, log: Log, text: str) -> RidgelineError:
+    if _SUMMARY_TITLES.search(text):
+        return RidgelineError(
+            f"{path} is a summary of ncu over all kernels together (--print-summary per-gpu)",
+            hint=f"{_BY_KERNEL} > summary.csv tells them apart",
+        )
+    if _SUMMARY_LINE.search(text):
+        return _summary(path)
     if log.lines:
         return log.refusal(str(path), "holds no kernels")
     skipped = _SKIPPED.search(text)

@@ -26,6 +26,7 @@ _FIRST = re.compile(  # column, also behind other text, never behind another col
     r"""(?<![,;\t])(?:"ID"|"Process ID"|"?(?:Time ?\(%\)|Start ?\(\w+\))"?)[,;\t]"""
 )
 _NUMBER = re.compile(r"[-+.,'\d\sEe]*")  # also the beginning of one
+_TOO_LONG = "field limit"  # in what the csv module says
 _END = "\x1aend of file\x1a"  # a line below the last: only an open quote takes it into a cell
 
 
@@ -119,8 +120,11 @@ def rows(lines: Iterator[str], delimiter: str, log: Log | None = None) -> Iterat
         except StopIteration:  # the end was lost in a cell that is too long
             log.is_cut = True
             return
-        except csv.Error:
-            log.skipped += 1
+        except csv.Error as error:
+            if _TOO_LONG in str(error):
+                log.too_long += 1
+            else:
+                log.skipped += 1
             continue
         if row and row[-1].endswith(_END):
             break

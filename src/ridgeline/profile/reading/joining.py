@@ -138,6 +138,7 @@ def _joined(a: Counters, b: Counters) -> Counters:
     return replace(
         a,
         file=f"{a.file}{BETWEEN}{b.file}",
+        texts=_with_devices(a, b),
         metrics=pd.concat([a_metrics[kept], b_metrics[added]], axis=1),
         about={
             **{key: a.about[key] or b.about[key] for key in a.about},
@@ -148,6 +149,13 @@ def _joined(a: Counters, b: Counters) -> Counters:
         unsound=(*a.unsound, *b.unsound),
         logs=(*a.logs, *b.logs),
     )
+
+
+def _with_devices(a: Counters, b: Counters) -> pd.DataFrame:
+    """The texts of the first; with the names of devices, if only the second has them."""
+    if a.about["device"] or not b.about["device"]:
+        return a.texts
+    return a.texts.assign(device=b.texts["device"].array)
 
 
 def _each_with_its_time(

@@ -19,7 +19,7 @@ from ridgeline.profile.capture import Capture
 from ridgeline.profile.reading.header import KINETO
 from ridgeline.profile.reading.metric_units import scaled
 from ridgeline.profile.reading.opening import TellBytes, open_text
-from ridgeline.profile.reading.traces import from_times, several
+from ridgeline.profile.reading.traces import device_of_all, from_times, several
 
 MICROSECOND = 1e-6
 KERNEL = "kernel"
@@ -31,7 +31,10 @@ _NEXT = re.compile(r'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|ts|pid)")')  # behind one 
 _CLOSE = re.compile(r"\}\s*\][^\[\]{}]*\}?\s*\Z")  # of the events, and of the trace
 _BETWEEN = re.compile(r"[\s,]*")
 _HALF = re.compile("[\ud800-\udfff]")
-_HEAD = 2**22  # characters before the events
+_HEAD = 2**22  # characters before the events, or behind them
+SEVERAL_TRACES = (
+    "other traces follow in this file and are not read: import each as a file of its own"
+)
 
 
 def read_trace(path: Path, tell: TellBytes | None = None) -> Capture:
@@ -46,14 +49,10 @@ def read_trace(path: Path, tell: TellBytes | None = None) -> Capture:
         )
     found = [row for row in kernels if row["time_s"] >= 0]
     if not found:
-        what = "kernel of a GPU that has a duration" if kernels else "kernel of a GPU"
-        raise RidgelineError(
-            f"{path} is a trace of {events.seen:,} events with no {what} among them",
-            hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
-        )
+        raise _no_kernels(path, events, has_some=bool(kernels))
     found.sort(key=lambda row: row["start"])
-    devices = events.used([row["device"] for row in found])
-    first = devices[0] if devices else _Device()
+    devices = events.used([row["number"] for row in found])
+    capabilities = {device.capability for device in devices}
     remarks = [
         *several([device.label for device in devices]),
         *_lost("kernels without a duration that can be used", len(kernels) - len(found)),
@@ -61,8 +60,39 @@ def read_trace(path: Path, tell: TellBytes | None = None) -> Capture:
     ]
     if not events.is_whole:
         remarks.append("the trace is cut off or damaged: its end is missing")
-    return from_times(str(path), KINETO, found, device=first.name,
-                      compute_capability=first.capability, remarks=remarks)  # fmt: skip
+    if events.has_more:
+        remarks.append(SEVERAL_TRACES)
+    return from_times(
+        str(path),
+        KINETO,
+        [{**row, "device": events.name_of(row["number"])} for row in found],
+        device=_device_of_all(devices),
+        compute_capability=capabilities.pop() if len(capabilities) == 1 else None,
+        remarks=remarks,
+    )
+
+
+def _no_kernels(path: Path, events: _Events, *, has_some: bool) -> RidgelineError:
+    what = "kernel of a GPU that has a duration" if has_some else "kernel of a GPU"
+    if events.is_whole and not events.damaged:
+        return RidgelineError(
+            f"{path} is a trace of {events.seen:,} events with no {what} among them",
+            hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+        )
+    read = f"of its {events.seen:,} events that can be read, none is a {what}"
+    return RidgelineError(
+        f"{path} is a trace that is damaged or cut off: "
+        + (read if events.seen else "none of its events can be read"),
+        hint="copy or export it again",
+    )
+
+
+def _device_of_all(devices: Sequence[_Device]) -> str | None:
+    """Not one of several; the same name may stand for several of a kind."""
+    names = {device.name or "" for device in devices}
+    if len(names) > 1:
+        return None
+    return device_of_all(names - {""}, {d.capability for d in devices if d.capability})
 
 
 def _lost(what: str, count: int) -> list[str]:
@@ -86,7 +116,7 @@ def _kernel(event: Any) -> dict[str, Any] | None:
         "stream": _text(about.get("stream", event.get("tid", ""))),
         "id": _text(about.get("correlation", "")),
         "process_id": _text(event.get("pid", "")),
-        "device": _text(about.get("device", "")),
+        "number": _text(about.get("device", "")),
     }
 
 
@@ -128,6 +158,8 @@ class _Events:
     def __init__(self) -> None:
         self.seen = self.damaged = 0
         self.has_list = self.is_whole = False
+        self.is_bare = False  # a list of events and nothing around it
+        self.has_more = False  # another trace behind the first
         self.devices: dict[str, _Device] = {}  # by number
 
     def of(self, stream: TextIO) -> Iterator[Any]:
@@ -139,6 +171,7 @@ class _Events:
             at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
             if at < len(text) and text[at] == "]":
                 self.is_whole = True
+                self._see_rest(text[at + 1 :], stream)
                 return
             try:
                 event, at = decoder.raw_decode(text, at)
@@ -162,7 +195,7 @@ class _Events:
         """The text from the first event on."""
         text = stream.read(_CHUNK).lstrip("\ufeff \t\r\n")
         if text.startswith("["):
-            self.has_list = True
+            self.has_list = self.is_bare = True
             return text[1:]
         while text and (start := _START.search(text)) is None and len(text) < _HEAD:
             more = stream.read(_CHUNK)
@@ -180,10 +213,24 @@ class _Events:
         found = _DEVICES.search(head)
         try:
             devices = json.JSONDecoder().raw_decode(head, found.end())[0] if found else []
-            described = [_device(position, device) for position, device in enumerate(devices)]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, RecursionError):
             return
-        self.devices = {device.number: device for device in described}
+        self._describe(devices)
+
+    def _describe(self, devices: Any) -> None:
+        try:
+            described = [_device(position, device) for position, device in enumerate(devices)]
+        except (KeyError, TypeError, AttributeError):
+            return
+        self.devices = self.devices or {device.number: device for device in described}
+
+    def _see_rest(self, rest: str, stream: TextIO) -> None:
+        """Behind the events: what else the trace tells, and whether another one follows."""
+        about, rest = ({}, rest) if self.is_bare else _object(rest, stream)
+        self._describe(about.get("deviceProperties", ()))
+        while not rest.strip() and (more := stream.read(_CHUNK)):
+            rest = more
+        self.has_more = bool(about.get("traceEvents")) or rest.lstrip().startswith(("{", "["))
 
     def used(self, numbers: Sequence[str]) -> list[_Device]:
         """The devices that kernels ran on; where these do not tell, the only one there is."""
@@ -191,6 +238,25 @@ class _Events:
         if found or len(self.devices) != 1:
             return found
         return list(self.devices.values())
+
+    def name_of(self, number: str) -> str:
+        """Of the device that a kernel ran on; "" where it is not told."""
+        return next((device.name or "" for device in self.used([number])), "")
+
+
+def _object(rest: str, stream: TextIO) -> tuple[dict[str, Any], str]:
+    """An object of which the first list is read, and what follows it; nothing if it has no end."""
+    start = '{"traceEvents": []'
+    while True:
+        try:
+            found, end = json.JSONDecoder(strict=False).raw_decode(start + rest)
+        except (ValueError, RecursionError):
+            more = stream.read(_CHUNK) if len(rest) < _HEAD else ""
+            if not more:
+                return {}, ""
+            rest += more
+        else:
+            return found, rest[end - len(start) :]
 
 
 def _device(position: int, about: Any) -> _Device:

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.profile.reading.decimals import ungrouped
+
 if TYPE_CHECKING:
     import pandas as pd
 
 IDENTITY = (
-    "kernel", "id", "process_id", "host", "stream", "grid", "block", "nvtx", "compute_capability",
+    "kernel", "id", "process_id", "host", "stream", "grid", "block", "nvtx", "device",
+    "compute_capability",
 )  # fmt: skip
 # of the capture, told with every kernel
 ABOUT = ("device", "device_number", "compute_capability", "passes")
@@ -25,7 +28,7 @@ MOST = 2**53  # launches of a row: beyond it a float does not tell whole numbers
 _CAPABILITY = re.compile(r"(\d+)(?:[.,](\d+))?")
 _NUMBERS = re.compile(r"\d+")
 _RANGE = re.compile(r'"([^"]*)"')
-_PROCESS = re.compile(r"\[(\d+)\]")
+_PROCESS = re.compile(r"\[(\d[^\]]*)\]")
 _DETAILS = 6  # payload, colour and message, after domain and name
 
 
@@ -69,6 +72,16 @@ class Launches:
         values = self.metrics.setdefault(metric, array("d"))
         values.extend([nan] * (row + 1 - len(values)))
         values[row] = value
+
+    def name_device(self, row: int, name: str) -> None:
+        """The GPU of a kernel, where it is told apart from the rest of it."""
+        self.texts["device"][row] = self._shared(name)
+        self.note({"device": name})
+
+    def forget(self, metric: str, first: int = 0) -> None:
+        """What is known of a metric, of rows from `first` on."""
+        values = self.metrics.get(metric, array("d"))
+        values[first:] = array("d", [nan]) * (len(values) - first)
 
     def has(self, row: int, metric: str) -> bool:
         """Whether a value of the metric is known."""
@@ -126,9 +139,9 @@ def dimensions(text: str) -> str:
 
 
 def process_number(text: str) -> str:
-    """`4711`, from that or from the UI's `[4711] python3.12`."""
+    """`4711`, from that, from `4,711` or from the UI's `[4711] python3.12`."""
     found = _PROCESS.match(text)
-    return found[1] if found else text.strip()
+    return ungrouped(found[1] if found else text)
 
 
 def capability(text: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.ncu_errors import MARKS, REASONS
+from ridgeline.profile.reading.decimals import ungrouped
 
 _MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
 _KEPT = 50  # lines
@@ -23,6 +25,7 @@ class Log:
 
     lines: list[str] = field(default_factory=list)
     skipped: int = 0  # lines inside a table that are no rows of it
+    too_long: int = 0  # lines inside a table with more in a cell than is read
     open_end: str = ""  # the last character of a last line that has no end
     is_bare: bool = False  # the last row has no end, nor has its last cell a closing quote
     is_cut: bool = False  # the file ends inside a row
@@ -61,7 +64,7 @@ class Log:
 
     def leave_out(self, row: Sequence[str]) -> None:
         """Count a row that is none of the table; an empty one or the rest of a file is no loss."""
-        if self.is_open and len(row) > 1 and row[0].strip().isdigit():
+        if self.is_open and len(row) > 1 and ungrouped(row[0]).isdigit():
             self.is_cut = True  # it begins like a row
         if any(text.strip() for text in row) and not self.is_cut:
             self.skipped += 1
@@ -86,5 +89,10 @@ class Log:
         if self.skipped:
             said.append(
                 f"lines inside the table that are no rows of it are left out: {self.skipped:,}"
+            )
+        if self.too_long:
+            said.append(
+                f"lines inside the table that are too long are left out: {self.too_long:,} (a cell"
+                f" may have {csv.field_size_limit():,} characters)"
             )
         return said + [CUT_OFF if self.is_cut else NO_END] * (self.is_cut or self.is_bare)

@@ -8,7 +8,7 @@ over all launches of a kernel and shape, by device or NVTX range where these hav
 from __future__ import annotations
 
 from ridgeline.profile.reading import evidence
-from ridgeline.profile.reading.decimals import read_number
+from ridgeline.profile.reading.decimals import read_number, ungrouped
 from ridgeline.profile.reading.header import (
     INVOCATIONS,
     KERNEL_NAMES,
@@ -23,6 +23,7 @@ from ridgeline.profile.reading.launches import (
     Launches,
     capability,
     dimensions,
+    process_number,
     range_names,
 )
 from ridgeline.profile.reading.named_metrics import NamedMetrics
@@ -57,7 +58,7 @@ def read_long(source: Source, tell: TellBytes | None = None) -> Read:
         for row in rows(lines, source.header.delimiter, source.log):
             if not table.add(row):
                 source.log.leave_out(row)
-    remarks = clues.remarks() + table.remarks()
+    remarks = clues.remarks() + table.finish()
     return Read(launches=table.launches, remarks=tuple(remarks), has_rules=table.has_rules)
 
 
@@ -78,7 +79,7 @@ class _Table:
         self.name = header.names.index("Metric Name")
         self.section, self.unit = header.find("Section Name"), header.find("Metric Unit")
         self.value = header.find("Metric Value", "Average")
-        self.is_summary = "Metric Value" not in header.names
+        self.is_summary = self.metrics.are_averages = "Metric Value" not in header.names
         self.key = self._key_columns()
         self.row = None
 
@@ -91,17 +92,18 @@ class _Table:
         others = {*range(before), *self.header.ranges} - {self.header.find(INVOCATIONS), *known}
         return [*known, *sorted(others)]
 
-    def remarks(self) -> list[str]:
+    def finish(self) -> list[str]:
+        """What is to be said when all rows are there."""
         under = "process, device and shape" if self.is_summary else "process and number"
         said = told_again(len(self.metrics.again), under)
-        return self.metrics.remarks() + [AVERAGES] * self.is_summary + said
+        return self.metrics.finish() + [AVERAGES] * self.is_summary + said
 
     def add(self, row: list[str]) -> bool:
         """Whether it was a row of the table."""
         identifier = self.texts.get("id")
         if len(row) <= self.name:
             return False
-        if identifier is not None and not row[identifier].strip().isdigit():
+        if identifier is not None and not ungrouped(row[identifier]).isdigit():
             return self._is_another_header(row)
         self._add(row)
         return True
@@ -117,7 +119,7 @@ class _Table:
         return True
 
     def _add(self, row: list[str]) -> None:
-        key = tuple(cell(row, column) for column in self.key)
+        key = tuple(ungrouped(cell(row, column)) for column in self.key)
         number = self.launches.known(key)
         if number is None:
             number = self.launches.row(key, self._identity(row), self._times(row))
@@ -135,7 +137,7 @@ class _Table:
         """How many launches the row is of."""
         if not self.is_summary:
             return 1
-        found = read_number(self._named(row, INVOCATIONS), self.metrics.mark)
+        found = read_number(ungrouped(self._named(row, INVOCATIONS)), self.metrics.mark)
         return int(found) if 1 <= found < MOST else 1
 
     def _named(self, row: list[str], name: str) -> str:
@@ -144,9 +146,15 @@ class _Table:
     def _identity(self, row: list[str]) -> dict[str, str]:
         texts = {key: cell(row, column) for key, column in self.texts.items()}
         ranges = (range_names(cell(row, column)) for column in self.header.ranges)
-        return texts | {
-            "nvtx": "/".join(filter(None, ranges)),
-            "grid": dimensions(texts.get("grid", "")),
-            "block": dimensions(texts.get("block", "")),
-            "compute_capability": capability(texts.get("compute_capability", "")),
-        }
+        numbers = {key: ungrouped(texts[key]) for key in ("id", "stream") if key in texts}
+        return (
+            texts
+            | numbers
+            | {
+                "process_id": process_number(texts.get("process_id", "")),
+                "nvtx": "/".join(filter(None, ranges)),
+                "grid": dimensions(texts.get("grid", "")),
+                "block": dimensions(texts.get("block", "")),
+                "compute_capability": capability(texts.get("compute_capability", "")),
+            }
+        )

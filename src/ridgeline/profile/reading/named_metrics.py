@@ -10,10 +10,10 @@ from ridgeline.profile.reading import metric_units
 from ridgeline.profile.reading.decimals import read_number
 from ridgeline.profile.reading.display_names import metric_of
 from ridgeline.profile.reading.launches import Launches
+from ridgeline.profile.reading.unitless import Unitless
 
-_ABOUT = {"device__attribute_display_name": "device", "profiler__replayer_passes": "passes"}
+_DEVICE, _PASSES = "device__attribute_display_name", "profiler__replayer_passes"
 MISFITS = "not used, for their units"  # how such a remark begins
-WITHOUT_UNIT = "the table has no units: bytes, nanoseconds and hertz are taken for granted"
 _NAMED = 5  # of the metrics that could not be used
 
 
@@ -22,9 +22,10 @@ class NamedMetrics:
 
     def __init__(self, launches: Launches, mark: str) -> None:
         self.launches, self.mark = launches, mark
+        self.are_averages = False  # over launches: sums may have decimals
         self.again: set[int] = set()  # rows of kernels that were told before
         self._misfits: dict[str, None] = {}
-        self._without_unit = False
+        self._unitless = Unitless()
         self._fresh: set[str] = set()  # metrics since the kernel began
         self._places: set[tuple[str, str]] = set()  # and where they stood
 
@@ -35,8 +36,10 @@ class NamedMetrics:
 
     def add(self, row: int, name: str, unit: str, value: str, section: str | None = None) -> None:
         """A metric of a kernel; one that its section has twice begins the kernel again."""
-        if name in _ABOUT:
-            self.launches.note({_ABOUT[name]: value})
+        if name == _DEVICE:
+            self.launches.name_device(row, value)
+        elif name == _PASSES:
+            self.launches.note({"passes": value})
         metric = metric_of(name, unit)
         if metric is None or not is_needed(metric):
             return
@@ -45,7 +48,9 @@ class NamedMetrics:
             self._misfits[f"{name} in {unit}"] = None
             return
         number = read_number(value, self.mark)
-        self._without_unit |= isfinite(number) and metric_units.is_missing(metric, unit)
+        if not unit.strip() and isfinite(number):
+            has_decimals = not number.is_integer() and not self.are_averages
+            self._unitless.see(metric, number if has_decimals else None)
         if section is not None and (section, name) in self._places:
             self.begin()
         if self.launches.has(row, metric) and (metric not in self._fresh or not isfinite(number)):
@@ -57,8 +62,10 @@ class NamedMetrics:
             self._places.add((section, name))
         self.launches.set(row, metric, metric_units.scaled(number, factor))
 
-    def remarks(self) -> list[str]:
-        return misfits_told(list(self._misfits)) + [WITHOUT_UNIT] * self._without_unit
+    def finish(self) -> list[str]:
+        """Leave out what cannot be used after all; what is to be said."""
+        self._unitless.forget(self.launches)
+        return misfits_told(list(self._misfits)) + self._unitless.remarks()
 
 
 def misfits_told(misfits: Sequence[str]) -> list[str]:

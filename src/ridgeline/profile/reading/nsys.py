@@ -16,14 +16,14 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import Capture
 from ridgeline.profile.reading import evidence
-from ridgeline.profile.reading.decimals import read_number
+from ridgeline.profile.reading.decimals import read_number, ungrouped
 from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, cell, rows
 from ridgeline.profile.reading.launches import MOST, dimensions
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.metric_units import NANOSECOND, parse_unit, scaled
 from ridgeline.profile.reading.opening import TellBytes, open_text, skip_lines
 from ridgeline.profile.reading.source import Source
-from ridgeline.profile.reading.traces import from_times, several
+from ridgeline.profile.reading.traces import device_of_all, from_times, several
 
 _NAMES = ("Name", "Kernel Name", "Demangled Name")
 _COPIES = "[CUDA "
@@ -44,15 +44,17 @@ def read_nsys(source: Source, tell: TellBytes | None = None) -> Capture:
             f"{source.path} is a table of nsys without any kernel",
             hint="see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
         )
-    devices = list(dict.fromkeys(row["device"] for row in found if row["device"]))
+    devices, names = (
+        list(dict.fromkeys(row[key] for row in found if row[key]))
+        for key in ("device_and_number", "device")
+    )
     remarks = [
         *clues.remarks(),
         *table.remarks(source.log),
         *several(devices),
         *source.log.remarks(),
     ]
-    device = _INDEX.sub("", devices[0]) if devices else None
-    return from_times(str(source.path), NSYS, found, device=device, remarks=remarks)
+    return from_times(str(source.path), NSYS, found, device=device_of_all(names), remarks=remarks)
 
 
 def _kernels(table_rows: Iterator[list[str]], table: _Table) -> Iterator[dict[str, Any]]:
@@ -94,7 +96,7 @@ class _Table:
             return None
         launches = 1.0
         if self.instances is not None:
-            launches = read_number(cell(row, self.instances), self.mark)
+            launches = read_number(ungrouped(cell(row, self.instances)), self.mark)
         if not 1 <= launches < MOST or not 0 <= time_s < math.inf:
             self.odd += 1
             return None
@@ -104,10 +106,11 @@ class _Table:
             "launches": int(launches),
             "grid": self._sizes(row, "Grd", "GridXYZ"),
             "block": self._sizes(row, "Blk", "BlockXYZ"),
-            "stream": self._named(row, "Strm"),
-            "id": self._named(row, "CorrId", "Corr ID"),
+            "stream": ungrouped(self._named(row, "Strm")),
+            "id": ungrouped(self._named(row, "CorrId", "Corr ID")),
             "process_id": "",
-            "device": self._named(row, "Device"),
+            "device_and_number": self._named(row, "Device"),
+            "device": _INDEX.sub("", self._named(row, "Device")),
         }
 
     def remarks(self, log: Log) -> list[str]:

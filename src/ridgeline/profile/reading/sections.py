@@ -55,7 +55,7 @@ def read_sections(path: Path, log: Log, tell: TellBytes | None = None) -> Read:
                 log.is_cut = True  # a line of a table without an end: its number may be half of one
             else:
                 reader.see(line)
-    remarks = clues.remarks() + reader.metrics.remarks()
+    remarks = clues.remarks() + reader.metrics.finish()
     return Read(launches=reader.launches, remarks=tuple(remarks), has_rules=reader.has_rules)
 
 

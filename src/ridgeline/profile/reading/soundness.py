@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ridgeline.profile.capture import in_words
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -26,4 +28,5 @@ def sound(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _told(what: str, names: Sequence[str]) -> list[str]:
-    return [f"values that are {what} are not used: {', '.join(names[:_NAMED])}"] if names else []
+    shown = ", ".join(map(in_words, names[:_NAMED]))
+    return [f"values that are {what} are not used: {shown}"] if names else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ridgeline.profile.capture import TEXTS, Capture
@@ -10,11 +10,18 @@ from ridgeline.profile.capture import TEXTS, Capture
 TIME_ONLY = "a trace tells time only: no FLOPs and no bytes"
 
 
-def several(devices: Sequence[str]) -> list[str]:
+def several(devices: Sequence[str], called: str = "") -> list[str]:
     """The remark for kernels of more than one device."""
     if len(devices) < 2:
         return []
-    return [f"kernels of several devices are added up: {', '.join(devices)}"]
+    return [f"kernels of several devices are added up: {called}{', '.join(devices)}"]
+
+
+def device_of_all(names: Collection[str], capabilities: Collection[str] = ()) -> str | None:
+    """What all kernels ran on: a name, or "CC 9.0" where only that is told; nothing of several."""
+    if len(names) > 1 or len(capabilities) > 1:
+        return None
+    return next(iter((*names, *(f"CC {capability}" for capability in capabilities))), None)
 
 
 def from_times(
@@ -26,7 +33,7 @@ def from_times(
     compute_capability: str | None = None,
     remarks: Sequence[str] = (),
 ) -> Capture:
-    """Rows have kernel, time_s and any of launches, grid, block, stream, id, process_id."""
+    """Rows have kernel, time_s and any of launches, grid, block, stream, id, process_id, device."""
     import pandas as pd
 
     table = pd.DataFrame(list(rows))
@@ -41,7 +48,7 @@ def from_times(
         file=file,
         kind=kind,
         kernels=pd.DataFrame(columns),
-        device=device or (f"CC {compute_capability}" if compute_capability else None),
+        device=device,
         compute_capability=compute_capability,
         passes=None,
         metrics=(),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ridgeline.profile.reading import evidence, metric_units
-from ridgeline.profile.reading.decimals import Evidence, read_number
+from ridgeline.profile.reading.decimals import Evidence, read_number, ungrouped
 from ridgeline.profile.reading.header import Header
 from ridgeline.profile.reading.launches import (
     ABOUT,
@@ -19,9 +19,14 @@ from ridgeline.profile.reading.launches import (
     process_number,
     range_names,
 )
-from ridgeline.profile.reading.named_metrics import WITHOUT_UNIT, misfits_told
+from ridgeline.profile.reading.named_metrics import misfits_told
 from ridgeline.profile.reading.opening import TellBytes
 from ridgeline.profile.reading.source import Read, Source
+from ridgeline.profile.reading.unitless import (
+    Unitless,
+    first_with_decimals,
+    is_whole_in_base_units,
+)
 from ridgeline.profile.reading.wide_pieces import (
     Layout,
     OddError,
@@ -34,6 +39,8 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {
     "grid": dimensions,
     "block": dimensions,
     "process_id": process_number,
+    "stream": ungrouped,
+    "device": str.strip,
     "compute_capability": capability,
 }
 # no comma, or one before every three digits: 1,234,567.8; never 65,77 nor 1,234E+10
@@ -56,10 +63,18 @@ def _read(source: Source, pieces: Iterator[Piece]) -> Read:
     clues = evidence.of_rows(source.header, source.lines_below)
     for piece in pieces:
         if piece.is_new:
+            _finish(builders)
             builders.append(_Builder(launches, piece.header, clues))
         builders[-1].add(piece.columns)
+    _finish(builders)
     remarks = clues.remarks() + [said for builder in builders for said in builder.remarks()]
     return Read(launches=launches, remarks=tuple(dict.fromkeys(remarks)))
+
+
+def _finish(builders: Sequence[_Builder]) -> None:
+    """The last of them, where there is one: its rows are those at the end."""
+    for builder in builders[-1:]:
+        builder.finish()
 
 
 class _Builder:
@@ -69,7 +84,8 @@ class _Builder:
         self.launches, self.header, self.clues = launches, header, clues
         self.layout = Layout.of(header)
         self.factors: dict[int, float] | None = None
-        self.without_unit = False
+        self.unitless = Unitless()
+        self.first = len(launches)
         self.misfits: list[str] = []
 
     def add(self, columns: dict[int, Any]) -> None:
@@ -86,6 +102,8 @@ class _Builder:
             texts["compute_capability"] = self._versions(columns)
         if "id" not in texts:
             texts["id"] = [str(len(self.launches) + n) for n in range(count)]
+        elif not all(map(str.isdigit, texts["id"])):
+            texts["id"] = [ungrouped(text) for text in texts["id"]]
         ranges = [_changed(_texts(columns[column]), range_names) for column in self.layout.nvtx]
         if ranges:
             texts["nvtx"] = _ways(ranges)
@@ -94,7 +112,14 @@ class _Builder:
         assert self.factors is not None
         for column, factor in self.factors.items():
             name = self.layout.metrics[column]
-            self.launches.add_numbers(first, name, _numbers(columns[column], self.clues, factor))
+            values = _numbers(columns[column], self.clues)
+            if name in self.unitless.metrics and is_whole_in_base_units(name):
+                self.unitless.see(name, first_with_decimals(values))
+            self.launches.add_numbers(first, name, _in_base_units(values, factor))
+
+    def finish(self) -> None:
+        """Leave out what cannot be used after all, before another table follows."""
+        self.unitless.forget(self.launches, self.first)
 
     def _about(self, texts: Mapping[str, Sequence[str]]) -> None:
         for key in ABOUT:
@@ -114,12 +139,10 @@ class _Builder:
         if not str(columns[identifier][0]).strip():
             units = {column: str(columns[column][0]) for column in units}
             columns = {column: cells[1:] for column, cells in columns.items()}
-        self.without_unit = any(
-            metric_units.is_missing(self.layout.metrics[column], unit)
-            for column, unit in units.items()
-        )
         self.factors = {}
         for column, unit in units.items():
+            if not unit.strip():
+                self.unitless.see(self.layout.metrics[column], None)
             factor = metric_units.factor(self.layout.metrics[column], unit)
             if factor is None:
                 self.misfits.append(f"{self.layout.metrics[column]} in {unit}")
@@ -128,10 +151,7 @@ class _Builder:
         return columns
 
     def remarks(self) -> list[str]:
-        said = misfits_told(self.misfits)
-        if self.without_unit:
-            said.append(WITHOUT_UNIT)
-        return said
+        return misfits_told(self.misfits) + self.unitless.remarks()
 
 
 def _texts(cells: Any) -> list[str]:
@@ -153,8 +173,8 @@ def _ways(ranges: Sequence[Sequence[str]]) -> list[str]:
     return [known[parts] for parts in rows]
 
 
-def _numbers(cells: Any, clues: Evidence, factor: float) -> bytes:
-    """Values in base units, as doubles in a row."""
+def _numbers(cells: Any, clues: Evidence) -> Any:
+    """Values as they stand there."""
     import numpy as np
 
     values = None if clues.comma else _cast(cells)
@@ -162,6 +182,13 @@ def _numbers(cells: Any, clues: Evidence, factor: float) -> bytes:
         texts = _texts(cells)
         known = {text: read_number(text, clues.mark) for text in dict.fromkeys(texts)}
         values = np.array([known[text] for text in texts], dtype=float)
+    return values
+
+
+def _in_base_units(values: Any, factor: float) -> bytes:
+    """As doubles in a row."""
+    import numpy as np
+
     with np.errstate(over="ignore"):  # which is said later
         result: bytes = metric_units.scaled(values, factor).tobytes()
     return result

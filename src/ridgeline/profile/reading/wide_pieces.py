@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 from ridgeline.profile.quantities import is_needed
+from ridgeline.profile.reading.decimals import ungrouped
 from ridgeline.profile.reading.display_names import metric_of
 from ridgeline.profile.reading.header import KERNEL_NAMES, Header, cell, header_of, rows, unglued
 from ridgeline.profile.reading.log import Log
@@ -153,8 +154,11 @@ def _check_regular(columns: dict[int, Any], layout: Layout, *, is_first: bool) -
     identifiers = columns[layout.texts["id"]]
     if is_first and len(identifiers) and not identifiers[0].as_py().strip():
         identifiers = identifiers[1:]
-    if not pc.all(pc.match_substring_regex(identifiers, r"^\d+$"), min_count=0).as_py():
-        raise OddError
+    are_plain = pc.match_substring_regex(identifiers, r"^\d+$")
+    if not pc.all(are_plain, min_count=0).as_py():
+        others = identifiers.filter(pc.invert(are_plain)).to_pylist()
+        if not all(ungrouped(text).isdigit() for text in others):
+            raise OddError
 
 
 # ---------------------------------------------------------------- with care
@@ -202,7 +206,10 @@ def _is_row(row: list[str], layout: Layout, *, is_unit_row: bool) -> bool:
         name = layout.texts["kernel"]
         return len(row) > name and bool(row[name].strip())
     number = cell(row, column)
-    return number.isdigit() or (is_unit_row and not number and len(row) > max(layout.columns))
+    if number.isdigit() or (is_unit_row and not number and len(row) > max(layout.columns)):
+        return True
+    has_name = bool(cell(row, layout.texts.get("kernel")))  # 1.234 may be a word of a program
+    return has_name and ungrouped(number).isdigit()
 
 
 def _is_named(row: list[str], layout: Layout, log: Log) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.profile.quantities import BULK_COPIES
 from ridgeline.report.figures import marks as points_on
 from ridgeline.report.figures.board import Board
 from ridgeline.report.figures.classic import draw_under_roofs
@@ -53,7 +54,9 @@ def draw_levels(subject: Subject) -> Drawing | None:
     levels = [level for level in LEVELS if any(level in known[index] for index in points.index)]
     shown = [level for level in LEVELS if level in levels or level in subject.roofs.bandwidth]
     heading = f"{subject.device}: bytes at each memory level"
-    level_entries = legend_marks({level.upper(): LEVEL_MARKS[level] for level in levels})
+    partly = "" if _sees_all(points, subject) else " (without bulk tensor copies)"
+    named = {level: level.upper() + (partly if level == "l1" else "") for level in levels}
+    level_entries = legend_marks({name: LEVEL_MARKS[level] for level, name in named.items()})
     groups = [
         ("model", legend_lines(colour)),
         ("memory level", level_entries),
@@ -73,6 +76,11 @@ def draw_levels(subject: Subject) -> Drawing | None:
                             also=links)  # fmt: skip
     return Drawing(canvas=canvas_of(axes), title=subject.title(heading),
                    caption=_caption(points, known, subject))  # fmt: skip
+
+
+def _sees_all(points: pd.DataFrame, subject: Subject) -> bool:
+    """Whether the counters of L1 leave nothing out in these points."""
+    return not any(BULK_COPIES in subject.notes.get(run_id, ()) for run_id in points["run_id"])
 
 
 def level_intensities(point: Any) -> dict[str, float]:
@@ -115,4 +123,5 @@ def _caption(points: pd.DataFrame, known: dict[Any, dict[str, float]], subject: 
         f"{steps_told(points)} on {subject.device}, each with a mark for every memory"
         f" level whose bytes are known: {short_name(row, with_precision=True)} has {told}.",
         bounds(points[points["is_first"]]),
+        "" if _sees_all(points, subject) else f"{BULK_COPIES}.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ class Subject:
     points: pd.DataFrame
     # points of imported captures: the whole of each, and its kernels
     captures: pd.DataFrame = field(default_factory=no_rows)
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
 
     @property
     def roofs(self) -> Roofs:
@@ -80,7 +82,7 @@ def subjects(study: Study) -> list[Subject]:
         runs = everywhere[_is_of(machine, study)] if len(everywhere) else everywhere
         found.append(
             Subject(name=name, machine=machine, runs=runs, points=_here(machine, study.points),
-                    captures=_here(machine, study.capture_points))
+                    captures=_here(machine, study.capture_points), notes=study.notes)
         )  # fmt: skip
     return found
 

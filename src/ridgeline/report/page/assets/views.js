@@ -36,7 +36,8 @@ const VIEWS = {
     label: "By memory level",
     about:
       "Each piece once for every memory level whose bytes are known, against that level's slope." +
-      " A piece near the slope of a level is held back by it.",
+      " A piece near the slope of a level is held back by it. From Hopper on, the counters of L1" +
+      " leave out bulk tensor copies: such a mark lies too far to the right.",
     axes: AXES.intensity,
     levels: LEVELS,
     starts: { grain: "layer", colour: "level" },
