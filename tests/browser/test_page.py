@@ -67,7 +67,7 @@ def test_the_figure_is_drawn_with_its_roofs(opened: Opened) -> None:
     page.uncheck("#choose-hasSheet")
     page.check("#choose-isAllRoofs")
     names = {line["name"] for line in page.evaluate("ridgeline.lines()")}
-    assert names == {"DRAM", *h200().roofs.compute}
+    assert names == {"DRAM", *h200().roofs.flats}
     assert {line["source"] for line in page.evaluate("ridgeline.lines()")} == {"measured"}
 
 

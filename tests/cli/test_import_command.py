@@ -106,8 +106,9 @@ def test_captures_of_one_label_are_told_apart(capsys: pytest.CaptureFixture[str]
     assert "kineto.json" in shown
 
 
-def test_an_empty_label_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("import", str(PRODUCTS), "--label", "") == 2
+@pytest.mark.parametrize("label", ["", " ", "\t\n"])
+def test_an_empty_label_is_refused(label: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", str(PRODUCTS), "--label", label) == 2
     streams = capsys.readouterr()
     said = "ridgeline: --label is empty\n  hint: give it a name, or leave it out\n"
     assert (streams.out, streams.err) == ("", said)

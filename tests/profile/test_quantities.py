@@ -216,3 +216,27 @@ def test_tensor_rates_alone_are_not_told() -> None:
     found = find(pd.DataFrame({f"{TENSOR}.per_second": [50.0]}))
     assert found.metrics == ()
     assert "tensor fp16 FLOPs are not told: rates without time" in found.remarks
+
+
+RATE = "dram__bytes.sum.per_second"
+TOO_SMALL = (
+    f"not used: {RATE} of 1 of 3 kernels, which would make less than one; its unit is another than"
+    " it says"
+)
+
+
+def rates() -> pd.DataFrame:
+    return pd.DataFrame({"gpu__time_duration.sum": [1e-5] * 3, RATE: [1.5, 0.0, 3.2e6]})
+
+
+def test_a_rate_of_less_than_one_byte_is_not_known() -> None:
+    found = find(rates())
+    assert found.table["dram_bytes"].isna().tolist() == [True, False, False]
+    assert found.table["dram_bytes"].tolist()[1:] == [0, 32]
+    assert TOO_SMALL in found.remarks
+
+
+def test_nor_is_it_when_files_are_joined() -> None:
+    table, said = settled(rates())
+    assert table["dram__bytes.sum"].isna().tolist() == [True, False, False]
+    assert said == [f"from rates: {RATE}", TOO_SMALL]

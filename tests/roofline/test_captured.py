@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from ridgeline.roofline.captured import alike, capture_points, is_complete
+from ridgeline.roofline.points import finished
 from ridgeline.roofline.roofs import given_roofs
 
 ROOFS = given_roofs("here", "cpu", compute={"fp32": 67e12}, dram_bytes_per_s=4e12)
@@ -69,3 +70,31 @@ def test_launches_of_one_kernel_with_gaps() -> None:
     assert (a["launches"], a["time_s"], a["flops_fp32_vector"]) == (2, 4.0, 20)
     assert b["flops_fp32_vector"] == 5
     assert isnan(b["time_s"])
+
+
+def test_bytes_of_a_cache_are_of_all_kernels_or_not_known() -> None:
+    # given two kernels of which all is known but the bytes of L1 of one
+    table = kernels(times=[1e-5, 2e-5], flops=[1e9, 3e9], moved=[1e6, 1e6])
+    table["l1_bytes"] = [5e6, nan]
+    # then neither is left out
+    assert is_complete(table).all()
+    found = whole(table)
+    assert (found["flops"], found["launches"]) == (4e9, 2)
+    [placed] = [t for _, _, t in capture_points("id", "it", ROOFS, table) if len(t) == 1]
+    assert isnan(placed["l1_bytes"].item())
+
+
+def test_one_kernel_on_two_devices_is_two() -> None:
+    table = kernels(times=[1e-5, 2e-5], flops=[1e9, 3e9], moved=[1e6, 1e6])
+    same = table.assign(kernel="gemm", device=["A100", "H100"])
+    assert alike(same)["time_s"].tolist() == [1e-5, 2e-5]
+
+
+def test_work_without_a_roof_has_no_floor() -> None:
+    # given roofs down to fp32, and a kernel that also works on int4, which may be faster
+    table = kernels(times=[1e-5], flops=[1e6], moved=[1e6]).assign(flops_int4_matrix=1e10)
+    points = finished(capture_points("id", "it", ROOFS, table))
+    unknown = ["floor_s", "efficiency", "headroom_s"]
+    assert points[unknown].isna().all().all()
+    assert points["peak_flops_per_s"].tolist() == pytest.approx([67e12, 67e12])  # of its fp32 work
+    assert points["bound"].isna().all()

@@ -67,7 +67,7 @@ def import_files(
     from ridgeline.cli import show_captures
     from ridgeline.profile.capture import totals
 
-    if label == "":
+    if label is not None and not label.strip():
         raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
     place = ResultsFolder(results)
     if store:

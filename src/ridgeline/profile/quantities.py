@@ -2,7 +2,8 @@
 
 A table of metrics has a row per kernel and a column per metric, in base units: seconds, bytes,
 hertz and plain counts. Each quantity is made by the first rule whose metrics were collected; one
-without any is absent, never 0. What is made from rates is rounded: it is a count. Conventions:
+without any is absent, never 0. What is made from rates is rounded: it is a count; a rate above 0
+that makes less than one is in another unit than it says, and tells nothing. Conventions:
 
     a multiply-add is 2 FLOPs
     fp16 outside tensor cores is packed: 2 lanes an instruction (older tools count 1)
@@ -165,10 +166,10 @@ def settled(metrics: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         base, _, end = name.partition(".sum")
         scale = {".per_second": per_second, ".per_cycle_elapsed": per_cycle}.get(end)
         if scale is not None and f"{base}.sum" not in finder.names:
-            amounts[f"{base}.sum"] = (metrics[name] * scale).round()
+            amounts[f"{base}.sum"] = finder.counted(metrics[name] * scale, [name])
             used.append(name)
     said = [f"from rates: {', '.join(used)}"] if used else []
-    return metrics.drop(columns=used).assign(**amounts), said
+    return metrics.drop(columns=used).assign(**amounts), said + finder.too_small
 
 
 class _Finder:
@@ -182,6 +183,7 @@ class _Finder:
         self.columns: dict[str, pd.Series[float]] = {}
         self.used: list[str] = []
         self.remarks: list[str] = []
+        self.too_small: list[str] = []  # remarks on rates
 
     def time(self) -> None:
         for name in TIMES:
@@ -219,7 +221,19 @@ class _Finder:
         if is_rate:
             self.remarks.append(f"{kind} FLOPs are made from rates per cycle")
         parts = [self._sum([name]) * VECTOR_FLOPS[kind][op] for op, name in by_op.items()]
-        return (_added(parts) * scale).round() if is_rate else _added(parts)
+        return self.counted(_added(parts) * scale, by_op.values()) if is_rate else _added(parts)
+
+    def counted(self, amount: pd.Series[float], rates: Collection[str]) -> pd.Series[float]:
+        """A count from rates; not known where there is something, and less than one of it."""
+        count = amount.round()
+        is_too_small = (amount > 0) & (count == 0)
+        if not is_too_small.any():
+            return count
+        self.too_small.append(
+            f"not used: {' + '.join(rates)} of {int(is_too_small.sum()):,} of {len(count):,}"
+            " kernels, which would make less than one; its unit is another than it says"
+        )
+        return count.mask(is_too_small)
 
     def cycles(self) -> pd.Series[float] | None:
         """Cycles of a kernel, to turn rates per cycle into counts."""
@@ -268,7 +282,7 @@ class _Finder:
             lacking = "cycles" if is_per_cycle else "time"
             self.remarks.append(f"tensor {kind} FLOPs are not told: rates without {lacking}")
             return False
-        self.columns[f"flops_{kind}_matrix"] = (self._sum(names) * scale).round()
+        self.columns[f"flops_{kind}_matrix"] = self.counted(self._sum(names) * scale, names)
         self.remarks.append(f"tensor {kind} FLOPs are made from rates, {next(iter(names))}")
         return True
 
@@ -280,7 +294,7 @@ class _Finder:
         parts = [self.columns.get(f"dram_{way}_bytes") for way in ("read", "write")]
         if parts[0] is not None and parts[1] is not None:
             both = self.columns["dram_bytes"] = parts[0] + parts[1]
-            if both.isna().all():
+            if both.isna().all() and not self.too_small:
                 self.remarks.append("DRAM bytes are not told: no kernel has both reads and writes")
         elif "dram_bytes" not in self.columns and (parts[0] is not None or parts[1] is not None):
             only = "reads" if parts[0] is not None else "writes"
@@ -295,10 +309,13 @@ class _Finder:
             if way.remark:
                 self.remarks.append(way.remark)
             amount = self._sum(way.metrics) * way.factor
-            return (amount * self.columns["counter_time_s"]).round() if way.is_rate else amount
+            if way.is_rate:
+                return self.counted(amount * self.columns["counter_time_s"], way.metrics)
+            return amount
         return None
 
     def cautions(self) -> None:
+        self.remarks += self.too_small
         if "counter_time_s" not in self.columns:
             self.remarks.append(f"{NO_TIME}: collect gpu__time_duration.sum")
         if not any(name.startswith("flops_") for name in self.columns):

@@ -7,6 +7,7 @@ from typing import Any
 
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.report.study import Machine
+from ridgeline.roofline.roofs import flat_unit
 from ridgeline.units import format_time, si
 
 MEASURED = "measured"
@@ -16,7 +17,7 @@ def ceiling_rows(machine: Machine) -> list[dict[str, Any]]:
     """Compute, bandwidth and launches; `rate` is in words, `rate_per_s` and `time_s` in SI."""
     roofs = machine.roofs
     rows = [
-        *(_rate(machine, "compute", name, rate) for name, rate in roofs.compute.items()),
+        *(_rate(machine, "compute", name, rate) for name, rate in roofs.flats.items()),
         *(_rate(machine, "bandwidth", name, rate) for name, rate in roofs.bandwidth.items()),
         *(_launch(machine, name, each) for name, each in roofs.launch_s.items()),
     ]
@@ -34,9 +35,9 @@ def _same(machine: Machine) -> dict[str, Any]:
 
 
 def _rate(machine: Machine, kind: str, name: str, rate: float) -> dict[str, Any]:
-    unit = "FLOP/s" if kind == "compute" else "B/s"
+    unit = flat_unit(name) if kind == "compute" else "B/s"
     sheet = machine.datasheet
-    known = (sheet.compute if kind == "compute" else sheet.bandwidth) if sheet else {}
+    known = (sheet.flats if kind == "compute" else sheet.bandwidth) if sheet else {}
     published = known.get(name)
     return {
         "kind": kind,

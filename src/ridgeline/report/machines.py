@@ -69,23 +69,23 @@ class Machines:
                 " (ridgeline machine measure gives better ones)",
             )
             return Machine(roofs=roofs, datasheet=roofs)
-        self._tell(
-            env,
-            f"no roofs are known for {name or device}: run `ridgeline machine measure` on it,"
-            " or give --peak-compute and --peak-bw",
-        )
+        unknown = (
+            f"{name}: run `ridgeline machine measure` on it, or" if name
+            else "captures of several devices, or of one without a name:"
+        )  # fmt: skip
+        self._tell(env, f"no roofs are known for {unknown} give --peak-compute and --peak-bw")
         return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
 
     def _tell(self, env: str, problem: str) -> None:
         """Roofs that were given are not missed."""
         given = self.given.get(env) or self.everywhere
-        if given is None or not given.compute or not given.bandwidth:
+        if given is None or not given.flats or not given.bandwidth:
             self.problems.append(problem)
 
     def _replaced(self, machine: Machine) -> Machine:
         """With the roofs that the user gave instead of those measured; the others stay."""
         given = self.given.get(machine.env) or self.everywhere
-        if given is None:
+        if given is None or not (given.flats or given.bandwidth):
             return machine
         old = machine.roofs
         roofs = replace(

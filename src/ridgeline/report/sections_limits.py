@@ -64,7 +64,8 @@ def _of_points(material: Material) -> Iterator[str]:
     points = material.study.points
     if points.empty:
         return
-    if not (points["provenance"].eq("counter") & points["flops"].notna()).any():
+    has_counters = (points["provenance"].eq("counter") & points["flops"].notna()).any()
+    if not has_counters and material.study.captures.empty:
         yield (
             "No hardware counters were read: FLOPs and bytes are those of the mathematics, not"
             " those that were executed, and no kernel has a place of its own"

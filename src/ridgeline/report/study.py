@@ -34,10 +34,12 @@ from ridgeline.report.profiles import Profiles, busy_time_s, label_of, stored_pr
 from ridgeline.report.rows import no_rows
 from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
 from ridgeline.report.views import measured_runs, metrics
+from ridgeline.report.words import listed
 from ridgeline.roofline.captured import capture_points, is_complete
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.findings import HOST, SYSTEM, find_rows
 from ridgeline.roofline.gate import clock_flag, energy_flags, flags
+from ridgeline.roofline.place import flops_columns, roof_of
 from ridgeline.roofline.points import (
     Counted,
     Measured,
@@ -153,6 +155,25 @@ def read_study(
     )
 
 
+def _gaps_told(kernels: pd.DataFrame) -> list[str]:
+    gaps = int((~is_complete(kernels)).sum())
+    if not gaps:
+        return []
+    what = f"time, FLOPs or DRAM bytes are not known of {gaps} of {len(kernels)} kernels"
+    if gaps == len(kernels):
+        return [f"{what}: the point of the whole has what is known of all"]
+    return [f"{what}, which the point of the whole leaves out"]
+
+
+def _roofs_missed(kernels: pd.DataFrame, roofs: Roofs) -> list[str]:
+    """Work that sets no floor, because nobody knows how fast it could be."""
+    done = [column for column in flops_columns(kernels) if (kernels[column] > 0).any()]
+    missed = [roof_of(column)[0] for column in done if roofs.peak(*roof_of(column)) is None]
+    if not missed or not roofs.flats:
+        return []
+    return [f"no roof is known for work in {listed(missed)}: kernels with such work have no floor"]
+
+
 def _flagged(points: pd.DataFrame) -> pd.DataFrame:
     return points.assign(flag=flags(points) if len(points) else [])
 
@@ -253,13 +274,11 @@ class _Reader:
             return []
         self.kernels[run.run_id] = run_kernels(kernels)
         self._note(run.run_id, f"the capture {label_of(run)}", run)
-        gaps = int((~is_complete(kernels)).sum())
-        if gaps:
-            self.problems.append(
-                f"the capture {label_of(run)}: time, FLOPs or bytes are not known of {gaps} of"
-                f" {len(kernels)} kernels, which its point leaves out"
-            )
-        return capture_points(run.run_id, label_of(run), self.machines.of(run).roofs, kernels)
+        roofs = self.machines.of(run).roofs
+        told = [*_gaps_told(kernels), *_roofs_missed(kernels, roofs)]
+        self.notes[run.run_id] += tuple(told)
+        self.problems += [f"the capture {label_of(run)}: {note}" for note in told]
+        return capture_points(run.run_id, label_of(run), roofs, kernels)
 
     def kernel_times(self, runs: pd.DataFrame) -> list[float | None]:
         """What the kernels of a step take: by its profile, where there is one."""

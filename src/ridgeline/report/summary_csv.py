@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ridgeline.report.study import Study
-from ridgeline.report.tables import SEED_COLUMNS, points_csv
+from ridgeline.report.tables import SEED_COLUMNS, points_csv, with_whole_numbers
 from ridgeline.store import atomic_write_text
 
 if TYPE_CHECKING:
@@ -29,5 +29,7 @@ def summary_csv(study: Study) -> pd.DataFrame:
 
 def write_summary(study: Study, path: Path) -> Path:
     """Write the summary where the user says."""
-    atomic_write_text(path, summary_csv(study).to_csv(index=False), elsewhere="--summary FILE")
+    atomic_write_text(
+        path, with_whole_numbers(summary_csv(study)).to_csv(index=False), elsewhere="--summary FILE"
+    )
     return path

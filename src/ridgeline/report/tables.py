@@ -281,7 +281,6 @@ def points_csv(study: Study) -> pd.DataFrame:
     """
     points = points_table(study)
     points["precision"] = points["precision"].where(points["precision"].ne(""))
-    points["batch_size"] = points["batch_size"].astype("Int64")  # a capture has none
     known = ["run_id", "backend", "elapsed_sec", "images_per_sec"]
     runs = study.runs.reindex(columns=known).set_index("run_id")
     for name in known[1:]:
@@ -301,7 +300,17 @@ def points_csv(study: Study) -> pd.DataFrame:
 
 def write_points(study: Study, path: Path) -> Path:
     """Write roofline_points.csv."""
-    return _write(path, points_csv(study).to_csv(index=False))
+    return _write(path, with_whole_numbers(points_csv(study)).to_csv(index=False))
+
+
+def with_whole_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """Sizes and launches as whole numbers, also where some rows have none."""
+    whole = {
+        name: table[name].astype("Int64")
+        for name in ("batch_size", "launches")
+        if name in table and (table[name].dropna().astype(float) % 1 == 0).all()
+    }
+    return table.assign(**whole)
 
 
 def ceilings_table(study: Study) -> pd.DataFrame:
@@ -350,7 +359,7 @@ def write_tables(study: Study, folder: Path, formats: Sequence[str] = FORMATS) -
 
 
 def _csv(_name: str, table: pd.DataFrame) -> str:
-    return table.to_csv(index=False)
+    return with_whole_numbers(table).to_csv(index=False)
 
 
 def _markdown(name: str, table: pd.DataFrame) -> str:

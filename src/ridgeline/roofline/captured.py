@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CAPTURE = "capture"  # the grain of the whole
-SAME = ("kernel", "grid", "block", "layer", "phase", "op")
+SAME = ("kernel", "grid", "block", "layer", "phase", "op", "device")
+CACHE_BYTES = tuple(name for name in LEVEL_BYTES if name != "dram_bytes")
 AMOUNTS = ("launches", "time_s", *LEVEL_BYTES)
 
 
@@ -30,14 +31,22 @@ def capture_points(
     known = kernels[is_complete(kernels)]
     if known.empty:  # the work of some kernels must not be set against the bytes of others
         known = _known_of_all(kernels)
+    known = _with_whole_caches(known)
     whole = summed(kernel_pieces(alike(known)).assign(grain=CAPTURE), ["grain"])
     whole = whole.assign(name=label, layer="", phase=ALL, kind=CAPTURE)
     found = Measured(run_id=run_id, model=label, mode=CAPTURE, precision="", batch_size=None,
                      label=label, step_time_s=float(whole["time_s"].sum()))  # fmt: skip
     tables = [place(whole, replace(roofs, launch_s={})), placed_kernels(pieces, roofs)]
+    tables = [t.assign(headroom_s=t["headroom_s"].where(t["floor_s"].notna())) for t in tables]
     is_counted = "time_source" in kernels and kernels["time_source"].eq("counter").any()
     told = {"provenance": "counter", "time_provenance": "counter" if is_counted else "measured"}
     return [(found, roofs, table.assign(**told)) for table in tables if len(table)]
+
+
+def _with_whole_caches(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Without the bytes of those caches that are known of some kernels alone."""
+    partly = [name for name in CACHE_BYTES if name in kernels and kernels[name].isna().any()]
+    return kernels.assign(**dict.fromkeys(partly, float("nan")))
 
 
 def _known_of_all(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -60,6 +69,10 @@ def alike(kernels: pd.DataFrame) -> pd.DataFrame:
     if not is_whole.all():
         some = is_whole.groupby([same[name] for name in by]).transform("any")
         same = same[is_whole | ~some]
+    for name in (cache for cache in CACHE_BYTES if cache in same):  # of all alike, or not known
+        gaps = same[name].isna()
+        if gaps.any():
+            same[name] = same[name].mask(gaps.groupby([same[one] for one in by]).transform("any"))
     return same.groupby(by, sort=False)[amounts].sum(min_count=1).reset_index()
 
 
@@ -70,5 +83,5 @@ def is_complete(kernels: pd.DataFrame) -> pd.Series[bool]:
 
 def _told(kernels: pd.DataFrame) -> list[str]:
     """Amounts that are known of any kernel."""
-    names = [name for name in ("time_s", *LEVEL_BYTES, *flops_columns(kernels)) if name in kernels]
+    names = [name for name in ("time_s", "dram_bytes", *flops_columns(kernels)) if name in kernels]
     return [name for name in names if kernels[name].notna().any()]

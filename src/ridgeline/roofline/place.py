@@ -10,7 +10,8 @@ measured. Then, with the roofs of a device,
     floor_s   = the largest of them, and `bound` its name
     efficiency = floor_s / time_s,   headroom_s = time_s − floor_s
 
-What is not known (a level without bytes or without a roof) takes no part. A static piece knows its
+What is not known (a level without bytes or without a roof) takes no part; work that has no roof of
+its own or as a stand-in leaves a piece without a floor. A static piece knows its
 bytes as a range: `least_bytes` are those that must come from DRAM even if a cache helps; where
 that column has a value, the floor uses it instead of `dram_bytes`.
 """
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FLOPS_PREFIX = "flops_"
 BOUNDS = ("compute", *LEVELS, "launch")
+UNROOFED = 0.01  # of the FLOPs that have a roof: what others may come to beside them
 
 
 def roof_of(column: str) -> tuple[str, str]:
@@ -61,9 +63,10 @@ def place(pieces: pd.DataFrame, roofs: Roofs, *, is_graph: bool = False) -> pd.D
             _launch_s(pieces, roofs.launch(is_graph=is_graph)),
         ]
     )
+    roofed = _roofed_flops(pieces, roofs)
     filled = np.nan_to_num(terms, nan=-1.0)
     floor_s = filled.max(axis=1)
-    has_floor = floor_s > 0
+    has_floor = (floor_s > 0) & ~(_numbers(pieces, "flops") - roofed > UNROOFED * roofed)
     floor_s = np.where(has_floor, floor_s, np.nan)
     bound = np.array(BOUNDS, dtype=object)[filled.argmax(axis=1)]
     bound[~has_floor] = None
@@ -71,10 +74,11 @@ def place(pieces: pd.DataFrame, roofs: Roofs, *, is_graph: bool = False) -> pd.D
     time_s = np.where(time_s > 0, time_s, np.nan)
     return pieces.assign(
         **{f"{name}_s": terms[:, number] for number, name in enumerate(BOUNDS)},
+        roofed_flops=roofed,
         floor_s=floor_s,
         bound=bound,
         efficiency=floor_s / time_s,
-        headroom_s=time_s - np.where(has_floor, floor_s, 0.0),
+        headroom_s=time_s - np.where(has_floor | ~roofs.is_known, floor_s, 0.0),
     )
 
 
@@ -99,6 +103,17 @@ def _compute_s(pieces: pd.DataFrame, roofs: Roofs) -> Numbers:
             is_known |= ~np.isnan(part)
             total += np.nan_to_num(part)
     return np.where(is_known, total, np.nan)
+
+
+def _roofed_flops(pieces: pd.DataFrame, roofs: Roofs) -> Numbers:
+    """The FLOPs for which a roof is known; all of them where none is."""
+    import numpy as np
+
+    columns = flops_columns(pieces)
+    known = [column for column in columns if roofs.peak(*roof_of(column))]
+    if not roofs.flats or not columns or len(known) == len(columns):
+        return _numbers(pieces, "flops")
+    return np.array(pieces[known].astype(float).sum(axis=1).to_numpy())
 
 
 def _memory_s(pieces: pd.DataFrame, roofs: Roofs, level: str) -> Numbers:

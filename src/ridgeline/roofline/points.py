@@ -311,7 +311,7 @@ def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataF
     least = points.get("ideal_bytes", moved)
     points["ai_high"] = (flops / least.where(least > 0)).fillna(points["ai"])
     points["attained_flops_per_s"] = flops / points["time_s"]
-    points["peak_flops_per_s"] = flops / points["compute_s"]
+    points["peak_flops_per_s"] = points["roofed_flops"] / points["compute_s"]
     points["fused_floor_s"] = _fused_floor_s(points)
     by = points["time_provenance"].fillna("measured") if "time_provenance" in points else "measured"
     points["time_provenance"] = pd.Series(by, points.index).where(points["time_s"].notna(), "")

@@ -41,13 +41,22 @@ class Roofs:
     measured_at: str = ""
     is_quick: bool = False
 
+    @property
+    def is_known(self) -> bool:
+        return bool(self.flats or self.bandwidth)
+
+    @property
+    def flats(self) -> dict[str, float]:
+        """All flat roofs: FLOP/s, and operations per second on integers."""
+        return {**self.compute, **self.integer}
+
     def peak(self, precision: str, path: str) -> float | None:
         """FLOP/s that work of this precision can reach on this path; None: not known.
 
         Where a roof is missing, the highest that is known stands in, so that no floor is too high;
         unless all are of wider operands: then it may be too low.
         """
-        roofs = {**self.compute, **self.integer}
+        roofs = self.flats
         same = [roofs.get(f"{precision} {way}") for way in _paths(precision, path)]
         known = [rate for rate in same if rate]
         if known:
@@ -120,6 +129,11 @@ def measured_roofs(passport: Passport, device: str) -> Roofs:
 def is_integer(precision: str) -> bool:
     """Whether its operations are no FLOPs."""
     return precision.startswith("int")
+
+
+def flat_unit(name: str) -> str:
+    """Of the roof `fp16 matrix`, or `int8 matrix`."""
+    return "OP/s" if is_integer(name) else "FLOP/s"
 
 
 def _keep_best(rates: dict[str, float], name: str, rate: float) -> None:

@@ -14,6 +14,7 @@ TIME, READ, WRITE = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__byt
 FADD, FMUL, FFMA = (
     f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ("fadd", "fmul", "ffma")
 )
+RATE = "dram__bytes.sum.per_second"
 NO_TIME = "no time: there is no counter that can be used"
 Table = Callable[[dict[str, str]], str]
 NO_BYTES = "no bytes: there is no counter that can be used"
@@ -92,3 +93,36 @@ def test_averages_of_counts_may_have_decimals(tmp_path: Path) -> None:
     ops = "sm__ops_path_tensor_src_fp16_dst_fp32.sum"
     text = header + f"k,2,{ops},,1,2,1.5\n"
     assert told(written(tmp_path, "a.csv", text))["flops"]["tensor_fp16"] == 3
+
+
+@pytest.mark.parametrize("table", [wide, long])
+@pytest.mark.parametrize("rate", ["1.5", "500"])
+def test_a_small_rate_tells_that_the_table_is_scaled(
+    tmp_path: Path, table: Table, rate: str
+) -> None:
+    # given Tbytes or Gbytes per second of which the unit was lost
+    values = {FADD: "1000", FMUL: "2", FFMA: "3", TIME: "12500", RATE: rate}
+    found = told(written(tmp_path, "a.csv", table(values)))
+    # then they are no bytes, and no 0 of them
+    assert (found["flops"]["fp32"], found["dram_bytes"], found["kernel_time_s"]) == (
+        1008,
+        None,
+        None,
+    )
+    said = left_out(f"{TIME}, {RATE}", RATE, rate)
+    assert found["warnings"] == [
+        said.replace("not whole", "less than 1000 a second"),
+        NO_TIME,
+        NO_BYTES,
+    ]
+
+
+@pytest.mark.parametrize("table", [wide, long])
+def test_a_large_rate_is_taken_for_base_units(tmp_path: Path, table: Table) -> None:
+    path = written(tmp_path, "a.csv", table({TIME: "12500", RATE: "1500000000.5"}))
+    assert told(path)["dram_bytes"] == 18_750
+
+
+@pytest.mark.parametrize("table", [wide, long])
+def test_no_rate_is_no_sign(tmp_path: Path, table: Table) -> None:
+    assert told(written(tmp_path, "a.csv", table({TIME: "12500", RATE: "0"})))["dram_bytes"] == 0

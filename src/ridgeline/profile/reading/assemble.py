@@ -11,6 +11,7 @@ from ridgeline.profile.capture import BYTES, FLOPS, TEXTS, Capture, in_words, to
 from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME, Quantities, find
 from ridgeline.profile.reading.counters import Counters
 from ridgeline.profile.reading.log import Log
+from ridgeline.profile.reading.long import UNCOUNTED
 from ridgeline.profile.reading.named_metrics import MISFITS
 from ridgeline.profile.reading.repeated import once
 from ridgeline.profile.reading.soundness import sound
@@ -34,6 +35,10 @@ def counted(file: str, kind: str, read: Read, log: Log) -> Counters:
     """What Nsight Compute counted, each kernel once."""
     launches = read.launches
     if not len(launches):
+        uncounted = [remark for remark in read.remarks if remark.startswith(UNCOUNTED)]
+        if uncounted:
+            hint = "export it again; the column Invocations has the numbers"
+            raise log.refusal(file, f"has no kernel to count: {uncounted[0]}", hint)
         raise log.refusal(file, "holds no kernels")
     texts, metrics = launches.frames()
     metrics, unsound = sound(metrics)

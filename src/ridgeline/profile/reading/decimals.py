@@ -19,6 +19,7 @@ _MARKED = re.compile(r"[+-]?(\d*)((?:[.,]\d+)+)([eE][+-]?\d+)?")
 _INSTANCES = re.compile(r"\s*[{(;].*", re.DOTALL)  # "12 {3; 4; 5}": the values of the parts
 _LONGEST = 400  # characters; longer texts are no numbers
 _GROUPS = re.compile(r"[1-9]\d{0,2}([.,'\u2019\u00a0\u2009\u202f ])(?:\d{2,3}\1)*\d{3}")
+_WHOLE = re.compile(r"(\d+)[.,]0{1,2}")  # as pandas writes a column that has gaps
 
 
 @dataclass(slots=True)
@@ -93,11 +94,14 @@ def read_number(text: str, mark: str) -> float:
 
 
 def ungrouped(text: str) -> str:
-    """`17313` of `17,313`, in any locale: of a number that has no decimals; others as they are."""
+    """`17313` of `17,313` or `17313.0`, in any locale: of a whole number; others as they are."""
     text = text.strip()
-    if text.isdigit() or not _GROUPS.fullmatch(text):
+    if text.isdigit():
         return text
-    return re.sub(r"\D", "", text)
+    if _GROUPS.fullmatch(text):
+        return re.sub(r"\D", "", text)
+    whole = _WHOLE.fullmatch(text)
+    return whole[1] if whole else text
 
 
 def _shortened(text: str) -> str:

@@ -43,8 +43,10 @@ _TEXTS = {
     "device_number": ("Device",),
     "compute_capability": ("CC",),
 }
+_NUMBERS = ("id", "stream", "device_number")
 _KEY = ("host", "process_id", "id", "kernel")
 _SUMMARY_KEY = ("host", "process_id", "kernel", "grid", "block", "device_number")
+UNCOUNTED = "rows of a summary that tell no number of launches are left out"  # how it begins
 AVERAGES = "a summary of ncu: averages over the launches of a kernel, times their number"
 
 
@@ -69,6 +71,7 @@ class _Table:
         self.launches = Launches()
         self.metrics = NamedMetrics(self.launches, mark)
         self.has_rules = False
+        self.uncounted = 0  # rows of a summary without a number of launches
         self.row: int | None = None  # of the kernel that was told last
         self._see(header)
 
@@ -96,6 +99,7 @@ class _Table:
         """What is to be said when all rows are there."""
         under = "process, device and shape" if self.is_summary else "process and number"
         said = told_again(len(self.metrics.again), under)
+        said += [f"{UNCOUNTED}: {self.uncounted:,}"] * (self.uncounted > 0)
         return self.metrics.finish() + [AVERAGES] * self.is_summary + said
 
     def add(self, row: list[str]) -> bool:
@@ -122,7 +126,11 @@ class _Table:
         key = tuple(ungrouped(cell(row, column)) for column in self.key)
         number = self.launches.known(key)
         if number is None:
-            number = self.launches.row(key, self._identity(row), self._times(row))
+            times = self._times(row)
+            if times is None:
+                self.uncounted += 1
+                return
+            number = self.launches.row(key, self._identity(row), times)
         if number != self.row:
             self.row = number
             self.metrics.begin()
@@ -133,12 +141,12 @@ class _Table:
         elif self._named(row, "Rule Name"):
             self.has_rules = True
 
-    def _times(self, row: list[str]) -> int:
-        """How many launches the row is of."""
+    def _times(self, row: list[str]) -> int | None:
+        """How many launches the row is of; None where a summary does not tell."""
         if not self.is_summary:
             return 1
         found = read_number(ungrouped(self._named(row, INVOCATIONS)), self.metrics.mark)
-        return int(found) if 1 <= found < MOST else 1
+        return int(found) if 1 <= found < MOST and found.is_integer() else None
 
     def _named(self, row: list[str], name: str) -> str:
         return cell(row, self.header.find(name))
@@ -146,7 +154,7 @@ class _Table:
     def _identity(self, row: list[str]) -> dict[str, str]:
         texts = {key: cell(row, column) for key, column in self.texts.items()}
         ranges = (range_names(cell(row, column)) for column in self.header.ranges)
-        numbers = {key: ungrouped(texts[key]) for key in ("id", "stream") if key in texts}
+        numbers = {key: ungrouped(texts[key]) for key in _NUMBERS if key in texts}
         return (
             texts
             | numbers

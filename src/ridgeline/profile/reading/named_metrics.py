@@ -10,7 +10,7 @@ from ridgeline.profile.reading import metric_units
 from ridgeline.profile.reading.decimals import read_number
 from ridgeline.profile.reading.display_names import metric_of
 from ridgeline.profile.reading.launches import Launches
-from ridgeline.profile.reading.unitless import Unitless
+from ridgeline.profile.reading.unitless import Unitless, is_scaled
 
 _DEVICE, _PASSES = "device__attribute_display_name", "profiler__replayer_passes"
 MISFITS = "not used, for their units"  # how such a remark begins
@@ -49,8 +49,8 @@ class NamedMetrics:
             return
         number = read_number(value, self.mark)
         if not unit.strip() and isfinite(number):
-            has_decimals = not number.is_integer() and not self.are_averages
-            self._unitless.see(metric, number if has_decimals else None)
+            tells = is_scaled(metric, number, is_average=self.are_averages)
+            self._unitless.see(metric, number if tells else None)
         if section is not None and (section, name) in self._places:
             self.begin()
         if self.launches.has(row, metric) and (metric not in self._fresh or not isfinite(number)):

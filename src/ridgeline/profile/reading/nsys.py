@@ -120,7 +120,7 @@ class _Table:
         return said * (short > 0) + odd * (self.odd > 0)
 
     def _sizes(self, row: list[str], prefix: str, together: str) -> str:
-        parts = [self._named(row, f"{prefix}{axis}") for axis in "XYZ"]
+        parts = [ungrouped(self._named(row, f"{prefix}{axis}")) for axis in "XYZ"]
         if all(parts):
             return f"({', '.join(parts)})"
         return dimensions(self._named(row, together))

@@ -22,11 +22,7 @@ from ridgeline.profile.reading.launches import (
 from ridgeline.profile.reading.named_metrics import misfits_told
 from ridgeline.profile.reading.opening import TellBytes
 from ridgeline.profile.reading.source import Read, Source
-from ridgeline.profile.reading.unitless import (
-    Unitless,
-    first_with_decimals,
-    is_whole_in_base_units,
-)
+from ridgeline.profile.reading.unitless import Unitless, first_scaled
 from ridgeline.profile.reading.wide_pieces import (
     Layout,
     OddError,
@@ -41,6 +37,7 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {
     "process_id": process_number,
     "stream": ungrouped,
     "device": str.strip,
+    "device_number": ungrouped,
     "compute_capability": capability,
 }
 # no comma, or one before every three digits: 1,234,567.8; never 65,77 nor 1,234E+10
@@ -113,8 +110,8 @@ class _Builder:
         for column, factor in self.factors.items():
             name = self.layout.metrics[column]
             values = _numbers(columns[column], self.clues)
-            if name in self.unitless.metrics and is_whole_in_base_units(name):
-                self.unitless.see(name, first_with_decimals(values))
+            if name in self.unitless.metrics:
+                self.unitless.see(name, first_scaled(name, values))
             self.launches.add_numbers(first, name, _in_base_units(values, factor))
 
     def finish(self) -> None:
@@ -129,7 +126,7 @@ class _Builder:
     def _versions(self, columns: dict[int, Any]) -> list[str]:
         """The compute capability of each row, from its two parts."""
         assert self.layout.version is not None
-        parts = [[text.strip() for text in _texts(columns[c])] for c in self.layout.version]
+        parts = [_changed(_texts(columns[c]), ungrouped) for c in self.layout.version]
         return [f"{major}.{minor}" if major else "" for major, minor in zip(*parts, strict=True)]
 
     def _units(self, columns: dict[int, Any]) -> dict[int, Any]:

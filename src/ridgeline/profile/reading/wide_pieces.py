@@ -154,7 +154,7 @@ def _check_regular(columns: dict[int, Any], layout: Layout, *, is_first: bool) -
     identifiers = columns[layout.texts["id"]]
     if is_first and len(identifiers) and not identifiers[0].as_py().strip():
         identifiers = identifiers[1:]
-    are_plain = pc.match_substring_regex(identifiers, r"^\d+$")
+    are_plain = pc.match_substring_regex(identifiers, r"^\d+(?:\.0)?$")
     if not pc.all(are_plain, min_count=0).as_py():
         others = identifiers.filter(pc.invert(are_plain)).to_pylist()
         if not all(ungrouped(text).isdigit() for text in others):

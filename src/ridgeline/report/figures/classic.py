@@ -140,7 +140,7 @@ def draw_under_roofs(
     ridges = [x for x, _ in wide.ridges]
     x, y = roofs_on.limits(
         ridges,
-        [subject.roofs.compute[name] for name in names],
+        [subject.roofs.flats[name] for name in names],
         marks_x=[end for mark in marks for end in (mark.x, *(mark.x_range or ()))],
         marks_y=[end for mark in marks for end in (mark.y, *(mark.y_range or ()))],
     )

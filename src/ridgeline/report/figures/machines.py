@@ -103,7 +103,7 @@ def _limits(
     for subject, _ in found:
         lines = roofs_on.outline(subject.roofs, names[subject.name], low=1e-9, high=1e9)
         ridges += [x for x, _ in lines.ridges]
-        rates += [subject.roofs.compute[name] for name in names[subject.name]]
+        rates += [subject.roofs.flats[name] for name in names[subject.name]]
     xs = [end for mark in marks for end in (mark.x, *(mark.x_range or ()))]
     return roofs_on.limits(ridges, rates, marks_x=xs, marks_y=[mark.y for mark in marks])
 

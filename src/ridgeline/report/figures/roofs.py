@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ridgeline.report.figures.board import Board, Spots
 from ridgeline.report.figures.style import GREY, INK
 from ridgeline.roofline.place import flops_columns, roof_of
-from ridgeline.roofline.roofs import LEVELS, Roofs
+from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
 from ridgeline.units import format_ratio, si
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def roof_names(points: pd.DataFrame, roofs: Roofs, *, most: int = MOST_ROOFS) ->
     for column in columns:
         if (of_runs[column] / of_runs["flops"]).max() >= LEAST_SHARE:
             wanted.add(_name_of(roofs, *roof_of(column)))
-    known = sorted((name for name in wanted if name), key=lambda name: -roofs.compute[name])
+    known = sorted((name for name in wanted if name), key=lambda name: -roofs.flats[name])
     return known[: 1 if is_one_for_all(roofs) else most]
 
 
@@ -69,7 +69,7 @@ def is_one_for_all(roofs: Roofs) -> bool:
 def _name_of(roofs: Roofs, precision: str, path: str) -> str:
     """The roof that holds for work of a precision on a path; it may be a stand-in."""
     rate = roofs.peak(precision, path)
-    names = [name for name, each in roofs.compute.items() if each == rate]
+    names = [name for name, each in roofs.flats.items() if each == rate]
     return next((name for name in names if name.startswith(precision)), names[0] if names else "")
 
 
@@ -84,8 +84,8 @@ def outline(
 ) -> Outline:
     """Lines and ridges. A ridge is a vertex: the slope ends, and the roof begins, exactly there."""
     slopes = [level for level in LEVELS if level in levels and roofs.bandwidth.get(level)]
-    flats = [name for name in names if name in roofs.compute]
-    flats.sort(key=lambda name: -roofs.compute[name])
+    flats = [name for name in names if name in roofs.flats]
+    flats.sort(key=lambda name: -roofs.flats[name])
     make = _Maker(roofs, published)
     if not slopes:
         return Outline(lines=tuple(make.flat(name, low, high) for name in flats))
@@ -97,7 +97,7 @@ def outline(
     ]
     lines.append(make.whole(flats[0], fastest, low, high))
     lines += [make.flat(name, make.meet(name, fastest), high) for name in flats[1:]]
-    ridges = [(make.meet(name, level), roofs.compute[name]) for name in flats for level in slopes]
+    ridges = [(make.meet(name, level), roofs.flats[name]) for name in flats for level in slopes]
     return Outline(lines=tuple(lines), ridges=tuple(ridges))
 
 
@@ -108,14 +108,14 @@ class _Maker:
         self.roofs = roofs
         self.has_one_peak = is_one_for_all(roofs)
         has_flats = published is not None and not self.has_one_peak
-        self.published_flats = published.compute if published and has_flats else {}
+        self.published_flats = published.flats if published and has_flats else {}
         self.published_slopes = published.bandwidth if published else {}
 
     def meet(self, name: str, level: str) -> float:
-        return self.roofs.compute[name] / self.roofs.bandwidth[level]
+        return self.roofs.flats[name] / self.roofs.bandwidth[level]
 
     def flat(self, name: str, low: float, high: float) -> Line:
-        rate = self.roofs.compute[name]
+        rate = self.roofs.flats[name]
         return Line(name=name, xs=(low, high), ys=(rate, rate), flat_text=self._flat_text(name),
                     published_flat=self.published_flats.get(name))  # fmt: skip
 
@@ -126,7 +126,7 @@ class _Maker:
                     published_slope=self.published_slopes.get(level))  # fmt: skip
 
     def whole(self, name: str, level: str, low: float, high: float) -> Line:
-        rate, slope = self.roofs.compute[name], self.roofs.bandwidth[level]
+        rate, slope = self.roofs.flats[name], self.roofs.bandwidth[level]
         return Line(
             name=f"{level} {name}",
             xs=(low, self.meet(name, level), high),
@@ -138,9 +138,9 @@ class _Maker:
         )
 
     def _flat_text(self, name: str) -> str:
-        rates = (self.roofs.compute[name], self.published_flats.get(name))
+        rates = (self.roofs.flats[name], self.published_flats.get(name))
         name = "peak" if self.has_one_peak else name
-        return f"{name} {both_rates(*rates, 'FLOP/s')}"
+        return f"{name} {both_rates(*rates, flat_unit(name))}"
 
     def _slope_text(self, level: str) -> str:
         rates = (self.roofs.bandwidth[level], self.published_slopes.get(level))

@@ -113,10 +113,10 @@ def _scale(axes: Axes, rates: pd.DataFrame) -> None:
 
 def _caption(rates: pd.DataFrame, subject: Subject) -> str:
     best = rates.nlargest(1, "rate").iloc[0]
-    wide = (rates["high"] - rates["low"]) / rates["rate"]
+    widest = ((rates["high"] - rates["low"]) / rates["rate"]).max()
+    bars = f"; the widest error bar spans {100 * widest:.0f} % of its rate" if widest > 0 else ""
     return joined(
         f"{counted(len(rates), 'configuration')} on {subject.device}. {best['model']}"
         f" ({best['precision']}, {best['mode']}) is the fastest with"
-        f" {si(best['rate'], 'samples/s')} at batch {best['batch_size']:.0f}; the widest error bar"
-        f" spans {100 * wide.max():.0f} % of its rate.",
+        f" {si(best['rate'], 'samples/s')} at batch {best['batch_size']:.0f}{bars}.",
     )

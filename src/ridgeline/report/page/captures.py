@@ -70,6 +70,10 @@ def _time_told(row: dict[str, Any]) -> str:
         return launch_gap(time_s, step_s, round(launches or 0), number(row["busy_time_s"]))
     taken = "an unknown time" if time_s is None else format_time(time_s)
     return (
-        f"{si(launches or 0)} kernels take {taken} together (the sum of their times; the step"
+        f"{_kernels(launches or 0)} {taken} together (the sum of their times; the step"
         " around them was not timed)"
     )
+
+
+def _kernels(launches: float) -> str:
+    return "1 kernel takes" if launches == 1 else f"{si(launches)} kernels take"

@@ -65,15 +65,16 @@ def _captures(study: Study, runs: Mapping[str, int]) -> list[dict[str, Any]]:
     """The same of captures, which have no step around them."""
     found = []
     for row, told in zip(records(study.captures), capture_sentences(study), strict=True):
-        kernels = study.kernels[study.kernels["run_id"].eq(row["run_id"])]
-        flops = flops_by_roof(kernels)
+        points = study.capture_points
+        mine = points[points["run_id"].eq(row["run_id"]) & points["grain"].eq("capture")]
+        flops = flops_by_roof(mine)
         found.append(
             {
                 "run": runs[str(row["run_id"])],
                 "id": str(row["run_id"]),
                 "has_counters": bool(flops),
                 "told": [told],
-                "warnings": [text for text in str(row["warnings"]).split("\n") if text],
+                "warnings": list(study.notes.get(str(row["run_id"]), ())),
                 "is_trusted": True,
                 "flops": [[roof, rounded(amount)] for roof, amount in flops.items()],
                 "dram_bytes": rounded(row["dram_bytes"]),

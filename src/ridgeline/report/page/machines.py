@@ -11,7 +11,7 @@ from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import Passport
 from ridgeline.report.page.columns import rates, rounded
 from ridgeline.report.study import Machine, Study
-from ridgeline.roofline.roofs import LEVELS, Roofs
+from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
 from ridgeline.units import format_percent, format_time, si
 
 SOURCES = {
@@ -65,7 +65,7 @@ def roofs_payload(machine: Machine, study: Study) -> dict[str, Any]:
         "device_name": roofs.device_name,
         "source": roofs.source,
         "measured_at": roofs.measured_at,
-        "compute": rates(roofs.compute),
+        "compute": rates(roofs.flats),
         "bandwidth": rates(roofs.bandwidth),
         "clock_hz": rounded(roofs.clock_hz),
         "datasheet": None if is_own else _rates(sheet),
@@ -74,7 +74,7 @@ def roofs_payload(machine: Machine, study: Study) -> dict[str, Any]:
 
 def _rates(roofs: Roofs | None) -> dict[str, Any]:
     assert roofs is not None
-    return {"compute": rates(roofs.compute), "bandwidth": rates(roofs.bandwidth)}
+    return {"compute": rates(roofs.flats), "bandwidth": rates(roofs.bandwidth)}
 
 
 def card(machine: Machine, study: Study) -> Card:
@@ -154,7 +154,7 @@ def _share(c: Ceiling, sheet: Roofs | None) -> str:
     if sheet is None:
         return ""
     by_kind = {
-        "compute": sheet.compute.get(f"{c.precision} {c.path}"),
+        "compute": sheet.flats.get(f"{c.precision} {c.path}"),
         "bandwidth": sheet.bandwidth.get(str(c.level)),
     }
     published = by_kind.get(c.kind)
@@ -174,7 +174,7 @@ def _conditions(c: Ceiling) -> str:
 
 def _plain_rows(roofs: Roofs) -> list[Row]:
     """Roofs without a passport: published or given."""
-    found = [(name, si(rate, "FLOP/s")) for name, rate in roofs.compute.items()]
+    found = [(name, si(rate, flat_unit(name))) for name, rate in roofs.flats.items()]
     found += [(level.upper(), si(rate, "B/s")) for level, rate in roofs.bandwidth.items()]
     found += [(f"launch: {what}", format_time(time_s)) for what, time_s in roofs.launch_s.items()]
     return [

@@ -102,7 +102,7 @@ function fillOptions(key) {
   if (key === "grain" && counts.has("phase"))
     counts.set("phase and step", counts.get("phase") + (counts.get("step") ?? 0));
   if (shown[key] !== ANY && !counts.has(shown[key])) counts.set(shown[key], 0);
-  const word = FILTERS[key].word ?? ((value) => value || "not told");
+  const word = FILTERS[key].word ?? ((value) => value);
   setOptions(
     key,
     [[ANY, "all"], ...[...counts].map(([value, count]) => [value, `${word(value)} (${count})`])],

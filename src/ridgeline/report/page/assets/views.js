@@ -98,12 +98,17 @@ const VIEWS = {
   },
 };
 
+// A capture has none of its own.
+function precisionOf(i) {
+  return R.precision[P.run[i]] || "not told";
+}
+
 // What can be chosen, and the value that a point has; of some, all values are always offered.
 const FILTERS = {
   machine: { label: "Machine", isWhole: true, of: (i) => machineTitle(P.run[i]) },
   model: { label: "Model", of: (i) => R.model[P.run[i]] },
   run: { label: "Run", of: (i) => R.name[P.run[i]] },
-  precision: { label: "Precision", isWhole: true, of: (i) => R.precision[P.run[i]] },
+  precision: { label: "Precision", isWhole: true, of: precisionOf },
   grain: { label: "Grain", isWhole: true, of: (i) => P.grain[i] },
   phase: {
     label: "Phase",
@@ -125,7 +130,7 @@ const COLOURS = {
   model: { label: "model", of: (i) => R.model[P.run[i]] },
   configuration: { label: "configuration", of: (i) => configuration(P.run[i]) },
   machine: { label: "machine", of: (i) => machineTitle(P.run[i]) },
-  precision: { label: "precision", of: (i) => R.precision[P.run[i]] },
+  precision: { label: "precision", of: precisionOf },
   batch: { label: "batch size", of: (i) => (isKnown(R.batch[P.run[i]]) ? `batch ${R.batch[P.run[i]]}` : "capture") },
 };
 
