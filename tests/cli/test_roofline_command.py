@@ -124,6 +124,8 @@ def test_runs_are_chosen_by_label_model_or_id(
     [
         (("nobody",), "no run is called 'nobody'"),
         (("--format", "gif"), "--format 'gif' is not known"),
+        (("--out", "a.gif"), "no figure can be written as gif"),
+        (("--peak-compute", "fp23=5"), "there is no roof called 'fp23'"),
         (("--peak-compute", "much"), "--peak-compute 'much' is not a rate"),
         (("--peak-bw", "0"), "is no roof"),
         (("--peaks", "nosuch.json"), "nosuch.json cannot be read"),
@@ -208,3 +210,12 @@ def test_one_file_for_several_figures(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "is one file, and --kind names 2 figures" in capsys.readouterr().err
     assert command("roofline", "--results", str(tmp_path), "--label", "nobody") == 2
     assert "no run is called 'nobody'" in capsys.readouterr().err
+
+
+def test_a_kind_of_figure_that_cannot_be_drawn_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = ResultsFolder(tmp_path)
+    store_capture(results)  # which has no step
+    assert command("roofline", "--results", str(tmp_path), "--kind", "throughput") == 0
+    assert "note: no figure of that kind can be drawn from these runs" in capsys.readouterr().err

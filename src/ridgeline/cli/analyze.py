@@ -133,7 +133,7 @@ def analyze(
             "no model was named",
             hint="for example: ridgeline analyze resnet50; `ridgeline count --list` has all names",
         )
-    if label == "":
+    if label is not None and not label.strip():
         raise RidgelineError("--label is empty", hint="give these runs a name, or leave it out")
     from ridgeline.cli.analyzed import Analysis, Wanted
     from ridgeline.measure.settings import Settings

@@ -157,7 +157,7 @@ def profile(
             "name models or a program after --, not both" if models else "no model was named",
             hint="for example: ridgeline profile resnet50, or ridgeline profile -- python train.py",
         )
-    if label == "":
+    if label is not None and not label.strip():
         raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
     if program:
         _check_of_program(ctx, precision)

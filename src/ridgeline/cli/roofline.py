@@ -103,6 +103,8 @@ def roofline(
     if figures:
         wanted = tuple(part.strip() for part in kind.split(",")) if kind else None
         _draw(study, outputs, out, formats, wanted)
+        if not outputs.figures and not quiet:
+            print("note: no figure of that kind can be drawn from these runs", file=sys.stderr)
     if summary is not None:
         from ridgeline.report.summary_csv import write_summary
 
@@ -135,7 +137,13 @@ def _draw(
     from ridgeline.report.figures import write_figure
     from ridgeline.report.figures.write import FORMATS
 
-    if out is None or out.suffix.lower().removeprefix(".") not in FORMATS:
+    ending = out.suffix.lower().removeprefix(".") if out is not None else ""
+    if ending in ("gif", "jpg", "jpeg", "eps", "bmp", "tif", "tiff", "webp"):
+        raise RidgelineError(
+            f"--out {out}: no figure can be written as {ending}",
+            hint=f"name a file that ends in {', '.join(FORMATS)}, or a folder",
+        )
+    if out is None or ending not in FORMATS:
         write_figures(study, outputs, folder=out, formats=formats, kinds=kinds,
                       tell=lambda name: stop_if_pressed())  # fmt: skip
         return
@@ -177,7 +185,10 @@ def to_json(study: Study, outputs: Outputs) -> dict[str, Any]:
             }
             for m in study.machines
         ],
-        "points": [*map(_point, rows(points))],
+        "points": [
+            {**_point(row), "note": note}
+            for row, note in zip(rows(points), study.notes_on(points), strict=True)
+        ],
         "reconciled": rows(study.reconciled),
         "findings": rows(study.findings),
         "points_csv": str(outputs.points),

@@ -175,7 +175,7 @@ def run(
             "no model was named",
             hint="for example: ridgeline run resnet50; `ridgeline count --list` shows all names",
         )
-    if label == "":
+    if label is not None and not label.strip():
         raise RidgelineError("--label is empty", hint="give these runs a name, or leave it out")
     if find_max_batch and batch_size is not None:
         raise RidgelineError(

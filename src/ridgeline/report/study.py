@@ -91,6 +91,13 @@ class Study:
         known = [table for table in (self.points, self.capture_points) if len(table)]
         return pd.concat(known, ignore_index=True) if known else self.points
 
+    def notes_on(self, points: pd.DataFrame) -> list[str]:
+        """What is to be known about the counters of each point."""
+        return [
+            "; ".join(self.notes.get(run_id, ())) if provenance == "counter" else ""
+            for run_id, provenance in zip(points["run_id"], points["provenance"], strict=True)
+        ]
+
     def top_findings(self, most: int = 3) -> pd.DataFrame:
         """The largest headrooms of all runs, as shares of their steps; a layer appears once."""
         ranked = self.findings.sort_values("share", ascending=False)

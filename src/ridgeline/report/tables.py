@@ -285,10 +285,7 @@ def points_csv(study: Study) -> pd.DataFrame:
     runs = study.runs.reindex(columns=known).set_index("run_id")
     for name in known[1:]:
         points[name] = points["run_id"].map(runs[name])
-    points["note"] = [
-        "; ".join(study.notes.get(run_id, ())) if provenance == "counter" else ""
-        for run_id, provenance in zip(points["run_id"], points["provenance"], strict=True)
-    ]
+    points["note"] = study.notes_on(points)
     points["arch"] = points["model"]
     points["attained_gflops"] = points["attained_flops_per_s"] / GIGA
     points["peak_gflops"] = points["peak_flops_per_s"] / GIGA
