@@ -29,6 +29,7 @@ from ridgeline.report.executed import (
     with_optimizer_kernels,
 )
 from ridgeline.report.figures import write_figure, write_figures
+from ridgeline.report.figures.subjects import subjects
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.captures import with_captures
 from ridgeline.report.page.columns import Words
@@ -38,7 +39,7 @@ from ridgeline.report.summary import summary
 from ridgeline.report.summary_csv import summary_csv
 from ridgeline.report.tables import points_csv, tables, write_tables
 from ridgeline.report.views import measured_runs
-from ridgeline.roofline.roofs import given_roofs
+from ridgeline.roofline.roofs import BITS, given_roofs
 from ridgeline.store import ResultsFolder
 
 PROGRAM = {"command": "profile", "program": ["python", "code/train.py", "--lr", "0.1", "a b"]}
@@ -380,3 +381,19 @@ def test_the_optimizer_of_a_scaled_loss_takes_the_time_of_its_kernels() -> None:
     told = with_optimizer_kernels(layers, kernels)
     assert told["time_s"].tolist() == pytest.approx([2.0, 0.3])
     assert with_optimizer_kernels(layers, kernels.drop(columns="phase")) is layers
+
+
+@pytest.mark.parametrize(
+    ("compute", "slope", "told"),
+    [
+        ({"fp32": 1e13}, 1e12, "roofs as given, others as measured"),
+        (dict.fromkeys(BITS, 1e13), None, "roofs as given, others as measured"),
+        (dict.fromkeys(BITS, 1e13), 1e12, "roofs as given"),
+    ],
+)
+def test_roofs_that_were_given_for_some(
+    tmp_path: Path, compute: dict[str, float], slope: float | None, told: str
+) -> None:
+    given = given_roofs("given", "", compute=compute, dram_bytes_per_s=slope)
+    study = read_study(folder(tmp_path), everywhere=given)
+    assert [subject.roofs_told.partition(";")[0] for subject in subjects(study)] == [told]

@@ -91,6 +91,7 @@ class Machines:
         roofs = replace(
             old,
             source=given.source,
+            others=old.source if _are_left(old, given) else "",
             compute={**old.compute, **given.compute},
             integer={**old.integer, **given.integer},
             bandwidth={**old.bandwidth, **given.bandwidth},
@@ -106,6 +107,12 @@ class Machines:
             for env in self.given
             if env not in here
         ]
+
+
+def _are_left(old: Roofs, given: Roofs) -> bool:
+    """Whether flat roofs, or that of DRAM, are not among those given."""
+    is_slope_left = "dram" in old.bandwidth and "dram" not in given.bandwidth
+    return is_slope_left or not old.flats.keys() <= given.flats.keys()
 
 
 def _machine(passport: Passport, device: str) -> Machine:

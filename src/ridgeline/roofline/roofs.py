@@ -30,6 +30,7 @@ class Roofs:
     device: str  # "cpu", "cuda:0", "mps"
     device_name: str = ""
     source: str = "measured"  # or "datasheet", "given"
+    others: str = ""  # the source of those that were not given, where some were
     compute: Mapping[str, float] = field(default_factory=dict)  # "fp16 matrix" → FLOP/s
     integer: Mapping[str, float] = field(default_factory=dict)  # "int8 matrix" → operations/s
     bandwidth: Mapping[str, float] = field(default_factory=dict)  # "dram" → B/s

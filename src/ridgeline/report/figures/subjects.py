@@ -54,6 +54,11 @@ class Subject:
             "datasheet": "roofs of the datasheet, not measured",
             "given": "roofs as given",
         }.get(self.roofs.source, "")
+        if self.roofs.others:
+            told += {
+                "measured": ", others as measured",
+                "datasheet": ", others of the datasheet",
+            }.get(self.roofs.others, "")
         if self.roofs.source == "measured" and self.roofs.clock_hz:
             told += f" at {si(self.roofs.clock_hz, 'Hz')}"
         if self.roofs.is_quick:
