@@ -118,6 +118,44 @@ def test_the_opset_that_was_asked_for(tmp_path: Path, opset: int, exporter: str)
     assert onnx.load(str(done.path)).opset_import[0].version == opset
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_attention_in_an_opset_that_has_none(is_on: bool, tmp_path: Path) -> None:
+    # given a layer that torch runs in one fused operator where it may
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    torch.backends.mha.set_fastpath_enabled(is_on)
+    try:
+        done = ridgeline.export(layer, tmp_path / "net.onnx", torch.rand(2, 5, 8), opset=17)
+        # then it is written in parts, and torch runs as it did before
+        assert (done.opset, len(done.checks), done.notes) == (17, 2, ())
+        assert torch.backends.mha.get_fastpath_enabled() is is_on
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+def test_norms_that_start_at_zero_do_not_hide_what_is_before_them() -> None:
+    from ridgeline.export.subject import _built
+    from ridgeline.workloads import Inputs, Workload
+
+    def build() -> nn.Module:
+        module = Net()
+        nn.init.zeros_(module.norm.weight)
+        return module
+
+    def made(source: str) -> nn.Module:
+        return _built(
+            Workload(name="net", source=source, mode="infer", make=build,
+                     make_inputs=lambda _: Inputs())
+        )  # fmt: skip
+
+    # given a scale of zeros in a library: it is made one or so, and shifts are left alone
+    weights = dict(made("timm").named_parameters())
+    assert (weights["norm.weight"] - 1).abs().max() < 0.2
+    assert len(set(weights["norm.weight"].tolist())) == 4
+    assert weights["norm.bias"].tolist() == [0, 0, 0, 0]
+    # and one of the user's own, which is his
+    assert dict(made("file").named_parameters())["norm.weight"].tolist() == [0, 0, 0, 0]
+
+
 @pytest.mark.parametrize("opset", [5, 999])
 def test_an_opset_that_is_not_there(tmp_path: Path, opset: int) -> None:
     with pytest.raises(RidgelineError, match=f"opset {opset} is"):

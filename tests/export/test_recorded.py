@@ -54,6 +54,15 @@ class Sized(nn.Module):
         return x * 2 if x.shape[0] > 40 else -x  # by a size
 
 
+class FixedSize(nn.Module):
+    """Ways that sizes decide which are the same for every batch; and one that is not known to."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[1] == 4 and x.size(-1) == 4
+        y = torch.cat((x, x), 1)
+        return y if y.shape[1] > 4 else -y  # the size of what was made
+
+
 class Weighted(nn.Module):
     """Which way is taken is decided by a weight, so it is always the same."""
 
@@ -113,6 +122,12 @@ def test_a_way_that_a_size_decides(static: bool, tmp_path: Path) -> None:
     assert [Path(note.split(": ", 1)[0]).name for note in done.notes] == told
 
 
+def test_a_size_of_an_input_that_is_not_open_decides_nothing(tmp_path: Path) -> None:
+    done = ridgeline.export(FixedSize(), tmp_path / "net.onnx", torch.rand(2, 4), opset=OLDER)
+    line = line_of("# the size of what was made")
+    assert [Path(note.split(": ", 1)[0]).name for note in done.notes] == [f"{HERE}:{line}"]
+
+
 def test_a_way_that_weights_decide_is_always_the_same(tmp_path: Path) -> None:
     done = ridgeline.export(Weighted(), tmp_path / "net.onnx", torch.rand(2, 4), opset=OLDER)
     assert done.notes == ()
@@ -122,6 +137,6 @@ def test_tensors_are_as_they_were_afterwards() -> None:
     from ridgeline.export.recorded import READS, watched
 
     before = {name: getattr(Tensor, name) for name in READS}
-    with watched(1):
+    with watched([[True]]):
         assert bool(torch.ones(1))
     assert {name: getattr(Tensor, name) for name in READS} == before

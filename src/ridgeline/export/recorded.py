@@ -29,6 +29,8 @@ OURS = (__file__, torch._tensor.__file__)
 LIBRARIES = Path(sysconfig.get_path("purelib"))
 MOST_TOLD = 3
 
+Inputs = Sequence[Sequence[bool]]  # which axes of each input tensor are open
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
@@ -41,8 +43,8 @@ class Fixed:
 
 
 @contextmanager
-def watched(inputs: int) -> Iterator[list[Fixed]]:
-    """What is fixed while torch traces a model of so many input tensors; each place once."""
+def watched(inputs: Inputs) -> Iterator[list[Fixed]]:
+    """What is fixed while torch traces a model of such input tensors; each place once."""
     found: dict[Fixed, None] = {}
     told: list[Fixed] = []
     kept = {name: Tensor.__dict__.get(name) for name in READS}
@@ -60,7 +62,7 @@ def watched(inputs: int) -> Iterator[list[Fixed]]:
 
 
 def _watching(
-    method: Callable[..., Any], what: str, inputs: int, found: dict[Fixed, None]
+    method: Callable[..., Any], what: str, inputs: Inputs, found: dict[Fixed, None]
 ) -> Callable[..., Any]:
     @functools.wraps(method)
     def read(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -74,8 +76,11 @@ def _watching(
     return read
 
 
-def _decided_by(tensor: Tensor, inputs: int) -> str | None:
-    """Whether elements of the inputs made it, or sizes; None where the same is made always."""
+def _decided_by(tensor: Tensor, inputs: Inputs) -> str | None:
+    """Whether elements of the inputs made it, or sizes; None where the same is made always.
+
+    Of an input it is known which sizes are open; of what is made from it, all may be.
+    """
     trace_of = torch._C._get_value_trace  # type: ignore[attr-defined]  # torch does not tell
     todo, seen, found = [trace_of(tensor)], set[str](), None
     while todo:
@@ -85,14 +90,29 @@ def _decided_by(tensor: Tensor, inputs: int) -> str | None:
         seen.add(value.debugName())
         node = value.node()
         if node.kind() in SIZES:
-            found = "sizes"
+            found = "sizes" if _is_open(node, inputs) else found
         elif node.kind() == INPUTS:
-            given = [v.debugName() for v in node.outputs()][:inputs]
+            given = [v.debugName() for v in node.outputs()][: len(inputs)]
             if value.debugName() in given:
                 return "elements"
         else:
             todo += node.inputs()
     return found
+
+
+def _is_open(size: Any, inputs: Inputs) -> bool:
+    """Whether a node that gives a size may give another one for other inputs."""
+    of, *axes = size.inputs()
+    if of.node().kind() != INPUTS:
+        return True
+    given = [value.debugName() for value in of.node().outputs()][: len(inputs)]
+    if of.debugName() not in given:
+        return False  # a weight
+    sides = inputs[given.index(of.debugName())]
+    axis = axes[0].toIValue() if axes else None
+    if isinstance(axis, int) and -len(sides) <= axis < len(sides):
+        return sides[axis]
+    return any(sides)
 
 
 def _place() -> tuple[str, bool]:

@@ -149,9 +149,13 @@ def _built(workload: Workload) -> nn.Module:
         module = workload.build()
     if workload.source != "file":
         with torch.no_grad():
-            for weight in module.parameters():
-                if weight.ndim > 1 and not weight.any():
+            for name, weight in module.named_parameters():
+                if weight.any():
+                    continue
+                if weight.ndim > 1:
                     weight.normal_(std=SMALL)
+                elif weight.ndim == 1 and name.split(".")[-1] == "weight":  # the scale of a norm
+                    weight.normal_(mean=1, std=SMALL)
     return module
 
 

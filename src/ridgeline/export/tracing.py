@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import os
@@ -92,11 +93,12 @@ def trace(
 ) -> Traced:  # fmt: skip
     """The module as a graph whose `axes` are open; raises what torch raises."""
     fixed: list[Fixed] = []
-    with quiet(), torch.no_grad(), refuse_downloads():
+    with quiet(), torch.no_grad(), refuse_downloads(), _attention_in_parts():
         if exporter == DYNAMO:
             graph = _by_dynamo(module, call, axes, list(outputs), opset)
         else:
-            with watched(len(call.tensors())) as fixed:
+            sides = _open_sides(call, axes)
+            with watched(sides) as fixed, _switches_left_alone(module, call):
                 graph = _by_torchscript(module, call, axes, list(outputs), opset, mode)
     traced = Traced(exporter=exporter, graph=graph, fixed=tuple(fixed))
     if opset is not None and traced.opset != opset:
@@ -146,6 +148,41 @@ def _by_torchscript(
     import onnx
 
     return onnx_ir.from_proto(onnx.load_from_string(written.getvalue()))
+
+
+def _open_sides(call: Call, axes: Axes) -> list[list[bool]]:
+    """Of each input tensor, which of its axes are open."""
+    return [
+        [axis in axes.get(name, {}) for axis in range(len(shape))]
+        for name, shape in call.shapes().items()
+    ]
+
+
+@contextmanager
+def _attention_in_parts() -> Iterator[None]:
+    """Without the fused kernels of inference, which have no counterpart in older opsets."""
+    was_on = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_on)
+
+
+@contextmanager
+def _switches_left_alone(module: nn.Module, call: Call) -> Iterator[None]:
+    """The older exporter makes tensors of defaults, and `is_causal=False` must not be one."""
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    has_switches = any(isinstance(p.default, bool) for p in parameters[len(call.args) :])
+    if call.kwargs or not has_switches or "forward" in vars(module):
+        yield
+        return
+    forward = module.forward
+    module.forward = lambda *args: forward(*args)  # which has no defaults
+    try:
+        yield
+    finally:
+        del module.forward
 
 
 def _forget_places(graph: onnx_ir.Model) -> None:

@@ -82,6 +82,53 @@ def test_if_counts_the_larger_result(rows: int, tmp_path: Path) -> None:
     assert result.notes == ((taken, larger) if rows > 1 else (taken,))
 
 
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_the_weights_of_both_branches_are_stored(mode: str, tmp_path: Path) -> None:
+    # given a choice between a product with w, and one with u that v scales
+    one = body([helper.make_node("MatMul", ["a", "w"], ["t"])], {}, {"t": x(2, 3)})
+    two = body(
+        [helper.make_node("MatMul", ["a", "u"], ["s"]), helper.make_node("Mul", ["s", "v"], ["t"])],
+        {}, {"t": x(2, 3)},
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("If", ["c"], ["h"], name="choice", then_branch=one, else_branch=two),
+        helper.make_node("Add", ["h", "b"], ["y"], name="after"),
+    ]
+    stored = {"w": weight(3, 3), "u": weight(3, 3), "v": weight(3), "b": weight(3)}
+    inputs = {"a": x(2, 3), "c": typed(BOOL)}
+
+    result = count(model(nodes, inputs, ["y"], stored=stored), tmp_path, mode=mode)
+
+    # then all of them are parameters, and what is done is done with u, v and b
+    assert (result.params, result.memory.parameter_bytes) == (9 + 9 + 3 + 3, 24 * 4)
+    forward = [op.path for op in result.op_costs if op.phase == "forward"]
+    assert forward == ["choice.MatMul_0", "choice.Mul_1", "after"]
+    assert result.memory.gradient_bytes == (15 * 4 if mode == "train" else 0)
+    updated = [op.path for op in result.op_costs if op.phase == "optimizer"]
+    assert updated == (forward if mode == "train" else [])
+
+
+def test_a_choice_inside_the_branch_that_is_not_taken(tmp_path: Path) -> None:
+    # given a product, or the choice between another and a scale
+    inner = helper.make_node(
+        "If", ["c"], ["t"], name="inner",
+        then_branch=body([helper.make_node("MatMul", ["a", "w"], ["s"])], {}, {"s": x(2, 3)}),
+        else_branch=body([helper.make_node("Mul", ["a", "v"], ["s"])], {}, {"s": x(2, 3)}),
+    )  # fmt: skip
+    outer = helper.make_node(
+        "If", ["c"], ["y"], name="outer", then_branch=body([inner], {}, {"t": x(2, 3)}),
+        else_branch=body([helper.make_node("MatMul", ["a", "u"], ["t"]),
+                          helper.make_node("Relu", ["t"], ["s"])], {}, {"s": x(2, 3)}),
+    )  # fmt: skip
+    stored = {"w": weight(3, 3), "u": weight(3, 3), "v": weight(3)}
+    inputs = {"a": x(2, 3), "c": typed(BOOL)}
+
+    result = count(model([outer], inputs, ["y"], stored=stored), tmp_path)
+
+    assert result.params == 9 + 9 + 3
+    assert [op.path for op in result.op_costs] == ["outer.MatMul_0", "outer.Relu_1"]
+
+
 def test_if_has_no_passes(tmp_path: Path) -> None:
     with pytest.raises(RidgelineError) as raised:
         count(model([choice()], {"a": x(6), "c": typed(BOOL)}, ["y"]), tmp_path, dims={"choice": 3})

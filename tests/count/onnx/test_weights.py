@@ -162,3 +162,58 @@ def test_attention_of_pytorch_has_the_parameters_of_the_module(tmp_path: Path) -
     # then that is not one of its parameters
     result = count_onnx(done.path, batch_size=2)
     assert result.params == sum(p.numel() for p in layer.parameters())
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift", "number", "params"),
+    [
+        # ones and zeros that stand for nothing
+        ("val_3", "val_4", 0, 0),
+        ("onnx::Mul_3", "/n/Constant_2_output_0", 0, 0),
+        # the paths of parameters, also before training
+        ("norm.weight", "norm.bias", 0, 8 + 8),
+        ("val_3", "norm.bias", 0, 8),
+        # other numbers were learned, whatever their name
+        ("val_3", "val_4", 0.5, 8 + 8),
+    ],
+)
+@pytest.mark.parametrize("op", ["InstanceNormalization", "LayerNormalization"])
+def test_the_ones_and_zeros_of_a_norm_without_scale_and_shift(
+    op: str, scale: str, shift: str, number: float, params: int, tmp_path: Path
+) -> None:
+    nodes = [helper.make_node(op, ["a", scale, shift], ["y"])]
+    stored = {scale: np.full(8, 1 + number, np.float32), shift: np.full(8, number, np.float32)}
+    result = count(model(nodes, {"a": x(2, 8, 8)}, ["y"], stored=stored), tmp_path)
+    assert (result.params, result.memory.buffer_bytes) == (params, (16 - params) * F)
+
+
+def wave_tables(nodes: list[Any], one: Any, other: Any) -> Any:
+    """y = a·cos + a·sin, with such tables."""
+    nodes += [
+        helper.make_node("Mul", ["a", "cos"], ["b"]),
+        helper.make_node("Mul", ["a", "sin"], ["c"]),
+        helper.make_node("Add", ["b", "c"], ["y"]),
+    ]
+    return model(nodes, {"a": x(2, 6, 4)}, ["y"], stored={"cos": one, "sin": other})
+
+
+ANGLES = np.outer(np.arange(6), [1, 1 / 100, 1, 1 / 100]).astype(np.float32)
+ONES = np.ones((6, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "params"),
+    [
+        (np.cos(ANGLES), np.sin(ANGLES), 0),
+        (np.cos(ANGLES[3:]).reshape(3, 1, 4), np.sin(ANGLES[3:]).reshape(3, 1, 4), 0),
+        (np.cos(ANGLES), np.sin(ANGLES) / 2, 24 + 24),
+        (np.cos(ANGLES), ONES, 24 + 24),
+        (ONES, 0 * ONES, 24 + 24),  # as a scale is before training
+    ],
+    ids=["waves", "later positions", "half a wave", "one table", "ones and zeros"],
+)
+def test_cosines_and_sines_in_two_tables(one: Any, other: Any, params: int, tmp_path: Path) -> None:
+    made = wave_tables([], one, other)
+    if one.ndim == 3:
+        made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1
+    assert count(made, tmp_path).params == params

@@ -76,7 +76,7 @@ def memory(
             peak_bytes=fixed + peak,
             peak_at=where,
         )
-    gradients = sum(t.nbytes for t in stored.params.values() if t.is_float)
+    gradients = sum(t.nbytes for t in stored.trained.values())
     state = state_bytes(optimizer, stored)
     made = [(row.repeats, t) for row in rows if row.kind != VIEW for t in _made(row)]
     kept = sum(times * t.nbytes for times, t in made if t.is_float)
@@ -118,9 +118,8 @@ def ideal(
     if mode == "infer":
         return IdealBytes(read_bytes=touched, written_bytes=sum(t.nbytes for t in outputs))
     gradients, state = found.gradient_bytes, found.optimizer_bytes
-    updated = found.parameter_bytes if gradients else 0
     kept = found.activation_bytes
     return IdealBytes(
         read_bytes=2 * touched - found.input_bytes + kept + gradients + state,
-        written_bytes=kept + gradients + updated + state,
+        written_bytes=kept + gradients + gradients + state,
     )

@@ -13,7 +13,7 @@ from ridgeline.count.onnx.loops import run_loop
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.count.onnx.passes import Passes, add_states, as_state, pairs
 from ridgeline.count.onnx.results import results_of
-from ridgeline.count.onnx.row import row_of
+from ridgeline.count.onnx.row import Row, row_of
 from ridgeline.count.onnx.scope import Scope
 from ridgeline.count.onnx.sequences import sequence
 from ridgeline.count.onnx.trips import refuse_passes, told_passes
@@ -43,7 +43,8 @@ def run(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) ->
 def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
     """The branch that is known to be taken, else the one that costs more.
 
-    Of results whose shapes differ between the two, the larger one goes on.
+    Of results whose shapes differ between the two, the larger one goes on. The weights of both are
+    loaded, so the other's nodes that use some are listed too, as not taken.
     """
     refuse_passes(walk, call)
     names = ("then_branch", "else_branch")
@@ -60,8 +61,9 @@ def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
     walk.note(
         f"If {call.name!r} is decided by data: its {words[chosen]}, the costlier one, is counted"
     )
-    (results, rows), (others, _) = both[chosen], both[1 - chosen]
+    (results, rows), (others, spared) = both[chosen], both[1 - chosen]
     add_rows(walk, rows)
+    add_rows(walk, _not_taken(spared))
     enlarged = [_larger(*pair) for pair in zip_longest(results, others[: len(results)])]
     for name, was, now in zip(node.output, results, enlarged, strict=False):
         if now is not was:
@@ -70,6 +72,15 @@ def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
                 f" {words[1 - chosen]} makes it, which is more than {_sizes(was)}"
             )
     return enlarged
+
+
+def _not_taken(rows: list[Row]) -> list[Row]:
+    """Those that use what is stored, and the ones it passes through."""
+    if not any(t.is_weight for row in rows for t in row.call.inputs):
+        return []
+    for row in rows:
+        row.is_taken = False
+    return rows
 
 
 def _larger(chosen: Tensor, other: Tensor | None) -> Tensor:

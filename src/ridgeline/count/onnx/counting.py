@@ -81,6 +81,7 @@ def _counted(
     walk = walk_model(model, str(file), bound, values=values, causal=causal)
     _check_used(walk)
     stored = stored_tensors(walk.rows)
+    walk.rows = [row for row in walk.rows if row.is_taken]
     inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
     outputs = [walk.outputs.get(o.name) or unknown_tensor(o.name) for o in model.graph.output]
     costs = [_forward(row) for row in walk.rows]
@@ -167,9 +168,7 @@ def _training(
     rows: list[Row], stored: Stored, outputs: list[Tensor], optimizer: str
 ) -> list[OpCost]:
     costs = [_cost(g.row, g.phase, g.call, g.work) for g in backward(rows, stored, outputs)]
-    for ident, tensor in stored.params.items():
-        if not tensor.is_float:
-            continue
+    for ident, tensor in stored.trained.items():
         call = NodeCall("", optimizer, "optimizer", 0, {}, (tensor,), (tensor,))
         row = Row(stored.used_by[ident], "optimizer", call, None)
         costs.append(_cost(row, "optimizer", call, optimizer_work(optimizer, tensor)))

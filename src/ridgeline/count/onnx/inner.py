@@ -55,7 +55,7 @@ def add_rows(walk: Walk, rows: list[Row], passes: Passes | None = None) -> None:
 def weight_of(rows: list[Row]) -> tuple[int, int]:
     flops = moved = 0
     for row in rows:
-        if row.work is not None:
+        if row.work is not None and row.is_taken:
             cost = row.work.cost(row.call)
             flops += cost.flops * row.repeats
             moved += cost.moved_bytes * row.repeats

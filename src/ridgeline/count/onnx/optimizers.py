@@ -62,4 +62,4 @@ def optimizer_work(name: str, tensor: Tensor) -> Work:
 
 def state_bytes(name: str, stored: Stored) -> int:
     """What the optimizer keeps from step to step."""
-    return OPTIMIZERS[name].state * sum(t.nbytes for t in stored.params.values() if t.is_float)
+    return OPTIMIZERS[name].state * sum(t.nbytes for t in stored.trained.values())

@@ -29,6 +29,7 @@ class Row:
     repeats: int = 1
     why: str = ""  # there is no work
     around: tuple[Passes, ...] = ()  # the loops that it is in, outermost first
+    is_taken: bool = True  # False: in the branch of an If that is not counted
 
 
 def row_of(call: NodeCall, path: str) -> Row:

@@ -14,8 +14,10 @@ from ridgeline.count.onnx.unlearned import (
     first_states,
     is_matrix,
     is_of_code,
+    is_of_plain_norm,
     is_table_of_waves,
     is_wave,
+    waves_in_pairs,
 )
 
 # operands that are settings or statistics, never learned
@@ -61,6 +63,7 @@ class Stored:
     buffers: dict[int, Tensor] = field(default_factory=dict)
     used_by: dict[int, str] = field(default_factory=dict)  # path of the first node that uses it
     packed: dict[int, int] = field(default_factory=dict)  # weights in a tensor of packed bytes
+    taken: set[int] = field(default_factory=set)  # those that a node which is counted uses
 
     @property
     def param_count(self) -> int:
@@ -69,6 +72,11 @@ class Stored:
     def weights_in(self, ident: int) -> int:
         """How many parameters a stored tensor is."""
         return self.packed.get(ident, self.params[ident].numel)
+
+    @property
+    def trained(self) -> dict[int, Tensor]:
+        """Parameters that a step changes."""
+        return {i: t for i, t in self.params.items() if t.is_float and i in self.taken}
 
     @property
     def param_bytes(self) -> int:
@@ -85,7 +93,7 @@ def stored_tensors(rows: Sequence[Row]) -> Stored:
     found: dict[int, Tensor] = {}
     learned: set[int] = set()
     answer = Stored()
-    settings = _Settings(rows)
+    settings, waves = _Settings(rows), waves_in_pairs(rows)
     for number, row in enumerate(rows):
         call = row.call
         for place, tensor in enumerate(call.operands):
@@ -93,12 +101,16 @@ def stored_tensors(rows: Sequence[Row]) -> Stored:
                 continue
             found[tensor.ident] = tensor
             answer.used_by.setdefault(tensor.ident, row.path)
+            if row.is_taken:
+                answer.taken.add(tensor.ident)
             if row.work is not None and place in PACKED.get(call.op_type, ()):
                 answer.packed[tensor.ident] = _unpacked(call, place, tensor)
                 learned.add(tensor.ident)
             if row.work is not None and call.domain == NCHWC:
                 answer.packed[tensor.ident] = without_padding(call).given(place).numel
-            if not settings.has(number, place, tensor) and _can_be_learned(tensor):
+            if tensor.ident in waves or settings.has(number, place, tensor):
+                continue
+            if _can_be_learned(tensor):
                 learned.add(tensor.ident)
     for ident, tensor in found.items():
         (answer.params if ident in learned else answer.buffers)[ident] = tensor
@@ -139,6 +151,8 @@ class _Settings:
         if tensor.ident in self.states and tensor.slot is None:
             return True
         if place in NOT_LEARNED.get(call.op_type, ()) or is_of_code(call, tensor):
+            return True
+        if is_of_plain_norm(call, place, tensor):
             return True
         return is_wave(call, tensor, self.constants)
 
