@@ -19,6 +19,7 @@ from math import prod
 from typing import Any
 
 from ridgeline.count.onnx.causes import explain
+from ridgeline.count.onnx.natures import function_of
 from ridgeline.count.onnx.pieces import EXPLANATIONS, SHAPES, UNEXPLAINED, Piece, Place, total
 from ridgeline.count.onnx.reductions import reduction_of
 from ridgeline.count.result import CountResult, OpCost, cost_dict
@@ -187,6 +188,7 @@ def _piece(op: OpCost, module: str) -> Piece:
         is_float=op.dtype.startswith(FLOATS),
         is_contributed=op.op.startswith(CONTRIBUTED),
         reduces=reduction_of(op),
+        function=function_of(op),
         results=prod(op.call.outputs[0].shape) if op.call.outputs else 0,
     )
 
@@ -195,7 +197,7 @@ def _piece(op: OpCost, module: str) -> Piece:
 
 
 def gathered(found: list[tuple[str, Place]]) -> tuple[Difference, ...]:
-    """A row for each cause and form of it; rows that come to nothing are left out."""
+    """A row for each cause and form of it; explained ones that come to nothing are left out."""
     rows: dict[tuple[str, str], list[Place]] = defaultdict(list)
     for cause, place in found:
         rows[cause, _what(cause, place)].append(place)
@@ -209,7 +211,11 @@ def gathered(found: list[tuple[str, Place]]) -> tuple[Difference, ...]:
         )
         for (cause, what), places in rows.items()
     ]
-    changed = [difference for difference in differences if difference.change != Cost()]
+    changed = [
+        difference
+        for difference in differences
+        if difference.change != Cost() or difference.cause == UNEXPLAINED
+    ]
     return tuple(sorted(changed, key=_size, reverse=True))
 
 

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
+from ridgeline.count.onnx.natures import arithmetic_of, other_functions, unfitting
 from ridgeline.count.onnx.pieces import (
     ADDED,
     BATCH_NORMS,
@@ -41,6 +42,7 @@ from ridgeline.count.onnx.pieces import (
     pairs_by,
 )
 from ridgeline.count.onnx.products import (
+    SCALING,
     balanced,
     folded_norms,
     folded_weights,
@@ -49,6 +51,7 @@ from ridgeline.count.onnx.products import (
     repeated,
     same_macs,
     same_products,
+    scaled,
     unused,
     with_additions,
     written_as_sums,
@@ -65,13 +68,19 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
     left = Place([p for p in pytorch if p.cost != Cost()], [p for p in onnx if p.cost != Cost()])
     left.pytorch.sort(key=_may_be_gone)
     calls = Counter(p.value for p in left.pytorch if p.value)
+    scales = Counter(p.module for p in left.pytorch if p.op in SCALING)
     is_optimised = any(p.is_contributed or p.op.startswith(FUSED_NODES) for p in left.onnx)
     is_quantised = any(p.op.startswith(QUANTISING) for p in left.onnx)
     has_modules = any(p.module for p in left.onnx)
+    has_boxes = any(p.kind == "boxes" for p in left.onnx)  # their steps are under other modules
     is_rewritten = is_optimised or is_quantised or not has_modules
-    left = _without_equals(left, lambda p: (p.module, p.cost, p.reduces))
-    left = _without_equals(left, lambda p: (p.kind, p.cost, p.reduces))
-    found: list[tuple[str, Place]] = []
+    is_told = not is_rewritten and not has_boxes  # whose each function is
+    found, left = other_functions(left, calls=calls) if is_told else ([], left)
+    nature = arithmetic_of if is_told else _any
+    left = _without_equals(left, lambda p: (p.module, p.cost, p.reduces, nature(p)))
+    near = Place.of(pairs_by(left, _function) if is_told else [])  # better than one far away
+    far = _without_equals(left.less([near]), lambda p: (p.kind, p.cost, p.reduces, nature(p)))
+    left = left.only([near, far])
     for rule in (
         partial(same_products, has_modules=has_modules),
         folded_norms,
@@ -86,14 +95,15 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
         _same_work,
         windows_of_one,
         partial(needless, of=_is_resize),  # of others the file may have a form
-        partial(_by_module, has_modules=has_modules, is_rewritten=is_rewritten),
+        partial(_by_module, has_modules=has_modules, is_rewritten=is_rewritten, is_told=is_told),
+        partial(scaled, by_module=scales),
         same_macs,
         partial(balanced, is_rewritten=is_rewritten),
         needless,
         partial(repeated, calls, of=has_no_macs),
         partial(_inside, unequal=left),
         partial(_quantised, is_quantised=is_quantised),
-        partial(_joined, has_modules=has_modules),
+        partial(_joined, has_modules=has_modules and (is_rewritten or has_boxes)),
         partial(_fused, is_optimised=is_optimised),
         _alone,
     ):
@@ -101,6 +111,10 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
         found += places
     assert not left.pytorch and not left.onnx, "the last rule leaves nothing"
     return found
+
+
+def _any(_: Piece) -> str:
+    return ""
 
 
 def _may_be_gone(piece: Piece) -> bool:
@@ -177,7 +191,21 @@ def _work(piece: Piece) -> Hashable:
     return (piece.kind, *made, cost.other_flops, cost.transcendentals, written)
 
 
-def _by_module(left: Place, *, has_modules: bool, is_rewritten: bool) -> Found:
+def _without_sizes(place: Place) -> Place:
+    """Without nodes of a few numbers where the model works out none such."""
+    if any(_is_size(p) for p in place.pytorch if not p.is_of_weights):
+        return place
+    return place.less([Place([], [*filter(_is_size, place.onnx)])])
+
+
+def _function(piece: Piece) -> Hashable:
+    """The very function: of a number beside a tensor PyTorch reads nothing, a node some bytes."""
+    name = arithmetic_of(piece)
+    cost = piece.cost
+    return (piece.module, name, cost.other_flops, cost.transcendentals) if name else None
+
+
+def _by_module(left: Place, *, has_modules: bool, is_rewritten: bool, is_told: bool) -> Found:
     """Both sides do something in this module, and not the same: products, copies, the rest."""
     found: list[tuple[str, Place]] = []
     for place in _modules(left, has_modules=has_modules):
@@ -187,10 +215,16 @@ def _by_module(left: Place, *, has_modules: bool, is_rewritten: bool) -> Found:
             [p for p in rest.pytorch if p.kind in MOVES], [p for p in rest.onnx if p.kind in MOVES]
         )
         others = of_equal_macs(rest.less([copies]))
+        others = _without_sizes(others) if is_told else others
+        pairs = pairs_by(others, _function) if is_told else []
+        is_strange = not is_rewritten and not any(map(has_macs, others.pytorch))
+        is_strange &= not is_plausible(others) and not is_plausible(others.less(pairs))
         found += products
         found += [(COPIES, copies)] if copies.is_shared else []
-        is_strange = not is_rewritten and not any(map(has_macs, others.pytorch))
-        is_strange &= not is_plausible(others)
+        if is_told:
+            found += [(OTHER_FORM, pair) for pair in pairs]
+            others = others.less(pairs)
+            others = others.less([unfitting(others)])
         is_strange |= not has_same_reductions(others)
         cause = UNEXPLAINED if is_strange else form_of(others)
         found += [(cause, others)] if others.is_shared else []

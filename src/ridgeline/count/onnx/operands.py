@@ -32,16 +32,20 @@ def origins(count: CountResult, larger: CountResult, *, is_open: bool) -> Origin
     `larger` is the same model at another batch: a weight that has the shape of an input at one
     batch has not at two. Nothing is said of a model that does other things at another batch.
     """
-    if [op.op for op in count.op_costs] != [op.op for op in larger.op_costs]:
+    others = _aligned(count, larger)
+    if others is None:
         return Origins()
     inputs = tuple(frozenset(_input_shapes(one)) for one in (count, larger))
     is_of_input: dict[int, bool] = {}  # by storage; a new tensor in an old place is written anew
     alone, beside = set(), set()
-    for number, (op, other) in enumerate(zip(count.op_costs, larger.op_costs, strict=True)):
+    for number, (op, other) in enumerate(zip(count.op_costs, others, strict=True)):
+        known = inputs if other is not op else (inputs[0], inputs[0])
         shapes = zip(op.call.inputs, other.call.inputs, strict=False)
         depends = [
-            is_of_input.get(_storage(a), _is_input((a.shape, b.shape), inputs)) for a, b in shapes
+            is_of_input.get(_storage(a), _is_input((a.shape, b.shape), known)) for a, b in shapes
         ]
+        if op.kind == "fill" and not op.op.endswith("_"):  # of a tensor it takes the size alone
+            depends = [False]
         made = zip(op.call.outputs, other.call.outputs, strict=False)
         is_sized = is_open and any(a.shape != b.shape for a, b in made)
         for tensor in op.call.outputs:
@@ -51,6 +55,17 @@ def origins(count: CountResult, larger: CountResult, *, is_open: bool) -> Origin
         elif not all(depends):
             beside.add(number)
     return Origins(of_weights=frozenset(alone), with_weights=frozenset(beside))
+
+
+def _aligned(count: CountResult, larger: CountResult) -> list[OpCost] | None:
+    """The operator of the larger batch for each; a batch of one needs other copies, or none."""
+    if [op.op for op in count.op_costs] == [op.op for op in larger.op_costs]:
+        return list(larger.op_costs)
+    works = [op for op in larger.op_costs if op.kind not in MOVES]
+    if [op.op for op in count.op_costs if op.kind not in MOVES] != [op.op for op in works]:
+        return None
+    following = iter(works)
+    return [op if op.kind in MOVES else next(following) for op in count.op_costs]
 
 
 def _input_shapes(count: CountResult) -> Sequence[tuple[int, ...]]:

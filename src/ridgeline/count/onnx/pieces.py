@@ -87,6 +87,7 @@ class Piece:
     reduces: str = ""  # many numbers to their "sum", "mean", "max"
     results: int = 0  # how many numbers it makes; 0: not known
     bias: str = ""  # of a product: OF_ZEROS, OF_VALUES or UNSEEN; nothing where it has none
+    function: str = ""  # of PyTorch as natures.py has it, of a node its operator
     value: int = 0  # pieces of one number work out the very same; 0: not known
 
 
@@ -112,6 +113,19 @@ class Place:
     @property
     def is_shared(self) -> bool:
         return bool(self.pytorch and self.onnx)
+
+    @classmethod
+    def of(cls, some: Iterable[Place]) -> Place:
+        """All pieces of these."""
+        places = [*some]
+        return cls(
+            [p for place in places for p in place.pytorch],
+            [p for place in places for p in place.onnx],
+        )
+
+    def only(self, some: Iterable[Place]) -> Place:
+        """These very pieces alone, in the order of the network."""
+        return self.less([self.less(some)])
 
     def less(self, taken: Iterable[Place]) -> Place:
         """Without these very pieces."""

@@ -36,6 +36,7 @@ from ridgeline.count.onnx.pieces import (
     total,
 )
 
+SCALING = ("baddbmm", "addbmm")  # operators with two factors, which become nodes
 WITH_BIAS = ("Gemm", "Conv", "ConvTranspose")  # nodes that may add one
 
 
@@ -90,6 +91,7 @@ def with_additions(
     for pair in pairs:
         (ours,), (theirs,) = pair.pytorch, pair.onnx
         bias = ours.cost.other_flops - theirs.cost.other_flops
+        bias = min(bias, ours.results) if ours.op in SCALING else bias
         added = [
             p for p in additions if p.cost.other_flops == bias > 0 and p.module == theirs.module
         ]
@@ -101,6 +103,17 @@ def with_additions(
         else:
             found.append((_product_cause(ours, theirs, bias, may_add=may_add), pair))
     return found
+
+
+def scaled(left: Place, *, by_module: Counter[str]) -> Found:
+    """Factors of products that are nodes: `baddbmm` has one for what it adds, too."""
+    budget = Counter({module: 2 * count for module, count in by_module.items()})
+    places = []
+    for node in left.onnx:
+        if node.op == "Mul" and budget[node.module] > 0:
+            budget[node.module] -= 1
+            places.append(Place([], [node]))
+    return [(SPLIT, place) for place in places], left.less(places)
 
 
 def _product_cause(ours: Piece, theirs: Piece, bias: int, *, may_add: bool) -> str:

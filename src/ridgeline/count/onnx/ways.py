@@ -71,6 +71,12 @@ WAYS: dict[tuple[str, str], tuple[Way, ...]] = {  # by operator and reduction
     ("linalg_vector_norm", "norm"): (
         Way({"Abs": 1, "Pow": 2, "ReduceSum": 1}, frozenset({"Pow"}), _IN_ONE),
     ),
+    ("softplus", ""): (  # behind a threshold it is x itself
+        Way({"Softplus": 1, "Greater": 1, "Where": 1, "Mul": 1, "Div": 1}, frozenset({"Softplus"})),
+    ),
+    ("abs", ""): (  # of a complex number
+        Way({"ReduceL2": 1}, frozenset({"ReduceL2"}), frozenset({"ReduceL2"})),
+    ),
     ("max", "max"): (Way({"ReduceMax": 1, "ArgMax": 1}, frozenset({"ReduceMax"}), _EXTREMES),),
     ("min", "min"): (Way({"ReduceMin": 1, "ArgMin": 1}, frozenset({"ReduceMin"}), _EXTREMES),),
     ("max_unpool2d", ""): (Way(_UNPOOLED, _SCATTERED),),
