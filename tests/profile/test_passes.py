@@ -69,6 +69,24 @@ def test_a_total_of_one_pass_stays_whole() -> None:
     assert grouped([("total",)], Chip(room=2), parts) == (Group(("total",), 1),)
 
 
+def test_what_few_kernels_need_is_kept_from_what_all_do() -> None:
+    # given an H200: hmma16 and hmma32 do not fit together, everything else does
+    chip = Chip(room=9, hmma16=5, hmma32=5)
+    atoms = [("read", "write"), ("time",), ("hgmma",), ("hmma16",), ("hmma32",)]
+    # when tensor counters are of few kernels
+    found = grouped(atoms, chip, is_of_few=lambda atom: "mma" in atom[0])
+    # then all kernels are counted with as few of them as can be
+    assert found == (
+        Group(("hmma32", "read", "write", "time"), 1),
+        Group(("hgmma", "hmma16"), 1),
+    )
+
+
+def test_what_few_kernels_need_gets_no_process_of_its_own_where_all_fits() -> None:
+    found = grouped([("read",), ("hmma",)], Chip(room=2), is_of_few=lambda atom: "mma" in atom[0])
+    assert found == (Group(("hmma", "read"), 1),)
+
+
 def test_nothing_asked_is_no_group() -> None:
     assert grouped([], Chip(room=1)) == ()
 

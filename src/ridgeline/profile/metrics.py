@@ -70,6 +70,12 @@ def is_of_tensors(metrics: Sequence[str]) -> bool:
     return all(name.startswith(PREFIX) for name in metrics)
 
 
+def counts_warp_groups(name: str) -> bool:
+    """Whether a counter of tensor-core work includes what whole groups of warps do together."""
+    counter = parse(name)
+    return counter is not None and (not counter.op or "gmma" in counter.op)
+
+
 def tensor_totals(known: Iterable[TensorCounter], kind: str) -> list[TensorCounter]:
     """Totals of tensor-core work on one kind of operand: no parts of them, nothing twice."""
     of_kind = [c for c in known if not c.op and kind in c.src.split("_")]

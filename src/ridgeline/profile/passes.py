@@ -36,15 +36,19 @@ def grouped(
     atoms: Sequence[tuple[str, ...]],
     ask: Ask,
     parts: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    is_of_few: Callable[[Sequence[str]], bool] = lambda atom: False,
 ) -> tuple[Group, ...]:
     """Few groups, each of one pass if it can be.
 
     `parts` are what a total consists of: one that takes several passes is counted part by part.
+    What only few kernels need fills groups of its own, and all others join the last of these.
     """
     atoms = [part for atom in atoms for part in _in_one_pass(atom, ask, parts)]
     instrumented = [atom for atom in atoms if SASS in atom[0]]
     counted = [atom for atom in atoms if SASS not in atom[0]]
-    return (*_packed(instrumented, ask), *_packed(counted, ask))
+    of_few = _packed([atom for atom in counted if is_of_few(atom)], ask)
+    of_all = [atom for atom in counted if not is_of_few(atom)]
+    return (*_packed(instrumented, ask), *_packed(of_all, ask, into=of_few[::-1]))
 
 
 def _in_one_pass(
@@ -54,14 +58,17 @@ def _in_one_pass(
     return [(name,) for name in members] if members and ask(atom) > 1 else [atom]
 
 
-def _packed(atoms: Sequence[tuple[str, ...]], ask: Ask) -> tuple[Group, ...]:
+def _packed(
+    atoms: Sequence[tuple[str, ...]], ask: Ask, into: Sequence[Group] = ()
+) -> tuple[Group, ...]:
+    """Each in the first group that has room for it, of those that there are or a new one."""
     if not atoms:
-        return ()
-    together = tuple(name for atom in atoms for name in atom)
-    if ask(together) == 1:
+        return tuple(into)
+    groups = [group.metrics for group in into]
+    passes = [group.passes for group in into]
+    together = tuple(name for atom in (*groups, *atoms) for name in atom)
+    if all(count == 1 for count in passes) and ask(together) == 1:
         return (Group(together, 1),)
-    groups: list[tuple[str, ...]] = []
-    passes: list[int] = []
     for atom in atoms:
         for number, group in enumerate(groups):
             if passes[number] == 1 and ask((*group, *atom)) == 1:

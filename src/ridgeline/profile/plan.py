@@ -1,10 +1,10 @@
 """What a profile will do and how long it will take, before it is done.
 
 The costs are those of an H200 with ncu 2025.3. Instrumented code is cheap to run and dear to make:
-once for every function. The chip's counters are set up anew for every kernel, those of its memory
-and those of its multiprocessors (tensor cores). A kernel that has to run again also saves and
-restores the memory in use. ncu holds a lock from its first kernel until it ends, so processes
-count one after the other, their ends included.
+once for every function. The chip's counters are set up anew for every kernel; those of its memory
+and of products by whole groups of warps (Hopper's) cost most. A kernel that has to run again also
+saves and restores the memory in use. ncu holds a lock from its first kernel until it ends, so
+processes count one after the other, their ends included.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.metrics import is_of_tensors
+from ridgeline.profile.metrics import counts_warp_groups, is_of_tensors
 from ridgeline.profile.passes import SASS, Group
 from ridgeline.profile.step_mark import ALL, DISTINCT
 from ridgeline.units import format_time
 
 INSTRUMENTED_S = 0.009  # a kernel in a single pass, with instrumented code …
 FUNCTION_S = 0.05  # … which is made for every function
-MEMORY_S, TENSORS_S = 0.023, 0.0135  # a kernel in a single pass, with the chip's counters
+COUNTED_S = 0.009  # a kernel in a single pass, with the chip's counters …
+MEMORY_S, TENSORS_S, WARP_GROUPS_S = 0.012, 0.002, 0.019  # … of these kinds, beside one another
 AGAIN_S = 0.01  # each further pass, without what follows
 RESTORE_S_PER_BYTE = 0.05e-9  # saving and restoring memory, once a kernel
 FIRST_S = 1.0  # the first kernel, and the work of known size
@@ -62,7 +63,8 @@ class Plan:
             return self.functions * FUNCTION_S + self.kernels * INSTRUMENTED_S
         of_tensors = [name for name in group.metrics if is_of_tensors([name])]
         has_others = len(of_tensors) < len(group.metrics)
-        one_s = MEMORY_S * has_others + TENSORS_S * bool(of_tensors)
+        one_s = COUNTED_S + MEMORY_S * has_others + TENSORS_S * bool(of_tensors)
+        one_s += WARP_GROUPS_S * any(map(counts_warp_groups, of_tensors))
         if group.passes > 1:
             one_s += AGAIN_S * group.passes + RESTORE_S_PER_BYTE * self.memory_bytes
         is_of_few = self.picks == DISTINCT and not has_others

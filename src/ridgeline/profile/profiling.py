@@ -207,7 +207,9 @@ class Standby:
         device = request.task.settings.device if request.task is not None else 0
         known = Remembered(cache_path("passes", version=ncu.version, device=request.device))
         ask = known.asking(lambda names: passes_of(ncu, names, device))
-        return grouped(asked.atoms, ask, asked.parts)
+        if not request.deduplicate:
+            return grouped(asked.atoms, ask, asked.parts)
+        return grouped(asked.atoms, ask, asked.parts, is_of_few=is_of_tensors)
 
     def _program(self) -> tuple[str, ...]:
         if self.request.task is None:

@@ -26,6 +26,7 @@ from ridgeline.profile.step_mark import job_here, profile_step, wait_for
 from ridgeline.workloads import resolve
 
 BAD_INPUT = 2
+COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # others are processes, which ncu waits for
 SMALL_SCALE = 2.0**7  # of the loss: gradients stay finite, and every step is taken
 
 
@@ -33,6 +34,7 @@ def main(task: Task) -> None:
     """Take marked steps until `profile_step` ends the program."""
     job = job_here()
     assert job is not None
+    os.environ[COMPILE_THREADS] = "1"
     workload = resolve(task.spec)
     wait_for(job, "begin", after="loaded")
     settings = replace(task.settings, cudnn_benchmark=False, nvtx=False)
