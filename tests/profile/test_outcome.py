@@ -87,7 +87,7 @@ def test_a_small_profile_whole() -> None:
         "totals": {**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
         "plan": plan.to_dict(),
         "cost": {
-            "planned_s": 1.0 + 2 * 0.023 + 0.6,
+            "planned_s": 1.0 + 2 * 0.021 + 0.6,
             "counted_s": 6.0,
             "taken_s": 20.0,
             "standby_s": 9.0,
