@@ -56,6 +56,13 @@ def study(results: ResultsFolder) -> Study:
     return read_study(results)
 
 
+def test_what_a_step_must_do_is_no_counter(study: Study, tmp_path: Path) -> None:
+    # given a profiled run, when its report says how complex the step is
+    text = report_text(study, folder=tmp_path)
+    # then forward is 2 · (3.776 + 127.07 + 0.0655) G in products and 5.23 G around them
+    assert "| resnet50 | train | amp | 32 | 267 | 260 | 262 | 0.150 | 1.95 |" in text
+
+
 def test_a_run_has_the_kernels_of_its_profile(results: ResultsFolder, study: Study) -> None:
     # given a run and its profile, when the folder is read
     assert study.problems == ()

@@ -71,9 +71,12 @@ def complexity(material: Material) -> Iterator[str]:
 def _phases(material: Material) -> pd.DataFrame:
     import pandas as pd
 
+    points = material.study.points
+    points = points[points["grain"].eq("phase") & points["provenance"].eq("static")]
+    counted = points.set_index(["run_id", "phase"])["flops"].to_dict()
     rows = []
     for case in largest(material.cases, *NETWORK, "mode", "precision"):
-        flops = {name: number(case.phases.get(name, {}).get("flops")) for name in PHASES}
+        flops = {name: number(counted.get((case.run_id, name))) for name in PHASES}
         if not flops["forward"]:
             continue
         back = (flops["input-grad"] or 0) + (flops["weight-grad"] or 0)
