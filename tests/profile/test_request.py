@@ -11,7 +11,7 @@ from tests.profile.recorded import run_of_an_h200
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.request import Request, request_of
+from ridgeline.profile.request import Request, request_of, request_of_program
 from ridgeline.records import WorkloadSpec
 from ridgeline.store import Run
 
@@ -35,6 +35,23 @@ def test_the_request_of_a_run_knows_its_memory_and_device() -> None:
 def test_a_run_of_which_little_is_known() -> None:
     run = Run(run_id="r1", path=Path("r1"), schema_version=1, asked={}, found={}, provenance={})
     assert request_of(run, TASK) == Request(task=TASK)
+
+
+@pytest.mark.parametrize(
+    ("names", "device"),
+    [
+        (["NVIDIA H200"], "NVIDIA H200"),
+        (["NVIDIA H200", "NVIDIA H200"], "NVIDIA H200"),
+        (["NVIDIA H200", "NVIDIA T400"], ""),  # which one it will use is not known
+        ([], ""),
+    ],
+)
+def test_the_device_of_a_program(names: list[str], device: str) -> None:
+    gpus = [{"kind": "cuda", "index": n, "name": name} for n, name in enumerate(names)]
+    host = {"devices": [{"kind": "cpu", "index": 0, "name": "Xeon"}, *gpus]}
+    assert request_of_program(["python", "train.py"], "bf16", host, tier="time") == Request(
+        program=("python", "train.py"), precision_told="bf16", device=device, tier="time"
+    )
 
 
 @pytest.mark.parametrize(

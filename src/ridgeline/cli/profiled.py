@@ -27,7 +27,7 @@ from ridgeline.profile.checks import need_cuda
 from ridgeline.profile.ncu import find_ncu
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Standby, standing_by
-from ridgeline.profile.request import Request, request_for
+from ridgeline.profile.request import Request, request_for, request_of_program
 from ridgeline.profile.stored import profile_program, profile_run
 from ridgeline.provenance import collect
 from ridgeline.report.views import write_views
@@ -229,9 +229,8 @@ class Profiling:
 
     def _program(self, results: ResultsFolder) -> None:
         wanted = self.wanted
-        request = Request(
-            program=wanted.program, precision_told=wanted.precision_told, **wanted.options
-        )
+        host = asdict(collect().host)
+        request = request_of_program(wanted.program, wanted.precision_told, host, **wanted.options)
         name = shlex.join(wanted.program)
         self._need_gpu()
         with stage_progress(TRACE_S + 3 * COUNTED_S, quiet=wanted.quiet) as progress:

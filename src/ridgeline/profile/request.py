@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,15 @@ def request_of(run: Run, task: Task, **asked: Any) -> Request:
     memory_bytes = int((run.found.get("memory") or {}).get("reserved_bytes") or 0)
     device = str(run.found.get("device_name") or "")
     return replace(request, memory_bytes=memory_bytes, device=device)
+
+
+def request_of_program(
+    program: Sequence[str], precision: str, host: Mapping[str, Any], **asked: Any
+) -> Request:
+    """What to profile of a user's program, which may use any device: its name if all have one."""
+    names = {str(d.get("name") or "") for d in host.get("devices") or () if d.get("kind") == "cuda"}
+    device = names.pop() if len(names) == 1 else ""
+    return Request(program=tuple(program), precision_told=precision, device=device, **asked)
 
 
 def request_for(task: Task, host: Mapping[str, Any], **asked: Any) -> Request:
