@@ -164,21 +164,25 @@ def profile(
 ) -> ProfileResult:
     """Count what the GPU executes in one step of a model: FLOPs, bytes and time of every kernel.
 
-    The step is measured unwatched first; both are stored in `results`. `settings` are those of
-    `measure`. A step of your own program is counted by `ridgeline profile -- python …`, with
-    `ridgeline.profile_step()` around it.
+    The step is measured unwatched first, and what the model must do is counted last; all of it is
+    stored in `results`. `settings` are those of `measure`. A step of your own program is counted by
+    `ridgeline profile -- python …`, with `ridgeline.profile_step()` around it.
     """
     from dataclasses import replace
 
+    from ridgeline.analyze.counts import count_missing
     from ridgeline.profile.result import profile_named
     from ridgeline.store import ResultsFolder
 
+    folder = ResultsFolder(Path(results))
     chosen = _settings("profile", {"backend": "cuda", "energy": False, **settings})
     named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
     options = {
         "tier": tier, "level": level, "deduplicate": deduplicate, "budget_s": budget_s,
     }  # fmt: skip
-    return profile_named(named, chosen, ResultsFolder(Path(results)), options)
+    profiled = profile_named(named, chosen, folder, options)
+    count_missing(folder, [profiled.of_run], with_files=True)
+    return profiled
 
 
 def profile_step() -> AbstractContextManager[None]:

@@ -21,7 +21,8 @@ RUN = Path(__file__).parents[1] / "data" / "run-h200-vgg16.json"
 
 @pytest.fixture(autouse=True)
 def _h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = json.loads(RUN.read_text())["found"] | {"step_time_s": {"median": 0.02}}
+    found = json.loads(RUN.read_text())["found"]
+    found["step_time_s"]["median"] = 0.02
 
     def isolated(work: Any, task: Any) -> Outcome[Any]:
         return Outcome(answer=Found(found=found, tables={}))
@@ -34,8 +35,12 @@ def test_a_profile_from_python(tmp_path: Path) -> None:
     # when a step is measured and counted
     folder = tmp_path / "results"
     counted = ridgeline.profile("resnet50", batch_size=32, precision="amp", results=folder)
-    # then both are kept, and what was counted can be asked for
-    assert ResultsFolder(folder).run_ids() == [counted.of_run, counted.run_id]
+    # then both are kept, with what the model must do, and what was counted can be asked for
+    first, second, third = ResultsFolder(folder).read_runs()
+    assert [first.run_id, second.run_id] == [counted.of_run, counted.run_id]
+    # three times forward, without the gradient of the images by the first convolution
+    macs = 32 * (3 * 4_089_184_256 - 118_013_952)
+    assert (third.asked["command"], third.found["macs"]) == ("count", macs)
     assert counted.totals["tensor_fp16"] == 797_680_599_040
     assert counted.totals["tensor_bf16"] is None
     assert len(counted.kernels) == 631
