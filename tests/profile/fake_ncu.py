@@ -90,22 +90,30 @@ def picked(job: dict[str, object]) -> frozenset[str]:
 
 
 def recorded(metrics: list[str], ranges: frozenset[str] | None = None) -> str:
-    """What ncu wrote of the group with most of these metrics, without the others of it.
+    """What ncu wrote of these metrics: of the group with most of them, and of others row by row.
 
     `ranges` are the operators that it looked at, beside the work of known size; None for all.
     """
     texts = [gzip.decompress((DATA / f"group{n}.csv.gz").read_bytes()).decode() for n in range(3)]
     text = max(reversed(texts), key=lambda one: sum(name in one for name in metrics))
-    before, start, table = text.partition('"ID"')
-    rows = list(csv.reader((start + table).splitlines()))
+    rows = table_of(text)
     if not set(metrics) & set(rows[0]):  # of precisions that the step did not have
         return text
+    for other in (table_of(one) for one in texts if "__sass_" not in one + text):
+        for n, name in enumerate(other[0]):
+            if name in metrics and name not in rows[0]:
+                rows = [[*row, more[n]] for row, more in zip(rows, other, strict=True)]
+    before = text.partition('"ID"')[0]
     if ranges is not None:
         rows = [row for row in rows if not row[0].isdigit() or is_looked_at(row, ranges)]
     kept = [n for n, name in enumerate(rows[0]) if not name.endswith(".sum") or name in metrics]
     out = io.StringIO()
     csv.writer(out, quoting=csv.QUOTE_ALL).writerows([row[n] for n in kept] for row in rows)
     return before + out.getvalue()
+
+
+def table_of(text: str) -> list[list[str]]:
+    return list(csv.reader("".join(text.partition('"ID"')[1:]).splitlines()))
 
 
 def is_looked_at(row: list[str], ranges: frozenset[str]) -> bool:

@@ -68,7 +68,7 @@ def test_operators_of_the_same_work_are_counted_once(tmp_path: Path) -> None:
     plan = found.plan
     assert plan is not None
     assert (plan.picks, plan.kernels, plan.products) == (DISTINCT, 220, 89)
-    assert [len(group.metrics) for group in plan.groups] == [9, 5, 1]
+    assert [len(group.metrics) for group in plan.groups] == [9, 4, 2]
     logs = sorted((tmp_path / "kept").glob("*/group*.csv"))
     counted = [log.read_text().count("ridgeline:op:") for log in logs]
     assert counted == [220, 220, 89]
