@@ -6,8 +6,10 @@ from math import nan
 
 import pandas as pd
 import pytest
+from tests.profile.recorded import metrics_of
 
-from ridgeline.profile.quantities import find, is_needed, settled
+from ridgeline.profile.counter_ways import is_needed
+from ridgeline.profile.quantities import find, settled
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 
@@ -46,6 +48,22 @@ def test_one_prefix_is_used_never_both() -> None:
     assert quantities(both).to_dict("list") == {"flops_fp32_vector": [4]}
 
 
+def test_parts_by_both_prefixes_are_one_sum() -> None:
+    # given additions and multiplications by smsp, multiply-adds by sm
+    mixed = counted(fadd=1, fmul=2, ffma=3).rename(columns=lambda name: sm_of_ffma(name))
+    # then all of them count
+    found = find(mixed)
+    assert found.table.to_dict("list") == {"flops_fp32_vector": [1 + 2 + 2 * 3]}
+    assert found.remarks == (
+        "no time: collect gpu__time_duration.sum",
+        "no bytes: no counter of them was collected",
+    )
+
+
+def sm_of_ffma(name: str) -> str:
+    return name.replace("smsp", "sm") if "ffma" in name else name
+
+
 def test_what_was_not_collected_is_absent_not_zero() -> None:
     found = quantities(pd.DataFrame({"gpu__time_duration.sum": [2e-6, 3e-6]}))
     assert found.to_dict("list") == {"counter_time_s": [2e-6, 3e-6]}
@@ -71,6 +89,55 @@ def test_reads_and_writes_go_before_their_total() -> None:
         "dram_write_bytes": [4],
         "dram_bytes": [34],
     }
+
+
+def test_a_rate_that_is_not_used_is_not_named() -> None:
+    metrics = {"dram__bytes_read.sum": [30.0], "dram__bytes_write.sum": [4.0]}
+    metrics |= {"gpu__time_duration.sum": [1.0], RATE: [35.0]}
+    found = find(pd.DataFrame(metrics))
+    assert found.table["dram_bytes"].tolist() == [34]
+    assert found.metrics == (
+        "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
+    )  # fmt: skip
+    assert found.remarks == ("no FLOPs: no counter of them was collected",)
+
+
+def test_bytes_of_each_kernel_by_the_first_way_that_tells_them() -> None:
+    # given reads and writes, then a total beside writes alone, then a rate for half a second
+    metrics = {
+        "gpu__time_duration.sum": [1.0, 1.0, 0.5],
+        "dram__bytes_read.sum": [1.0, nan, nan],
+        "dram__bytes_write.sum": [2.0, 2.0, nan],
+        "dram__bytes.sum": [4.0, 5.0, nan],
+        RATE: [8.0, 8.0, 14.0],
+        "lts__t_bytes.sum": [9.0, nan, nan],
+        "lts__lts2xbar_cycles_active.sum": [9.0, 2.0, nan],
+    }
+    found = find(pd.DataFrame(metrics))
+    # then none is lost
+    assert found.table["dram_bytes"].tolist() == [3, 5, 7]
+    assert found.table["l2_bytes"].fillna(-1).tolist() == [9, 64, -1]
+    assert found.remarks == (
+        f"from rates: {RATE}, of 1 of 3 kernels",
+        "L2 bytes are those of Nsight Compute's own chart (lts2xbar), not lts__t_bytes, of 1 of 3"
+        " kernels",
+        "no FLOPs: no counter of them was collected",
+    )
+
+
+def test_time_of_each_kernel_by_the_first_way_that_tells_it() -> None:
+    metrics = {
+        "gpu__time_duration.sum": [2.0, nan],
+        "sm__cycles_elapsed.avg": [nan, 600.0],
+        "sm__cycles_elapsed.avg.per_second": [nan, 1200.0],
+        "dram__bytes.sum": [1.0, 1.0],
+    }
+    found = find(pd.DataFrame(metrics))
+    assert found.table["counter_time_s"].tolist() == [2, 0.5]
+    assert found.remarks[0] == (
+        "time is cycles over their rate: sm__cycles_elapsed.avg /"
+        " sm__cycles_elapsed.avg.per_second, of 1 of 2 kernels"
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,6 +190,33 @@ def test_rates_per_cycle_become_counts() -> None:
     assert quantities(pd.DataFrame(metrics))["flops_fp64_vector"].tolist() == [2600]
 
 
+def test_rates_per_second_become_counts() -> None:
+    # given 10 us with 1, 2 and 6000 instructions in a us
+    rates = {f"{OP.format(op)}.per_second": [n * 1e6] for op, n in
+             (("fadd", 1), ("fmul", 2), ("ffma", 6000))}  # fmt: skip
+    found = find(pd.DataFrame({"gpu__time_duration.sum": [1e-5], **rates}))
+    # then
+    assert found.table["flops_fp32_vector"].tolist() == [10 + 20 + 2 * 60_000]
+    assert found.remarks == (
+        "fp32 FLOPs are made from rates per second",
+        "no bytes: no counter of them was collected",
+    )
+
+
+@pytest.mark.parametrize(
+    ("per", "clock"), [("per_second", "time"), ("per_cycle_elapsed", "cycles")]
+)
+def test_rates_of_instructions_alone_are_not_told(per: str, clock: str) -> None:
+    rates = counted(fadd=1, fmul=1, ffma=1).rename(columns=lambda name: f"{name}.{per}")
+    found = find(rates.assign(**{"dram__bytes.sum": [1.0]}))
+    assert found.table.to_dict("list") == {"dram_bytes": [1]}
+    assert found.remarks == (
+        f"fp32 FLOPs are not told: rates without {clock}",
+        "no time: collect gpu__time_duration.sum",
+        "no FLOPs: there is no counter that can be used",
+    )
+
+
 @pytest.mark.parametrize(
     ("capability", "flops"), [("7.0", [5120.0]), ("7.2", [5120.0]), ("8.0", None), (None, None)]
 )
@@ -146,6 +240,56 @@ def test_tensor_instructions_by_the_chip_of_each_row() -> None:
         "tensor fp16 FLOPs are a guess",
         "tensor-core FLOPs are not told",
     ]
+
+
+PIPE = "sm__inst_executed_pipe_tensor"
+NOT_TOLD = "tensor-core FLOPs are not told: tensor instructions were counted"
+CHIPS = {"tu102": "7.5", "ga100": "8.0", "ad102": "8.9", "gh100": "9.0", "gb100": "10.0",
+         "gb202": "12.0"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("chip", "capability"), CHIPS.items())
+def test_tensor_instructions_of_any_name_are_not_dropped(chip: str, capability: str) -> None:
+    # given every counter of such instructions that a chip has
+    names = [f"{name}.sum" for name in sorted(metrics_of(chip)) if name.startswith(PIPE)]
+    assert f"{PIPE}.sum" in names
+    for name in names:
+        found = find(pd.DataFrame({name: [5.0]}), compute_capability=capability)
+        # then FLOPs are said to be missing, unless the instruction is none of tensor cores
+        said = f"{NOT_TOLD}, which no factor turns into FLOPs; collect sm__ops_path_tensor_src_*"
+        assert (said in found.remarks) == ("type_hfma2" not in name), name
+        assert found.table.columns.empty
+
+
+@pytest.mark.parametrize(
+    ("metric", "capability", "said"),
+    [
+        ("_op_hmma.sum.per_second", "8.0", ", which no factor turns into FLOPs; collect"),
+        ("_op_hmma.sum", "7.0", f" in part; collect {PIPE}.sum, from which they are guessed"),
+        ("_op_hmma.sum", None, ", and the chip is not known; collect sm__ops_path_tensor_src_*,"
+         f" or, before compute capability 7.5 (V100), {PIPE}.sum and export it with its column"),
+    ],
+)  # fmt: skip
+def test_what_to_collect_depends_on_the_chip(
+    metric: str, capability: str | None, said: str
+) -> None:
+    found = find(pd.DataFrame({PIPE + metric: [5.0]}), compute_capability=capability)
+    assert found.remarks[0].startswith(NOT_TOLD + said)
+
+
+def test_tensor_instructions_beside_their_flops_are_no_loss() -> None:
+    # given the FLOPs of the first kernel only, and no instructions in the last
+    metrics = pd.DataFrame({TENSOR: [9.0, nan, nan], f"{PIPE}_op_hmma.sum": [1.0, 1.0, 0.0]})
+    for rows, is_said in ((metrics[:1], False), (metrics, True), (metrics[::2], False)):
+        found = find(rows, compute_capability="8.0")
+        assert any(remark.startswith(NOT_TOLD) for remark in found.remarks) == is_said
+
+
+def test_a_guess_beside_counters_of_another_chip() -> None:
+    # given a kernel of an old chip and one of a later, in one file
+    metrics = pd.DataFrame({TENSOR: [nan, 9.0], f"{PIPE}.sum": [10.0, 10.0]})
+    found = find(metrics, compute_capability=pd.Series(["7.0", "8.0"]))
+    assert found.table["flops_fp16_matrix"].tolist() == [5120, 9]
 
 
 def test_bulk_copies_of_any_chip_are_said() -> None:
@@ -179,6 +323,16 @@ def test_rates_are_settled_by_the_time_and_cycles_beside_them() -> None:
     assert said == [f"from rates: dram__bytes.sum.per_second, {rate}"]
 
 
+def test_rates_are_settled_where_a_kernel_has_no_amount() -> None:
+    metrics = {"gpu__time_duration.sum": [2.0, 2.0], "dram__bytes.sum": [5.0, nan]}
+    table, said = settled(pd.DataFrame({**metrics, RATE: [8.0, 8.0]}))
+    assert table.to_dict("list") == {
+        "gpu__time_duration.sum": [2, 2],
+        "dram__bytes.sum": [5, 16],
+    }
+    assert said == [f"from rates: {RATE}"]
+
+
 def test_a_kernel_without_a_value_has_none() -> None:
     # given a second kernel of which only the time is known
     metrics = counted(fadd=1, fmul=1, ffma=1)
@@ -196,6 +350,33 @@ def test_only_what_takes_part_is_needed() -> None:
 
 
 TENSOR = "sm__ops_path_tensor_src_fp16.sum"
+HALF, SINGLE = (TENSOR.replace(".sum", f"_dst_{dst}.sum") for dst in ("fp16", "fp32"))
+
+
+def test_a_tensor_sum_that_lacks_a_part_is_not_known() -> None:
+    # given three kernels, the second without the work that ends in fp32
+    found = find(pd.DataFrame({HALF: [7.0, 7.0, 0.0], SINGLE: [100.0, nan, 9.0]}))
+    # then only its sum is not known
+    assert found.table["flops_fp16_matrix"].fillna(-1).tolist() == [107, -1, 9]
+
+
+def test_a_tensor_part_that_no_kernel_has_is_named() -> None:
+    metrics = {"gpu__time_duration.sum": [1.0], HALF: [7.0], SINGLE: [nan]}
+    found = find(pd.DataFrame(metrics))
+    assert found.table.to_dict("list") == {"counter_time_s": [1]}
+    assert found.remarks == (
+        f"tensor fp16 FLOPs are not told: no kernel has all of {HALF}, {SINGLE}",
+        "no FLOPs: there is no counter that can be used",
+        "no bytes: no counter of them was collected",
+    )
+
+
+def test_a_rate_stands_in_for_a_tensor_count_that_a_kernel_lacks() -> None:
+    metrics = {"gpu__time_duration.sum": [2.0, 2.0], HALF: [7.0, 7.0], SINGLE: [100.0, nan]}
+    found = find(pd.DataFrame({**metrics, f"{SINGLE}.per_second": [40.0, 40.0]}))
+    assert found.table["flops_fp16_matrix"].tolist() == [107, 87]
+    said = "tensor fp16 FLOPs are made from rates per second, of 1 of 2 kernels"
+    assert found.remarks[0] == said
 
 
 @pytest.mark.parametrize(

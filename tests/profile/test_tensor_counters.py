@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import nan
+
+import pandas as pd
 import pytest
 
-from ridgeline.profile.tensor_counters import partition, remarks
+from ridgeline.profile.tensor_counters import added, partition, remarks
 
 
 def full(*names: str) -> list[str]:
@@ -50,11 +53,47 @@ def test_ampere_adds_results_and_halves() -> None:
         (("src_int8", "src_int8_sparsity_off", "src_int8_sparsity_on"), ["src_int8"]),
         (("src_bf16_dst_fp32", "op_hgmma_src_bf16_dst_fp32"), ["src_bf16_dst_fp32"]),
         (("op_hgmma_src_bf16", "op_hmma_src_bf16"), ["op_hgmma_src_bf16", "op_hmma_src_bf16"]),
+        (("src_fp16_bf16_tf32_dst_fp32", "src_fp16_dst_fp32"), ["src_fp16_bf16_tf32_dst_fp32"]),
     ],
 )
 def test_work_that_is_told_twice_counts_once(names: tuple[str, ...], taken: list[str]) -> None:
     (found,) = short(partition(full(*names))).values()
     assert found == taken
+
+
+def test_what_is_told_by_operands_and_what_by_instruction_only_is_added() -> None:
+    names = full("op_hmma_src_fp16_dst_fp32_sparsity_off", "src_fp16_dst_fp16")
+    assert short(partition(names)) == {
+        "fp16": ["op_hmma_src_fp16_dst_fp32_sparsity_off", "src_fp16_dst_fp16"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "work"),
+    [
+        # a part that nothing else tells
+        ([{"src_fp16_dst_fp16": 7, "src_fp16_dst_fp32": nan}], nan),
+        ([{"src_fp8_sparsity_off": 7, "src_fp8_sparsity_on": nan}], nan),
+        ([{"op_hmma_src_fp16": 7, "op_hgmma_src_fp16": nan}], nan),
+        # what another counter tells: a total, its parts, the counter of another chip
+        ([{"src_fp16": 9, "src_fp16_dst_fp32": nan}], 9),
+        ([{"src_fp8": nan, "src_fp8_sparsity_off": 7, "src_fp8_sparsity_on": 2}], 9),
+        ([{"src_fp16": nan, "src_fp16_dst_fp16": 7, "src_fp16_dst_fp32": 2}], 9),
+        ([{"src_fp8": nan, "src_fp4_fp6_fp8_dst_fp16": 7, "src_fp4_fp6_fp8_dst_fp32": 2}], 9),
+        ([{"src_fp8": 9, "src_fp4_fp6_fp8_dst_fp16": nan, "src_fp4_fp6_fp8_dst_fp32": nan}], 9),
+        ([{"src_fp8": nan, "op_utcqmma_src_fp8_dst_fp16": 7, "op_utcqmma_src_fp8_dst_fp32": 2}], 9),
+        # a total that other kernels have, so that its work may be in parts which were not asked for
+        ([{"src_fp16": nan, "op_hmma_src_fp16": 7}, {"src_fp16": 9, "op_hmma_src_fp16": 7}], nan),
+        ([{"src_fp8": nan, "src_fp8_dst_fp16": 7}, {"src_fp8": 9, "src_fp8_dst_fp16": 7}], nan),
+        ([{"src_fp16": nan, "src_fp16_dst_fp16": 7, "src_fp16_dst_fp32": 2}, {"src_fp16": 5}], 9),
+    ],
+    ids=lambda value: "-".join(value[0]) if isinstance(value, list) else None,
+)  # fmt: skip
+def test_a_counter_without_a_value_is_a_loss_if_no_other_tells_its_work(
+    rows: list[dict[str, float]], work: float
+) -> None:
+    table = pd.DataFrame(rows).rename(columns=lambda name: full(name)[0])
+    assert added(table)[0].tolist()[0] == pytest.approx(work, nan_ok=True)
 
 
 def test_hopper_as_it_was_collected() -> None:

@@ -16,7 +16,8 @@ traced.py joined.py checks.py   what two profilers saw, joined and checked
 Captures, from here or elsewhere:
 
 capture.py          a capture: its kernels, and its totals
-quantities.py       from metrics to FLOPs, bytes and seconds (tensor_counters.py: tensor cores)
+quantities.py       from metrics to FLOPs, bytes and seconds
+counter_ways.py     which metrics tell them (tensor_counters.py: of tensor cores)
 reading/            files of profilers, whatever wrote them
 keeping.py          captures in a results folder
 """

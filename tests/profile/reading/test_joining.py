@@ -207,7 +207,6 @@ def test_parts_of_tensor_work_are_added(tmp_path: Path, ends: tuple[str, str]) -
         ({f"{TENSOR}.sum": (1, 2)}, {f"{TENSOR}_dst_fp16.sum": (1, 2)}),
         ({FFMA: (1, 2)}, {FFMA.replace("smsp", "sm"): (1, 2)}),
         ({"lts__t_bytes.sum": (32, 64)}, {"lts__t_sectors.sum": (1, 2)}),
-        ({FFMA: (1, 2)}, {f"sm__{FADD[6:]}": (1, 2), f"sm__{FMUL[6:]}": (1, 2), TIME: (1, 2)}),
     ],
 )
 def test_the_same_quantity_in_other_metrics_is_of_another_capture(
@@ -215,6 +214,27 @@ def test_the_same_quantity_in_other_metrics_is_of_another_capture(
 ) -> None:
     paths = [parts(tmp_path, "a.csv", first), parts(tmp_path, "b.csv", second)]
     assert [capture.file for capture in read_captures(paths)] == list(map(str, paths))
+
+
+def test_instructions_by_smsp_and_by_sm_are_of_one_sum(tmp_path: Path) -> None:
+    of_sm = {FADD.replace("smsp", "sm"): (10, 20), FMUL.replace("smsp", "sm"): (100, 200)}
+    paths = [parts(tmp_path, "a.csv", {FFMA: (1, 2)}), parts(tmp_path, "b.csv", of_sm)]
+    (capture,) = read_captures(paths)
+    assert capture.kernels["flops_fp32_vector"].tolist() == [112, 224]
+
+
+def test_tensor_instructions_in_both_files_do_not_part_them(tmp_path: Path) -> None:
+    instructions = {"sm__inst_executed_pipe_tensor_op_hmma.sum": (5, 0)}
+    paths = [
+        parts(tmp_path, "a.csv", {"dram__bytes.sum": (3, 4)} | instructions),
+        parts(tmp_path, "b.csv", {TIME: (1000, 2000)} | instructions),
+    ]
+    (capture,) = read_captures(paths)
+    assert capture.warnings == (
+        "tensor-core FLOPs are not told: tensor instructions were counted, which no factor turns"
+        " into FLOPs; collect sm__ops_path_tensor_src_*",
+        NO_FLOPS,
+    )
 
 
 def test_a_file_that_adds_nothing_stays_apart(tmp_path: Path) -> None:

@@ -112,8 +112,9 @@ def test_tensor_instructions_of_a_plain_convolution_are_not_taken_for_flops() ->
         "device": None,
         "warnings": [
             CYCLES,
-            "tensor-core FLOPs are not told: tensor instructions were counted, which no factor"
-            " turns into FLOPs; collect sm__ops_path_tensor_src_*",
+            "tensor-core FLOPs are not told: tensor instructions were counted, and the chip is not"
+            " known; collect sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100),"
+            " sm__inst_executed_pipe_tensor.sum and export it with its column CC",
         ],
     }
 
@@ -208,6 +209,24 @@ def test_an_installed_ncu_reads_a_report_where_its_library_is_not(
     asked = (tmp_path / "asked").read_text().split()
     assert asked == ["--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
     assert (capture.file, capture.kind, capture.launches) == (str(report), "ncu-rep", 12)
+
+
+def test_what_an_installed_ncu_says_on_its_output_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a program ncu that fails with a word on its output, and no library
+    program = tmp_path / "ncu"
+    said = "Failed to load report file: it is of a later version"
+    program.write_text(f"#!/bin/sh\necho '==PROF== hello'\necho '==ERROR== {said}'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("ridgeline.profile.reading.report.find_spec", lambda name: None)
+    # when a report is read
+    report = NCU / "ada_cc89_gpp_v3.ncu-rep"
+    with pytest.raises(RidgelineError) as refused:
+        read(report)
+    # then
+    assert refused.value.problem == f"{report} cannot be read: {said}"
 
 
 def test_a_failed_launch_is_refused() -> None:

@@ -73,7 +73,7 @@ def test_a_trace_that_is_cut_off_says_so(tmp_path: Path) -> None:
 def test_a_trace_without_kernels_is_refused(tmp_path: Path) -> None:
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}
     path = written(tmp_path, "a.json", json.dumps({"traceEvents": [event]}))
-    with pytest.raises(RidgelineError, match=r"1 events with no kernel.*\n  hint: profile with"):
+    with pytest.raises(RidgelineError, match=r"1 event with no kernel.*\n  hint: profile with"):
         read(path)
 
 
@@ -105,6 +105,52 @@ def test_a_trace_of_nsys_without_its_copies() -> None:
     }
     device = read(TRACES / "nsys_cuda_gpu_trace.csv").device
     assert device == "NVIDIA RTX 5000 Ada Generation Laptop GPU"
+
+
+EXEC_TRACE = (
+    "API Start (ns),API Dur (ns),Queue Start (ns),Queue Dur (ns),Kernel Start (ns),Kernel Dur (ns),"
+    "Total Dur (ns),PID,TID,DevId,API Function,GridXYZ,BlockXYZ,Kernel Name\n"
+    "10,5,15,2,17,7000,7007,4711,4711,0,cudaLaunchKernel,   1    2    3, 128    1    1,gemm(int)\n"
+    "20,5,,,27,300,307,4711,4711,1,cudaLaunchKernel,   4    1    1,  32    1    1,relu\n"
+)
+COLUMNS = [f"{part}{what} (ns)" for part in "TAQK" for what in ("Avg", "Med", "Min", "Max")]
+EXEC_SUM = (
+    f"PID,TID,DevId,Count,QCount,{','.join(COLUMNS)},API Name,Kernel Name\n"
+    f"4711,4711,0,3,3,{'900.0,900.0,900,900,' * 3}200.0,190.0,10,400,cudaLaunchKernel,gemm(int)\n"
+    f"4711,4711,0,2,0,{'900.0,900.0,900,900,' * 3}50.5,50.5,50,51,cudaLaunchKernel,relu\n"
+)
+
+
+def test_kernels_beside_their_launches(tmp_path: Path) -> None:
+    capture = read(written(tmp_path, "a.csv", EXEC_TRACE))
+    chosen = ["kernel", "launches", "time_s", "grid", "block", "process_id"]
+    assert {name: capture.kernels[name].tolist() for name in chosen} == {
+        "kernel": ["gemm(int)", "relu"],
+        "launches": [1, 1],
+        "time_s": [7000e-9, 300e-9],
+        "grid": ["(1, 2, 3)", "(4, 1, 1)"],
+        "block": ["(128, 1, 1)", "(32, 1, 1)"],
+        "process_id": ["4711", "4711"],
+    }
+    assert capture.warnings == (TIME_ONLY, "kernels of several devices are added up: 0, 1")
+
+
+@pytest.mark.parametrize("before", ["", "5/5 [00:01]"])
+def test_a_summary_of_kernels_beside_their_launches(tmp_path: Path, before: str) -> None:
+    # given averages of three and of two launches
+    capture = read(written(tmp_path, "a.csv", before + EXEC_SUM))
+    # then times are those of all
+    assert capture.kernels["kernel"].tolist() == ["gemm(int)", "relu"]
+    assert capture.kernels["launches"].tolist() == [3, 2]
+    assert capture.kernels["time_s"].tolist() == [600e-9, 101e-9]
+    assert capture.warnings == (TIME_ONLY,)
+
+
+@pytest.mark.parametrize("unit", ["us", "\u00b5s", "\u03bcs"])
+def test_microseconds_of_nsys(tmp_path: Path, unit: str) -> None:
+    text = f"Time (%),Total Time ({unit}),Instances,Avg ({unit}),Name\n100.0,600.5,3,200.17,gemm\n"
+    capture = read(written(tmp_path, "a.csv", text))
+    assert capture.kernels["time_s"].tolist() == [600.5e-6]
 
 
 def test_an_old_summary_of_nsys_in_milliseconds() -> None:
@@ -353,7 +399,7 @@ def test_a_damaged_trace_is_called_damaged(tmp_path: Path, events: str) -> None:
 
 def test_a_damaged_trace_of_which_something_can_be_read(tmp_path: Path) -> None:
     path = written(tmp_path, "a.json", '{"traceEvents": [{"ph": "X", "cat": "cpu_op"}, {"ph": ')
-    with pytest.raises(RidgelineError, match="of its 1 events that can be read, none is a kernel"):
+    with pytest.raises(RidgelineError, match="of its 1 event that can be read, none is a kernel"):
         read(path)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import BYTES, FLOPS, TEXTS, Capture, in_words, total
-from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME, Quantities, find
+from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME, UNUSABLE, Quantities, find
 from ridgeline.profile.reading.counters import Counters
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.long import UNCOUNTED
@@ -26,8 +26,8 @@ GENERAL = (NO_TIME, NO_FLOPS, NO_BYTES)
 PARTS = ("dram_read_bytes", "dram_write_bytes")  # of a quantity, none by themselves
 COLLECT = (
     "collect gpu__time_duration.sum, dram__bytes_read.sum, dram__bytes_write.sum,"
-    " sm__ops_path_tensor_src_* and"
-    " smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum; `ridgeline profile` does"
+    " sm__ops_path_tensor_src_* (before compute capability 7.5 sm__inst_executed_pipe_tensor.sum)"
+    " and smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum; `ridgeline profile` does"
 )
 
 
@@ -131,7 +131,7 @@ def _made(found: Quantities, counters: Counters) -> list[str]:
     """How quantities were made; what was left out for its values or units, was collected."""
     if not counters.unsound and not any(r.startswith((MISFITS, SCALED)) for r in counters.remarks):
         return list(found.remarks)
-    general = {what: f"{what}: there is no counter that can be used" for what in GENERAL}
+    general = {what: f"{what}: {UNUSABLE}" for what in GENERAL}
     return [
         next((said for what, said in general.items() if remark.startswith(f"{what}:")), remark)
         for remark in found.remarks

@@ -53,7 +53,8 @@ _ROW = 2**17  # characters of a row whose numbers are looked at
 READS = (
     "ridgeline reads Nsight Compute's CSV (--csv --page raw or details), its text, the UI's export"
     " and .ncu-rep; PyTorch and Kineto traces (.json, .json.gz); and the CSV of"
-    " nsys stats --report cuda_gpu_kern_sum or cuda_gpu_trace"
+    " nsys stats --report cuda_gpu_kern_sum, cuda_gpu_trace, cuda_kern_exec_sum or"
+    " cuda_kern_exec_trace"
 )
 
 

@@ -1,10 +1,12 @@
 """Names that Nsight Compute shows people, and the metrics behind them where they give a quantity.
 
 `Memory Throughput` is a share of the peak in one section and bytes per second in another: the unit
-tells which.
+tells which. With `--print-metric-name label-name`, the metric stands beside its label.
 """
 
 from __future__ import annotations
+
+import re
 
 from ridgeline.profile.reading.metric_units import BYTE_RATE, RATE, TIME, parse_unit
 
@@ -17,10 +19,18 @@ _BY_UNIT = {
 }
 _BY_NAME = {"Elapsed Cycles": "gpc__cycles_elapsed.max"}
 _SHOWN = frozenset(name for name, _ in _BY_UNIT)
+_METRIC = re.compile(r"[a-z0-9]+__\w+(?:\.\w+)*")
+
+
+def without_label(name: str) -> str:
+    """The metric in `Duration (gpu__time_duration.sum)`, either way around; else the name."""
+    found = _METRIC.search(name) if "__" in name else None
+    return found[0] if found else name
 
 
 def metric_of(name: str, unit: str | None) -> str | None:
     """The metric of a name; None for one that only people can use."""
+    name = without_label(name)
     if name in _BY_NAME:
         return _BY_NAME[name]
     if name not in _SHOWN:

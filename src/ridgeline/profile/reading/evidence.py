@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ridgeline.profile.reading.decimals import Evidence
+from ridgeline.profile.reading.display_names import without_label
 from ridgeline.profile.reading.header import DETAILS, Header, rows
 
 WHOLE = frozenset(
@@ -24,6 +25,7 @@ _NOT_NUMBERS = frozenset(
 
 def is_whole(metric: str, unit: str) -> bool:
     """Whether its values have no decimals, so that any mark in them groups digits."""
+    metric = without_label(metric)
     return metric in WHOLE or (metric.endswith(".sum") and unit in WHOLE_UNITS)
 
 

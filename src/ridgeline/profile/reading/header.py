@@ -18,12 +18,16 @@ KERNEL_NAMES = ("Demangled Name", "Kernel Name", "Function Name")  # the fullest
 _TRIED = 3  # places where it may begin behind other text
 _MARKS = (*KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
-_TIME = re.compile(r"(?P<what>Total Time|Duration|Dur)\s*[(\[]?(?P<unit>[a-zµ]*)[)\]]?")
+_TIME = re.compile(
+    r"(?P<what>Total Time|Duration|Dur|Kernel Dur|KAvg|Kernel Avg)"
+    r"\s*[(\[]?(?P<unit>[a-z\u00b5\u03bc]*)[)\]]?"  # the micro sign and the Greek letter
+)
 _NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "": "ns"}
 INVOCATIONS = "Invocations"  # of `ncu --print-summary`: averages over launches
 INSTANCES = "Instances"
+COUNT, AVERAGES = "Count", ("KAvg", "Kernel Avg")  # of cuda_kern_exec_sum
 _FIRST = re.compile(  # column, also behind other text, never behind another column
-    r"""(?<![,;\t])(?:"ID"|"Process ID"|"?(?:Time ?\(%\)|Start ?\(\w+\))"?)[,;\t]"""
+    r"""(?<![,;\t])(?:"ID"|"Process ID"|"?(?:Time ?\(%\)|(?:API )?Start ?\(\w+\)|PID)"?)[,;\t]"""
 )
 _NUMBER = re.compile(r"[-+.,'\d\sEe]*")  # also the beginning of one
 _TOO_LONG = "field limit"  # in what the csv module says
@@ -100,6 +104,9 @@ def _kind(names: tuple[str, ...], units: tuple[str | None, ...]) -> str | None:
     if "Total Time" in found and INSTANCES in found and found & {"Name", *KERNEL_NAMES}:
         return NSYS
     if {"Duration", "Name"} <= found and {"CorrId", "Corr ID", "GrdX"} & found:
+        return NSYS
+    has_times = "Kernel Dur" in found or (COUNT in found and found & {*AVERAGES})
+    if has_times and "Kernel Name" in found:
         return NSYS
     has_units = any(
         unit is not None and "__" in name for name, unit in zip(names, units, strict=True)

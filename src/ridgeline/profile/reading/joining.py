@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import Capture
-from ridgeline.profile.quantities import Quantities, find, is_of_time, settled
+from ridgeline.profile.counter_ways import is_of_tensor_instructions, is_of_time
+from ridgeline.profile.quantities import Quantities, find, settled
 from ridgeline.profile.reading.assemble import from_counters
 from ridgeline.profile.reading.counters import Counters, Part
 
@@ -83,13 +84,13 @@ def _are_different(a: frozenset[str], b: frozenset[str], capability: str | None)
 
     A quantity may be told by both where it is more with the metrics of both than of either.
     """
-    if any(not is_of_time(name) for name in a & b):
+    if any(not is_of_time(name) and not is_of_tensor_instructions(name) for name in a & b):
         return False
     alone, other, both = (_told(names, capability) for names in (a, b, a | b))
     shared = alone.keys() & other.keys()
     if _TIME in shared and both.keys() == {_TIME}:
         return False
-    if not alone.keys() | other.keys() <= both.keys():  # counters of sm hide fewer of smsp
+    if not alone.keys() | other.keys() <= both.keys():  # counters hide a guess
         return False
     return all(both[name] > max(alone[name], other[name]) for name in shared - {_TIME})
 

@@ -76,10 +76,10 @@ def _no_kernels(path: Path, events: _Events, *, has_some: bool) -> RidgelineErro
     what = "kernel of a GPU that has a duration" if has_some else "kernel of a GPU"
     if events.is_whole and not events.damaged:
         return RidgelineError(
-            f"{path} is a trace of {events.seen:,} events with no {what} among them",
+            f"{path} is a trace of {_events(events.seen)} with no {what} among them",
             hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
         )
-    read = f"of its {events.seen:,} events that can be read, none is a {what}"
+    read = f"of its {_events(events.seen)} that can be read, none is a {what}"
     return RidgelineError(
         f"{path} is a trace that is damaged or cut off: "
         + (read if events.seen else "none of its events can be read"),
@@ -93,6 +93,10 @@ def _device_of_all(devices: Sequence[_Device]) -> str | None:
     if len(names) > 1:
         return None
     return device_of_all(names - {""}, {d.capability for d in devices if d.capability})
+
+
+def _events(count: int) -> str:
+    return f"{count:,} event{'s' if count != 1 else ''}"
 
 
 def _lost(what: str, count: int) -> list[str]:

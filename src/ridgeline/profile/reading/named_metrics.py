@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from ridgeline.profile.quantities import is_needed
+from ridgeline.profile.counter_ways import is_needed
 from ridgeline.profile.reading import metric_units
 from ridgeline.profile.reading.decimals import read_number
-from ridgeline.profile.reading.display_names import metric_of
+from ridgeline.profile.reading.display_names import metric_of, without_label
 from ridgeline.profile.reading.launches import Launches
 from ridgeline.profile.reading.unitless import Unitless, is_scaled
 
@@ -36,6 +36,7 @@ class NamedMetrics:
 
     def add(self, row: int, name: str, unit: str, value: str, section: str | None = None) -> None:
         """A metric of a kernel; one that its section has twice begins the kernel again."""
+        name = without_label(name)
         if name == _DEVICE:
             self.launches.name_device(row, value)
         elif name == _PASSES:

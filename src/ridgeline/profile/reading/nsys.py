@@ -1,7 +1,8 @@
 """Kernel tables of `nsys stats --format csv`: time only.
 
 cuda_gpu_kern_sum (gpukernsum in older versions) has a row per kernel with its number of launches;
-cuda_gpu_trace (gputrace) has a row per launch, and copies between them. Several tables may stand in
+cuda_gpu_trace (gputrace) has a row per launch, and copies between them. cuda_kern_exec_sum and
+cuda_kern_exec_trace tell the same beside the calls that launched them. Several tables may stand in
 one file, with words in between: the first of kernels is read. Other tables are of other things,
 some with columns of the same names.
 """
@@ -17,7 +18,15 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import Capture
 from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.decimals import read_number, ungrouped
-from ridgeline.profile.reading.header import INSTANCES, NSYS, Header, cell, rows
+from ridgeline.profile.reading.header import (
+    AVERAGES,
+    COUNT,
+    INSTANCES,
+    NSYS,
+    Header,
+    cell,
+    rows,
+)
 from ridgeline.profile.reading.launches import MOST, dimensions
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.metric_units import NANOSECOND, parse_unit, scaled
@@ -71,8 +80,9 @@ class _Table:
     def __init__(self, header: Header, mark: str) -> None:
         self.header, self.mark = header, mark
         self.name = header.find(*_NAMES)
-        self.time = header.find("Total Time", "Duration", "Dur")
-        self.instances = header.find(INSTANCES)
+        self.time = header.find("Total Time", "Duration", "Dur", "Kernel Dur", *AVERAGES)
+        self.is_average = self.time is not None and header.names[self.time] in AVERAGES
+        self.instances = header.find(COUNT if self.is_average else INSTANCES)
         assert self.time is not None
         unit = parse_unit(header.units[self.time] or "ns")
         self.unit_s = unit.factor if unit else NANOSECOND
@@ -88,7 +98,7 @@ class _Table:
 
     def kernel(self, row: list[str]) -> dict[str, Any] | None:
         name = cell(row, self.name)
-        time_s = scaled(read_number(cell(row, self.time), self.mark), self.unit_s)
+        time = read_number(cell(row, self.time), self.mark)
         if not name:
             self.short += math.isfinite(read_number(cell(row, 0), self.mark)) and len(row) > 1
             return None
@@ -97,6 +107,7 @@ class _Table:
         launches = 1.0
         if self.instances is not None:
             launches = read_number(ungrouped(cell(row, self.instances)), self.mark)
+        time_s = scaled(time * launches if self.is_average else time, self.unit_s)
         if not 1 <= launches < MOST or not 0 <= time_s < math.inf:
             self.odd += 1
             return None
@@ -108,8 +119,8 @@ class _Table:
             "block": self._sizes(row, "Blk", "BlockXYZ"),
             "stream": ungrouped(self._named(row, "Strm")),
             "id": ungrouped(self._named(row, "CorrId", "Corr ID")),
-            "process_id": "",
-            "device_and_number": self._named(row, "Device"),
+            "process_id": ungrouped(self._named(row, "PID")),
+            "device_and_number": self._named(row, "Device", "DevId"),
             "device": _INDEX.sub("", self._named(row, "Device")),
         }
 

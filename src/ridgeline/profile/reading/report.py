@@ -19,6 +19,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.ncu import find_ncu
 from ridgeline.profile.reading.counters import Counters
 from ridgeline.profile.reading.header import REPORT
+from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.opening import named
 
 LIBRARY = "ncu_report"
@@ -107,8 +108,13 @@ def _run(command: list[str], table: Path, environment: dict[str, str]) -> str:
         return f"its reader took more than {TIME_LIMIT_S} s"
     except OSError as error:
         return str(error)
+    if not done.returncode:
+        return ""
+    log = Log()
+    with table.open(errors="replace") as lines:  # ncu has its errors there, too
+        for line in lines:
+            log.see(line)
+    table.write_bytes(b"")
     words = done.stderr.decode(errors="replace").strip().splitlines()
-    if done.returncode:
-        table.write_bytes(b"")
-        return words[-1][:300] if words else f"its reader ended with status {done.returncode}"
-    return ""
+    said = [*log.errors[:1], *words[-1:], f"its reader ended with status {done.returncode}"]
+    return said[0][:300]

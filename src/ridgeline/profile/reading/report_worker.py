@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ridgeline.profile.quantities import is_needed
+from ridgeline.profile.counter_ways import is_needed
 
 KEPT = (
     "device__attribute_display_name", "profiler__replayer_passes", "launch__stream_id",

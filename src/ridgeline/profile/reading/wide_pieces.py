@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, BinaryIO
 
-from ridgeline.profile.quantities import is_needed
+from ridgeline.profile.counter_ways import is_needed
 from ridgeline.profile.reading.decimals import ungrouped
 from ridgeline.profile.reading.display_names import metric_of
 from ridgeline.profile.reading.header import KERNEL_NAMES, Header, cell, header_of, rows, unglued
