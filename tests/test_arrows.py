@@ -12,6 +12,7 @@ import ridgeline
 ROOT = Path(ridgeline.__file__).parent
 ROOMS = [  # siblings on one line do not import each other
     ["version"],
+    ["plain"],
     ["errors"],
     ["signals"],
     ["fields"],

@@ -251,6 +251,58 @@ def test_counts_without_end_are_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert "would take more than 2^256 FLOPs or bytes\n  hint: check the sizes" in err
 
 
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A node that would colour the terminal and write its title, and make a line of its own."""
+    names = {"name": "\x1b[31mred\nnote: fine", "domain": "own"}
+    nodes = [
+        helper.make_node("Evil\x1b]0;x\x07\r", ["a"], ["h"], **names),
+        helper.make_node("Conv", ["a", "w"], ["y"], name="conv", auto_pad="VALID\x1b[1m"),
+    ]
+    proto = model(nodes, {"a": x(1, 1, 4, 4)}, ["y"],
+                  stored={"w": np.zeros((1, 1, 3, 3), np.float32)})  # fmt: skip
+    path = tmp_path / "hostile.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
+def test_what_a_terminal_would_obey_is_escaped(
+    form: str, hostile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"out.{ending}" for ending in ("csv", "md", "json")]
+    outputs = [part for file in files for part in ("-o", str(file))]
+
+    ridgeline(str(hostile), "--format", form, "--table", "ops", "--output-dir", str(tmp_path),
+              *outputs, "-q")  # fmt: skip
+
+    (text,) = tmp_path.glob("*.txt")
+    for told in (capsys.readouterr().out, *(file.read_text() for file in (*files, text))):
+        assert not set(told) & {"\x1b", "\x07", "\r"}
+        assert r"own::Evil\x1b]0;x\x07\r" in told.replace(r"\\", "\\")
+        assert not any(line.startswith("note: fine") for line in told.splitlines())
+
+
+def test_an_error_of_several_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # given two files that leave a dimension open whose name rings the bell
+    proto = model([helper.make_node("Relu", ["a"], ["y"])], {"a": x(2, "seq\x07")}, ["y"])
+    paths = [tmp_path / f"{n}.onnx" for n in range(2)]
+    for path in paths:
+        path.write_bytes(proto.SerializeToString())
+
+    code = ridgeline(*map(str, paths))
+
+    assert code == 2
+    assert (
+        capsys.readouterr().err.splitlines()[-4:]
+        == [
+            r"ridgeline: the file leaves 1 dimension open: seq\x07 (of a[1])",
+            "  hint: give --dim a_1=N",
+        ]
+        * 2
+    )
+
+
 def test_one_note_tells_where_shapes_are_lost_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,7 +119,7 @@ def run(arguments: list[str]) -> None:
 
 
 def _complain(error: RidgelineError) -> None:
-    print(f"ridgeline: {plain_text(str(error))}", file=sys.stderr)
+    print(f"ridgeline: {error}", file=sys.stderr)
 
 
 def _report_bug(error: Exception) -> None:

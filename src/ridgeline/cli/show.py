@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli import show_against
 from ridgeline.cli.count import SCHEMA, error_dict
-from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, screen
+from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, print_text, screen
 from ridgeline.count import layers
 from ridgeline.count.growth import QUANTITIES
 from ridgeline.count.result import CountResult
+from ridgeline.plain import plain_line
 from ridgeline.units import (
     format_bytes,
     format_count,
@@ -238,9 +239,8 @@ def note_lines(result: CountResult) -> list[str]:
 
 def heading(result: CountResult) -> str:
     optimizer = f", {result.optimizer}" if result.optimizer else ""
-    return (
-        f"{result.model}, batch {result.batch_size}, {result.mode}, {result.precision}{optimizer}"
-    )
+    model = plain_line(result.model)
+    return f"{model}, batch {result.batch_size}, {result.mode}, {result.precision}{optimizer}"
 
 
 # ---------------------------------------------------------------- the terminal
@@ -254,13 +254,13 @@ def _print_tables(asked: Asked, counted: Counted) -> None:
     for result in counted.results if not counted.againsts else ():
         _print_result(console, asked, result)
     for model, growth in counted.growths.items():
-        console.print("\n" + "\n".join(growth_lines(model, growth)), markup=False)
+        print_text(console, "\n" + "\n".join(growth_lines(model, growth)))
     for line in max_batch_lines(asked, counted):
-        console.print("\n" + line, markup=False)
+        print_text(console, "\n" + line)
 
 
 def _print_result(console: Console, asked: Asked, result: CountResult) -> None:
-    console.print("\n" + heading(result), style="bold", markup=False)
+    print_text(console, "\n" + heading(result), style="bold")
     if result.mode == "train":
         print_grid(console, Grid(header=PHASE_HEADER, rows=phase_rows(result), turns=True))
     print_grid(console, Grid(header=["memory", "bytes"], rows=memory_rows(result)))
@@ -268,7 +268,7 @@ def _print_result(console: Console, asked: Asked, result: CountResult) -> None:
     texts, spare = (5, OP_SPARE) if asked.table == "ops" else (4, LAYER_SPARE)
     print_grid(console, Grid(header=header, rows=rows, text_columns=texts, spare=spare))
     for line in [*further, *note_lines(result)]:
-        console.print(line, markup=False)
+        print_text(console, line)
 
 
 def _rows(asked: Asked, result: CountResult) -> tuple[list[str], Rows, list[str]]:
@@ -312,7 +312,7 @@ def as_markdown(asked: Asked, counted: Counted) -> str:
 def _markdown(header: list[str], rows: Rows) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(
-        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
+        "| " + " | ".join(plain_line(c).replace("|", "\\|") for c in line) + " |" for line in lines
     )
 
 

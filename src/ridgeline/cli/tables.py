@@ -12,6 +12,8 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.plain import plain_text as plain_text
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,8 +27,6 @@ LEAST_NAME = 8
 TURNED_NAME = 16  # a model's name as the title of a column
 NAME_BREAKS = r"(?<=[ ._:/-])"
 FORMULA_BREAKS = r"(?<=[ ·])"
-# All but tabs and line ends: what moves the cursor, colours, or turns the direction of writing.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +64,11 @@ def print_grid(console: Console, grid: Grid) -> None:
             console.print(line, style="dim", markup=False)
 
 
-def print_text(console: Console, text: str) -> None:
+def print_text(console: Console, text: str, *, style: str = "") -> None:
     """Print a line; on a narrow screen several, broken between words."""
     from rich.text import Text
 
-    console.print(Text(plain_text(text)))
-
-
-def plain_text(text: str) -> str:
-    """A text that no terminal obeys: names and notes of a results folder may be anybody's."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    console.print(Text(plain_text(text), style))
 
 
 def _plain_grid(grid: Grid) -> Grid:

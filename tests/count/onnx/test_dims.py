@@ -90,6 +90,10 @@ def test_the_note_says_which_is_the_batch(tmp_path: Path) -> None:
          "  hint: leave it out, or give other sizes for the names in it"),
         (("batch", 3), {"batch_size": 0},
          "--batch-size: 0 is no size\n  hint: sizes are 1 or more"),
+        (("n", 3), {"dims": {"n": 0}},
+         "--dim n=0: this dimension is taken for the batch\n  hint: give 1 or more"),
+        (("seq", "\x1b[31m\n"), {"dims": {"seq": 5}},
+         "the file leaves 1 dimension open: \\x1b[31m\\n (of a[1])\n  hint: give --dim a_1=N"),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_asked_for(
@@ -99,6 +103,67 @@ def test_what_is_missing_is_asked_for(
         count(relu(*shape), tmp_path, **settings)
 
     assert str(raised.value) == says
+
+
+def three_of_a_name() -> Any:
+    """h = h·w, N times, in a Loop called N; h has N rows."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["h", "w"], ["h_out"]),
+         helper.make_node("Identity", ["go"], ["on"])],
+        "body",
+        [info("n", TensorProto.INT64, ()), info("go", TensorProto.BOOL, ()),
+         info("h", TensorProto.FLOAT, None)],
+        [info("on", TensorProto.BOOL, ()), info("h_out", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["N", "", "a"], ["y"], name="N", body=body)
+    stored = {"w": known([[1.0] * 8] * 8, "float32").array}
+    return model([loop], {"N": int64(), "a": x("N", 8)}, ["y"], stored=stored)
+
+
+def test_a_dimension_an_input_and_a_loop_of_one_name(tmp_path: Path) -> None:
+    # given the dimension, how often the loop runs is still asked for, by another name
+    with pytest.raises(RidgelineError) as raised:
+        count(three_of_a_name(), tmp_path, dims={"N": 4})
+
+    assert str(raised.value) == (
+        "how often these run is not in the file, or takes too long to find out: Loop 'N'\n"
+        "  hint: give --dim node:N=N"
+    )
+    for name in ("node:N", "input:N"):
+        result = count(three_of_a_name(), tmp_path, dims={"N": 4, name: 6})
+        assert (result.total.macs, result.batch_size) == (6 * 4 * 8 * 8, 4)
+
+
+def test_an_input_and_a_loop_of_one_name(tmp_path: Path) -> None:
+    # given another limit than the input N, which then is no number of passes
+    made = three_of_a_name()
+    made.graph.input.append(helper.make_tensor_value_info("most", TensorProto.INT64, ()))
+    made.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 4
+    made.graph.node[0].input[0] = "most"
+
+    with pytest.raises(RidgelineError, match=r"hint: give --dim node:N=N$"):
+        count(made, tmp_path, dims={"N": 3})
+    result = count(made, tmp_path, dims={"N": 3, "node:N": 6})
+    assert result.total.macs == 6 * 4 * 8 * 8
+
+
+@pytest.mark.parametrize("name", ["node:other", "input:other", "node:a"])
+def test_a_mark_before_a_name_that_nothing_has(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match=f"no dimension, loop or node is called '{name}'"):
+        count(relu(2, 3), tmp_path, dims={name: 4})
+
+
+def test_a_dimension_of_many_inputs_is_not_listed_without_end(tmp_path: Path) -> None:
+    inputs = {f"a{n}": x("seq") for n in range(7)}
+    made = model([helper.make_node("Relu", ["a0"], ["y"])], inputs, ["y"])
+
+    with pytest.raises(RidgelineError) as raised:
+        count(made, tmp_path)
+
+    assert raised.value.problem == (
+        "the file leaves 1 dimension open: seq (of a0[0], a1[0], a2[0], a3[0], a4[0] and 2 more)"
+    )
 
 
 def test_weights_among_the_inputs_are_no_inputs(tmp_path: Path) -> None:

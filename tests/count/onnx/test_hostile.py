@@ -76,6 +76,10 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
         "its inputs and outputs take more than 16 MiB"),
     "an input of many dimensions": (
         lambda: graph(node(), open_input(b"x", 1900)), "more than 64 dimensions"),
+    "an input of a million dimensions": (
+        lambda: graph(node(), open_input(b"x", 1_000_000)), "more than 64 dimensions"),
+    "an input of many million dimensions": (
+        lambda: graph(node(), open_input(b"x", 9_000_000)), "it has more than 5,000,000 fields"),
     "inputs of many dimensions": (
         lambda: graph(node(), *(open_input(b"x%d" % n, 60) for n in range(20_000))),
         "its inputs have more than 1,000,000 dimensions"),
@@ -131,7 +135,8 @@ def test_bombs_take_little_memory(tmp_path: Path) -> None:
     assert most_kib / 1024 < MOST_MIB
 
 
-HEAVY = ("dimensions of many tensors", "numbers of an attribute", "types of inputs")
+HEAVY = ("dimensions of many tensors", "numbers of an attribute", "types of inputs",
+         "an input of a million dimensions")  # fmt: skip
 LARGE: list[Callable[[], bytes]] = [
     lambda: graph(node(more=attribute(8, b"\xff\x01" * 4_900_000, 7)), open_input(b"a", 0)),
     lambda: graph(node(), open_input(b"a", 0), *(

@@ -127,6 +127,25 @@ def test_external_data_of_an_attribute_that_a_function_has_by_default(tmp_path: 
         count_onnx(saved(model([node], {"a": x(2, 4)}, ["y"], functions=[function]), tmp_path))
 
 
+@pytest.mark.parametrize("where", ["initialization", "algorithm"])
+def test_external_data_of_a_training_step_are_in_the_folder_too(where: str, tmp_path: Path) -> None:
+    proto = one_node("Relu", [x(2, 4)])
+    graph = getattr(proto.training_info.add(), where)
+    graph.initializer.extend(external("../w.bin").graph.initializer)
+
+    with pytest.raises(RidgelineError, match="outside of the model's folder"):
+        count_onnx(saved(proto, tmp_path))
+
+
+def test_a_training_step_in_the_file_is_not_counted(tmp_path: Path) -> None:
+    proto = external("weights.bin")
+    proto.training_info.add().algorithm.CopyFrom(proto.graph)
+
+    result = count_onnx(saved(proto, tmp_path))
+
+    assert (result.total.macs, result.params) == (24, 12)
+
+
 def test_a_file_above_2_gib_is_stepped_through(tmp_path: Path) -> None:
     # GIVEN a file with 3 GiB of weights inside, most of it a hole on the disk
     size = 3 << 30

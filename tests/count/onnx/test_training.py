@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from onnx import helper
@@ -52,6 +53,21 @@ def test_gradients_of_two_layers(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert NOTE in result.notes
     assert result.memory.gradient_bytes == (12 + 4 + 20) * F
+
+
+def test_a_file_in_which_nothing_is_trained_says_so(tmp_path: Path) -> None:
+    # given a·dequantised(w), with weights of 8 bits
+    nodes = [helper.make_node("DequantizeLinear", ["w", "scale"], ["v"]),
+             helper.make_node("MatMul", ["a", "v"], ["y"])]  # fmt: skip
+    stored = {"w": np.ones((3, 4), np.int8), "scale": np.float32(0.5)}
+
+    result = count(model(nodes, {"a": x(2, 3)}, ["y"], stored=stored), tmp_path, mode="train")
+
+    assert (list(result.phases), result.params, result.total.macs) == (["forward"], 12, 2 * 3 * 4)
+    assert result.notes == (
+        "nothing in this file has a gradient, as no floating-point parameter leads to a"
+        " floating-point result: there is no backward pass",
+    )
 
 
 @pytest.mark.parametrize("op", ["RMSNormalization", "SimplifiedLayerNormalization"])

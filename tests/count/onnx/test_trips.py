@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from tests.count.onnx.models import count, int64, model, x
 
 from ridgeline.errors import RidgelineError
@@ -117,6 +117,67 @@ def test_passes_are_multiplied_exactly(passes: int, condition: str, tmp_path: Pa
     assert refusal(proto, tmp_path, steps=10).startswith(
         f"the passes of Loop 'steps' are {passes} in the file, not 10\n"
     )
+
+
+def loop_without_condition(most: int, *condition: Any) -> onnx.ModelProto:
+    """`for n in range(most): h = h·w`, whose body has a condition `on` that ONNX ignores."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["h", "w"], ["h_out"]), *condition],
+        "body",
+        [info("n", TensorProto.INT64, ()), info("go", TensorProto.BOOL, ()),
+         info("h", TensorProto.FLOAT, (2, 3))],
+        [info("on", TensorProto.BOOL, ()), info("h_out", TensorProto.FLOAT, (2, 3))],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["most", "", "a"], ["y"], name="steps", body=body)
+    stored = numbers(most=most, two=2) | {"zero": np.float32(0)}
+    return model([loop], {"a": x(2, 3)}, ["y"], stored=stored)
+
+
+IGNORED = (
+    "Loop 'steps' has no condition, so all {most} passes are counted; its body has one that ONNX"
+    " ignores, and by which onnxruntime "
+)
+BY_PASS = [helper.make_node("Less", ["n", "two"], ["on"])]
+BY_SUM = [helper.make_node("ReduceSum", ["h_out"], ["sum"], keepdims=0),
+          helper.make_node("Greater", ["sum", "zero"], ["on"])]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("most", "condition", "notes"),
+    [
+        (50, BY_PASS, (IGNORED.format(most=50) + "stops after 3",)),
+        (50, BY_SUM, (IGNORED.format(most=50) + "may stop earlier",)),
+        (3, BY_PASS, ()),
+        (1, BY_SUM, ()),
+        (50, [helper.make_node("Identity", ["go"], ["on"])], ()),
+        (50, [helper.make_node("Identity", ["true"], ["on"])], ()),
+        (10**6, [helper.make_node("Less", ["n", "most"], ["on"])],
+         (IGNORED.format(most=10**6) + "may stop earlier",)),
+    ],
+    ids=["after 3", "by data", "at its end", "once", "its own", "true", "too long to tell"],
+)  # fmt: skip
+def test_a_condition_of_the_body_alone_is_ignored(
+    most: int, condition: list[Any], notes: tuple[str, ...], tmp_path: Path
+) -> None:
+    result = count(loop_without_condition(most, *condition), tmp_path)
+
+    assert (result.total.macs, result.notes) == (most * 2 * 9, notes)
+
+
+def test_conditions_that_are_ignored_leave_time_for_those_that_are_not(tmp_path: Path) -> None:
+    # given one that takes too long to tell, and then `while i < 10`
+    made = loop_without_condition(10**6, helper.make_node("Less", ["n", "most"], ["on"]))
+    made.graph.node[0].output[0] = "b"
+    after = while_loop()
+    after.name, after.input[2] = "after", "b"
+    made.graph.node.append(after)
+    made.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(value), name)
+        for name, value in {"start": 0, "end": 10, "step": 1}.items()
+    )
+
+    assert count(made, tmp_path).total.macs == (10**6 + 10) * 2 * 9
 
 
 @pytest.mark.parametrize(

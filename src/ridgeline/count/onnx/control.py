@@ -157,9 +157,10 @@ def _scan_trips(walk: Walk, call: NodeCall, scanned: _Scanned) -> int:
     """As many as there are slices, else as given; else they are asked for."""
     if scanned.length is not None:
         return told_passes(walk, call, scanned.length)
-    if call.name not in walk.bound.unused:
+    given = walk.bound.given_for(call.name)
+    if given is None:
         walk.ask_for(call.name)
-    return walk.bound.unused.get(call.name, 1)
+    return 1 if given is None else given
 
 
 def _scan_results(
@@ -194,7 +195,7 @@ def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -
     body, first = body_of(call, "body"), call.get(0)
     items = first.items if first is not None else None
     if items is None:
-        count = walk.bound.unused.get(call.name)
+        count = walk.bound.given_for(call.name)
         if count is None:
             walk.ask_for(call.name)
             return [unknown_tensor(name) for name in node.output]

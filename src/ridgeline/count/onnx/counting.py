@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.count.onnx import alive
+from ridgeline.count.onnx.asking import shown
 from ridgeline.count.onnx.assumed import assumed_notes
 from ridgeline.count.onnx.blocked import mark_channels, padding_note
 from ridgeline.count.onnx.bounds import KEEP_SOME
-from ridgeline.count.onnx.dims import bind, real_inputs
+from ridgeline.count.onnx.declared import real_inputs
+from ridgeline.count.onnx.dims import MOST_NAMED, NODE, bind
 from ridgeline.count.onnx.load import load
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.opsets import opset_notes
 from ridgeline.count.onnx.optimizers import check_optimizer, optimizer_work
+from ridgeline.count.onnx.ranks import with_ranks
 from ridgeline.count.onnx.row import Row
-from ridgeline.count.onnx.training import NOTE, backward
+from ridgeline.count.onnx.training import NOTE, NOTHING, backward
 from ridgeline.count.onnx.uncounted import unknown_notes
 from ridgeline.count.onnx.walk import Walk, walk_model
 from ridgeline.count.onnx.weights import Stored, stored_tensors
@@ -26,6 +30,7 @@ from ridgeline.count.parts import ModuleCall, Work
 from ridgeline.count.result import CountResult, OpCost
 from ridgeline.count.settings import CAUSAL, one_of
 from ridgeline.errors import RidgelineError
+from ridgeline.plain import plain_line
 from ridgeline.records import MODES, Cost
 
 LARGEST_COUNT = (1 << 256) - 1  # of one row; a number that still is a float
@@ -77,6 +82,7 @@ def _counted(
 ) -> CountResult:
     model = load(file)
     untold = mark_channels(model)
+    dims = with_ranks(model.graph, dims)
     bound = bind(model.graph, batch_size=batch_size, dims=dims, known=values)
     walk = walk_model(model, str(file), bound, values=values, causal=causal)
     _check_used(walk)
@@ -85,12 +91,19 @@ def _counted(
     inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
     outputs = [walk.outputs.get(o.name) or unknown_tensor(o.name) for o in model.graph.output]
     costs = [_forward(row) for row in walk.rows]
-    notes = [*bound.notes, *walk.notes, *unknown_notes(walk.rows), *assumed_notes(walk.rows)]
+    notes = [
+        *opset_notes(model),
+        *bound.notes,
+        *walk.notes,
+        *unknown_notes(walk.rows),
+        *assumed_notes(walk.rows),
+    ]
     if untold:
         notes.append(padding_note(untold))
     if mode == "train":
-        costs += _training(walk.rows, stored, outputs, optimizer)
-        notes.append(NOTE)
+        gradients = _gradients(walk.rows, stored, outputs)
+        costs += [*gradients, *_updates(stored, optimizer)]
+        notes.append(NOTE if gradients else NOTHING)
     _check_possible(file, costs)
     memory = alive.memory(
         walk.rows, inputs, outputs, stored, optimizer=optimizer if mode == "train" else None
@@ -108,7 +121,7 @@ def _counted(
         memory=memory,
         ideal=alive.ideal(walk.rows, outputs, inputs, memory, mode=mode),
         traced_on="onnx",
-        notes=tuple(notes),
+        notes=tuple(map(plain_line, notes)),
     )
 
 
@@ -116,9 +129,9 @@ def _check_used(walk: Walk) -> None:
     """A size that nothing asked for is a slip of the pen."""
     kept = {row.call.name for row in walk.rows if row.call.op_type in KEEP_SOME}
     names = kept | walk.loops.keys()
-    strange = [name for name in walk.bound.unused if name not in names]
+    strange = [name for name in walk.bound.unused if name.removeprefix(NODE) not in names]
     if strange:
-        known = ", ".join(walk.bound.sizes) or "none"
+        known = ", ".join(map(shown, [*walk.bound.sizes][:MOST_NAMED])) or "none"
         raise RidgelineError(
             f"no dimension, loop or node is called {', '.join(map(repr, strange))}",
             hint=f"the open dimensions of this file: {known}",
@@ -164,15 +177,15 @@ def _cost(row: Row, phase: str, call: NodeCall, work: Work | None) -> OpCost:
     )
 
 
-def _training(
-    rows: list[Row], stored: Stored, outputs: list[Tensor], optimizer: str
-) -> list[OpCost]:
-    costs = [_cost(g.row, g.phase, g.call, g.work) for g in backward(rows, stored, outputs)]
+def _gradients(rows: list[Row], stored: Stored, outputs: list[Tensor]) -> list[OpCost]:
+    return [_cost(g.row, g.phase, g.call, g.work) for g in backward(rows, stored, outputs)]
+
+
+def _updates(stored: Stored, optimizer: str) -> Iterator[OpCost]:
     for ident, tensor in stored.trained.items():
         call = NodeCall("", optimizer, "optimizer", 0, {}, (tensor,), (tensor,))
         row = Row(stored.used_by[ident], "optimizer", call, None)
-        costs.append(_cost(row, "optimizer", call, optimizer_work(optimizer, tensor)))
-    return costs
+        yield _cost(row, "optimizer", call, optimizer_work(optimizer, tensor))
 
 
 SHOWN = (
@@ -193,7 +206,7 @@ def settings_text(call: NodeCall) -> str:
         if name in call.attributes:
             value = call.attr(name)
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            parts.append(f"{name}={text}")
+            parts.append(f"{name}={plain_line(text)}")
     return " ".join(parts)
 
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ridgeline.count.onnx.asking import can_be_written, option_for, shown
+from ridgeline.count.onnx.declared import (
+    LARGEST,
+    is_open,
+    item_type,
+    length_of,
+    real_inputs,
+    tensor_type,
+    unnamed,
+)
 from ridgeline.count.onnx.expressions import names_in, size_of
+from ridgeline.count.onnx.ranks import missing_ranks, unranked
 from ridgeline.errors import RidgelineError
 from ridgeline.workloads.checks import closest, or_text
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto
+    from onnx import GraphProto, NodeProto, ValueInfoProto
 
 PLAIN_BATCH = ("batch", "batch_size", "batchsize")  # before names that only contain the word
 BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nb", "bsize"})
@@ -22,8 +32,9 @@ NOT_BATCH = re.compile(
 )
 MOST_ITEMS = 1 << 12  # of a sequence
 MOST_NAMED = 100  # open dimensions that an error asks for by name
+MOST_PLACES = 5  # of one of them
+NODE, INPUT = "node:", "input:"  # before a name that a dimension has, too
 LONGEST_NEAR = 100  # characters of a name that is looked at as one that may be meant
-LARGEST = 1 << 48  # far above any real side; the product of several still is a quick number
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,23 @@ class Bound:
     batch_size: int = 1
     notes: list[str] = field(default_factory=list)
     unused: dict[str, int] = field(default_factory=dict)  # given, and not a dimension: a loop's?
+    numbers: set[str] = field(default_factory=set)  # inputs that are one whole number
+
+    def name_of(self, node: str) -> str:
+        """By which name a node's number is given: its own, unless something else has it, too."""
+        marked = f"{NODE}{node}"
+        is_taken = node in self.sizes or node in self.numbers
+        return marked if is_taken or marked in self.unused else node
+
+    def given_for(self, node: str) -> int | None:
+        """How often a node is to run, or how much it is to keep."""
+        return self.unused.get(self.name_of(node))
+
+    def take_value(self, name: str) -> int | None:
+        """What an input is that is one whole number, if that is given; it is used up."""
+        self.numbers.add(name)
+        given = self.unused.pop(f"{INPUT}{name}", None)
+        return self.unused.pop(name, None) if given is None else given
 
 
 def bind(
@@ -61,7 +89,7 @@ def bind(
     asked = [v for v in real_inputs(graph) if v.name not in known or tensor_type(v.type)]
     axes = list(_axes(asked))
     _check_given(dims, batch_size)
-    symbols = _symbols(axes)
+    dims, symbols = _by_symbol(dims, axes), _symbols(axes)
     bound = Bound(sizes={name: dims[name] for name in symbols if name in dims})
     bound.unused = {name: size for name, size in dims.items() if name not in bound.sizes}
     batch = _batch_symbol(axes)
@@ -81,11 +109,37 @@ def bind(
     if missing:
         raise _missing(missing, batch, axes, bound, graph)
     if batch is None and fixed is None and batch_size not in (None, 1):
+        if without := unranked(asked):
+            raise missing_ranks(without)
         raise RidgelineError(
             f"the file has no batch dimension, so the batch cannot be {batch_size}",
             hint="leave --batch-size out; --dim NAME=N gives any open dimension by its name",
         )
     return bound
+
+
+def _by_symbol(dims: Mapping[str, int], axes: Iterable[Axis]) -> dict[str, int]:
+    """The numbers by the names in the file, of which nobody can write some: see `_written`."""
+    named = [axis for axis in axes if axis.symbol]
+    symbols = {_written(axis): axis.symbol for axis in named}
+    symbols |= {axis.symbol: axis.symbol for axis in named}
+    found: dict[str, int] = {}
+    for name, size in dims.items():
+        symbol = symbols.get(name, name)
+        if found.setdefault(symbol, size) != size:
+            raise RidgelineError(
+                f"--dim {shown(name)}={size} is the dimension {shown(symbol)!r}, which is given as"
+                f" {found[symbol]}, too",
+                hint="give one of them",
+            )
+    return found
+
+
+def _written(axis: Axis) -> str:
+    """An open dimension as one writes it on a command line."""
+    if axis.index is None or can_be_written(axis.symbol):
+        return axis.symbol
+    return unnamed(axis.input, axis.index)
 
 
 def _check_lengths(bound: Bound, axes: Iterable[Axis]) -> None:
@@ -134,26 +188,30 @@ def _bind_batch(bound: Bound, batch: str, axes: list[Axis], batch_size: int | No
     given = bound.sizes.get(batch)
     if given is not None and batch_size is not None and given != batch_size:
         raise RidgelineError(
-            f"--batch-size {batch_size} and --dim {batch}={given} name the same dimension",
+            f"--batch-size {batch_size} and --dim {shown(batch)}={given} name the same dimension",
             hint="give one of them",
         )
     size = batch_size if batch_size is not None else given
     if size is None:
         return
     if size < 1:
-        raise RidgelineError(f"--dim {batch}: {size} is no batch size", hint="it is 1 or more")
+        raise RidgelineError(
+            f"--dim {shown(batch)}={size}: this dimension is taken for the batch",
+            hint="give 1 or more",
+        )
     bound.sizes[batch] = bound.batch_size = size
     where = next(axis for axis in axes if axis.symbol == batch)
     bound.notes.append(
-        f"the batch of {size} is the dimension {batch!r}"
+        f"the batch of {size} is the dimension {shown(batch)!r}"
         f" (input {where.input!r}, axis {where.index})"
     )
 
 
 def _strange(bound: Bound, graph: GraphProto, missing: Iterable[str]) -> list[str]:
     """Names that were given, and that neither the graph nor an open dimension has in it."""
-    own = {value.name for value in graph.input} | set(_node_names(graph.node))
-    own |= {name for symbol in missing for name in _parts(symbol)}
+    own = {name for symbol in missing for name in _parts(symbol)}
+    for mark, names in ((INPUT, (v.name for v in graph.input)), (NODE, _node_names(graph.node))):
+        own |= {form for name in names for form in (name, f"{mark}{name}")}
     return [name for name in bound.unused if name not in own]
 
 
@@ -186,10 +244,13 @@ def _missing(
     for axis in axes:
         if axis.symbol in places:
             places[axis.symbol].append(axis)
-    listed = "; ".join(f"{name} ({_where(found)})" for name, found in places.items())
+    listed = "; ".join(f"{shown(name)} ({_where(found)})" for name, found in places.items())
     wanted = dict.fromkeys(name for symbol in named for name in _needed(symbol, bound))
     options = [
-        f"--batch-size N (it is {name!r})" if name == batch else option_for(name) for name in wanted
+        f"--batch-size N (it is {shown(name)!r})"
+        if name == batch
+        else option_for(_written(places[name][0]) if name in places else name)
+        for name in wanted
     ]
     return RidgelineError(
         f"the file leaves {_count(len(missing), 'dimension')} open: {listed}"
@@ -208,14 +269,10 @@ def _meant(strange: str, names: Iterable[str]) -> str:
 
 def _where(axes: list[Axis]) -> str:
     if axes[0].index is None:
-        return f"the length of {axes[0].input}"
-    return "of " + ", ".join(f"{axis.input}[{axis.index}]" for axis in axes)
-
-
-def option_for(name: str) -> str:
-    """The option that gives a size, as a shell takes it: a name may have blanks and stars in it."""
-    plain = shlex.quote(name) == name
-    return f"--dim {name}=N" if plain else f"--dim {shlex.quote(name + '=N')}"
+        return f"the length of {shown(axes[0].input)}"
+    some = [f"{shown(axis.input)}[{axis.index}]" for axis in axes[:MOST_PLACES]]
+    more = len(axes) - len(some)
+    return f"of {', '.join(some)}" + (f" and {more} more" if more else "")
 
 
 def _count(n: int, what: str) -> str:
@@ -251,21 +308,6 @@ def _axes(inputs: Iterable[ValueInfoProto]) -> Iterable[Axis]:
             symbol = (dim.dim_param or unnamed(value.name, index)) if is_open(dim) else ""
             size = 0 if symbol else dim.dim_value
             yield Axis(value.name, index, symbol, size, is_item=is_sequence)
-
-
-def is_open(dim: TensorShapeProto.Dimension) -> bool:
-    """Whether a dimension has no number; older exporters write -1 for that."""
-    return not dim.HasField("dim_value") or dim.dim_value < 0
-
-
-def length_of(value: str) -> str:
-    """The name we give to the length of a sequence, which is in no file."""
-    return f"{value}_length"
-
-
-def unnamed(value: str, index: int) -> str:
-    """The name we give to an open dimension that has none in the file."""
-    return f"{value}_{index}"
 
 
 def _batch_symbol(axes: list[Axis]) -> str | None:
@@ -304,42 +346,3 @@ def _fixed_batch(axes: list[Axis]) -> int | None:
     """The first dimension of the first input, where it is a number."""
     leading = [axis for axis in axes if axis.index == 0 and not axis.is_item]
     return leading[0].size if leading and not leading[0].symbol else None
-
-
-def real_inputs(graph: GraphProto) -> list[ValueInfoProto]:
-    """The inputs that are not also stored: older files list the weights among them."""
-    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    return [value for value in graph.input if value.name not in stored]
-
-
-def tensor_type(kind: TypeProto) -> TypeProto.Tensor | None:
-    """The tensor that a type describes, through optionals; None for sequences and maps."""
-    while kind.HasField("optional_type"):
-        kind = kind.optional_type.elem_type
-    if kind.HasField("tensor_type"):
-        return kind.tensor_type
-    if kind.HasField("sparse_tensor_type"):
-        return kind.sparse_tensor_type
-    return None
-
-
-def item_type(kind: TypeProto) -> TypeProto.Tensor | None:
-    """The tensor that a type describes, or that the items of a sequence are; None for maps."""
-    while kind.HasField("optional_type") or kind.HasField("sequence_type"):
-        is_optional = kind.HasField("optional_type")
-        kind = kind.optional_type.elem_type if is_optional else kind.sequence_type.elem_type
-    return tensor_type(kind)
-
-
-def shape_of(kind: TypeProto, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-    """A type's shape with the numbers put in; None where one is missing."""
-    tensor = tensor_type(kind)
-    if tensor is None or not tensor.HasField("shape"):
-        return None
-    found = []
-    for dim in tensor.shape.dim:
-        size = dim.dim_value if dim.HasField("dim_value") else size_of(dim.dim_param, sizes)
-        if size is None or not 0 <= size <= LARGEST:
-            return None
-        found.append(size)
-    return tuple(found)

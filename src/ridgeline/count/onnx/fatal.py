@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ridgeline.count.onnx.load import MOST_DIMS
+from ridgeline.count.onnx.declared import MOST_DIMS
 from ridgeline.count.onnx.node import Tensor
 from ridgeline.count.onnx.shapes import range_length
 

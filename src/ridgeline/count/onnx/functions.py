@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from ridgeline.count.onnx.infer import number_of
 from ridgeline.count.onnx.load import ordered, subgraphs_of
 from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.scope import Scope
+from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, NodeProto
@@ -20,6 +21,26 @@ if TYPE_CHECKING:
     from ridgeline.count.onnx.walk import Walk
 
 Given = dict[str, "AttributeProto"]
+Key = tuple[str, str, str]  # domain, name, overload
+
+
+def by_key(functions: Iterable[FunctionProto], path: str) -> dict[Key, FunctionProto]:
+    """Those of a model; several may have one name, told apart by their overload."""
+    found: dict[Key, FunctionProto] = {}
+    for function in functions:
+        key = (function.domain, function.name, function.overload)
+        if key in found:
+            raise RidgelineError(
+                f"{path}: it has the function {'::'.join(filter(None, key))!r} more than once",
+                hint="which one is meant cannot be told; export the model again",
+            )
+        found[key] = function
+    return found
+
+
+def called_by(node: NodeProto) -> Key:
+    """What a node would call, if the model has it."""
+    return node.domain, node.op_type, node.overload
 
 
 def expand(

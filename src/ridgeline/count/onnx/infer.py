@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
-from ridgeline.count.onnx.dims import LARGEST, length_of, shape_of, tensor_type
+from ridgeline.count.onnx.declared import LARGEST, length_of, shape_of, tensor_type
 from ridgeline.count.onnx.dtypes import dtype_of
 from ridgeline.count.onnx.fatal import fatal
 from ridgeline.count.onnx.node import MalformedError, Shape, Tensor, new_number, unknown_tensor

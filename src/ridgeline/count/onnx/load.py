@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
-from ridgeline.count.onnx.dims import LARGEST, item_type, tensor_type
+from ridgeline.count.onnx.declared import LARGEST, MOST_DIMS, item_type, tensor_type
 from ridgeline.count.onnx.needed import onnx_needed
 from ridgeline.count.onnx.skeleton import broken, read_skeleton
 from ridgeline.errors import RidgelineError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     )
 
 EXTERNAL = 1  # TensorProto.DataLocation
-MOST_DIMS = 64  # numpy's own limit
 MOST_INPUT_DIMS = 1_000_000  # of all inputs, weights among them
 # operators whose attributes are graphs; control.py walks them
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "FlexAttention"})
@@ -59,13 +58,14 @@ def _texts(model: ModelProto) -> Iterator[object]:
     yield from _types(model.graph)
     yield from (tensor.name for tensor in model.graph.initializer)
     for function in model.functions:
-        yield from (function.domain, function.name, *function.input, *function.output)
+        yield from (function.domain, function.name, function.overload)
+        yield from (*function.input, *function.output)
         yield from _names(function.node)
 
 
 def _names(nodes: Iterable[NodeProto]) -> Iterator[object]:
     for node in nodes:
-        yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
+        yield from (node.op_type, node.domain, node.overload, node.name, *node.input, *node.output)
         for entry in node.metadata_props:
             yield from (entry.key, entry.value)
         for attribute in node.attribute:
@@ -85,8 +85,11 @@ def _types(graph: GraphProto) -> Iterator[object]:
 
 
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor kept in the model, also in functions that nothing calls."""
+    """Every tensor kept in the model, also in functions that nothing calls, and for training."""
     yield from _stored(model.graph)
+    for training in model.training_info:
+        yield from _stored(training.initialization)
+        yield from _stored(training.algorithm)
     for function in model.functions:
         yield from _held(function.attribute_proto)
         yield from _held(a for node in function.node for a in node.attribute)
@@ -145,6 +148,9 @@ def _check_inputs(path: Path, graph: GraphProto) -> None:
         rank = len(kind.shape.dim) if kind is not None else 0
         if rank > MOST_DIMS:
             raise broken(path, f"the input {value.name!r} has more than {MOST_DIMS} dimensions")
+        largest = max((dim.dim_value for dim in kind.shape.dim), default=0) if kind else 0
+        if largest > LARGEST:
+            raise broken(path, f"a side of the input {value.name!r} is too large: {largest}")
         total += rank
     if total > MOST_INPUT_DIMS:
         raise broken(path, f"its inputs have more than {MOST_INPUT_DIMS:,} dimensions")

@@ -31,7 +31,7 @@ LOOKED_BACK = 16  # of them, to see how shapes and costs go on
 
 def _trips(walk: Walk, call: NodeCall) -> int:
     """How often a loop runs: as the file says, or as given; else it is asked for."""
-    limit, condition = call.get(0), call.get(1)
+    limit, condition, given = call.get(0), call.get(1), walk.bound.given_for(call.name)
     if condition is not None and condition.value is not None and not condition.value.any():
         return told_passes(walk, call, 0)
     if limit is not None and limit.value is not None and limit.value.size == 1:
@@ -39,12 +39,12 @@ def _trips(walk: Walk, call: NodeCall) -> int:
         # a condition is one that data decide: trips.py has followed others
         if condition is None or most < MOST_TRIPS:
             trips = told_passes(walk, call, max(most, 0), is_most=condition is not None)
-            if condition is not None and call.name not in walk.bound.unused:
+            if condition is not None and given is None:
                 walk.note(f"Loop {call.name!r} is taken to run to its limit of {trips}")
             return trips
-    if call.name not in walk.bound.unused:
+    if given is None:
         walk.ask_for(call.name)
-    return walk.bound.unused.get(call.name, 1)
+    return 1 if given is None else given
 
 
 def run_loop(

@@ -15,6 +15,7 @@ from ridgeline.count.call import OpCall, TensorMeta
 from ridgeline.count.onnx.pieces import BATCH_NORMS, MOVES, SCALES
 from ridgeline.count.result import CountResult, OpCost
 
+LEAST = 1e-8  # torch's exporter takes a smaller number for 0
 NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
 
 
@@ -145,7 +146,7 @@ def is_nothing(op: OpCost) -> bool:
     if neutral is None or not isinstance(call, OpCall) or len(call.args) != 2:
         return False
     other = call.args[1]
-    return isinstance(other, int | float) and other == neutral
+    return isinstance(other, int | float) and abs(other - neutral) <= LEAST
 
 
 # ---------------------------------------------------------------- the same twice

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx
 
+from ridgeline.count.onnx.asking import shown
 from ridgeline.count.onnx.node import plain_domain
 
 if TYPE_CHECKING:
-    from onnx import OperatorSetIdProto
+    from onnx import ModelProto, OperatorSetIdProto
+
+STANDARD = "ai.onnx"
+MOST_NOTES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,45 @@ class Opsets:
         return Opsets.of({**self.versions, **own})
 
     def version(self, domain: str) -> int:
-        """The first of a domain that is not named; of the standard one, the newest."""
+        """The first of a domain that is not named; of the standard one, the newest.
+
+        Versions that there are not, of the standard one, are the newest, too.
+        """
         domain = plain_domain(domain)
-        return self.versions.get(domain) or (1 if domain else onnx.defs.onnx_opset_version())
+        version = self.versions.get(domain, 0)
+        if domain:
+            return version or 1
+        return version if _is_version(version) else onnx.defs.onnx_opset_version()
+
+
+def _is_version(number: int) -> bool:
+    return 1 <= number <= onnx.defs.onnx_opset_version()
+
+
+def opset_notes(model: ModelProto) -> list[str]:
+    """What is taken where the versions that a file names are none, or several."""
+    lists = [model.opset_import, *(function.opset_import for function in model.functions)]
+    notes = [note for imports in lists for note in _import_notes(imports)]
+    named = {plain_domain(opset.domain) for opset in model.opset_import}
+    if "" not in named and any(not plain_domain(node.domain) for node in model.graph.node):
+        notes.append(f"the file does not say its version of {STANDARD}: {_newest()}")
+    return list(dict.fromkeys(notes))[:MOST_NOTES]
+
+
+def _import_notes(imports: Iterable[OperatorSetIdProto]) -> Iterator[str]:
+    versions: dict[str, dict[int, None]] = {}  # in order, the last one at the end
+    for opset in imports:
+        found = versions.setdefault(plain_domain(opset.domain), {})
+        found.pop(opset.version, None)
+        found[opset.version] = None
+    for domain, found in versions.items():
+        *others, last = found
+        if others:
+            name = shown(domain) or STANDARD
+            yield f"the file names several versions of {name}: {last}, the last one, is taken"
+        if not domain and not _is_version(last):
+            yield f"onnx knows no version {last} of {STANDARD}: {_newest()}"
+
+
+def _newest() -> str:
+    return f"the newest, {onnx.defs.onnx_opset_version()}, is taken"

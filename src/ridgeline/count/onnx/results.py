@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from ridgeline.count.onnx.asking import option_for
 from ridgeline.count.onnx.blocked import AS_STANDARD, NCHWC, blocked, set_channels
 from ridgeline.count.onnx.bounds import largest
 from ridgeline.count.onnx.constants import constant
@@ -144,7 +145,7 @@ def _completed(
     if call.refused or _all_known(results):
         return results
     results = _fill(results, [declared.get(name) for name in names], names)
-    asked = walk.bound.unused.get(call.name)
+    asked = walk.bound.given_for(call.name)
     if asked is None and _all_known(results):
         return results
     return _fill(results, _bounded(walk, call, names, asked), names, over=asked is not None)
@@ -159,7 +160,8 @@ def _bounded(walk: Walk, call: NodeCall, names: list[str], asked: int | None) ->
     if most and asked is None:
         walk.note(
             f"{call.op_type} {call.name!r} keeps as much as its data say:"
-            f" the most it could is counted; --dim {call.name}=N gives another number"
+            f" the most it could is counted; {option_for(walk.bound.name_of(call.name))} gives"
+            " another number"
         )
     return typed(names, most)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ridgeline.count.onnx.dims import LARGEST
+from ridgeline.count.onnx.declared import LARGEST
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Shape, Tensor
 
 

@@ -25,21 +25,38 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 # message → its fields that are messages worth entering, and the fields that are left out
 ENTERED: dict[str, dict[int, str]] = {
-    "model": {7: "graph", 25: "function"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},  # not counted; its tensors are looked at
+    "graph": {1: "node", 5: "tensor", 11: "value", 12: "value", 13: "value", 15: "sparse"},
     "function": {7: "node", 11: "attribute"},
     "node": {5: "attribute", 9: "note"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "attribute": {
+        5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 14: "type", 15: "type", 22: "sparse",
+        23: "sparse",
+    },
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {},
-}
+    "value": {2: "type"},
+    "type": {1: "shaped", 4: "item", 5: "map", 8: "shaped", 9: "item"},
+    "item": {1: "type"},  # of a sequence or an optional
+    "map": {2: "type"},
+    "shaped": {2: "shape"},
+    "shape": {1: "side"},
+    "side": {},
+}  # fmt: skip
+# entered only where they are long: files have many, and most take a few dozen bytes
+WHERE_LONG = frozenset({"value", "type", "item", "map", "shaped", "shape", "side"})
 LEFT_OUT: dict[str, frozenset[int]] = {
-    "model": frozenset({6, 14, 20}),  # doc_string, metadata_props, training_info
+    "model": frozenset({6, 14}),  # doc_string, metadata_props
+    "training": frozenset({3, 4}),  # initialization_binding, update_binding
     "graph": frozenset({10, 14, 16}),  # doc_string, quantization_annotation, metadata_props
     "function": frozenset({8, 12, 14}),  # doc_string, value_info, metadata_props
     "node": frozenset({6}),  # doc_string
     "attribute": frozenset({13}),  # doc_string
     "tensor": frozenset({12, 16}),  # doc_string, metadata_props
+    "value": frozenset({3, 4}),  # doc_string, metadata_props
+    "type": frozenset({6}),  # denotation
+    "side": frozenset({3}),  # denotation
 }
 NAMES: dict[str, frozenset[int]] = {  # these are needed, so a file with a longer one is refused
     "model": frozenset({8}),  # opset_import
@@ -47,6 +64,8 @@ NAMES: dict[str, frozenset[int]] = {  # these are needed, so a file with a longe
     "node": frozenset({1, 2, 3, 4, 7, 8}),
     "attribute": frozenset({1, 9, 21}),  # name, strings, ref_attr_name
     "tensor": frozenset({8, 13}),  # name, external_data
+    "value": frozenset({1}),  # name
+    "side": frozenset({2}),  # its symbol
 }
 TYPES = {"graph": frozenset({11, 12, 13}), "attribute": frozenset({14, 15})}
 VALUE_INFO = 13  # of a graph: what it says of a shape is the last resort
@@ -56,7 +75,7 @@ PAYLOAD = frozenset({4, 5, 6, 7, 9, 10, 11})  # of a tensor: raw_data and the ty
 WHOLE_PAYLOAD = frozenset({5, 7, 11})  # a byte of these becomes a number of up to eight
 ENDS = bytes(range(0x80, 0x100))  # all but the last byte of a number
 LONGEST_NOTE = 1 << 10  # scopes are shorter, stack traces longer
-LONGEST_TYPE = 1 << 12  # bytes; a tensor's type takes a few dozen
+LONG = 1 << 12  # bytes
 
 Chunks = list[bytes]
 
@@ -111,8 +130,11 @@ class _Reader:
             drop = bulky and number in PAYLOAD
             if inner == "note":
                 drop, inner = field_end - value_start > LONGEST_NOTE, None
-            elif inner is None and is_bytes and not drop:
-                drop = self._is_left_out(message, number, value_start, field_end)
+            elif is_bytes and not drop:
+                if inner in WHERE_LONG and field_end - value_start <= LONG:
+                    inner = None
+                if inner is None:
+                    drop = self._is_left_out(message, number, value_start, field_end)
             if inner is None and not drop:
                 continue
             self._copy(chunks, run, field_start)
@@ -120,6 +142,8 @@ class _Reader:
             if not drop and inner is not None:
                 body = self.strip(inner, value_start, field_end, depth + 1)
                 size = sum(map(len, body))
+                if self._is_type_left_out(message, number, size):
+                    continue
                 chunks += [_varint(number << 3 | BYTES) + _varint(size), *body]
         self._copy(chunks, run, end)
         return chunks
@@ -129,8 +153,8 @@ class _Reader:
         size = end - start
         if number in LEFT_OUT.get(message, ()):
             return True
-        if number in TYPES.get(message, ()):
-            return self._is_type_left_out(message, number, size)
+        if self._is_type_left_out(message, number, size):
+            return True
         if number in (WHOLE.get(message), FLOATS.get(message)):
             self._count(start, end, is_whole=number == WHOLE.get(message))
             return False
@@ -144,8 +168,9 @@ class _Reader:
         return False
 
     def _is_type_left_out(self, message: str, number: int, size: int) -> bool:
-        if size > LONGEST_TYPE:
-            return True
+        """Whether a field is a type, and one too many."""
+        if number not in TYPES.get(message, ()):
+            return False
         self.types += size
         if self.types <= LARGEST_TYPES:
             return False

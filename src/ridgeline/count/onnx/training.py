@@ -26,6 +26,11 @@ NOTE = (
     " gradients of products are exact, the others follow the rules in docs/onnx.md"
 )
 
+NOTHING = (
+    "nothing in this file has a gradient, as no floating-point parameter leads to a floating-point"
+    " result: there is no backward pass"
+)
+
 Uses = dict[int, int]  # by key: how many gradients a value gets
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from ridgeline.count.onnx.dims import option_for
+from ridgeline.count.onnx.asking import option_for, shown
+from ridgeline.count.onnx.dims import Bound
 from ridgeline.count.onnx.dtypes import BOOL, INT64, dtype_of
 from ridgeline.count.onnx.infer import from_array
 from ridgeline.count.onnx.inner import walked
@@ -30,12 +31,12 @@ MOST_STEPS = 1 << 14  # nodes of a file that are walked to find out
 MOST_LIMIT = 1 << 40  # passes of a loop without a limit
 
 
-def missing_passes(loops: Mapping[str, str]) -> RidgelineError:
+def missing_passes(loops: Mapping[str, str], bound: Bound) -> RidgelineError:
     """The error that asks for them, all at once; operators by the names of their nodes."""
     named = ", ".join(f"{op_type} {name!r}" for name, op_type in loops.items())
     return RidgelineError(
         f"how often these run is not in the file, or takes too long to find out: {named}",
-        hint=f"give {' and '.join(map(option_for, loops))}",
+        hint=f"give {' and '.join(option_for(bound.name_of(name)) for name in loops)}",
     )
 
 
@@ -45,7 +46,7 @@ def told_passes(walk: Walk, call: NodeCall, told: int, *, is_most: bool = False)
     Inside of functions and other loops it is a note: there the same node may run several times,
     and the given number is for the runs of which the file tells nothing.
     """
-    given = walk.bound.unused.get(call.name)
+    given = walk.bound.given_for(call.name)
     if given is None or given == told:
         return told
     if is_most and given < told:
@@ -59,23 +60,24 @@ def told_passes(walk: Walk, call: NodeCall, told: int, *, is_most: bool = False)
     many = f"at most {told}" if is_most else f"{told}"
     raise RidgelineError(
         f"the passes of {call.op_type} {call.name!r} are {many} in the file, not {given}",
-        hint=f"leave --dim {call.name} out, or export the model with a dynamic number of passes",
+        hint=f"leave --dim {shown(walk.bound.name_of(call.name))} out,"
+        " or export the model with a dynamic number of passes",
     )
 
 
 def refuse_passes(walk: Walk, call: NodeCall) -> None:
     """A number of passes for an operator that has none is an error."""
-    if call.name in walk.bound.unused:
+    given = walk.bound.given_for(call.name)
+    if given is not None:
         raise RidgelineError(
-            f"{call.op_type} {call.name!r} has no passes, so they cannot be"
-            f" {walk.bound.unused[call.name]}",
-            hint=f"leave --dim {call.name} out",
+            f"{call.op_type} {call.name!r} has no passes, so they cannot be {given}",
+            hint=f"leave --dim {shown(walk.bound.name_of(call.name))} out",
         )
 
 
 def with_passes(walk: Walk, call: NodeCall, scope: Scope, path: str) -> NodeCall:
     """A loop that ends by its condition, as one of so many passes where that can be told."""
-    is_given = call.name in walk.bound.unused
+    is_given = walk.bound.given_for(call.name) is not None
     if (call.domain, call.op_type) != ("", "Loop"):
         return call
     _check_types(call)
@@ -86,6 +88,7 @@ def with_passes(walk: Walk, call: NodeCall, scope: Scope, path: str) -> NodeCall
     if (limit is not None and most is None) or not hasattr(body, "node"):
         return call
     if not call.has(1) and most is not None:  # the body's condition is ignored then
+        _note_ignored(walk, call, body, scope, path, most)
         return call
     before = walk.steps
     passes = _passes(walk, call, body, scope, path, most)
@@ -94,6 +97,24 @@ def with_passes(walk: Walk, call: NodeCall, scope: Scope, path: str) -> NodeCall
         return call
     known = from_array("", np.asarray(passes, np.int64))
     return replace(call, operands=(known, None, *call.operands[2:]))
+
+
+def _note_ignored(
+    walk: Walk, call: NodeCall, body: GraphProto, scope: Scope, path: str, most: int
+) -> None:
+    """By ONNX a body's condition means nothing to a loop without one; onnxruntime stops by it."""
+    if most < 2 or not body.output:
+        return
+    steps, walk.steps = walk.steps, walk.looked
+    passes = _passes(walk, call, body, scope, path, most)
+    walk.looked, walk.steps = walk.steps, steps
+    if passes == most:
+        return
+    stops = "may stop earlier" if passes is None else f"stops after {passes}"
+    walk.note(
+        f"Loop {call.name!r} has no condition, so all {most} passes are counted; its body has one"
+        f" that ONNX ignores, and by which onnxruntime {stops}"
+    )
 
 
 def _check_types(call: NodeCall) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
+from ridgeline.count.onnx.node import Tensor
 from ridgeline.count.onnx.row import NO_FORMULA, Row
 
 NAMED = 5  # nodes that a note names before it only counts
@@ -49,6 +50,20 @@ def _cause_note(op: str, why: str, paths: list[str]) -> str:
 
 
 def listed(paths: list[str]) -> str:
-    """Some by name, the rest as a number."""
+    """Some by name, the rest as a number; paths are plain text already."""
     more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-    return ", ".join(map(repr, paths[:NAMED])) + more
+    return ", ".join(f"'{path}'" for path in paths[:NAMED]) + more
+
+
+def needed(rows: Sequence[Row], inputs: Mapping[str, Tensor]) -> list[str]:
+    """Those of these inputs without a shape that nodes with a formula have no count for want of."""
+    wanted: set[int] = set()  # idents of values whose shape is missing
+    for row in reversed(rows):
+        lacks = row.work is None or any(t.ident in wanted for t in row.call.outputs)
+        if lacks and row.why != NO_FORMULA:
+            wanted.update(t.ident for t in row.call.inputs if not t.is_known)
+
+    def is_wanted(tensor: Tensor) -> bool:
+        return tensor.ident in wanted or (tensor.each is not None and is_wanted(tensor.each))
+
+    return [name for name, tensor in inputs.items() if is_wanted(tensor)]

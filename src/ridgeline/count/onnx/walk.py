@@ -10,20 +10,25 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from ridgeline.count.onnx import control, functions, trips
-from ridgeline.count.onnx.dims import Bound, is_open, item_type, real_inputs, unnamed
-from ridgeline.count.onnx.given import with_values
+from ridgeline.count.onnx.declared import real_inputs
+from ridgeline.count.onnx.dims import Bound
+from ridgeline.count.onnx.functions import Key
+from ridgeline.count.onnx.given import input_tensors
 from ridgeline.count.onnx.infer import from_type, stored, stored_sparse, unknown_results
 from ridgeline.count.onnx.limits import Limits
 from ridgeline.count.onnx.load import ordered, own_names
 from ridgeline.count.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
 from ridgeline.count.onnx.opsets import Opsets
+from ridgeline.count.onnx.ranks import missing_ranks, unranked
 from ridgeline.count.onnx.results import results_of
 from ridgeline.count.onnx.row import Row, broken_row, row_of
 from ridgeline.count.onnx.scope import Scope, node_name, path_of
+from ridgeline.count.onnx.uncounted import needed
 from ridgeline.errors import RidgelineError
+from ridgeline.plain import plain_line
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 
 @dataclass(slots=True)
@@ -33,7 +38,7 @@ class Walk:
     path: str  # of the file
     bound: Bound
     opsets: Opsets  # of the model, or of the function that the walk is in
-    functions: Mapping[tuple[str, str], FunctionProto]
+    functions: Mapping[Key, FunctionProto]
     limits: Limits
     causal: str = "full"
     rows: list[Row] = field(default_factory=list)
@@ -43,6 +48,7 @@ class Walk:
     outputs: dict[str, Tensor] = field(default_factory=dict)
     loops: dict[str, str] = field(default_factory=dict)  # operators whose passes can be given
     steps: int = 0  # nodes that were walked only to find numbers of passes
+    looked: int = 0  # likewise where they are only told
 
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
@@ -76,7 +82,8 @@ class Walk:
     ) -> None:
         """One node: its results into the scope, its work into the rows."""
         self.limits.call()
-        path = f"{prefix}.{path_of(node, place)}" if prefix else path_of(node, place)
+        own = plain_line(path_of(node, place))
+        path = f"{prefix}.{own}" if prefix else own
         call = self._call(node, place, scope)
         if self.limits.is_nested:
             self.limits.keep(len(path) + call.settings_bytes + sum(map(len, node.output)))
@@ -101,8 +108,8 @@ class Walk:
     def _call(self, node: NodeProto, place: int, scope: Scope) -> NodeCall:
         return NodeCall(
             name=node_name(node, place),
-            op_type=node.op_type,
-            domain=plain_domain(node.domain),
+            op_type=plain_line(node.op_type),
+            domain=plain_line(plain_domain(node.domain)),
             version=self.opsets.version(node.domain),
             attributes=attributes_of(node),
             operands=tuple(scope.value(name) if name else None for name in node.input),
@@ -119,7 +126,7 @@ class Walk:
         declared: Mapping[str, Tensor],
     ) -> Sequence[Tensor | None]:
         """The node's results; its rows, or those of the graphs inside it, are added."""
-        function = self.functions.get((node.domain, node.op_type))
+        function = self.functions.get(functions.called_by(node))
         if function is not None:
             return functions.expand(self, function, call, node, path)
         if control.is_control(call):
@@ -155,14 +162,12 @@ def walk_model(
         path=path,
         bound=bound,
         opsets=Opsets.of({}).with_those_of(model.opset_import),
-        functions={(f.domain, f.name): f for f in model.functions},
+        functions=functions.by_key(model.functions, path),
         limits=Limits(path),
         causal=causal,
     )
     scope = Scope()
-    for value in real_inputs(model.graph):
-        walk.inputs[value.name] = from_type(value.name, named(value), bound.sizes)
-    walk.inputs = with_values(walk.inputs, values, bound.unused)
+    walk.inputs = input_tensors(model.graph, bound, values)
     for tensor in walk.inputs.values():
         scope.add(tensor)
     declared = {
@@ -172,18 +177,10 @@ def walk_model(
     }
     results = walk.graph(model.graph, scope, prefix="", declared=declared)
     walk.outputs = {o.name: t for o, t in zip(model.graph.output, results, strict=True)}
+    without = {name: walk.inputs[name] for name in unranked(real_inputs(model.graph))}
+    if names := needed(walk.rows, without):
+        raise missing_ranks(names)
     if walk.asked_for:
-        raise trips.missing_passes({name: walk.loops[name] for name in walk.asked_for})
+        loops = {name: walk.loops[name] for name in walk.asked_for}
+        raise trips.missing_passes(loops, bound)
     return walk
-
-
-def named(value: ValueInfoProto) -> TypeProto:
-    """An input's type, with our names for the dimensions that have none."""
-    kind = onnx.TypeProto()
-    kind.CopyFrom(value.type)
-    tensor = item_type(kind)
-    if tensor is not None:
-        for index, dim in enumerate(tensor.shape.dim):
-            if is_open(dim) and not dim.dim_param:
-                dim.dim_param = unnamed(value.name, index)
-    return kind

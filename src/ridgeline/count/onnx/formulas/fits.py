@@ -153,6 +153,26 @@ def check_rows(call: NodeCall) -> None:
         must(-rows <= low and high < rows, f"indices from {low} to {high} for {rows} rows")
 
 
+def check_axis(call: NodeCall, place: int) -> None:
+    """An operand that is one axis, where it is known, is one of the first operand's."""
+    axis, rank = call.given(place), len(call.x.shape)
+    must(axis.numel == 1, f"an axis of {axis.shape}")
+    if axis.value is not None:
+        number = int(axis.value.ravel()[0])
+        must(-rank <= number < rank, f"axis {number} of {rank} dimensions")
+
+
+def check_reversed(call: NodeCall) -> None:
+    """A length for each sequence; batch and time are the first two sides, in any order."""
+    batch, time = call.whole("batch_axis", 1), call.whole("time_axis", 0)
+    must(batch != time and max(batch, time) < 2, f"a batch axis of {batch}, a time axis of {time}")
+    must_have(call, 1, (call.x.shape[batch],))
+    lengths, longest = call.given(1).value, call.x.shape[time]
+    if lengths is not None:
+        known = [int(n) for n in lengths.ravel()]
+        must(all(0 <= n <= longest for n in known), f"lengths of {known} in {longest} steps")
+
+
 def check_scatter(call: NodeCall) -> None:
     """An update for each index."""
     check_indices(call)

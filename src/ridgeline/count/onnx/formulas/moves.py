@@ -6,6 +6,7 @@ from ridgeline.count.onnx.blocked import NCHWC
 from ridgeline.count.onnx.formulas.fits import (
     check_blocks,
     check_indices,
+    check_reversed,
     check_rows,
     check_scatter,
     check_scatter_nd,
@@ -33,7 +34,7 @@ def rearranged(call: NodeCall) -> Work:
 
 
 @op(
-    "Concat Pad Tile Cast CastLike Trilu ReverseSequence Compress NonZero"
+    "Concat Pad Tile Cast CastLike Trilu Compress NonZero"
     " CenterCropPad ConcatFromSequence OneHot StringConcat StringSplit StringNormalizer"
     " RegexFullMatch TfIdfVectorizer ImageDecoder",
     kind="move",
@@ -52,6 +53,12 @@ def move(call: NodeCall) -> Work:
 @op("DepthToSpace SpaceToDepth", kind="move")
 def blocks(call: NodeCall) -> Work:
     check_blocks(call)
+    return Work()
+
+
+@op("ReverseSequence", kind="move")
+def reversed_sequences(call: NodeCall) -> Work:
+    check_reversed(call)
     return Work()
 
 

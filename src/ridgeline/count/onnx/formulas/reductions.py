@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import log2, prod
 
+from ridgeline.count.onnx.formulas.fits import check_axis
 from ridgeline.count.onnx.formulas.registry import (
     DEQUANTISE,
     MS,
@@ -21,13 +22,19 @@ REDUCTIONS = {
     "ReduceSum": (1, 0, 0), "ReduceMax": (1, 0, 0), "ReduceMin": (1, 0, 0),
     "ReduceProd": (1, 0, 0), "ReduceL1": (2, 0, 0), "ReduceL2": (2, 1, 0),
     "ReduceLogSum": (1, 1, 0), "ReduceLogSumExp": (3, 1, 1), "ReduceSumSquare": (2, 0, 0),
-    "ArgMax": (1, 0, 0), "ArgMin": (1, 0, 0), "CumSum": (1, 0, 0), "CumProd": (1, 0, 0),
+    "ArgMax": (1, 0, 0), "ArgMin": (1, 0, 0),
 }  # fmt: skip
 
 
 @op(" ".join(REDUCTIONS), kind="reduce")
 def reduction(call: NodeCall) -> Work:
     return per_input(call, *REDUCTIONS[call.op_type])
+
+
+@op("CumSum CumProd", kind="reduce")
+def running(call: NodeCall) -> Work:
+    check_axis(call, 1)
+    return per_input(call, 1, 0, 0)
 
 
 @op("ReduceMean", kind="reduce")
