@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.profile.captures import PRODUCTS, STEP
 from tests.report.profiled import folder, kernels, profiled_folder, store_capture, store_profile
 
+from ridgeline import import_capture
 from ridgeline.report.study import read_study
 from ridgeline.store import ResultsFolder
 
@@ -35,8 +38,8 @@ def test_totals_gap_and_trust(page: Any) -> None:
         assert text in told
     assert "NaN" not in told
     facts = page.locator("#executed-body dl.facts dd").all_inner_texts()
-    assert facts == ["798 GFLOP", "13.6 GFLOP", "8.52 GFLOP", "10.5 GB", "637", "7.92 ms",
-                     "22.5 ms", "14.6 ms"]  # fmt: skip
+    assert facts == ["798 GFLOP", "13.6 GFLOP", "8.52 GFLOP", "10.5 GB", "32.1 GB", "15.8 GB",
+                     "637", "7.92 ms", "22.5 ms", "14.6 ms"]  # fmt: skip
 
 
 def test_model_against_executed_by_phase_and_by_layer(page: Any) -> None:
@@ -94,6 +97,56 @@ def test_a_page_of_captures_alone(opened: Opened, tmp_path: Path) -> None:
     store_capture(results)
     page = opened(read_study(results))
     assert page.inner_text("#title") == "RN50 amp"
-    assert "637 kernels take 7.92 ms together" in page.inner_text("section.lead")
+    assert "637 kernel launches take 7.92 ms together" in page.inner_text("section.lead")
     assert "RN50 amp" in {mark["name"] for mark in page.evaluate("ridgeline.marks()")}
-    assert page.inner_text("#runs-body") == "There is no run."
+    # then there is no run, and the file of the capture is told
+    assert page.inner_text("#runs-body") == "No run was timed here."
+    row = page.locator("#captures-body [aria-label='Captures'] tbody tr").first
+    assert row.locator("th, td").all_inner_texts() == [
+        "▸RN50 amp", "captures/step.csv", "NVIDIA H200", "2026-11-16T10:00:00+00:00",
+        "ridgeline import captures/step.csv --label 'RN50 amp'",
+    ]  # fmt: skip
+    # and why there is no energy
+    assert page.inner_text("#energy-body") == (
+        "No run was timed here. A capture does not tell the joules of its kernels."
+    )
+    # and where its numbers are from
+    page.hover("section.lead .first")
+    assert page.inner_text("#tip").startswith("capture: captures/step.csv, stored as ")
+
+
+def overlap(box: list[float], other: list[float]) -> bool:
+    return (box[0] < other[2] and other[0] < box[2]) and (box[1] < other[3] and other[1] < box[3])
+
+
+def test_labels_of_roofs_cover_no_points(opened: Opened, tmp_path: Path) -> None:
+    # given two captures with work in nine precisions, under the roofs of a datasheet
+    results = ResultsFolder(tmp_path / "results")
+    import_capture(PRODUCTS, STEP, results=results.path)
+    page = opened(read_study(results))
+    # then roofs at one height share a label, in their own units
+    labels = page.evaluate("ridgeline.roofLabels()")
+    assert [label["text"].removesuffix(", datasheet") for label in labels] == [
+        "fp8 matrix 1.98 PFLOP/s, int8 matrix 1.98 POP/s", "fp16, bf16 matrix 989 TFLOP/s",
+        "tf32 matrix 495 TFLOP/s", "fp16 vector 134 TFLOP/s",
+        "fp32 vector, fp64 matrix 66.9 TFLOP/s", "fp64 vector 33.5 TFLOP/s",
+    ]  # fmt: skip
+    # and none of them is on another, or on a point
+    boxes = [label["box"] for label in labels]
+    marks = [[m["x"] - 3, m["y"] - 3, m["x"] + 3, m["y"] + 3]
+             for m in page.evaluate("ridgeline.marks()")]  # fmt: skip
+    assert len(marks) > 100
+    assert not any(overlap(box, other) for box, other in combinations(boxes, 2))
+    assert not any(overlap(box, mark) for box in boxes for mark in marks)
+    assert page.inner_text("#roof-note") == ""
+
+
+def test_roofs_without_room_for_their_names_are_told(opened: Opened, tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path / "results")
+    import_capture(PRODUCTS, STEP, results=results.path)
+    page = opened(read_study(results), viewport={"width": 390, "height": 800})
+    labels = page.evaluate("ridgeline.roofLabels()")
+    left_out = [label["text"] for label in labels if not label.get("box")]
+    assert left_out
+    told = f"Roofs without room for their names: {'; '.join(left_out)}."
+    assert page.inner_text("#roof-note") == told

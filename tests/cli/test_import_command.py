@@ -102,8 +102,27 @@ def test_captures_of_one_label_are_told_apart(capsys: pytest.CaptureFixture[str]
     files = [TRACES / "kineto.json", TRACES / "nsys_gpukernsum_2020.csv"]
     assert command("import", *map(str, files), "--label", "mine", "--no-store", "-q") == 0
     shown = capsys.readouterr().out
-    assert shown.count("mine: ") == 2
-    assert "kineto.json" in shown
+    assert "mine (kineto.json)" in shown
+    assert shown.count("mine (") == 2
+
+
+def test_a_file_that_is_stored_already_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    # given a capture that was imported, when it is again, beside another one
+    assert command("import", str(PRODUCTS), "-q") == 0
+    (first,) = ResultsFolder(Path("results")).run_ids()
+    assert command("import", str(PRODUCTS), str(STEP), "--label", "again") == 0
+    # then one note says so, and both are stored
+    said = capsys.readouterr().err
+    note = f"note: {PRODUCTS.name}: already stored as {first}; stored again\n"
+    assert [line for line in said.splitlines(keepends=True) if "already" in line] == [note]
+    assert len(ResultsFolder(Path("results")).run_ids()) == 3
+    # and a file of the same name that tells something else is another one
+    Path("other").mkdir()
+    other = Path("other") / PRODUCTS.name
+    head, *rows = PRODUCTS.read_text().splitlines(keepends=True)
+    other.write_text("".join([head, *rows[:-1]]))
+    assert command("import", str(other)) == 0
+    assert "already" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("label", ["", " ", "\t\n"])

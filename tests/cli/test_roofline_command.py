@@ -212,6 +212,49 @@ def test_one_file_for_several_figures(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no run is called 'nobody'" in capsys.readouterr().err
 
 
+def test_a_summary_needs_no_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # given captures of two machines with one label, under roofs of their own
+    results = ResultsFolder(tmp_path / "results")
+    store_capture(results, "two", {"command": "import", "files": ["a.csv"]})
+    store_capture(
+        results,
+        "two",
+        {"command": "import", "files": ["b.csv"]},
+        device_name="NVIDIA A100-SXM4-80GB",
+    )
+    picture, summary = tmp_path / "two.png", tmp_path / "two.csv"
+    arguments = ("roofline", "--results", str(results.path), "--label", "two",
+                 "--out", str(picture), "--summary", str(summary))  # fmt: skip
+    # when one picture is asked for
+    assert command(*arguments) == 2
+    # then it cannot be drawn, and the summary is there all the same
+    said = capsys.readouterr().err
+    assert f"wrote {summary}\n" in said
+    assert "`ridgeline roofline nvidia-h200 …`" in said
+    assert pd.read_csv(summary)["label"].tolist() == ["two (a.csv)", "two (b.csv)"]
+    assert not picture.exists()
+    # and what the hint says works: a machine can be named
+    assert command(*arguments, "nvidia-h200") == 0
+    assert pd.read_csv(summary)["label"].tolist() == ["two (a.csv)"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    # and so can a capture by the name that it has in the tables
+    assert command("roofline", "two (b.csv)", "--results", str(results.path), "--no-figures",
+                   "--json") == 0  # fmt: skip
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert {point["model"] for point in points} == {"two (b.csv)"}
+
+
+def test_nothing_has_both_the_name_and_the_label(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = ResultsFolder(tmp_path)
+    store_capture(results, "mine")
+    store_capture(results, "yours", device_name="NVIDIA A100-SXM4-80GB")
+    assert command("roofline", "nvidia-h200", "--results", str(tmp_path), "--label", "yours") == 2
+    assert "nothing called nvidia-h200 has the label 'yours'" in capsys.readouterr().err
+
+
 def test_a_kind_of_figure_that_cannot_be_drawn_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

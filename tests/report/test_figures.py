@@ -135,6 +135,11 @@ def lines(drawing: Drawing, kind: str) -> list[Any]:
     return [line for line in every if str(line.get_gid()).startswith(f"{kind}-")]
 
 
+def legend_texts(drawing: Drawing) -> list[str]:
+    (box,) = drawing.canvas.legends
+    return [text.get_text().replace("\n", " ") for text in box.get_texts()]
+
+
 def texts(drawing: Drawing) -> list[Any]:
     return [text for text in drawing.canvas.axes[0].texts if text.get_text()]
 
@@ -244,6 +249,24 @@ def test_only_roofs_that_matter() -> None:
     assert roof_names(table, GPU) == ["fp16 matrix", "fp32 vector"]
 
 
+def test_roofs_of_the_same_height_are_one_line() -> None:
+    # given products in seven precisions, as many as a capture may have
+    rates = {"fp8 matrix": 16e14, "int8 matrix": 16e14, "fp16 matrix": 8e14, "bf16 matrix": 8e14,
+             "tf32 matrix": 4e14, "fp64 matrix": 5e13, "fp32 vector": 5e13}  # fmt: skip
+    roofs = Roofs(env="gpu", device="cuda:0", compute=rates)
+    columns = {f"flops_{name.replace(' ', '_')}": [10.0] for name in rates}
+    table = pd.DataFrame({"run_id": ["a"], "flops": [70.0], **columns})
+    # then all of them are drawn, since they have four heights
+    assert roof_names(table, roofs) == [
+        "fp8 matrix", "int8 matrix", "bf16 matrix", "fp16 matrix", "tf32 matrix", "fp32 vector",
+        "fp64 matrix",
+    ]  # fmt: skip
+    # and of more heights than there is room for, the lowest is there
+    assert roof_names(table, roofs, most=2) == [
+        "fp8 matrix", "int8 matrix", "fp32 vector", "fp64 matrix",
+    ]  # fmt: skip
+
+
 def test_two_rates_in_one_text() -> None:
     assert both_rates(781e12, 989e12, "FLOP/s") == "781 (989) TFLOP/s"
     assert both_rates(9e14, 1.1e15, "FLOP/s") == "900 TFLOP/s (1.10 PFLOP/s)"
@@ -264,7 +287,7 @@ def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None
     assert names.count("net, 8") == 1  # one configuration, counted both ways
 
 
-def test_what_breaks_the_gate_is_flagged() -> None:
+def test_what_cannot_be_is_marked() -> None:
     flagged = point("a", flag="above its compute roof: 9 % faster than its floor; likely cause: x")
     drawing = drawn(draw_steps, only_subject(study([run("a")], [flagged])))
 
@@ -272,9 +295,10 @@ def test_what_breaks_the_gate_is_flagged() -> None:
     assert list(ring.get_xdata()) == [10.0]
     assert "!" in [text.get_text() for text in texts(drawing)]
     assert (
-        "1 is flagged by the physics gate (above its compute roof: 9 % faster than its floor)."
-        in drawing.caption
+        "1 is marked with !, because it cannot be right (above its compute roof: 9 % faster than"
+        " its floor)." in drawing.caption
     )
+    assert legend_texts(drawing)[-1] == "! cannot be: faster than its roof allows"
 
 
 def test_repeats_are_one_mark_with_their_range() -> None:
@@ -465,6 +489,27 @@ def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
     assert rates_by_batch(subject.runs)["setting"].tolist() == [
         "hidden=64", "hidden=64", "hidden=1024", "hidden=1024",
     ]  # fmt: skip
+
+
+def test_a_model_has_one_colour_in_all_figures() -> None:
+    # given two models, of which the second takes longer, so that one figure begins with it
+    runs = [run("a", model="first"), run("b", model="second", time_s=0.02)]
+    points = [point(name, model=model, time_s=time_s, l2_bytes=200e9, provenance="counter")
+              for name, model, time_s in (("a", "first", 0.01), ("b", "second", 0.02))]  # fmt: skip
+    subject = only_subject(study(runs, points))
+    colours = [
+        {line.get_markeredgecolor(): line.get_ydata()[0] for line in lines(drawing, "mark")}
+        for drawing in (drawn(draw_steps, subject), drawn(draw_levels, subject))
+    ]
+    # then both figures have them in the same colours
+    assert colours == [{"#0072B2": 1e14, "#D55E00": 5e13}, {"#D55E00": 5e13, "#0072B2": 1e14}]
+
+
+def test_of_more_models_than_colours_the_longest_have_them() -> None:
+    names = [f"net{n}" for n in range(9)]
+    runs = [run(name, model=name, time_s=0.01 * (1 + n)) for n, name in enumerate(names)]
+    shown = only_subject(study(runs, [])).colours_of(["net0", "net1", "net2", "net8"])
+    assert shown == {"net0": "#8c8c8c", "net1": "#8c8c8c", "net2": "#882255", "net8": "#0072B2"}
 
 
 def test_configurations_are_named_by_what_differs() -> None:

@@ -244,12 +244,12 @@ def test_a_report_of_captures_alone(tmp_path: Path) -> None:
     text = report_text(study, folder=tmp_path, figures=pictures)
     # then it is about the capture, and shows where its points lie
     assert (
-        "The capture RN50 amp (NVIDIA H200) holds 637 kernels in 7.92 ms, 820 GFLOP, 10.5 GB of"
-        " DRAM traffic: "
+        "The capture RN50 amp (NVIDIA H200) holds 637 kernel launches in 7.92 ms, 820 GFLOP, 10.5"
+        " GB of DRAM traffic: "
     ) in text
     assert "The points are those of captures" in text
     assert text.count("](figures/roofline_") == len(pictures) > 0
-    assert "kernels that take longest (of each capture):" in text
+    assert "kernels that take longest (of each capture). A kernel is a name here" in text
     assert "no completed run" not in text
 
 
@@ -265,9 +265,11 @@ def test_notes_on_a_capture_go_where_its_points_go(tmp_path: Path) -> None:
     pictures = write_figures(study, tmp_path / "figures", kinds=("hierarchical",))
     assert f"On RN50 amp: {told}." in report_text(study, folder=tmp_path, figures=pictures)
     assert [picture.caption.endswith(f"{BULK_COPIES}.") for picture in pictures] == [True]
-    # and what a capture does not have is empty
+    # and what a capture does not have is empty; its time is that of its kernels
     whole = summary_csv(study).iloc[0]
-    assert whole[["batch_size", "precision", "elapsed_sec"]].isna().all()
+    assert whole[["batch_size", "precision", "images_per_sec"]].isna().all()
+    assert whole["elapsed_sec"] == whole["time_s"] == pytest.approx(0.007924, rel=1e-3)
+    assert set(points_csv(study)["elapsed_sec"]) == {whole["time_s"]}
 
 
 def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:
@@ -279,14 +281,21 @@ def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:
     study = read_study(results)
     # then both programs are told in the same way
     assert study.problems == ()
-    assert study.captures["label"].tolist() == ["RN50 amp", *["train.py --lr 0.1 'a b'"] * 2]
+    ends = [run_id[-6:] for run_id in study.captures["run_id"]]
+    assert study.captures["label"].tolist() == [
+        "RN50 amp", *(f"train.py --lr 0.1 'a b' ({end})" for end in ends[1:])
+    ]  # fmt: skip
     words = Words()
     columns = with_captures({"count": 0}, study, words)
     assert [words.texts[n] for n in columns["command"]] == [
-        "ridgeline import captures/step.csv",
+        "ridgeline import captures/step.csv --label 'RN50 amp'",
         "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
         "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
     ]
+    # and so is what they are of
+    program = "python code/train.py --lr 0.1 'a b'"
+    assert [words.texts[n] for n in columns["files"]] == ["captures/step.csv", program, program]
+    assert [words.texts[n] for n in columns["device"]] == ["NVIDIA H200"] * 3
 
 
 @pytest.mark.parametrize(
@@ -339,11 +348,21 @@ def test_the_report_says_what_was_executed(results: ResultsFolder) -> None:
     store_capture(results, "a|b *capture*")
     text = report_text(read_study(results), folder=results.path)
     section = text[text.index("## What the hardware did") : text.index("## Analysis")]
-    assert "| R1 | resnet50, batch 32, amp training | 637 | 7.92 | 22.5 | 64.8 % | 798 |" in section
+    assert (
+        "| R1 | resnet50, batch 32, amp training | 637 | 7.92 | 22.5 | 64.8 % | 798 | 13.6 | 8.52 |"
+        " 10.5 | 32.1 | 15.8 |" in section
+    )
     assert "launch overhead and waiting for the host" in section
     assert "| R1 | resnet50 | conv1 | 15.1 | 26.4 | 1.75 | 1.74 | tile padding |" in section
     assert "*tile padding*: matrix kernels compute whole tiles" in section
-    assert "| a&#124;b \\*capture\\* | NVIDIA H200 | 637 | 7.92 |" in section
+    assert (
+        "| capture | device | launches | kernels (ms) | executed (GFLOP) | DRAM (MB) | L2 (MB) |"
+        " L1 (MB) | FLOP/B |" in section
+    )
+    assert (
+        "| a&#124;b \\*capture\\* | NVIDIA H200 | 637 | 7.92 | 820 | 10510 | 32124 | 15830 | 78.0 |"
+        in section
+    )
     assert "nan" not in section
     analysis = text[text.index("### What the hardware did") :]
     assert "a step executes 1.04 times the model's FLOPs (products alone: 1.03 times)" in analysis
@@ -375,6 +394,11 @@ def test_one_figure_of_a_capture_alone(tmp_path: Path) -> None:
     assert "step one" in figure.path.read_text()
     kernels_of = write_figure(study, tmp_path / "kernels.png", kind="kernels")
     assert kernels_of.title.startswith("NVIDIA H200: kernels of step one")
+    assert kernels_of.caption.startswith(
+        "41 kernels of step one on NVIDIA H200 (628 launches; those of the same name, grid and"
+        " block are one kernel); the slowest, "
+    )
+    assert " 2 of all 43 have no place in it: 2 without FLOPs. " in kernels_of.caption
     with pytest.raises(RidgelineError, match="there are 0 figures of kind 'training'"):
         write_figure(study, tmp_path / "none.png", kind="training")
 

@@ -38,8 +38,8 @@ SEED = [
     "label", "env", "arch", "backend", "batch_size", "precision", "elapsed_sec", "images_per_sec",
     "ai", "attained_gflops", "peak_gflops", "peak_gbps",
 ]  # fmt: skip
-NAMES = ["runs", "complexity", "roofline_points", "layers", "reconcile", "kernels", "ceilings",
-         "findings"]  # fmt: skip
+NAMES = ["runs", "complexity", "roofline_points", "layers", "reconcile", "kernels", "captures",
+         "ceilings", "findings"]  # fmt: skip
 
 
 def test_points_begin_with_the_usual_columns_and_with_steps(tmp_path: Path) -> None:

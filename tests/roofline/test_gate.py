@@ -38,6 +38,37 @@ def test_a_point_above_its_roof(bound: str, provenance: str, cause: str) -> None
     assert cause in flag
 
 
+@pytest.mark.parametrize(
+    ("env", "bound", "provenance", "source", "cause"),
+    [
+        ("mine", "compute", "counter", "given",
+         "the value given for this roof is too low: check it"),
+        ("mine", "dram", "counter", "given",
+         "the value given for this roof is too low: check it"),
+        ("mine", "l2", "counter", "given",
+         "the roof is too low, or its data stayed nearer to the cores"),  # which nobody gave
+        ("mine", "compute", "static", "given",
+         "the library may execute fewer FLOPs than the model has (Winograd, FFT), or the value"
+         " given for this roof is too low: check it"),
+        ("other", "compute", "counter", "measured",
+         "the roof is too low: measure the machine again"),
+        ("other", "compute", "counter", "datasheet",
+         "the datasheet's roof is too low for this device: measure it"),
+    ],
+)  # fmt: skip
+def test_above_a_roof_that_nobody_measured(
+    env: str, bound: str, provenance: str, source: str, cause: str
+) -> None:
+    # given a user who gave the arithmetic and the DRAM roof of one machine
+    given = {"mine": {"compute", "dram"}}
+    changes = {"env": env, "bound": bound, "provenance": provenance, "roof_source": source}
+    points = pd.DataFrame([STEP, {**POINT, **changes, "efficiency": 1.25}])
+    # then a point above it says to check what was given, not to measure again
+    assert flags(points, given).iloc[1] == (
+        f"above its {bound} roof: 25 % faster than its floor; likely cause: {cause}"
+    )
+
+
 def test_a_piece_too_short_to_time_is_not_judged() -> None:
     assert flag_of(efficiency=3.0, time_s=2e-6) == ""
 

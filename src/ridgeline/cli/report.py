@@ -25,7 +25,9 @@ EXAMPLES = """
 def report(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN…", help="Runs, labels or models; all if none is named."),
+        typer.Argument(
+            metavar="RUN…", help="Runs, labels, models or machines; all if none is named."
+        ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page and of report.md.")] = None,
     figures: Annotated[

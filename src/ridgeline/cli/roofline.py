@@ -35,7 +35,9 @@ EXAMPLES = """
 def roofline(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN…", help="Runs, labels or models; all if none is named."),
+        typer.Argument(
+            metavar="RUN…", help="Runs, labels, models or machines; all if none is named."
+        ),
     ] = None,
     peak_compute: Annotated[
         str | None,
@@ -100,15 +102,19 @@ def roofline(
     study = read(chosen)
     outputs = Outputs()
     write_points(study, outputs)
-    if figures:
-        wanted = tuple(part.strip() for part in kind.split(",")) if kind else None
-        _draw(study, outputs, out, formats, wanted)
-        if not outputs.figures and not quiet:
-            print("note: no figure of that kind can be drawn from these runs", file=sys.stderr)
     if summary is not None:
         from ridgeline.report.summary_csv import write_summary
 
         write_summary(study, summary)
+    if figures:
+        wanted = tuple(part.strip() for part in kind.split(",")) if kind else None
+        try:
+            _draw(study, outputs, out, formats, wanted)
+        except RidgelineError:
+            _tell_written(outputs, summary, quiet=quiet)  # what does not need a picture is there
+            raise
+        if not outputs.figures and not quiet:
+            print("note: no figure of that kind can be drawn from these runs", file=sys.stderr)
     if as_json:
         print(json.dumps(to_json(study, outputs), indent=2, allow_nan=False))
         return
@@ -119,9 +125,13 @@ def roofline(
     if layers:
         show_study.print_layers(study, top)
     show_study.print_flags(study)
-    if not quiet:
-        for path in (outputs.points, *(figure.path for figure in outputs.figures),
-                     *([summary] if summary else [])):  # fmt: skip
+    _tell_written(outputs, summary, quiet=quiet)
+
+
+def _tell_written(outputs: Outputs, summary: Path | None, *, quiet: bool) -> None:
+    figures = [figure.path for figure in outputs.figures]
+    for path in () if quiet else (outputs.points, *figures, summary):
+        if path is not None:
             print(f"wrote {path}", file=sys.stderr)
 
 

@@ -70,7 +70,7 @@ def _titled(capture: Capture, label: str | None, *, is_one: bool) -> str:
     """Captures that share a label are told apart by their files."""
     if not label:
         return _name(capture)
-    return label if is_one else f"{label}: {_name(capture)}"
+    return label if is_one else f"{label} ({_name(capture)})"
 
 
 def _name(capture: Capture) -> str:

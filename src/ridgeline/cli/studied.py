@@ -26,7 +26,7 @@ class Chosen:
     """Which runs and captures, and under which roofs."""
 
     results: Path
-    wanted: tuple[str, ...] = ()  # ids or their beginnings, labels, models
+    wanted: tuple[str, ...] = ()  # ids, their beginnings or ends, labels, models, machines
     label: str | None = None  # only what has this label
     peak_compute: str | None = None
     peak_bw: str | None = None
@@ -59,13 +59,8 @@ def choose_runs(
     results: ResultsFolder, wanted: Sequence[str], label: str | None = None
 ) -> list[str] | None:
     """The ids of the runs and captures that were named; None: all of them."""
-    from ridgeline.report.profiles import label_of, stored_captures
-    from ridgeline.report.views import measured_runs
-
-    runs, _ = measured_runs(results)
-    named = {run.run_id: {str(run.asked["model"]), str(run.asked["label"])} for run in runs}
-    named |= {run.run_id: {label_of(run)} for run in stored_captures(results)}
-    if not named:
+    labels, machines = _names(results)
+    if not labels:
         raise RidgelineError(
             f"there are no completed runs in {results.path}",
             hint="make some: ridgeline run resnet50 --layers; or all at once: ridgeline analyze;"
@@ -73,22 +68,48 @@ def choose_runs(
         )
     if not wanted and label is None:
         return None
-    found = [one for name in wanted for one in _matching(named, name)] if wanted else [*named]
+    found = [*labels]
+    if wanted:
+        named = {run_id: [*names, machines[run_id]] for run_id, names in labels.items()}
+        found = [run_id for name in wanted for run_id in _matching(named, name)]
     if label is not None:
-        labelled = _matching(named, label)
+        labelled = _matching(labels, label)
         found = [run_id for run_id in found if run_id in labelled]
+        if not found:
+            raise RidgelineError(
+                f"nothing called {' or '.join(wanted)} has the label {label!r}",
+                hint=f"with that label there are {', '.join(labelled[:SOME])}",
+            )
     return list(dict.fromkeys(found))
 
 
-def _matching(named: Mapping[str, set[str]], name: str) -> list[str]:
+def _names(results: ResultsFolder) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Of every run and capture what it may be called, and its machine."""
+    from ridgeline.report.machines import Machines
+    from ridgeline.report.profiles import label_of, stored_profiles
+    from ridgeline.report.views import measured_runs
+
+    runs, _ = measured_runs(results)
+    stored = stored_profiles(results, (), [])
+    labels = {run.run_id: [str(run.asked["model"]), str(run.asked["label"])] for run in runs}
+    labels |= {run.run_id: [label_of(run), stored.names[run.run_id]] for run in stored.captures}
+    machines = Machines(results, [], {}, None)
+    return labels, {run.run_id: machines.of(run).env for run in (*runs, *stored.captures)}
+
+
+def _matching(named: Mapping[str, Sequence[str]], name: str) -> list[str]:
     """The ids of what is called so; none is an error that says what there is."""
-    found = [run_id for run_id, names in named.items() if run_id.startswith(name) or name in names]
+    found = [
+        run_id
+        for run_id, names in named.items()
+        if name in names or run_id.startswith(name) or run_id.endswith(f"-{name}")
+    ]
     if found:
         return found
     known = sorted({one for names in named.values() for one in names if one})
     raise RidgelineError(
         f"no run is called {name!r}",
-        hint=f"name a run, a label or a model; here are: {', '.join(known[:SOME])}",
+        hint=f"name a run, a label, a model or a machine; here are: {', '.join(known[:SOME])}",
     )
 
 

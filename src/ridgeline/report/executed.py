@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.profile.keeping import sources_of
 from ridgeline.profile.self_test import TOLERANCE
-from ridgeline.report.profiles import COUNTERS, TIME, label_of
+from ridgeline.report.profiles import COUNTERS, TIME
+from ridgeline.report.repeat import capture_command
 from ridgeline.report.rows import number, records
 from ridgeline.report.words import listed, three_digits
 from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
@@ -31,7 +32,7 @@ WORTH_A_WORD = 0.1  # by which executed work differs from the model's
 NO_WORDS = (AGREE, UNKNOWN, PARTLY, UNEXPLAINED, "not attributed", "no model work", "no counter")
 CAPTURE_COLUMNS = (
     "run_id", "label", "env", "device_name", "files", "format", "busy_time_s", "step_time_s",
-    "warnings", "timestamp",
+    "warnings", "timestamp", "command",
 )  # fmt: skip
 
 
@@ -78,19 +79,19 @@ def captures_table(captures: Sequence[Run], points: pd.DataFrame) -> pd.DataFram
     import pandas as pd
 
     whole = points[points["grain"].eq("capture")]
-    envs = dict(zip(whole["run_id"], whole["env"], strict=True))
-    rows = [_capture_row(run, str(envs[run.run_id])) for run in captures if run.run_id in envs]
+    known = {str(row["run_id"]): row for row in records(whole)}
+    rows = [_capture_row(run, known[run.run_id]) for run in captures if run.run_id in known]
     table = pd.DataFrame(rows, columns=list(CAPTURE_COLUMNS))
     told = [name for name in whole.columns if name not in ("env", "label")]
     return table.merge(whole[told], on="run_id", how="left")
 
 
-def _capture_row(run: Run, env: str) -> dict[str, Any]:
+def _capture_row(run: Run, point: Mapping[str, Any]) -> dict[str, Any]:
     found = run.found
     return {
         "run_id": run.run_id,
-        "label": label_of(run),
-        "env": env,
+        "label": point["label"],
+        "env": point["env"],
         "device_name": found.get("device_name") or "",
         "files": ", ".join(sources_of(run)),
         "format": found.get("kind") or "",
@@ -98,6 +99,7 @@ def _capture_row(run: Run, env: str) -> dict[str, Any]:
         "step_time_s": found.get("step_time_s"),
         "warnings": "\n".join(map(str, found.get("warnings") or ())),
         "timestamp": run.provenance.get("time"),
+        "command": capture_command(run),
     }
 
 
@@ -145,6 +147,8 @@ class Profiled:
     step_time_s: float
     flops_by_roof: Mapping[str, float]
     dram_bytes: float | None
+    l2_bytes: float | None
+    l1_bytes: float | None
     attributed_share: float | None  # of the kernels' time: to a phase or a layer
     layer_share: float | None  # to a layer
     copy_ratio: float | None  # the self-test: counted over true bytes
@@ -179,7 +183,6 @@ def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: f
     found = profile.found if profile is not None else {}
     test = found.get("self_test") or {}
     flops = flops_by_roof(kernels)
-    moved = kernels.get("dram_bytes")
     return Profiled(
         run_id=run_id,
         tier=str(found.get("tier") or (COUNTERS if flops else TIME)),
@@ -188,7 +191,9 @@ def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: f
         busy_time_s=number(found.get("busy_time_s")),
         step_time_s=step_s,
         flops_by_roof=flops,
-        dram_bytes=None if moved is None else number(moved.sum(min_count=1)),
+        dram_bytes=_moved(kernels, "dram_bytes"),
+        l2_bytes=_moved(kernels, "l2_bytes"),
+        l1_bytes=_moved(kernels, "l1_bytes"),
         attributed_share=number(found.get("attributed_share")),
         layer_share=number(found.get("layer_share")),
         copy_ratio=number(test.get("copy_ratio")),
@@ -198,6 +203,10 @@ def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: f
         warnings=tuple(map(str, found.get("warnings") or ())),
         profile_id=profile.run_id if profile is not None else "",
     )
+
+
+def _moved(kernels: pd.DataFrame, level: str) -> float | None:
+    return number(kernels[level].sum(min_count=1)) if level in kernels else None
 
 
 def whole(value: Any) -> int | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import datasheet_for
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.machine.published import published
+from ridgeline.profile.keeping import is_capture
 from ridgeline.report.run_facts import device_of
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
 from ridgeline.store import ResultsFolder, Run
+
+UNNAMED = "unnamed-device"  # the machine of captures that name no device, or several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class Machines:
             if _is_of(passport, device, name, run):
                 return _machine(passport, device)
         sheet = datasheet_for(name) if device != "cpu" and name else None
-        env = _slug(name or device)
+        env = _slug(name or (UNNAMED if is_capture(run) else device))
         if sheet is not None:
             entries = list(sheet.ceilings(device))
             roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)
@@ -98,6 +101,15 @@ class Machines:
             clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in given.compute},
         )
         return replace(machine, roofs=roofs)
+
+    def given_bounds(self) -> dict[str, Collection[str]]:
+        """By machine, which of its roofs the user gave: `compute`, `dram`."""
+        found: dict[str, Collection[str]] = {}
+        for machine in self.found.values():
+            given = self.given.get(machine.env) or self.everywhere
+            if given is not None:
+                found[machine.env] = {*(["compute"] if given.flats else []), *given.bandwidth}
+        return found
 
     def unused_peaks(self) -> list[str]:
         """Roofs that the user gave for machines that are not here."""

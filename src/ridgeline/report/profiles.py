@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -23,6 +24,7 @@ class Profiles:
 
     of_run: dict[str, Run] = field(default_factory=dict)  # the newest good profile of each run
     captures: tuple[Run, ...] = ()  # imported, or of a program; oldest first
+    names: dict[str, str] = field(default_factory=dict)  # of all captures by id, no two alike
 
 
 def stored_profiles(
@@ -38,13 +40,12 @@ def stored_profiles(
     known = {run.run_id for run in runs}
     of_run: dict[str, Run] = {}
     failures: dict[str, str] = {}
-    captures = []
+    every = []
     for run in _of_commands(results, "profile", "import"):
         try:
             if is_capture(run):
                 check_capture(run)
-                if run_ids is None or run.run_id in run_ids:
-                    captures.append(run)
+                every.append(run)
                 continue
             check_profile(run)
         except FieldError as error:
@@ -59,7 +60,8 @@ def stored_profiles(
         elif run.found["status"] != "ok" and (run_ids is None or parent in known):
             failures[parent] = _failure(run)
     problems += failures.values()
-    return Profiles(of_run=of_run, captures=tuple(captures))
+    chosen = [run for run in every if run_ids is None or run.run_id in run_ids]
+    return Profiles(of_run=of_run, captures=tuple(chosen), names=names_of(every))
 
 
 def stored_captures(results: ResultsFolder) -> list[Run]:
@@ -87,10 +89,49 @@ def _failure(run: Run) -> str:
 
 
 def label_of(capture: Run) -> str:
-    """The name of a capture: its label, or that of its first file or its program."""
+    """The label of a capture, or the name of its first file or its program."""
     label = str(capture.asked.get("label") or "")
     names = [PurePath(source).name for source in sources_of(capture)]
     return label or next(iter(names), "") or capture.run_id
+
+
+def names_of(captures: Iterable[Run]) -> dict[str, str]:
+    """Captures by their labels; those that share one also by what tells them apart.
+
+    `two (a.csv)`: that is the file's name, else its path, else the time, else the end of the id.
+    """
+    names: dict[str, str] = {}
+    alike = list(captures)
+    for more in ((), (file_names,), (_paths,), (file_names, _time), (file_names, _end)):
+        told = {run.run_id: _named(run, *(tell(run) for tell in more)) for run in alike}
+        often = Counter(told.values())
+        names |= told
+        alike = [run for run in alike if often[told[run.run_id]] > 1]
+    return names
+
+
+def _named(capture: Run, *more: str) -> str:
+    label = label_of(capture)
+    told = ", ".join(part for part in more if part and part != label)
+    return f"{label} ({told})" if told else label
+
+
+def file_names(capture: Run) -> str:
+    """`flops.csv + bytes.csv`."""
+    return " + ".join(PurePath(source).name for source in sources_of(capture))
+
+
+def _paths(capture: Run) -> str:
+    return " + ".join(sources_of(capture))
+
+
+def _time(capture: Run) -> str:
+    return str(capture.provenance.get("time") or "")[:19].replace("T", " ")
+
+
+def _end(capture: Run) -> str:
+    """Six characters that no other run has."""
+    return capture.run_id.rpartition("-")[2]
 
 
 def busy_time_s(profile: Run | None) -> float | None:

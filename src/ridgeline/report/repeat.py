@@ -1,4 +1,4 @@
-"""The command that makes a stored run again, alone."""
+"""The command that makes a stored run or capture again, alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ridgeline.profile.capture import PROGRAM
+from ridgeline.profile.keeping import sources_of
 from ridgeline.store import Run
 
 VALUES = {  # option: what it is where nobody asked for anything else
@@ -25,6 +27,16 @@ def repeat_command(run: Run) -> str:
         recorded = run.provenance.get("command") or ()
         return shlex.join(str(word) for word in recorded)
     return shlex.join(["ridgeline", "run", *_words(run.asked)])
+
+
+def capture_command(capture: Run) -> str:
+    """`ridgeline import FILE… --label …`; of a program that was profiled, `… profile -- …`."""
+    label = capture.asked.get("label")
+    named = ["--label", str(label)] if label else []
+    sources = sources_of(capture)
+    if "program" in capture.asked or capture.found.get("kind") == PROGRAM:
+        return f"{shlex.join(['ridgeline', 'profile', *named, '--'])} {' '.join(sources)}"
+    return shlex.join(["ridgeline", "import", *sources, *named])
 
 
 def _words(asked: Mapping[str, Any]) -> Iterator[str]:

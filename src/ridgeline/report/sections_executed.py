@@ -10,10 +10,11 @@ from ridgeline.report.executed import Profiled, gap_told, profiled, trust_told
 from ridgeline.report.markup import markdown, markdown_line
 from ridgeline.report.rows import records
 from ridgeline.report.sections import Material, table
-from ridgeline.report.tables import GIGA, MEGA, MS, SHOWN, quantity, share, text
+from ridgeline.report.tables import GIGA, MS, SHOWN, quantity, share, text
 from ridgeline.report.tables import kernels_table as all_kernels
 from ridgeline.report.words import capped
 from ridgeline.roofline.causes import AGREE, CAUSES
+from ridgeline.roofline.roofs import LEVELS, work_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,6 +65,8 @@ def _totals(material: Material, found: Sequence[Profiled]) -> pd.DataFrame:
             "step_time_s": one.step_time_s,
             "gap": None if one.gap_s is None else one.gap_s / one.step_time_s,
             "dram_bytes": one.dram_bytes,
+            "l2_bytes": one.l2_bytes,
+            "l1_bytes": one.l1_bytes,
             **one.flops_by_roof,
         }
         for one in found
@@ -77,8 +80,8 @@ def _total_columns(found: Sequence[Profiled]) -> list[Any]:
         text("run"), text("configuration"), text("launches"),
         quantity("kernel_time_s", "kernels (ms)", MS), quantity("step_time_s", "step (ms)", MS),
         share("gap", "no kernel runs"),
-        *(quantity(roof, f"{roof} (GFLOP)", GIGA) for roof in roofs),
-        quantity("dram_bytes", "DRAM (GB)", GIGA),
+        *(quantity(roof, f"{roof} (G{work_unit(roof)})", GIGA) for roof in roofs),
+        *(quantity(f"{level}_bytes", f"{level.upper()} (GB)", GIGA) for level in LEVELS),
     ]  # fmt: skip
 
 
@@ -120,15 +123,10 @@ def _captures(material: Material) -> Iterator[str]:
         return
     yield (
         "Captures: from elsewhere, or of programs that were profiled here. Their time is the sum of"
-        " their kernels' times, so waiting for the host is not in it."
+        " their kernels' times, so waiting for the host is not in it. The appendix says from which"
+        " file each is."
     )
-    yield table(captures, [
-        text("label"), text("device_name", "device"), text("launches"),
-        quantity("time_s", "kernels (ms)", MS), quantity("flops", "executed (GFLOP)", GIGA),
-        quantity("dram_bytes", "DRAM (MB)", MEGA), quantity("ai", "FLOP/B"),
-        quantity("attained_flops_per_s", "GFLOP/s", GIGA), quantity("floor_s", "floor (ms)", MS),
-        text("bound"), share("efficiency", "efficiency"),
-    ])  # fmt: skip
+    yield table(captures, [column for column in SHOWN["captures"] if column.name != "files"])
     for row in records(captures):
         notes = material.study.notes.get(row["run_id"], ())
         if notes:
@@ -145,5 +143,9 @@ def _kernels(material: Material, found: Sequence[Profiled]) -> Iterator[str]:
     shown = kernels[kernels["run_id"].isin([slowest, *captured])]
     of = ["of the slowest profiled run"] if found else []
     of += ["of each capture"] if len(captured) else []
-    yield f"The {MOST_KERNELS} kernels that take longest ({', and '.join(of)}):"
+    yield (
+        f"The {MOST_KERNELS} kernels that take longest ({', and '.join(of)}). A kernel is a name"
+        " here: all its launches are added up, whatever their grids and blocks, which the figure of"
+        " kernels tells apart. Kernels without FLOPs are here, too."
+    )
     yield table(shown.groupby("run_id", sort=False).head(MOST_KERNELS), SHOWN["kernels"])

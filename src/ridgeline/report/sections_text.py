@@ -17,7 +17,7 @@ from ridgeline.report.sections_data import CASE, figures
 from ridgeline.report.study import Machine
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import MS, quantity, text
-from ridgeline.report.words import counted, listed, some, span
+from ridgeline.report.words import capped, counted, listed, some, span
 from ridgeline.units import format_bytes, format_flops, format_percent, format_time
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def _captured(material: Material) -> Iterator[str]:
     for row in captures[:MOST_CAPTURES]:
         device, flops, moved = row["device_name"], number(row["flops"]), number(row["dram_bytes"])
         text = f"The capture {row['label']}{f' ({device})' if device else ''} holds"
-        text += f" {counted(int(row['launches']), 'kernel')} in {format_time(row['time_s'])}"
+        text += f" {counted(int(row['launches']), 'kernel launch', 'kernel launches')}"
+        text += f" in {format_time(row['time_s'])}" if number(row["time_s"]) else ""
         text += f", {format_flops(flops)}" if flops is not None else ""
         text += f", {format_bytes(moved)} of DRAM traffic" if moved is not None else ""
         efficiency = number(row["efficiency"])
@@ -153,11 +154,12 @@ def design(material: Material) -> Iterator[str]:
 
 def _machines(material: Material) -> str:
     headers = ["machine", "device", "processor", "memory", "system", "driver", "roofs"]
-    rows = [_machine(machine) for machine in material.study.machines]
+    study = material.study
+    rows = [_machine(machine, study.device_told(machine)) for machine in study.machines]
     return markdown_table(headers, rows) if rows else "None."
 
 
-def _machine(machine: Machine) -> list[str]:
+def _machine(machine: Machine, device: str) -> list[str]:
     roofs = machine.roofs
     told: Mapping[str, Any] = machine.passport.description if machine.passport else {}
     cpu = told.get("cpu") or {}
@@ -165,7 +167,7 @@ def _machine(machine: Machine) -> list[str]:
     memory = number((told.get("memory") or {}).get("total_bytes"))
     return [
         roofs.env,
-        f"{roofs.device_name or 'not named'} ({roofs.device})",
+        f"{roofs.device_name or 'not named'}{f' ({device})' if device else ''}",
         f"{cpu.get('model', '')}{f', {cores} cores' if cores else ''}",
         format_bytes(memory) if memory else "",
         str(told.get("os") or ""),
@@ -268,10 +270,14 @@ def _gap_table(material: Material) -> Iterator[str]:
 def appendix(material: Material) -> Iterator[str]:
     """Every command, every version."""
     study = material.study
-    yield "### Commands"
-    yield "Each run can be made again with the command that made it:"
-    yield code_block("\n".join(_commands(material)) or "# no runs", "sh")
-    yield "### Runs"
+    has_captures = not study.captures.empty
+    commands = "\n".join(_commands(material))
+    if commands:
+        yield "### Commands"
+        kinds = (("run", bool(material.names)), ("capture", has_captures))
+        what = listed(f"each {kind}" for kind, is_here in kinds if is_here) or "all"
+        yield f"{capped(what)} can be made again with the command that made it:"
+        yield code_block(commands, "sh")
     known = {run.run_id: run for run in study.raw_runs}
     rows = []
     for run_id, name in material.names.items():
@@ -279,7 +285,15 @@ def appendix(material: Material) -> Iterator[str]:
         label = str(run.asked.get("label") or "") if run else ""
         made = run.provenance if run else {}
         rows.append([name, run_id, label, str(made.get("time") or "")])
-    yield markdown_table(["run", "stored as", "label", "time"], rows)
+    if rows:
+        yield "### Runs"
+        yield markdown_table(["run", "stored as", "label", "time"], rows)
+    if has_captures:
+        yield "### Captures"
+        yield "The time is that at which a capture was taken into the results folder."
+        yield table(study.captures, [text("label", "capture"), text("files", "file or program"),
+                                     text("device_name", "device"), text("timestamp", "time"),
+                                     text("run_id", "stored as")])  # fmt: skip
     yield "### Versions"
     yield from _versions(material)
     if study.stages:
@@ -298,6 +312,8 @@ def _commands(material: Material) -> Iterator[str]:
         command = run.provenance.get("command")
         if command and run.run_id in material.names:
             by_command.setdefault(_shell(command), []).append(material.names[run.run_id])
+    for row in records(material.study.captures):
+        by_command.setdefault(str(row["command"]), []).append(str(row["label"]))
     for command, names in by_command.items():
         yield f"# {' '.join(', '.join(names).split())}\n{command}"
 
@@ -307,15 +323,22 @@ def _shell(command: Any) -> str:
 
 
 def _versions(material: Material) -> Iterator[str]:
-    """What the runs were made with, one row for each set of versions."""
-    sets: dict[tuple[str, ...], list[str]] = {}
+    """What runs and captures were made with, one row for each set of versions."""
+    runs: dict[tuple[str, ...], list[str]] = {}
+    captures: dict[tuple[str, ...], list[str]] = {}
     for run in material.study.raw_runs:
-        sets.setdefault(_software(run.provenance), []).append(run.run_id)
-    if not sets:
+        runs.setdefault(_software(run.provenance), []).append(run.run_id)
+    names = {row["run_id"]: str(row["label"]) for row in records(material.study.captures)}
+    for run in material.study.raw_captures:
+        captures.setdefault(_software(run.provenance), []).append(names[run.run_id])
+    if not any(any(told) for told in (*runs, *captures)):
         yield "Not known."
         return
-    headers = ["runs", "host", "system", "Python", "ridgeline", "torch", "CUDA", "cuDNN", "commit"]
-    yield markdown_table(headers, [[cited(ids, material.names), *row] for row, ids in sets.items()])
+    what = "runs and captures" if captures else "runs"
+    headers = [what, "host", "system", "Python", "ridgeline", "torch", "CUDA", "cuDNN", "commit"]
+    rows = [[cited(ids, material.names), *row] for row, ids in runs.items()]
+    rows += [[some(labels, joint=", "), *row] for row, labels in captures.items()]
+    yield markdown_table(headers, rows)
 
 
 def _software(made: Mapping[str, Any]) -> tuple[str, ...]:

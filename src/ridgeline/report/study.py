@@ -30,7 +30,7 @@ from ridgeline.report.executed import (
     with_optimizer_kernels,
 )
 from ridgeline.report.machines import Machine, Machines
-from ridgeline.report.profiles import Profiles, busy_time_s, label_of, stored_profiles
+from ridgeline.report.profiles import Profiles, busy_time_s, stored_profiles
 from ridgeline.report.rows import no_rows
 from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
 from ridgeline.report.views import measured_runs, metrics
@@ -79,9 +79,15 @@ class Study:
     stages: tuple[Mapping[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     raw_runs: tuple[Run, ...] = field(default=(), repr=False)
+    raw_captures: tuple[Run, ...] = field(default=(), repr=False)  # in the order of `captures`
 
     def machine(self, env: str) -> Machine | None:
         return next((m for m in self.machines if m.env == env), None)
+
+    def device_told(self, machine: Machine) -> str:
+        """`cuda:0`, where a run or a passport says so: a capture does not know its number."""
+        is_here = len(self.runs) and self.runs["env"].eq(machine.env).any()
+        return machine.roofs.device if machine.passport is not None or is_here else ""
 
     @property
     def every_point(self) -> pd.DataFrame:
@@ -127,11 +133,14 @@ def read_study(
     profiles = stored_profiles(results, runs, problems, run_ids)
     machines = Machines(results, problems, given or {}, everywhere)
     reader = _Reader(results, problems, machines, profiles)
-    points = _flagged(finished([table for run in runs for table in reader.points(run)]))
-    of_captures = _flagged(
-        finished([table for one in profiles.captures for table in reader.capture(one)])
+    points = finished([table for run in runs for table in reader.points(run)])
+    of_captures = finished([table for one in profiles.captures for table in reader.capture(one)])
+    points, of_captures = (
+        table.assign(flag=flags(table, machines.given_bounds()) if len(table) else [])
+        for table in (points, of_captures)
     )
     findings = reader.findings(points, runs)
+    captures = captures_table(profiles.captures, of_captures)
     table = metrics(runs) if runs else pd.DataFrame()
     if runs:
         table["env"] = [machines.of(run).env for run in runs]
@@ -151,7 +160,7 @@ def read_study(
         findings=findings.sort_values("headroom_s", ascending=False).reset_index(drop=True),
         reconciled=_joined(reader.reconciled),
         kernels=_joined(reader.kernels),
-        captures=captures_table(profiles.captures, of_captures),
+        captures=captures,
         capture_points=of_captures,
         profiles=profiles.of_run,
         notes=reader.notes,
@@ -159,6 +168,7 @@ def read_study(
         stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),
+        raw_captures=tuple(r for r in profiles.captures if r.run_id in set(captures["run_id"])),
     )
 
 
@@ -179,10 +189,6 @@ def _roofs_missed(kernels: pd.DataFrame, roofs: Roofs) -> list[str]:
     if not missed or not roofs.flats:
         return []
     return [f"no roof is known for work in {listed(missed)}: kernels with such work have no floor"]
-
-
-def _flagged(points: pd.DataFrame) -> pd.DataFrame:
-    return points.assign(flag=flags(points) if len(points) else [])
 
 
 def _joined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -275,17 +281,17 @@ class _Reader:
 
     def capture(self, run: Run) -> Placed:
         """The placed kernels of a capture, and the whole of it."""
-        kernels = self._table(run, "kernels")
+        kernels, name = self._table(run, "kernels"), self.profiles.names[run.run_id]
         if kernels is None or kernels.empty:
-            self.problems.append(f"the capture {label_of(run)} has no kernels")
+            self.problems.append(f"the capture {name} has no kernels")
             return []
         self.kernels[run.run_id] = run_kernels(kernels)
-        self._note(run.run_id, f"the capture {label_of(run)}", run)
+        self._note(run.run_id, f"the capture {name}", run)
         roofs = self.machines.of(run).roofs
         told = [*_gaps_told(kernels), *_roofs_missed(kernels, roofs)]
         self.notes[run.run_id] += tuple(told)
-        self.problems += [f"the capture {label_of(run)}: {note}" for note in told]
-        return capture_points(run.run_id, label_of(run), roofs, kernels)
+        self.problems += [f"the capture {name}: {note}" for note in told]
+        return capture_points(run.run_id, name, roofs, kernels)
 
     def kernel_times(self, runs: pd.DataFrame) -> list[float | None]:
         """What the kernels of a step take: by its profile, where there is one."""

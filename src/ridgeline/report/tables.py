@@ -6,6 +6,7 @@ roofline_points   a row per step and phase: where it stands under its roofs
 layers            a row per layer (for people, the longest ten of each run)
 reconcile         a row per step, phase and layer of each profiled run: model beside executed
 kernels           a row per kernel of each profiled run and capture (for people, the longest ten)
+captures          a row per imported capture, with the file that it is from
 ceilings          a row per roof of each machine
 findings          what to fix first
 """
@@ -24,6 +25,7 @@ from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_tab
 from ridgeline.report.rows import number, plain
 from ridgeline.report.study import Study
 from ridgeline.report.words import three_digits
+from ridgeline.roofline.roofs import LEVELS
 from ridgeline.store import IN_RESULTS, atomic_write_text
 from ridgeline.units import format_percent
 
@@ -132,6 +134,14 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("time_s", "time (ms)", MS), share("share", "of all kernels"),
         quantity("flops", "FLOPs (G)", GIGA), quantity("dram_bytes", "DRAM (MB)", MEGA),
     ),
+    "captures": (
+        text("label", "capture"), text("device_name", "device"), text("launches"),
+        quantity("time_s", "kernels (ms)", MS), quantity("flops", "executed (GFLOP)", GIGA),
+        *(quantity(f"{level}_bytes", f"{level.upper()} (MB)", MEGA) for level in LEVELS),
+        quantity("ai", "FLOP/B"), quantity("attained_flops_per_s", "GFLOP/s", GIGA),
+        quantity("floor_s", "floor (ms)", MS), text("bound"), share("efficiency", "efficiency"),
+        text("files", "file or program"),
+    ),
     "ceilings": (
         text("env", "machine"), text("roof"), text("rate"), text("source"),
         share("of_datasheet", "of the datasheet"), quantity("clock_hz", "clock (MHz)", MEGA),
@@ -150,6 +160,7 @@ CAPTIONS = {
     "layers": f"The {LONGEST} longest layers of each run",
     "reconcile": "Work of the model beside executed work, where counters were read",
     "kernels": f"The {LONGEST} longest kernels of each profiled run and each capture",
+    "captures": "Captures; their time is the sum of their kernels' times",
     "ceilings": "Roofs of the machines",
     "findings": "What to fix first: the largest headrooms as shares of their steps",
 }
@@ -166,6 +177,7 @@ def tables(study: Study) -> dict[str, pd.DataFrame]:
         "layers": points[points["grain"].eq("layer")],
         "reconcile": reconcile_table(study, found),
         "kernels": kernels_table(study, found),
+        "captures": study.captures,
         "ceilings": ceilings_table(study),
         "findings": findings_table(study, found),
     }
@@ -277,7 +289,8 @@ def points_table(
 def points_csv(study: Study) -> pd.DataFrame:
     """Every point, steps first: the columns that are usual elsewhere, then ours in SI units.
 
-    elapsed_sec and images_per_sec are those of the run that a point belongs to.
+    elapsed_sec and images_per_sec are those of the run that a point belongs to; of a capture, all
+    that is known is the time of its kernels.
     """
     points = points_table(study)
     points["precision"] = points["precision"].where(points["precision"].ne(""))
@@ -285,6 +298,9 @@ def points_csv(study: Study) -> pd.DataFrame:
     runs = study.runs.reindex(columns=known).set_index("run_id")
     for name in known[1:]:
         points[name] = points["run_id"].map(runs[name])
+    if len(study.captures):
+        kernels_s = study.captures.set_index("run_id")["time_s"]
+        points["elapsed_sec"] = points["elapsed_sec"].fillna(points["run_id"].map(kernels_s))
     points["note"] = study.notes_on(points)
     points["arch"] = points["model"]
     points["attained_gflops"] = points["attained_flops_per_s"] / GIGA

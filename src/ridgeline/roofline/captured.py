@@ -24,7 +24,7 @@ AMOUNTS = ("launches", "time_s", *LEVEL_BYTES)
 
 
 def capture_points(
-    run_id: str, label: str, roofs: Roofs, kernels: pd.DataFrame
+    run_id: str, name: str, roofs: Roofs, kernels: pd.DataFrame
 ) -> list[tuple[Measured, Roofs, pd.DataFrame]]:
     """Tables of placed pieces, as `points.finished` takes them; launches alike are one kernel."""
     pieces = kernel_pieces(alike(kernels))
@@ -33,9 +33,9 @@ def capture_points(
         known = _known_of_all(kernels)
     known = _with_whole_caches(known)
     whole = summed(kernel_pieces(alike(known)).assign(grain=CAPTURE), ["grain"])
-    whole = whole.assign(name=label, layer="", phase=ALL, kind=CAPTURE)
-    found = Measured(run_id=run_id, model=label, mode=CAPTURE, precision="", batch_size=None,
-                     label=label, step_time_s=float(whole["time_s"].sum()))  # fmt: skip
+    whole = whole.assign(name=name, layer="", phase=ALL, kind=CAPTURE)
+    found = Measured(run_id=run_id, model=name, mode=CAPTURE, precision="", batch_size=None,
+                     label=name, step_time_s=float(whole["time_s"].sum()))  # fmt: skip
     tables = [place(whole, replace(roofs, launch_s={})), placed_kernels(pieces, roofs)]
     tables = [t.assign(headroom_s=t["headroom_s"].where(t["floor_s"].notna())) for t in tables]
     is_counted = "time_source" in kernels and kernels["time_source"].eq("counter").any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from math import log
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ ENERGY_KEYS = (  # runs that differ in the batch size alone make a line
     "channels_last", "grad_accum_steps", "data_root",
 )  # fmt: skip
 
+ABOVE_ITS = "above its"  # so begins what is told of a point that is faster than it can be
 ABOVE = {
     ("static", "compute"): "the library may execute fewer FLOPs than the model has (Winograd, FFT),"
     " or the roof was measured at a lower clock",
@@ -35,7 +37,17 @@ ABOVE = {
     ("counter", "dram"): "the roof is too low, or the time is of another run than the counters",
 }
 ABOVE_ELSE = "the roof is too low, or its data stayed nearer to the cores"
-
+ABOVE_GIVEN = {  # under a roof that the user gave
+    ("static", "compute"): "the library may execute fewer FLOPs than the model has (Winograd, FFT),"
+    " or the value given for this roof is too low: check it",
+    ("static", "dram"): "part of its data stayed in a cache, operators were fused, or the value"
+    " given for this roof is too low: check it",
+    ("counter", "compute"): "the value given for this roof is too low: check it",
+    ("counter", "dram"): "the value given for this roof is too low: check it",
+}
+ABOVE_PUBLISHED = {
+    ("counter", "compute"): "the datasheet's roof is too low for this device: measure it",
+}
 
 NO_FLOPS = {
     True: "it only moves data, or its operators have no formula (tensor counters missing)",
@@ -47,28 +59,40 @@ EXECUTED = {
 }
 
 
-def flags(points: pd.DataFrame) -> pd.Series:
-    """What is wrong with each point, in words; empty where nothing is."""
+def flags(points: pd.DataFrame, given: Mapping[str, Collection[str]] | None = None) -> pd.Series:
+    """What is wrong with each point, in words; empty where nothing is.
+
+    `given` says by machine under which roofs (`compute`, `dram`) the user put it.
+    """
     import pandas as pd
 
     found = pd.Series("", index=points.index, dtype=object)
-    for mask, text in (_above_roof(points), _no_work(points), _executed(points)):
+    for mask, text in (_above_roof(points, given or {}), _no_work(points), _executed(points)):
         found = found.where(~mask, found.str.cat(text, sep="; ").str.removeprefix("; "))
     return found
 
 
-def _above_roof(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+def _above_roof(
+    points: pd.DataFrame, given: Mapping[str, Collection[str]]
+) -> tuple[pd.Series, pd.Series]:
     import pandas as pd
 
     most = 1 + points["provenance"].map(TOLERANCE)
     mask = points["efficiency"].gt(most) & points["time_s"].gt(LEAST_TIME_S)
-    columns = (points[name] for name in ("provenance", "bound", "efficiency"))
+    told = points.reindex(columns=["provenance", "bound", "efficiency", "env", "roof_source"])
     text = [
-        f"above its {bound} roof: {100 * (efficiency - 1):.0f} % faster than its floor;"
-        f" likely cause: {ABOVE.get((provenance, bound), ABOVE_ELSE)}"
-        for provenance, bound, efficiency in zip(*columns, strict=True)
+        f"{ABOVE_ITS} {bound} roof: {100 * (efficiency - 1):.0f} % faster than its floor;"
+        f" likely cause: {_why_above(provenance, bound, given.get(env, ()), source)}"
+        for provenance, bound, efficiency, env, source in told.itertuples(index=False, name=None)
     ]
     return mask, pd.Series(text, index=points.index, dtype=object)
+
+
+def _why_above(provenance: str, bound: str, given: Collection[str], source: str) -> str:
+    usual = ABOVE.get((provenance, bound), ABOVE_ELSE)
+    if bound in given:
+        return ABOVE_GIVEN.get((provenance, bound), usual)
+    return ABOVE_PUBLISHED.get((provenance, bound), usual) if source == "datasheet" else usual
 
 
 def _no_work(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

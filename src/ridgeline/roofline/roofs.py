@@ -134,7 +134,12 @@ def is_integer(precision: str) -> bool:
 
 def flat_unit(name: str) -> str:
     """Of the roof `fp16 matrix`, or `int8 matrix`."""
-    return "OP/s" if is_integer(name) else "FLOP/s"
+    return f"{work_unit(name)}/s"
+
+
+def work_unit(name: str) -> str:
+    """What is counted under the roof `fp16 matrix`, or `int8 matrix`."""
+    return "OP" if is_integer(name) else "FLOP"
 
 
 def _keep_best(rates: dict[str, float], name: str, rate: float) -> None:

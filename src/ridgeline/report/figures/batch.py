@@ -13,7 +13,6 @@ from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import MANY, Mark, mark_of
 from ridgeline.report.figures.style import (
     canvas_of,
-    colours,
     legend_lines,
     precision_mark,
     sample,
@@ -40,7 +39,7 @@ def draw_trajectories(subject: Subject) -> Drawing | None:
     found = len(ways)
     ways = sorted(ways, key=lambda way: -len(way))[:MOST_WAYS]
     points = points[points["trajectory"].isin([way["trajectory"].iloc[0] for way in ways])]
-    colour = colours(points["model"])
+    colour = subject.colours_of(points["model"])
     marks = [mark for way in ways for mark in _marks(way, colour, is_crowded=len(points) >= MANY)]
 
     def lines(axes: Axes, board: Board | None) -> None:

@@ -31,7 +31,14 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.subjects import Subject
-from ridgeline.report.figures.words import bounds, fastest, flagged, joined
+from ridgeline.report.figures.words import (
+    bounds,
+    fastest,
+    flagged,
+    joined,
+    models_heading,
+    unplaced,
+)
 from ridgeline.report.words import counted, listed
 from ridgeline.roofline.captured import CAPTURE
 from ridgeline.units import format_percent, format_time
@@ -60,7 +67,7 @@ def draw_steps(subject: Subject) -> Drawing | None:
     if points.empty or not subject.has_roofs:
         return None
     heading = f"{subject.device}: {_what(points)}"
-    colour = colours(points["model"])
+    colour = subject.colours_of(points["model"])
     ranges = _ranges(subject)
     marks = [
         mark_of(
@@ -73,7 +80,7 @@ def draw_steps(subject: Subject) -> Drawing | None:
         for point in points.to_dict("records")
     ]
     groups = [
-        ("model", legend_lines(colour)),
+        (models_heading(points), legend_lines(colour)),
         ("precision", precision_entries(points["precision"])),
         ("mark", points_on.legend_of(marks, repeats=True)),
     ]
@@ -185,7 +192,9 @@ def _draw_pieces(subject: Subject, grain: str) -> Drawing | None:
         run = longest_capture(subject)
     if run is None or not subject.has_roofs:
         return None
-    points = pieces_of(subject, run, grain, is_capture=is_capture)
+    every = pieces_of(subject, run, grain, is_capture=is_capture)
+    placed = drawn_points(every)
+    points = placed.nlargest(MOST_PIECES, "time_s") if len(placed) > MOST_PIECES else placed
     kind = _kinds(points)
     colour = colours(kind.value_counts().index)
     longest_s, step_s = points["time_s"].max(), run["step_median_s"]
@@ -209,14 +218,29 @@ def _draw_pieces(subject: Subject, grain: str) -> Drawing | None:
                             most_labels=MOST_LAYER_LABELS)  # fmt: skip
     slowest = points.nlargest(1, "time_s").iloc[0]
     caption = joined(
-        f"{counted(len(points), grain)} of {name} on {subject.device}; the slowest,"
+        f"{counted(len(points), grain)} of {name} on {subject.device}"
+        f"{_which(points, grain, is_capture=is_capture)}; the slowest,"
         f" {short_piece(str(slowest['name']))}, takes {format_time(slowest['time_s'])}"
         f" ({format_percent(slowest['time_s'] / step_s)} of the"
         f" {'capture' if is_capture else 'step'}).",
+        unplaced(every) if grain == "kernel" else "",
+        f"Of the others, those that take longest are drawn, and {len(placed) - len(points)} are"
+        " not."
+        if len(points) < len(placed)
+        else "",
         bounds(points),
         flagged(points),
     )
     return Drawing(canvas=canvas_of(axes), title=subject.title(heading), caption=caption)
+
+
+def _which(points: pd.DataFrame, grain: str, *, is_capture: bool) -> str:
+    """What is one kernel: tables have one for each name."""
+    if grain != "kernel":
+        return ""
+    launches = int(points["launches"].fillna(1).sum())
+    alike = "; those of the same name, grid and block are one kernel" if is_capture else ""
+    return f" ({counted(launches, 'launch', 'launches')}{alike})"
 
 
 def slowest_run(subject: Subject, grain: str) -> Any | None:
@@ -243,11 +267,10 @@ def longest_capture(subject: Subject) -> dict[str, Any] | None:
 
 
 def pieces_of(subject: Subject, run: Any, grain: str, *, is_capture: bool = False) -> pd.DataFrame:
-    """The pieces of a run, both directions of a layer as one; of very many, the longest."""
-    points = drawn_points(subject.captures if is_capture else subject.points)
+    """The pieces of a run, both directions of a layer as one."""
+    points = subject.captures if is_capture else subject.points
     points = points[points["run_id"].eq(run["run_id"]) & points["grain"].eq(grain)]
-    points = points[points["phase"].eq("all")] if grain == "layer" else points
-    return points.nlargest(MOST_PIECES, "time_s") if len(points) > MOST_PIECES else points
+    return points[points["phase"].eq("all")] if grain == "layer" else points
 
 
 def _kinds(points: pd.DataFrame) -> Any:

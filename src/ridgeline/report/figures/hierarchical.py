@@ -20,9 +20,9 @@ from ridgeline.report.figures.configurations import (
 )
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import Mark
-from ridgeline.report.figures.style import PALE, canvas_of, colours, legend_lines, legend_marks
+from ridgeline.report.figures.style import PALE, canvas_of, legend_lines, legend_marks
 from ridgeline.report.figures.subjects import Subject
-from ridgeline.report.figures.words import bounds, joined, steps_told
+from ridgeline.report.figures.words import bounds, joined, models_heading, steps_told
 from ridgeline.roofline.roofs import LEVELS
 from ridgeline.units import format_ratio
 
@@ -45,7 +45,7 @@ def draw_levels(subject: Subject) -> Drawing | None:
     points = points[points["configuration"].isin(slowest.index)]
     points = points.assign(is_first=~points.duplicated("configuration"))
     points = points.sort_values("time_s", ascending=False, kind="stable")
-    colour, names = colours(points["model"]), names_of(points)
+    colour, names = subject.colours_of(points["model"]), names_of(points)
     marks = [
         mark
         for index, point in points.iterrows()
@@ -58,7 +58,7 @@ def draw_levels(subject: Subject) -> Drawing | None:
     named = {level: level.upper() + (partly if level == "l1" else "") for level in levels}
     level_entries = legend_marks({name: LEVEL_MARKS[level] for level, name in named.items()})
     groups = [
-        ("model", legend_lines(colour)),
+        (models_heading(points), legend_lines(colour)),
         ("memory level", level_entries),
         ("mark", points_on.legend_of(marks)),
     ]
@@ -105,7 +105,7 @@ def _marks(point: Any, intensities: dict[str, float], colour: str, name: str) ->
             colour=colour,
             marker=LEVEL_MARKS[level],
             is_filled=point["provenance"] != "static",
-            is_flagged=bool(point["flag"]) and level == nearest,
+            flag=str(point["flag"]) if point["flag"] and level == nearest else "",
             text=name if level == nearest and point["is_first"] else "",
             weight=float(point["time_s"]),
         )

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.figures.board import Board
-from ridgeline.report.figures.style import INK, MARK_PT, SMALL_PT, Entry, sample
+from ridgeline.report.figures.style import (
+    INK,
+    MARK_PT,
+    OTHER_MARK,
+    SMALL_PT,
+    Entry,
+    sample,
+)
+from ridgeline.roofline.captured import CAPTURE
+from ridgeline.roofline.gate import ABOVE_ITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,10 +40,15 @@ class Mark:
     is_filled: bool = False  # its work is from counters; hollow: counted from the graph
     x_range: tuple[float, float] | None = None  # of its intensity
     y_range: tuple[float, float] | None = None  # of its repeats
-    is_flagged: bool = False
+    flag: str = ""  # what is wrong with it
+    is_capture: bool = False  # all kernels of a capture as one
     text: str = ""
     weight: float = 0.0  # the heaviest are labelled first
     size_pt: float = MARK_PT
+
+    @property
+    def is_flagged(self) -> bool:
+        return bool(self.flag)
 
 
 def mark_of(point: Any, *, colour: str, marker: Any, **more: Any) -> Mark:
@@ -48,7 +62,8 @@ def mark_of(point: Any, *, colour: str, marker: Any, **more: Any) -> Mark:
         marker=marker,
         is_filled=not is_static,
         x_range=(ai, ai_high) if is_static and ai_high > ai * 1.001 else None,
-        is_flagged=bool(point["flag"]),
+        flag=str(point["flag"] or ""),
+        is_capture=point["grain"] == CAPTURE,
         weight=float(point["time_s"]),
         **more,
     )
@@ -110,14 +125,20 @@ def legend_of(marks: Sequence[Mark], *, repeats: bool = False) -> list[Entry]:
     entries: list[Entry] = []
     if any(not mark.is_filled for mark in marks):
         entries.append((sample(marker="o", is_filled=False), "counted from the graph (static)"))
-    if any(mark.is_filled for mark in marks):
+    if any(mark.is_filled and not mark.is_capture for mark in marks):
         entries.append((sample(marker="o"), "hardware counters"))
+    if any(mark.is_capture for mark in marks):
+        entries.append((sample(marker=OTHER_MARK), "a capture: hardware counters of all its"
+                        " kernels"))  # fmt: skip
     if any(mark.x_range for mark in marks):
         entries.append((sample(marker="|", line="-", width=1.0),
                         "bytes: unfused … each tensor once"))  # fmt: skip
     if repeats and any(mark.y_range and mark.y_range[0] < mark.y_range[1] for mark in marks):
         entries.append((sample(marker=VERTICAL, size=9), "range of repeats"))
-    if any(mark.is_flagged for mark in marks):
+    flags = [mark.flag for mark in marks if mark.is_flagged]
+    if flags:
+        is_above = all(flag.startswith(ABOVE_ITS) for flag in flags)
         entries.append((sample(marker="o", is_filled=False, size=MARK_PT + 4, width=0.9),
-                        "! flagged: breaks the physics gate"))  # fmt: skip
+                        f"! cannot be: {'faster than its roof allows' if is_above else 'see text'}")
+                       )  # fmt: skip
     return entries

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEAST_SHARE = 0.02  # of the FLOPs of a run, for a roof to be drawn
-MOST_ROOFS = 5
+MOST_ROOFS = 5  # of different height
 DASHES = (0, (4, 2.2))
 RIDGE_PT = 3.2
 LEAST_DECADES = 40.0  # highest over lowest rate: a slope needs some height to be seen
@@ -57,8 +57,12 @@ def roof_names(points: pd.DataFrame, roofs: Roofs, *, most: int = MOST_ROOFS) ->
     for column in columns:
         if (of_runs[column] / of_runs["flops"]).max() >= LEAST_SHARE:
             wanted.add(_name_of(roofs, *roof_of(column)))
-    known = sorted((name for name in wanted if name), key=lambda name: -roofs.flats[name])
-    return known[: 1 if is_one_for_all(roofs) else most]
+    known = sorted((name for name in wanted if name), key=lambda name: (-roofs.flats[name], name))
+    if is_one_for_all(roofs):
+        return known[:1]
+    heights = sorted({roofs.flats[name] for name in known}, reverse=True)
+    shown = {*heights[: most - 1], *heights[-1:]}  # the lowest sets the floor of most work
+    return [name for name in known if roofs.flats[name] in shown]
 
 
 def is_one_for_all(roofs: Roofs) -> bool:

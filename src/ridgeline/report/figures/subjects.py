@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ridgeline.report.figures.configurations import configured
+from ridgeline.report.figures.style import COLOURS, colours
 from ridgeline.report.rows import no_rows
 from ridgeline.report.study import Machine, Study
+from ridgeline.report.words import listed
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import si
 
@@ -31,6 +33,13 @@ class Subject:
     # points of imported captures: the whole of each, and its kernels
     captures: pd.DataFrame = field(default_factory=no_rows)
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
+    colours: Mapping[str, str] = field(default_factory=dict)  # by model or capture, in all figures
+
+    def colours_of(self, models: Iterable[str]) -> dict[str, str]:
+        """The colours of some models and captures, in the order of these."""
+        names = list(dict.fromkeys(models))
+        given = {**colours(names), **self.colours}
+        return {name: given[name] for name in names}
 
     @property
     def roofs(self) -> Roofs:
@@ -89,7 +98,61 @@ def subjects(study: Study) -> list[Subject]:
             Subject(name=name, machine=machine, runs=runs, points=_here(machine, study.points),
                     captures=_here(machine, study.capture_points), notes=study.notes)
         )  # fmt: skip
-    return found
+    return _coloured(found)
+
+
+def _coloured(found: Sequence[Subject]) -> list[Subject]:
+    """With a colour for each model and capture: one for all machines, where there are enough."""
+    every = dict.fromkeys(name for subject in found for name in _models(subject))
+    if len(every) <= len(COLOURS):
+        return [replace(subject, colours=colours(every)) for subject in found]
+    return [replace(subject, colours=colours(_models(subject))) for subject in found]
+
+
+def _models(subject: Subject) -> list[str]:
+    """The models and captures of a machine; of more than there are colours, the longest first."""
+    import pandas as pd
+
+    runs = subject.runs.rename(columns={"step_median_s": "time_s"})
+    tables = [table for table in (runs, subject.points, subject.captures) if len(table)]
+    if not tables:
+        return []
+    known = pd.concat([table[["model", "time_s"]] for table in tables])
+    names = list(dict.fromkeys(known["model"]))
+    if len(names) <= len(COLOURS):
+        return names
+    longest = known.groupby("model")["time_s"].max().fillna(0.0)
+    return sorted(names, key=lambda name: -longest[name])
+
+
+def under_same_roofs(every: list[Subject]) -> list[Subject]:
+    """All machines as one, where the user gave them the same roofs; else as they are."""
+    there = [subject for subject in every if len(subject.points) or len(subject.captures)]
+    roofs = [subject.roofs for subject in there]
+    are_given = all(one.source == "given" and not one.others for one in roofs)
+    if len(there) < 2 or not are_given or any(
+        (one.flats, one.bandwidth) != (roofs[0].flats, roofs[0].bandwidth) for one in roofs
+    ):  # fmt: skip
+        return every
+    name = listed(dict.fromkeys(subject.device for subject in there))
+    merged = replace(roofs[0], env=name, device_name=name)
+    return _coloured([
+        replace(
+            there[0],
+            name="given",
+            machine=Machine(roofs=merged),
+            runs=_together([subject.runs for subject in there]),
+            points=_together([subject.points for subject in there]),
+            captures=_together([subject.captures for subject in there]),
+        )
+    ])  # fmt: skip
+
+
+def _together(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    known = [table for table in tables if len(table)]
+    return pd.concat(known) if known else tables[0]
 
 
 def _here(machine: Machine, points: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,6 @@ from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.style import (
     MARK_PT,
     canvas_of,
-    colours,
     dense_ticks,
     legend,
     legend_lines,
@@ -41,7 +40,7 @@ def draw_throughput(subject: Subject) -> Drawing | None:
         return None
     heading = f"{subject.device}: throughput against batch size"
     axes = new_axes(heading, "error bars: 95 % interval of the median step, over all repeats")
-    colour = colours(rates["model"])
+    colour = subject.colours_of(rates["model"])
     others = dict.fromkeys(rates["setting"])
     line = {setting: LINES[place % len(LINES)] for place, setting in enumerate(others)}
     for _, way in rates.groupby(["model", "precision", "setting"], sort=False):

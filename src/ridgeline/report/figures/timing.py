@@ -21,7 +21,6 @@ from ridgeline.report.figures.style import (
     PALE,
     Entry,
     canvas_of,
-    colours,
     legend,
     legend_lines,
     log_axes,
@@ -53,7 +52,7 @@ def draw_times(subject: Subject) -> Drawing | None:
     heading = f"{subject.device}: compute time against memory time"
     axes = new_axes(heading, _subtitle(subject), height_in=4.8)
     _scale(axes, points)
-    colour = colours(points["model"])
+    colour = subject.colours_of(points["model"])
     paths = [path_of(point) for _, point in points.iterrows()]
     marks = [_mark(point, colour[point["model"]]) for _, point in points.iterrows()]
     for mark, path, launch_s in zip(marks, paths, points["launch_s"], strict=True):
@@ -88,7 +87,7 @@ def _mark(point: Any, colour: str) -> Mark:
         colour=colour,
         marker=precision_mark(point["precision"]),
         is_filled=point["provenance"] != "static",
-        is_flagged=bool(point["flag"]),
+        flag=str(point["flag"] or ""),
         text=short_name(point) if point["is_first"] else "",
         weight=float(point["time_s"]),
     )

@@ -49,12 +49,43 @@ def bound_word(bound: str) -> str:
 
 
 def flagged(points: pd.DataFrame) -> str:
-    """How many break the physics gate, and what is wrong with the first."""
+    """How many have a ring with an exclamation mark, and what is wrong with the first."""
     texts = [str(text) for text in points["flag"] if text]
     if not texts:
         return ""
-    verb = "is" if len(texts) == 1 else "are"
-    return f"{len(texts)} {verb} flagged by the physics gate ({texts[0].split('; likely')[0]})."
+    first = texts[0].split("; likely")[0]
+    if len(texts) == 1:
+        return f"1 is marked with !, because it cannot be right ({first})."
+    return f"{len(texts)} are marked with !, because they cannot be right (the first: {first})."
+
+
+def unplaced(points: pd.DataFrame) -> str:
+    """How many pieces have no place in a roofline, and why: each is told once."""
+    reasons = {
+        "whose time is not known": points["time_s"].isna(),
+        "whose FLOPs are not known": points["flops"].isna(),
+        "without FLOPs": points["flops"].le(0),
+        "whose DRAM traffic is not known": points["dram_bytes"].isna(),
+        "without DRAM traffic": points["dram_bytes"].le(0),
+    }
+    told, left = [], len(points)
+    is_placed = points["run_id"].notna()
+    for reason, is_so in reasons.items():
+        number = int((is_placed & is_so).sum())
+        is_placed &= ~is_so
+        left -= number
+        told += [f"{number} {reason}"] if number else []
+    have = "has" if len(points) - left == 1 else "have"
+    of_all = f"{len(points) - left} of all {len(points)}"
+    return f"{of_all} {have} no place in it: {listed(told)}." if told else ""
+
+
+def models_heading(points: pd.DataFrame) -> str:
+    """Over the colours of a legend: what they stand for."""
+    is_capture = points["mode"].eq(CAPTURE)
+    if not is_capture.any():
+        return "model"
+    return "capture" if is_capture.all() else "model or capture"
 
 
 def joined(*sentences: str) -> str:

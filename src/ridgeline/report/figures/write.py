@@ -21,7 +21,7 @@ from ridgeline.report.figures import (
 )
 from ridgeline.report.figures.figure import KINDS, Drawing, Figure
 from ridgeline.report.figures.style import DPI, in_style
-from ridgeline.report.figures.subjects import Subject, subjects
+from ridgeline.report.figures.subjects import Subject, subjects, under_same_roofs
 from ridgeline.report.study import Study
 from ridgeline.store import IN_RESULTS, whole_file, writing
 
@@ -66,7 +66,7 @@ def write_figures(
     found = []
     with in_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # in a name of the results folder
-        for kind, env, name, draw in _planned(study):
+        for kind, env, name, draw in _planned(subjects(study)):
             if kinds is not None and kind not in kinds:
                 continue
             tell(name)
@@ -81,31 +81,40 @@ def write_figures(
 
 
 def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
-    """Write one figure to a file; its ending is the format. Several machines are an error."""
+    """Write one figure to a file; its ending is the format.
+
+    Several machines are an error, unless their roofs are the same because they were given.
+    """
     ending = path.suffix.lower().removeprefix(".")
     _check("format", [ending], FORMATS)
     _check("kind of figure", [kind], KINDS)
     with in_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
-        planned = [(env, draw()) for one, env, _, draw in _planned(study) if one == kind]
+        every = subjects(study)
+        if kind in OF_ONE:
+            every = under_same_roofs(every)
+        planned = [(env, draw()) for one, env, _, draw in _planned(every) if one == kind]
         drawn = [(env, drawing) for env, drawing in planned if drawing is not None]
         if len(drawn) != 1:
-            envs = ", ".join(env for env, _ in drawn)
+            envs = " or ".join(f"`ridgeline roofline {env} …`" for env, _ in drawn)
             raise RidgelineError(
-                f"there are {len(drawn)} figures of kind {kind!r}, and {path} is one file",
-                hint=f"name runs of one machine ({envs}), or a folder with --out DIR"
+                f"there are {len(drawn)} figures of kind {kind!r}, one for each machine, and {path}"
+                " is one file" if drawn
+                else f"there are 0 figures of kind {kind!r} to write to {path}",
+                hint=f"choose one machine: {envs}; or name a folder with --out DIR"
                 if drawn
                 else "nothing chosen has FLOPs, bytes, a time and roofs; see the notes above",
-            )
+            )  # fmt: skip
         env, drawing = drawn[0]
         _save(drawing, path, ending)
     return Figure(path=path, paths=(path,), kind=kind, env=env, title=drawing.title,
                   caption=drawing.caption)  # fmt: skip
 
 
-def _planned(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
+def _planned(
+    every: Sequence[Subject],
+) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
     """Kind, environment, file name and drawing of each figure that may be possible."""
-    every = subjects(study)
     for subject in every:
         for kind, (name, draw) in OF_ONE.items():
             yield kind, subject.machine.env, name.format(subject.name), _bound(draw, subject)

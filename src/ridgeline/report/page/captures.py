@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
-from ridgeline.profile.capture import PROGRAM
 from ridgeline.report.executed import launch_gap
 from ridgeline.report.page.columns import Words
 from ridgeline.report.page.runs import WORD_COLUMNS, roofs_used
@@ -27,7 +25,9 @@ def with_captures(columns: dict[str, Any], study: Study, words: Words) -> dict[s
         "mode": ["capture"] * len(rows),
         "time": [row.get("timestamp") for row in rows],
         "label": [str(row["label"]) for row in rows],
-        "command": [_command(row) for row in rows],
+        "command": [str(row["command"]) for row in rows],
+        "files": [str(row["files"]) for row in rows],
+        "device": [str(row["device_name"]) for row in rows],
         "warnings": [str(row["warnings"]) for row in rows],
     }
     new = {**columns, "count": measured + len(rows), "measured": measured}
@@ -38,13 +38,6 @@ def with_captures(columns: dict[str, Any], study: Study, words: Words) -> dict[s
     new["roofs"] = [*columns.get("roofs", ()),
                     *(words.column(used.get(str(row["run_id"]), ())) for row in rows)]  # fmt: skip
     return new
-
-
-def _command(row: dict[str, Any]) -> str:
-    """What makes it again; of a program that was profiled here, `files` is its command line."""
-    if row["format"] == PROGRAM:
-        return f"ridgeline profile -- {row['files']}"
-    return shlex.join(["ridgeline", "import", *str(row["files"]).split(", ")])
 
 
 def _machine(row: dict[str, Any], study: Study) -> int:
@@ -59,9 +52,16 @@ def capture_sentences(study: Study) -> list[str]:
         text = f"{row['label']}, on {row['env']}: {_time_told(row)}."
         reached = number(row["efficiency"])
         if reached is not None:
-            text += f" They reach {format_percent(reached)} of what the roofs allow."
+            they = "It reaches" if number(row["launches"]) == 1 else "They reach"
+            text += f" {they} {format_percent(reached)} of what the roofs allow."
         found.append(text)
     return found
+
+
+def capture_sources(study: Study) -> list[str]:
+    """Where the numbers of each capture are from."""
+    return [f"capture: {row['files']}, stored as {row['run_id']} (results in {study.results.name})"
+            for row in records(study.captures)]  # fmt: skip
 
 
 def _time_told(row: dict[str, Any]) -> str:
@@ -69,11 +69,9 @@ def _time_told(row: dict[str, Any]) -> str:
     if step_s and time_s:
         return launch_gap(time_s, step_s, round(launches or 0), number(row["busy_time_s"]))
     taken = "an unknown time" if time_s is None else format_time(time_s)
+    if launches == 1:
+        return f"1 kernel launch takes {taken} (the step around it was not timed)"
     return (
-        f"{_kernels(launches or 0)} {taken} together (the sum of their times; the step"
-        " around them was not timed)"
+        f"{si(launches or 0)} kernel launches take {taken} together (the sum of their times; the"
+        " step around them was not timed)"
     )
-
-
-def _kernels(launches: float) -> str:
-    return "1 kernel takes" if launches == 1 else f"{si(launches)} kernels take"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ridgeline.report.page.captures import capture_sentences, with_captures
+from ridgeline.report.page.captures import capture_sentences, capture_sources, with_captures
 from ridgeline.report.page.columns import Words, is_missing
 from ridgeline.report.page.executed import executed_payload
 from ridgeline.report.page.machines import Card, card, roofs_payload
@@ -99,7 +99,8 @@ def content(study: Study, *, title: str | None) -> Content:
 def _headline(told: Summary, study: Study) -> list[Sentence]:
     """Sentences are known by their text: the same numbers are of the same run."""
     if study.runs.empty:
-        return [Sentence(text=text, provenance="") for text in capture_sentences(study)]
+        told_of = zip(capture_sentences(study), capture_sources(study), strict=True)
+        return [Sentence(text=text, provenance=source) for text, source in told_of]
     runs = {sentence(one): one for one in told.configurations}
     return [
         Sentence(

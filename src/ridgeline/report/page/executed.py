@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST_KERNELS = 60  # of a run
 MOST_ROWS = 6_000  # of the reconciliation
+TILES = ("dram", "l2", "l1")  # memory levels with a total
 TEXTS = ("grain", "name", "kind", "cause", "where", "bytes_cause", "bytes_where")
 NUMBERS = (
     "launches", "time_s", "model_flops", "executed_flops", "model_products", "executed_products",
@@ -53,7 +54,7 @@ def _profile(one: Profiled, runs: Mapping[str, int]) -> dict[str, Any]:
         "warnings": list(one.warnings),
         "is_trusted": one.is_trusted is not False,
         "flops": [[roof, rounded(flops)] for roof, flops in one.flops_by_roof.items()],
-        "dram_bytes": rounded(one.dram_bytes),
+        "bytes": [[level.upper(), rounded(getattr(one, f"{level}_bytes"))] for level in TILES],
         "kernel_s": rounded(one.kernel_time_s),
         "step_s": rounded(one.step_time_s),
         "gap_s": rounded(one.gap_s),
@@ -77,7 +78,7 @@ def _captures(study: Study, runs: Mapping[str, int]) -> list[dict[str, Any]]:
                 "warnings": list(study.notes.get(str(row["run_id"]), ())),
                 "is_trusted": True,
                 "flops": [[roof, rounded(amount)] for roof, amount in flops.items()],
-                "dram_bytes": rounded(row["dram_bytes"]),
+                "bytes": [[level.upper(), rounded(row[f"{level}_bytes"])] for level in TILES],
                 "kernel_s": rounded(row["time_s"]),
                 "step_s": rounded(row["step_time_s"]),
                 "gap_s": None,

@@ -86,7 +86,7 @@ def card(machine: Machine, study: Study) -> Card:
     return Card(
         title=title(machine, study),
         device_name=roofs.device_name,
-        device=roofs.device,
+        device=study.device_told(machine),
         source=SOURCES.get(roofs.source, roofs.source),
         facts=tuple(_facts(machine)),
         rows=tuple(rows or _plain_rows(roofs)),
@@ -119,9 +119,8 @@ def _driver(described: Mapping[str, Any]) -> str:
 
 
 def _row(c: Ceiling, machine: Machine, passport: Passport) -> Row:
-    unit = {"compute": "FLOP/s", "bandwidth": "B/s", "launch": "s", "power": "W"}[c.kind]
-    if c.precision == "int8":
-        unit = "op/s"
+    units = {"bandwidth": "B/s", "launch": "s", "power": "W"}
+    unit = flat_unit(str(c.precision)) if c.kind == "compute" else units[c.kind]
     return Row(
         what=_what(c),
         best=si(c.best, unit),

@@ -53,7 +53,8 @@ TEXTS = {
     "label": "label",
 }
 STORED = ("status", "command", "versions", "warnings", "no_energy")  # that only the run says
-WORD_COLUMNS = ("id", *TEXTS, *STORED, "setting", "flags")
+OF_CAPTURES = ("files", "device")
+WORD_COLUMNS = ("id", *TEXTS, *STORED, "setting", "flags", *OF_CAPTURES)
 SHOWN = ("model", "mode", "precision")  # beside the machine and the batch, wherever a run is named
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
 

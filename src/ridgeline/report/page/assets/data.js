@@ -74,6 +74,8 @@ const R = unpack(
     "no_energy",
     "setting",
     "flags",
+    "files",
+    "device",
   ],
 );
 R.measured = DATA.runs.measured;

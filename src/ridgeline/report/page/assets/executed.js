@@ -78,10 +78,11 @@ function showProfile(host, profile) {
   host.append(...profile.told.map((text) => make("p", { class: "about" }, text)));
   if (profile.warnings.length)
     host.append(make("ul", { class: "note" }, profile.warnings.map((text) => make("li", {}, text))));
-  const source = `counter: profile ${profile.id || "of this run"}`;
+  const isRun = profile.run < R.measured;
+  const source = isRun ? `counter: profile ${profile.id || "of this run"}` : runSource(profile.run);
   const facts = [
-    ...profile.flops.map(([roof, flops]) => [roof, si(flops, "FLOP"), source]),
-    ["DRAM", isKnown(profile.dram_bytes) ? si(profile.dram_bytes, "B") : "", source],
+    ...profile.flops.map(([roof, flops]) => [roof, si(flops, workUnit(roof)), source]),
+    ...profile.bytes.map(([level, bytes]) => [level, si(bytes, "B"), source]),
     ["launches", String(profile.launches ?? ""), source],
     ["kernel time", formatTime(profile.kernel_s), source],
     ["step", formatTime(profile.step_s), runSource(profile.run)], // of a capture it is not known
@@ -199,8 +200,14 @@ function showKernels(host, run) {
   const bytes = (value) => si(value, "B");
   const levels = ["l2_bytes", "l1_bytes"].filter((key) => rows.some((i) => isKnown(K[key][i])));
   host.append(make("h3", {}, "Kernels that take longest"));
-  if (all > rows.length)
-    host.append(make("p", { class: "note" }, `${rows.length} of ${all} different kernels are here.`));
+  const some = all > rows.length ? ` ${rows.length} of ${all} are here.` : "";
+  host.append(
+    make(
+      "p",
+      { class: "note" },
+      `A kernel is a name here: all its launches are added up, whatever their grids and blocks, which the figure tells apart.${some}`,
+    ),
+  );
   makeTable(host, {
     caption: "Kernels that take longest",
     rows,

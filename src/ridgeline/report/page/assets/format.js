@@ -32,6 +32,11 @@ function si(value, unit = "") {
   return joined(isCount ? String(value) : threeDigits(rounded / factor), prefix + unit);
 }
 
+// What is counted under a roof: `int8 matrix` has no floating point.
+function workUnit(roof) {
+  return roof.startsWith("int") ? "OP" : "FLOP";
+}
+
 function threeDigits(number) {
   const size = Math.abs(number);
   if (size >= 1000) return number.toPrecision(3);

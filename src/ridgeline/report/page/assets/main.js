@@ -10,6 +10,7 @@ startExecuted();
 startThroughput();
 startEnergy();
 startRuns();
+startCaptures();
 startProvenance();
 startTheme();
 startPrinting(growForPrint);
@@ -27,6 +28,7 @@ window.ridgeline = Object.freeze({
       source: line.source,
       rate: line.rate,
     })),
+  roofLabels: () => structuredClone(plot.roofLabels),
   pickTime: () => hand.pickTime,
   span: () => [...plot.spanX, ...plot.spanY],
   marks: () =>

@@ -117,9 +117,13 @@ function tracePath(context, shape, x, y, r) {
   context.closePath();
 }
 
-function drawMarks(context, frame, x, y, marks) {
+// Where the marks are in the picture, in pixels.
+function placeInPicture(marks, x, y) {
   marks.px = Float64Array.from(marks.x, (value) => x.to(value));
   marks.py = Float64Array.from(marks.y, (value) => y.to(value));
+}
+
+function drawMarks(context, frame, x, y, marks) {
   drawJoins(context, frame, marks);
   if (marks.view === VIEWS.times) drawPaths(context, frame, x, y, marks);
   const isSmall = marks.count > 800;
@@ -226,10 +230,7 @@ function drawNames(context, frame, marks) {
     const text = marks.view.name(marks.point[m]);
     const [left, top] = [marks.px[m] + radius(marks, m) + 4, marks.py[m] - 16];
     const box = [left, top, left + context.measureText(text).width, top + 13];
-    const isCovered = taken.some(
-      (b) => box[0] < b[2] && box[2] > b[0] && box[1] < b[3] && box[3] > b[1],
-    );
-    if (isCovered || box[2] > frame.right) continue;
+    if (taken.some((other) => doOverlap(box, other)) || box[2] > frame.right) continue;
     taken.push(box);
     drawText(context, frame, text, left, top, { base: "top" });
   }
@@ -244,6 +245,22 @@ function buildGrid(marks) {
     else cells.set(key, [m]);
   }
   return cells;
+}
+
+// Whether any mark is in a box, or touches it.
+function hasMark(marks, cells, [left, top, right, bottom]) {
+  const cell = (pixel) => Math.floor(pixel / CELL);
+  for (let c = cell(left - CELL); c <= cell(right + CELL); c += 1)
+    for (let r = cell(top - CELL); r <= cell(bottom + CELL); r += 1)
+      for (const m of cells.get(cellKey(c, r)) ?? []) {
+        const [x, y] = [marks.px[m], marks.py[m]];
+        const away = Math.hypot(
+          x - Math.min(Math.max(x, left), right),
+          y - Math.min(Math.max(y, top), bottom),
+        );
+        if (away < radius(marks, m) + 1) return true;
+      }
+  return false;
 }
 
 function cellKey(column, row) {

@@ -7,6 +7,7 @@ const plot = {
   spanX: [0, 1],
   spanY: [0, 1],
   chosen: null,
+  roofLabels: [],
   isDue: false,
   draws: 0,
 };
@@ -110,6 +111,8 @@ function drawFigure() {
   context.scale(density, density);
   const x = makeScale(plot.spanX, [frame.left, frame.right]);
   const y = makeScale(plot.spanY, [frame.bottom, frame.top]);
+  placeInPicture(plot.marks, x, y);
+  Object.assign(plot, { frame, x, y, cells: buildGrid(plot.marks), draws: plot.draws + 1 });
   drawAxes(context, frame, x, y, plot.marks.view.axes);
   context.save();
   context.beginPath();
@@ -124,7 +127,7 @@ function drawFigure() {
   drawRoofs(context, frame, x, y, plot.lines, roofColour(frame));
   drawMarks(context, frame, x, y, plot.marks); // last: a label must not hide a point
   context.restore();
-  Object.assign(plot, { frame, x, y, cells: buildGrid(plot.marks), draws: plot.draws + 1 });
+  sayUnnamedRoofs();
   if (plot.chosen !== null) placeRing();
 }
 

@@ -13,7 +13,9 @@ function withSource(element, kind, say) {
 }
 
 function runSource(run) {
-  return `measured: run ${R.id[run]}\n${R.command[run]}`;
+  const isRun = run < R.measured;
+  const what = isRun ? `measured: run ${R.id[run]}` : `capture: ${R.files[run]}, ${R.id[run]}`;
+  return `${what}\n${R.command[run]}`;
 }
 
 function workSource(point) {

@@ -1,5 +1,8 @@
 // The roofs: slopes of memory levels up to their ridges, flat roofs of precisions beyond them.
 
+const MOST_ROOF_NAMES = 3; // on one line
+const LABEL_STEP = 18; // pixels by which a label is moved until nothing is in its way
+
 // What to draw for the machines in `shown`: Map of machine number → Set of roof names in use.
 function roofLines(shown, { levels, isAll, hasSheet }) {
   const lines = [];
@@ -39,10 +42,37 @@ function linesOf(machine, roofs, source, { number, levels, wanted }) {
   return [...slopes, ...flats];
 }
 
-function roofLabel(line, isNamed) {
-  const rate = si(line.rate, line.isFlat ? "FLOP/s" : "B/s");
-  const source = line.source === "measured" ? "" : `, ${line.source}`;
-  return `${isNamed ? `${line.machine.title}: ` : ""}${line.name} ${rate}${source}`;
+// Roofs in the same place share a label: `fp16, bf16 matrix 989 TFLOP/s`.
+function roofLabel(lines, isNamed) {
+  const [{ rate, source }] = lines;
+  const unit = ({ isFlat, name }) => (isFlat ? `${workUnit(name)}/s` : "B/s");
+  const told = [...Map.groupBy(lines, unit)].map(
+    ([of, same]) => `${roofNames(same)} ${si(rate, of)}`,
+  );
+  const machines = [...new Set(lines.map(({ machine }) => machine.title))];
+  const whose = isNamed && machines.length === 1 ? `${machines[0]}: ` : "";
+  const from = source === "measured" ? "" : `, ${source}`;
+  return `${whose}${told.join(", ")}${from}`;
+}
+
+function roofNames(lines) {
+  const names = [...new Set(lines.map(({ name }) => name))];
+  if (names.length > MOST_ROOF_NAMES) return `${names[0]} and ${names.length - 1} more`;
+  const paths = Map.groupBy(names, (name) => name.split(" ")[1] ?? "");
+  const precisions = (of) => of.map((name) => name.split(" ")[0]).join(", ");
+  return [...paths].map(([path, of]) => `${precisions(of)} ${path}`.trimEnd()).join(", ");
+}
+
+// Labels of lines that lie on each other as one; of machines, where the user gave them one roof.
+function sharedLabels(labels) {
+  const place = ({ line }) => {
+    const whose = line.source === "given" ? "" : line.number;
+    return [line.isFlat, si(line.rate), line.source, whose].join(" ");
+  };
+  return [...Map.groupBy(labels, place).values()].map((same) => ({
+    ...same[0],
+    lines: same.map(({ line }) => line),
+  }));
 }
 
 function drawRoofs(context, frame, x, y, lines, colourOf) {
@@ -71,7 +101,7 @@ function traceFlat(context, frame, x, y, line) {
   context.moveTo(start, height);
   context.lineTo(Math.max(start, frame.right), height);
   const isSeen = height > frame.top - 2 && height < frame.bottom && start < frame.right;
-  return isSeen ? { line, x: frame.right - 8, y: height - 5 } : null;
+  return isSeen ? { line, y: height, from: start } : null;
 }
 
 // On logarithmic axes a slope is straight; the ridge is its end, never a point beyond it.
@@ -119,34 +149,73 @@ function drawRidges(context, frame, x, y, lines, colourOf) {
   }
 }
 
-// Labels of slopes that are close together stand one after the other along them.
+// Labels of slopes, from the top down: those close together stand one after the other along them.
 function spreadSlopes(context, labels, isNamed) {
   let [height, shift, width] = [-Infinity, 0, 0];
-  for (const label of labels.filter(({ line }) => !line.isFlat).sort((a, b) => a.y - b.y)) {
+  for (const label of labels) {
     shift = label.y - height < 17 ? shift + width + 16 : 0;
     height = label.y;
-    width = context.measureText(roofLabel(label.line, isNamed)).width;
+    width = context.measureText(roofLabel(label.lines, isNamed)).width;
     label.x += shift * Math.cos(label.angle);
     label.y += shift * Math.sin(label.angle);
   }
 }
 
 function drawRoofLabels(context, frame, labels, { isNamed, colourOf }) {
-  spreadSlopes(context, labels, isNamed);
-  const flats = labels.filter(({ line }) => line.isFlat).sort((a, b) => a.y - b.y);
-  let last = frame.top - 18;
-  for (const label of flats) {
-    // above its line; where another label is there already, below it
-    const isFree = label.y - last >= 14;
-    label.y = last = isFree ? label.y : Math.max(label.y + 19, last + 14);
+  const shared = sharedLabels(labels.sort((a, b) => a.y - b.y));
+  const slopes = shared.filter(({ line }) => !line.isFlat);
+  spreadSlopes(context, slopes, isNamed);
+  const taken = [];
+  for (const { line, lines, x, y, angle } of slopes) {
+    const text = roofLabel(lines, isNamed);
+    drawText(context, frame, text, x, y - 5, { fill: colourOf(line), angle });
+    taken.push(...boxesAlong(x, y - 5, angle, context.measureText(text).width));
   }
-  for (const { line, x, y, angle } of labels) {
-    drawText(context, frame, roofLabel(line, isNamed), x, angle ? y - 5 : y, {
-      align: line.isFlat ? "right" : "left",
-      fill: colourOf(line),
-      angle: angle ?? 0,
-    });
+  plot.roofLabels = [];
+  for (const label of shared.filter(({ line }) => line.isFlat)) {
+    const text = roofLabel(label.lines, isNamed);
+    const box = freeBox(frame, label, context.measureText(text).width, taken);
+    plot.roofLabels.push({ text, box });
+    if (!box) continue;
+    taken.push(box);
+    const looks = { align: "right", fill: colourOf(label.line) };
+    drawText(context, frame, text, box[2], box[3] - 3, looks);
   }
+}
+
+// Small boxes that cover a slanted text.
+function boxesAlong(x, y, angle, length) {
+  const steps = Array.from({ length: Math.ceil(length / 10) }, (_, n) => 10 * n);
+  return steps.map((far) => {
+    const [left, base] = [x + far * Math.cos(angle), y + far * Math.sin(angle)];
+    return [left - 4, base - 14, left + 12, base + 4];
+  });
+}
+
+// Where no point and no other label is in the way: above or below the line, as far to the right as
+// can be, or before its ridge, where no work can be.
+function freeBox(frame, { y, from }, width, taken) {
+  const spots = [];
+  for (let right = frame.right - 8; right - width >= from; right -= LABEL_STEP)
+    spots.push([right, y - 5], [right, y + 14]);
+  spots.push([from - 10, y + 4]);
+  const boxes = spots.map(([right, base]) => [right - width, base - 11, right, base + 3]);
+  return boxes.find((box) => {
+    const isInside = box[0] > frame.left && box[1] > frame.top - 8 && box[3] < frame.bottom;
+    const isTaken = taken.some((other) => doOverlap(box, other));
+    return isInside && !isTaken && !hasMark(plot.marks, plot.cells, box);
+  });
+}
+
+function doOverlap(a, b) {
+  return a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1];
+}
+
+// The names of roofs that found no room in the figure stand below it.
+function sayUnnamedRoofs() {
+  const names = plot.roofLabels.filter(({ box }) => !box);
+  const text = names.map((label) => label.text).join("; ");
+  byId("roof-note").textContent = text && `Roofs without room for their names: ${text}.`;
 }
 
 // Time against floor: the diagonal is the roof, its parallels are shares of it.

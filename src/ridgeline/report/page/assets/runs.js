@@ -1,8 +1,8 @@
-// Every run, with the command that repeats it.
+// Every run, with the command that repeats it; every capture, with the file that it is from.
 
 function startRuns() {
   const host = byId("runs-body");
-  if (!R.measured) return host.append(make("p", { class: "empty" }, "There is no run."));
+  if (!R.measured) return host.append(make("p", { class: "empty" }, NO_RUN));
   const count = (text) => (text ? text.split("\n").length : 0);
   makeTable(host, {
     caption: "Runs",
@@ -30,6 +30,45 @@ function startRuns() {
   return undefined;
 }
 
+function startCaptures() {
+  const captures = Array.from({ length: R.count - R.measured }, (_, n) => R.measured + n);
+  if (!captures.length) return;
+  const host = byId("captures-body");
+  host.append(
+    make("h3", {}, "Captures"),
+    make(
+      "p",
+      { class: "about" },
+      "Kernels that a profiler recorded, with the file or program that they are from. The time is that at which a capture was taken into the results folder.",
+    ),
+  );
+  makeTable(host, {
+    caption: "Captures",
+    rows: captures.map((run) => ({ run, label: R.name[run] })),
+    search: "capture, file, device",
+    inside: insideCapture,
+    columns: [
+      runWord("name", "Capture", (run) => R.model[run], { wide: true }),
+      runWord("files", "File or program", (run) => R.files[run], { wide: true }),
+      runWord("device", "Device", (run) => R.device[run] || "not named"),
+      runWord("time", "Time", (run) => R.time[run]),
+      {
+        ...runWord("command", "Command", (run) => R.command[run], { wide: true }),
+        node: ({ run }) => make("code", {}, R.command[run]),
+      },
+    ],
+  });
+}
+
+function insideCapture({ run }) {
+  return factList([
+    ["Stored as", make("code", {}, R.id[run])],
+    ["File or program", R.files[run]],
+    ["Repeat with", commandLine(R.command[run])],
+    ["Warnings", R.warnings[run]],
+  ]);
+}
+
 function insideRun({ run }) {
   const clock = [
     si(R.clock_hz[run], "Hz"),
@@ -49,6 +88,10 @@ function insideRun({ run }) {
     ["Warnings", R.warnings[run]],
     ["Marked", R.flags[run]],
   ];
+  return factList(facts);
+}
+
+function factList(facts) {
   return make(
     "dl",
     {},

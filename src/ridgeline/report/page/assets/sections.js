@@ -1,6 +1,7 @@
 // The sections about whole runs: throughput, energy.
 
 const ALL_RUNS = Array.from({ length: R.measured }, (_, run) => run);
+const NO_RUN = R.count ? "No run was timed here." : "There is no run.";
 
 function runWord(key, label, of, more = {}) {
   return { key, label, value: ({ run }) => of(run), text: ({ run }) => of(run), ...more };
@@ -29,7 +30,7 @@ function configurationColumns() {
 
 function startThroughput() {
   const host = byId("throughput-body");
-  if (!R.measured) return host.append(make("p", { class: "empty" }, "There is no run."));
+  if (!R.measured) return host.append(make("p", { class: "empty" }, NO_RUN));
   drawCharts(host, ALL_RUNS, {
     label: "samples per second",
     unit: "samples/s",
@@ -109,6 +110,10 @@ function smallestBatches() {
 
 function startEnergy() {
   const host = byId("energy-body");
+  if (!R.measured) {
+    const why = R.count ? " A capture does not tell the joules of its kernels." : "";
+    return host.append(make("p", { class: "empty" }, NO_RUN + why));
+  }
   const metered = ALL_RUNS.filter((run) => isKnown(R.step_j[run]));
   if (metered.length) {
     drawCharts(host, metered, {
@@ -144,6 +149,7 @@ function startEnergy() {
     host,
     ALL_RUNS.filter((run) => !isKnown(R.step_j[run])),
   );
+  return undefined;
 }
 
 function sayWhyNoEnergy(host, runs) {

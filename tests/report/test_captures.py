@@ -1,0 +1,229 @@
+"""Captures in a report: their names, the files they are from, their marks and their machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.report.profiled import folder, profiled_folder, store_capture
+
+from ridgeline.errors import RidgelineError
+from ridgeline.report.figures import write_figure
+from ridgeline.report.figures.classic import draw_steps
+from ridgeline.report.figures.style import in_style
+from ridgeline.report.figures.subjects import subjects
+from ridgeline.report.figures.words import unplaced
+from ridgeline.report.markdown import report_text
+from ridgeline.report.page.captures import capture_sentences
+from ridgeline.report.page.machines import card
+from ridgeline.report.profiles import names_of
+from ridgeline.report.study import read_study
+from ridgeline.report.tables import write_tables
+from ridgeline.roofline.roofs import BITS, given_roofs
+from ridgeline.store import ResultsFolder, Run
+
+
+def test_a_report_says_from_which_file_a_capture_is(tmp_path: Path) -> None:
+    # given two captures and no run, when the report is written
+    results = ResultsFolder(tmp_path)
+    first = store_capture(results)
+    asked = {"command": "import", "files": ["my captures/flops.csv", "b.csv"]}
+    second = store_capture(results, "", asked, device_name=None)
+    text = report_text(read_study(results), folder=tmp_path)
+    # then its appendix says with which command each was made, and of what, when and on which device
+    appendix = text[text.index("## Appendix") : text.index("<!-- yours: appendix")]
+    assert (
+        appendix
+        == f"""\
+## Appendix
+
+### Commands
+
+Each capture can be made again with the command that made it:
+
+```sh
+# RN50 amp
+ridgeline import captures/step.csv --label 'RN50 amp'
+# flops.csv
+ridgeline import 'my captures/flops.csv' b.csv
+```
+
+### Captures
+
+The time is that at which a capture was taken into the results folder.
+
+| capture | file or program | device | time | stored as |
+| --- | --- | --- | --- | --- |
+| RN50 amp | captures/step.csv | NVIDIA H200 | 2026-11-16T10:00:00+00:00 | {first.run_id} |
+| flops.csv | my captures/flops.csv, b.csv |  | 2026-11-16T10:00:00+00:00 | {second.run_id} |
+
+### Versions
+
+Not known.
+
+"""
+    )
+
+
+def test_the_table_of_captures_names_their_files(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path)
+    capture = store_capture(results)
+    write_tables(read_study(results), tmp_path / "tables")
+    (row,) = pd.read_csv(tmp_path / "tables" / "captures.csv").to_dict("records")
+    told = ("label", "files", "command", "device_name", "run_id", "l2_bytes")
+    assert {name: row[name] for name in told} == {
+        "label": "RN50 amp",
+        "files": "captures/step.csv",
+        "command": "ridgeline import captures/step.csv --label 'RN50 amp'",
+        "device_name": "NVIDIA H200",
+        "run_id": capture.run_id,
+        "l2_bytes": 32_123_728_480,
+    }
+
+
+def captured(run_id: str, label: str, *files: str, time: str = "2026-11-16T10:00:00+00:00") -> Run:
+    return Run(run_id=run_id, path=Path(run_id), schema_version=1, found={},
+               asked={"command": "import", "files": list(files), "label": label},
+               provenance={"time": time})  # fmt: skip
+
+
+def test_captures_with_the_same_name_are_told_apart() -> None:
+    # given captures with a label of their own, and some that share one with others
+    later = "2026-11-16T11:30:00+00:00"
+    captures = [
+        captured("id-1", "mine", "a.csv"),
+        captured("id-2", "two", "a.csv"),
+        captured("id-3", "two", "x/flops.csv", "x/bytes.csv"),
+        captured("id-4", "three", "x/a.csv"),
+        captured("id-5", "three", "y/a.csv"),
+        captured("id-6", "again", "a.csv"),
+        captured("id-7", "again", "a.csv", time=later),
+        captured("id-8", "", "x/c.csv"),
+        captured("id-9", "", "x/c.csv"),
+        captured("id-10", "", "x/c.csv", time=later),
+    ]
+    # then each has a name of its own, no longer than it must be
+    assert names_of(captures) == {
+        "id-1": "mine",
+        "id-2": "two (a.csv)",
+        "id-3": "two (flops.csv + bytes.csv)",
+        "id-4": "three (x/a.csv)",
+        "id-5": "three (y/a.csv)",
+        "id-6": "again (a.csv, 2026-11-16 10:00:00)",
+        "id-7": "again (a.csv, 2026-11-16 11:30:00)",
+        "id-8": "c.csv (8)",
+        "id-9": "c.csv (9)",
+        "id-10": "c.csv (2026-11-16 11:30:00)",
+    }
+
+
+def test_names_of_captures_are_the_same_wherever_they_are_told(tmp_path: Path) -> None:
+    # given two captures with one label, when one of them alone is read
+    results = folder(tmp_path)
+    notes = ["fp16 is a guess"]
+    store_capture(results, "two", {"command": "import", "files": ["a.csv"]}, warnings=notes)
+    second = store_capture(results, "two", {"command": "import", "files": ["b.csv"]})
+    both, alone = read_study(results), read_study(results, run_ids=[second.run_id])
+    # then tables, points and notes call them by the same names
+    assert both.captures["label"].tolist() == ["two (a.csv)", "two (b.csv)"]
+    assert alone.captures["label"].tolist() == ["two (b.csv)"]
+    assert set(both.capture_points["model"]) == {"two (a.csv)", "two (b.csv)"}
+    assert both.remarks == ("the capture two (a.csv): fp16 is a guess",)
+
+
+@pytest.mark.parametrize(
+    ("launches", "told"),
+    [
+        (1, "it, on h200: 1 kernel launch takes 2.00 ms (the step around it was not timed). It"
+            " reaches 50.0 % of what the roofs allow."),
+        (3, "it, on h200: 3 kernel launches take 2.00 ms together (the sum of their times; the step"
+            " around them was not timed). They reach 50.0 % of what the roofs allow."),
+    ],
+)  # fmt: skip
+def test_one_kernel_is_told_as_one(tmp_path: Path, launches: int, told: str) -> None:
+    row = {"label": "it", "env": "h200", "launches": launches, "time_s": 0.002, "step_time_s": None,
+           "busy_time_s": None, "efficiency": 0.5}  # fmt: skip
+    study = replace(read_study(folder(tmp_path)), captures=pd.DataFrame([row]))
+    assert capture_sentences(study) == [told]
+
+
+def test_why_a_kernel_has_no_place() -> None:
+    # given a kernel of which all is known, and some of which something is not, or is nothing
+    nan = float("nan")
+    table = pd.DataFrame({
+        "run_id": ["a"] * 6,
+        "time_s": [1, nan, 1, 1, 1, 1],
+        "flops": [1, 1, nan, 0, 1, 1],
+        "dram_bytes": [1, nan, 1, 0, nan, 0],
+    })  # fmt: skip
+    # then each of them is counted once
+    assert unplaced(table) == (
+        "5 of all 6 have no place in it: 1 whose time is not known, 1 whose FLOPs are not known,"
+        " 1 without FLOPs, 1 whose DRAM traffic is not known and 1 without DRAM traffic."
+    )
+    assert unplaced(table.iloc[2:4]) == (
+        "2 of all 2 have no place in it: 1 whose FLOPs are not known and 1 without FLOPs."
+    )
+    assert unplaced(table[:1]) == ""
+
+
+def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
+    # given a run with counters and a capture, or a capture alone
+    results = profiled_folder(tmp_path)
+    capture = store_capture(results)
+    both, alone = read_study(results), read_study(results, run_ids=[capture.run_id])
+    legends = []
+    for study in (both, alone):
+        with in_style():
+            drawing = draw_steps(subjects(study)[0])
+        assert drawing is not None
+        (box,) = drawing.canvas.legends
+        legends.append([text.get_text().replace("\n", " ") for text in box.get_texts()])
+    # then the legend says what its cross is
+    cross = "a capture: hardware counters of all its kernels"
+    assert legends == [
+        ["model or capture", "resnet50", "RN50 amp", "precision", "amp", "mark",
+         "counted from the graph (static)", "hardware counters", cross,
+         "bytes: unfused … each tensor once"],
+        ["capture", "RN50 amp", "mark", cross],
+    ]  # fmt: skip
+
+
+def test_machines_under_the_same_given_roofs_share_a_picture(tmp_path: Path) -> None:
+    # given captures of two devices
+    results = ResultsFolder(tmp_path)
+    store_capture(results, "one")
+    store_capture(results, "other", device_name=None)
+    compute = dict.fromkeys(BITS, 810e12)
+    given = given_roofs("given", "", compute=compute, dram_bytes_per_s=3e12)
+    # when the same roofs are given for both, then one picture has both
+    study = read_study(results, everywhere=given)
+    figure = write_figure(study, tmp_path / "both.svg")
+    assert figure.title == "NVIDIA H200 and unnamed-device: captures (roofs as given)"
+    assert figure.caption.startswith(
+        "2 captures under the roofs of NVIDIA H200 and unnamed-device."
+    )
+    # and not when each has its own
+    apart = {"nvidia-h200": given, "unnamed-device": replace(given, bandwidth={"dram": 1e12})}
+    path = tmp_path / "both.svg"
+    with pytest.raises(RidgelineError) as refused:
+        write_figure(read_study(results, given=apart), path)
+    assert str(refused.value) == (
+        f"there are 2 figures of kind 'classic', one for each machine, and {path} is one file\n"
+        "  hint: choose one machine: `ridgeline roofline nvidia-h200 …` or"
+        " `ridgeline roofline unnamed-device …`; or name a folder with --out DIR"
+    )
+
+
+def test_an_imported_device_has_no_number(tmp_path: Path) -> None:
+    # given a capture of a device that was neither measured nor used here
+    results = ResultsFolder(tmp_path)
+    store_capture(results)
+    study = read_study(results)
+    # then its number is not told, which nobody knows; of a run's device it is
+    assert "| nvidia-h200 | NVIDIA H200 |  |" in report_text(study, folder=tmp_path)
+    assert [card(machine, study).device for machine in study.machines] == [""]
+    here = read_study(folder(tmp_path / "here"))
+    assert [card(machine, here).device for machine in here.machines] == ["cuda:0"]
