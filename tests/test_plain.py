@@ -9,6 +9,7 @@ from ridgeline.plain import plain_line, plain_text
 def test_a_text_keeps_its_lines() -> None:
     assert plain_text("a\tb\nc é 漢") == "a\tb\nc é 漢"
     assert plain_text("\x1b[31mred\x07\r\x9b\u202e\u2028") == r"\x1b[31mred\x07\r\x9b\u202e\u2028"
+    assert plain_text("\u061c\udcff") == r"\u061c\udcff"  # of a name that is no UTF-8
 
 
 def test_a_line_is_one() -> None:

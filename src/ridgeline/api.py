@@ -181,8 +181,8 @@ def profile(
         "tier": tier, "level": level, "deduplicate": deduplicate, "budget_s": budget_s,
     }  # fmt: skip
     profiled = profile_named(named, chosen, folder, options)
-    count_missing(folder, [profiled.of_run], with_files=True)
-    return profiled
+    _, problems = count_missing(folder, [profiled.of_run], with_files=True)
+    return replace(profiled, problems=tuple(problems))
 
 
 def profile_step() -> AbstractContextManager[None]:

@@ -123,6 +123,9 @@ def test_a_file_that_is_stored_already_is_told(capsys: pytest.CaptureFixture[str
     other.write_text("".join([head, *rows[:-1]]))
     assert command("import", str(other)) == 0
     assert "already" not in capsys.readouterr().err
+    # and each of two of one name is told of
+    assert command("import", str(PRODUCTS), str(other)) == 0
+    assert capsys.readouterr().err.count("already stored as") == 2
 
 
 @pytest.mark.parametrize("label", ["", " ", "\t\n"])

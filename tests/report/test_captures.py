@@ -103,8 +103,11 @@ def test_captures_with_the_same_name_are_told_apart() -> None:
         captured("id-8", "", "x/c.csv"),
         captured("id-9", "", "x/c.csv"),
         captured("id-10", "", "x/c.csv", time=later),
+        captured("id-11", "four (a.csv)", "b.csv"),
+        captured("id-12", "four", "x/a.csv"),
+        captured("id-13", "four", "x/b.csv"),
     ]
-    # then each has a name of its own, no longer than it must be
+    # then each has a name of its own, no longer than it must be, also if another is called so
     assert names_of(captures) == {
         "id-1": "mine",
         "id-2": "two (a.csv)",
@@ -116,6 +119,9 @@ def test_captures_with_the_same_name_are_told_apart() -> None:
         "id-8": "c.csv (8)",
         "id-9": "c.csv (9)",
         "id-10": "c.csv (2026-11-16 11:30:00)",
+        "id-11": "four (a.csv)",
+        "id-12": "four (x/a.csv)",
+        "id-13": "four (b.csv)",
     }
 
 

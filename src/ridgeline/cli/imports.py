@@ -74,7 +74,7 @@ def import_files(
         place.check_writable()
     import_tables()
     captures, errors = _read(files, quiet=quiet)
-    again = _stored_before(place, captures) if store else {}
+    again = _stored_before(place, captures) if store else []
     interrupted = False
     kept: list[Path] = []
     try:
@@ -89,7 +89,7 @@ def import_files(
         show_captures.print_captures(captures, label)
     if not quiet:
         show_captures.advise(captures, as_json=as_json)
-        for file, run_id in again.items():
+        for file, run_id in again:
             print(f"note: {plain_text(file)}: already stored as {run_id}; stored again",
                   file=sys.stderr)  # fmt: skip
         for path in kept:
@@ -121,8 +121,8 @@ def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[Ridgel
     return captures, errors + refused
 
 
-def _stored_before(results: ResultsFolder, captures: list[Capture]) -> dict[str, str]:
-    """Of captures that are stored already, by the names of their files: the run that has them.
+def _stored_before(results: ResultsFolder, captures: list[Capture]) -> list[tuple[str, str]]:
+    """Of captures that are stored already, the names of their files and the run that has them.
 
     No digest of a file is stored. The same are files of the same name that tell the same.
     """
@@ -133,13 +133,13 @@ def _stored_before(results: ResultsFolder, captures: list[Capture]) -> dict[str,
     amounts = ("totals", "kernel_time_s", "launches")
     stored = [(run.run_id, file_names(run), [run.found.get(name) for name in amounts])
               for run in stored_captures(results)]  # fmt: skip
-    found = {}
+    found = []
     for capture in captures:
         files = " + ".join(Path(file).name for file in files_of(capture))
         tells = [sums(capture.kernels), capture.kernel_time_s, capture.launches]
         same = [run_id for run_id, *told in stored if told == [files, tells]]
         if same:
-            found[files] = same[-1]
+            found.append((files, same[-1]))
     return found
 
 

@@ -29,6 +29,7 @@ class ProfileResult:
     of_run: str  # the unwatched run of the same step
     found: Mapping[str, Any]
     kernels: pd.DataFrame
+    problems: tuple[str, ...] = ()  # with counting what the model must do
 
     @property
     def totals(self) -> Mapping[str, float | None]:

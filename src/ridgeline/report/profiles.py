@@ -104,8 +104,8 @@ def names_of(captures: Iterable[Run]) -> dict[str, str]:
     alike = list(captures)
     for more in ((), (file_names,), (_paths,), (file_names, _time), (file_names, _end)):
         told = {run.run_id: _named(run, *(tell(run) for tell in more)) for run in alike}
-        often = Counter(told.values())
         names |= told
+        often = Counter(names.values())
         alike = [run for run in alike if often[told[run.run_id]] > 1]
     return names
 

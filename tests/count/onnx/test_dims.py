@@ -148,6 +148,14 @@ def test_an_input_and_a_loop_of_one_name(tmp_path: Path) -> None:
     assert result.total.macs == 6 * 4 * 8 * 8
 
 
+def test_a_number_beside_the_one_that_is_taken(tmp_path: Path) -> None:
+    # given a loop that no dimension shares its name with, and two numbers for it
+    made = three_of_a_name()
+    made.graph.node[0].name = "again"
+    with pytest.raises(RidgelineError, match="no dimension, loop or node is called 'again'"):
+        count(made, tmp_path, dims={"N": 3, "again": 3, "node:again": 5})
+
+
 @pytest.mark.parametrize("name", ["node:other", "input:other", "node:a"])
 def test_a_mark_before_a_name_that_nothing_has(name: str, tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match=f"no dimension, loop or node is called '{name}'"):

@@ -68,6 +68,15 @@ def test_a_single_number(tmp_path: Path) -> None:
     assert count(made, tmp_path, dims={"a_rank": 0}).total.other_flops == 5 * 6
 
 
+@pytest.mark.parametrize(
+    ("size", "hint"), [(-1, "sizes are 0 or more"), ("2", "sizes are whole numbers")]
+)
+def test_a_rank_that_is_no_number(size: Any, hint: str, tmp_path: Path) -> None:
+    assert asked(without_shape(PRODUCT), tmp_path, dims={"a_rank": size}) == (
+        f"--dim a_rank: {size!r} is no size\n  hint: {hint}"
+    )
+
+
 def test_a_rank_that_nothing_has(tmp_path: Path) -> None:
     assert asked(without_shape(PRODUCT), tmp_path, dims={"a_rank": 65}) == (
         "--dim a_rank: 65 dimensions are too many\n  hint: 64 are the most that are counted"

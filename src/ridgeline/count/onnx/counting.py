@@ -15,7 +15,7 @@ from ridgeline.count.onnx.assumed import assumed_notes
 from ridgeline.count.onnx.blocked import mark_channels, padding_note
 from ridgeline.count.onnx.bounds import KEEP_SOME
 from ridgeline.count.onnx.declared import real_inputs
-from ridgeline.count.onnx.dims import MOST_NAMED, NODE, bind
+from ridgeline.count.onnx.dims import MOST_NAMED, bind, check_given
 from ridgeline.count.onnx.load import load
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.count.onnx.opsets import opset_notes
@@ -82,6 +82,7 @@ def _counted(
 ) -> CountResult:
     model = load(file)
     untold = mark_channels(model)
+    check_given(dims, batch_size)
     dims = with_ranks(model.graph, dims)
     bound = bind(model.graph, batch_size=batch_size, dims=dims, known=values)
     walk = walk_model(model, str(file), bound, values=values, causal=causal)
@@ -128,8 +129,8 @@ def _counted(
 def _check_used(walk: Walk) -> None:
     """A size that nothing asked for is a slip of the pen."""
     kept = {row.call.name for row in walk.rows if row.call.op_type in KEEP_SOME}
-    names = kept | walk.loops.keys()
-    strange = [name for name in walk.bound.unused if name.removeprefix(NODE) not in names]
+    names = {walk.bound.name_of(node) for node in kept | walk.loops.keys()}
+    strange = [name for name in walk.bound.unused if name not in names]
     if strange:
         known = ", ".join(map(shown, [*walk.bound.sizes][:MOST_NAMED])) or "none"
         raise RidgelineError(

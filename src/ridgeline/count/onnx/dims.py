@@ -88,7 +88,6 @@ def bind(
     """
     asked = [v for v in real_inputs(graph) if v.name not in known or tensor_type(v.type)]
     axes = list(_axes(asked))
-    _check_given(dims, batch_size)
     dims, symbols = _by_symbol(dims, axes), _symbols(axes)
     bound = Bound(sizes={name: dims[name] for name in symbols if name in dims})
     bound.unused = {name: size for name, size in dims.items() if name not in bound.sizes}
@@ -279,8 +278,13 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}" + ("" if n == 1 else "s")
 
 
-def _check_given(dims: Mapping[str, int], batch_size: int | None) -> None:
+def check_given(dims: Mapping[str, int], batch_size: int | None) -> None:
     """A batch is 1 or more; other sizes may be 0: a cache with nothing in it, a loop not run."""
+    for name, size in dims.items():
+        if not isinstance(size, int):
+            raise RidgelineError(
+                f"--dim {name}: {size!r} is no size", hint="sizes are whole numbers"
+            )
     if batch_size is not None and batch_size < 1:
         raise RidgelineError(f"--batch-size: {batch_size} is no size", hint="sizes are 1 or more")
     for name, size in dims.items():
