@@ -139,6 +139,5 @@ def legend_of(marks: Sequence[Mark], *, repeats: bool = False) -> list[Entry]:
     if flags:
         is_above = all(flag.startswith(ABOVE_ITS) for flag in flags)
         entries.append((sample(marker="o", is_filled=False, size=MARK_PT + 4, width=0.9),
-                        f"! cannot be: {'faster than its roof allows' if is_above else 'see text'}")
-                       )  # fmt: skip
+                        "! faster than its roof allows" if is_above else "! see text"))  # fmt: skip
     return entries

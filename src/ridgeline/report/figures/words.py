@@ -55,8 +55,8 @@ def flagged(points: pd.DataFrame) -> str:
         return ""
     first = texts[0].split("; likely")[0]
     if len(texts) == 1:
-        return f"1 is marked with !, because it cannot be right ({first})."
-    return f"{len(texts)} are marked with !, because they cannot be right (the first: {first})."
+        return f"1 is marked with !: {first}."
+    return f"{len(texts)} are marked with ! (the first: {first})."
 
 
 def unplaced(points: pd.DataFrame) -> str:

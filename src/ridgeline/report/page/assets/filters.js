@@ -128,7 +128,7 @@ function sayShown() {
     : " The bar of a hollow mark ends at its intensity with all operators fused. Solid roofs were measured, dashed ones are published; dots are ridges.";
   byId("plot-note").textContent =
     `${pieces} Larger marks take longer. Hollow: work counted from the graph. Filled: work by counters.` +
-    `${reading} A ring with ! marks what cannot be right.`;
+    `${reading} A ring with ! marks what needs a look: point at it.`;
   setTimeout(() => {
     listPoints(marks);
     listFlags(marks);
