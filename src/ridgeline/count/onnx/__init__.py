@@ -1,8 +1,10 @@
 """What an ONNX file must do in one step, with PyTorch's conventions and in the same tables.
 
 skeleton.py   the file without its weights; load.py checks it
-dims.py       open dimensions and their numbers, expressions.py where they are computed; given.py
-              values of inputs that shapes depend on
+declared.py   what the file says of a value's type
+dims.py       open dimensions and their numbers, expressions.py where they are computed; ranks.py
+              inputs without a rank; asking.py how errors ask; given.py the inputs, and values of
+              theirs that shapes depend on
 walk.py       through the graph; control.py (If, Scan), loops.py and functions.py help it, limits.py
               ends it; inner.py a graph inside a node, trips.py how often a loop runs, series.py
               how it goes on; scope.py names and paths, opsets.py versions
@@ -19,9 +21,10 @@ training.py   the estimate of a training step; gradients.py by operator; tape.py
 weights.py    parameters and buffers, unlearned.py those that no training changes; alive.py memory
 counting.py   all of it together: file → CountResult
 beside.py     a PyTorch model and its file; against.py what differs, causes.py why: products.py
-              of products, reductions.py of sums and maxima, ways.py of operators written as other
-              work; operands.py what is of weights only or done twice, biases.py what a bias
-              is; pieces.py
+              of products, recipes.py and written.py which nodes an operator is, natures.py
+              other functions, reductions.py sums and maxima, ways.py operators written as other
+              work, other_dtype.py a file in fp16; operands.py what is of weights only or done
+              twice, biases.py what a bias is; pieces.py
 
 Importing this package does not import onnx, which may be missing: needed.py says what to do then.
 """

@@ -20,12 +20,13 @@ from typing import Any
 
 from ridgeline.count.onnx.causes import explain
 from ridgeline.count.onnx.natures import function_of
+from ridgeline.count.onnx.other_dtype import FLOATS, ModelDtypes, in_model_dtype, of_dtype
 from ridgeline.count.onnx.pieces import EXPLANATIONS, SHAPES, UNEXPLAINED, Piece, Place, total
 from ridgeline.count.onnx.reductions import reduction_of
 from ridgeline.count.result import CountResult, OpCost, cost_dict
 from ridgeline.records import Cost
 
-FLOATS = ("fp", "bf", "tf", "complex")  # how the names of floating-point types begin
+TRUTHS = ("any", "all", "logical_and", "logical_or", "logical_xor", "logical_not")
 CONTRIBUTED = "com.microsoft"  # how the names of onnxruntime's domains begin
 LONGEST = 4  # operators of a kind that are named one by one
 
@@ -140,17 +141,21 @@ def compare(
     known = {op.path for op in pytorch.op_costs}
     named = {module_of(op.path) for op in onnx.op_costs}
     meant = {module: resolved(module, known) for module in named}  # once: there are many nodes
-    theirs = [
-        replace(_piece(op, meant[module_of(op.path)]), is_nothing=is_window_of_one(op))
-        for op in onnx.op_costs
-    ]
+    dtypes = ModelDtypes.of(pytorch.op_costs)
+    theirs: list[Piece] = []
+    changes: list[Piece] = []
+    for op in onnx.op_costs:
+        piece = replace(_piece(op, meant[module_of(op.path)]), is_nothing=is_window_of_one(op))
+        piece, changed = in_model_dtype(op, piece, dtypes)
+        theirs.append(piece)
+        changes += changed
     return Against(
         model=pytorch.model,
         file=onnx.model,
         batch_size=pytorch.batch_size,
         pytorch=total(ours),
-        onnx=total(theirs),
-        differences=gathered(explain(ours, theirs)),
+        onnx=total(theirs) + total(changes),
+        differences=gathered(explain(ours, theirs) + of_dtype(changes)),
     )
 
 
@@ -185,11 +190,12 @@ def _piece(op: OpCost, module: str) -> Piece:
         kind=op.kind,
         module=module,
         cost=op.cost,
-        is_float=op.dtype.startswith(FLOATS),
+        is_float=op.dtype.startswith(FLOATS) and function_of(op) not in TRUTHS,
         is_contributed=op.op.startswith(CONTRIBUTED),
         reduces=reduction_of(op),
         function=function_of(op),
         results=prod(op.call.outputs[0].shape) if op.call.outputs else 0,
+        is_by_number=any(prod(tensor.shape) == 1 for tensor in op.call.inputs),
     )
 
 

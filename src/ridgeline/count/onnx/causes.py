@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
-from ridgeline.count.onnx.natures import arithmetic_of, other_functions, unfitting
+from ridgeline.count.onnx.natures import arithmetic_of, other_functions
 from ridgeline.count.onnx.pieces import (
     ADDED,
     BATCH_NORMS,
@@ -24,7 +24,9 @@ from ridgeline.count.onnx.pieces import (
     FUSED_NODES,
     INSTANCE_NORM,
     MOVES,
+    NOT_IN_TABLE,
     OTHER_FORM,
+    OTHER_WAY,
     PRODUCTS,
     QUANTISED,
     QUANTISING,
@@ -56,8 +58,10 @@ from ridgeline.count.onnx.products import (
     with_additions,
     written_as_sums,
 )
+from ridgeline.count.onnx.recipes import JOINED, OTHER_WORK, RECIPES, is_of_many, names_of
 from ridgeline.count.onnx.reductions import has_same_reductions
 from ridgeline.count.onnx.ways import other_ways, windows_of_one
+from ridgeline.count.onnx.written import written
 from ridgeline.records import Cost
 
 MOST_OF_A_SIZE = 16  # bytes
@@ -71,12 +75,13 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
     scales = Counter(p.module for p in left.pytorch if p.op in SCALING)
     is_optimised = any(p.is_contributed or p.op.startswith(FUSED_NODES) for p in left.onnx)
     is_quantised = any(p.op.startswith(QUANTISING) for p in left.onnx)
-    has_modules = any(p.module for p in left.onnx)
+    has_modules = any(p.module for p in left.onnx) or not any(p.module for p in left.pytorch)
     has_boxes = any(p.kind == "boxes" for p in left.onnx)  # their steps are under other modules
     is_rewritten = is_optimised or is_quantised or not has_modules
     is_told = not is_rewritten and not has_boxes  # whose each function is
     found, left = other_functions(left, calls=calls) if is_told else ([], left)
     nature = arithmetic_of if is_told else _any
+    nodes_there = _nodes_there(left) if is_told else None
     left = _without_equals(left, lambda p: (p.module, p.cost, p.reduces, nature(p)))
     near = Place.of(pairs_by(left, _function) if is_told else [])  # better than one far away
     far = _without_equals(left.less([near]), lambda p: (p.kind, p.cost, p.reduces, nature(p)))
@@ -95,7 +100,12 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
         _same_work,
         windows_of_one,
         partial(needless, of=_is_resize),  # of others the file may have a form
-        partial(_by_module, has_modules=has_modules, is_rewritten=is_rewritten, is_told=is_told),
+        partial(
+            _by_module,
+            has_modules=has_modules,
+            is_rewritten=is_rewritten,
+            nodes_there=nodes_there,
+        ),
         partial(scaled, by_module=scales),
         same_macs,
         partial(balanced, is_rewritten=is_rewritten),
@@ -183,7 +193,7 @@ def _work(piece: Piece) -> Hashable:
     """What one of a kind does; of the many pointwise ones this tells too little."""
     if piece.kind in MOVES or piece.kind == "pointwise" or piece.cost.macs:
         return None
-    if piece.op == INSTANCE_NORM:  # a part of other norms
+    if piece.op == INSTANCE_NORM or is_of_many(piece):  # a part of other norms
         return None
     cost = piece.cost
     written = cost.written_bytes if not cost.flops else 0
@@ -202,11 +212,29 @@ def _function(piece: Piece) -> Hashable:
     """The very function: of a number beside a tensor PyTorch reads nothing, a node some bytes."""
     name = arithmetic_of(piece)
     cost = piece.cost
-    return (piece.module, name, cost.other_flops, cost.transcendentals) if name else None
+    made = piece.results if piece.reduces else 0
+    return (piece.module, name, cost.other_flops, cost.transcendentals, made) if name else None
 
 
-def _by_module(left: Place, *, has_modules: bool, is_rewritten: bool, is_told: bool) -> Found:
-    """Both sides do something in this module, and not the same: products, copies, the rest."""
+def _nodes_there(left: Place) -> dict[str, Counter[str]]:
+    """How many of each node are in each module."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for node in left.onnx:
+        found[node.module].update(names_of(node))
+    return found
+
+
+def _by_module(
+    left: Place,
+    *,
+    has_modules: bool,
+    is_rewritten: bool,
+    nodes_there: dict[str, Counter[str]] | None,
+) -> Found:
+    """Both sides do something in this module, and not the same: products, copies, the rest.
+
+    `nodes_there`: all nodes, by module; None where nobody knows whose each is.
+    """
     found: list[tuple[str, Place]] = []
     for place in _modules(left, has_modules=has_modules):
         products = with_additions(pairs_by(place, _macs), place.onnx)
@@ -215,20 +243,51 @@ def _by_module(left: Place, *, has_modules: bool, is_rewritten: bool, is_told: b
             [p for p in rest.pytorch if p.kind in MOVES], [p for p in rest.onnx if p.kind in MOVES]
         )
         others = of_equal_macs(rest.less([copies]))
-        others = _without_sizes(others) if is_told else others
-        pairs = pairs_by(others, _function) if is_told else []
-        is_strange = not is_rewritten and not any(map(has_macs, others.pytorch))
-        is_strange &= not is_plausible(others) and not is_plausible(others.less(pairs))
         found += products
         found += [(COPIES, copies)] if copies.is_shared else []
-        if is_told:
-            found += [(OTHER_FORM, pair) for pair in pairs]
-            others = others.less(pairs)
-            others = others.less([unfitting(others)])
-        is_strange |= not has_same_reductions(others)
-        cause = UNEXPLAINED if is_strange else form_of(others)
-        found += [(cause, others)] if others.is_shared else []
+        if nodes_there is not None:
+            parts = _known_parts(_without_sizes(others), nodes_there[place.onnx[0].module])
+            found += [(_part_cause(part), part) for part in parts]
+            others = _of_unknown(others.less(parts))
+        if others.is_shared:
+            is_told = nodes_there is not None
+            found.append((_loose_cause(others, is_rewritten=is_rewritten, is_told=is_told), others))
     return found, left.less(place for _, place in found)
+
+
+def _part_cause(part: Place) -> str:
+    is_other = any(p.function in OTHER_WORK for p in part.pytorch)
+    return OTHER_WAY if is_other else form_of(part)
+
+
+def _known_parts(place: Place, nodes_there: Counter[str]) -> list[Place]:
+    """Operators with the nodes that they are: the very function, else by the table."""
+    pairs = pairs_by(place, _function)
+    return pairs + written(place.less(pairs), nodes_there)
+
+
+def _of_unknown(place: Place) -> Place:
+    """What nobody knows: operators that are not in the table, nodes that are several at once."""
+    names = {p.function for p in place.pytorch}
+    if any(parts <= names for p in place.onnx for parts in JOINED.get(p.function, ())):
+        return place
+    unknown = [p for p in place.pytorch if p.function not in RECIPES]
+    return Place(unknown, place.onnx) if unknown else Place()
+
+
+def _is_unknown(piece: Piece) -> bool:
+    return piece.function not in RECIPES and has_no_macs(piece)
+
+
+def _loose_cause(place: Place, *, is_rewritten: bool, is_told: bool) -> str:
+    """Sets of operators of which one may be the other."""
+    is_strange = not is_rewritten and not any(map(has_macs, place.pytorch))
+    is_strange &= not is_plausible(place)
+    is_strange |= not has_same_reductions(place)
+    if is_strange:
+        return UNEXPLAINED
+    is_unknown = is_told and any(map(_is_unknown, place.pytorch))
+    return NOT_IN_TABLE if is_unknown else form_of(place)
 
 
 def _macs(piece: Piece) -> int:
@@ -270,7 +329,7 @@ def _is_resize(piece: Piece) -> bool:
 
 
 def _between(some: list[Piece], mine: list[Piece], others: list[Piece]) -> list[Piece]:
-    if not any(p.kind in COMPOSITE for p in others):
+    if not any(p.kind in COMPOSITE and p.function not in RECIPES for p in others):
         return []
     modules = {p.module for p in mine if has_macs(p) or p.kind == "boxes"}
     return [p for p in some if _is_work(p) and p.module in modules]
@@ -314,10 +373,17 @@ def _is_work(piece: Piece) -> bool:
 
 
 def _alone(left: Place) -> Found:
-    """What one side has and the other has not."""
-    ours = [(_missing_cause(p), Place([p], [])) for p in left.pytorch]
-    theirs = [(_added_cause(p), Place([], [p])) for p in left.onnx]
-    return ours + theirs, Place()
+    """What one side has and the other has not; work in place of other work is told as that."""
+    strange = Place(
+        [p for p in left.pytorch if has_no_macs(p) and _missing_cause(p) == UNEXPLAINED],
+        [p for p in left.onnx if has_no_macs(p) and _added_cause(p) == UNEXPLAINED],
+    )
+    instead = [*_modules(strange, has_modules=True)]
+    rest = left.less(instead)
+    found = [(UNEXPLAINED, place) for place in instead]
+    found += [(_missing_cause(p), Place([p], [])) for p in rest.pytorch]
+    found += [(_added_cause(p), Place([], [p])) for p in rest.onnx]
+    return found, Place()
 
 
 def _added_cause(piece: Piece) -> str:
@@ -325,7 +391,8 @@ def _added_cause(piece: Piece) -> str:
         return COPY_THERE
     if _is_size(piece):
         return SHAPES
-    return UNEXPLAINED if piece.cost.flops or piece.cost.transcendentals else ADDED
+    is_work = bool(piece.cost.flops or piece.cost.transcendentals) or piece.op == "Where"
+    return UNEXPLAINED if is_work else ADDED
 
 
 def _is_size(piece: Piece) -> bool:

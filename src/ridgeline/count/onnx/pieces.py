@@ -29,6 +29,8 @@ COPY_HERE = "a copy in PyTorch alone"
 COPY_THERE = "a copy where PyTorch has a view"
 ADDED = "added by the exporter"
 QUANTISED = "quantised"
+OTHER_DTYPE = "other dtype"
+NOT_IN_TABLE = "not in the table"
 UNEXPLAINED = "not explained"
 
 EXPLANATIONS = {
@@ -54,6 +56,8 @@ EXPLANATIONS = {
     COPY_THERE: "ONNX has no strides: a transposed or expanded tensor is a new one",
     ADDED: "PyTorch's step has nothing like it",
     QUANTISED: "numbers are made small integers and read back, or are worked on as such",
+    OTHER_DTYPE: "the file works in another floating-point type: other bytes, and casts",
+    NOT_IN_TABLE: "what these operators are made of is not known: their cost alone was compared",
     UNEXPLAINED: "work that the other side has not: another network, or other sizes",
 }
 
@@ -87,7 +91,8 @@ class Piece:
     reduces: str = ""  # many numbers to their "sum", "mean", "max"
     results: int = 0  # how many numbers it makes; 0: not known
     bias: str = ""  # of a product: OF_ZEROS, OF_VALUES or UNSEEN; nothing where it has none
-    function: str = ""  # of PyTorch as natures.py has it, of a node its operator
+    function: str = ""  # of PyTorch as recipes.py has it, of a node its operator
+    is_by_number: bool = False  # one of its operands is one number
     value: int = 0  # pieces of one number work out the very same; 0: not known
 
 

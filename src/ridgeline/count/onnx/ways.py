@@ -68,12 +68,6 @@ WAYS: dict[tuple[str, str], tuple[Way, ...]] = {  # by operator and reduction
     ("_adaptive_avg_pool2d", "mean"): (
         Way(_WINDOWS, frozenset({"Div"}), frozenset({"Add", "Div"})),
     ),
-    ("linalg_vector_norm", "norm"): (
-        Way({"Abs": 1, "Pow": 2, "ReduceSum": 1}, frozenset({"Pow"}), _IN_ONE),
-    ),
-    ("softplus", ""): (  # behind a threshold it is x itself
-        Way({"Softplus": 1, "Greater": 1, "Where": 1, "Mul": 1, "Div": 1}, frozenset({"Softplus"})),
-    ),
     ("abs", ""): (  # of a complex number
         Way({"ReduceL2": 1}, frozenset({"ReduceL2"}), frozenset({"ReduceL2"})),
     ),
