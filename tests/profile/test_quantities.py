@@ -421,3 +421,78 @@ def test_nor_is_it_when_files_are_joined() -> None:
     table, said = settled(rates())
     assert table["dram__bytes.sum"].isna().tolist() == [True, False, False]
     assert said == [f"from rates: {RATE}", TOO_SMALL]
+
+
+def test_a_rate_that_is_not_needed_is_not_spoken_of_when_files_are_joined() -> None:
+    # given a rate that is too small for the first kernel, of which the amount is there
+    table, said = settled(rates().assign(**{"dram__bytes.sum": [5.0, nan, nan]}))
+    assert table.to_dict("list") == {
+        "gpu__time_duration.sum": [1e-5] * 3,
+        "dram__bytes.sum": [5, 0, 32],
+    }
+    assert said == [f"from rates: {RATE}"]
+
+
+def test_a_rate_that_makes_nothing_stays_when_files_are_joined() -> None:
+    metrics = pd.DataFrame({"gpu__time_duration.sum": [1e-5], RATE: [1.5]})
+    table, said = settled(metrics)
+    assert (table.to_dict("list"), said) == (metrics.to_dict("list"), [])
+
+
+def test_rates_per_second_go_before_those_per_cycle_when_files_are_joined() -> None:
+    # given 2 s and 10 cycles with both rates, the first for one kernel only
+    metrics = {"gpu__time_duration.sum": [2.0, 2.0], "sm__cycles_elapsed.max": [10.0, 10.0]}
+    of_rates = {f"{TENSOR}.per_cycle_elapsed": [5.0, 5.0], f"{TENSOR}.per_second": [50.0, nan]}
+    table, said = settled(pd.DataFrame(metrics | of_rates))
+    # then the amounts are those that a file by itself has
+    assert table.to_dict("list") == {**metrics, TENSOR: [100, 50]}
+    assert said == [f"from rates: {TENSOR}.per_cycle_elapsed, {TENSOR}.per_second"]
+    alone = find(pd.DataFrame(metrics | of_rates)).table
+    assert alone["flops_fp16_matrix"].tolist() == [100, 50]
+
+
+def test_bytes_per_cycle_are_of_another_clock() -> None:
+    metrics = {"sm__cycles_elapsed.max": [10.0], "dram__bytes.sum.per_cycle_elapsed": [5.0]}
+    table, said = settled(pd.DataFrame(metrics))
+    assert (table.to_dict("list"), said) == (metrics, [])
+    assert not is_needed("dram__bytes.sum.per_cycle_elapsed")
+
+
+def test_a_rate_that_is_too_small_silences_no_other_quantity() -> None:
+    # given multiply-adds in a wrong unit, reads of DRAM alone, and half of some tensor work
+    rate = f"{OP.format('dfma')}.per_second"
+    metrics = {"gpu__time_duration.sum": [1e-5], rate: [1.5], "dram__bytes_read.sum": [5.0]}
+    found = find(pd.DataFrame({**metrics, HALF: [7.0], SINGLE: [nan]}))
+    # then the reasons of all are told
+    assert found.table.to_dict("list") == {"counter_time_s": [1e-5], "dram_read_bytes": [5]}
+    assert found.remarks == (
+        f"tensor fp16 FLOPs are not told: no kernel has all of {HALF}, {SINGLE}",
+        "DRAM bytes are not told: only reads were collected",
+        f"not used: {rate} of 1 of 1 kernels, which would make less than one; its unit is another"
+        " than it says",
+        "no FLOPs: there is no counter that can be used",
+    )
+
+
+def test_a_rate_that_is_too_small_for_a_part_of_tensor_work_is_the_reason() -> None:
+    rate = f"{SINGLE}.per_second"
+    metrics = {"gpu__time_duration.sum": [1e-5], HALF: [7.0], rate: [1.5]}
+    found = find(pd.DataFrame(metrics))
+    assert found.table.to_dict("list") == {"counter_time_s": [1e-5]}
+    assert found.remarks[0] == (
+        f"not used: {rate} of 1 of 1 kernels, which would make less than one; its unit is another"
+        " than it says"
+    )
+
+
+def test_tensor_work_of_several_types_is_told_once() -> None:
+    # given fp4, fp6 and fp8 together, and fp4 and fp6 again
+    wide, narrow = (f"sm__ops_path_tensor_src_{src}.sum" for src in ("fp4_fp6_fp8", "fp4_fp6"))
+    found = find(pd.DataFrame({wide: [100.0], narrow: [30.0]}))
+    # then
+    assert found.table.to_dict("list") == {"flops_fp8_matrix": [100]}
+    assert found.metrics == (wide,)
+    assert found.remarks[:2] == (
+        f"tensor fp6 is not told by itself: {wide} counts it, too",
+        "this chip counts fp4, fp6, fp8 operands together; they are shown as tensor fp8",
+    )

@@ -1,6 +1,8 @@
 """Which counters of Nsight Compute tell a quantity: the ways to it, the best first.
 
-Each counter may be there as an amount or as a rate, which makes an amount with time or cycles.
+Each counter may be there as an amount or as a rate. One per second makes an amount with time. Of
+FLOPs and instructions, which are per cycle of an SM, one per cycle does so with these cycles; bytes
+are per cycle of dram, lts or l1tex, each with its own clock, and such rates of them are not used.
 """
 
 from __future__ import annotations
@@ -51,6 +53,11 @@ def _ways(metric: str, *, factor: float = 1.0, remark: str = "") -> tuple[Way, .
         Way(metric=metric, factor=factor, remark=remark),
         Way(metric=rate, factor=factor, per=PER_SECOND, remark=said),
     )
+
+
+def ways_of(counter: str) -> tuple[Way, ...]:
+    """To the amount of one counter, whatever it is used for."""
+    return _ways(counter) if is_of_bytes(counter) else flop_ways("", counter)
 
 
 def flop_ways(what: str, *counters: str) -> tuple[Way, ...]:

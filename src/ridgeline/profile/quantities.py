@@ -17,6 +17,7 @@ nothing. Conventions:
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,6 +42,7 @@ from ridgeline.profile.counter_ways import (
     is_of_bytes,
     is_of_flops,
     is_of_tensor_instructions,
+    ways_of,
 )
 from ridgeline.profile.tensor_counters import PER_CYCLE, PER_SECOND
 
@@ -97,26 +99,24 @@ def find(
 
 
 def settled(metrics: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Rates as the amounts that they are with the time and cycles beside them, and a remark."""
+    """Rates as the amounts that they are with the time and cycles beside them, and remarks.
+
+    Those that make none, or of which the amount is there, stay as they are.
+    """
     finder = _Finder(metrics)
     finder.time()
-    amounts: dict[str, _Found] = {}
-    used, too_small = [], []
+    rates: dict[str, list[str]] = defaultdict(list)  # by the counter that they are of
     for name in sorted(finder.names):
-        base, dot_sum, end = name.partition(".sum")
-        scale = finder.scale(end) if end in (PER_SECOND, PER_CYCLE) else None
-        if scale is None:
-            continue
-        counter = base + dot_sum
-        known = amounts.setdefault(counter, _Found(values=metrics.get(counter)))
-        if not known.is_whole:
-            counted, said = _counted(metrics[name] * scale, name)
-            known.fill(counted, [name])
-            used.append(name)
-            too_small += said
-    filled = {name: one.values for name, one in amounts.items() if one.values is not None}
+        counter = name.removesuffix(PER_SECOND).removesuffix(PER_CYCLE)
+        if counter != name and counter.endswith(".sum"):
+            rates[counter].append(name)
+    found = {counter: finder.by_ways(ways_of(counter)) for counter in rates}
+    made = {counter: one for counter, one in found.items() if {*one.metrics} & {*rates[counter]}}
+    used = [rate for counter, one in made.items() for rate in rates[counter] if rate in one.metrics]
     said = [f"from rates: {', '.join(used)}"] if used else []
-    return metrics.drop(columns=used).assign(**filled), said + too_small
+    said += [text for one in made.values() for text in one.too_small]
+    others = metrics.drop(columns=[rate for counter in made for rate in rates[counter]])
+    return others.assign(**{counter: one.values for counter, one in made.items()}), said
 
 
 @dataclass(slots=True)
@@ -178,7 +178,7 @@ class _Finder:
                 found.fill(self._floats(rate) * time_s, [rate])
         return found
 
-    def _by_ways(self, ways: Iterable[Way], found: _Found | None = None) -> _Found:
+    def by_ways(self, ways: Iterable[Way], found: _Found | None = None) -> _Found:
         """Of each row by the first way that tells it."""
         found = found or _Found()
         for way in ways:
@@ -204,12 +204,20 @@ class _Finder:
             all_of_them += [text for text in dict.fromkeys(these) if text not in all_of_them]
         return found.values
 
-    def _tell(self, column: str, values: pd.Series[float], parts: str) -> None:
-        """A column that some row has a value in, or why there is none."""
+    def _tell(
+        self, column: str, values: pd.Series[float], found: Collection[_Found], parts: str
+    ) -> None:
+        """A column that some row has a value in, or why what was found makes none."""
         if values.notna().any():
             self.columns[column] = values
-        elif not self.too_small:
+            return
+        self._take_too_small(found)
+        if not any(one.too_small for one in found):
             self.remarks.append(f"{in_words(column)} are not told: no kernel has {parts}")
+
+    def _take_too_small(self, found: Iterable[_Found]) -> None:
+        for one in found:
+            self._take(_Found(too_small=one.too_small))
 
     def _floats(self, name: str) -> pd.Series[float]:
         return self.metrics[name].astype(float)
@@ -240,7 +248,7 @@ class _Finder:
                 lacking = ", ".join(missing)
                 self.remarks.append(f"{kind} FLOPs are not told: {lacking} not collected")
                 continue
-            found = {op: self._by_ways(INSTRUCTIONS[op]) for op in collected}
+            found = {op: self.by_ways(INSTRUCTIONS[op]) for op in collected}
             if any(one.values is None for one in found.values()):
                 self._say_why(kind, found.values(), [INSTRUCTIONS[op] for op in collected])
                 continue
@@ -248,27 +256,36 @@ class _Finder:
                 self.remarks.append(f"{kind} FLOPs are a lower bound: no {', '.join(missing)}")
             parts = {op: values for op in found if (values := self._take(found[op])) is not None}
             total = _added([values * flops[op] for op, values in parts.items()])
-            self._tell(f"flops_{kind}_vector", total, f"all of {', '.join(collected)}")
+            said = f"all of {', '.join(collected)}"
+            self._tell(f"flops_{kind}_vector", total, found.values(), said)
 
     def tensor_flops(self) -> None:
         import pandas as pd
 
-        taken: dict[str, tuple[str, ...]] = {}
-        for kind, names in tensor_counters.by_type(map(str, self.metrics.columns)).items():
-            ways = {name: flop_ways(f"tensor {kind}", name) for name in names}
-            found = {name: self._by_ways(ways[name]) for name in names}
-            amounts = {name: one.values for name, one in found.items() if one.values is not None}
-            if not amounts:
-                self._say_why(f"tensor {kind}", found.values(), ways.values())
-                continue
-            table = pd.DataFrame(amounts, index=self.metrics.index, columns=list(names))
-            values, used = tensor_counters.added(table)
-            for name in used:
-                self._take(found[name])
-            parts = ", ".join(tensor_counters.once(names))
-            self._tell(f"flops_{kind}_matrix", values, f"all of {parts}")
-            taken[kind] = tuple(used)
-        self.remarks += tensor_counters.remarks(taken)
+        works: dict[str, tensor_counters.Work] = {}
+        kinds = tensor_counters.by_type(map(str, self.metrics.columns))
+        ways = {name: flop_ways(f"tensor {kind}", name) for kind in kinds for name in kinds[kind]}
+        found = {name: self.by_ways(those) for name, those in ways.items()}
+        known = {name: one.values for name, one in found.items() if one.values is not None}
+        amounts, within = tensor_counters.apart(
+            pd.DataFrame(known, index=self.metrics.index, columns=list(found))
+        )
+        for kind, names in kinds.items():
+            its_own = [found[name] for name in names]
+            kept = [name for name in names if name in amounts.columns]
+            if kind in within:
+                self.remarks.append(
+                    f"tensor {kind} is not told by itself: {within[kind]} counts it, too"
+                )
+            if all(one.values is None for one in its_own):
+                self._say_why(f"tensor {kind}", its_own, [ways[name] for name in names])
+            elif kept:
+                work = works[kind] = tensor_counters.added(amounts[kept])
+                for name in work.used:
+                    self._take(found[name])
+                parts = ", ".join(tensor_counters.once(kept))
+                self._tell(f"flops_{kind}_matrix", work.values, its_own, f"all of {parts}")
+        self.remarks += tensor_counters.remarks(works)
 
     def tensor_instructions(self) -> None:
         """A guess for kernels of chips that have no other counter, and only for these."""
@@ -278,7 +295,7 @@ class _Finder:
         is_old = self._is_version(lambda version: version < FIRST_WITH_TENSOR_COUNTERS)
         is_new = self._is_version(lambda version: version >= FIRST_WITH_TENSOR_COUNTERS)
         is_untold = ~self._has_tensor_flops()
-        guessed = self._by_ways(TENSOR_INSTRUCTIONS)
+        guessed = self.by_ways(TENSOR_INSTRUCTIONS)
         if guessed.values is not None:
             guess = guessed.values.where(is_old & is_untold) * FLOPS_PER_TENSOR_INSTRUCTION
             if guess.notna().any():
@@ -295,7 +312,7 @@ class _Finder:
                 self.remarks.append(_UNTOLD_BY[is_before])
 
     def bytes(self) -> None:
-        found = [self._by_ways(ways) for ways in (DRAM_READ, DRAM_WRITE)]
+        found = [self.by_ways(ways) for ways in (DRAM_READ, DRAM_WRITE)]
         read, written = map(self._take, found)
         for column, values in (("dram_read_bytes", read), ("dram_write_bytes", written)):
             if values is not None:
@@ -303,16 +320,17 @@ class _Finder:
         both = _Found()
         if read is not None and written is not None:
             both.fill(read + written, [])
-        total = self._take(self._by_ways(DRAM_BOTH, both))
+        found.append(self.by_ways(DRAM_BOTH, both))
+        total = self._take(found[-1])
         if total is not None:
             self.columns["dram_bytes"] = total
-        elif (read is not None or written is not None) and not self.too_small:
+        elif (read is not None or written is not None) and not any(one.too_small for one in found):
             only = "no kernel has both reads and writes"
             if read is None or written is None:
                 only = f"only {'writes' if read is None else 'reads'} were collected"
             self.remarks.append(f"DRAM bytes are not told: {only}")
         for column, ways in CACHES.items():
-            values = self._take(self._by_ways(ways))
+            values = self._take(self.by_ways(ways))
             if values is not None:
                 self.columns[column] = values
 
@@ -347,8 +365,7 @@ class _Finder:
 
     def _say_why(self, what: str, found: Iterable[_Found], ways: Iterable[Collection[Way]]) -> None:
         """Why counters tell no FLOPs: rates that make none, or that have nothing to go with."""
-        for one in found:
-            self._take(_Found(too_small=one.too_small))
+        self._take_too_small(found)
         rates = {way.per for those in ways for way in those if way.metric in self.names}
         clocks = {PER_SECOND: "time", PER_CYCLE: "cycles"}
         lacking = [word for per, word in clocks.items() if per in rates and self.scale(per) is None]

@@ -7,6 +7,9 @@ The pattern of their names grows with every chip:
 They count 2 for a multiply-add, so no factor is needed. The same work may be told several times: as
 a total and by the type of its result, as a total and with and without sparsity, by its operands
 (src) and by its instruction (op). Counters are added up if no work is told by two of them.
+
+fp4 alone and fp4 among others are taken for different work. The counters by instruction of compute
+capability 10.0 say so: only utcomma has the first, only utcqmma the second.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ _TOGETHER = {
     "fp4_fp6_fp8": "fp8",
     "fp4_fp6": "fp6",
 }
-_RESULTS = {"fp16": ("fp16", "fp32"), "fp8": ("fp16", "fp32")}  # of others, one
+_RESULTS = dict.fromkeys(("fp16", "fp8", "fp6"), ("fp16", "fp32"))  # of others, one
 _SHARES = frozenset({"fp4_fp6_fp8", "fp4_fp6"})  # of which the mixture is worth a word
 
 
@@ -59,18 +62,38 @@ class TensorCounter:
         return self.name.removesuffix(self.rate)
 
     def overlaps(self, other: TensorCounter) -> bool:
-        """Whether both, of one type, tell some of the same work."""
+        """Whether both tell some of the same work."""
         pairs = zip(self._parts, other._parts, strict=True)
-        return all(not a or not b or a == b for a, b in pairs)
+        return self._shares_operands(other) and all(not a or not b or a == b for a, b in pairs)
 
     def holds(self, other: TensorCounter) -> bool:
-        """Whether it tells all that the other one, of the same type, tells."""
+        """Whether it tells all that the other one tells."""
+        if not self._shares_operands(other) or not other.operands <= self.operands:
+            return False
         return all(not a or a == b for a, b in zip(self._parts, other._parts, strict=True))
 
     @property
+    def operands(self) -> frozenset[str]:
+        return frozenset(self.src.split("_"))
+
+    def _shares_operands(self, other: TensorCounter) -> bool:
+        if "fp4" in (self.src, other.src):
+            return self.src == other.src
+        return not self.operands.isdisjoint(other.operands)
+
+    @property
     def _parts(self) -> tuple[str, str, str]:
-        """What it is narrowed to, "" for anything; every src of a type has the type in it."""
+        """What it is narrowed to besides its operands, "" for anything."""
         return self.op, self.dst, self.sparsity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What counters of one type tell of each row."""
+
+    values: pd.Series[float]
+    used: tuple[str, ...]  # those that were added up
+    left_out: tuple[str, ...]  # those that also tell work which is in none of them
 
 
 def parse(name: str) -> TensorCounter | None:
@@ -90,9 +113,23 @@ def by_type(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return {kind: tuple(counters) for kind, counters in sorted(found.items())}
 
 
-def partition(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """For each type of operands, the counters whose sum is all its work, each counted once."""
-    return {kind: tuple(once(found)) for kind, found in by_type(names).items()}
+def apart(amounts: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Without what a row has in a counter of more types, too; and that counter, by type.
+
+    A counter of which nothing is left has no column.
+    """
+    counters = [counter for name in amounts.columns if (counter := parse(str(name))) is not None]
+    values, within = dict(amounts.items()), dict[str, str]()
+    for counter in counters:
+        for wide in counters:
+            if wide.type == counter.type or not counter.operands < wide.operands:
+                continue
+            is_twice = amounts[wide.name].notna() & amounts[counter.name].notna()
+            if wide.overlaps(counter) and is_twice.any():
+                values[counter.name] = values[counter.name].mask(is_twice)
+                within[counter.type] = wide.name
+    kept = [name for name in values if values[name].notna().any() or amounts[name].isna().all()]
+    return amounts.assign(**{str(name): values[name] for name in kept})[kept], within
 
 
 def once(names: Iterable[str]) -> list[str]:
@@ -113,8 +150,8 @@ def _narrowness(counter: TensorCounter) -> tuple[bool, int, bool, bool]:
     return bool(counter.op), -width, bool(counter.dst), bool(counter.sparsity)
 
 
-def added(amounts: pd.DataFrame) -> tuple[pd.Series[float], list[str]]:
-    """The work of each row, from counters of one type; and those that took part.
+def added(amounts: pd.DataFrame) -> Work:
+    """The work of each row, from counters of one type.
 
     A row that lacks a counter has its work from others, if they tell it. Else it is not known.
     """
@@ -126,7 +163,7 @@ def added(amounts: pd.DataFrame) -> tuple[pd.Series[float], list[str]]:
     alike = np.zeros(len(amounts), dtype=int)  # the same number for rows that have the same
     for column in is_there.T:
         alike = pd.factorize(2 * alike + column)[0]
-    total, used = np.full(len(amounts), np.nan), set[str]()
+    total, used, left_out = np.full(len(amounts), np.nan), set[str](), set[str]()
     for number, first in zip(*np.unique(alike, return_index=True), strict=True):
         pattern = is_there[first]
         known = [name for name, is_known in zip(names, pattern, strict=True) if is_known]
@@ -139,7 +176,20 @@ def added(amounts: pd.DataFrame) -> tuple[pd.Series[float], list[str]]:
             rows, taken = alike == number, once(known)
             total[rows] = values[np.ix_(rows, [names.index(name) for name in taken])].sum(axis=1)
             used.update(taken)
-    return pd.Series(total, index=amounts.index), [name for name in names if name in used]
+            more = [name for name in _untold(known, taken) if name not in left_out]
+            left_out.update(name for name in more if (values[rows, names.index(name)] > 0).any())
+    return Work(
+        values=pd.Series(total, index=amounts.index),
+        used=tuple(name for name in names if name in used),
+        left_out=tuple(name for name in names if name in left_out),
+    )
+
+
+def _untold(known: Iterable[str], taken: Iterable[str]) -> list[str]:
+    """Those that tell more than what was taken."""
+    by = [counter for counter in map(parse, taken) if counter is not None]
+    counters = [counter for counter in map(parse, known) if counter is not None]
+    return [counter.name for counter in counters if not _is_told(counter, by)]
 
 
 def _tell_all(known: Iterable[str], lacking: Mapping[str, bool]) -> bool:
@@ -167,11 +217,11 @@ def _is_told(counter: TensorCounter, by: Sequence[TensorCounter]) -> bool:
     return any(all(_is_told(part, by) for part in way) for way in ways)
 
 
-def remarks(used: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """What to know about counters that were added up."""
+def remarks(works: Mapping[str, Work]) -> list[str]:
+    """What to know about counters that were added up, by type."""
     said = []
-    for kind, names in used.items():
-        counters = [c for c in map(parse, names) if c is not None]
+    for kind, work in works.items():
+        counters = [c for c in map(parse, work.used) if c is not None]
         mixed = sorted({c.src for c in counters} & _SHARES)
         if mixed:
             together = ", ".join(mixed[0].split("_"))
@@ -183,6 +233,11 @@ def remarks(used: Mapping[str, tuple[str, ...]]) -> list[str]:
             said.append(
                 f"tensor {kind} is a lower bound: the counter with sparsity {other} was not"
                 " collected"
+            )
+        if work.left_out:
+            said.append(
+                f"tensor {kind} is a lower bound: {', '.join(work.left_out)} left out, with some of"
+                " the same work and other work"
             )
     return said
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.profile.captures import read, told, written
 
+from ridgeline.profile.reading.display_names import without_label
+
 HEADER = "ID,Process ID,Kernel Name,Section Name,Metric Name,Metric Unit,Metric Value\n"
 
 
@@ -57,3 +59,28 @@ def test_labels_in_a_text(tmp_path: Path) -> None:
         "    --------------------------------- ----------- ------------\n"
     )
     assert read(written(tmp_path, "a.txt", text)).kernels["time_s"].tolist() == [92.59e-6]
+
+
+@pytest.mark.parametrize("prefix", ["pmsampling:", "TriageCompute.", "breakdown:"])
+def test_a_metric_with_a_prefix_is_another_one(prefix: str) -> None:
+    name = f"{prefix}dram__bytes_read.sum"
+    assert without_label(name) == name
+    assert without_label(f"Reads ({name})") == f"Reads ({name})"
+
+
+def test_columns_with_a_prefix_do_not_hide_the_counter(tmp_path: Path) -> None:
+    # given samples of the same name, before the reads and after the writes
+    text = (
+        "ID,Process ID,Kernel Name,pmsampling:dram__bytes_read.sum,dram__bytes_read.sum,"
+        "dram__bytes_write.sum,TriageCompute.dram__bytes_write.sum,"
+        "breakdown:sm__inst_executed_pipe_tensor.sum\n"
+        ",,,byte,byte,byte,byte,inst\n"
+        "0,7,k,3,1000,500,4,9\n"
+    )
+    found = told(written(tmp_path, "a.csv", text))
+    # then
+    assert found["dram_bytes"] == 1500
+    assert found["warnings"] == [
+        "no time: collect gpu__time_duration.sum",
+        "no FLOPs: no counter of them was collected",
+    ]

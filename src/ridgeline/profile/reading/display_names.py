@@ -19,7 +19,8 @@ _BY_UNIT = {
 }
 _BY_NAME = {"Elapsed Cycles": "gpc__cycles_elapsed.max"}
 _SHOWN = frozenset(name for name, _ in _BY_UNIT)
-_METRIC = re.compile(r"[a-z0-9]+__\w+(?:\.\w+)*")
+# by itself: pmsampling:dram__bytes_read.sum and TriageCompute.dram__… are other metrics
+_METRIC = re.compile(r"(?<![^\s(\[])[a-z0-9]+__\w+(?:\.\w+)*(?=[\s)\]]|$)")
 
 
 def without_label(name: str) -> str:
@@ -29,8 +30,7 @@ def without_label(name: str) -> str:
 
 
 def metric_of(name: str, unit: str | None) -> str | None:
-    """The metric of a name; None for one that only people can use."""
-    name = without_label(name)
+    """The metric of a name without its label; None for one that only people can use."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     if name not in _SHOWN:

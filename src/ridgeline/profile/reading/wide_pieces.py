@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from ridgeline.profile.counter_ways import is_needed
 from ridgeline.profile.reading.decimals import ungrouped
-from ridgeline.profile.reading.display_names import metric_of
+from ridgeline.profile.reading.display_names import metric_of, without_label
 from ridgeline.profile.reading.header import KERNEL_NAMES, Header, cell, header_of, rows, unglued
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.opening import TellBytes, open_bytes, open_text, skip_lines
@@ -55,7 +55,8 @@ class Layout:
     def of(cls, header: Header) -> Layout:
         texts = {key: header.find(*names) for key, names in _TEXTS.items()}
         parts = (header.find(_MAJOR), header.find(_MINOR))
-        named = ((n, metric_of(name, header.units[n])) for n, name in enumerate(header.names))
+        names = map(without_label, header.names)
+        named = ((n, metric_of(name, header.units[n])) for n, name in enumerate(names))
         metrics: dict[str, int] = {}
         for column, name in named:
             if name is not None and is_needed(name):
