@@ -319,7 +319,7 @@ def test_no_more_is_kept_than_there_is(made: Any, most: int, written: int, tmp_p
         count(made, tmp_path, dims={"it": most + 1})
     op = made.graph.node[0].op_type
     assert str(raised.value) == (
-        f"--dim it={most + 1}: {op} 'it' keeps {most} at most\n"
+        f"{op} 'it' keeps {most} at most, not {most + 1}\n"
         f"  hint: give a number up to {most}, or none: then that is counted"
     )
 

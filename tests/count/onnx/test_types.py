@@ -151,3 +151,25 @@ def test_inputs_whose_names_are_too_long_together(tmp_path: Path) -> None:
 
     with pytest.raises(RidgelineError, match="its inputs and outputs take more than 16 MiB"):
         count_onnx(path)
+
+
+def test_a_side_of_items_whose_name_is_no_text(tmp_path: Path) -> None:
+    # given a sequence of tensors, one side of which is called by bytes that are no UTF-8
+    items = helper.make_tensor_type_proto(TensorProto.FLOAT, ["NAME", 5])
+    sequence = helper.make_value_info("s", helper.make_sequence_type_proto(items))
+    made = model([helper.make_node("SequenceLength", ["s"], ["y"])], {}, ["y"])
+    made.graph.input.append(sequence)
+    file = tmp_path / "bytes.onnx"
+    file.write_bytes(made.SerializeToString().replace(b"NAME", b"\xff\xfe\xfd\xfc"))
+
+    with pytest.raises(RidgelineError, match="a name in it is not text"):
+        count_onnx(file)
+
+
+def test_an_input_of_a_long_name_is_shortened_and_escaped_once(tmp_path: Path) -> None:
+    name = "\x1b" + "n" * 5000
+    made = model([helper.make_node("Relu", [name], ["y"])], {name: x("N", 3)}, ["y"])
+
+    (note,) = count(made, tmp_path, batch_size=2).notes
+
+    assert note == (f"the batch of 2 is the dimension 'N' (input '\\x1b{'n' * 199}…', axis 0)")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from tests.count.onnx.models import MS, count, int64, model, x
+from tests.count.onnx.models import MS, count, int64, model, weight, x
 
 import ridgeline
 from ridgeline.count.onnx import count_onnx
@@ -217,3 +217,17 @@ def test_cosines_and_sines_in_two_tables(one: Any, other: Any, params: int, tmp_
     if one.ndim == 3:
         made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1
     assert count(made, tmp_path).params == params
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [(".a", "a"), (".", "MatMul_0"), ("..", "MatMul_0"), ("/.a/b", "a.b"), ("a..b", "a.b")],
+)
+def test_a_name_with_dots_at_its_ends(name: str, path: str, tmp_path: Path) -> None:
+    # given one product of 4·8·8 MACs, when it is told by layer
+    node = helper.make_node("MatMul", ["a", "w"], ["y"], name=name)
+    made = model([node], {"a": x(4, 8)}, ["y"], stored={"w": weight(8, 8)})
+    layers = count(made, tmp_path).layers().set_index("path")
+    # then the whole model and the node have it once
+    assert layers["macs"].groupby(level=0).agg(list).to_dict()[path] == [256]
+    assert layers.iloc[0][["macs", "params"]].tolist() == [256, 64]

@@ -13,6 +13,11 @@ def shown(name: str) -> str:
     return plain_line(name if len(name) <= LONGEST else f"{name[:LONGEST]}…")
 
 
+def quoted(name: str) -> str:
+    """The same between quotation marks."""
+    return f"'{shown(name)}'"
+
+
 def can_be_written(name: str) -> bool:
     """Whether one would write it on a command line."""
     return len(name) <= LONGEST and name.isprintable()

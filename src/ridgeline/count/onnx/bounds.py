@@ -27,7 +27,7 @@ def largest(call: NodeCall, asked: int | None) -> list[Type | None]:
     limit = most(call, x)
     if asked is not None and asked > limit:
         raise RidgelineError(
-            f"--dim {call.name}={asked}: {call.op_type} {call.name!r} keeps {limit} at most",
+            f"{call.op_type} {call.name!r} keeps {limit} at most, not {asked}",
             hint=f"give a number up to {limit}, or none: then that is counted",
         )
     return kept(call, x, limit if asked is None else asked)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.count.onnx import alive
-from ridgeline.count.onnx.asking import shown
+from ridgeline.count.onnx.asking import quoted, shown
 from ridgeline.count.onnx.assumed import assumed_notes
 from ridgeline.count.onnx.blocked import mark_channels, padding_note
 from ridgeline.count.onnx.bounds import KEEP_SOME
@@ -134,7 +134,7 @@ def _check_used(walk: Walk) -> None:
     if strange:
         known = ", ".join(map(shown, [*walk.bound.sizes][:MOST_NAMED])) or "none"
         raise RidgelineError(
-            f"no dimension, loop or node is called {', '.join(map(repr, strange))}",
+            f"no dimension, loop or node is called {', '.join(map(quoted, strange))}",
             hint=f"the open dimensions of this file: {known}",
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ridgeline.count.onnx.asking import can_be_written, option_for, shown
+from ridgeline.count.onnx.asking import can_be_written, option_for, quoted, shown
 from ridgeline.count.onnx.declared import (
     LARGEST,
     is_open,
@@ -127,7 +127,7 @@ def _by_symbol(dims: Mapping[str, int], axes: Iterable[Axis]) -> dict[str, int]:
         symbol = symbols.get(name, name)
         if found.setdefault(symbol, size) != size:
             raise RidgelineError(
-                f"--dim {shown(name)}={size} is the dimension {shown(symbol)!r}, which is given as"
+                f"--dim {shown(name)}={size} is the dimension {quoted(symbol)}, which is given as"
                 f" {found[symbol]}, too",
                 hint="give one of them",
             )
@@ -161,12 +161,12 @@ def _derive(bound: Bound, symbols: Iterable[str]) -> None:
             continue
         if given is not None and given != size:
             raise RidgelineError(
-                f"the dimension {symbol!r} is {size} by the sizes of its names, not {given}",
+                f"the dimension {quoted(symbol)} is {size} by the sizes of its names, not {given}",
                 hint="leave it out, or give other sizes for the names in it",
             )
         if not 0 <= size <= LARGEST:
             raise RidgelineError(
-                f"the dimension {symbol!r} would be {size}",
+                f"the dimension {quoted(symbol)} would be {size}",
                 hint="give other sizes for the names in it",
             )
         bound.sizes[symbol] = size
@@ -201,8 +201,8 @@ def _bind_batch(bound: Bound, batch: str, axes: list[Axis], batch_size: int | No
     bound.sizes[batch] = bound.batch_size = size
     where = next(axis for axis in axes if axis.symbol == batch)
     bound.notes.append(
-        f"the batch of {size} is the dimension {shown(batch)!r}"
-        f" (input {where.input!r}, axis {where.index})"
+        f"the batch of {size} is the dimension {quoted(batch)}"
+        f" (input {quoted(where.input)}, axis {where.index})"
     )
 
 
@@ -246,7 +246,7 @@ def _missing(
     listed = "; ".join(f"{shown(name)} ({_where(found)})" for name, found in places.items())
     wanted = dict.fromkeys(name for symbol in named for name in _needed(symbol, bound))
     options = [
-        f"--batch-size N (it is {shown(name)!r})"
+        f"--batch-size N (it is {quoted(name)})"
         if name == batch
         else option_for(_written(places[name][0]) if name in places else name)
         for name in wanted
@@ -254,7 +254,7 @@ def _missing(
     return RidgelineError(
         f"the file leaves {_count(len(missing), 'dimension')} open: {listed}"
         + (f"; and {more} more" if more else "")
-        + (f"; none is called {', '.join(map(repr, strange))}" if strange else ""),
+        + (f"; none is called {', '.join(map(quoted, strange))}" if strange else ""),
         hint=f"give {' and '.join(options)}"
         + (" and so on" if more else "")
         + "".join(_meant(name, wanted) for name in strange),
@@ -263,7 +263,7 @@ def _missing(
 
 def _meant(strange: str, names: Iterable[str]) -> str:
     near = closest(strange, (name for name in names if len(name) <= LONGEST_NEAR))
-    return f"; by {strange!r}, did you mean {or_text(near)}?" if near else ""
+    return f"; by {quoted(strange)}, did you mean {or_text(near)}?" if near else ""
 
 
 def _where(axes: list[Axis]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
-from ridgeline.count.onnx.declared import LARGEST, MOST_DIMS, item_type, tensor_type
+from ridgeline.count.onnx.declared import LARGEST, MOST_DIMS, item_type
 from ridgeline.count.onnx.needed import onnx_needed
 from ridgeline.count.onnx.skeleton import broken, read_skeleton
 from ridgeline.errors import RidgelineError
@@ -79,7 +79,7 @@ def _names(nodes: Iterable[NodeProto]) -> Iterator[object]:
 def _types(graph: GraphProto) -> Iterator[object]:
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield value.name
-        kind = tensor_type(value.type)
+        kind = item_type(value.type)
         if kind is not None:
             yield from (dim.dim_param for dim in kind.shape.dim[:MOST_DIMS])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ridgeline.count.onnx.asking import option_for, shown
+from ridgeline.count.onnx.asking import option_for, quoted, shown
 from ridgeline.count.onnx.declared import MOST_DIMS, item_type, real_inputs, unnamed
 from ridgeline.errors import RidgelineError
 
@@ -64,7 +64,7 @@ def _given(name: str, dims: dict[str, int], symbols: set[str]) -> int | None:
 
 def missing_ranks(names: Sequence[str]) -> RidgelineError:
     """The error that asks for them."""
-    listed, more = ", ".join(map(repr, map(shown, names[:MOST_NAMED]))), len(names) - MOST_NAMED
+    listed, more = ", ".join(map(quoted, names[:MOST_NAMED])), len(names) - MOST_NAMED
     first, second = (option_for(unnamed(names[0], place)) for place in range(2))
     return RidgelineError(
         "the file does not tell the shape, not even the number of dimensions, of"

@@ -50,8 +50,14 @@ def path_of(node: NodeProto, place: int) -> str:
     """The modules around a node, then its name, with dots between: `layer1.0.conv1.node_Conv_5`.
 
     PyTorch's exporters keep the modules in the node's notes, or (the older one) in its name,
-    `/layer1/layer1.0/conv1/Conv`; TensorFlow's names have slashes too.
+    `/layer1/layer1.0/conv1/Conv`; TensorFlow's names have slashes too. No part of it is empty: that
+    is the name of the whole model.
     """
+    parts = _dotted(node, place).split(".")
+    return ".".join(part for part in parts if part) or f"{node.op_type}_{place}"
+
+
+def _dotted(node: NodeProto, place: int) -> str:
     name = node_name(node, place)
     for entry in node.metadata_props:
         if entry.key == SCOPES and (module := _module(entry.value)):
@@ -64,7 +70,7 @@ def path_of(node: NodeProto, place: int) -> str:
         parts.append(part)
         if before and part.startswith(f"{before}."):  # layer1/layer1.0 is layer1.0
             del parts[-2]
-    return ".".join(part for part in parts if part) or name
+    return ".".join(parts)
 
 
 def _module(text: str) -> str:
