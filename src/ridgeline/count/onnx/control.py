@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from ridgeline.count.onnx.infer import make
 from ridgeline.count.onnx.inner import add_rows, body_of, stacked, walked, weight_of
 from ridgeline.count.onnx.loops import run_loop
-from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor, unknown_tensor
 from ridgeline.count.onnx.passes import Passes, add_states, as_state, pairs
 from ridgeline.count.onnx.results import results_of
 from ridgeline.count.onnx.row import Row, row_of
@@ -141,16 +142,35 @@ class _Scanned:
 def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
     """The body for each slice of the scanned operands."""
     body, scanned = body_of(call, "body"), _Scanned.of(call)
-    trips = _scan_trips(walk, call, scanned)
-    states, slices = scanned.states_inside(), scanned.slices()
-    outputs, rows = walked(walk, body, (*states, *slices), scope, path)
-    passes = Passes(trips=trips, copies=scanned.batch, sliced=pairs(scanned.sliced, slices))
-    add_states(passes, scanned.states, states, outputs)
-    add_rows(walk, rows, passes)
-    results, kept = _scan_results(call, scanned, outputs, trips), len(states)
-    passes.finals = pairs(outputs[:kept], results[:kept])
-    passes.stacked = pairs(outputs[kept:], results[kept:])
+    trips, kept = _scan_trips(walk, call, scanned), len(scanned.states)
+    results: list[Tensor] = []
+    for length, copies in _sequences(walk, call, scanned, trips).items():
+        states, slices = scanned.states_inside(), scanned.slices()
+        outputs, rows = walked(walk, body, (*states, *slices), scope, path)
+        passes = Passes(trips=length, copies=copies, sliced=pairs(scanned.sliced, slices))
+        add_states(passes, scanned.states, states, outputs)
+        add_rows(walk, rows, passes)
+        results = results or _scan_results(call, scanned, outputs, trips)
+        passes.finals = pairs(outputs[:kept], results[:kept])
+        passes.stacked = pairs(outputs[kept:], results[kept:])
     return results
+
+
+def _sequences(walk: Walk, call: NodeCall, scanned: _Scanned, trips: int) -> dict[int, int]:
+    """Numbers of passes, and how many sequences have each; version 8 may give them one by one."""
+    lengths = call.get(0) if scanned.is_batched else None
+    if lengths is None or lengths.value is None:
+        if lengths is not None:
+            walk.note(
+                f"Scan {call.name!r}: the lengths of its sequences are data: all are taken as"
+                f" {trips} long"
+            )
+        return {trips: scanned.batch}
+    known = [int(length) for length in lengths.value.ravel()]
+    if len(known) != scanned.batch or not all(0 <= length <= trips for length in known):
+        raise MalformedError(f"its sequence_lens are not {scanned.batch} numbers from 0 to {trips}")
+    counted = Counter(length for length in known if length)
+    return dict(counted) or {0: scanned.batch}
 
 
 def _scan_trips(walk: Walk, call: NodeCall, scanned: _Scanned) -> int:

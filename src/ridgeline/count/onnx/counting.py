@@ -18,7 +18,7 @@ from ridgeline.count.onnx.declared import real_inputs
 from ridgeline.count.onnx.dims import MOST_NAMED, bind, check_given
 from ridgeline.count.onnx.load import load
 from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
-from ridgeline.count.onnx.opsets import opset_notes
+from ridgeline.count.onnx.opsets import opset_notes, use_plain_domains
 from ridgeline.count.onnx.optimizers import check_optimizer, optimizer_work
 from ridgeline.count.onnx.ranks import with_ranks
 from ridgeline.count.onnx.row import Row
@@ -81,6 +81,7 @@ def _counted(
     causal: str,
 ) -> CountResult:
     model = load(file)
+    use_plain_domains(model)
     untold = mark_channels(model)
     check_given(dims, batch_size)
     dims = with_ranks(model.graph, dims)

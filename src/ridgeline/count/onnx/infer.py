@@ -44,9 +44,17 @@ LONGEST_REASON = 200  # characters of what onnx says
 LONGEST_SETTINGS = 1 << 12  # bytes of attributes likewise
 
 
+# onnx has them from these versions on; onnxruntime knows them, and its fusions write them, in all
+EARLIER_IN_ONNXRUNTIME = {
+    "LayerNormalization": 17, "MeanVarianceNormalization": 9, "ThresholdedRelu": 10
+}  # fmt: skip
+
+
 @lru_cache(maxsize=4096)
 def schema_of(op_type: str, version: int, domain: str) -> OpSchema | None:
     """The operator's schema; a first version without inference is read as the next."""
+    if not domain:
+        version = max(version, EARLIER_IN_ONNXRUNTIME.get(op_type, version))
     try:
         schema = onnx.defs.get_schema(op_type, version, domain)
         if schema.since_version == 1 and not schema.has_type_and_shape_inference_function:

@@ -12,7 +12,7 @@ import numpy as np
 from ridgeline.count.onnx.dtypes import BOOL
 from ridgeline.count.onnx.infer import from_array, make
 from ridgeline.count.onnx.inner import add_rows, body_of, stacked, walked, weight_of
-from ridgeline.count.onnx.node import NodeCall, Tensor, unknown_tensor
+from ridgeline.count.onnx.node import NodeCall, Tensor
 from ridgeline.count.onnx.passes import Passes, add_states, as_state, pairs
 from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.scope import Scope
@@ -53,9 +53,9 @@ def run_loop(
     """The body, so many times. Where shapes grow from one pass to the next, each pass is walked."""
     body, trips = body_of(call, "body"), _trips(walk, call)
     carried = list(call.operands[2:])
-    if not trips:
-        return [*carried, *(unknown_tensor("") for _ in node.output[len(carried) :])]
     loop = _LoopRun(walk, body, scope, path, trips, carried)
+    if not trips:
+        return [*carried, *_stacks_of_none(loop, len(node.output) - len(carried))]
     loop.go()
     if loop.guessed_from:
         walk.note(
@@ -69,6 +69,11 @@ def run_loop(
             f" to {trips} are summed as they go on from those before"
         )
     return loop.results()
+
+
+def _stacks_of_none(loop: _LoopRun, count: int) -> list[Tensor]:
+    """What is stacked in a loop that is not run: its body tells the shape of each."""
+    return [stacked(t, 0, 0) for t in loop.unrun()[1 + len(loop.carried) :]] if count > 0 else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +167,20 @@ class _LoopRun:
 
     def _loses_shapes(self, place: int, forgotten: list[Tensor | None], rows: list[Row]) -> bool:
         """Whether fewer results are known in the body where values that change are not."""
-        notes, asked_for = dict(self.walk.notes), dict(self.walk.asked_for)
-        _, again = self._body(place, forgotten)
-        self.walk.notes, self.walk.asked_for = notes, asked_for
+        _, again = self._tried(place, forgotten)
         return _unknown_in(again) > _unknown_in(rows)
+
+    def unrun(self) -> list[Tensor]:
+        """What a pass would make; its values are those of no pass."""
+        outputs, _ = self._tried(0, [t and replace(t, value=None) for t in self.carried])
+        return outputs
+
+    def _tried(self, place: int, states: list[Tensor | None]) -> tuple[list[Tensor], list[Row]]:
+        """A pass that nobody hears of."""
+        notes, asked_for = dict(self.walk.notes), dict(self.walk.asked_for)
+        tried = self._body(place, states)
+        self.walk.notes, self.walk.asked_for = notes, asked_for
+        return tried
 
     def _is_steady(self, one: _Pass, left: int) -> bool:
         """Whether all passes from this one on are alike."""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import onnx
 
 from ridgeline.count.onnx.asking import shown
+from ridgeline.count.onnx.load import subgraphs_of
 from ridgeline.count.onnx.node import plain_domain
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, OperatorSetIdProto
+    from onnx import AttributeProto, ModelProto, NodeProto, OperatorSetIdProto
 
-STANDARD = "ai.onnx"
+STANDARD = "ai.onnx"  # node.plain_domain has the shorter name
 MOST_NOTES = 5
 
 
@@ -44,6 +45,28 @@ class Opsets:
         if domain:
             return version or 1
         return version if _is_version(version) else onnx.defs.onnx_opset_version()
+
+
+def use_plain_domains(model: ModelProto) -> None:
+    """Write the standard domain's shorter name wherever a node or a function has the other."""
+    _use_in_nodes(model.graph.node)
+    for function in model.functions:
+        function.domain = plain_domain(function.domain)
+        _use_in_nodes(function.node)
+        _use_in_graphs(function.attribute_proto)
+
+
+def _use_in_nodes(nodes: Iterable[NodeProto]) -> None:
+    for node in nodes:
+        if node.domain == STANDARD:
+            node.domain = plain_domain(node.domain)
+        _use_in_graphs(node.attribute)
+
+
+def _use_in_graphs(attributes: Iterable[AttributeProto]) -> None:
+    for attribute in attributes:
+        for graph in subgraphs_of(attribute):
+            _use_in_nodes(graph.node)
 
 
 def _is_version(number: int) -> bool:

@@ -193,6 +193,19 @@ def _crop(call: NodeCall) -> list[Type | None]:
     return [(call.x.elem, (*outer, *inner))]
 
 
+def _dynamic_slice(call: NodeCall) -> list[Type | None]:
+    """As Slice with a step of 1: starts, ends, axes."""
+    numbers = [t.value for t in call.inputs[1:]]
+    known = [[int(n) for n in value.ravel()] for value in numbers if value is not None]
+    if len(known) < len(numbers):
+        return []
+    starts, ends, axes = known if len(known) > 2 else [*known, [*range(len(known[0]))]]
+    shape = list(call.x.shape)
+    for start, end, axis in zip(starts, ends, axes, strict=True):
+        shape[axis] = len(range(*slice(start, end).indices(call.x.shape[axis])))
+    return [(call.x.elem, tuple(shape))]
+
+
 RULES: dict[str, Rule] = {
     "IsAllFinite": _all_finite, "ComplexMul": _complex, "ComplexMulConj": _complex,
     "MulInteger": _mul_integer, "BitmaskDropout": _bitmask, "LinearAttentionGate": _gates,
@@ -209,4 +222,5 @@ RULES: dict[str, Rule] = {
     "GemmaRotaryEmbedding": _turned_pair, "DynamicQuantizeLSTM": _quantised_lstm,
     "LinearAttention": _linear_attention,
 }  # fmt: skip
-STANDARD: dict[str, Rule] = {"Crop": _crop}  # from before ONNX 1.0, in the standard's domain
+# from before ONNX 1.0, in the standard's domain
+STANDARD: dict[str, Rule] = {"Crop": _crop, "DynamicSlice": _dynamic_slice}

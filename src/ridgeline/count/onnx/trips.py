@@ -95,6 +95,11 @@ def with_passes(walk: Walk, call: NodeCall, scope: Scope, path: str) -> NodeCall
     if passes is None:
         walk.steps = before if is_given else walk.steps
         return call
+    if not call.has(1):
+        walk.note(
+            f"Loop {call.name!r} has neither a limit nor a condition, so by ONNX it never ends; the"
+            f" {passes} passes are counted after which onnxruntime stops by its body's condition"
+        )
     known = from_array("", np.asarray(passes, np.int64))
     return replace(call, operands=(known, None, *call.operands[2:]))
 
