@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
 from ridgeline.profile.ncu import Ncu
+from ridgeline.profile.request import Request
 from ridgeline.store import ResultsFolder, Run
 
 NO_NCU = RidgelineError("no ncu", hint="get one")
@@ -95,7 +97,7 @@ def test_skipped_without_ncu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_done(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def profiled(results: Any, run: Run, task: Task, options: Any, *, tell: Any) -> Run:
+    def profiled(results: Any, run: Run, task: Task, options: Any, *, tell: Any, **_: Any) -> Run:
         asked.append((run.run_id, task.spec.model, task.settings.iters, options))
         tell("counting, 1 of 2")
         return run_of(f"profile-{run.run_id}")
@@ -132,3 +134,80 @@ def test_one_failure_of_several_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     made, stages, _ = staged(monkeypatch, half)
     assert made == ["vgg16"]
     assert stages == stage("done", "counters of 1 runs; it broke   hint: mend it")
+
+
+class Loaded:
+    """A profile that can begin, of which only who hears of it is asked."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[str], None] = print
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What processes that are loaded ahead do."""
+    seen: list[str] = []
+
+    @contextmanager
+    def standing_by(request: Request, *, may_ask: bool) -> Iterator[Loaded]:
+        assert not may_ask
+        assert request.task is not None
+        model = request.task.spec.model
+        seen.append(f"{model} loads")
+        yield Loaded()
+        seen.append(f"{model} ends")
+
+    monkeypatch.setattr(counters, "standing_by", standing_by)
+    return seen
+
+
+def test_the_next_loads_while_this_one_counts(
+    monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    def profiled(
+        results: Any, run: Run, *_: Any, show_plan: Any, standby: Loaded | None, **__: Any
+    ) -> Run:
+        events.append(f"{run.run_id} is profiled" + ", loaded" * (standby is not None))
+        if standby is not None:
+            standby.tell(f"{run.run_id} speaks")
+        show_plan(None)
+        events.append(f"{run.run_id} is counted")
+        return run
+
+    _, stages, told = staged(monkeypatch, profiled)
+    assert stages == stage("done", "counters of 2 runs")
+    assert events == [
+        "vgg16 is profiled",
+        "resnet50 loads",
+        "vgg16 is counted",
+        "resnet50 is profiled, loaded",
+        "resnet50 is counted",
+        "resnet50 ends",
+    ]
+    assert told[-1] == "resnet50 speaks"
+
+
+def test_what_was_loaded_ahead_ends_with_the_stage(
+    monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    def broken(*_: Any, show_plan: Any, **__: Any) -> Run:
+        show_plan(None)
+        raise RidgelineError("it broke", hint="mend it")
+
+    _, stages, _ = staged(monkeypatch, broken)
+    assert stages == stage("failed", "it broke   hint: mend it")
+    assert events == ["resnet50 loads", "resnet50 ends"]
+
+
+def test_what_cannot_be_loaded_ahead_is_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(*_: Any, **__: Any) -> None:
+        raise RidgelineError("ncu counts, and cannot be asked", hint="wait")
+
+    def profiled(results: Any, run: Run, *_: Any, show_plan: Any, standby: Any, **__: Any) -> Run:
+        show_plan(None)
+        assert standby is None
+        return run
+
+    monkeypatch.setattr(counters, "standing_by", cannot)
+    made, stages, _ = staged(monkeypatch, profiled)
+    assert (made, stages) == (["vgg16", "resnet50"], stage("done", "counters of 2 runs"))

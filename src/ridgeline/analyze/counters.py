@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ridgeline.analyze.counts import spec_of
@@ -12,6 +14,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
 from ridgeline.profile.ncu import find_ncu
+from ridgeline.profile.plan import Plan
+from ridgeline.profile.profiling import Standby, standing_by
+from ridgeline.profile.request import request_of
 from ridgeline.profile.stored import profile_run
 from ridgeline.store import ResultsFolder, Run
 
@@ -38,12 +43,20 @@ def profile_stage(
         return []
     done: list[Run] = []
     failures: list[str] = []
-    with stages.begin("profile") as stage:
-        for run, settings in runs:
+    jobs = [
+        (run, Task(spec=spec_of(run.asked), settings=replace(settings, iters=None)))
+        for run, settings in runs
+    ]
+    with stages.begin("profile") as stage, ExitStack() as stack:
+        ahead = _Ahead(stack)
+        for (run, task), following in zip(jobs, [*jobs[1:], None], strict=True):
             start(f"counters: {run.asked['model']}, batch {run.asked['batch_size']}")
-            task = Task(spec=spec_of(run.asked), settings=replace(settings, iters=None))
+            load = partial(ahead.load, following)
             try:
-                made = profile_run(results, run, task, OPTIONS, tell=tell)
+                with ahead.in_turn(tell) as standby:
+                    made = profile_run(
+                        results, run, task, OPTIONS, tell=tell, show_plan=load, standby=standby
+                    )
             except RidgelineError as error:
                 failures.append(str(error).replace("\n", " "))
                 if not done:  # what ails the first will ail the others
@@ -55,6 +68,30 @@ def profile_stage(
             stage.status = "done" if done else "failed"
             stage.reason = "; ".join([*([stage.reason] if done else []), *dict.fromkeys(failures)])
     return done
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """The processes of the next profile, which load while the kernels of this one are counted."""
+
+    stack: ExitStack
+    standby: Standby | None = None
+
+    def load(self, following: tuple[Run, Task] | None, _: Plan) -> None:
+        """Where ncu would have to be asked something first, they load in their turn."""
+        if following is not None:
+            with suppress(RidgelineError):
+                request = request_of(*following, **OPTIONS)
+                self.standby = self.stack.enter_context(standing_by(request, may_ask=False))
+
+    @contextmanager
+    def in_turn(self, tell: Callable[[str], None]) -> Iterator[Standby | None]:
+        """What was loaded for this profile; its processes end with the block."""
+        standby, self.standby = self.standby, None
+        with self.stack.pop_all():
+            if standby is not None:
+                standby.tell = tell
+            yield standby
 
 
 def _why_not(device: str, *, is_wanted: bool) -> str:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from ridgeline.errors import RidgelineError
 from ridgeline.profile import self_test
 from ridgeline.profile.checks import check_counted, check_step, check_traced
 from ridgeline.profile.joined import join_counters, side_by_side, without_trace
@@ -63,11 +64,18 @@ def profile(
 
 
 @contextmanager
-def standing_by(request: Request, tell: Tell = lambda what: None) -> Iterator[Standby]:
-    """Have the processes of a profile load what they need while the caller does something else."""
+def standing_by(
+    request: Request, tell: Tell = lambda what: None, *, may_ask: bool = True
+) -> Iterator[Standby]:
+    """Have the processes of a profile load what they need while the caller does something else.
+
+    While another profile counts, ncu must not be asked anything: without `may_ask`, what is not
+    remembered of the chip is an error.
+    """
     with ExitStack() as stack:
         folder = _new_folder(request.keep) if request.keep is not None else None
-        standby = Standby(request, folder or stack.enter_context(_temporary_folder()), tell)
+        own = folder or stack.enter_context(_temporary_folder())
+        standby = Standby(request, own, tell, may_ask=may_ask)
         stack.enter_context(waited_for(standby.folder))
         stack.enter_context(all_ended(standby.sessions))
         standby.start()
@@ -98,6 +106,7 @@ class Standby:
     request: Request
     folder: Path
     tell: Tell
+    may_ask: bool = True
     ncu: Ncu | None = None
     groups: tuple[Group, ...] = ()
     program: tuple[str, ...] = ()
@@ -198,15 +207,21 @@ class Standby:
             return ()
         self.tell("asking ncu")
         ncu = self.ncu = find_ncu()
+        device = request.task.settings.device if request.task is not None else 0
+
+        def names_here() -> frozenset[str]:
+            return known_metrics(ncu) if self.may_ask else _not_now()
+
+        def passes_here(names: Sequence[str]) -> int:
+            return passes_of(ncu, names, device) if self.may_ask else _not_now()
+
         names = remembered_names(
-            cache_path("metrics", version=ncu.version, device=request.device),
-            lambda: known_metrics(ncu),
+            cache_path("metrics", version=ncu.version, device=request.device), names_here
         )
         asked = choose_metrics(names, request.precision, request.level)
         self.missing = asked.missing
-        device = request.task.settings.device if request.task is not None else 0
         known = Remembered(cache_path("passes", version=ncu.version, device=request.device))
-        ask = known.asking(lambda names: passes_of(ncu, names, device))
+        ask = known.asking(passes_here)
         if not request.deduplicate:
             return grouped(asked.atoms, ask, asked.parts)
         return grouped(asked.atoms, ask, asked.parts, is_of_few=is_of_tensors)
@@ -320,6 +335,10 @@ class Standby:
             result = side_by_side(traced.kernels, tables)
         self.warnings += [*self_test.doubts(ratios), *check_counted(result)]
         return replace(found, kernels=result.kernels, ratios=ratios)
+
+
+def _not_now() -> NoReturn:
+    raise RidgelineError("ncu counts, and cannot be asked", hint="wait until it has ended")
 
 
 def _launched_by(calls: Sequence[Mapping[str, Any]], trace: pd.DataFrame) -> int:
