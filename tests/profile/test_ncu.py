@@ -158,8 +158,14 @@ def test_the_command_leaves_clocks_and_caches_alone() -> None:
     assert command == [
         "/opt/ncu", "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
         "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
-        "--graph-profiling", "node", "--metrics", "a.sum,b.sum", "--log-file", "log.csv",
+        "--replay-mode", "application", "--graph-profiling", "node",
+        "--metrics", "a.sum,b.sum", "--log-file", "log.csv",
     ]  # fmt: skip
+
+
+def test_the_program_never_runs_again_for_a_second_pass() -> None:
+    command = Ncu("/opt/ncu", "2025.3.1").command(["a.sum"], Path("log.csv"), passes=2)
+    assert "--replay-mode" not in command
 
 
 def test_an_option_that_older_versions_do_not_know() -> None:

@@ -32,15 +32,18 @@ class Ncu:
     path: str
     version: str
 
-    def command(self, metrics: Sequence[str], log: Path) -> list[str]:
+    def command(self, metrics: Sequence[str], log: Path, *, passes: int = 1) -> list[str]:
         """The start of a command line that counts `metrics` as the step runs in earnest.
 
         Clocks stay as they are and caches are not emptied, so that traffic is that of the step.
+        What one pass counts needs no kernel twice: ncu is quicker if it is told not to prepare
+        for that. Of several passes it would run the whole program again, which must not be.
         """
+        replay = ("--replay-mode", "application") if passes == 1 else ()
         return [
             self.path, "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
             "--profile-from-start", "off", "--clock-control", "none",
-            "--cache-control", "none", *self._each_node,
+            "--cache-control", "none", *replay, *self._each_node,
             "--metrics", ",".join(metrics), "--log-file", str(log),
         ]  # fmt: skip
 

@@ -120,7 +120,7 @@ def start(program: Sequence[str], job: Job, ncu: Ncu | None = None, group: Group
     log = job.path("csv") if group is not None else None
     command = list(program)
     if ncu is not None and group is not None and log is not None:
-        command = [*ncu.command(group.metrics, log), *program]
+        command = [*ncu.command(group.metrics, log, passes=group.passes), *program]
     environment = {**os.environ, JOB: str(job.write())}
     with job.path("out").open("wb") as out:
         try:
