@@ -158,7 +158,8 @@ def test_the_command_leaves_clocks_and_caches_alone() -> None:
     assert command == [
         "/opt/ncu", "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
         "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
-        "--replay-mode", "application", "--graph-profiling", "node",
+        "--replay-mode", "application", "--app-replay-buffer", "memory",
+        "--graph-profiling", "node",
         "--metrics", "a.sum,b.sum", "--log-file", "log.csv",
     ]  # fmt: skip
 
@@ -168,9 +169,10 @@ def test_the_program_never_runs_again_for_a_second_pass() -> None:
     assert "--replay-mode" not in command
 
 
-def test_an_option_that_older_versions_do_not_know() -> None:
+def test_options_that_older_versions_do_not_know() -> None:
     command = Ncu("/opt/ncu", "2022.4.1.0").command(["a.sum"], Path("log.csv"))
     assert "--graph-profiling" not in command
+    assert "--app-replay-buffer" not in command
 
 
 def test_names_are_the_first_words() -> None:

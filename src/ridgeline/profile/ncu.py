@@ -21,6 +21,8 @@ from ridgeline.profile.ncu_errors import WITHOUT, explained
 
 OLDEST = (2021, 1)  # tensor counters by type, --print-units base
 GRAPHS = (2023, 1)  # which can be counted as a whole since then
+ONCE_SINCE = (2023, 1)  # older versions may not know the options of ONCE
+ONCE = ("--replay-mode", "application", "--app-replay-buffer", "memory")
 ANSWER_S = 120.0  # for ncu to answer a question
 PASSES = "profiler__replayer_passes"
 
@@ -36,16 +38,21 @@ class Ncu:
         """The start of a command line that counts `metrics` as the step runs in earnest.
 
         Clocks stay as they are and caches are not emptied, so that traffic is that of the step.
-        What one pass counts needs no kernel twice: ncu is quicker if it is told not to prepare
-        for that. Of several passes it would run the whole program again, which must not be.
         """
-        replay = ("--replay-mode", "application") if passes == 1 else ()
         return [
             self.path, "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
             "--profile-from-start", "off", "--clock-control", "none",
-            "--cache-control", "none", *replay, *self._each_node,
+            "--cache-control", "none", *self._once(passes), *self._each_node,
             "--metrics", ",".join(metrics), "--log-file", str(log),
         ]  # fmt: skip
+
+    def _once(self, passes: int) -> tuple[str, ...]:
+        """Nothing is saved to run a kernel twice, and what was counted is written at the end.
+
+        For a second pass the whole program would run again, which must not be.
+        """
+        is_known = _numbers(self.version) >= ONCE_SINCE
+        return ONCE if passes == 1 and is_known else ()
 
     @property
     def _each_node(self) -> tuple[str, ...]:
