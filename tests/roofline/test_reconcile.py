@@ -87,6 +87,9 @@ FLOPS = [
     ("recompute", with_kernels("attention", products=125.0, phase="backward", has_matrix=True)),
     ("recompute", with_kernels("product", products=150.0, phase="backward", has_matrix=True,
                                is_forward_again=True)),
+    ("conversion", with_kernels("direct", products=250.0, converting=150.0)),
+    ("conversion", with_kernels("direct", products=250.0, converting=75.0)),
+    ("not explained", with_kernels("direct", products=250.0, converting=74.0)),
     ("tile padding", piece(products=174.0, has_matrix=True)),
     ("elementwise", piece(model_products=0.0, model_other=100.0, products=0.0, other=160.0)),
     ("elementwise", piece(products=100.0, other=30.0)),
@@ -179,6 +182,16 @@ def test_products_of_fp32_run_on_the_vector_units() -> None:
     row = joined([op(other_flops=5)], kernels, precision="fp32")["layer", "conv"]
     assert (row["executed_products"], row["executed_other"]) == (80.0, 5.0)
     assert (row["products_ratio"], row["cause"]) == (0.8, "Winograd")
+
+
+def test_fp16_on_the_vector_units_is_converted_first() -> None:
+    # given a depthwise convolution of MobileNetV2 in amp on an H200: 99.8 MFLOP by the model
+    ops = [op(macs=49_889_280, kind="conv")]
+    done = kernel("void at::native::conv_depthwise2d_forward_kernel<3>", flops_fp16_matrix=0.0,
+                  flops_fp32_vector=85_675_008.0, flops_fp16_vector=209_885_184.0)  # fmt: skip
+    row = joined(ops, [done])["layer", "conv"]
+    assert row["products_ratio"] == pytest.approx(2.962, rel=1e-3)
+    assert row["cause"] == "conversion"
 
 
 def test_the_cause_of_the_whole_is_that_of_its_largest_part() -> None:

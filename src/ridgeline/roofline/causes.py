@@ -33,6 +33,7 @@ CAUSES = {
     "borders skipped": "direct kernels skip the zero padding; the count takes it as data",
     "precision split": "one product is made of several of a lower precision",
     "recompute": "backward computes again what forward did not keep",
+    "conversion": "without tensor cores fp16 numbers become fp32 first, which counts as additions",
     "tile padding": "matrix kernels compute whole tiles, also where a shape does not fill them",
     "loss scaling": "gradients are unscaled and checked in amp, which the count leaves out",
     "elementwise": "elementwise kernels and normalisations execute more than the convention counts",
@@ -62,6 +63,7 @@ class Piece:
     launches: float = 0.0
     products: float | None = None  # executed, likewise
     other: float | None = None
+    converting: float = 0.0  # of the products: in fp16, by kernels that compute in fp32
     dram_bytes: float | None = None
     bytes_by_family: Mapping[str, float] = field(default_factory=dict)
     families: frozenset[str] = frozenset()  # of its kernels
@@ -111,7 +113,7 @@ def flops_cause(piece: Piece) -> str:
         return AGREE
     if model == 0:
         return "no model work"
-    products = (piece.products or 0.0) - piece.model_products
+    products = _more_products(piece)
     other = (piece.other or 0.0) - piece.model_other
     if executed < model and piece.has_uncounted:
         return PARTLY
@@ -148,6 +150,10 @@ def _absent(piece: Piece, model: float) -> str | None:
 
 def _first(rules: Mapping[str, Rule], piece: Piece) -> str:
     return next((cause for cause, fits in rules.items() if fits(piece)), UNEXPLAINED)
+
+
+def _more_products(piece: Piece) -> float:
+    return (piece.products or 0.0) - piece.model_products
 
 
 def _within(piece: Piece, band: tuple[float, float]) -> bool:
@@ -196,6 +202,7 @@ MORE_PRODUCTS: dict[str, Rule] = {
     "precision split": _is_split,
     "recompute": _is_recomputed,
     "FFT": lambda piece: "fft" in piece.families,
+    "conversion": lambda piece: piece.converting >= MOST_OF * _more_products(piece),
     "tile padding": lambda piece: piece.has_matrix or "product" in piece.families,
 }
 MORE_BYTES: dict[str, Rule] = {

@@ -48,6 +48,7 @@ COLUMNS = (
 NO_WORK = {
     "model_products": 0.0, "model_other": 0.0, "model_bytes": 0.0, "operators": 0, "kind": "",
 }  # fmt: skip
+HALF, SINGLE = "flops_fp16_vector", "flops_fp32_vector"
 UNSCALING = "_amp_foreach_non_finite_check_and_unscale"  # in operators' and kernels' names
 Key = tuple[str, str]  # layer, phase
 
@@ -60,6 +61,7 @@ class _Executed:
     time_s: float = 0.0
     products: float | None = None
     other: float | None = None
+    converting: float = 0.0
     dram_bytes: float | None = None
     bytes_by_family: dict[str, float] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
@@ -143,6 +145,7 @@ def _told(done: _Executed) -> dict[str, Any]:
         "launches": done.launches,
         "products": done.products,
         "other": done.other,
+        "converting": done.converting,
         "dram_bytes": done.dram_bytes,
         "bytes_by_family": done.bytes_by_family,
         "families": frozenset(map(family, done.names)),
@@ -211,6 +214,7 @@ def _add(mine: _Executed, row: Mapping[str, Any], columns: Sequence[str]) -> Non
         products = sum(matrix.values())
         if not products and family(name) in PRODUCTS:
             products = whole  # products of fp32 and fp64 run on the vector units
+            mine.converting += flops.get(HALF, 0.0) if flops.get(SINGLE) else 0.0
         mine.products = (mine.products or 0.0) + products
         mine.other = (mine.other or 0.0) + whole - products
     moved = _known(row.get("dram_bytes"))
