@@ -13,7 +13,7 @@ FAMILIES: dict[str, str] = {  # the first that fits; case does not matter
     r"|copy_kernel|copy_device",
     "direct": r"depthwise|dw_?conv|grouped_direct|c1_k1",
     "product": r"gemm|gemv|conv(?!ert)|xmma|fprop|dgrad|wgrad|cutlass|nvjet|dot_kernel",
-    "norm": r"norm|softmax",
+    "norm": r"norm|softmax|(?<![a-z])bn_[fb]w",
     "optimizer": r"multi_tensor_apply|adam|sgd",
     "pointwise": r"elementwise|pointwise|clamp|pool|reduce",
 }
