@@ -285,6 +285,15 @@ def test_a_value_can_be_given(tmp_path: Path) -> None:
     assert (result.total.transcendentals, result.coverage) == (12, 1.0)
 
 
+def test_a_number_among_the_inputs_is_asked_for(tmp_path: Path) -> None:
+    # given the k of a TopK, which is an input
+    proto = one_node("TopK", [x(4, 8), int64(1)], outputs=2)
+    # then the note says how it is given, and so it is
+    note = "onnx::TopK 'it' not counted: the shape of 'out0', 'out1' is not known"
+    assert count(proto, tmp_path).notes == (f"{note}; --dim in1=N gives 'in1'",)
+    assert count(proto, tmp_path, dims={"in1": 3}).op_costs[0].call.outputs[0].shape == (4, 3)
+
+
 def test_what_depends_on_data_is_bounded_or_given(tmp_path: Path) -> None:
     proto = one_node("NonZero", [x(4, 3)])
 

@@ -97,7 +97,7 @@ def _counted(
         *opset_notes(model),
         *bound.notes,
         *walk.notes,
-        *unknown_notes(walk.rows),
+        *unknown_notes(walk.rows, walk.inputs),
         *assumed_notes(walk.rows),
     ]
     if untold:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ridgeline.count.onnx.asking import option_for, shown
 from ridgeline.count.onnx.node import Tensor
 from ridgeline.count.onnx.row import NO_FORMULA, Row
 
 NAMED = 5  # nodes that a note names before it only counts
 
 
-def unknown_notes(rows: Iterable[Row]) -> list[str]:
-    """First causes by name; what only follows from them is a number."""
+def unknown_notes(rows: Iterable[Row], inputs: Mapping[str, Tensor]) -> list[str]:
+    """First causes by name; what only follows from them is a number.
+
+    An input that is one whole number, as the `k` of a TopK, can be given.
+    """
+    numbers = {t.ident: name for name, t in inputs.items() if _is_missing_number(t)}
     causes: dict[tuple[str, str], list[str]] = {}
     followers: list[Row] = []
     for row in rows:
         if all(t.is_known for t in row.call.inputs):
             if why := _why(row):
+                asked = [numbers[t.ident] for t in row.call.inputs if t.ident in numbers]
+                why += f"; {option_for(asked[0])} gives {shown(asked[0])!r}" if asked else ""
                 causes.setdefault((row.call.op, why), []).append(row.path)
         elif row.work is None and row.why != NO_FORMULA:
             followers.append(row)
@@ -31,6 +38,11 @@ def unknown_notes(rows: Iterable[Row]) -> list[str]:
         paths = listed([row.path for row in followers])
         notes.append(f"so {nodes} not counted further on, of operands without a shape: {paths}")
     return notes
+
+
+def _is_missing_number(tensor: Tensor) -> bool:
+    is_number = tensor.is_known and tensor.numel == 1 and tensor.dtype.is_integer
+    return is_number and tensor.value is None
 
 
 def _why(row: Row) -> str:
