@@ -24,8 +24,8 @@ from ridgeline.cli import (
 )
 from ridgeline.cli import run as run_command
 from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout, open_stderr
-from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
+from ridgeline.plain import plain_text
 from ridgeline.version import __version__
 
 USER_ERROR = 2

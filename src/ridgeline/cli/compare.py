@@ -12,8 +12,8 @@ import typer
 from ridgeline.cli.arguments import folder
 from ridgeline.cli.choices import complete, one_of
 from ridgeline.cli.interrupts import import_tables
-from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
+from ridgeline.plain import plain_text
 
 if TYPE_CHECKING:
     from ridgeline.report.compare_machines import MachineComparison

@@ -12,8 +12,8 @@ import typer
 from ridgeline.cli import INTERRUPTED
 from ridgeline.cli.arguments import folder
 from ridgeline.cli.interrupts import import_tables
-from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
+from ridgeline.plain import plain_text
 from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from ridgeline.cli.interrupts import stop_if_pressed
-from ridgeline.cli.tables import plain_text
+from ridgeline.plain import plain_text
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ridgeline.cli.tables import Grid, plain_text, print_grid, screen
+from ridgeline.cli.tables import Grid, print_grid, screen
+from ridgeline.plain import plain_text
 from ridgeline.profile.capture import FLOPS, Capture, total
 from ridgeline.units import format_bytes, format_flops, format_time
 

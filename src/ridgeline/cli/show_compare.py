@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ridgeline.cli.tables import Grid, plain_text, print_grid, print_text, screen
+from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.plain import plain_text
 from ridgeline.report.compare_machines import MachineComparison
 from ridgeline.report.compare_sides import Comparison
 from ridgeline.report.compare_text import (

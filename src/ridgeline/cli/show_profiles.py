@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ridgeline.cli.show_captures import MEMORIES, NOT_COLLECTED, flops_title
-from ridgeline.cli.tables import Grid, plain_text, print_grid, screen
+from ridgeline.cli.tables import Grid, print_grid, screen
+from ridgeline.plain import plain_text
 from ridgeline.profile.capture import BYTES, FLOPS
 from ridgeline.profile.keeping import sources_of
 from ridgeline.report.executed import overlap_told

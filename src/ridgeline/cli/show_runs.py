@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.tables import Grid, plain_text, print_grid, print_text, screen
+from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.plain import plain_text
 from ridgeline.records import WorkloadSpec
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_percent, format_time, si

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.interrupts import import_tables
-from ridgeline.cli.tables import plain_text
 from ridgeline.errors import RidgelineError
+from ridgeline.plain import plain_text
 from ridgeline.store import ResultsFolder
 
 if TYPE_CHECKING:

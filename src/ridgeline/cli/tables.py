@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.plain import plain_text as plain_text
+from ridgeline.plain import plain_text
 
 if TYPE_CHECKING:
     from rich.console import Console
