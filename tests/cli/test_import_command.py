@@ -213,7 +213,23 @@ def test_a_folder_that_cannot_be_written_to(capsys: pytest.CaptureFixture[str]) 
 
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("import", str(PRODUCTS), "-q") == 0
-    assert capsys.readouterr().err == ""
+    # no progress and no advice; what is to be known about the numbers stays
+    assert capsys.readouterr().err == (
+        "note: h200_gemm_dtypes_raw.csv: L1 bytes leave out the bulk tensor copies of this chip\n"
+    )
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_does_not_lose_the_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    closed = tmp_path / "closed.csv"
+    closed.write_text("ID")
+    closed.chmod(0)
+    assert command("import", str(PRODUCTS), str(closed), "--json") == 2
+    streams = capsys.readouterr()
+    assert [one["kernels"] for one in json.loads(streams.out)["captures"]] == [12]
+    assert "closed.csv" in streams.err
 
 
 def test_from_python() -> None:

@@ -12,9 +12,9 @@ from ridgeline.cli.tables import (
     Grid,
     fit,
     folded,
-    plain_text,
     total_width,
 )
+from ridgeline.plain import plain_text
 
 LAYERS = Grid(
     header=["module", "type", "params", "FLOPs"],

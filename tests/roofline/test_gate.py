@@ -73,6 +73,16 @@ def test_a_piece_too_short_to_time_is_not_judged() -> None:
     assert flag_of(efficiency=3.0, time_s=2e-6) == ""
 
 
+def test_what_no_counter_can_say_is_marked_however_short() -> None:
+    fast = {"provenance": "counter", "time_s": 1e-6}
+    assert flag_of(**fast, efficiency=1.9) == ""
+    assert flag_of(**fast, efficiency=3.0, bound="launch") == ""  # a kernel alone waits for none
+    assert flag_of(**fast, efficiency=50.0) == (
+        "above its compute roof: 4900 % faster than its floor; likely cause: the roof is too low:"
+        " measure the machine again; or times or counters are in another unit than the file says"
+    )
+
+
 def test_a_hot_piece_without_flops() -> None:
     assert flag_of(flops=0, efficiency=float("nan")) == (
         "10 % of the step without FLOPs; likely cause: it only moves data, or its operators have"

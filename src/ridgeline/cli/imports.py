@@ -44,6 +44,7 @@ def import_files(
             help="Nsight Compute (CSV, text, the UI's export, .ncu-rep), PyTorch or Kineto traces"
             " (.json, .json.gz), kernel tables of nsys stats. What each is, is found out.",
             show_default=False,
+            readable=False,  # one that is not is told, and the others are read
         ),
     ],
     label: Annotated[
@@ -64,9 +65,6 @@ def import_files(
     Any version, locale and scaling of units. Several files of one capture are joined. What could
     not be used is said; a capture with nothing in it is refused with the reason.
     """
-    from ridgeline.cli import show_captures
-    from ridgeline.profile.capture import totals
-
     if label is not None and not label.strip():
         raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
     place = ResultsFolder(results)
@@ -82,22 +80,35 @@ def import_files(
             kept = _keep(place, captures, label) if store else []
     except KeyboardInterrupt:
         interrupted = True
+    try:
+        _show(captures, label, as_json=as_json, quiet=quiet)
+        for file, run_id in again if not quiet else ():
+            print(f"note: {plain_text(file)}: already stored as {run_id}; stored again",
+                  file=sys.stderr)  # fmt: skip
+        for path in kept if not quiet else ():
+            print(f"wrote {path}", file=sys.stderr)
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:
+        print(f"ridgeline: interrupted; captures kept: {len(kept)}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    _raise(errors)
+
+
+def _show(captures: list[Capture], label: str | None, *, as_json: bool, quiet: bool) -> None:
+    """The captures, and what to know about their numbers; advice is left out where asked for."""
+    from ridgeline.cli import show_captures
+    from ridgeline.profile.capture import totals
+
     if as_json:
         content = {"captures": [totals(capture) for capture in captures]}
         print(json.dumps(content, indent=2, allow_nan=False))
     elif captures:
         show_captures.print_captures(captures, label)
     if not quiet:
-        show_captures.advise(captures, as_json=as_json)
-        for file, run_id in again:
-            print(f"note: {plain_text(file)}: already stored as {run_id}; stored again",
-                  file=sys.stderr)  # fmt: skip
-        for path in kept:
-            print(f"wrote {path}", file=sys.stderr)
-    if interrupted:
-        print(f"ridgeline: interrupted; captures kept: {len(kept)}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    _raise(errors)
+        show_captures.tell_kinds(captures)
+    if not as_json:  # which has them
+        show_captures.tell_warnings(captures)
 
 
 def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[RidgelineError]]:

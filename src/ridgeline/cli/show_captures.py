@@ -58,13 +58,17 @@ def print_captures(captures: Sequence[Capture], label: str | None = None) -> Non
     print_grid(screen(), Grid(header=header, rows=rows, text_columns=2, turns=True))
 
 
-def advise(captures: Sequence[Capture], *, as_json: bool) -> None:
-    """What each file was taken for, and what to know about its numbers; JSON has the latter."""
+def tell_kinds(captures: Sequence[Capture]) -> None:
+    """What each file was taken for."""
     for capture in captures:
-        name = plain_text(_name(capture))
-        print(f"{name}: {SOURCES[capture.kind]}", file=sys.stderr)
-        for remark in () if as_json else capture.warnings:
-            print(f"note: {name}: {plain_text(remark)}", file=sys.stderr)
+        print(f"{plain_text(_name(capture))}: {SOURCES[capture.kind]}", file=sys.stderr)
+
+
+def tell_warnings(captures: Sequence[Capture]) -> None:
+    """What to know about their numbers."""
+    for capture in captures:
+        for remark in capture.warnings:
+            print(f"note: {plain_text(_name(capture))}: {plain_text(remark)}", file=sys.stderr)
 
 
 def _titled(capture: Capture, label: str | None, *, is_one: bool) -> str:

@@ -49,9 +49,9 @@ def read(chosen: Chosen) -> Study:
         given=_peaks(chosen.peaks),
         everywhere=_everywhere(chosen.peak_compute, chosen.peak_bw),
     )
-    if not chosen.quiet:
-        for problem in (*problems, *study.problems, *study.remarks):
-            print(f"note: {plain_text(problem)}", file=sys.stderr)
+    advice = () if chosen.quiet else (*problems, *study.problems)
+    for text in (*advice, *study.remarks):  # these are about the numbers themselves
+        print(f"note: {plain_text(text)}", file=sys.stderr)
     return study
 
 

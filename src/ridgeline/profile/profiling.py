@@ -29,6 +29,7 @@ from ridgeline.profile.outcome import ProfiledStep
 from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
 from ridgeline.profile.plan import Plan, fitting
 from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME
+from ridgeline.profile.reading.tensor_names import NOT_COUNTED
 from ridgeline.profile.request import Request
 from ridgeline.profile.sessions import (
     NotMarkedError,
@@ -46,7 +47,7 @@ from ridgeline.store import writing
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_ONE_GROUP = (NO_TIME, NO_FLOPS, NO_BYTES)  # which another group has
+OF_ONE_GROUP = (NO_TIME, NO_FLOPS, NO_BYTES, NOT_COUNTED)  # which another group has
 NOT_PLANNED = "--budget was left out: without marks nobody knows beforehand what there is to count"
 NOT_TOLD_APART = "--deduplicate was left out: operators cannot be told apart here"
 MOST_MEMORY = 0.8  # of the device's, for all processes together

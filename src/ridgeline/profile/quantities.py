@@ -339,10 +339,10 @@ class _Finder:
         if "counter_time_s" not in self.columns:
             self.remarks.append(f"{NO_TIME}: collect gpu__time_duration.sum")
         if not any(name.startswith("flops_") for name in self.columns):
-            is_there = any(map(is_of_flops, self.names))
+            is_there = any(map(is_of_flops, map(str, self.metrics.columns)))
             self.remarks.append(f"{NO_FLOPS}: {UNUSABLE if is_there else NOT_COLLECTED}")
         if not any(name.endswith("_bytes") for name in self.columns):
-            is_there = any(map(is_of_bytes, self.names))
+            is_there = any(map(is_of_bytes, map(str, self.metrics.columns)))
             self.remarks.append(f"{NO_BYTES}: {UNUSABLE if is_there else NOT_COLLECTED}")
         has_bulk_copies = self._is_version(lambda version: version >= FIRST_WITH_BULK_COPIES)
         if "l1_bytes" in self.columns and bool(has_bulk_copies.any()):

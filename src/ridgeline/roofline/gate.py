@@ -16,7 +16,8 @@ TOLERANCE = {  # above a roof
     "counter": 0.1,  # counters and times are of two runs
 }
 HOT = 0.05  # of the step
-LEAST_TIME_S = 5e-6  # below that, a layer's time is as much the timer's as its own
+LEAST_TIME_S = 5e-6  # below that, a layer's time is as much the timer's as its own …
+FAR = 2.0  # … but counters that make it so much faster than its floor are wrong at any time
 EXECUTED_BAND = (0.4, 1.5)  # executed over model FLOPs, of a step: not all of it is Winograd
 LAYER_BAND = (0.1, 10.0)  # of a layer: Winograd saves 4 times, a few channels are padded to many
 PRODUCTS = 0.5  # of the model's FLOPs: conventions differ too much for the others
@@ -36,6 +37,7 @@ ABOVE = {
     ("counter", "compute"): "the roof is too low: measure the machine again",
     ("counter", "dram"): "the roof is too low, or the time is of another run than the counters",
 }
+OTHER_UNIT = "; or times or counters are in another unit than the file says"
 ABOVE_ELSE = "the roof is too low, or its data stayed nearer to the cores"
 ABOVE_GIVEN = {  # under a roof that the user gave
     ("static", "compute"): "the library may execute fewer FLOPs than the model has (Winograd, FFT),"
@@ -78,11 +80,15 @@ def _above_roof(
     import pandas as pd
 
     most = 1 + points["provenance"].map(TOLERANCE)
-    mask = points["efficiency"].gt(most) & points["time_s"].gt(LEAST_TIME_S)
+    is_far = points["efficiency"].gt(FAR) & points["provenance"].eq("counter")
+    is_far &= points["bound"].ne("launch")
+    mask = points["efficiency"].gt(most) & (points["time_s"].gt(LEAST_TIME_S) | is_far)
     told = points.reindex(columns=["provenance", "bound", "efficiency", "env", "roof_source"])
     text = [
         f"{ABOVE_ITS} {bound} roof: {100 * (efficiency - 1):.0f} % faster than its floor;"
         f" likely cause: {_why_above(provenance, bound, given.get(env, ()), source)}"
+        + OTHER_UNIT
+        * (provenance == "counter" and efficiency > FAR)
         for provenance, bound, efficiency, env, source in told.itertuples(index=False, name=None)
     ]
     return mask, pd.Series(text, index=points.index, dtype=object)

@@ -310,7 +310,7 @@ def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataF
     points["ai"] = flops / moved
     least = points.get("ideal_bytes", moved)
     points["ai_high"] = (flops / least.where(least > 0)).fillna(points["ai"])
-    points["attained_flops_per_s"] = flops / points["time_s"]
+    points["attained_flops_per_s"] = flops / points["time_s"].where(points["time_s"] > 0)
     points["peak_flops_per_s"] = points["roofed_flops"] / points["compute_s"]
     points["fused_floor_s"] = _fused_floor_s(points)
     by = points["time_provenance"].fillna("measured") if "time_provenance" in points else "measured"

@@ -24,6 +24,10 @@ TENSOR = "sm__ops_path_tensor_src_fp16"
 NO_TIME = "no time: collect gpu__time_duration.sum"
 NO_FLOPS = "no FLOPs: no counter of them was collected"
 NO_BYTES = "no bytes: no counter of them was collected"
+NO_TENSORS = (
+    "tensor cores were not counted: FLOPs are a lower bound if kernels use them;"
+    " collect sm__ops_path_tensor_src_*"
+)
 
 
 def part(folder: Path, name: str, metric: str, values: Sequence[object], process: int = 7) -> Path:
@@ -146,7 +150,7 @@ def test_instructions_of_three_files_are_added(tmp_path: Path) -> None:
     ]
     (capture,) = read_captures(paths)
     assert capture.kernels["flops_fp32_vector"].tolist() == [5 + 7 + 2 * 9, 6 + 8 + 2 * 10]
-    assert capture.warnings == (NO_TIME, NO_BYTES)
+    assert capture.warnings == (NO_TIME, NO_BYTES, NO_TENSORS)
 
 
 def test_a_rate_is_multiplied_by_the_time_of_another_file(tmp_path: Path) -> None:

@@ -171,6 +171,8 @@ def test_a_binary_report() -> None:
             "from rates: dram__bytes.sum.per_second",
             "L2 bytes are those of Nsight Compute's own chart (lts2xbar), not lts__t_bytes",
             "L1 bytes are those of Nsight Compute's own chart (writeback), not l1tex__t_bytes",
+            "tensor cores were not counted: FLOPs are a lower bound if kernels use them; collect"
+            " sm__ops_path_tensor_src_*",
         ],
     }
 
@@ -233,7 +235,7 @@ def test_a_failed_launch_is_refused() -> None:
     with pytest.raises(RidgelineError) as refused:
         read(NCU / "ada_cc89_launchfailed_nan.csv")
     assert refused.value.problem.endswith(
-        "has 1 kernel and no values: all are nan or n/a: a kernel could not be launched again"
+        "has 1 kernel and no values: none is a number: a kernel could not be launched again"
         " for counting"
     )
 

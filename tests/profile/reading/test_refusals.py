@@ -50,7 +50,7 @@ CONNECTED = "==PROF== Connected to process 1 (/opt/bin/app)\n"
         ),
         (
             HEADER + '"0","1","a","nan"\n',
-            "has 1 kernel and no values: all are nan or n/a",
+            "has 1 kernel and no values: none is a number",
             "capture and export",
         ),
         (

@@ -87,6 +87,22 @@ def test_a_metric_in_two_sections_is_not_told_again(tmp_path: Path) -> None:
     assert found["warnings"] == [NO_FLOPS, NO_BYTES]
 
 
+def test_the_first_of_several_values_is_used(tmp_path: Path) -> None:
+    # given a kernel with two times in a long table, and one with two columns in a wide one
+    rows = [long(0, TIME, "us", "1", section="a"), long(0, TIME, "us", "2", section="b")]
+    twice = line(["ID", "Process ID", "Kernel Name", TIME, TIME]) + line(["", "", "", "us", "us"])
+    tables = {
+        "with other values": LONG + "".join(rows),
+        "in several columns": twice + line([0, 1, "k", 1, 2]),
+    }
+    for how, text in tables.items():
+        found = told(written(tmp_path, "a.csv", text))
+        # then both take the first, and say so
+        assert found["kernel_time_s"] == 1e-6
+        said = f"told again {how}, the first is used: {TIME}"
+        assert found["warnings"] == [said, NO_FLOPS, NO_BYTES]
+
+
 @pytest.mark.parametrize("form", ["long", "wide"])
 def test_processes_of_one_number_on_two_hosts_are_two(tmp_path: Path, form: str) -> None:
     # given two nodes with the same process number, kernel numbers and names

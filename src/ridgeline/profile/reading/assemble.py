@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import BYTES, FLOPS, TEXTS, Capture, in_words, total
+from ridgeline.profile.counter_ways import is_of_bytes, is_of_flops, is_of_time
+from ridgeline.profile.plausible import excesses
 from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME, UNUSABLE, Quantities, find
 from ridgeline.profile.reading.counters import Counters
 from ridgeline.profile.reading.log import Log
@@ -16,13 +18,15 @@ from ridgeline.profile.reading.named_metrics import MISFITS
 from ridgeline.profile.reading.repeated import once
 from ridgeline.profile.reading.soundness import sound
 from ridgeline.profile.reading.source import Read
+from ridgeline.profile.reading.tensor_names import unseen_tensors
 from ridgeline.profile.reading.traces import device_of_all, several
 from ridgeline.profile.reading.unitless import SCALED
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GENERAL = (NO_TIME, NO_FLOPS, NO_BYTES)
+GENERAL = {NO_TIME: is_of_time, NO_FLOPS: is_of_flops, NO_BYTES: is_of_bytes}
+_METRIC = re.compile(r"[a-z][a-z0-9]*__[\w.]+")  # a name in a sentence
 PARTS = ("dram_read_bytes", "dram_write_bytes")  # of a quantity, none by themselves
 COLLECT = (
     "collect gpu__time_duration.sum, dram__bytes_read.sum, dram__bytes_write.sum,"
@@ -70,10 +74,18 @@ def from_counters(counters: Counters) -> Capture:
     if not any(numbers[name].notna().any() for name in numbers.columns if name not in PARTS):
         raise _nothing_usable(counters, too_large or _unmade(counters.metrics, found))
     kernels = with_all_columns(counters.texts, numbers, times)
+    beyond = excesses(kernels)
+    for excess in beyond:
+        if excess.is_of_all and excess.is_known:
+            problem = f"cannot be right: {excess}"
+            raise counters.logs[0].refusal(
+                counters.file, problem, "export it again with --print-units base"
+            )
     is_cut = any(log.is_cut or log.is_bare for log in counters.logs)
     said = (
         *counters.remarks, *_made(found, counters), *too_large, *_endless(kernels),
         *_several(counters.about), *_gaps(kernels[:-1] if is_cut else kernels), *_unshown(kernels),
+        *unseen_tensors(kernels, counters), *map(str, beyond),
         *(remark for log in counters.logs for remark in log.remarks()),
     )  # fmt: skip
     return Capture(
@@ -115,7 +127,7 @@ def _nothing_usable(counters: Counters, unmade: Sequence[str]) -> RidgelineError
             problem = f"has {kernels} and nothing that can be used: {'; '.join(reasons)}"
             return log.refusal(file, problem, hint)
     if len(counters.metrics.columns):
-        return log.refusal(file, f"has {kernels} and no values: all are nan or n/a")
+        return log.refusal(file, f"has {kernels} and no values: none is a number")
     if counters.has_rules:
         return log.refusal(
             file,
@@ -129,11 +141,15 @@ def _nothing_usable(counters: Counters, unmade: Sequence[str]) -> RidgelineError
 
 def _made(found: Quantities, counters: Counters) -> list[str]:
     """How quantities were made; what was left out for its values or units, was collected."""
-    if not counters.unsound and not any(r.startswith((MISFITS, SCALED)) for r in counters.remarks):
-        return list(found.remarks)
-    general = {what: f"{what}: {UNUSABLE}" for what in GENERAL}
+    misfits = [remark for remark in counters.remarks if remark.startswith((MISFITS, SCALED))]
+    left_out = _METRIC.findall(" ".join((*counters.unsound, *misfits)))
+    general = {
+        f"{what}:": f"{what}: {UNUSABLE}"
+        for what, is_of in GENERAL.items()
+        if any(map(is_of, left_out))
+    }
     return [
-        next((said for what, said in general.items() if remark.startswith(f"{what}:")), remark)
+        next((said for start, said in general.items() if remark.startswith(start)), remark)
         for remark in found.remarks
     ]
 
@@ -141,7 +157,7 @@ def _made(found: Quantities, counters: Counters) -> list[str]:
 def _unmade(metrics: pd.DataFrame, found: Quantities) -> list[str]:
     """Why metrics that have values make no quantity."""
     there = [str(name) for name in metrics.columns[metrics.notna().any()]]
-    said = [remark for remark in found.remarks if not remark.startswith(GENERAL)]
+    said = [remark for remark in found.remarks if not remark.startswith(tuple(GENERAL))]
     said += [f"{name} without time or cycles" for name in there if ".per_" in name]
     return (said or [f"{name} alone tells nothing" for name in there]) if there else []
 

@@ -2,7 +2,8 @@
 
 Files belong together when they tell different things of the same kernels: of the same process and
 numbers, or, where the program was run once for each part, of the same kernels in the same order on
-the same device. Everything else stays a capture of its own.
+the same device. Files that tell the same things of other kernels of one process are parts of one
+table. Everything else stays a capture of its own.
 
 Metrics are joined before quantities are made of them, since one may need those of several files:
 reads and writes, a rate and the time. What tells a thing is known by the names of the metrics.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 BETWEEN = " + "  # the names of files that were joined
 _SAME = ("id", "kernel", "grid", "block", "compute_capability")
+_PROCESS = ("host", "process_id")
 _TIME = "counter_time_s"
 
 
@@ -44,7 +46,7 @@ def join_captures(parts: Sequence[Part]) -> tuple[list[Capture], list[RidgelineE
 def join_parts(parts: Sequence[Part]) -> list[Part]:
     """The parts, with those that belong together as one, in the place of the first."""
     found: list[Part | list[Counters]] = []
-    for part in parts:
+    for part in with_all_rows(parts):
         if isinstance(part, Capture):
             found.append(part)
             continue
@@ -58,6 +60,56 @@ def join_parts(parts: Sequence[Part]) -> list[Part]:
     for one in found:
         joined += _of_use(one) if isinstance(one, list) else [one]
     return joined
+
+
+def with_all_rows(parts: Sequence[Part]) -> list[Part]:
+    """Tables that were cut between their rows as one, in the place of the first."""
+    found: list[Part] = []
+    for part in parts:
+        for place, other in enumerate(found):
+            if goes_on(part, other):
+                assert isinstance(part, Counters) and isinstance(other, Counters)
+                found[place] = _stacked(other, part)
+                break
+        else:
+            found.append(part)
+    return found
+
+
+def goes_on(part: Part, other: Part) -> bool:
+    """Whether it tells the same metrics of other kernels of the same process."""
+    if not isinstance(part, Counters) or not isinstance(other, Counters):
+        return False
+    if part.names != other.names or part.kind != other.kind or part.file == other.file:
+        return False
+    if any(part.texts[name].iloc[0] != other.texts[name].iloc[0] for name in _PROCESS):
+        return False
+    is_of_one = all(
+        one.texts[name].nunique() == 1 for one in (part, other) for name in _PROCESS
+    ) and bool(part.texts["process_id"].iloc[0])
+    return is_of_one and set(part.texts["id"]).isdisjoint(other.texts["id"])
+
+
+def _stacked(a: Counters, b: Counters) -> Counters:
+    """One table, in the order of the kernels' numbers."""
+    import pandas as pd
+
+    texts = pd.concat([a.texts, b.texts], ignore_index=True)
+    order = texts["id"].astype(int).sort_values(kind="stable").index
+    metrics = pd.concat([a.metrics, b.metrics], ignore_index=True)
+    times = [*a.times, *b.times]
+    return replace(
+        a,
+        file=f"{a.file}{BETWEEN}{b.file}",
+        texts=texts.loc[order].reset_index(drop=True),
+        metrics=metrics.loc[order].reset_index(drop=True),
+        times=[times[number] for number in order],
+        about={key: tuple(dict.fromkeys((*a.about[key], *b.about[key]))) for key in a.about},
+        has_rules=a.has_rules or b.has_rules,
+        remarks=tuple(dict.fromkeys((*a.remarks, *b.remarks))),
+        unsound=tuple(dict.fromkeys((*a.unsound, *b.unsound))),
+        logs=(*a.logs, *b.logs),
+    )
 
 
 def belongs_to(part: Counters, group: Sequence[Counters]) -> bool:

@@ -85,8 +85,12 @@ class Launches:
 
     def has(self, row: int, metric: str) -> bool:
         """Whether a value of the metric is known."""
+        return not isnan(self.get(row, metric))
+
+    def get(self, row: int, metric: str) -> float:
+        """The value of a metric; not a number where that is not known."""
         values = self.metrics.get(metric, ())
-        return row < len(values) and not isnan(values[row])
+        return values[row] if row < len(values) else nan
 
     def add_texts(self, count: int, columns: Mapping[str, Sequence[str]]) -> int:
         """Many new rows; the first of them."""

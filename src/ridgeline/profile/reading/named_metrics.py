@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isclose, isfinite, isnan
 
 from ridgeline.profile.counter_ways import is_needed
 from ridgeline.profile.reading import metric_units
@@ -14,6 +14,7 @@ from ridgeline.profile.reading.unitless import Unitless, is_scaled
 
 _DEVICE, _PASSES = "device__attribute_display_name", "profiler__replayer_passes"
 MISFITS = "not used, for their units"  # how such a remark begins
+ROUNDED = 0.01  # of a value: sections show it in units of their own
 _NAMED = 5  # of the metrics that could not be used
 
 
@@ -25,6 +26,7 @@ class NamedMetrics:
         self.are_averages = False  # over launches: sums may have decimals
         self.again: set[int] = set()  # rows of kernels that were told before
         self._misfits: dict[str, None] = {}
+        self._others: dict[str, None] = {}  # metrics that a kernel has several values of
         self._unitless = Unitless()
         self._fresh: set[str] = set()  # metrics since the kernel began
         self._places: set[tuple[str, str]] = set()  # and where they stood
@@ -61,12 +63,22 @@ class NamedMetrics:
         self._fresh.add(metric)
         if section is not None:
             self._places.add((section, name))
-        self.launches.set(row, metric, metric_units.scaled(number, factor))
+        told, before = metric_units.scaled(number, factor), self.launches.get(row, metric)
+        if isnan(before) or isclose(told, before, rel_tol=ROUNDED):  # with more digits, perhaps
+            self.launches.set(row, metric, told)
+        else:
+            self._others[metric] = None
 
     def finish(self) -> list[str]:
         """Leave out what cannot be used after all; what is to be said."""
         self._unitless.forget(self.launches)
-        return misfits_told(list(self._misfits)) + self._unitless.remarks()
+        others = told_twice(list(self._others), "with other values")
+        return misfits_told(list(self._misfits)) + self._unitless.remarks() + others
+
+
+def told_twice(metrics: Sequence[str], how: str) -> list[str]:
+    """Metrics of which the first value is taken."""
+    return [f"told again {how}, the first is used: {', '.join(metrics[:_NAMED])}"] * bool(metrics)
 
 
 def misfits_told(misfits: Sequence[str]) -> list[str]:

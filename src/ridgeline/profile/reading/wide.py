@@ -19,7 +19,7 @@ from ridgeline.profile.reading.launches import (
     process_number,
     range_names,
 )
-from ridgeline.profile.reading.named_metrics import misfits_told
+from ridgeline.profile.reading.named_metrics import misfits_told, told_twice
 from ridgeline.profile.reading.opening import TellBytes
 from ridgeline.profile.reading.source import Read, Source
 from ridgeline.profile.reading.unitless import Unitless, first_scaled
@@ -148,7 +148,8 @@ class _Builder:
         return columns
 
     def remarks(self) -> list[str]:
-        return misfits_told(self.misfits) + self.unitless.remarks()
+        again = told_twice(self.layout.again, "in several columns")
+        return misfits_told(self.misfits) + self.unitless.remarks() + again
 
 
 def _texts(cells: Any) -> list[str]:

@@ -50,6 +50,7 @@ class Layout:
     nvtx: tuple[int, ...]
     version: tuple[int, int] | None  # the two parts of the compute capability
     metrics: dict[int, str]
+    again: tuple[str, ...] = ()  # metrics that another column has, too
 
     @classmethod
     def of(cls, header: Header) -> Layout:
@@ -58,14 +59,16 @@ class Layout:
         names = map(without_label, header.names)
         named = ((n, metric_of(name, header.units[n])) for n, name in enumerate(names))
         metrics: dict[str, int] = {}
+        again: list[str] = []
         for column, name in named:
-            if name is not None and is_needed(name):
-                metrics.setdefault(name, column)  # one that is there twice is taken once
+            if name is not None and is_needed(name) and metrics.setdefault(name, column) != column:
+                again.append(name)
         return cls(
             {key: column for key, column in texts.items() if column is not None},
             header.ranges,
             (parts[0], parts[1]) if parts[0] is not None and parts[1] is not None else None,
             {column: name for name, column in metrics.items()},
+            tuple(dict.fromkeys(again)),
         )
 
     @property

@@ -18,7 +18,6 @@ from ridgeline.report.figures.configurations import (
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import Mark, mark_of
 from ridgeline.report.figures.style import (
-    GREY,
     Entry,
     canvas_of,
     colours,
@@ -155,12 +154,12 @@ def draw_under_roofs(
     roofline_axes(axes, x=x, y=y)
     shape = roofs_on.outline(subject.roofs, names, low=x[0], high=x[1], levels=levels,
                              published=subject.datasheet)  # fmt: skip
-    roofs_on.draw(axes, shape)
+    roofs_on.draw(axes, shape, is_dashed=subject.roofs.source == "datasheet")
     sheet = None
     if subject.datasheet is not None:
         beside = [] if roofs_on.is_one_for_all(subject.roofs) else names
         sheet = roofs_on.outline(subject.datasheet, beside, low=x[0], high=x[1])
-        roofs_on.draw(axes, sheet, colour=GREY, is_dashed=True)
+        roofs_on.draw_beside(axes, sheet)
     points_on.draw(axes, marks)
     also(axes, None)
     legend(axes, groups)

@@ -164,15 +164,21 @@ def both_rates(rate: float, published: float | None, unit: str) -> str:
 
 
 def draw(axes: Axes, shape: Outline, *, colour: str = INK, is_dashed: bool = False) -> None:
-    """The lines and the marks of their ridges."""
-    kind = "datasheet" if is_dashed else "roof"
+    """The lines and the marks of their ridges; dashed where nobody measured them."""
     for number, line in enumerate(shape.lines):
-        drawn = axes.plot(line.xs, line.ys, color=colour, zorder=1.5 if is_dashed else 2,
-                          linewidth=0.9 if is_dashed else 1.3,
+        drawn = axes.plot(line.xs, line.ys, color=colour, zorder=2, linewidth=1.3,
                           linestyle=DASHES if is_dashed else "-")  # fmt: skip
-        drawn[0].set_gid(f"{kind}-{colour.strip('#')}-{number}")
-    for x, y in shape.ridges if not is_dashed else ():
+        drawn[0].set_gid(f"roof-{colour.strip('#')}-{number}")
+    for x, y in shape.ridges:
         axes.plot([x], [y], marker="o", markersize=RIDGE_PT, color=colour, zorder=3, label="_ridge")
+
+
+def draw_beside(axes: Axes, shape: Outline, *, colour: str = GREY) -> None:
+    """What the datasheet says, beside what was measured."""
+    for number, line in enumerate(shape.lines):
+        drawn = axes.plot(line.xs, line.ys, color=colour, zorder=1.5, linewidth=0.9,
+                          linestyle=DASHES)  # fmt: skip
+        drawn[0].set_gid(f"datasheet-{colour.strip('#')}-{number}")
 
 
 def block(board: Board, shape: Outline, *, is_dashed: bool = False) -> None:
