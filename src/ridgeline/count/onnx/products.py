@@ -12,8 +12,6 @@ from ridgeline.count.onnx.pieces import (
     COMPOSITE,
     FOLDED_NORM,
     FOLDED_WEIGHTS,
-    FUSED_ACTIVATION,
-    FUSED_NODES,
     INSTANCE_NORM,
     MERGED,
     NO_BIAS,
@@ -22,6 +20,8 @@ from ridgeline.count.onnx.pieces import (
     OF_ZEROS,
     OTHER_FORM,
     PRODUCTS,
+    QLINEAR,
+    QUANTISED,
     SCALES,
     SPLIT,
     SUMS,
@@ -42,7 +42,7 @@ WITH_BIAS = ("Gemm", "Conv", "ConvTranspose")  # nodes that may add one
 
 def same_products(left: Place, *, has_modules: bool) -> Found:
     """Products of one kind and the same MACs: in a module, in its parent; convolutions anywhere."""
-    has_folded_norms = bool(_lost_norms(left))
+    has_folded_norms = bool(lost_norms(left))
     may_add = has_folded_norms or any(p.op.removesuffix("_") in SCALES for p in left.pytorch)
     found: list[tuple[str, Place]] = []
     for scope in (_module, _parent, _conv) if has_modules else (_anywhere,):
@@ -88,7 +88,7 @@ def with_additions(
     """
     found = []
     additions = [p for p in onnx if p.op == "Add"]
-    for pair in pairs:
+    for pair in sorted(pairs, key=_may_lack_its_bias):
         (ours,), (theirs,) = pair.pytorch, pair.onnx
         bias = ours.cost.other_flops - theirs.cost.other_flops
         bias = min(bias, ours.results) if ours.op in SCALING else bias
@@ -105,6 +105,11 @@ def with_additions(
     return found
 
 
+def _may_lack_its_bias(pair: Place) -> bool:
+    """Those whose bias must be there choose first."""
+    return pair.pytorch[0].bias == OF_ZEROS
+
+
 def scaled(left: Place, *, by_module: Counter[str]) -> Found:
     """Factors of products that are nodes: `baddbmm` has one for what it adds, too."""
     budget = Counter({module: 2 * count for module, count in by_module.items()})
@@ -117,8 +122,8 @@ def scaled(left: Place, *, by_module: Counter[str]) -> Found:
 
 
 def _product_cause(ours: Piece, theirs: Piece, bias: int, *, may_add: bool) -> str:
-    if theirs.op.startswith(FUSED_NODES):
-        return FUSED_ACTIVATION
+    if theirs.op.startswith(QLINEAR):
+        return QUANTISED
     if bias < 0 and not may_add and theirs.op in WITH_BIAS and not ours.bias:
         return UNEXPLAINED
     if bias <= 0 or not ours.bias:
@@ -134,11 +139,11 @@ def _is_bias(pair: Place) -> bool:
 
 def folded_norms(left: Place) -> Found:
     """A batch norm that the file has not, and that can be in the product before it."""
-    places = [Place([norm], []) for norm in _lost_norms(left)]
+    places = [Place([norm], []) for norm in lost_norms(left)]
     return [(FOLDED_NORM, place) for place in places], left.less(places)
 
 
-def _lost_norms(left: Place) -> list[Piece]:
+def lost_norms(left: Place) -> list[Piece]:
     """Batch norms less those that the file has: in the same module, else of the same size.
 
     PyTorch has no other operator for an instance norm.
@@ -151,6 +156,12 @@ def _lost_norms(left: Place) -> list[Piece]:
     for key in (lambda p: p.module or None, lambda p: (_made(p), p.cost.transcendentals), _made):
         norms = norms.less(pairs_by(norms, key))
     return [norm for norm in norms.pytorch if norm.is_foldable]
+
+
+def kept_norms(left: Place) -> Found:
+    """Batch norms that the file has in another form: in onnxruntime's, without their roots."""
+    pairs = pairs_by(left, lambda p: p.results if p.op in BATCH_NORMS else 0)
+    return [(OTHER_FORM, pair) for pair in pairs], left.less(pairs)
 
 
 def _made(piece: Piece) -> int:

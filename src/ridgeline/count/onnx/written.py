@@ -10,8 +10,10 @@ from math import inf
 from ridgeline.count.onnx.pieces import Piece, Place
 from ridgeline.count.onnx.recipes import (
     BY_NUMBER,
+    JOINED_FORMS,
     JOINTLY,
     RECIPES,
+    REWRITTEN,
     Form,
     is_of_many,
     node_name,
@@ -45,6 +47,13 @@ class Free:
             return same
         return sorted(nodes, key=lambda node: _distance(node, piece))[:times]
 
+    def first(self, functions: Counter[str]) -> list[Piece] | None:
+        """The first pieces of these names, in their order; None if one is missing."""
+        found: list[Piece] = []
+        for name, times in functions.items():
+            found += self.by_name.get(name, [])[:times]
+        return found if len(found) == functions.total() else None
+
     def take(self, nodes: Iterable[Piece]) -> None:
         for node in nodes:
             some = self.by_name[node.function]
@@ -63,19 +72,17 @@ def written(place: Place, nodes_there: Counter[str]) -> list[Place]:
     `nodes_there`: all nodes of the module as `names_of` has them. Exporters merge what is the same
     in two operators, as the mean of `x - x.mean()` and `x.var()`: one node must be its own.
     """
-    joint = _jointly(place)
-    rest = place.less(joint)
-    free = Free(rest.onnx)
-    known = sorted((p for p in rest.pytorch if p.function in RECIPES), key=_freedom)
+    free = Free(place.onnx)
+    joint = _jointly(place.pytorch, free, JOINTLY)
+    rest = place.less(joint).pytorch
+    known = sorted((p for p in rest if p.function in RECIPES), key=_freedom)
     taken = [found for piece in known if (found := _whole(piece, free))]
     done = {id(piece) for piece, _, _ in taken}
     others = [piece for piece in known if id(piece) not in done and is_of_many(piece)]
     taken += [found for piece in others if (found := _shared(piece, free, nodes_there))]
-    for piece, form, nodes in taken:
-        for part in form.may:
-            more = free.chosen((part,), piece) or []
-            free.take(more)
-            nodes += more
+    done |= {id(piece) for piece, _, _ in taken}
+    joint += _jointly([piece for piece in known if id(piece) not in done], free, REWRITTEN)
+    _take_more(taken, free)
     return joint + [Place([piece], nodes) for piece, _, nodes in taken]
 
 
@@ -107,18 +114,45 @@ def _shared(piece: Piece, free: Free, nodes_there: Counter[str]) -> Taken | None
     return None
 
 
-def _jointly(place: Place) -> list[Place]:
-    """Several operators that the exporter knows as one."""
+def _jointly(
+    operators: Iterable[Piece], free: Free, table: Iterable[tuple[Counter[str], Form]]
+) -> list[Place]:
+    """Several operators that the exporter, or an optimizer, knows as one."""
     found: list[Place] = []
-    for functions, form in JOINTLY:
-        rest = place.less(found)
-        ours: list[Piece] = []
-        for function, times in functions.items():
-            ours += [p for p in rest.pytorch if p.function == function][:times]
-        if len(ours) == functions.total():
-            nodes = Free(rest.onnx).chosen(form.must, ours[-1])
-            found += [Place(ours, nodes)] if nodes is not None else []
+    ours = Free(operators)
+    for functions, form in table:
+        while (some := ours.first(functions)) is not None:
+            nodes = free.chosen(form.must, some[-1])
+            if nodes is None:
+                break
+            ours.take(some)
+            free.take(nodes)
+            found.append(Place(some, nodes))
     return found
+
+
+def joined(place: Place) -> list[Place]:
+    """Nodes that are several operators at once, each with those that it is."""
+    free = Free(place.pytorch)
+    taken: list[Taken] = []
+    for node in place.onnx:
+        for form in JOINED_FORMS.get(node.function, ()):
+            operators = free.chosen(form.must, node)
+            if operators is not None:
+                free.take(operators)
+                taken.append((node, form, operators))
+                break
+    _take_more(taken, free)
+    return [Place(operators, [node]) for node, _, operators in taken]
+
+
+def _take_more(taken: Iterable[Taken], free: Free) -> None:
+    """What each may have besides, after all have what they must."""
+    for piece, form, own in taken:
+        for part in form.may:
+            more = free.chosen((part,), piece) or []
+            free.take(more)
+            own += more
 
 
 def _freedom(piece: Piece) -> tuple[int, int]:
@@ -128,6 +162,8 @@ def _freedom(piece: Piece) -> tuple[int, int]:
 
 
 def _makes_as_many(piece: Piece, nodes: list[Piece]) -> bool:
-    """A sum or a maximum makes as many numbers as one of its nodes."""
+    """A sum or a maximum makes as many numbers as one of its nodes, and a mean as its division."""
+    if piece.reduces == "mean" and any(n.results != piece.results for n in nodes if n.is_by_number):
+        return False
     made = {node.results for node in nodes if node.reduces and node.results}
     return not piece.reduces or not piece.results or not made or piece.results in made

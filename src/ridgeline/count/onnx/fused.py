@@ -1,0 +1,99 @@
+"""Nodes of onnxruntime that are several at once, as the parts that they are.
+
+Its optimizer puts an activation into the product before it, a sum into the norm behind it. Each
+part has its own FLOPs, and the function that it has as a node by itself; what is read and written
+stays with the main one, so the parts add up to the node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ridgeline.count.onnx.node import NodeCall
+from ridgeline.count.onnx.pieces import Piece
+from ridgeline.count.result import OpCost
+from ridgeline.records import Cost
+
+OWN_DOMAINS = "com.microsoft"  # how the names of onnxruntime's domains begin
+
+INTEGER = "MatMulInteger"
+BATCH_NORM = "BatchNormalization"  # onnxruntime writes one as a convolution of each channel
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """What a node is in the main, and the places of its further operands."""
+
+    main: str
+    summed: tuple[int, ...] = ()  # another tensor of the network, as of a residual
+    added: tuple[int, ...] = ()  # the bias of a product before it
+    bias: int | None = None  # of a product, a part of that
+
+
+FUSED = {
+    "FusedConv": Fused("Conv", summed=(3,), bias=2),
+    "NhwcFusedConv": Fused("Conv", summed=(3,), bias=2),
+    "Conv": Fused("Conv", summed=(3,), bias=2),  # of blocks of channels
+    "FusedGemm": Fused("Gemm", bias=2),
+    "FusedMatMul": Fused("MatMul"),
+    "TransposeMatMul": Fused("MatMul"),
+    "FusedMatMulActivation": Fused("MatMul"),
+    "MatMulIntegerToFloat": Fused(INTEGER, added=(6,)),
+    "DynamicQuantizeMatMul": Fused(INTEGER, added=(4,)),
+    "BiasGelu": Fused("Gelu", added=(1,)),
+    "FastGelu": Fused("Gelu.tanh", added=(1,)),
+    "QuickGelu": Fused("Swish"),
+    "BiasSoftmax": Fused("Softmax", summed=(1,)),
+    "SkipLayerNormalization": Fused("LayerNormalization", summed=(1,), added=(4,)),
+    "SkipSimplifiedLayerNormalization":
+        Fused("SimplifiedLayerNormalization", summed=(1,), added=(3,)),
+    "EmbedLayerNormalization": Fused("LayerNormalization", summed=(3, 4)),
+}  # fmt: skip
+SCALE_OF_ONE = {"QuickGelu": 1.702}  # what is left out of a node that has a factor `alpha`
+
+
+def parts_of(op: OpCost, piece: Piece) -> list[Piece]:
+    """The piece of a node, or those of its parts; the main one comes first."""
+    call = op.call
+    if not isinstance(call, NodeCall) or not call.domain.startswith(OWN_DOMAINS):
+        return [piece]
+    fused = FUSED.get(call.op_type)
+    if fused is None:
+        return [piece]
+    parts = [_part(piece, "Sum") for place in fused.summed if call.has(place)]
+    parts += [_part(piece, "Add") for place in fused.added if call.has(place)]
+    if call.attr("alpha", SCALE_OF_ONE.get(call.op_type, 1.0)) != 1 and not _activation(call):
+        parts.append(replace(_part(piece, "Mul"), is_by_number=True))
+    parts += _activated(call, piece, fused, parts)
+    rest = piece.cost - sum((part.cost for part in parts), Cost())
+    if fused.main == INTEGER:  # all other FLOPs are of its operands and results
+        own = Cost(other_flops=rest.other_flops)
+        parts.append(replace(_part(piece, "DynamicQuantizeLinear"), cost=own))
+        rest -= own
+    name = BATCH_NORM if piece.kind == "conv" and not rest.macs else fused.main
+    return [replace(_named(piece, name), cost=rest), *parts]
+
+
+def _activated(call: NodeCall, piece: Piece, fused: Fused, others: list[Piece]) -> list[Piece]:
+    """The activation behind a product: all FLOPs but those of its bias and of other parts."""
+    name = _activation(call)
+    if not name:
+        return []
+    bias = piece.results if fused.bias is not None and call.has(fused.bias) else 0
+    own = piece.cost.other_flops - bias - sum(part.cost.other_flops for part in others)
+    cost = Cost(other_flops=own, transcendentals=piece.cost.transcendentals)
+    return [replace(_part(piece, name), cost=cost)]
+
+
+def _activation(call: NodeCall) -> str:
+    return str(call.attr("activation", "") or "")
+
+
+def _part(piece: Piece, function: str) -> Piece:
+    """One FLOP for each result."""
+    part = replace(_named(piece, function), kind="pointwise", is_by_number=False, reduces="")
+    return replace(part, cost=Cost(other_flops=piece.results))
+
+
+def _named(piece: Piece, function: str) -> Piece:
+    return replace(piece, op=function.partition(".")[0], function=function, inside=piece.op)
