@@ -136,6 +136,7 @@ def _explained(left: Place, *, is_rewritten: bool, has_boxes: bool = False) -> C
         partial(repeated, calls, of=has_macs),
         other_ways,
         _boxes,
+        quantised.pools,
         _integers,
         quantised.to_integers,
         _same_work,

@@ -16,7 +16,7 @@ from ridgeline.records import Cost
 
 OWN_DOMAINS = "com.microsoft"  # how the names of onnxruntime's domains begin
 
-INTEGER = "MatMulInteger"
+QUANTISED = "DequantizeLinear"
 BATCH_NORM = "BatchNormalization"  # onnxruntime writes one as a convolution of each channel
 
 
@@ -28,6 +28,8 @@ class Fused:
     summed: tuple[int, ...] = ()  # another tensor of the network, as of a residual
     added: tuple[int, ...] = ()  # the bias of a product before it
     bias: int | None = None  # of a product, a part of that
+    of_integers: bool = False  # all FLOPs but its own make integers of numbers, or the reverse
+    each: int = 0  # its own FLOPs for each result, if of integers
 
 
 FUSED = {
@@ -38,8 +40,14 @@ FUSED = {
     "FusedMatMul": Fused("MatMul"),
     "TransposeMatMul": Fused("MatMul"),
     "FusedMatMulActivation": Fused("MatMul"),
-    "MatMulIntegerToFloat": Fused(INTEGER, added=(6,)),
-    "DynamicQuantizeMatMul": Fused(INTEGER, added=(4,)),
+    "MatMulIntegerToFloat": Fused("MatMulInteger", added=(6,), of_integers=True),
+    "DynamicQuantizeMatMul": Fused("MatMulInteger", added=(4,), of_integers=True),
+    "QLinearMatMul": Fused("MatMul", of_integers=True),
+    "QLinearConv": Fused("Conv", bias=8, of_integers=True),
+    "QLinearConvTranspose": Fused("ConvTranspose", bias=8, of_integers=True),
+    "QLinearAdd": Fused("Add", of_integers=True, each=1),
+    "QLinearMul": Fused("Mul", of_integers=True, each=1),
+    "QGemm": Fused("Gemm", bias=6, of_integers=True),
     "BiasGelu": Fused("Gelu", added=(1,)),
     "FastGelu": Fused("Gelu.tanh", added=(1,)),
     "QuickGelu": Fused("Swish"),
@@ -55,34 +63,34 @@ SCALE_OF_ONE = {"QuickGelu": 1.702}  # what is left out of a node that has a fac
 def parts_of(op: OpCost, piece: Piece) -> list[Piece]:
     """The piece of a node, or those of its parts; the main one comes first."""
     call = op.call
-    if not isinstance(call, NodeCall) or not call.domain.startswith(OWN_DOMAINS):
-        return [piece]
-    fused = FUSED.get(call.op_type)
-    if fused is None:
+    if not isinstance(call, NodeCall) or (fused := _fused(call)) is None:
         return [piece]
     parts = [_part(piece, "Sum") for place in fused.summed if call.has(place)]
     parts += [_part(piece, "Add") for place in fused.added if call.has(place)]
     if call.attr("alpha", SCALE_OF_ONE.get(call.op_type, 1.0)) != 1 and not _activation(call):
         parts.append(replace(_part(piece, "Mul"), is_by_number=True))
-    parts += _activated(call, piece, fused, parts)
-    rest = piece.cost - sum((part.cost for part in parts), Cost())
-    if fused.main == INTEGER:  # all other FLOPs are of its operands and results
-        own = Cost(other_flops=rest.other_flops)
-        parts.append(replace(_part(piece, "DynamicQuantizeLinear"), cost=own))
-        rest -= own
-    name = BATCH_NORM if piece.kind == "conv" and not rest.macs else fused.main
-    return [replace(_named(piece, name), cost=rest), *parts]
+    other = QUANTISED if fused.of_integers else _activation(call)
+    parts += _rest(call, piece, fused, parts, other) if other else []
+    cost = piece.cost - sum((part.cost for part in parts), Cost())
+    is_norm = call.op_type == "Conv" and not cost.macs
+    name = BATCH_NORM if is_norm else fused.main
+    return [replace(_named(piece, name), cost=cost), *parts]
 
 
-def _activated(call: NodeCall, piece: Piece, fused: Fused, others: list[Piece]) -> list[Piece]:
-    """The activation behind a product: all FLOPs but those of its bias and of other parts."""
-    name = _activation(call)
-    if not name:
-        return []
-    bias = piece.results if fused.bias is not None and call.has(fused.bias) else 0
-    own = piece.cost.other_flops - bias - sum(part.cost.other_flops for part in others)
-    cost = Cost(other_flops=own, transcendentals=piece.cost.transcendentals)
-    return [replace(_part(piece, name), cost=cost)]
+def _fused(call: NodeCall) -> Fused | None:
+    is_own = call.domain.startswith(OWN_DOMAINS) or call.op_type.startswith("Q")
+    return FUSED.get(call.op_type) if is_own else None
+
+
+def _rest(
+    call: NodeCall, piece: Piece, fused: Fused, others: list[Piece], function: str
+) -> list[Piece]:
+    """An activation, or work on integers: all FLOPs but the main one's and those of other parts."""
+    has_bias = fused.bias is not None and call.has(fused.bias)
+    own = (fused.each + has_bias) * piece.results
+    rest = piece.cost.other_flops - own - sum(part.cost.other_flops for part in others)
+    cost = Cost(other_flops=rest, transcendentals=piece.cost.transcendentals)
+    return [replace(_part(piece, function), cost=cost)]
 
 
 def _activation(call: NodeCall) -> str:

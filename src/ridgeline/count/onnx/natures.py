@@ -174,7 +174,8 @@ def _softmaxes(some: list[Piece]) -> list[Piece]:
 
 
 def _windows(some: list[Piece]) -> list[Piece]:
-    return [p for p in some if p.kind == "pool" and p.reduces == "max" and not p.is_nothing]
+    maxima = [p for p in some if p.kind == "pool" and p.reduces == "max" and not p.is_nothing]
+    return [p for p in maxima if p.is_float]
 
 
 def _norms(some: list[Piece]) -> list[Piece]:

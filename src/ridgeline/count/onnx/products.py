@@ -20,8 +20,6 @@ from ridgeline.count.onnx.pieces import (
     OF_ZEROS,
     OTHER_FORM,
     PRODUCTS,
-    QLINEAR,
-    QUANTISED,
     SCALES,
     SPLIT,
     SUMS,
@@ -122,8 +120,6 @@ def scaled(left: Place, *, by_module: Counter[str]) -> Found:
 
 
 def _product_cause(ours: Piece, theirs: Piece, bias: int, *, may_add: bool) -> str:
-    if theirs.op.startswith(QLINEAR):
-        return QUANTISED
     if bias < 0 and not may_add and theirs.op in WITH_BIAS and not ours.bias:
         return UNEXPLAINED
     if bias <= 0 or not ours.bias:

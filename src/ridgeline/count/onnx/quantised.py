@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from ridgeline.count.onnx.pieces import QLINEAR, QUANTISED, QUANTISING, Found, Piece, Place
+from ridgeline.count.onnx.pieces import (
+    QLINEAR,
+    QUANTISED,
+    QUANTISING,
+    Found,
+    Piece,
+    Place,
+    pairs_by,
+)
 from ridgeline.count.onnx.products import lost_norms
 
 INTEGER_PRODUCTS = ("MatMulInteger", "ConvInteger")
@@ -28,6 +36,15 @@ def scales(left: Place) -> Found:
     return _in_file(left, _some(left.onnx, "Mul", _integers(left)))
 
 
+def pools(left: Place) -> Found:
+    """Poolings of integers, which have no FLOPs, or those of making numbers of them besides."""
+    theirs = [p for p in left.onnx if not p.is_float or p.op.startswith(QLINEAR)]
+    pairs = pairs_by(
+        Place(left.pytorch, theirs), lambda p: (p.reduces, p.results) if p.kind == "pool" else None
+    )
+    return [(QUANTISED, pair) for pair in pairs], left.less(pairs)
+
+
 def shifts(left: Place) -> Counter[int]:
     """How many norms of so many results can be in products of integers."""
     return Counter(norm.results for norm in lost_norms(left)) & _integers(left)
@@ -35,7 +52,7 @@ def shifts(left: Place) -> Counter[int]:
 
 def with_needless_bounds(left: Place) -> Place:
     """Where all integers have bounds known beforehand, those of the model may be gone."""
-    if not any(p.op.startswith(BOUNDED) for p in left.onnx):
+    if not any((p.inside or p.op).startswith(BOUNDED) for p in left.onnx):
         return left
     ours = [replace(p, is_nothing=p.is_nothing or p.function in BOUNDS) for p in left.pytorch]
     return Place(ours, left.onnx)
