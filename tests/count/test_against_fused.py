@@ -13,10 +13,11 @@ from tests.count.onnx.models import MS, Operand, count, int8, one_node, uint8, x
 from ridgeline.count.onnx import quantised
 from ridgeline.count.onnx.against import gathered
 from ridgeline.count.onnx.causes import explain
-from ridgeline.count.onnx.formulas.products import DYNAMIC_QUANTISE, REQUANTISE
+from ridgeline.count.onnx.formulas.pointwise import DYNAMIC_QUANTISE
+from ridgeline.count.onnx.formulas.products import REQUANTISE
 from ridgeline.count.onnx.fused import parts_of
 from ridgeline.count.onnx.pieces import OF_VALUES, OF_ZEROS, Piece, Place
-from ridgeline.count.onnx.products import with_additions
+from ridgeline.count.onnx.products import padded, with_additions
 from ridgeline.count.onnx.written import joined, written
 from ridgeline.records import Cost
 
@@ -225,3 +226,31 @@ def test_a_pool_of_integers() -> None:
     average = replace(node, reduces="mean")
     assert quantised.pools(Place([pool], [node]))[0] == [("quantised", Place([pool], [node]))]
     assert quantised.pools(Place([pool], [average]))[0] == []
+
+
+# ---------------------------------------------------------------- blocks of channels
+
+
+def test_channels_in_whole_blocks() -> None:
+    # given 3 places, a convolution from 5 to 12 channels, and files with blocks of 16
+    def convolution(made: int, taken: int, **more: Any) -> Piece:
+        return piece(
+            "Conv",
+            kind="conv",
+            cost=Cost(macs=3 * made * taken),
+            widths=(made, taken),
+            is_contributed=True,
+            **more,
+        )
+
+    ours = replace(convolution(12, 5), op="convolution", is_contributed=False)
+    more = convolution(16, 5)
+    assert padded(Place([ours], [more]))[0] == [("padded channels", Place([ours], [more]))]
+    # then one of more blocks, of channels that are no block, or of the standard, is another
+    for other in (
+        convolution(32, 5),
+        convolution(14, 5),
+        replace(more, is_contributed=False),
+        replace(more, cost=Cost(macs=7 * 16 * 5)),
+    ):
+        assert padded(Place([ours], [other])) == ([], Place([ours], [other]))

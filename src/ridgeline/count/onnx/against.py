@@ -195,8 +195,14 @@ def _piece(op: OpCost, module: str) -> Piece:
         reduces=reduction_of(op),
         function=function_of(op),
         results=_results(op),
+        widths=_widths(op),
         is_by_number=any(prod(tensor.shape) == 1 for tensor in op.call.inputs),
     )
+
+
+def _widths(op: OpCost) -> tuple[int, ...]:
+    is_convolution = op.kind == "conv" and len(op.call.inputs) > 1
+    return tuple(op.call.inputs[1].shape[:2]) if is_convolution else ()
 
 
 def _results(op: OpCost) -> int:

@@ -52,6 +52,7 @@ from ridgeline.count.onnx.products import (
     kept_norms,
     needless,
     of_equal_macs,
+    padded,
     repeated,
     same_macs,
     same_products,
@@ -128,6 +129,7 @@ def _explained(left: Place, *, is_rewritten: bool, has_boxes: bool = False) -> C
     left = left.only([near, far])
     for rule in (
         partial(same_products, has_modules=has_modules),
+        padded,
         folded_norms,
         kept_norms,
         written_as_sums,
@@ -308,7 +310,7 @@ def _known_parts(place: Place, nodes_there: Counter[str], *, is_rewritten: bool)
     """Operators with the nodes that they are: the very function, else by the table."""
     found = pairs_by(place, _function)
     found += joined(place.less(found)) if is_rewritten else []
-    return found + written(place.less(found), Counter() if is_rewritten else nodes_there)
+    return found + written(place.less(found), None if is_rewritten else nodes_there)
 
 
 def _of_unknown(place: Place) -> Place:

@@ -29,6 +29,7 @@ COPY_HERE = "a copy in PyTorch alone"
 COPY_THERE = "a copy where PyTorch has a view"
 ADDED = "added by the exporter"
 QUANTISED = "quantised"
+PADDED = "padded channels"
 OTHER_DTYPE = "other dtype"
 NOT_IN_TABLE = "not in the table"
 UNEXPLAINED = "not explained"
@@ -56,6 +57,7 @@ EXPLANATIONS = {
     COPY_THERE: "ONNX has no strides: a transposed or expanded tensor is a new one",
     ADDED: "PyTorch's step has nothing like it",
     QUANTISED: "numbers are made small integers and read back, or are worked on as such",
+    PADDED: "channels in whole blocks, and the file does not tell which are padding",
     OTHER_DTYPE: "the file works in another floating-point type: other bytes, and casts",
     NOT_IN_TABLE: "what these operators are made of is not known: their cost alone was compared",
     UNEXPLAINED: "work that the other side has not: another network, or other sizes",
@@ -95,6 +97,7 @@ class Piece:
     function: str = ""  # of PyTorch as recipes.py has it, of a node its operator
     is_by_number: bool = False  # one of its operands is one number
     value: int = 0  # pieces of one number work out the very same; 0: not known
+    widths: tuple[int, ...] = ()  # of a convolution: channels that it makes, and takes in a group
     inside: str = ""  # of a part: the node of onnxruntime that it is in
 
     @property

@@ -19,27 +19,40 @@ from ridgeline.count.onnx.recipes import (
     node_name,
 )
 
+SPREADING = ("addcmul", "addcdiv", "lerp", "linalg_cross", "mul.complex")
+
 
 class Free:
-    """Nodes that no operator has taken, by their names: a module may have thousands."""
+    """Nodes that no operator has taken, by their names: a module may have thousands.
 
-    def __init__(self, nodes: Iterable[Piece]) -> None:
+    `is_exact`: nodes of all modules are in it, so they must be of the operator's own size.
+    """
+
+    def __init__(self, nodes: Iterable[Piece], *, is_exact: bool = False) -> None:
+        self.is_exact = is_exact
         self.by_name: dict[str, list[Piece]] = defaultdict(list)
         for node in nodes:
             self.by_name[node.function].append(node)
 
-    def chosen(self, parts: Iterable[str], piece: Piece) -> list[Piece] | None:
-        """Nodes for all parts, those of the operator's own size first; None if one is missing."""
+    def chosen(
+        self, parts: Iterable[str], piece: Piece, own: Iterable[Piece] = ()
+    ) -> list[Piece] | None:
+        """Nodes for all parts, those of the operator's own size first; None if one is missing.
+
+        `own`: nodes that it has already.
+        """
         found: list[Piece] = []
         for part, times in Counter(parts).items():
-            some = self._nearest(part, times, piece)
+            some = self._nearest(part, times, piece, _sizes(part, piece, own))
             if len(some) < times:
                 return None
             found += some
         return found
 
-    def _nearest(self, part: str, times: int, piece: Piece) -> list[Piece]:
+    def _nearest(self, part: str, times: int, piece: Piece, sizes: set[int]) -> list[Piece]:
         nodes = self.by_name.get(node_name(part), [])
+        if self.is_exact and sizes:
+            nodes = [node for node in nodes if node.results in sizes or not node.results]
         if part.endswith(BY_NUMBER):
             nodes = [node for node in nodes if node.is_by_number]
         same = list(islice((n for n in nodes if n.results == piece.results > 1), times))
@@ -60,26 +73,41 @@ class Free:
             del some[next(n for n, one in enumerate(some) if one is node)]
 
 
+def _sizes(part: str, piece: Piece, own: Iterable[Piece]) -> set[int]:
+    """How many numbers a node can make, if that is known.
+
+    Operators by element make as many in each step, as far as no operand is smaller; to a softmax
+    as many are added as it has.
+    """
+    if piece.kind == "pointwise" and piece.function not in SPREADING:
+        return {piece.results}
+    if piece.kind == "attention" and part == "Add":
+        return {node.results for node in own if node.function == "Softmax"}
+    return set()
+
+
 def _distance(node: Piece, piece: Piece) -> tuple[bool, float]:
     """One number is of a size, as the n - 1 of a variance, and comes last."""
     is_known = bool(node.results and piece.results)
     return node.results == 1, abs(node.results - piece.results) if is_known else inf
 
 
-def written(place: Place, nodes_there: Counter[str]) -> list[Place]:
+def written(place: Place, nodes_there: Counter[str] | None) -> list[Place]:
     """Each operator of the table that the file has, with the nodes that it is there.
 
     `nodes_there`: all nodes of the module as `names_of` has them. Exporters merge what is the same
-    in two operators, as the mean of `x - x.mean()` and `x.var()`: one node must be its own.
+    in two operators, as the mean of `x - x.mean()` and `x.var()`: one node must be its own. None:
+    the nodes are those of all modules.
     """
-    free = Free(place.onnx)
+    free = Free(place.onnx, is_exact=nodes_there is None)
     joint = _jointly(place.pytorch, free, JOINTLY)
     rest = place.less(joint).pytorch
     known = sorted((p for p in rest if p.function in RECIPES), key=_freedom)
     taken = [found for piece in known if (found := _whole(piece, free))]
     done = {id(piece) for piece, _, _ in taken}
     others = [piece for piece in known if id(piece) not in done and is_of_many(piece)]
-    taken += [found for piece in others if (found := _shared(piece, free, nodes_there))]
+    there = nodes_there or Counter()
+    taken += [found for piece in others if (found := _shared(piece, free, there))]
     done |= {id(piece) for piece, _, _ in taken}
     joint += _jointly([piece for piece in known if id(piece) not in done], free, REWRITTEN)
     _take_more(taken, free)
@@ -133,7 +161,7 @@ def _jointly(
 
 def joined(place: Place) -> list[Place]:
     """Nodes that are several operators at once, each with those that it is."""
-    free = Free(place.pytorch)
+    free = Free(place.pytorch, is_exact=True)
     taken: list[Taken] = []
     for node in place.onnx:
         for form in JOINED_FORMS.get(node.function, ()):
@@ -150,7 +178,7 @@ def _take_more(taken: Iterable[Taken], free: Free) -> None:
     """What each may have besides, after all have what they must."""
     for piece, form, own in taken:
         for part in form.may:
-            more = free.chosen((part,), piece) or []
+            more = free.chosen((part,), piece, own) or []
             free.take(more)
             own += more
 
