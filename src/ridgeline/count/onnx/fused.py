@@ -68,9 +68,8 @@ def parts_of(op: OpCost, piece: Piece) -> list[Piece]:
     parts = [_part(piece, "Sum") for place in fused.summed if call.has(place)]
     parts += [_part(piece, "Add") for place in fused.added if call.has(place)]
     if call.attr("alpha", SCALE_OF_ONE.get(call.op_type, 1.0)) != 1 and not _activation(call):
-        parts.append(
-            replace(_part(piece, "Mul"), is_by_number=True, results=0)
-        )  # of which operand?
+        # of its result, or of one of its operands: their sizes may be others
+        parts.append(replace(_part(piece, "Mul"), is_by_number=True, results=0))
     other = QUANTISED if fused.of_integers else _activation(call)
     parts += _rest(call, piece, fused, parts, other) if other else []
     cost = piece.cost - sum((part.cost for part in parts), Cost())
