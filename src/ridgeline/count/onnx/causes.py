@@ -68,8 +68,6 @@ from ridgeline.count.onnx.written import joined, written
 from ridgeline.records import Cost
 
 MOST_OF_A_SIZE = 16  # bytes
-
-
 Causes = list[tuple[str, Place]]
 
 
@@ -157,7 +155,7 @@ def _explained(left: Place, *, is_rewritten: bool, has_boxes: bool = False) -> C
         needless,
         partial(repeated, calls, of=has_no_macs),
         partial(_inside, unequal=left),
-        partial(_joined, has_boxes=has_boxes),
+        partial(_joined, has_boxes=has_boxes and has_modules),
         partial(_fused, is_opaque=any(map(is_opaque, left.onnx))),
         _alone,
     ):
@@ -294,7 +292,7 @@ def _by_module(
             there = nodes_there[place.onnx[0].module]
             parts = _known_parts(_without_sizes(others), there, is_rewritten=is_rewritten)
             found += [(_part_cause(part), part) for part in parts]
-            others = _of_unknown(others.less(parts))
+            others = _of_unknown(others.less(parts), is_rewritten=is_rewritten)
         if others.is_shared:
             is_told = nodes_there is not None
             found.append((_loose_cause(others, is_rewritten=is_rewritten, is_told=is_told), others))
@@ -313,10 +311,11 @@ def _known_parts(place: Place, nodes_there: Counter[str], *, is_rewritten: bool)
     return found + written(place.less(found), None if is_rewritten else nodes_there)
 
 
-def _of_unknown(place: Place) -> Place:
+def _of_unknown(place: Place, *, is_rewritten: bool) -> Place:
     """What nobody knows: operators that are not in the table, nodes that are several at once."""
     names = {p.function for p in place.pytorch}
-    if any(parts <= names for p in place.onnx for parts in JOINED.get(p.function, ())):
+    joint = [parts for p in place.onnx for parts in JOINED.get(p.function, ())]
+    if not is_rewritten and any(parts <= names for parts in joint):
         return place
     unknown = [p for p in place.pytorch if p.function not in RECIPES]
     return Place(unknown, place.onnx) if unknown else Place()
