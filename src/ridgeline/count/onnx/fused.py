@@ -17,6 +17,7 @@ from ridgeline.records import Cost
 OWN_DOMAINS = "com.microsoft"  # how the names of onnxruntime's domains begin
 
 QUANTISED = "DequantizeLinear"
+NORM_FLOPS = 2  # a factor and a shift
 BATCH_NORM = "BatchNormalization"  # onnxruntime writes one as a convolution of each channel
 
 
@@ -73,8 +74,7 @@ def parts_of(op: OpCost, piece: Piece) -> list[Piece]:
     other = QUANTISED if fused.of_integers else _activation(call)
     parts += _rest(call, piece, fused, parts, other) if other else []
     cost = piece.cost - sum((part.cost for part in parts), Cost())
-    is_norm = call.op_type == "Conv" and not cost.macs
-    name = BATCH_NORM if is_norm else fused.main
+    name = BATCH_NORM if _is_norm(call, piece) else fused.main
     return [replace(_named(piece, name), cost=cost), *parts]
 
 
@@ -83,12 +83,17 @@ def _fused(call: NodeCall) -> Fused | None:
     return FUSED.get(call.op_type) if is_own else None
 
 
+def _is_norm(call: NodeCall, piece: Piece) -> bool:
+    return call.op_type == "Conv" and not piece.cost.macs
+
+
 def _rest(
     call: NodeCall, piece: Piece, fused: Fused, others: list[Piece], function: str
 ) -> list[Piece]:
     """An activation, or work on integers: all FLOPs but the main one's and those of other parts."""
     has_bias = fused.bias is not None and call.has(fused.bias)
-    own = (fused.each + has_bias) * piece.results
+    each = NORM_FLOPS if _is_norm(call, piece) else fused.each + has_bias
+    own = each * piece.results
     rest = piece.cost.other_flops - own - sum(part.cost.other_flops for part in others)
     cost = Cost(other_flops=rest, transcendentals=piece.cost.transcendentals)
     return [replace(_part(piece, function), cost=cost)]

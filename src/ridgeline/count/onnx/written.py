@@ -19,6 +19,7 @@ from ridgeline.count.onnx.recipes import (
     node_name,
 )
 
+MOST_PADDED = 4  # times as many numbers: 4 channels in a block of 16
 SPREADING = ("addcmul", "addcdiv", "lerp", "linalg_cross", "mul.complex")
 
 
@@ -52,7 +53,8 @@ class Free:
     def _nearest(self, part: str, times: int, piece: Piece, sizes: set[int]) -> list[Piece]:
         nodes = self.by_name.get(node_name(part), [])
         if self.is_exact and sizes:
-            nodes = [node for node in nodes if node.results in sizes or not node.results]
+            exact = [node for node in nodes if node.results in sizes or not node.results]
+            nodes = exact or [node for node in nodes if _is_padded(node, piece)]
         if part.endswith(BY_NUMBER):
             nodes = [node for node in nodes if node.is_by_number]
         same = list(islice((n for n in nodes if n.results == piece.results > 1), times))
@@ -80,10 +82,15 @@ def _sizes(part: str, piece: Piece, own: Iterable[Piece]) -> set[int]:
     as many are added as it has.
     """
     if piece.kind == "pointwise" and piece.function not in SPREADING:
-        return {piece.results}
+        return {piece.results, *(one.results for one in own)}
     if piece.kind == "attention" and part == "Add":
         return {node.results for node in own if node.function == "Softmax"}
     return set()
+
+
+def _is_padded(node: Piece, piece: Piece) -> bool:
+    """Whether it may be as large in onnxruntime's layout of whole blocks of channels."""
+    return node.is_contributed and piece.results <= node.results <= MOST_PADDED * piece.results
 
 
 def _distance(node: Piece, piece: Piece) -> tuple[bool, float]:
@@ -150,7 +157,7 @@ def _jointly(
     ours = Free(operators)
     for functions, form in table:
         while (some := ours.first(functions)) is not None:
-            nodes = free.chosen(form.must, some[-1])
+            nodes = free.chosen(form.must, some[-1], some)
             if nodes is None:
                 break
             ours.take(some)
