@@ -17,7 +17,7 @@ from ridgeline.count.onnx.formulas.pointwise import DYNAMIC_QUANTISE
 from ridgeline.count.onnx.formulas.products import REQUANTISE
 from ridgeline.count.onnx.fused import parts_of
 from ridgeline.count.onnx.pieces import OF_VALUES, OF_ZEROS, Piece, Place
-from ridgeline.count.onnx.products import padded, with_additions
+from ridgeline.count.onnx.products import balanced, padded, with_additions
 from ridgeline.count.onnx.written import joined, written
 from ridgeline.records import Cost
 
@@ -174,6 +174,32 @@ def test_a_sum_is_a_mean_by_a_division_of_its_own_size() -> None:
     assert written(Place([mean], [total, other]), Counter()) == []
 
 
+def test_without_modules_nodes_are_of_the_operators_own_size() -> None:
+    ours, larger = piece("add", 20), piece("Add", 24)
+    assert len(written(Place([ours], [larger]), Counter())) == 1  # in one module
+    assert written(Place([ours], [larger]), None) == []
+    # and in a layout of whole blocks it may have more
+    padding = replace(larger, is_contributed=True)
+    assert written(Place([ours], [padding]), None) == [Place([ours], [padding])]
+
+
+def test_what_is_added_to_a_softmax_is_as_large() -> None:
+    attention = piece("sdpa", 16, kind="attention", cost=Cost(macs=2000, transcendentals=50))
+    nodes = [piece("MatMul", 50), piece("MatMul", 16), piece("Softmax", 50)]
+    mask, residual = piece("Add", 50), piece("Add", 16)
+    [found] = written(Place([attention], [*nodes, residual, mask]), None)
+    assert Counter((p.op, p.results) for p in found.onnx) == Counter(
+        [("MatMul", 50), ("MatMul", 16), ("Softmax", 50), ("Add", 50)]
+    )
+
+
+def test_products_without_the_functions_of_an_attention_are_no_attention() -> None:
+    attention = piece("sdpa", kind="attention", cost=Cost(macs=2000, transcendentals=50))
+    products = [piece("MatMul", kind="matmul", cost=Cost(macs=1000)) for _ in "ab"]
+    place = Place([attention], products)
+    assert balanced(place, is_rewritten=True) == ([], place)
+
+
 def test_a_bias_that_must_be_there_has_its_addition_first() -> None:
     # given two layers of the same size, and one addition in a file without modules
     linear = Cost(macs=100, other_flops=20, read_bytes=200, written_bytes=80)
@@ -182,7 +208,8 @@ def test_a_bias_that_must_be_there_has_its_addition_first() -> None:
     )
     products = [piece("MatMul", kind="matmul", cost=replace(linear, other_flops=0)) for _ in "ab"]
     pairs = [Place([ours], [node]) for ours, node in zip([zeros, values], products, strict=True)]
-    found = with_additions(pairs, [piece("Add")])
+    addition = piece("Add", cost=Cost(other_flops=20, read_bytes=100, written_bytes=80))
+    found = with_additions(pairs, [addition])
     assert [(cause, place.pytorch[0].bias) for cause, place in found] == [
         ("decomposed operator", OF_VALUES),
         ("a bias of zeros left out", OF_ZEROS),
