@@ -95,6 +95,7 @@ def test_the_indices_are_as_many(tmp_path: Path) -> None:
         ("QLinearAveragePool", [uint8(1, 8, 5, 5), x(), uint8(), x(), uint8()], MS, (1, 8, 3, 3)),
         ("MaxpoolWithMask", [x(1, 8, 5, 5), x(1, 8, 5, 5)], MS, (1, 8, 3, 3)),
         ("MaxPool", [x(1, 8, 5, 5)], NCHWC, (1, 8, 3, 3)),
+        ("NhwcMaxPool", [uint8(1, 5, 5, 8)], MS, (1, 3, 3, 8)),
     ],
 )
 def test_onnxruntime_s_own_pools_have_the_same_rule(

@@ -19,6 +19,7 @@ from math import prod
 from typing import Any
 
 from ridgeline.count.onnx.causes import explain
+from ridgeline.count.onnx.fused import OWN_DOMAINS, parts_of
 from ridgeline.count.onnx.natures import function_of
 from ridgeline.count.onnx.other_dtype import FLOATS, ModelDtypes, in_model_dtype, of_dtype
 from ridgeline.count.onnx.pieces import EXPLANATIONS, SHAPES, UNEXPLAINED, Piece, Place, total
@@ -27,7 +28,6 @@ from ridgeline.count.result import CountResult, OpCost, cost_dict
 from ridgeline.records import Cost
 
 TRUTHS = ("any", "all", "logical_and", "logical_or", "logical_xor", "logical_not")
-CONTRIBUTED = "com.microsoft"  # how the names of onnxruntime's domains begin
 LONGEST = 4  # operators of a kind that are named one by one
 
 
@@ -147,7 +147,7 @@ def compare(
     for op in onnx.op_costs:
         piece = replace(_piece(op, meant[module_of(op.path)]), is_nothing=is_window_of_one(op))
         piece, changed = in_model_dtype(op, piece, dtypes)
-        theirs.append(piece)
+        theirs += parts_of(op, piece)
         changes += changed
     return Against(
         model=pytorch.model,
@@ -191,12 +191,28 @@ def _piece(op: OpCost, module: str) -> Piece:
         module=module,
         cost=op.cost,
         is_float=op.dtype.startswith(FLOATS) and function_of(op) not in TRUTHS,
-        is_contributed=op.op.startswith(CONTRIBUTED),
+        is_contributed=op.op.startswith(OWN_DOMAINS),
         reduces=reduction_of(op),
         function=function_of(op),
-        results=prod(op.call.outputs[0].shape) if op.call.outputs else 0,
+        results=_results(op),
+        widths=_widths(op),
         is_by_number=any(prod(tensor.shape) == 1 for tensor in op.call.inputs),
     )
+
+
+def _widths(op: OpCost) -> tuple[int, ...]:
+    is_convolution = op.kind == "conv" and len(op.call.inputs) > 1
+    return tuple(op.call.inputs[1].shape[:2]) if is_convolution else ()
+
+
+def _results(op: OpCost) -> int:
+    """How many numbers it makes, without the padding of onnxruntime's blocked layout."""
+    if not op.call.outputs:
+        return 0
+    made = op.call.outputs[0]
+    channels = getattr(made, "channels", None)
+    shape = made.shape if channels is None else (*made.shape[:1], channels, *made.shape[2:])
+    return prod(shape)
 
 
 # ---------------------------------------------------------------- from causes to rows
@@ -244,9 +260,8 @@ def _names(some: list[Piece]) -> str:
     counts: Counter[str] = Counter()
     weights: Counter[str] = Counter()
     for piece in some:
-        op = piece.op.removesuffix("_")  # in place or not is all the same here
-        counts[op] += 1
-        weights[op] += piece.cost.flops + piece.cost.moved_bytes
+        counts[piece.label] += 1
+        weights[piece.label] += piece.cost.flops + piece.cost.moved_bytes
     ranked = [op for op, _ in weights.most_common()]
     named = [op if counts[op] == 1 else f"{counts[op]} {op}" for op in ranked[:LONGEST]]
     return " + ".join([*named, "…"] if len(ranked) > LONGEST else named)

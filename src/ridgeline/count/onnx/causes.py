@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from functools import partial
 
-from ridgeline.count.onnx.natures import arithmetic_of, other_functions
+from ridgeline.count.onnx import quantised
+from ridgeline.count.onnx.natures import arithmetic_of, is_opaque, other_functions
 from ridgeline.count.onnx.pieces import (
     ADDED,
     BATCH_NORMS,
@@ -21,14 +23,13 @@ from ridgeline.count.onnx.pieces import (
     FOLDED_SCALE,
     FUSED,
     FUSED_ACTIVATION,
-    FUSED_NODES,
     INSTANCE_NORM,
     MOVES,
     NOT_IN_TABLE,
+    OPTIMISED,
     OTHER_FORM,
     OTHER_WAY,
     PRODUCTS,
-    QUANTISED,
     QUANTISING,
     SCALES,
     SHAPES,
@@ -48,8 +49,10 @@ from ridgeline.count.onnx.products import (
     balanced,
     folded_norms,
     folded_weights,
+    kept_norms,
     needless,
     of_equal_macs,
+    padded,
     repeated,
     same_macs,
     same_products,
@@ -61,25 +64,61 @@ from ridgeline.count.onnx.products import (
 from ridgeline.count.onnx.recipes import JOINED, OTHER_WORK, RECIPES, is_of_many, names_of
 from ridgeline.count.onnx.reductions import has_same_reductions
 from ridgeline.count.onnx.ways import other_ways, windows_of_one
-from ridgeline.count.onnx.written import written
+from ridgeline.count.onnx.written import joined, written
 from ridgeline.records import Cost
 
 MOST_OF_A_SIZE = 16  # bytes
+Causes = list[tuple[str, Place]]
 
 
-def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, Place]]:
+def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> Causes:
     """Every piece that has no equal on the other side, under a cause."""
     left = Place([p for p in pytorch if p.cost != Cost()], [p for p in onnx if p.cost != Cost()])
     left.pytorch.sort(key=_may_be_gone)
+    has_boxes = any(p.kind == "boxes" for p in left.onnx)  # their steps are under other modules
+    is_rewritten = _is_rewritten(left)
+    if is_rewritten and not has_boxes:
+        return _explained(_as_one_module(left), is_rewritten=True)
+    found = _explained(left, is_rewritten=is_rewritten, has_boxes=has_boxes)
+    if has_boxes or not _has_lost_nodes(found, _modules_of(left)):
+        return found
+    one = _explained(_as_one_module(left), is_rewritten=True)
+    return found if any(cause == UNEXPLAINED for cause, _ in one) else one
+
+
+def _is_rewritten(left: Place) -> bool:
+    """Whether nodes are not those that an exporter wrote, in modules that it named."""
+    is_optimised = any(p.is_contributed or p.op.startswith(OPTIMISED) for p in left.onnx)
+    is_quantised = any(p.op.startswith(QUANTISING) for p in left.onnx)
+    return is_optimised or is_quantised or not _has_modules(left)
+
+
+def _has_modules(left: Place) -> bool:
+    """Whether nodes say in which module they are, if the model has some."""
+    return any(p.module for p in left.onnx) or not _modules_of(left)
+
+
+def _modules_of(left: Place) -> set[str]:
+    return {p.module for p in left.pytorch if p.module}
+
+
+def _has_lost_nodes(found: Causes, known: set[str]) -> bool:
+    """Whether nodes that are not explained are in no module: an optimizer may have made them."""
+    strange = Place.of(place for cause, place in found if cause == UNEXPLAINED)
+    return any(p.module not in known for p in strange.onnx)
+
+
+def _explained(left: Place, *, is_rewritten: bool, has_boxes: bool = False) -> Causes:
+    """By rules, one after another."""
     calls = Counter(p.value for p in left.pytorch if p.value)
     scales = Counter(p.module for p in left.pytorch if p.op in SCALING)
-    is_optimised = any(p.is_contributed or p.op.startswith(FUSED_NODES) for p in left.onnx)
-    is_quantised = any(p.op.startswith(QUANTISING) for p in left.onnx)
-    has_modules = any(p.module for p in left.onnx) or not any(p.module for p in left.pytorch)
-    has_boxes = any(p.kind == "boxes" for p in left.onnx)  # their steps are under other modules
-    is_rewritten = is_optimised or is_quantised or not has_modules
-    is_told = not is_rewritten and not has_boxes  # whose each function is
-    found, left = other_functions(left, calls=calls) if is_told else ([], left)
+    shifts = quantised.shifts(left)
+    left = quantised.with_needless_bounds(left)
+    is_told = not has_boxes  # whose each function is
+    has_modules = _has_modules(left)
+    found, left = quantised.scales(left)
+    others, left = other_functions(left, calls=calls) if is_told else ([], left)
+    found += others
     nature = arithmetic_of if is_told else _any
     nodes_there = _nodes_there(left) if is_told else None
     left = _without_equals(left, lambda p: (p.module, p.cost, p.reduces, nature(p)))
@@ -88,15 +127,18 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
     left = left.only([near, far])
     for rule in (
         partial(same_products, has_modules=has_modules),
+        padded,
         folded_norms,
+        kept_norms,
         written_as_sums,
         folded_weights,
         unused,
         partial(repeated, calls, of=has_macs),
         other_ways,
         _boxes,
+        quantised.pools,
         _integers,
-        _to_integers,
+        quantised.to_integers,
         _same_work,
         windows_of_one,
         partial(needless, of=_is_resize),  # of others the file may have a form
@@ -109,18 +151,25 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
         partial(scaled, by_module=scales),
         same_macs,
         partial(balanced, is_rewritten=is_rewritten),
+        partial(quantised.without_bounds, shifts=shifts),
         needless,
         partial(repeated, calls, of=has_no_macs),
         partial(_inside, unequal=left),
-        partial(_quantised, is_quantised=is_quantised),
-        partial(_joined, has_modules=has_modules and (is_rewritten or has_boxes)),
-        partial(_fused, is_optimised=is_optimised),
+        partial(_joined, has_boxes=has_boxes and has_modules),
+        partial(_fused, is_opaque=any(map(is_opaque, left.onnx))),
         _alone,
     ):
         places, left = rule(left)
         found += places
     assert not left.pytorch and not left.onnx, "the last rule leaves nothing"
     return found
+
+
+def _as_one_module(left: Place) -> Place:
+    """Where nodes have lost their modules, each function is one of all that there are."""
+    return Place(
+        [replace(p, module="") for p in left.pytorch], [replace(p, module="") for p in left.onnx]
+    )
 
 
 def _any(_: Piece) -> str:
@@ -173,12 +222,6 @@ def _integers(left: Place) -> Found:
 
 def _is_integer(piece: Piece) -> bool:
     return not piece.is_float and not piece.cost.macs
-
-
-def _to_integers(left: Place) -> Found:
-    """Nodes that make small integers of numbers, or numbers of such."""
-    theirs = [p for p in left.onnx if p.op.startswith(QUANTISING[:-1])]
-    return [(QUANTISED, Place([], [p])) for p in theirs], left.less([Place([], theirs)])
 
 
 def _same_work(left: Place) -> Found:
@@ -246,9 +289,10 @@ def _by_module(
         found += products
         found += [(COPIES, copies)] if copies.is_shared else []
         if nodes_there is not None:
-            parts = _known_parts(_without_sizes(others), nodes_there[place.onnx[0].module])
+            there = nodes_there[place.onnx[0].module]
+            parts = _known_parts(_without_sizes(others), there, is_rewritten=is_rewritten)
             found += [(_part_cause(part), part) for part in parts]
-            others = _of_unknown(others.less(parts))
+            others = _of_unknown(others.less(parts), is_rewritten=is_rewritten)
         if others.is_shared:
             is_told = nodes_there is not None
             found.append((_loose_cause(others, is_rewritten=is_rewritten, is_told=is_told), others))
@@ -260,16 +304,18 @@ def _part_cause(part: Place) -> str:
     return OTHER_WAY if is_other else form_of(part)
 
 
-def _known_parts(place: Place, nodes_there: Counter[str]) -> list[Place]:
+def _known_parts(place: Place, nodes_there: Counter[str], *, is_rewritten: bool) -> list[Place]:
     """Operators with the nodes that they are: the very function, else by the table."""
-    pairs = pairs_by(place, _function)
-    return pairs + written(place.less(pairs), nodes_there)
+    found = pairs_by(place, _function)
+    found += joined(place.less(found)) if is_rewritten else []
+    return found + written(place.less(found), None if is_rewritten else nodes_there)
 
 
-def _of_unknown(place: Place) -> Place:
+def _of_unknown(place: Place, *, is_rewritten: bool) -> Place:
     """What nobody knows: operators that are not in the table, nodes that are several at once."""
     names = {p.function for p in place.pytorch}
-    if any(parts <= names for p in place.onnx for parts in JOINED.get(p.function, ())):
+    joint = [parts for p in place.onnx for parts in JOINED.get(p.function, ())]
+    if not is_rewritten and any(parts <= names for parts in joint):
         return place
     unknown = [p for p in place.pytorch if p.function not in RECIPES]
     return Place(unknown, place.onnx) if unknown else Place()
@@ -281,7 +327,7 @@ def _is_unknown(piece: Piece) -> bool:
 
 def _loose_cause(place: Place, *, is_rewritten: bool, is_told: bool) -> str:
     """Sets of operators of which one may be the other."""
-    is_strange = not is_rewritten and not any(map(has_macs, place.pytorch))
+    is_strange = (is_told or not is_rewritten) and not any(map(has_macs, place.pytorch))
     is_strange &= not is_plausible(place)
     is_strange |= not has_same_reductions(place)
     if is_strange:
@@ -335,31 +381,20 @@ def _between(some: list[Piece], mine: list[Piece], others: list[Piece]) -> list[
     return [p for p in some if _is_work(p) and p.module in modules]
 
 
-def _quantised(left: Place, *, is_quantised: bool) -> Found:
-    """To small integers and back; scales; a relu that the bounds of such integers make needless."""
-    if not is_quantised:
-        return [], left
-    ours = [p for p in left.pytorch if has_no_macs(p) and p.kind == "pointwise"]
-    theirs = [p for p in left.onnx if has_no_macs(p) and p.kind not in MOVES]
-    found = [(QUANTISED, Place([p], [])) for p in ours]
-    found += [(QUANTISED, Place([], [p])) for p in theirs]
-    return found, left.less([Place(ours, theirs)])
-
-
-def _joined(left: Place, *, has_modules: bool) -> Found:
-    """Nodes that lost their module when onnxruntime joined some, and what they may stand for."""
+def _joined(left: Place, *, has_boxes: bool) -> Found:
+    """Nodes without a module beside a choice of boxes, and what they may stand for."""
     place = Place(
         [p for p in left.pytorch if _is_work(p) and not p.is_of_weights],
         [p for p in left.onnx if _is_joined(p)],
     )
-    if not has_modules or not place.is_shared or not has_same_reductions(place):
+    if not has_boxes or not place.is_shared or not has_same_reductions(place):
         return [], left
     return [(form_of(place), place)], left.less([place])
 
 
-def _fused(left: Place, *, is_optimised: bool) -> Found:
-    """Activations, sums and norms that onnxruntime put into the node before them."""
-    kinds = ("pointwise", "norm") if is_optimised else ()
+def _fused(left: Place, *, is_opaque: bool) -> Found:
+    """Activations, sums and norms that onnxruntime put into a node that is not known here."""
+    kinds = ("pointwise", "norm") if is_opaque else ()
     ours = [p for p in left.pytorch if p.kind in kinds and p.op not in BATCH_NORMS]
     return [(FUSED_ACTIVATION, Place([p], [])) for p in ours], left.less([Place(ours, [])])
 
@@ -397,7 +432,8 @@ def _added_cause(piece: Piece) -> str:
 
 def _is_size(piece: Piece) -> bool:
     """A few numbers: sizes, though they are floating-point ones."""
-    return not piece.cost.macs and piece.cost.written_bytes <= MOST_OF_A_SIZE
+    is_small = piece.cost.written_bytes <= MOST_OF_A_SIZE and not piece.inside  # a part has none
+    return not piece.cost.macs and is_small
 
 
 def _missing_cause(piece: Piece) -> str:

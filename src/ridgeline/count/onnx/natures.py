@@ -35,7 +35,7 @@ def function_of(op: OpCost) -> str:
     name = op.op.rpartition("::")[2].removesuffix("_")
     if isinstance(op.call, NodeCall):
         is_tanh = name == "Gelu" and op.call.attr("approximate") == "tanh"
-        return "Gelu.tanh" if is_tanh else name
+        return "Gelu.tanh" if is_tanh else name.removeprefix("QLinear")
     return _function(op, name, op.call) if hasattr(op.call, "get") else name
 
 
@@ -73,6 +73,12 @@ def arithmetic_of(piece: Piece) -> str:
     return PRIMARY.get(piece.function, node if is_known else "")
 
 
+def is_opaque(node: Piece) -> bool:
+    """A node of onnxruntime's own that may have functions in it of which nobody here knows."""
+    is_plain = node.kind in PLAIN_KINDS or bool(node.inside or arithmetic_of(node))
+    return node.is_contributed and not is_plain
+
+
 # ---------------------------------------------------------------- functions of another network
 
 
@@ -82,7 +88,7 @@ def other_functions(left: Place, *, calls: Counter[int]) -> Found:
     for mine, scope in _scopes(left):
         nodes = {p.function for p in scope.onnx}
         names = {p.function for p in scope.pytorch}
-        has_inner = any(p.kind in COMPOSITE for p in scope.onnx)  # functions inside of nodes
+        has_inner = any(p.kind in COMPOSITE or is_opaque(p) for p in scope.onnx)
         live = [p for p in mine.pytorch if not has_inner and not _may_be_gone(p, calls)]
         ours = [p for p in live if not _is_written(p.function, names, nodes)]
         told = [p for p in mine.onnx if p.function in TELLING and p.is_float]
@@ -168,7 +174,8 @@ def _softmaxes(some: list[Piece]) -> list[Piece]:
 
 
 def _windows(some: list[Piece]) -> list[Piece]:
-    return [p for p in some if p.kind == "pool" and p.reduces == "max" and not p.is_nothing]
+    maxima = [p for p in some if p.kind == "pool" and p.reduces == "max" and not p.is_nothing]
+    return [p for p in maxima if p.is_float]
 
 
 def _norms(some: list[Piece]) -> list[Piece]:

@@ -29,6 +29,7 @@ COPY_HERE = "a copy in PyTorch alone"
 COPY_THERE = "a copy where PyTorch has a view"
 ADDED = "added by the exporter"
 QUANTISED = "quantised"
+PADDED = "padded channels"
 OTHER_DTYPE = "other dtype"
 NOT_IN_TABLE = "not in the table"
 UNEXPLAINED = "not explained"
@@ -56,6 +57,7 @@ EXPLANATIONS = {
     COPY_THERE: "ONNX has no strides: a transposed or expanded tensor is a new one",
     ADDED: "PyTorch's step has nothing like it",
     QUANTISED: "numbers are made small integers and read back, or are worked on as such",
+    PADDED: "channels in whole blocks, and the file does not tell which are padding",
     OTHER_DTYPE: "the file works in another floating-point type: other bytes, and casts",
     NOT_IN_TABLE: "what these operators are made of is not known: their cost alone was compared",
     UNEXPLAINED: "work that the other side has not: another network, or other sizes",
@@ -64,8 +66,9 @@ EXPLANATIONS = {
 MOVES = frozenset({"move", "gather", "view", "fill", "cast"})
 INSTANCE_NORM = "InstanceNormalization"
 BATCH_NORMS = ("native_batch_norm", "batch_norm", "BatchNormalization")
-FUSED_NODES = ("Fused", "QLinear", "Skip")  # how onnxruntime names what it joined
-QUANTISING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinear")
+QLINEAR = "QLinear"  # how nodes begin that work on small integers
+OPTIMISED = (QLINEAR, "Simplified")  # and those of the standard that an optimizer alone makes
+QUANTISING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", QLINEAR)
 SCALES = frozenset({"mul", "div", "add", "sub"})
 COMPOSITE = frozenset({"attention", "recurrent", "boxes"})  # kinds that hold work of others
 PRODUCTS = frozenset({"conv", "matmul", "attention", "recurrent"})
@@ -94,6 +97,15 @@ class Piece:
     function: str = ""  # of PyTorch as recipes.py has it, of a node its operator
     is_by_number: bool = False  # one of its operands is one number
     value: int = 0  # pieces of one number work out the very same; 0: not known
+    widths: tuple[int, ...] = ()  # of a convolution: channels that it makes, and takes in a group
+    inside: str = ""  # of a part: the node of onnxruntime that it is in
+
+    @property
+    def label(self) -> str:
+        """Its operator as it is shown; in place or not is all the same here."""
+        name = self.op.removesuffix("_")
+        is_main = self.inside.endswith(name)
+        return self.inside if is_main else f"{name} in {self.inside}" if self.inside else name
 
 
 def total(some: Iterable[Piece]) -> Cost:
@@ -158,7 +170,7 @@ def pairs_by(left: Place, key: Callable[[Piece], Hashable]) -> list[Place]:
 
 def form_of(place: Place) -> str:
     ours, theirs = len(place.pytorch), len(place.onnx)
-    if any(p.op.startswith(FUSED_NODES) for p in place.onnx) and theirs < ours:
+    if any(p.inside for p in place.onnx) and theirs <= ours:
         return FUSED_ACTIVATION
     if theirs > ours:
         return SPLIT

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
+from itertools import product
+from math import prod
 
 from ridgeline.count.onnx.pieces import (
     BATCH_NORMS,
@@ -12,8 +14,6 @@ from ridgeline.count.onnx.pieces import (
     COMPOSITE,
     FOLDED_NORM,
     FOLDED_WEIGHTS,
-    FUSED_ACTIVATION,
-    FUSED_NODES,
     INSTANCE_NORM,
     MERGED,
     NO_BIAS,
@@ -21,6 +21,7 @@ from ridgeline.count.onnx.pieces import (
     OF_VALUES,
     OF_ZEROS,
     OTHER_FORM,
+    PADDED,
     PRODUCTS,
     SCALES,
     SPLIT,
@@ -37,17 +38,19 @@ from ridgeline.count.onnx.pieces import (
 )
 
 SCALING = ("baddbmm", "addbmm")  # operators with two factors, which become nodes
+BLOCK = 8  # channels, or twice as many
 WITH_BIAS = ("Gemm", "Conv", "ConvTranspose")  # nodes that may add one
 
 
 def same_products(left: Place, *, has_modules: bool) -> Found:
     """Products of one kind and the same MACs: in a module, in its parent; convolutions anywhere."""
-    has_folded_norms = bool(_lost_norms(left))
+    has_folded_norms = bool(lost_norms(left))
     may_add = has_folded_norms or any(p.op.removesuffix("_") in SCALES for p in left.pytorch)
     found: list[tuple[str, Place]] = []
-    for scope in (_module, _parent, _conv) if has_modules else (_anywhere,):
+    scopes = (_module, _parent, _conv) if has_modules else (_anywhere,)
+    for is_exact, scope in product((True, False), scopes):
         rest = left.less(place for _, place in found)
-        pairs = pairs_by(rest, partial(_product_key, scope))
+        pairs = pairs_by(rest, partial(_product_key, scope, is_exact=is_exact))
         near = rest.onnx if has_modules else []  # an Add of that size may be anything
         found += with_additions(pairs, near, has_folded_norms=has_folded_norms, may_add=may_add)
     return found, left.less(place for _, place in found)
@@ -69,10 +72,12 @@ def _anywhere(_: Piece) -> str | None:
     return ""
 
 
-def _product_key(scope: Callable[[Piece], str | None], piece: Piece) -> Hashable:
+def _product_key(scope: Callable[[Piece], str | None], piece: Piece, *, is_exact: bool) -> Hashable:
+    """Of convolutions of the same MACs those of the same channels first."""
     place = scope(piece)
     is_product = piece.kind in PRODUCTS and piece.cost.macs and place is not None
-    return (place, piece.kind, piece.cost.macs) if is_product else None
+    widths = piece.widths if is_exact else ()
+    return (place, piece.kind, piece.cost.macs, widths) if is_product else None
 
 
 def with_additions(
@@ -88,13 +93,14 @@ def with_additions(
     """
     found = []
     additions = [p for p in onnx if p.op == "Add"]
-    for pair in pairs:
+    for pair in sorted(pairs, key=_may_lack_its_bias):
         (ours,), (theirs,) = pair.pytorch, pair.onnx
         bias = ours.cost.other_flops - theirs.cost.other_flops
         bias = min(bias, ours.results) if ours.op in SCALING else bias
         added = [
             p for p in additions if p.cost.other_flops == bias > 0 and p.module == theirs.module
         ]
+        added = [p for p in added if _is_of_vector(p)] or added[: ours.bias != OF_ZEROS]
         if added:
             additions = [p for p in additions if p is not added[0]]
             found.append((SPLIT, Place([ours], [theirs, added[0]])))
@@ -103,6 +109,18 @@ def with_additions(
         else:
             found.append((_product_cause(ours, theirs, bias, may_add=may_add), pair))
     return found
+
+
+def _is_of_vector(addition: Piece) -> bool:
+    """Whether it reads less than two tensors of its size, and more than one and a number."""
+    cost = addition.cost
+    is_less = cost.read_bytes < 2 * cost.written_bytes and not addition.is_by_number
+    return is_less or bool(addition.inside)
+
+
+def _may_lack_its_bias(pair: Place) -> bool:
+    """Those whose bias must be there choose first."""
+    return pair.pytorch[0].bias == OF_ZEROS
 
 
 def scaled(left: Place, *, by_module: Counter[str]) -> Found:
@@ -117,8 +135,6 @@ def scaled(left: Place, *, by_module: Counter[str]) -> Found:
 
 
 def _product_cause(ours: Piece, theirs: Piece, bias: int, *, may_add: bool) -> str:
-    if theirs.op.startswith(FUSED_NODES):
-        return FUSED_ACTIVATION
     if bias < 0 and not may_add and theirs.op in WITH_BIAS and not ours.bias:
         return UNEXPLAINED
     if bias <= 0 or not ours.bias:
@@ -134,11 +150,11 @@ def _is_bias(pair: Place) -> bool:
 
 def folded_norms(left: Place) -> Found:
     """A batch norm that the file has not, and that can be in the product before it."""
-    places = [Place([norm], []) for norm in _lost_norms(left)]
+    places = [Place([norm], []) for norm in lost_norms(left)]
     return [(FOLDED_NORM, place) for place in places], left.less(places)
 
 
-def _lost_norms(left: Place) -> list[Piece]:
+def lost_norms(left: Place) -> list[Piece]:
     """Batch norms less those that the file has: in the same module, else of the same size.
 
     PyTorch has no other operator for an instance norm.
@@ -151,6 +167,31 @@ def _lost_norms(left: Place) -> list[Piece]:
     for key in (lambda p: p.module or None, lambda p: (_made(p), p.cost.transcendentals), _made):
         norms = norms.less(pairs_by(norms, key))
     return [norm for norm in norms.pytorch if norm.is_foldable]
+
+
+def padded(left: Place) -> Found:
+    """Convolutions of onnxruntime's blocked layout on whole blocks of channels."""
+    places: list[Place] = []
+    for node in (p for p in left.onnx if p.is_contributed and p.kind == "conv"):
+        rest = left.less(places).pytorch
+        some = [p for p in rest if p.kind == "conv" and _is_padded(p, node)]
+        places += [Place(some[:1], [node])] if some else []
+    return [(PADDED, place) for place in places], left.less(places)
+
+
+def _is_padded(ours: Piece, node: Piece) -> bool:
+    """Whether it has as many MACs with what it makes, or takes, in whole blocks."""
+    pairs = [*zip(ours.widths, node.widths, strict=False)]
+    is_of_blocks = all(b % BLOCK == 0 and a <= b < a + 2 * BLOCK for a, b in pairs if a != b)
+    more = {prod(some) for some in product(*pairs)}
+    macs = {ours.cost.macs * widths for widths in more - {prod(ours.widths)}}
+    return is_of_blocks and node.cost.macs * prod(ours.widths) in macs
+
+
+def kept_norms(left: Place) -> Found:
+    """Batch norms that the file has in another form: in onnxruntime's, without their roots."""
+    pairs = pairs_by(left, lambda p: p.results if p.op in BATCH_NORMS else 0)
+    return [(OTHER_FORM, pair) for pair in pairs], left.less(pairs)
 
 
 def _made(piece: Piece) -> int:
@@ -232,4 +273,10 @@ def balanced(left: Place, *, is_rewritten: bool) -> Found:
     place = Place([*filter(has_macs, left.pytorch)], [*filter(has_macs, left.onnx)])
     is_same = place.is_shared and total(place.pytorch).macs == total(place.onnx).macs
     is_same &= is_rewritten or any(p.kind in COMPOSITE for p in (*place.pytorch, *place.onnx))
+    is_same &= not _lacks_functions(place)
     return ([(form_of(place), place)], left.less([place])) if is_same else ([], left)
+
+
+def _lacks_functions(place: Place) -> bool:
+    """Whether products of PyTorch have functions in them, a softmax, and those of the file none."""
+    return total(place.onnx).transcendentals == 0 < total(place.pytorch).transcendentals

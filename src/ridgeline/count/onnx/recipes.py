@@ -216,6 +216,9 @@ RECIPES: dict[str, tuple[Form, ...]] = {
 }  # fmt: skip
 OTHER_WORK = ("norm.other",)  # work of the same result, not a part for each part
 FOLDED = {"norm.batch": frozenset({"BatchNormalization"})}  # these may also be gone
+REWRITTEN = [  # of what is left: operators that onnxruntime's optimizer writes as one
+    (Counter(("rsqrt", "mul")), forms_of("Div Sqrt")[0]),  # x · 1/√y as x/√y
+]
 JOINTLY = [  # operators that are written as one
     (Counter(ops.split()), forms_of(text)[0])
     for ops, text in {
@@ -227,19 +230,30 @@ JOINTLY = [  # operators that are written as one
         "norm.2 norm.2 clamp_min clamp_min div": "Mul*3 ReduceSum*2 Sqrt Max",  # of two vectors
     }.items()
 ]
-JOINED = {  # nodes that are several operators at once, of which all must be there
-    node: tuple(frozenset(parts.split()) for parts in text.split("|"))
+_CENTRED = "pow? mul?*3 add?*2 sqrt? rsqrt? div? reciprocal?"
+_OF_POWERS = "pow mul?*2 add? div? reciprocal?"
+_OF_SQUARES = "square? mul?*3 add? div? reciprocal?"
+_ROOT = " | ".join(
+    f"mean {root} {rest}" for rest in (_OF_POWERS, _OF_SQUARES) for root in ("rsqrt", "sqrt")
+)
+JOINED_FORMS = {  # nodes that are several operators at once
+    node: forms_of(text)
     for node, text in {
-        "Gelu": "erf mul",
-        "Gelu.tanh": "tanh mul",
+        "Gelu": "erf mul mul?*2 add? div?",
+        "Gelu.tanh": "tanh mul mul?*5 add?*2 pow?",
         "Mish": "softplus tanh mul | softplus mul | tanh mul",
         "Swish": "sigmoid mul",
-        "HardSwish": "hardsigmoid mul | hardtanh mul | clamp mul",
+        "HardSwish": "hardsigmoid mul | hardtanh mul add? div? | clamp mul add? div?",
         "SoftmaxCrossEntropyLoss": "_log_softmax nll_loss_forward | _log_softmax nll_loss2d_forward"
         " | _log_softmax mul sum neg div",
-        "LayerNormalization": "sub mean | sub var | sub std | sub var_mean",
-        "RMSNormalization": "mean rsqrt | mean sqrt",
+        "LayerNormalization": f"sub mean mean? {_CENTRED} | sub var mean? {_CENTRED}"
+        f" | sub std mean? {_CENTRED} | sub var_mean {_CENTRED}",
+        "RMSNormalization": _ROOT,
+        "SimplifiedLayerNormalization": _ROOT,
     }.items()
+}
+JOINED = {  # the operators of which all must be there
+    node: tuple(form.needed for form in forms) for node, forms in JOINED_FORMS.items()
 }
 
 

@@ -263,9 +263,9 @@ def _dynamic_pads(call: NodeCall) -> list[Type | None]:
 
 
 def _pool(call: NodeCall) -> list[Type | None]:
-    """QLinearAveragePool: as AveragePool, which takes no integers."""
+    """As the pools of the standard, which take no integers, or have no channels last."""
     shape = call.x.shape
-    if call.attr("channels_last", 0):
+    if call.op_type == "NhwcMaxPool" or call.attr("channels_last", 0):
         return [(call.x.elem, (shape[0], *pooled(call, shape[1:-1]), shape[-1]))]
     return [(call.x.elem, (*shape[:2], *pooled(call, shape[2:])))]
 
@@ -301,7 +301,7 @@ RULES: dict[str, Rule] = {
     "GatherBlockQuantized": _rows, "TorchEmbedding": _rows, "ExpandDims": _expanded,
     "CDist": _pairs, "NhwcConv": _channels_last_conv, "NhwcFusedConv": _channels_last_conv,
     "QLinearConv": _channels_last_conv, "ConvTransposeWithDynamicPads": _dynamic_pads,
-    "QLinearAveragePool": _pool, "QLinearReduceMean": _reduced,
+    "QLinearAveragePool": _pool, "NhwcMaxPool": _pool, "QLinearReduceMean": _reduced,
 }  # fmt: skip
 
 STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference serves

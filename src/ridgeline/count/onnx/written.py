@@ -10,34 +10,51 @@ from math import inf
 from ridgeline.count.onnx.pieces import Piece, Place
 from ridgeline.count.onnx.recipes import (
     BY_NUMBER,
+    JOINED_FORMS,
     JOINTLY,
     RECIPES,
+    REWRITTEN,
     Form,
     is_of_many,
     node_name,
 )
 
+MOST_PADDED = 4  # times as many numbers: 4 channels in a block of 16
+SPREADING = ("addcmul", "addcdiv", "lerp", "linalg_cross", "mul.complex")
+
 
 class Free:
-    """Nodes that no operator has taken, by their names: a module may have thousands."""
+    """Nodes that no operator has taken, by their names: a module may have thousands.
 
-    def __init__(self, nodes: Iterable[Piece]) -> None:
+    `is_exact`: nodes of all modules are in it, so they must be of the operator's own size.
+    """
+
+    def __init__(self, nodes: Iterable[Piece], *, is_exact: bool = False) -> None:
+        self.is_exact = is_exact
         self.by_name: dict[str, list[Piece]] = defaultdict(list)
         for node in nodes:
             self.by_name[node.function].append(node)
 
-    def chosen(self, parts: Iterable[str], piece: Piece) -> list[Piece] | None:
-        """Nodes for all parts, those of the operator's own size first; None if one is missing."""
+    def chosen(
+        self, parts: Iterable[str], piece: Piece, own: Iterable[Piece] = ()
+    ) -> list[Piece] | None:
+        """Nodes for all parts, those of the operator's own size first; None if one is missing.
+
+        `own`: nodes that it has already.
+        """
         found: list[Piece] = []
         for part, times in Counter(parts).items():
-            some = self._nearest(part, times, piece)
+            some = self._nearest(part, times, piece, _sizes(part, piece, own))
             if len(some) < times:
                 return None
             found += some
         return found
 
-    def _nearest(self, part: str, times: int, piece: Piece) -> list[Piece]:
+    def _nearest(self, part: str, times: int, piece: Piece, sizes: set[int]) -> list[Piece]:
         nodes = self.by_name.get(node_name(part), [])
+        if self.is_exact and sizes:
+            exact = [node for node in nodes if node.results in sizes or not node.results]
+            nodes = exact or [node for node in nodes if _is_padded(node, piece)]
         if part.endswith(BY_NUMBER):
             nodes = [node for node in nodes if node.is_by_number]
         same = list(islice((n for n in nodes if n.results == piece.results > 1), times))
@@ -45,10 +62,35 @@ class Free:
             return same
         return sorted(nodes, key=lambda node: _distance(node, piece))[:times]
 
+    def first(self, functions: Counter[str]) -> list[Piece] | None:
+        """The first pieces of these names, in their order; None if one is missing."""
+        found: list[Piece] = []
+        for name, times in functions.items():
+            found += self.by_name.get(name, [])[:times]
+        return found if len(found) == functions.total() else None
+
     def take(self, nodes: Iterable[Piece]) -> None:
         for node in nodes:
             some = self.by_name[node.function]
             del some[next(n for n, one in enumerate(some) if one is node)]
+
+
+def _sizes(part: str, piece: Piece, own: Iterable[Piece]) -> set[int]:
+    """How many numbers a node can make, if that is known.
+
+    Operators by element make as many in each step, as far as no operand is smaller; to a softmax
+    as many are added as it has.
+    """
+    if piece.kind == "pointwise" and piece.function not in SPREADING:
+        return {piece.results, *(one.results for one in own)}
+    if piece.kind == "attention" and part == "Add":
+        return {node.results for node in own if node.function == "Softmax"}
+    return set()
+
+
+def _is_padded(node: Piece, piece: Piece) -> bool:
+    """Whether it may be as large in onnxruntime's layout of whole blocks of channels."""
+    return node.is_contributed and piece.results <= node.results <= MOST_PADDED * piece.results
 
 
 def _distance(node: Piece, piece: Piece) -> tuple[bool, float]:
@@ -57,25 +99,25 @@ def _distance(node: Piece, piece: Piece) -> tuple[bool, float]:
     return node.results == 1, abs(node.results - piece.results) if is_known else inf
 
 
-def written(place: Place, nodes_there: Counter[str]) -> list[Place]:
+def written(place: Place, nodes_there: Counter[str] | None) -> list[Place]:
     """Each operator of the table that the file has, with the nodes that it is there.
 
     `nodes_there`: all nodes of the module as `names_of` has them. Exporters merge what is the same
-    in two operators, as the mean of `x - x.mean()` and `x.var()`: one node must be its own.
+    in two operators, as the mean of `x - x.mean()` and `x.var()`: one node must be its own. None:
+    the nodes are those of all modules.
     """
-    joint = _jointly(place)
-    rest = place.less(joint)
-    free = Free(rest.onnx)
-    known = sorted((p for p in rest.pytorch if p.function in RECIPES), key=_freedom)
+    free = Free(place.onnx, is_exact=nodes_there is None)
+    joint = _jointly(place.pytorch, free, JOINTLY)
+    rest = place.less(joint).pytorch
+    known = sorted((p for p in rest if p.function in RECIPES), key=_freedom)
     taken = [found for piece in known if (found := _whole(piece, free))]
     done = {id(piece) for piece, _, _ in taken}
     others = [piece for piece in known if id(piece) not in done and is_of_many(piece)]
-    taken += [found for piece in others if (found := _shared(piece, free, nodes_there))]
-    for piece, form, nodes in taken:
-        for part in form.may:
-            more = free.chosen((part,), piece) or []
-            free.take(more)
-            nodes += more
+    there = nodes_there or Counter()
+    taken += [found for piece in others if (found := _shared(piece, free, there))]
+    done |= {id(piece) for piece, _, _ in taken}
+    joint += _jointly([piece for piece in known if id(piece) not in done], free, REWRITTEN)
+    _take_more(taken, free)
     return joint + [Place([piece], nodes) for piece, _, nodes in taken]
 
 
@@ -107,18 +149,45 @@ def _shared(piece: Piece, free: Free, nodes_there: Counter[str]) -> Taken | None
     return None
 
 
-def _jointly(place: Place) -> list[Place]:
-    """Several operators that the exporter knows as one."""
+def _jointly(
+    operators: Iterable[Piece], free: Free, table: Iterable[tuple[Counter[str], Form]]
+) -> list[Place]:
+    """Several operators that the exporter, or an optimizer, knows as one."""
     found: list[Place] = []
-    for functions, form in JOINTLY:
-        rest = place.less(found)
-        ours: list[Piece] = []
-        for function, times in functions.items():
-            ours += [p for p in rest.pytorch if p.function == function][:times]
-        if len(ours) == functions.total():
-            nodes = Free(rest.onnx).chosen(form.must, ours[-1])
-            found += [Place(ours, nodes)] if nodes is not None else []
+    ours = Free(operators)
+    for functions, form in table:
+        while (some := ours.first(functions)) is not None:
+            nodes = free.chosen(form.must, some[-1], some)
+            if nodes is None:
+                break
+            ours.take(some)
+            free.take(nodes)
+            found.append(Place(some, nodes))
     return found
+
+
+def joined(place: Place) -> list[Place]:
+    """Nodes that are several operators at once, each with those that it is."""
+    free = Free(place.pytorch, is_exact=True)
+    taken: list[Taken] = []
+    for node in place.onnx:
+        for form in JOINED_FORMS.get(node.function, ()):
+            operators = free.chosen(form.must, node)
+            if operators is not None:
+                free.take(operators)
+                taken.append((node, form, operators))
+                break
+    _take_more(taken, free)
+    return [Place(operators, [node]) for node, _, operators in taken]
+
+
+def _take_more(taken: Iterable[Taken], free: Free) -> None:
+    """What each may have besides, after all have what they must."""
+    for piece, form, own in taken:
+        for part in form.may:
+            more = free.chosen((part,), piece, own) or []
+            free.take(more)
+            own += more
 
 
 def _freedom(piece: Piece) -> tuple[int, int]:
@@ -128,6 +197,8 @@ def _freedom(piece: Piece) -> tuple[int, int]:
 
 
 def _makes_as_many(piece: Piece, nodes: list[Piece]) -> bool:
-    """A sum or a maximum makes as many numbers as one of its nodes."""
+    """A sum or a maximum makes as many numbers as one of its nodes, and a mean as its division."""
+    if piece.reduces == "mean" and any(n.results != piece.results for n in nodes if n.is_by_number):
+        return False
     made = {node.results for node in nodes if node.reduces and node.results}
     return not piece.reduces or not piece.results or not made or piece.results in made
