@@ -20,6 +20,7 @@ from typing import Any
 
 from ridgeline.count.onnx.causes import explain
 from ridgeline.count.onnx.natures import function_of
+from ridgeline.count.onnx.node import Constants, NodeCall
 from ridgeline.count.onnx.other_dtype import FLOATS, ModelDtypes, in_model_dtype, of_dtype
 from ridgeline.count.onnx.pieces import EXPLANATIONS, SHAPES, UNEXPLAINED, Piece, Place, total
 from ridgeline.count.onnx.reductions import reduction_of
@@ -142,10 +143,15 @@ def compare(
     named = {module_of(op.path) for op in onnx.op_costs}
     meant = {module: resolved(module, known) for module in named}  # once: there are many nodes
     dtypes = ModelDtypes.of(pytorch.op_costs)
+    constants = Constants(op.call for op in onnx.op_costs if isinstance(op.call, NodeCall))
     theirs: list[Piece] = []
     changes: list[Piece] = []
     for op in onnx.op_costs:
-        piece = replace(_piece(op, meant[module_of(op.path)]), is_nothing=is_window_of_one(op))
+        piece = replace(
+            _piece(op, meant[module_of(op.path)]),
+            is_nothing=is_window_of_one(op) or is_sum_with_zeros(op),
+            is_of_weights=all(t in constants for t in op.call.inputs),
+        )
         piece, changed = in_model_dtype(op, piece, dtypes)
         theirs.append(piece)
         changes += changed
@@ -182,6 +188,21 @@ def is_window_of_one(op: OpCost) -> bool:
         return False
     shape = op.call.inputs[0].shape
     return shape == op.call.outputs[0].shape and op.cost.other_flops == prod(shape)
+
+
+def is_sum_with_zeros(op: OpCost) -> bool:
+    """An addition of a mask that masks nothing: exporters write it, PyTorch leaves it out."""
+    if op.op != "onnx::Add" or len(op.call.inputs) != 2 or not op.call.outputs:
+        return False
+    first, second = op.call.inputs
+    made = op.call.outputs[0].shape
+    return (_is_zeros(first) and second.shape == made) or (
+        _is_zeros(second) and first.shape == made
+    )
+
+
+def _is_zeros(tensor: Any) -> bool:
+    return bool(getattr(tensor, "is_zero", False))
 
 
 def _piece(op: OpCost, module: str) -> Piece:

@@ -71,6 +71,7 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
     """Every piece that has no equal on the other side, under a cause."""
     left = Place([p for p in pytorch if p.cost != Cost()], [p for p in onnx if p.cost != Cost()])
     left.pytorch.sort(key=_may_be_gone)
+    left.onnx.sort(key=lambda p: p.is_nothing)
     calls = Counter(p.value for p in left.pytorch if p.value)
     scales = Counter(p.module for p in left.pytorch if p.op in SCALING)
     is_optimised = any(p.is_contributed or p.op.startswith(FUSED_NODES) for p in left.onnx)
@@ -389,7 +390,7 @@ def _alone(left: Place) -> Found:
 def _added_cause(piece: Piece) -> str:
     if piece.kind in MOVES:
         return COPY_THERE
-    if _is_size(piece):
+    if _is_size(piece) or (piece.op == "Where" and piece.is_of_weights):  # a mask of sizes
         return SHAPES
     is_work = bool(piece.cost.flops or piece.cost.transcendentals) or piece.op == "Where"
     return UNEXPLAINED if is_work else ADDED

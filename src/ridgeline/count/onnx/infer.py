@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 from onnx.shape_inference import infer_node_outputs
@@ -133,7 +134,7 @@ def stored(proto: TensorProto) -> Tensor:
         except Exception:  # broken or absent payload: onnx raises many kinds of error
             tensor.value = None
     else:
-        tensor.zeros = _is_zero(proto)
+        tensor.fill = np.zeros(1) if _is_zero(proto) else None
     return tensor
 
 

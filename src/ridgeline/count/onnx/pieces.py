@@ -39,7 +39,7 @@ EXPLANATIONS = {
     FOLDED_WEIGHTS: "nothing of the input is in it: worked out once, when the file was made",
     FOLDED_SCALE: "a product or a sum with a weight: in the weights of a product beside it",
     UNUSED: "nobody reads it, and exporters leave it out",
-    NOTHING: "a product with 1, a sum with 0, a resize to the same size: exporters leave it out",
+    NOTHING: "a product with 1, a sum with 0, a resize to the same size: one side has it not",
     MERGED: "PyTorch works the same out again, from the same operands; the file does it once",
     SUMS: "the file multiplies and then adds up: other FLOPs instead of MACs",
     SHAPES: "sizes and indices: with open dimensions the graph works them out each time",

@@ -180,8 +180,9 @@ def unused(left: Place) -> Found:
 
 
 def needless(left: Place, *, of: Callable[[Piece], bool] = lambda piece: True) -> Found:
-    """What changes nothing."""
+    """What changes nothing, on either side."""
     places = [Place([p], []) for p in left.pytorch if p.is_nothing and of(p)]
+    places += [Place([], [p]) for p in left.onnx if p.is_nothing and of(p)]
     return [(NOTHING, place) for place in places], left.less(places)
 
 

@@ -16,7 +16,6 @@ from ridgeline.count.onnx.pieces import (
     Piece,
     Place,
     form_of,
-    has_macs,
     is_near,
     total,
 )
@@ -148,5 +147,5 @@ def _cause(place: Place) -> str:
 
 def windows_of_one(left: Place) -> Found:
     """Poolings of one place each: torch's exporters number places with them, for the indices."""
-    places = [Place([], [p]) for p in left.onnx if p.is_nothing and not has_macs(p)]
+    places = [Place([], [p]) for p in left.onnx if p.is_nothing and p.kind == "pool"]
     return [(OTHER_WAY, place) for place in places], left.less(places)
