@@ -37,7 +37,100 @@ def masked_inputs(batch_size):
 def long_inputs(batch_size):
     return torch.rand(batch_size, 50, 8)
 
+class Encoding(nn.Module):
+    # sines and cosines of x, 2 x, 4 x; exporters work each multiple out once, and x * 1 never
+    def __init__(self, waves=3):
+        super().__init__()
+        self.waves, self.line = waves, nn.Linear(6 * waves, 8)
+
+    def forward(self, x):
+        both = [wave(x * 2.0**k) for k in range(self.waves) for wave in (torch.sin, torch.cos)]
+        return self.line(torch.cat(both, -1))
+
+def encoding_inputs(batch_size):
+    return torch.rand(batch_size, 5, 3)
+
+class Bags(nn.Module):
+    # one bag of embeddings, twice
+    def __init__(self, mode="sum", times=2):
+        super().__init__()
+        self.bag, self.times = nn.EmbeddingBag(20, 8, mode=mode), times
+
+    def forward(self, x):
+        y = self.bag(x)
+        for _ in range(self.times - 1):
+            y = y + self.bag(x.flip(1))
+        return y
+
+def bags_inputs(batch_size):
+    return torch.randint(0, 20, (batch_size, 5))
+
+class Power(nn.Module):
+    # the mean of powers, of which the exponent and its inverse are weights
+    def __init__(self, back=1):
+        super().__init__()
+        self.conv, self.back = nn.Conv2d(3, 4, 1), back
+        self.power = nn.Parameter(torch.tensor([3.0]))
+
+    def forward(self, x):
+        y = F.avg_pool2d(self.conv(x).clamp(min=1e-6).pow(self.power), 8)
+        return y.pow(1.0 / self.power) if self.back else y
+
+def power_inputs(batch_size):
+    return torch.rand(batch_size, 3, 8, 8)
+
+def own_statistics(affine=1, norm=1):
+    kept = nn.BatchNorm2d(4, affine=bool(affine), track_running_stats=False)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), kept if norm else nn.Identity(), nn.ReLU())
+
+class Standardised(nn.Conv2d):
+    # weights that are made standard in every step
+    def forward(self, x):
+        weight = F.batch_norm(self.weight.flatten(1)[None], None, None, training=True)
+        return F.conv2d(x, weight.view_as(self.weight), self.bias)
+
+def standardised():
+    return Standardised(3, 40, 3)
+
+def groups():
+    # a group norm is no reason to miss a batch norm of as many numbers
+    return nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.GroupNorm(1, 4))
+
+own_statistics_inputs = standardised_inputs = groups_inputs = power_inputs
+
+class Spectrum(nn.Module):
+    def __init__(self, window=1):
+        super().__init__()
+        self.window = window
+        self.register_buffer("shape", torch.hann_window(16))
+
+    def forward(self, x):
+        window = self.shape if self.window else torch.ones(16)
+        found = torch.stft(x * 2, 16, 4, window=window, return_complex=True)
+        return torch.view_as_real(found).pow(2).sum(-1) * 3
+
+def spectrum_inputs(batch_size):
+    return torch.rand(batch_size, 64)
+
+def few_rows(norm=1):
+    return nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16) if norm else nn.Identity())
+
+def few_rows_inputs(batch_size):
+    return torch.rand(batch_size, 8)
+
+class Single(nn.Module):
+    # a function of one number
+    def __init__(self, act="none"):
+        super().__init__()
+        self.line, self.act = nn.Linear(8, 8), act
+
+    def forward(self, x):
+        y = self.line(x).mean()
+        return y if self.act == "none" else getattr(torch, self.act)(y)
+
+single_inputs = few_rows_inputs
 masked = long = Masked
+encoding, bags, power, spectrum, single = Encoding, Bags, Power, Spectrum, Single
 """
 
 
@@ -94,3 +187,67 @@ def test_a_mask_of_zeros_changes_nothing(
 def test_a_mask_that_masks_is_more_than_the_model_has(folder: Path, opset: int | None) -> None:
     found = own(folder, "masked", opset, masks="half")
     assert ("Add", 3 * 6 * 6) in unexplained(found)
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+def test_a_norm_of_few_rows_has_means_and_no_sizes(folder: Path, opset: int | None) -> None:
+    # given a layer norm whose means are 3 numbers
+    assert unexplained(own(folder, "few_rows", opset)) == []
+    # then it is missed where the file has it not
+    without = exported(folder, "few_rows", opset, norm=0)
+    assert unexplained(against(folder, "few_rows", without)) == [("native_layer_norm gone", -384)]
+
+
+def test_a_function_of_one_number_is_work(folder: Path) -> None:
+    plain, exp = exported(folder, "single"), exported(folder, "single", act="exp")
+    assert unexplained(against(folder, "single", plain, act="exp")) == [("exp gone", 0)]
+    assert unexplained(against(folder, "single", exp)) == [("Exp", 0)]
+    assert unexplained(against(folder, "single", exp, act="exp")) == []
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+def test_what_is_done_again_and_what_is_nothing(folder: Path, opset: int | None) -> None:
+    # given six products with numbers: two with 1, two with 2, two with 4; the file has two
+    assert unexplained(own(folder, "encoding", opset)) == []
+    # then a file of another wave is another
+    path = exported(folder, "encoding", opset, waves=2)
+    assert against(folder, "encoding", path).is_unexplained
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_one_bag_of_embeddings_twice(folder: Path, mode: str, opset: int | None) -> None:
+    assert unexplained(own(folder, "bags", opset, mode=mode)) == []
+    once = exported(folder, "bags", opset, mode=mode, times=1)
+    assert against(folder, "bags", once, mode=mode).is_unexplained
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+def test_what_is_worked_out_of_weights_takes_no_node_of_others(
+    folder: Path, opset: int | None
+) -> None:
+    assert unexplained(own(folder, "power", opset)) == []
+    path = exported(folder, "power", opset, back=0)
+    assert unexplained(against(folder, "power", path)) == [("pow gone", 0)]
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+@pytest.mark.parametrize("affine", [0, 1])
+def test_a_batch_norm_of_its_own_statistics(folder: Path, affine: int, opset: int | None) -> None:
+    found = own(folder, "own_statistics", opset, affine=affine)
+    assert unexplained(found) == rows(found, "folded batch norm") == []
+    # then it cannot be in the convolution before it
+    path = exported(folder, "own_statistics", opset, norm=0)
+    missing = against(folder, "own_statistics", path, affine=affine)
+    assert [what for what, _ in unexplained(missing)] == ["native_batch_norm gone"]
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+@pytest.mark.parametrize("name", ["standardised", "groups"])
+def test_norms_beside_other_norms(folder: Path, name: str, opset: int | None) -> None:
+    assert unexplained(own(folder, name, opset)) == []
+
+
+@pytest.mark.parametrize("window", [0, 1])
+def test_a_spectrum_is_one_node(folder: Path, window: int) -> None:
+    assert unexplained(own(folder, "spectrum", window=window)) == []

@@ -179,7 +179,9 @@ def resolved(module: str, known: Collection[str]) -> str:
         ending = [one for one in known if one.endswith(f".{name}")]
         if len(ending) == 1:
             return ending[0]
-    return module
+    outer, dot, inner = module.partition(".")  # of a loop in it
+    called_again = re.sub(r"_\d+$", "", outer)
+    return f"{called_again}.{inner}" if dot and called_again in known else module
 
 
 def is_window_of_one(op: OpCost) -> bool:

@@ -70,7 +70,8 @@ MOST_OF_A_SIZE = 16  # bytes
 def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, Place]]:
     """Every piece that has no equal on the other side, under a cause."""
     left = Place([p for p in pytorch if p.cost != Cost()], [p for p in onnx if p.cost != Cost()])
-    left.pytorch.sort(key=_may_be_gone)
+    again = _done_again(left.pytorch)
+    left.pytorch.sort(key=lambda p: _may_be_gone(p) or id(p) in again)
     left.onnx.sort(key=lambda p: p.is_nothing)
     calls = Counter(p.value for p in left.pytorch if p.value)
     scales = Counter(p.module for p in left.pytorch if p.op in SCALING)
@@ -126,6 +127,17 @@ def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> list[tuple[str, 
 
 def _any(_: Piece) -> str:
     return ""
+
+
+def _done_again(some: Iterable[Piece]) -> set[int]:
+    """Pieces, by id, that work out what another one before them has."""
+    seen: set[int] = set()
+    again = set()
+    for piece in some:
+        if piece.value and piece.value in seen:
+            again.add(id(piece))
+        seen.add(piece.value)
+    return again
 
 
 def _may_be_gone(piece: Piece) -> bool:
@@ -203,9 +215,7 @@ def _work(piece: Piece) -> Hashable:
 
 
 def _without_sizes(place: Place) -> Place:
-    """Without nodes of a few numbers where the model works out none such."""
-    if any(_is_size(p) for p in place.pytorch if not p.is_of_weights):
-        return place
+    """Without nodes that are no part of what the model does with its input."""
     return place.less([Place([], [*filter(_is_size, place.onnx)])])
 
 
@@ -397,8 +407,9 @@ def _added_cause(piece: Piece) -> str:
 
 
 def _is_size(piece: Piece) -> bool:
-    """A few numbers: sizes, though they are floating-point ones."""
-    return not piece.cost.macs and piece.cost.written_bytes <= MOST_OF_A_SIZE
+    """A few numbers, with nothing of the input in them: sizes, though floating-point ones."""
+    is_small = piece.cost.written_bytes <= MOST_OF_A_SIZE and not piece.cost.macs
+    return is_small and piece.is_of_weights
 
 
 def _missing_cause(piece: Piece) -> str:
@@ -406,6 +417,4 @@ def _missing_cause(piece: Piece) -> str:
         return CONSTANT
     if piece.is_with_weights and piece.op in SCALES:
         return FOLDED_SCALE
-    if _is_size(piece):
-        return SHAPES
     return COPY_HERE if piece.kind in MOVES else UNEXPLAINED

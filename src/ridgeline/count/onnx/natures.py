@@ -63,7 +63,7 @@ def _batch_norm(op: OpCost, *, is_training: bool) -> str:
     """PyTorch makes one sample of the batch, and works out its statistics, for an instance norm."""
     if "no_training" in op.op or "no_update" in op.op or not is_training:
         return "norm.batch"
-    return "norm.instance" if op.call.inputs[0].shape[0] == 1 else "norm"
+    return "norm.instance" if op.call.inputs[0].shape[0] == 1 else "norm.own"
 
 
 def arithmetic_of(piece: Piece) -> str:

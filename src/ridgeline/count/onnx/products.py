@@ -14,7 +14,6 @@ from ridgeline.count.onnx.pieces import (
     FOLDED_WEIGHTS,
     FUSED_ACTIVATION,
     FUSED_NODES,
-    INSTANCE_NORM,
     MERGED,
     NO_BIAS,
     NOTHING,
@@ -37,6 +36,7 @@ from ridgeline.count.onnx.pieces import (
 )
 
 SCALING = ("baddbmm", "addbmm")  # operators with two factors, which become nodes
+WITH_STATISTICS = ("norm.own", "norm.instance")  # norms of what they get: no product can hold one
 WITH_BIAS = ("Gemm", "Conv", "ConvTranspose")  # nodes that may add one
 
 
@@ -141,12 +141,12 @@ def folded_norms(left: Place) -> Found:
 def _lost_norms(left: Place) -> list[Piece]:
     """Batch norms less those that the file has: in the same module, else of the same size.
 
-    PyTorch has no other operator for an instance norm.
+    PyTorch has no other operator for a norm that works its statistics out, as an instance norm is.
     """
-    ours = [p for p in left.pytorch if p.op in BATCH_NORMS]
+    ours = [p for p in left.pytorch if p.op in BATCH_NORMS and p.function not in WITH_STATISTICS]
     norms = Place(
         sorted(ours, key=lambda p: p.is_foldable),  # those that must be there come first
-        [p for p in left.onnx if p.op in (*BATCH_NORMS, INSTANCE_NORM)],
+        [p for p in left.onnx if p.op in BATCH_NORMS],
     )
     for key in (lambda p: p.module or None, lambda p: (_made(p), p.cost.transcendentals), _made):
         norms = norms.less(pairs_by(norms, key))

@@ -112,22 +112,35 @@ def _jointly(place: Place) -> list[Place]:
     found: list[Place] = []
     for functions, form in JOINTLY:
         rest = place.less(found)
-        ours: list[Piece] = []
-        for function, times in functions.items():
-            ours += [p for p in rest.pytorch if p.function == function][:times]
+        ours = _nearest_parts(functions, rest.pytorch)
         if len(ours) == functions.total():
             nodes = Free(rest.onnx).chosen(form.must, ours[-1])
             found += [Place(ours, nodes)] if nodes is not None else []
     return found
 
 
-def _freedom(piece: Piece) -> tuple[int, int]:
-    """Those with fewer forms choose first, then those of more nodes."""
+def _nearest_parts(functions: Counter[str], some: list[Piece]) -> list[Piece]:
+    """Operators of these functions: the first of the last function, others near before it."""
+    last = [*functions][-1]
+    end = next((n for n, p in enumerate(some) if p.function == last), None)
+    if end is None:
+        return []
+    ordered = [*reversed(some[: end + 1]), *some[end + 1 :]]
+    found: list[Piece] = []
+    for function, times in functions.items():
+        found += [p for p in ordered if p.function == function][:times]
+    return found
+
+
+def _freedom(piece: Piece) -> tuple[bool, int, int]:
+    """Those with fewer forms choose first, then those of more nodes; last what may be folded."""
     forms = RECIPES[piece.function]
-    return len(forms), -len(forms[0].must)
+    return piece.is_of_weights, len(forms), -len(forms[0].must)
 
 
 def _makes_as_many(piece: Piece, nodes: list[Piece]) -> bool:
-    """A sum or a maximum makes as many numbers as one of its nodes."""
+    """A sum or a maximum makes as many numbers as one of its nodes, and so does what may be gone."""
+    if piece.is_of_weights and piece.results:
+        return any(node.results == piece.results for node in nodes)
     made = {node.results for node in nodes if node.reduces and node.results}
     return not piece.reduces or not piece.results or not made or piece.results in made
