@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,7 +129,62 @@ class Single(nn.Module):
         y = self.line(x).mean()
         return y if self.act == "none" else getattr(torch, self.act)(y)
 
-single_inputs = few_rows_inputs
+class Gate(nn.Module):
+    def __init__(self, act="silu"):
+        super().__init__()
+        self.a, self.b, self.act = nn.Linear(8, 16), nn.Linear(8, 16), act
+
+    def forward(self, x):
+        return getattr(F, self.act)(self.a(x)) * self.b(x)
+
+class Resized(nn.Module):
+    def __init__(self, mode="none"):
+        super().__init__()
+        self.conv, self.mode = nn.Conv2d(3, 4, 1), mode
+
+    def forward(self, x):
+        y = self.conv(x)
+        return y if self.mode == "none" else F.interpolate(y, scale_factor=2.0, mode=self.mode)
+
+def averaged(window=2):
+    return nn.Sequential(nn.Conv2d(3, 4, 1), nn.AvgPool2d(window, 2, (window - 1) // 2))
+
+resized_inputs = averaged_inputs = power_inputs
+
+def curved(act="ELU", alpha=1.0):
+    made = nn.SELU() if act == "SELU" else getattr(nn, act)(alpha)
+    return nn.Sequential(nn.Linear(8, 8), made)
+
+class Chosen(nn.Module):
+    def __init__(self, k=3):
+        super().__init__()
+        self.line, self.k = nn.Linear(8, 8), k
+
+    def forward(self, x):
+        return self.line(x).topk(self.k)[0].sum(-1)
+
+class Shares(nn.Module):
+    def __init__(self, dim=1):
+        super().__init__()
+        self.line, self.dim = nn.Linear(8, 8), dim
+
+    def forward(self, x):
+        return self.line(x).softmax(self.dim)
+
+shares_inputs = masked_inputs
+
+class Steps(nn.Module):
+    def __init__(self, kind="LSTM", bias=1, act="tanh"):
+        super().__init__()
+        more = {"nonlinearity": act} if kind == "RNN" else {}
+        self.rnn = getattr(nn, kind)(8, 6, bias=bool(bias), batch_first=True, **more)
+
+    def forward(self, x):
+        return self.rnn(x)[0]
+
+steps_inputs = masked_inputs
+gate, resized, chosen, shares, steps = Gate, Resized, Chosen, Shares, Steps
+single_inputs = gate_inputs = curved_inputs = chosen_inputs = few_rows_inputs
 masked = long = Masked
 encoding, bags, power, spectrum, single = Encoding, Bags, Power, Spectrum, Single
 """
@@ -251,3 +307,41 @@ def test_norms_beside_other_norms(folder: Path, name: str, opset: int | None) ->
 @pytest.mark.parametrize("window", [0, 1])
 def test_a_spectrum_is_one_node(folder: Path, window: int) -> None:
     assert unexplained(own(folder, "spectrum", window=window)) == []
+
+
+# ---------------------------------------------------------------- of another network
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("gate", {"act": "silu"}, {"act": "sigmoid"}),
+        ("resized", {"mode": "none"}, {"mode": "nearest"}),
+        ("resized", {"mode": "bilinear"}, {"mode": "bicubic"}),
+        ("averaged", {"window": 2}, {"window": 4}),
+        ("curved", {"act": "ELU"}, {"act": "SELU"}),
+        ("curved", {"act": "ELU"}, {"act": "CELU", "alpha": 2.0}),
+        ("chosen", {"k": 3}, {"k": 5}),
+        ("shares", {"dim": 1}, {"dim": 2}),
+        ("steps", {"kind": "LSTM"}, {"kind": "LSTM", "bias": 0}),
+        ("steps", {"kind": "GRU"}, {"kind": "GRU", "bias": 0}),
+        ("steps", {"kind": "RNN", "act": "relu"}, {"kind": "RNN"}),
+    ],
+    ids=str,
+)
+def test_one_is_not_the_other(
+    folder: Path, name: str, one: dict[str, Any], other: dict[str, Any], opset: int | None
+) -> None:
+    files = [exported(folder, name, opset, **config) for config in (one, other)]
+    told = [
+        against(folder, name, file, **config).is_unexplained
+        for config in (one, other)
+        for file in files
+    ]
+    assert told == [False, True, True, False]
+
+
+def test_an_elu_of_alpha_one_is_a_celu(folder: Path) -> None:
+    path = exported(folder, "curved", act="CELU")
+    assert unexplained(against(folder, "curved", path, act="ELU")) == []

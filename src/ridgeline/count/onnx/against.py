@@ -22,13 +22,24 @@ from ridgeline.count.onnx.causes import explain
 from ridgeline.count.onnx.natures import function_of
 from ridgeline.count.onnx.node import Constants, NodeCall
 from ridgeline.count.onnx.other_dtype import FLOATS, ModelDtypes, in_model_dtype, of_dtype
-from ridgeline.count.onnx.pieces import EXPLANATIONS, SHAPES, UNEXPLAINED, Piece, Place, total
+from ridgeline.count.onnx.pieces import (
+    EXPLANATIONS,
+    OF_VALUES,
+    OF_ZEROS,
+    SHAPES,
+    UNEXPLAINED,
+    Piece,
+    Place,
+    total,
+)
 from ridgeline.count.onnx.reductions import reduction_of
 from ridgeline.count.result import CountResult, OpCost, cost_dict
 from ridgeline.records import Cost
 
 TRUTHS = ("any", "all", "logical_and", "logical_or", "logical_xor", "logical_not")
 CONTRIBUTED = "com.microsoft"  # how the names of onnxruntime's domains begin
+FROM_LAST_AXIS = 13  # from this opset on a softmax is along one axis, before along all from it on
+BIASES = 3  # the place of a recurrent node's biases among its operands
 LONGEST = 4  # operators of a kind that are named one by one
 
 
@@ -149,7 +160,8 @@ def compare(
     for op in onnx.op_costs:
         piece = replace(
             _piece(op, meant[module_of(op.path)]),
-            is_nothing=is_window_of_one(op) or is_sum_with_zeros(op),
+            is_nothing=any(is_it(op) for is_it in (is_window_of_one, is_sum_with_zeros, is_kept)),
+            bias=_bias_of_cells(op),
             is_of_weights=all(t in constants for t in op.call.inputs),
         )
         piece, changed = in_model_dtype(op, piece, dtypes)
@@ -203,6 +215,12 @@ def is_sum_with_zeros(op: OpCost) -> bool:
     )
 
 
+def is_kept(op: OpCost) -> bool:
+    """A resize to the same size."""
+    tensors = (*op.call.inputs[:1], *op.call.outputs[:1])
+    return op.kind == "interpolate" and len({tensor.shape for tensor in tensors}) == 1
+
+
 def _is_zeros(tensor: Any) -> bool:
     return bool(getattr(tensor, "is_zero", False))
 
@@ -219,7 +237,29 @@ def _piece(op: OpCost, module: str) -> Piece:
         function=function_of(op),
         results=prod(op.call.outputs[0].shape) if op.call.outputs else 0,
         is_by_number=any(prod(tensor.shape) == 1 for tensor in op.call.inputs),
+        along=along(op) if op.kind == "softmax" else 0,
     )
+
+
+def along(op: OpCost) -> int:
+    """Over how many numbers a softmax goes; 0 where that is not known."""
+    call: Any = op.call
+    shape = call.inputs[0].shape if call.inputs else ()
+    is_node = isinstance(call, NodeCall)
+    is_flat = is_node and call.version < FROM_LAST_AXIS
+    axis = call.attr("axis", 1 if is_flat else -1) if is_node else call.get("dim")
+    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+        return 0
+    return prod(shape[axis:]) if is_flat else int(shape[axis])
+
+
+def _bias_of_cells(op: OpCost) -> str:
+    """What the biases of a recurrent node are, as that of a product."""
+    call: Any = op.call
+    bias = call.get(BIASES) if op.kind == "recurrent" and isinstance(call, NodeCall) else None
+    if bias is None:
+        return ""
+    return OF_ZEROS if bias.is_zero else OF_VALUES
 
 
 # ---------------------------------------------------------------- from causes to rows

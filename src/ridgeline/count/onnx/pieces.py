@@ -93,6 +93,7 @@ class Piece:
     bias: str = ""  # of a product: OF_ZEROS, OF_VALUES or UNSEEN; nothing where it has none
     function: str = ""  # of PyTorch as recipes.py has it, of a node its operator
     is_by_number: bool = False  # one of its operands is one number
+    along: int = 0  # of a softmax: how many numbers make 1 together; 0: not known
     value: int = 0  # pieces of one number work out the very same; 0: not known
 
 

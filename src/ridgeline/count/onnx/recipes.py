@@ -64,6 +64,7 @@ _VARIANCE = "ReduceMean*2 Sub Mul Mul? Div? | ReduceMean*2 Sub Pow Mul? Div?"
 _DEVIATION = _VARIANCE.replace("Sub Mul", "Sqrt Sub Mul").replace("Sub Pow", "Sqrt Sub Pow")
 _WITH_SUM = "ReduceMean*2 ReduceSum Div Sub Mul Mul? Div?"
 _MEAN = "ReduceMean | GlobalAveragePool | AveragePool | ReduceSum Div# | ReduceSum Mul#"
+_EXPONENTIAL = "Exp Sub? Mul?*2 Where? Greater? Less? Min? Max?"
 _REDUCED = "ReduceMean? ReduceSum?"
 _ERROR = "Sub Mul Sub? Add?*2"
 _SAME_NAME = (
@@ -147,8 +148,10 @@ RECIPES: dict[str, tuple[Form, ...]] = {
         "mish": "Mish | Tanh Softplus Mul | Tanh Log Exp Add Mul",
         "softplus": "Softplus Greater? Where? Mul? Div? | Log Exp Add Greater? Where? Mul? Div?",
         "log_sigmoid_forward": "Sigmoid Log | Softplus Neg*2",
-        "elu": "Elu | Celu | Selu | Exp Sub? Mul?*2 Where? Greater? Less? Min? Max?",
-        "celu": "Celu | Elu Mul? Div? | Elu Mul?*2",
+        "elu": f"Elu | Celu.1 | {_EXPONENTIAL}",
+        "elu.selu": f"Selu | Elu Mul | {_EXPONENTIAL}",
+        "celu": f"Celu | Elu Mul Div | Elu Mul*2 | {_EXPONENTIAL}",
+        "celu.1": f"Celu.1 | Elu Mul? Div? | Elu Mul?*2 | {_EXPONENTIAL}",
         "_softmax": "Softmax | Exp ReduceSum Div ReduceMax? Sub?",
         "_log_softmax":
             "LogSoftmax | Softmax Log | ReduceLogSumExp Sub"
@@ -191,6 +194,9 @@ RECIPES: dict[str, tuple[Form, ...]] = {
         "norm.-inf": "Abs ReduceMin",
         "norm.other": "Pow*2 ReduceSum Abs?",
         # one node for one
+        "upsample.nearest": "Resize.nearest",
+        "upsample.linear": "Resize.linear",
+        "upsample.cubic": "Resize.cubic",
         "cumsum": "CumSum",
         "cumprod": "CumProd",
         "logcumsumexp": "CumSum Exp Log Add Sub ReduceMax",

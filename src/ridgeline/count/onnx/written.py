@@ -17,6 +17,8 @@ from ridgeline.count.onnx.recipes import (
     node_name,
 )
 
+GATES = ("silu", "glu", "mish", "hardswish")  # x·f(x): f(x) may be another's, the product is not
+
 
 class Free:
     """Nodes that no operator has taken, by their names: a module may have thousands."""
@@ -44,6 +46,10 @@ class Free:
         if len(same) == times:
             return same
         return sorted(nodes, key=lambda node: _distance(node, piece))[:times]
+
+    def give_back(self, nodes: Iterable[Piece]) -> None:
+        for node in nodes:
+            self.by_name[node.function].append(node)
 
     def take(self, nodes: Iterable[Piece]) -> None:
         for node in nodes:
@@ -102,8 +108,9 @@ def _shared(piece: Piece, free: Free, nodes_there: Counter[str]) -> Taken | None
             nodes = free.chosen((part,), piece) or []
             free.take(nodes)
             own += nodes
-        if own:
+        if own and (piece.function not in GATES or any(node.op == "Mul" for node in own)):
             return piece, form, own
+        free.give_back(own)
     return None
 
 
@@ -139,7 +146,7 @@ def _freedom(piece: Piece) -> tuple[bool, int, int]:
 
 
 def _makes_as_many(piece: Piece, nodes: list[Piece]) -> bool:
-    """A sum or a maximum makes as many numbers as one of its nodes, and so does what may be gone."""
+    """A sum or a maximum makes as many numbers as one of its nodes; so does what may be gone."""
     if piece.is_of_weights and piece.results:
         return any(node.results == piece.results for node in nodes)
     made = {node.results for node in nodes if node.reduces and node.results}
