@@ -144,7 +144,7 @@ class Resized(nn.Module):
 
     def forward(self, x):
         y = self.conv(x)
-        return y if self.mode == "none" else F.interpolate(y, scale_factor=2.0, mode=self.mode)
+        return y if self.mode == "none" else F.interpolate(y, size=(13, 12), mode=self.mode)
 
 def averaged(window=2):
     return nn.Sequential(nn.Conv2d(3, 4, 1), nn.AvgPool2d(window, 2, (window - 1) // 2))
@@ -173,17 +173,31 @@ class Shares(nn.Module):
 
 shares_inputs = masked_inputs
 
+def line_inputs(batch_size):
+    return torch.rand(batch_size, 3, 8)
+
+class Line(nn.Module):
+    def __init__(self, mode="linear"):
+        super().__init__()
+        self.conv, self.mode = nn.Conv1d(3, 4, 1), mode
+
+    def forward(self, x):
+        return F.interpolate(self.conv(x), size=12, mode=self.mode)
+
 class Steps(nn.Module):
-    def __init__(self, kind="LSTM", bias=1, act="tanh"):
+    def __init__(self, kind="LSTM", bias="values", act="tanh"):
         super().__init__()
         more = {"nonlinearity": act} if kind == "RNN" else {}
-        self.rnn = getattr(nn, kind)(8, 6, bias=bool(bias), batch_first=True, **more)
+        self.rnn = getattr(nn, kind)(8, 6, bias=bias != "none", batch_first=True, **more)
+        if bias == "zeros":
+            nn.init.zeros_(self.rnn.bias_ih_l0)
+            nn.init.zeros_(self.rnn.bias_hh_l0)
 
     def forward(self, x):
         return self.rnn(x)[0]
 
 steps_inputs = masked_inputs
-gate, resized, chosen, shares, steps = Gate, Resized, Chosen, Shares, Steps
+gate, resized, chosen, shares, steps, line = Gate, Resized, Chosen, Shares, Steps, Line
 single_inputs = gate_inputs = curved_inputs = chosen_inputs = few_rows_inputs
 masked = long = Masked
 encoding, bags, power, spectrum, single = Encoding, Bags, Power, Spectrum, Single
@@ -324,8 +338,8 @@ def test_a_spectrum_is_one_node(folder: Path, window: int) -> None:
         ("curved", {"act": "ELU"}, {"act": "CELU", "alpha": 2.0}),
         ("chosen", {"k": 3}, {"k": 5}),
         ("shares", {"dim": 1}, {"dim": 2}),
-        ("steps", {"kind": "LSTM"}, {"kind": "LSTM", "bias": 0}),
-        ("steps", {"kind": "GRU"}, {"kind": "GRU", "bias": 0}),
+        ("steps", {"kind": "LSTM"}, {"kind": "LSTM", "bias": "none"}),
+        ("steps", {"kind": "GRU"}, {"kind": "GRU", "bias": "none"}),
         ("steps", {"kind": "RNN", "act": "relu"}, {"kind": "RNN"}),
     ],
     ids=str,
@@ -340,6 +354,22 @@ def test_one_is_not_the_other(
         for file in files
     ]
     assert told == [False, True, True, False]
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_cells_with_biases_of_zeros(folder: Path, kind: str, opset: int | None) -> None:
+    # given a first state and biases of zeros, so that nothing of the input is in the first product
+    assert unexplained(own(folder, "steps", opset, kind=kind, bias="zeros")) == []
+    none = exported(folder, "steps", opset, kind=kind, bias="none")
+    assert unexplained(against(folder, "steps", none, kind=kind, bias="zeros")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("line", "linear"), ("line", "nearest"), ("resized", "nearest-exact")]
+)
+def test_a_resize_that_is_written_out(folder: Path, name: str, mode: str) -> None:
+    assert unexplained(own(folder, name, mode=mode)) == []
 
 
 def test_an_elu_of_alpha_one_is_a_celu(folder: Path) -> None:

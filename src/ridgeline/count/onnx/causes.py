@@ -417,4 +417,6 @@ def _missing_cause(piece: Piece) -> str:
         return CONSTANT
     if piece.is_with_weights and piece.op in SCALES:
         return FOLDED_SCALE
+    if piece.op in SCALES and piece.results == 1:  # another one is as large, with a weight of 1
+        return SHAPES
     return COPY_HERE if piece.kind in MOVES else UNEXPLAINED

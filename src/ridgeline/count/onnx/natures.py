@@ -36,6 +36,7 @@ TELLING = frozenset({
 TOLD = TELLING | {"Exp", "Log", "Max", "Min", "Where"}  # an operator that is one must be there
 PLAIN_KINDS = MOVES | {"pool", "conv", "matmul"}  # without functions in them
 KNOWN_NODES = frozenset(n for forms in RECIPES.values() for form in forms for n in form.nodes)
+WRITTEN_OUT = ("exact1d", "exact2d", "exact3d", "linear1d")  # upsamplings with no node of their own
 RESIZES = ("nearest", "linear", "cubic")
 SAME_NODES = {"Sum": "Add"}
 
@@ -67,7 +68,7 @@ def _function(op: OpCost, name: str, call: Any) -> str:
         return "elu.selu" if call.get("input_scale", 1) == 1 else "celu"
     if name == "celu" and call.get("alpha", 1) == 1:
         return "celu.1"
-    if "upsample" in name:
+    if "upsample" in name and not name.endswith(WRITTEN_OUT):
         return next((f"upsample.{kind}" for kind in RESIZES if kind in name), name)
     if name == "div" and call.get("rounding_mode") is not None:
         return f"div.{call.get('rounding_mode')}"

@@ -187,10 +187,18 @@ def needless(left: Place, *, of: Callable[[Piece], bool] = lambda piece: True) -
 
 
 def folded_weights(left: Place) -> Found:
-    """Products that the file has not because no input is in them; their bias it may add."""
+    """Products that the file has not because no input is in them; their bias it may add.
+
+    One whose module has as many MACs on both sides is in a node of several, as of an LSTM.
+    """
+    missing: Counter[str] = Counter()
+    for piece in left.pytorch:
+        missing[piece.module] += piece.cost.macs
+    for node in left.onnx:
+        missing[node.module] -= node.cost.macs
     places: list[Place] = []
     for piece in left.pytorch:
-        if piece.is_of_weights and piece.cost.macs:
+        if piece.is_of_weights and piece.cost.macs and missing[piece.module]:
             taken = {id(p) for place in places for p in place.onnx}
             bias = [p for p in left.onnx
                     if p.op == "Add" and p.module == piece.module and id(p) not in taken

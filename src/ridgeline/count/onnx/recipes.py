@@ -196,6 +196,7 @@ RECIPES: dict[str, tuple[Form, ...]] = {
         # one node for one
         "upsample.nearest": "Resize.nearest",
         "upsample.linear": "Resize.linear",
+        "upsample_linear1d": "Resize.linear | Sub Mul Add",  # with gathers
         "upsample.cubic": "Resize.cubic",
         "cumsum": "CumSum",
         "cumprod": "CumProd",

@@ -72,6 +72,9 @@ WAYS: dict[tuple[str, str], tuple[Way, ...]] = {  # by operator and reduction
     ),
     ("max", "max"): (Way({"ReduceMax": 1, "ArgMax": 1}, frozenset({"ReduceMax"}), _EXTREMES),),
     ("min", "min"): (Way({"ReduceMin": 1, "ArgMin": 1}, frozenset({"ReduceMin"}), _EXTREMES),),
+    ("_upsample_nearest_exact2d", ""): (
+        Way({"GatherND": 1, "Transpose": 2}, frozenset({"GatherND"}), frozenset({"GatherND"})),
+    ),
     ("max_unpool2d", ""): (Way(_UNPOOLED, _SCATTERED),),
     ("max_unpool3d", ""): (Way(_UNPOOLED, _SCATTERED),),
 }  # fmt: skip
