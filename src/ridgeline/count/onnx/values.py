@@ -131,7 +131,7 @@ GROWING = ("Tile", "Pad", "OneHot", "Resize", "Split")  # so their results must 
 
 
 MOVES = frozenset({"Slice", "Split", "Concat", "Expand", "Tile", "Reshape", "Unsqueeze", "Squeeze",
-                   "Transpose", "Gather", "GatherND"})  # fmt: skip
+                   "Transpose", "Gather", "GatherND", "Flatten", "Resize"})  # fmt: skip
 FILLING: dict[str, int | None] = {  # how many of its operands decide what is in the results
     **dict.fromkeys((*_BINARY, *_UNARY, "Where", "Cast", "Div")),
     **dict.fromkeys(MOVES, 1),
@@ -160,6 +160,8 @@ def filled(call: NodeCall) -> Array | None:
 def _worked_out(call: NodeCall, numbers: list[Array]) -> Array | None:
     if call.op_type == "ConstantOfShape":
         return _fill_of(call)
+    if call.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return None  # what is outside is another number
     if call.op_type in MOVES:
         return numbers[0] if all(one == numbers[0] for one in numbers) else None
     return RULES[call.op_type](call, numbers)
