@@ -19,14 +19,17 @@ from torch.nn import functional as F
 
 class Masked(nn.Module):
     # adds a mask where it is exported alone, as networks of transformers do
-    def __init__(self, masks="nothing"):
+    def __init__(self, masks="nothing", stored=0):
         super().__init__()
         self.query, self.masks = nn.Linear(8, 8), masks
+        self.register_buffer("kept", torch.ones(1, stored, stored) if stored else None)
 
     def forward(self, x):
         scores = self.query(x) @ x.transpose(1, 2)
         if torch.onnx.is_in_onnx_export() or torch.compiler.is_exporting():
             kept = torch.ones(x.shape[0], x.shape[1], x.shape[1], dtype=torch.bool)
+            if self.kept is not None:  # read from a picture, as networks for detection do
+                kept = kept & F.interpolate(self.kept[None], size=x.shape[1:2] * 2)[0].bool()
             places = torch.arange(x.shape[1])
             kept = kept & (places <= places[:, None]) if self.masks == "half" else kept
             scores = scores + torch.where(kept, 0.0, -1e9)
@@ -251,6 +254,13 @@ def test_a_mask_of_zeros_changes_nothing(
     found = own(folder, name, opset)
     assert unexplained(found) == []
     assert rows(found, "changes nothing") == [("Add", 3 * size * size)]
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+def test_a_mask_of_stored_ones_that_is_resized(folder: Path, opset: int | None) -> None:
+    found = own(folder, "masked", opset, stored=80)
+    assert unexplained(found) == []
+    assert rows(found, "changes nothing") == [("Add", 3 * 6 * 6)]
 
 
 @pytest.mark.parametrize("opset", [None, 13])

@@ -112,7 +112,7 @@ def other_functions(left: Place, *, calls: Counter[int]) -> Found:
         has_inner = any(p.kind in COMPOSITE for p in scope.onnx)  # functions inside of nodes
         live = [p for p in mine.pytorch if not has_inner and not _may_be_gone(p, calls)]
         ours = [p for p in live if not _is_written(p.function, names, nodes)]
-        told = [p for p in mine.onnx if p.function in TELLING and p.is_float and not p.is_nothing]
+        told = [p for p in mine.onnx if p.function in TELLING and _is_live(p)]
         strange = TELLING - _meant(scope.pytorch) if told else TELLING
         theirs = [p for p in told if p.function in strange]
         place = Place(ours, theirs)
@@ -120,6 +120,10 @@ def other_functions(left: Place, *, calls: Counter[int]) -> Found:
             place = _other_sizes(mine)
         found += [(UNEXPLAINED, place)] if place.pytorch or place.onnx else []
     return found, left.less(place for _, place in found)
+
+
+def _is_live(node: Piece) -> bool:
+    return node.is_float and not node.is_nothing and not node.is_of_weights
 
 
 def _may_be_gone(piece: Piece, calls: Counter[int]) -> bool:
