@@ -144,7 +144,7 @@ def filled(call: NodeCall) -> Array | None:
     """The one number that all elements of the results are; None where it is not known."""
     if call.domain or call.refused:
         return None
-    if call.op_type not in FILLING or not call.inputs:
+    if call.op_type not in FILLING or not call.inputs or _is_looked_up(call):
         return None
     taken = call.inputs[: FILLING[call.op_type]]
     numbers = [one for t in taken if (one := _one_number(t)) is not None]
@@ -155,6 +155,12 @@ def filled(call: NodeCall) -> Array | None:
             return _worked_out(call, numbers)
     except Exception:  # a number that cannot be worked out is one that is not known
         return None
+
+
+def _is_looked_up(call: NodeCall) -> bool:
+    """Rows of a stored table that data choose: training makes them differ."""
+    is_lookup = call.op_type in ("Gather", "GatherND") and call.inputs[0].is_weight
+    return is_lookup and not all(t.is_fixed for t in call.inputs)
 
 
 def _worked_out(call: NodeCall, numbers: list[Array]) -> Array | None:
