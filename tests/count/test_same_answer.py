@@ -12,6 +12,7 @@ from tests.count.cases import x
 from torch import nn
 
 import ridgeline
+from ridgeline.count.memory import Storages
 
 CALLERS: list[Callable[[], AbstractContextManager[Any]]] = [
     nullcontext,
@@ -134,6 +135,31 @@ def test_twice_gives_the_same() -> None:
     model = network()
     first = ridgeline.count(model, torch.zeros(2, 3, 5, 5), mode="train")
     assert ridgeline.count(model, torch.zeros(2, 3, 5, 5), mode="train").total == first.total
+
+
+def test_a_storage_in_the_place_of_one_that_is_gone_is_another() -> None:
+    # given a network whose storages take each other's places
+    model = nn.Sequential(*(nn.Sequential(nn.BatchNorm1d(6), nn.RReLU()) for _ in range(4)))
+    # when it is counted
+    calls: list[Any] = [op.call for op in ridgeline.count(model, x(4, 6)).op_costs]
+    # then each result has a number of its own, and is read once, by the next operator; nobody
+    # has made the noise of an RReLU
+    made = [call.out.storage for call in calls]
+    assert len({*made}) == len(made) == 8
+    assert [call.inputs[0].storage for call in calls[1:]] == made[:-1]
+    assert not {call.inputs[1].storage for call in calls[1::2]} & {*made}
+
+
+def test_what_stands_for_a_tensor_has_the_number_of_it() -> None:
+    # given a storage, one that stands for it, and one that may be in the place of that later
+    storages = Storages()
+    original, twin = torch.empty(3), torch.empty(3)
+    assert storages.number_of(original) == 1
+    storages.share(twin, original)
+    assert storages.number_of(twin[1:]) == storages.number_of(original.view(3, 1)) == 1
+    del twin
+    others = [storages.number_of(torch.empty(3)) for _ in range(3)]
+    assert others == [2, 3, 4]
 
 
 def test_inputs_are_left_as_they_were_where_the_model_runs_for_real() -> None:

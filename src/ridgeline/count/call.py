@@ -26,7 +26,7 @@ class TensorMeta(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
     distinct: int  # elements that really exist: an expanded dimension counts once
-    storage: int  # where its storage is; tells storages apart only while both are alive
+    storage: int  # the number of its storage, which no other one of the trace has; 0: it has none
     ident: int  # same number in one call, same tensor: x * x reads x once
     view: tuple[int, ...] = ()  # where in its storage it begins, and its strides
 

@@ -123,7 +123,7 @@ class _Runner:
 
     def _fixed_storages(self) -> dict[int, int]:
         tensors = [*self.weights, *self.buffers, *self.inputs]
-        return {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
+        return {self.tracer.storage_of(t): t.untyped_storage().nbytes() for t in tensors}
 
     def _forward(self) -> Any:
         context = autocast(AMP_DTYPE) if self.step.precision == "amp" else nullcontext()

@@ -15,7 +15,7 @@ from ridgeline.count import formulas
 from ridgeline.count.autocast import autocast_knows_meta
 from ridgeline.count.backward import ROW, Attribution, current_node
 from ridgeline.count.call import Signature, TensorMeta, signature_of
-from ridgeline.count.memory import Liveness
+from ridgeline.count.memory import Liveness, Storages
 from ridgeline.count.modules import ModuleStack
 from ridgeline.count.routes import same_on_every_device
 from ridgeline.count.values import (
@@ -77,7 +77,7 @@ def forget_operators() -> None:
     _operators.clear()
 
 
-def describe(tensor: Tensor) -> TensorMeta:
+def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
     """The part of a tensor that a formula may use."""
     shape = tuple(tensor.shape)
     if tensor.layout is torch.sparse_coo:
@@ -90,11 +90,7 @@ def describe(tensor: Tensor) -> TensorMeta:
         for size, stride in zip(shape, tensor.stride(), strict=True):
             distinct *= size if stride else 1
     view = (int(tensor.storage_offset()), *map(int, tensor.stride()))
-    return TensorMeta(shape, tensor.dtype, distinct, _storage(tensor), id(tensor), view)
-
-
-def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    return TensorMeta(shape, tensor.dtype, distinct, storages.number_of(tensor), id(tensor), view)
 
 
 def _flat(values: Any) -> Iterator[Tensor]:
@@ -113,6 +109,7 @@ class Tracer(TorchDispatchMode):
         self.rows: list[Row] = []
         self.modules = ModuleStack(model)
         self.memory = Liveness()
+        self._storages = Storages()
         self.values = Values() if keep_values else None
         self.stage = "forward"
         self.weights = _weight_paths(model)
@@ -120,8 +117,6 @@ class Tracer(TorchDispatchMode):
         self._weight_tensors = _weight_tensors(model)
         self._traces_gradients = False
         self._last_owner = ""
-        self._originals: dict[int, int] = {}  # storage of a twin → that of what it stands for
-        self._kept: list[Tensor] = []  # so that no other tensor gets such a storage
 
     @contextmanager
     def watching(self, *, gradients: bool) -> Iterator[None]:
@@ -184,8 +179,7 @@ class Tracer(TorchDispatchMode):
             return self._answer(func, name, args, kwargs, error), args
         mixed = _all_meta(args)
         if mixed is not args:
-            if operator.signature.written:
-                self._note_twins(args, mixed)
+            self._note_twins(args, mixed)
             return self._run(func, operator, mixed, kwargs)
         if name == "aten::_grouped_mm":  # some versions refuse fp32 here, which devices run
             return _grouped_product(*args, **kwargs), args
@@ -195,8 +189,7 @@ class Tracer(TorchDispatchMode):
         """What is written into a twin is, for whoever reads it later, in the original."""
         for original, twin in zip(_flat(args), _flat(mixed), strict=True):
             if twin is not original:
-                self._originals[_storage(twin)] = _storage(original)
-                self._kept += [original, twin]
+                self._storages.share(twin, original)
 
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
         assert self.values is not None
@@ -239,16 +232,12 @@ class Tracer(TorchDispatchMode):
         self.memory.add(tensors, index)
 
     def storage_of(self, tensor: Tensor) -> int:
-        """Where it is, as rows tell it; 0 where there is no such place."""
-        found = describe(tensor).storage
-        return self._originals.get(found, found)
+        """The number of its storage, as rows tell it; 0 where it has none."""
+        return describe(tensor, self._storages).storage
 
     def _described(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            found = describe(value)
-            if self._originals and found.storage in self._originals:
-                return found._replace(storage=self._originals[found.storage])
-            return found
+            return describe(value, self._storages)
         if isinstance(value, list | tuple):
             return [self._described(item) for item in value]
         return value

@@ -74,7 +74,9 @@ Causes = list[tuple[str, Place]]
 def explain(pytorch: Iterable[Piece], onnx: Iterable[Piece]) -> Causes:
     """Every piece that has no equal on the other side, under a cause."""
     left = Place([p for p in pytorch if p.cost != Cost()], [p for p in onnx if p.cost != Cost()])
-    left.pytorch.sort(key=_may_be_gone)
+    again = _done_again(left.pytorch)
+    left.pytorch.sort(key=lambda p: _may_be_gone(p) or id(p) in again)
+    left.onnx.sort(key=lambda p: p.is_nothing)
     has_boxes = any(p.kind == "boxes" for p in left.onnx)  # their steps are under other modules
     is_rewritten = _is_rewritten(left)
     if is_rewritten and not has_boxes:
@@ -176,6 +178,17 @@ def _any(_: Piece) -> str:
     return ""
 
 
+def _done_again(some: Iterable[Piece]) -> set[int]:
+    """Pieces, by id, that work out what another one before them has."""
+    seen: set[int] = set()
+    again = set()
+    for piece in some:
+        if piece.value and piece.value in seen:
+            again.add(id(piece))
+        seen.add(piece.value)
+    return again
+
+
 def _may_be_gone(piece: Piece) -> bool:
     """These come last, as they may have no equal."""
     return piece.is_of_weights or piece.is_unused or piece.is_nothing
@@ -245,9 +258,7 @@ def _work(piece: Piece) -> Hashable:
 
 
 def _without_sizes(place: Place) -> Place:
-    """Without nodes of a few numbers where the model works out none such."""
-    if any(_is_size(p) for p in place.pytorch if not p.is_of_weights):
-        return place
+    """Without nodes that are no part of what the model does with its input."""
     return place.less([Place([], [*filter(_is_size, place.onnx)])])
 
 
@@ -424,16 +435,16 @@ def _alone(left: Place) -> Found:
 def _added_cause(piece: Piece) -> str:
     if piece.kind in MOVES:
         return COPY_THERE
-    if _is_size(piece):
+    if _is_size(piece) or (piece.op == "Where" and piece.is_of_weights):  # a mask of sizes
         return SHAPES
     is_work = bool(piece.cost.flops or piece.cost.transcendentals) or piece.op == "Where"
     return UNEXPLAINED if is_work else ADDED
 
 
 def _is_size(piece: Piece) -> bool:
-    """A few numbers: sizes, though they are floating-point ones."""
+    """A few numbers, with nothing of the input in them: sizes, though floating-point ones."""
     is_small = piece.cost.written_bytes <= MOST_OF_A_SIZE and not piece.inside  # a part has none
-    return not piece.cost.macs and is_small
+    return is_small and not piece.cost.macs and piece.is_of_weights
 
 
 def _missing_cause(piece: Piece) -> str:
@@ -441,6 +452,6 @@ def _missing_cause(piece: Piece) -> str:
         return CONSTANT
     if piece.is_with_weights and piece.op in SCALES:
         return FOLDED_SCALE
-    if _is_size(piece):
+    if piece.op in SCALES and piece.results == 1:  # another one is as large, with a weight of 1
         return SHAPES
     return COPY_HERE if piece.kind in MOVES else UNEXPLAINED

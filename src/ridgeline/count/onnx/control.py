@@ -88,7 +88,7 @@ def _larger(chosen: Tensor, other: Tensor | None) -> Tensor:
     """The chosen branch's result, of the other's shape where that has more elements."""
     if other is None or None in (chosen.dims, other.dims) or other.numel <= chosen.numel:
         return chosen
-    return replace(chosen, dims=other.dims, value=None, zeros=False, channels=None)
+    return replace(chosen, dims=other.dims, value=None, fill=None, channels=None)
 
 
 def _sizes(tensor: Tensor) -> str:

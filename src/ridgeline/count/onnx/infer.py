@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 from onnx.shape_inference import infer_node_outputs
@@ -133,7 +134,7 @@ def stored(proto: TensorProto) -> Tensor:
         except Exception:  # broken or absent payload: onnx raises many kinds of error
             tensor.value = None
     else:
-        tensor.zeros = _is_zero(proto)
+        tensor.fill = _one_number(proto)
     return tensor
 
 
@@ -157,11 +158,20 @@ def number_of(proto: TensorProto | AttributeProto) -> int:
     return int(proto.doc_string)
 
 
-def _is_zero(proto: TensorProto) -> bool:
-    """False too where the elements are not there."""
-    if proto.raw_data:
-        return not proto.raw_data.strip(b"\0")
-    return bool(proto.float_data) and not any(proto.float_data)
+def _one_number(proto: TensorProto) -> np.ndarray[Any, Any] | None:
+    """What all elements are; None where they differ, and where they are not there."""
+    data, elements = proto.raw_data, prod(proto.dims)
+    is_there = bool(data or proto.float_data)
+    if is_there and not any(proto.float_data) and not data.strip(b"\0"):
+        return np.zeros(1)
+    size = len(data) // elements if elements else 0
+    if not size or size * elements != len(data) or data != data[:size] * elements:
+        return None
+    first = onnx.TensorProto(data_type=proto.data_type, dims=[1], raw_data=data[:size])
+    try:
+        return numpy_helper.to_array(first)
+    except Exception:  # of a type that numpy has not
+        return None
 
 
 def infer(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 _NUMBERS = count()
+RANDOM = ("Random", "Bernoulli", "Multinomial")
 ITEM_BYTES, NUMBER_BYTES = 256, 40  # of a Tensor, and of a number in a list
 
 
@@ -38,7 +39,7 @@ class Tensor:
     each: Tensor | None = None  # what the items of a sequence of unknown length are like
     slot: int | None = None  # of a loop's state: under one name a new value in every pass
     channels: int | None = None  # of a blocked layout: those that are not padding, if some are
-    zeros: bool = False  # too many elements to follow, but all are 0
+    fill: np.ndarray[Any, Any] | None = None  # too many elements to follow, but all are this one
     outside: str = ""  # few elements, but they depend on this tensor's, which another file has
 
     @property
@@ -76,13 +77,12 @@ class Tensor:
     @property
     def is_fixed(self) -> bool:
         """Known beforehand, so the same in every step."""
-        return self.value is not None or self.zeros
+        return self.value is not None or self.fill is not None
 
     @property
     def is_zero(self) -> bool:
-        if self.value is None or self.value.dtype == object:
-            return self.zeros
-        return not self.value.any()
+        known = self.fill if self.value is None else self.value
+        return known is not None and known.dtype != object and not known.any()
 
     @property
     def held_bytes(self) -> int:
@@ -202,6 +202,22 @@ class NodeCall:
             return max(floats, key=lambda dtype: dtype.bits).name
         tensors = (*self.outputs, *self.inputs)
         return tensors[0].dtype.name if tensors else ""
+
+
+class Constants:
+    """The values of a graph that are made from stored and known ones alone."""
+
+    def __init__(self, calls: Iterable[NodeCall]) -> None:
+        self.idents: set[int] = set()
+        for call in calls:
+            if not call.op_type.startswith(RANDOM) and all(t in self for t in call.inputs):
+                self.idents.update(t.ident for t in call.outputs)
+
+    def __contains__(self, tensor: object) -> bool:
+        if not isinstance(tensor, Tensor):
+            return False
+        is_one = tensor.is_weight or tensor.is_fixed or tensor.ident in self.idents
+        return is_one and tensor.slot is None
 
 
 class MalformedError(Exception):

@@ -25,7 +25,7 @@ class Passes:
 
 def as_state(tensor: Tensor | None) -> Tensor | None:
     """The value as the body sees it: another one in every pass."""
-    return replace(tensor, slot=new_number(), zeros=False) if tensor is not None else None
+    return replace(tensor, slot=new_number(), fill=None) if tensor is not None else None
 
 
 def add_states(

@@ -40,7 +40,7 @@ EXPLANATIONS = {
     FOLDED_WEIGHTS: "nothing of the input is in it: worked out once, when the file was made",
     FOLDED_SCALE: "a product or a sum with a weight: in the weights of a product beside it",
     UNUSED: "nobody reads it, and exporters leave it out",
-    NOTHING: "a product with 1, a sum with 0, a resize to the same size: exporters leave it out",
+    NOTHING: "a product with 1, a sum with 0, a resize to the same size: one side has it not",
     MERGED: "PyTorch works the same out again, from the same operands; the file does it once",
     SUMS: "the file multiplies and then adds up: other FLOPs instead of MACs",
     SHAPES: "sizes and indices: with open dimensions the graph works them out each time",
@@ -96,6 +96,7 @@ class Piece:
     bias: str = ""  # of a product: OF_ZEROS, OF_VALUES or UNSEEN; nothing where it has none
     function: str = ""  # of PyTorch as recipes.py has it, of a node its operator
     is_by_number: bool = False  # one of its operands is one number
+    along: int = 0  # of a softmax: how many numbers make 1 together; 0: not known
     value: int = 0  # pieces of one number work out the very same; 0: not known
     widths: tuple[int, ...] = ()  # of a convolution: channels that it makes, and takes in a group
     inside: str = ""  # of a part: the node of onnxruntime that it is in

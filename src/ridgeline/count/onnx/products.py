@@ -14,7 +14,6 @@ from ridgeline.count.onnx.pieces import (
     COMPOSITE,
     FOLDED_NORM,
     FOLDED_WEIGHTS,
-    INSTANCE_NORM,
     MERGED,
     NO_BIAS,
     NOTHING,
@@ -39,6 +38,7 @@ from ridgeline.count.onnx.pieces import (
 
 SCALING = ("baddbmm", "addbmm")  # operators with two factors, which become nodes
 BLOCK = 8  # channels, or twice as many
+WITH_STATISTICS = ("norm.own", "norm.instance")  # norms of what they get: no product can hold one
 WITH_BIAS = ("Gemm", "Conv", "ConvTranspose")  # nodes that may add one
 
 
@@ -157,12 +157,12 @@ def folded_norms(left: Place) -> Found:
 def lost_norms(left: Place) -> list[Piece]:
     """Batch norms less those that the file has: in the same module, else of the same size.
 
-    PyTorch has no other operator for an instance norm.
+    PyTorch has no other operator for a norm that works its statistics out, as an instance norm is.
     """
-    ours = [p for p in left.pytorch if p.op in BATCH_NORMS]
+    ours = [*filter(_is_of_stored_statistics, left.pytorch)]
     norms = Place(
         sorted(ours, key=lambda p: p.is_foldable),  # those that must be there come first
-        [p for p in left.onnx if p.op in (*BATCH_NORMS, INSTANCE_NORM)],
+        [p for p in left.onnx if p.op in BATCH_NORMS],
     )
     for key in (lambda p: p.module or None, lambda p: (_made(p), p.cost.transcendentals), _made):
         norms = norms.less(pairs_by(norms, key))
@@ -190,8 +190,12 @@ def _is_padded(ours: Piece, node: Piece) -> bool:
 
 def kept_norms(left: Place) -> Found:
     """Batch norms that the file has in another form: in onnxruntime's, without their roots."""
-    pairs = pairs_by(left, lambda p: p.results if p.op in BATCH_NORMS else 0)
+    pairs = pairs_by(left, lambda p: p.results if _is_of_stored_statistics(p) else 0)
     return [(OTHER_FORM, pair) for pair in pairs], left.less(pairs)
+
+
+def _is_of_stored_statistics(piece: Piece) -> bool:
+    return piece.op in BATCH_NORMS and piece.function not in WITH_STATISTICS
 
 
 def _made(piece: Piece) -> int:
@@ -221,16 +225,25 @@ def unused(left: Place) -> Found:
 
 
 def needless(left: Place, *, of: Callable[[Piece], bool] = lambda piece: True) -> Found:
-    """What changes nothing."""
+    """What changes nothing, on either side."""
     places = [Place([p], []) for p in left.pytorch if p.is_nothing and of(p)]
+    places += [Place([], [p]) for p in left.onnx if p.is_nothing and of(p)]
     return [(NOTHING, place) for place in places], left.less(places)
 
 
 def folded_weights(left: Place) -> Found:
-    """Products that the file has not because no input is in them; their bias it may add."""
+    """Products that the file has not because no input is in them; their bias it may add.
+
+    One whose module has as many MACs on both sides is in a node of several, as of an LSTM.
+    """
+    missing: Counter[str] = Counter()
+    for piece in left.pytorch:
+        missing[piece.module] += piece.cost.macs
+    for node in left.onnx:
+        missing[node.module] -= node.cost.macs
     places: list[Place] = []
     for piece in left.pytorch:
-        if piece.is_of_weights and piece.cost.macs:
+        if piece.is_of_weights and piece.cost.macs and missing[piece.module]:
             taken = {id(p) for place in places for p in place.onnx}
             bias = [p for p in left.onnx
                     if p.op == "Add" and p.module == piece.module and id(p) not in taken

@@ -32,8 +32,12 @@ def to_integers(left: Place) -> Found:
 
 
 def scales(left: Place) -> Found:
-    """The scale of each product of integers: a node with as many results."""
-    return _in_file(left, _some(left.onnx, "Mul", _integers(left)))
+    """The scale of each product of integers: a node with as many results, and one for itself.
+
+    It is the product of the scales of both operands, of which one is found as the file runs.
+    """
+    of_results = _integers(left)
+    return _in_file(left, _some(left.onnx, "Mul", of_results + Counter({1: of_results.total()})))
 
 
 def pools(left: Place) -> Found:

@@ -59,10 +59,12 @@ _INSTANCE = (
     "InstanceNormalization Mul? Add? | GroupNormalization | LayerNormalization Mul? Add?"
     " | ReduceMean*2 Sub Pow? Mul?*3 Add?*2 Sqrt? Div? Reciprocal?"
 )
+_OWN = "BatchNormalization ReduceMean*2 ReduceMean? Sub? Mul?*3 Add?"  # its own statistics
 _VARIANCE = "ReduceMean*2 Sub Mul Mul? Div? | ReduceMean*2 Sub Pow Mul? Div?"
 _DEVIATION = _VARIANCE.replace("Sub Mul", "Sqrt Sub Mul").replace("Sub Pow", "Sqrt Sub Pow")
 _WITH_SUM = "ReduceMean*2 ReduceSum Div Sub Mul Mul? Div?"
 _MEAN = "ReduceMean | GlobalAveragePool | AveragePool | ReduceSum Div# | ReduceSum Mul#"
+_EXPONENTIAL = "Exp Sub? Mul?*2 Where? Greater? Less? Min? Max?"
 _REDUCED = "ReduceMean? ReduceSum?"
 _ERROR = "Sub Mul Sub? Add?*2"
 _SAME_NAME = (
@@ -146,15 +148,18 @@ RECIPES: dict[str, tuple[Form, ...]] = {
         "mish": "Mish | Tanh Softplus Mul | Tanh Log Exp Add Mul",
         "softplus": "Softplus Greater? Where? Mul? Div? | Log Exp Add Greater? Where? Mul? Div?",
         "log_sigmoid_forward": "Sigmoid Log | Softplus Neg*2",
-        "elu": "Elu | Celu | Selu | Exp Sub? Mul?*2 Where? Greater? Less? Min? Max?",
-        "celu": "Celu | Elu Mul? Div? | Elu Mul?*2",
+        "elu": f"Elu | Celu.1 | {_EXPONENTIAL}",
+        "elu.selu": f"Selu | Elu Mul | {_EXPONENTIAL}",
+        "celu": f"Celu | Elu Mul Div | Elu Mul*2 | {_EXPONENTIAL}",
+        "celu.1": f"Celu.1 | Elu Mul? Div? | Elu Mul?*2 | {_EXPONENTIAL}",
         "_softmax": "Softmax | Exp ReduceSum Div ReduceMax? Sub?",
         "_log_softmax":
             "LogSoftmax | Softmax Log | ReduceLogSumExp Sub"
             " | Exp ReduceSum Log Sub ReduceMax? Sub?",
         "sdpa": "MatMul*2 Softmax Mul?*2 Div? Sqrt?*3 Add? Where?*2 Equal? IsNaN?",
         # norms
-        "norm.instance": f"{_INSTANCE} | BatchNormalization ReduceMean*2 Sub Mul Mul?*2 Add?",
+        "norm.own": _OWN,
+        "norm.instance": f"{_OWN} | {_INSTANCE}",
         "native_group_norm": _INSTANCE,
         "native_layer_norm": (
             "LayerNormalization | InstanceNormalization Mul? Add?"
@@ -189,6 +194,10 @@ RECIPES: dict[str, tuple[Form, ...]] = {
         "norm.-inf": "Abs ReduceMin",
         "norm.other": "Pow*2 ReduceSum Abs?",
         # one node for one
+        "upsample.nearest": "Resize.nearest",
+        "upsample.linear": "Resize.linear",
+        "upsample_linear1d": "Resize.linear | Sub Mul Add",  # with gathers
+        "upsample.cubic": "Resize.cubic",
         "cumsum": "CumSum",
         "cumprod": "CumProd",
         "logcumsumexp": "CumSum Exp Log Add Sub ReduceMax",
@@ -196,7 +205,8 @@ RECIPES: dict[str, tuple[Form, ...]] = {
         "grid_sampler_2d grid_sampler_3d": "GridSample",
         "_linalg_det": "Det",
         "adaptive_max_pool2d": "MaxPool | GlobalMaxPool | ReduceMax",
-        "_fft_r2c _fft_c2r _fft_c2c": "DFT DFT?*3 Mul? Div?",
+        "_fft_r2c": "DFT DFT?*3 Mul? Div? | STFT",
+        "_fft_c2r _fft_c2c": "DFT DFT?*3 Mul? Div?",
         "dist": "Sub ReduceL2 | Sub ReduceL1 | Sub Pow*2 ReduceSum Abs?",
         "count_nonzero": "Equal",
         "index_add scatter_add": "ScatterElements Add? | ScatterND Add?",
@@ -226,6 +236,7 @@ JOINTLY = [  # operators that are written as one
         "_log_softmax nll_loss2d_forward": "SoftmaxCrossEntropyLoss",
         "_log_softmax mul sum neg div": "SoftmaxCrossEntropyLoss",  # of probabilities
         "abs ne eq": "IsInf IsNaN",  # isfinite
+        "mul _fft_r2c": "STFT",  # with a window
         "norm add": "Pow*2 ReduceSum",  # a pairwise distance without its epsilon
         "norm.2 norm.2 clamp_min clamp_min div": "Mul*3 ReduceSum*2 Sqrt Max",  # of two vectors
     }.items()

@@ -22,7 +22,7 @@ from ridgeline.count.onnx.rules_old import old_form
 from ridgeline.count.onnx.rules_rare import rare
 from ridgeline.count.onnx.rules_standard import corrected, standard
 from ridgeline.count.onnx.sequences import sequence_result
-from ridgeline.count.onnx.values import follow
+from ridgeline.count.onnx.values import filled, follow
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from ridgeline.count.onnx.walk import Walk
 
 Results = list[Tensor | None]
-
-MOVES = ("Slice", "Split", "Concat", "Expand", "Tile", "Reshape", "Unsqueeze", "Squeeze",
-         "Transpose", "Identity", "Cast")  # fmt: skip
 
 
 def results_of(
@@ -51,9 +48,9 @@ def results_of(
     call.set_results(results)
     if call.domain == NCHWC or any(t.channels is not None for t in call.inputs):
         set_channels(call)
-    if call.op_type in MOVES and _moves_zeros(call):
-        for made in call.outputs:
-            made.zeros = True
+    fill = filled(call)
+    for made in call.outputs:
+        made.fill = fill
     values = follow(call, node, walk.opsets.imports)
     for result, value in zip(results, values, strict=False):
         if result is not None and value is not None:
@@ -76,11 +73,6 @@ def _miss_values(call: NodeCall) -> None:
     if name and all(t.is_known for t in call.inputs) and not _all_known(list(call.results)):
         why = f"the values of {name!r} are in external data, which are never opened"
         call.refused = call.refused or why
-
-
-def _moves_zeros(call: NodeCall) -> bool:
-    moved = call.inputs if call.op_type == "Concat" else call.inputs[:1]
-    return bool(moved) and all(t.is_zero for t in moved)
 
 
 def _all_known(results: Results) -> bool:

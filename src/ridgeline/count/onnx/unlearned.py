@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ridgeline.count.onnx.node import NodeCall, Tensor
+from ridgeline.count.onnx.node import Constants, NodeCall, Tensor
 from ridgeline.count.onnx.row import Row
 
-RANDOM = ("Random", "Bernoulli", "Multinomial")
 LAYERS = ("Gemm", "MatMul", "FusedMatMul", "FusedGemm")
 WAVES = ("Sin", "Cos")
 ARITHMETIC = ("Mul", "Div", "Add", "Sub", "Max", "Min", "Where")
@@ -32,21 +31,6 @@ CLOSE = 1e-3  # of sin² + cos² to 1; tables may be of 16 bits
 
 MOST_ALIKE = 16  # tables of the same mean
 _Squares = np.ndarray[Any, np.dtype[np.float64]]
-
-
-class Constants:
-    """The values of a graph that are made from stored and known ones alone."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.idents: set[int] = set()
-        for row in rows:
-            call = row.call
-            if not call.op_type.startswith(RANDOM) and all(t in self for t in call.inputs):
-                self.idents.update(t.ident for t in call.outputs)
-
-    def __contains__(self, tensor: Tensor) -> bool:
-        is_one = tensor.is_weight or tensor.is_fixed or tensor.ident in self.idents
-        return is_one and tensor.slot is None
 
 
 def first_states(rows: Sequence[Row], constants: Constants) -> set[int]:

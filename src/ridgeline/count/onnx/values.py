@@ -84,12 +84,20 @@ def _range(_: NodeCall, x: list[Array]) -> Array:
 
 
 def _filled(call: NodeCall, x: list[Array]) -> Array:
-    value = call.attr("value")
-    fill = onnx.numpy_helper.to_array(value) if value is not None else np.zeros(1, np.float32)
     shape = tuple(x[0].ravel().tolist())
     if not is_small(shape):
         raise MalformedError("it is too large")
-    return np.full(shape, fill.ravel()[0], fill.dtype)
+    fill = _fill_of(call)
+    return np.full(shape, fill[0], fill.dtype)
+
+
+def _fill_of(call: NodeCall) -> Array:
+    value = call.attr("value")
+    if value is None:
+        return np.zeros(1, np.float32)
+    if value.data_location == onnx.TensorProto.EXTERNAL:
+        raise MalformedError("its value is in another file")
+    return onnx.numpy_helper.to_array(value).ravel()[:1]
 
 
 def _reshape(call: NodeCall, x: list[Array]) -> Array:
@@ -120,6 +128,57 @@ EVALUATED = frozenset({
 })  # fmt: skip
 """Run by the reference evaluator where all operands are known and small."""
 GROWING = ("Tile", "Pad", "OneHot", "Resize", "Split")  # so their results must be known to be small
+
+
+MOVES = frozenset({"Slice", "Split", "Concat", "Expand", "Tile", "Reshape", "Unsqueeze", "Squeeze",
+                   "Transpose", "Gather", "GatherND", "Flatten", "Resize"})  # fmt: skip
+FILLING: dict[str, int | None] = {  # how many of its operands decide what is in the results
+    **dict.fromkeys((*_BINARY, *_UNARY, "Where", "Cast", "Div")),
+    **dict.fromkeys(MOVES, 1),
+    "Concat": None,
+    "ConstantOfShape": 0,
+}
+
+
+def filled(call: NodeCall) -> Array | None:
+    """The one number that all elements of the results are; None where it is not known."""
+    if call.domain or call.refused:
+        return None
+    if call.op_type not in FILLING or not call.inputs or _is_looked_up(call):
+        return None
+    taken = call.inputs[: FILLING[call.op_type]]
+    numbers = [one for t in taken if (one := _one_number(t)) is not None]
+    if len(numbers) != len(taken):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            return _worked_out(call, numbers)
+    except Exception:  # a number that cannot be worked out is one that is not known
+        return None
+
+
+def _is_looked_up(call: NodeCall) -> bool:
+    """Rows of a stored table that data choose: training makes them differ."""
+    is_lookup = call.op_type in ("Gather", "GatherND") and call.inputs[0].is_weight
+    return is_lookup and not all(t.is_fixed for t in call.inputs)
+
+
+def _worked_out(call: NodeCall, numbers: list[Array]) -> Array | None:
+    if call.op_type == "ConstantOfShape":
+        return _fill_of(call)
+    if call.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return None  # what is outside is another number
+    if call.op_type in MOVES:
+        return numbers[0] if all(one == numbers[0] for one in numbers) else None
+    return RULES[call.op_type](call, numbers)
+
+
+def _one_number(tensor: Tensor) -> Array | None:
+    if tensor.fill is not None or tensor.value is None:
+        return tensor.fill
+    first = tensor.value.ravel()[:1]
+    is_one = first.size and first.dtype != object and bool((tensor.value == first).all())
+    return first if is_one else None
 
 
 def shape_value(call: NodeCall) -> Array | None:

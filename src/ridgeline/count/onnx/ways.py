@@ -6,8 +6,8 @@ bag of embeddings is multiplied with weights of ones, a distance has powers for 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ridgeline.count.onnx.pieces import (
@@ -16,7 +16,6 @@ from ridgeline.count.onnx.pieces import (
     Piece,
     Place,
     form_of,
-    has_macs,
     is_near,
     total,
 )
@@ -73,6 +72,9 @@ WAYS: dict[tuple[str, str], tuple[Way, ...]] = {  # by operator and reduction
     ),
     ("max", "max"): (Way({"ReduceMax": 1, "ArgMax": 1}, frozenset({"ReduceMax"}), _EXTREMES),),
     ("min", "min"): (Way({"ReduceMin": 1, "ArgMin": 1}, frozenset({"ReduceMin"}), _EXTREMES),),
+    ("_upsample_nearest_exact2d", ""): (
+        Way({"GatherND": 1, "Transpose": 2}, frozenset({"GatherND"}), frozenset({"GatherND"})),
+    ),
     ("max_unpool2d", ""): (Way(_UNPOOLED, _SCATTERED),),
     ("max_unpool3d", ""): (Way(_UNPOOLED, _SCATTERED),),
 }  # fmt: skip
@@ -82,31 +84,41 @@ FORWARD_ONLY = "_forward_only"  # the name of an embedding bag that keeps nothin
 def other_ways(left: Place) -> Found:
     """Operators of the table, with the nodes of their module that they may be."""
     found: list[tuple[str, Place]] = []
-    for piece in filter(_ways, left.pytorch):
+    for same in _calls(filter(_ways, left.pytorch)):
         rest = left.less(place for _, place in found)
-        place = _written(piece, rest)
+        place = _written(same, rest)
         if place is not None:
             found.append((_cause(place), place))
     return found, left.less(place for _, place in found)
+
+
+def _calls(pieces: Iterable[Piece]) -> list[list[Piece]]:
+    """One by one; calls whose nodes are in loops, by module: of these no node says whose it is."""
+    found: dict[Hashable, list[Piece]] = defaultdict(list)
+    for number, piece in enumerate(pieces):
+        is_looped = any(ANY in way.may.values() for way in _ways(piece))
+        found[(piece.op, piece.reduces, piece.module) if is_looped else number].append(piece)
+    return [*found.values()]
 
 
 def _ways(piece: Piece) -> tuple[Way, ...]:
     return WAYS.get((piece.op.removesuffix(FORWARD_ONLY), piece.reduces), ())
 
 
-def _written(piece: Piece, left: Place) -> Place | None:
-    """The first way of which the file has nodes for as much work."""
+def _written(same: list[Piece], left: Place) -> Place | None:
+    """The first way of which the file has nodes for as much work as these calls are."""
+    piece = same[0]
     modules = {p.module for p in left.pytorch}
     near = [p for p in left.onnx if _is_inside(p.module, piece.module, modules)]
     for way in _ways(piece):
-        place = Place([piece], _taken(near, way, piece))
+        place = Place(same, _taken(near, way, piece, times=len(same)))
         if way.can_be(place.onnx) and is_near(_work(place.pytorch), _work(place.onnx)):
             return place
     return None
 
 
-def _taken(near: list[Piece], way: Way, piece: Piece) -> list[Piece]:
-    budget = Counter(way.may)
+def _taken(near: list[Piece], way: Way, piece: Piece, *, times: int) -> list[Piece]:
+    budget = Counter({name: most * times for name, most in way.may.items()})
     taken = []
     for node in near:
         is_fitting = node.is_float and node.cost.macs in (0, _macs(piece))
@@ -148,5 +160,5 @@ def _cause(place: Place) -> str:
 
 def windows_of_one(left: Place) -> Found:
     """Poolings of one place each: torch's exporters number places with them, for the indices."""
-    places = [Place([], [p]) for p in left.onnx if p.is_nothing and not has_macs(p)]
+    places = [Place([], [p]) for p in left.onnx if p.is_nothing and p.kind == "pool"]
     return [(OTHER_WAY, place) for place in places], left.less(places)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.count.onnx.blocked import NCHWC, without_padding
-from ridgeline.count.onnx.node import NodeCall, Tensor
+from ridgeline.count.onnx.node import Constants, NodeCall, Tensor
 from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.shapes import packed_bits, packed_product, packed_widths
 from ridgeline.count.onnx.unlearned import (
-    Constants,
     first_states,
     is_matrix,
     is_of_code,
@@ -122,7 +121,7 @@ class _Settings:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
-        self.constants = Constants(rows)
+        self.constants = Constants(row.call for row in rows)
         self.states = first_states(rows, self.constants)
         self.making = set[int]()  # nodes of whose results all uses are settings, as of shapes
         used: set[int] = set()

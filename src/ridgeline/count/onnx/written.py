@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from math import inf
 
@@ -21,6 +21,7 @@ from ridgeline.count.onnx.recipes import (
 
 MOST_PADDED = 4  # times as many numbers: 4 channels in a block of 16
 SPREADING = ("addcmul", "addcdiv", "lerp", "linalg_cross", "mul.complex")
+GATES = ("silu", "glu", "mish", "hardswish")  # x·f(x): f(x) may be another's, the product is not
 
 
 class Free:
@@ -62,12 +63,9 @@ class Free:
             return same
         return sorted(nodes, key=lambda node: _distance(node, piece))[:times]
 
-    def first(self, functions: Counter[str]) -> list[Piece] | None:
-        """The first pieces of these names, in their order; None if one is missing."""
-        found: list[Piece] = []
-        for name, times in functions.items():
-            found += self.by_name.get(name, [])[:times]
-        return found if len(found) == functions.total() else None
+    def give_back(self, nodes: Iterable[Piece]) -> None:
+        for node in nodes:
+            self.by_name[node.function].append(node)
 
     def take(self, nodes: Iterable[Piece]) -> None:
         for node in nodes:
@@ -116,7 +114,8 @@ def written(place: Place, nodes_there: Counter[str] | None) -> list[Place]:
     there = nodes_there or Counter()
     taken += [found for piece in others if (found := _shared(piece, free, there))]
     done |= {id(piece) for piece, _, _ in taken}
-    joint += _jointly([piece for piece in known if id(piece) not in done], free, REWRITTEN)
+    left = [p for p in rest if p.function in RECIPES and id(p) not in done]
+    joint += _jointly(left, free, REWRITTEN)
     _take_more(taken, free)
     return joint + [Place([piece], nodes) for piece, _, nodes in taken]
 
@@ -144,19 +143,20 @@ def _shared(piece: Piece, free: Free, nodes_there: Counter[str]) -> Taken | None
             nodes = free.chosen((part,), piece) or []
             free.take(nodes)
             own += nodes
-        if own:
+        if own and (piece.function not in GATES or any(node.op == "Mul" for node in own)):
             return piece, form, own
+        free.give_back(own)
     return None
 
 
 def _jointly(
-    operators: Iterable[Piece], free: Free, table: Iterable[tuple[Counter[str], Form]]
+    operators: Sequence[Piece], free: Free, table: Iterable[tuple[Counter[str], Form]]
 ) -> list[Place]:
     """Several operators that the exporter, or an optimizer, knows as one."""
     found: list[Place] = []
-    ours = Free(operators)
+    ours, places = Free(operators), {id(p): n for n, p in enumerate(operators)}
     for functions, form in table:
-        while (some := ours.first(functions)) is not None:
+        while (some := _nearest_parts(functions, ours, places)) is not None:
             nodes = free.chosen(form.must, some[-1], some)
             if nodes is None:
                 break
@@ -164,6 +164,25 @@ def _jointly(
             free.take(nodes)
             found.append(Place(some, nodes))
     return found
+
+
+def _nearest_parts(
+    functions: Counter[str], ours: Free, places: Mapping[int, int]
+) -> list[Piece] | None:
+    """Operators of these functions: the first of the last function, others near before it."""
+    ends = ours.by_name.get([*functions][-1])
+    if not ends:
+        return None
+    end = places[id(ends[0])]
+
+    def way_back(piece: Piece) -> tuple[bool, int]:
+        place = places[id(piece)]
+        return place > end, abs(end - place)
+
+    found: list[Piece] = []
+    for function, times in functions.items():
+        found += sorted(ours.by_name.get(function, ()), key=way_back)[:times]
+    return found if len(found) == functions.total() else None
 
 
 def joined(place: Place) -> list[Place]:
@@ -190,14 +209,19 @@ def _take_more(taken: Iterable[Taken], free: Free) -> None:
             own += more
 
 
-def _freedom(piece: Piece) -> tuple[int, int]:
-    """Those with fewer forms choose first, then those of more nodes."""
+def _freedom(piece: Piece) -> tuple[bool, int, int]:
+    """Those with fewer forms choose first, then those of more nodes; last what may be folded."""
     forms = RECIPES[piece.function]
-    return len(forms), -len(forms[0].must)
+    return piece.is_of_weights, len(forms), -len(forms[0].must)
 
 
 def _makes_as_many(piece: Piece, nodes: list[Piece]) -> bool:
-    """A sum or a maximum makes as many numbers as one of its nodes, and a mean as its division."""
+    """A sum or a maximum makes as many numbers as one of its nodes, and a mean as its division.
+
+    So does what may be gone.
+    """
+    if piece.is_of_weights and piece.results:
+        return any(node.results == piece.results for node in nodes)
     if piece.reduces == "mean" and any(n.results != piece.results for n in nodes if n.is_by_number):
         return False
     made = {node.results for node in nodes if node.reduces and node.results}
