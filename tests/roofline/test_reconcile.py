@@ -172,6 +172,8 @@ def test_a_name_to_be_read() -> None:
     name = "void at::<unnamed>::softmax_warp_forward<c10::Half, 10>(T2 *, const T1 *, int)"
     assert short_kernel(name) == "at::softmax_warp_forward<c10::Half, 10>"
     assert len(short_kernel("k" * 500)) == 90
+    name = "void convolve_sgemm<float, (int)128, (bool)1>(int, int, const float *)"
+    assert short_kernel(name) == "convolve_sgemm<float, (int)128, (bool)1>"
 
 
 def test_products_of_fp32_run_on_the_vector_units() -> None:

@@ -35,5 +35,5 @@ def family(kernel: str) -> str:
 def short_kernel(kernel: str) -> str:
     """A name to be read: without what every kernel has, and not longer than a line."""
     name = re.sub(r"^void |<unnamed>::|\(anonymous namespace\)::", "", kernel)
-    name = re.sub(r"\((?:int|T\d|const|unsigned|at::|long|float|__half|cudnn).*$", "", name)
+    name = re.sub(r"(?<=[\w>])\((?:int|T\d|const|unsigned|at::|long|float|__half|cudnn).*$", "", name)
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
