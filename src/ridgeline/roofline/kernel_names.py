@@ -21,6 +21,9 @@ PRODUCTS = ("winograd", "fft", "attention", "direct", "product")  # do the model
 SPLIT_PRECISION = re.compile(r"3x_?tf32|tf32x3|bf16x[369]|emulat", re.IGNORECASE)
 _PATTERNS = {family: re.compile(text, re.IGNORECASE) for family, text in FAMILIES.items()}
 _SPLIT_PRODUCT = re.compile(r"(?:gemm|nvjet|xmma|cutlass).*split_?k", re.IGNORECASE)
+_PARAMETERS = re.compile(  # of a function, not numbers among template arguments
+    r"(?<=[\w>])\((?:int|T\d|const|unsigned|at::|long|float|__half|cudnn).*$"
+)
 OTHER = "other"
 LONGEST = 90
 
@@ -35,5 +38,5 @@ def family(kernel: str) -> str:
 def short_kernel(kernel: str) -> str:
     """A name to be read: without what every kernel has, and not longer than a line."""
     name = re.sub(r"^void |<unnamed>::|\(anonymous namespace\)::", "", kernel)
-    name = re.sub(r"(?<=[\w>])\((?:int|T\d|const|unsigned|at::|long|float|__half|cudnn).*$", "", name)
+    name = _PARAMETERS.sub("", name)
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
