@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,17 @@ Not known.
 
 """
     )
+
+
+def test_flops_that_are_not_all_are_told_as_such(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path)
+    store_capture(results, "whole")
+    store_capture(
+        results, "part", warnings=["tensor cores were not counted: FLOPs are a lower bound"]
+    )
+    text = report_text(read_study(results), folder=tmp_path)
+    whole, part = re.findall(r"The capture (?:whole|part) .*? holds .*?, (.*?FLOP),", text)
+    assert part == f"at least {whole}"
 
 
 def test_the_table_of_captures_names_their_files(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LOW_EFFICIENCY = 0.5
 LONG_WAIT = 0.1  # of a step
 MOST_CAPTURES = 4  # in the abstract
+LOWER_BOUND = "FLOPs are a lower bound"  # in what is told of a capture
 GAP_HEADERS = (
     ("step_s", "step"), ("floor_s", "floor of the work"), ("kernels_s", "kernels beyond it"),
     ("waiting_s", "no kernel runs"), ("rest_s", "above the floor"), ("data_s", "of it data"),
@@ -64,7 +65,9 @@ def _captured(material: Material) -> Iterator[str]:
         text = f"The capture {row['label']}{f' ({device})' if device else ''} holds"
         text += f" {counted(int(row['launches']), 'kernel launch', 'kernel launches')}"
         text += f" in {format_time(row['time_s'])}" if number(row["time_s"]) else ""
-        text += f", {format_flops(flops)}" if flops is not None else ""
+        notes = " ".join(material.study.notes.get(row["run_id"], ()))
+        least = "at least " if LOWER_BOUND in notes else ""
+        text += f", {least}{format_flops(flops)}" if flops is not None else ""
         text += f", {format_bytes(moved)} of DRAM traffic" if moved is not None else ""
         efficiency = number(row["efficiency"])
         if efficiency is not None:
