@@ -11,6 +11,7 @@ import pytest
 from tests.report.profiled import folder, profiled_folder, store_capture
 
 from ridgeline.errors import RidgelineError
+from ridgeline.profile.quantities import LOWER_BOUND
 from ridgeline.report.figures import write_figure
 from ridgeline.report.figures.classic import draw_steps
 from ridgeline.report.figures.style import in_style
@@ -71,9 +72,7 @@ Not known.
 def test_flops_that_are_not_all_are_told_as_such(tmp_path: Path) -> None:
     results = ResultsFolder(tmp_path)
     store_capture(results, "whole")
-    store_capture(
-        results, "part", warnings=["tensor cores were not counted: FLOPs are a lower bound"]
-    )
+    store_capture(results, "part", warnings=[f"not counted: {LOWER_BOUND}"])
     text = report_text(read_study(results), folder=tmp_path)
     whole, part = re.findall(r"The capture (?:whole|part) .*? holds .*?, (.*?FLOP),", text)
     assert part == f"at least {whole}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -227,6 +228,16 @@ def test_the_drawn_roofs_have_it_too() -> None:
     assert sheet.get_linestyle() != "-"
     written = {text.get_text() for text in texts(drawing)}
     assert {"fp32 vector 50.0 (60.0) TFLOP/s", "DRAM 4.00 (5.00) TB/s", "ridge 12.5"} <= written
+
+
+def test_roofs_that_nobody_measured_are_dashed() -> None:
+    subject = only_subject(study([run("a")], [point("a", time_s=0.1)]))
+    published = replace(subject.machine, roofs=replace(subject.roofs, source="datasheet"))
+    drawing = drawn(draw_steps, replace(subject, machine=published))
+
+    (roof,) = lines(drawing, "roof")
+    assert roof.get_linestyle() != "-"
+    assert lines(drawing, "datasheet") == []
 
 
 def test_cache_levels_have_slopes_of_their_own() -> None:

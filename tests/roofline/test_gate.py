@@ -79,7 +79,7 @@ def test_what_no_counter_can_say_is_marked_however_short() -> None:
     assert flag_of(**fast, efficiency=3.0, bound="launch") == ""  # a kernel alone waits for none
     assert flag_of(**fast, efficiency=50.0) == (
         "above its compute roof: 4900 % faster than its floor; likely cause: the roof is too low:"
-        " measure the machine again; or times or counters are in another unit than the file says"
+        " measure the machine again; or times or counters are in another unit than they say"
     )
 
 

@@ -57,7 +57,10 @@ def import_files(
         True
     ),
     as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("-q", "--quiet", help="No progress, no advice; notes on the numbers stay."),
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Read what profilers wrote elsewhere: executed FLOPs, bytes by memory level and kernel times.

@@ -55,7 +55,10 @@ def report(
         Path, typer.Option(metavar="DIR", parser=folder, help="The results folder.")
     ] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("-q", "--quiet", help="No progress, no advice; notes on the numbers stay."),
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Write the page, report.md, figures and tables of what is stored; nothing is run.

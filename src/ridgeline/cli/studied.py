@@ -49,8 +49,8 @@ def read(chosen: Chosen) -> Study:
         given=_peaks(chosen.peaks),
         everywhere=_everywhere(chosen.peak_compute, chosen.peak_bw),
     )
-    advice = () if chosen.quiet else (*problems, *study.problems)
-    for text in (*advice, *study.remarks):  # these are about the numbers themselves
+    told = () if chosen.quiet else (*problems, *study.problems)
+    for text in (*told, *study.remarks):  # these are about the numbers themselves
         print(f"note: {plain_text(text)}", file=sys.stderr)
     return study
 

@@ -34,7 +34,7 @@ class Ncu:
     path: str
     version: str
 
-    def command(self, metrics: Sequence[str], log: Path, *, passes: int = 1) -> list[str]:
+    def command(self, metrics: Sequence[str], log: Path, *, passes: int) -> list[str]:
         """The start of a command line that counts `metrics` as the step runs in earnest.
 
         Clocks stay as they are and caches are not emptied, so that traffic is that of the step.

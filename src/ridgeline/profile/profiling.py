@@ -28,8 +28,7 @@ from ridgeline.profile.operators import may_use_tensor_cores
 from ridgeline.profile.outcome import ProfiledStep
 from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
 from ridgeline.profile.plan import Plan, fitting
-from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME
-from ridgeline.profile.reading.tensor_names import NOT_COUNTED
+from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TENSORS, NO_TIME
 from ridgeline.profile.request import Request
 from ridgeline.profile.sessions import (
     NotMarkedError,
@@ -47,7 +46,7 @@ from ridgeline.store import writing
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_ONE_GROUP = (NO_TIME, NO_FLOPS, NO_BYTES, NOT_COUNTED)  # which another group has
+OF_ONE_GROUP = (NO_TIME, NO_FLOPS, NO_BYTES, NO_TENSORS)  # which another group has
 NOT_PLANNED = "--budget was left out: without marks nobody knows beforehand what there is to count"
 NOT_TOLD_APART = "--deduplicate was left out: operators cannot be told apart here"
 MOST_MEMORY = 0.8  # of the device's, for all processes together
@@ -70,8 +69,8 @@ def standing_by(
 ) -> Iterator[Standby]:
     """Have the processes of a profile load what they need while the caller does something else.
 
-    While another profile counts, ncu must not be asked anything: without `may_ask`, what is not
-    remembered of the chip is an error.
+    While another profile counts, ncu must not be asked about the chip: without `may_ask`, what is
+    not remembered of it is an error.
     """
     with ExitStack() as stack:
         folder = _new_folder(request.keep) if request.keep is not None else None

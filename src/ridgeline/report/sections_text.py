@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.profile.quantities import LOWER_BOUND
 from ridgeline.report.analysis import TOPICS, of_all
 from ridgeline.report.analysis_gap import gaps, shares
 from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 LOW_EFFICIENCY = 0.5
 LONG_WAIT = 0.1  # of a step
 MOST_CAPTURES = 4  # in the abstract
-LOWER_BOUND = "FLOPs are a lower bound"  # in what is told of a capture
 GAP_HEADERS = (
     ("step_s", "step"), ("floor_s", "floor of the work"), ("kernels_s", "kernels beyond it"),
     ("waiting_s", "no kernel runs"), ("rest_s", "above the floor"), ("data_s", "of it data"),

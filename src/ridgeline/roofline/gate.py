@@ -37,7 +37,7 @@ ABOVE = {
     ("counter", "compute"): "the roof is too low: measure the machine again",
     ("counter", "dram"): "the roof is too low, or the time is of another run than the counters",
 }
-OTHER_UNIT = "; or times or counters are in another unit than the file says"
+OTHER_UNIT = "; or times or counters are in another unit than they say"
 ABOVE_ELSE = "the roof is too low, or its data stayed nearer to the cores"
 ABOVE_GIVEN = {  # under a roof that the user gave
     ("static", "compute"): "the library may execute fewer FLOPs than the model has (Winograd, FFT),"

@@ -128,6 +128,24 @@ def test_values_that_cannot_be_used_are_not_said_to_be_missing(
     assert hint in refused.value.hint
 
 
+def test_each_of_many_metrics_in_other_units_was_collected(tmp_path: Path) -> None:
+    # given six metrics in per cent, more than a note names, and one that can be used
+    ops = ("fadd", "fmul", "ffma", "dadd", "dmul")
+    names = [
+        *(f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ops),
+        "gpu__time_duration.sum",
+    ]
+    titles = ",".join(
+        f'"{name}"' for name in ("ID", "Process ID", "Kernel Name", *names, "dram__bytes.sum")
+    )
+    units = ",".join(["", "", "", *["%"] * 6, "byte"])
+    cells = ",".join(["0", "1", "a", *["5"] * 7])
+    capture = read(written(tmp_path, "a.csv", f"{titles}\n{units}\n{cells}\n"))
+    # then no time was lost for want of collecting it
+    assert "no time: there is no counter that can be used" in capture.warnings
+    assert "no FLOPs: there is no counter that can be used" in capture.warnings
+
+
 def test_an_error_beside_kernels_is_a_remark(tmp_path: Path) -> None:
     text = "==ERROR== LaunchFailed\n" + HEADER + '"0","1","a","2"\n'
     capture = read(written(tmp_path, "a.csv", text))

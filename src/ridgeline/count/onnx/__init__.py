@@ -12,7 +12,8 @@ results.py    what a node makes: infer.py by onnx's own inference; rules*.py and
               it does not know; fatal.py what it must not see; bounds.py the most, where data
               decide; shapes.py helps
 node.py       a node and its operands, dtypes.py their types; row.py a node with its work
-values.py     small values followed, so that computed shapes are known; constants.py
+values.py     small values followed, and large ones that are one number all over, so that computed
+              shapes are known; constants.py
 formulas/     operator → work, by family; einsum.py its pairs, blocked.py layouts in blocks,
               uncounted.py why a node has no number
 training.py   the estimate of a training step; gradients.py by operator; tape.py which values
@@ -23,7 +24,8 @@ counting.py   all of it together: file → CountResult
 beside.py     a PyTorch model and its file; against.py what differs, causes.py why: products.py
               of products, recipes.py and written.py which nodes an operator is, natures.py
               other functions, reductions.py sums and maxima, ways.py operators written as other
-              work, other_dtype.py a file in fp16; operands.py what is of weights only or done
+              work, other_dtype.py a file in fp16, quantised.py one in small integers, fused.py
+              onnxruntime's nodes as their parts; operands.py what is of weights only or done
               twice, biases.py what a bias is; pieces.py
 
 Importing this package does not import onnx, which may be missing: needed.py says what to do then.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ridgeline.count.onnx.formulas.convolutions import NORM_FLOPS
 from ridgeline.count.onnx.node import NodeCall
 from ridgeline.count.onnx.pieces import Piece
 from ridgeline.count.result import OpCost
@@ -16,8 +17,7 @@ from ridgeline.records import Cost
 
 OWN_DOMAINS = "com.microsoft"  # how the names of onnxruntime's domains begin
 
-QUANTISED = "DequantizeLinear"
-NORM_FLOPS = 2  # a factor and a shift
+REQUANTISING = "DequantizeLinear"
 BATCH_NORM = "BatchNormalization"  # onnxruntime writes one as a convolution of each channel
 
 
@@ -33,7 +33,7 @@ class Fused:
     each: int = 0  # its own FLOPs for each result, if of integers
 
 
-FUSED = {
+NODES = {
     "FusedConv": Fused("Conv", summed=(3,), bias=2),
     "NhwcFusedConv": Fused("Conv", summed=(3,), bias=2),
     "Conv": Fused("Conv", summed=(3,), bias=2),  # of blocks of channels
@@ -58,7 +58,7 @@ FUSED = {
         Fused("SimplifiedLayerNormalization", summed=(1,), added=(3,)),
     "EmbedLayerNormalization": Fused("LayerNormalization", summed=(3, 4)),
 }  # fmt: skip
-SCALE_OF_ONE = {"QuickGelu": 1.702}  # what is left out of a node that has a factor `alpha`
+DEFAULT_ALPHA = {"QuickGelu": 1.702}  # of others it is 1
 
 
 def parts_of(op: OpCost, piece: Piece) -> list[Piece]:
@@ -68,11 +68,11 @@ def parts_of(op: OpCost, piece: Piece) -> list[Piece]:
         return [piece]
     parts = [_part(piece, "Sum") for place in fused.summed if call.has(place)]
     parts += [_part(piece, "Add") for place in fused.added if call.has(place)]
-    if call.attr("alpha", SCALE_OF_ONE.get(call.op_type, 1.0)) != 1 and not _activation(call):
+    if call.attr("alpha", DEFAULT_ALPHA.get(call.op_type, 1.0)) != 1 and not _activation(call):
         # of its result, or of one of its operands: their sizes may be others
         parts.append(replace(_part(piece, "Mul"), is_by_number=True, results=0))
-    other = QUANTISED if fused.of_integers else _activation(call)
-    parts += _rest(call, piece, fused, parts, other) if other else []
+    other = REQUANTISING if fused.of_integers else _activation(call)
+    parts += [_rest(call, piece, fused, parts, other)] if other else []
     cost = piece.cost - sum((part.cost for part in parts), Cost())
     name = BATCH_NORM if _is_norm(call, piece) else fused.main
     return [replace(_named(piece, name), cost=cost), *parts]
@@ -80,23 +80,21 @@ def parts_of(op: OpCost, piece: Piece) -> list[Piece]:
 
 def _fused(call: NodeCall) -> Fused | None:
     is_own = call.domain.startswith(OWN_DOMAINS) or call.op_type.startswith("Q")
-    return FUSED.get(call.op_type) if is_own else None
+    return NODES.get(call.op_type) if is_own else None
 
 
 def _is_norm(call: NodeCall, piece: Piece) -> bool:
     return call.op_type == "Conv" and not piece.cost.macs
 
 
-def _rest(
-    call: NodeCall, piece: Piece, fused: Fused, others: list[Piece], function: str
-) -> list[Piece]:
+def _rest(call: NodeCall, piece: Piece, fused: Fused, others: list[Piece], function: str) -> Piece:
     """An activation, or work on integers: all FLOPs but the main one's and those of other parts."""
     has_bias = fused.bias is not None and call.has(fused.bias)
     each = NORM_FLOPS if _is_norm(call, piece) else fused.each + has_bias
     own = each * piece.results
     rest = piece.cost.other_flops - own - sum(part.cost.other_flops for part in others)
     cost = Cost(other_flops=rest, transcendentals=piece.cost.transcendentals)
-    return [replace(_part(piece, function), cost=cost)]
+    return replace(_part(piece, function), cost=cost)
 
 
 def _activation(call: NodeCall) -> str:

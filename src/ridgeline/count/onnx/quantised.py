@@ -13,7 +13,7 @@ from dataclasses import replace
 from ridgeline.count.onnx.pieces import (
     QLINEAR,
     QUANTISED,
-    QUANTISING,
+    TO_INTEGERS,
     Found,
     Piece,
     Place,
@@ -28,7 +28,7 @@ BOUNDS = ("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max")
 
 def to_integers(left: Place) -> Found:
     """Nodes that make small integers of numbers, or numbers of such."""
-    return _in_file(left, [p for p in left.onnx if p.op.startswith(QUANTISING[:-1])])
+    return _in_file(left, [p for p in left.onnx if p.op.startswith(TO_INTEGERS)])
 
 
 def scales(left: Place) -> Found:
@@ -79,8 +79,9 @@ def _some(nodes: list[Piece], op: str, results: Counter[int]) -> list[Piece]:
     """As many nodes as there are to be of each number of results; those by one number first."""
     budget = Counter(results)
     found = []
-    for node in sorted(nodes, key=lambda p: not p.is_by_number):
-        if node.op == op and budget[node.results] > 0:
+    these = [node for node in nodes if node.op == op and node.is_float]
+    for node in sorted(these, key=lambda p: not p.is_by_number):
+        if budget[node.results] > 0:
             budget[node.results] -= 1
             found.append(node)
     return found

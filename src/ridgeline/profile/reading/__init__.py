@@ -12,6 +12,7 @@ decimals.py  evidence.py  metric_units.py  display_names.py   numbers, units, na
 unitless.py       metrics without a unit
 named_metrics.py  launches.py  source.py  log.py    what is gathered on the way
 assemble.py       quantities and remarks; soundness.py, repeated.py  what is left out before
+tensor_names.py   tensor cores that nobody counted      plausible.py  what no GPU can do
 counters.py  joining.py    kernels and their counters; several files of one capture
 files.py          the way through all of them
 """

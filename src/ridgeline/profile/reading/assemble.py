@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import BYTES, FLOPS, TEXTS, Capture, in_words, total
 from ridgeline.profile.counter_ways import is_of_bytes, is_of_flops, is_of_time
-from ridgeline.profile.plausible import excesses
 from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TIME, UNUSABLE, Quantities, find
 from ridgeline.profile.reading.counters import Counters
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.long import UNCOUNTED
 from ridgeline.profile.reading.named_metrics import MISFITS
+from ridgeline.profile.reading.plausible import excesses
 from ridgeline.profile.reading.repeated import once
 from ridgeline.profile.reading.soundness import sound
 from ridgeline.profile.reading.source import Read
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GENERAL = {NO_TIME: is_of_time, NO_FLOPS: is_of_flops, NO_BYTES: is_of_bytes}
-_METRIC = re.compile(r"[a-z][a-z0-9]*__[\w.]+")  # a name in a sentence
 PARTS = ("dram_read_bytes", "dram_write_bytes")  # of a quantity, none by themselves
 COLLECT = (
     "collect gpu__time_duration.sum, dram__bytes_read.sum, dram__bytes_write.sum,"
@@ -44,8 +43,9 @@ def counted(file: str, kind: str, read: Read, log: Log) -> Counters:
             hint = "export it again; the column Invocations has the numbers"
             raise log.refusal(file, f"has no kernel to count: {uncounted[0]}", hint)
         raise log.refusal(file, "holds no kernels")
-    texts, metrics = launches.frames()
-    metrics, unsound = sound(metrics)
+    texts, told = launches.frames()
+    metrics, unsound = sound(told)
+    wrong = [str(name) for name in told.columns if told[name].count() > metrics[name].count()]
     texts, metrics, repeated = once(texts, metrics)
     return Counters(
         file=file,
@@ -57,6 +57,7 @@ def counted(file: str, kind: str, read: Read, log: Log) -> Counters:
         has_rules=read.has_rules,
         remarks=(*read.remarks, *unsound, *repeated),
         unsound=tuple(unsound),
+        left_out=(*launches.left_out, *wrong),
         logs=(log,),
     )
 
@@ -141,12 +142,10 @@ def _nothing_usable(counters: Counters, unmade: Sequence[str]) -> RidgelineError
 
 def _made(found: Quantities, counters: Counters) -> list[str]:
     """How quantities were made; what was left out for its values or units, was collected."""
-    misfits = [remark for remark in counters.remarks if remark.startswith((MISFITS, SCALED))]
-    left_out = _METRIC.findall(" ".join((*counters.unsound, *misfits)))
     general = {
         f"{what}:": f"{what}: {UNUSABLE}"
         for what, is_of in GENERAL.items()
-        if any(map(is_of, left_out))
+        if any(map(is_of, counters.left_out))
     }
     return [
         next((said for start, said in general.items() if remark.startswith(start)), remark)

@@ -29,6 +29,7 @@ class Counters:
     has_rules: bool  # remarks of the profiler in place of metrics
     remarks: tuple[str, ...]  # of reading them
     unsound: tuple[str, ...]  # those of them that say which values are not used
+    left_out: tuple[str, ...]  # metrics that were there and cannot be used, some or all values
     logs: tuple[Log, ...]  # of each file
 
     @property

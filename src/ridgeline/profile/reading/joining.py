@@ -108,6 +108,7 @@ def _stacked(a: Counters, b: Counters) -> Counters:
         has_rules=a.has_rules or b.has_rules,
         remarks=tuple(dict.fromkeys((*a.remarks, *b.remarks))),
         unsound=tuple(dict.fromkeys((*a.unsound, *b.unsound))),
+        left_out=(*a.left_out, *b.left_out),
         logs=(*a.logs, *b.logs),
     )
 
@@ -200,6 +201,7 @@ def _joined(a: Counters, b: Counters) -> Counters:
         has_rules=a.has_rules or b.has_rules,
         remarks=(*a.remarks, *b.remarks, *said),
         unsound=(*a.unsound, *b.unsound),
+        left_out=(*a.left_out, *b.left_out),
         logs=(*a.logs, *b.logs),
     )
 

@@ -42,6 +42,7 @@ class Launches:
     about: dict[str, dict[str, None]] = field(
         default_factory=lambda: {name: {} for name in ABOUT}
     )  # the different values, in order
+    left_out: dict[str, None] = field(default_factory=dict)  # metrics that cannot be used
     _rows: dict[Any, int] = field(default_factory=dict)
     _once: dict[str, str] = field(default_factory=dict)
 
@@ -80,6 +81,7 @@ class Launches:
 
     def forget(self, metric: str, first: int = 0) -> None:
         """What is known of a metric, of rows from `first` on."""
+        self.left_out[metric] = None
         values = self.metrics.get(metric, array("d"))
         values[first:] = array("d", [nan]) * (len(values) - first)
 

@@ -49,6 +49,7 @@ class NamedMetrics:
         factor = metric_units.factor(metric, unit)
         if factor is None:
             self._misfits[f"{name} in {unit}"] = None
+            self.launches.left_out[metric] = None
             return
         number = read_number(value, self.mark)
         if not unit.strip() and isfinite(number):

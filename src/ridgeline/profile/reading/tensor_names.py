@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ridgeline.profile.counter_ways import is_of_tensor_instructions
+from ridgeline.profile.quantities import LOWER_BOUND, NO_TENSORS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from ridgeline.profile.reading.counters import Counters
 
 FIRST_WITH_TENSOR_CORES = 7  # compute capability 7.0
-NOT_COUNTED = "tensor cores were not counted"  # how such a remark begins
 COLLECT = "collect sm__ops_path_tensor_src_*"
 _OF_TENSORS = re.compile(  # parts of the names that libraries give to such kernels
     r"[hi]mma|gmma|tensor_?op|nvjet|_[sih](?:884|1688|16816|8816|16832)|"
@@ -34,10 +34,10 @@ def unseen_tensors(kernels: pd.DataFrame, counters: Counters) -> list[str]:
     users = names[names.str.contains(_OF_TENSORS)]
     if len(users):
         return [
-            f"{NOT_COUNTED}, and {len(users):,} of {len(names):,} kernels use them by their names"
-            f" ({users.iloc[0][:60]}): FLOPs are a lower bound; {COLLECT}"
+            f"{NO_TENSORS}, and {len(users):,} of {len(names):,} kernels use them by their names"
+            f" ({users.iloc[0][:60]}): {LOWER_BOUND}; {COLLECT}"
         ]
     major = (counters.capability or "").partition(".")[0]
     if major.isdecimal() and int(major) >= FIRST_WITH_TENSOR_CORES:
-        return [f"{NOT_COUNTED}: FLOPs are a lower bound if kernels use them; {COLLECT}"]
+        return [f"{NO_TENSORS}: {LOWER_BOUND} if kernels use them; {COLLECT}"]
     return []

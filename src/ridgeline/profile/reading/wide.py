@@ -143,6 +143,7 @@ class _Builder:
             factor = metric_units.factor(self.layout.metrics[column], unit)
             if factor is None:
                 self.misfits.append(f"{self.layout.metrics[column]} in {unit}")
+                self.launches.left_out[self.layout.metrics[column]] = None
             else:
                 self.factors[column] = factor
         return columns

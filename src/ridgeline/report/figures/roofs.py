@@ -173,12 +173,12 @@ def draw(axes: Axes, shape: Outline, *, colour: str = INK, is_dashed: bool = Fal
         axes.plot([x], [y], marker="o", markersize=RIDGE_PT, color=colour, zorder=3, label="_ridge")
 
 
-def draw_beside(axes: Axes, shape: Outline, *, colour: str = GREY) -> None:
+def draw_beside(axes: Axes, shape: Outline) -> None:
     """What the datasheet says, beside what was measured."""
     for number, line in enumerate(shape.lines):
-        drawn = axes.plot(line.xs, line.ys, color=colour, zorder=1.5, linewidth=0.9,
+        drawn = axes.plot(line.xs, line.ys, color=GREY, zorder=1.5, linewidth=0.9,
                           linestyle=DASHES)  # fmt: skip
-        drawn[0].set_gid(f"datasheet-{colour.strip('#')}-{number}")
+        drawn[0].set_gid(f"datasheet-{GREY.strip('#')}-{number}")
 
 
 def block(board: Board, shape: Outline, *, is_dashed: bool = False) -> None:
