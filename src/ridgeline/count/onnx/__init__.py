@@ -26,7 +26,7 @@ beside.py     a PyTorch model and its file; against.py what differs, causes.py w
               other functions, reductions.py sums and maxima, ways.py operators written as other
               work, other_dtype.py a file in fp16, quantised.py one in small integers, fused.py
               onnxruntime's nodes as their parts; operands.py what is of weights only or done
-              twice, biases.py what a bias is; pieces.py
+              twice, biases.py what a bias is; as_pieces.py and pieces.py what is compared
 
 Importing this package does not import onnx, which may be missing: needed.py says what to do then.
 """

@@ -15,31 +15,24 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
+from ridgeline.count.onnx.as_pieces import node_piece, operator_piece
 from ridgeline.count.onnx.causes import explain
-from ridgeline.count.onnx.fused import OWN_DOMAINS, parts_of
-from ridgeline.count.onnx.natures import function_of
+from ridgeline.count.onnx.fused import parts_of
 from ridgeline.count.onnx.node import Constants, NodeCall
-from ridgeline.count.onnx.other_dtype import FLOATS, ModelDtypes, in_model_dtype, of_dtype
+from ridgeline.count.onnx.other_dtype import ModelDtypes, in_model_dtype, of_dtype
 from ridgeline.count.onnx.pieces import (
     EXPLANATIONS,
-    OF_VALUES,
-    OF_ZEROS,
     SHAPES,
     UNEXPLAINED,
     Piece,
     Place,
     total,
 )
-from ridgeline.count.onnx.reductions import reduction_of
-from ridgeline.count.result import CountResult, OpCost, cost_dict
+from ridgeline.count.result import CountResult, cost_dict
 from ridgeline.records import Cost
 
-TRUTHS = ("any", "all", "logical_and", "logical_or", "logical_xor", "logical_not")
-FROM_LAST_AXIS = 13  # from this opset on a softmax is along one axis, before along all from it on
-BIASES = 3  # the place of a recurrent node's biases among its operands
 LONGEST = 4  # operators of a kind that are named one by one
 
 
@@ -139,7 +132,7 @@ def compare(
     """
     ours = [
         replace(
-            _piece(op, op.path),
+            operator_piece(op, op.path),
             is_of_weights=number in of_weights,
             is_with_weights=number in with_weights,
             is_unused=number in unused,
@@ -158,12 +151,7 @@ def compare(
     theirs: list[Piece] = []
     changes: list[Piece] = []
     for op in onnx.op_costs:
-        piece = replace(
-            _piece(op, meant[module_of(op.path)]),
-            is_nothing=any(is_it(op) for is_it in (is_window_of_one, is_sum_with_zeros, is_kept)),
-            bias=_bias_of_cells(op),
-            is_of_weights=all(t in constants for t in op.call.inputs),
-        )
+        piece = node_piece(op, meant[module_of(op.path)], constants)
         piece, changed = in_model_dtype(op, piece, dtypes)
         theirs += parts_of(op, piece)
         changes += changed
@@ -194,88 +182,6 @@ def resolved(module: str, known: Collection[str]) -> str:
     outer, dot, inner = module.partition(".")  # of a loop in it
     called_again = re.sub(r"_\d+$", "", outer)
     return f"{called_again}.{inner}" if dot and called_again in known else module
-
-
-def is_window_of_one(op: OpCost) -> bool:
-    """A maximum of one number each: as many comparisons as there are numbers."""
-    if op.op != "onnx::MaxPool" or not op.call.inputs or not op.call.outputs:
-        return False
-    shape = op.call.inputs[0].shape
-    return shape == op.call.outputs[0].shape and op.cost.other_flops == prod(shape)
-
-
-def is_sum_with_zeros(op: OpCost) -> bool:
-    """An addition of a mask that masks nothing: exporters write it, PyTorch leaves it out."""
-    if op.op != "onnx::Add" or len(op.call.inputs) != 2 or not op.call.outputs:
-        return False
-    first, second = op.call.inputs
-    made = op.call.outputs[0].shape
-    return (_is_zeros(first) and second.shape == made) or (
-        _is_zeros(second) and first.shape == made
-    )
-
-
-def is_kept(op: OpCost) -> bool:
-    """A resize to the same size."""
-    tensors = (*op.call.inputs[:1], *op.call.outputs[:1])
-    return op.kind == "interpolate" and len({tensor.shape for tensor in tensors}) == 1
-
-
-def _is_zeros(tensor: Any) -> bool:
-    return bool(getattr(tensor, "is_zero", False))
-
-
-def _piece(op: OpCost, module: str) -> Piece:
-    return Piece(
-        op=op.op.rpartition("::")[2],
-        kind=op.kind,
-        module=module,
-        cost=op.cost,
-        is_float=op.dtype.startswith(FLOATS) and function_of(op) not in TRUTHS,
-        is_contributed=op.op.startswith(OWN_DOMAINS),
-        reduces=reduction_of(op),
-        function=function_of(op),
-        results=_results(op),
-        widths=_widths(op),
-        is_by_number=any(prod(tensor.shape) == 1 for tensor in op.call.inputs),
-        along=along(op) if op.kind == "softmax" else 0,
-    )
-
-
-def _widths(op: OpCost) -> tuple[int, ...]:
-    is_convolution = op.kind == "conv" and len(op.call.inputs) > 1
-    return tuple(op.call.inputs[1].shape[:2]) if is_convolution else ()
-
-
-def _results(op: OpCost) -> int:
-    """How many numbers it makes, without the padding of onnxruntime's blocked layout."""
-    if not op.call.outputs:
-        return 0
-    made = op.call.outputs[0]
-    channels = getattr(made, "channels", None)
-    shape = made.shape if channels is None else (*made.shape[:1], channels, *made.shape[2:])
-    return prod(shape)
-
-
-def along(op: OpCost) -> int:
-    """Over how many numbers a softmax goes; 0 where that is not known."""
-    call: Any = op.call
-    shape = call.inputs[0].shape if call.inputs else ()
-    is_node = isinstance(call, NodeCall)
-    is_flat = is_node and call.version < FROM_LAST_AXIS
-    axis = call.attr("axis", 1 if is_flat else -1) if is_node else call.get("dim")
-    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
-        return 0
-    return prod(shape[axis:]) if is_flat else int(shape[axis])
-
-
-def _bias_of_cells(op: OpCost) -> str:
-    """What the biases of a recurrent node are, as that of a product."""
-    call: Any = op.call
-    bias = call.get(BIASES) if op.kind == "recurrent" and isinstance(call, NodeCall) else None
-    if bias is None:
-        return ""
-    return OF_ZEROS if bias.is_zero else OF_VALUES
 
 
 # ---------------------------------------------------------------- from causes to rows
