@@ -12,7 +12,7 @@ from tests.count.cases import x
 from torch import nn
 
 import ridgeline
-from ridgeline.count.memory import Storages
+from ridgeline.count.storages import Storages
 
 CALLERS: list[Callable[[], AbstractContextManager[Any]]] = [
     nullcontext,

@@ -15,9 +15,10 @@ from ridgeline.count import formulas
 from ridgeline.count.autocast import autocast_knows_meta
 from ridgeline.count.backward import ROW, Attribution, current_node
 from ridgeline.count.call import Signature, TensorMeta, signature_of
-from ridgeline.count.memory import Liveness, Storages
+from ridgeline.count.memory import Liveness
 from ridgeline.count.modules import ModuleStack
 from ridgeline.count.routes import same_on_every_device
+from ridgeline.count.storages import Storages
 from ridgeline.count.values import (
     CHOICES,
     VALUE,
