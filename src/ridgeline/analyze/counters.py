@@ -48,7 +48,7 @@ def profile_stage(
         for run, settings in runs
     ]
     with stages.begin("profile") as stage, ExitStack() as stack:
-        ahead = _Ahead(stack)
+        ahead = _LoadedAhead(stack)
         for (run, task), following in zip(jobs, [*jobs[1:], None], strict=True):
             start(f"counters: {run.asked['model']}, batch {run.asked['batch_size']}")
             load = partial(ahead.load, following)
@@ -71,7 +71,7 @@ def profile_stage(
 
 
 @dataclass(slots=True)
-class _Ahead:
+class _LoadedAhead:
     """The processes of the next profile, which load while the kernels of this one are counted."""
 
     stack: ExitStack

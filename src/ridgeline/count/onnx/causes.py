@@ -157,8 +157,8 @@ def _explained(left: Place, *, is_rewritten: bool, has_boxes: bool = False) -> C
         needless,
         partial(repeated, calls, of=has_no_macs),
         partial(_inside, unequal=left),
-        partial(_joined, has_boxes=has_boxes and has_modules),
-        partial(_fused, is_opaque=any(map(is_opaque, left.onnx))),
+        partial(_beside_boxes, has_boxes=has_boxes and has_modules),
+        partial(_fused, has_opaque=any(map(is_opaque, left.onnx))),
         _alone,
     ):
         places, left = rule(left)
@@ -392,25 +392,25 @@ def _between(some: list[Piece], mine: list[Piece], others: list[Piece]) -> list[
     return [p for p in some if _is_work(p) and p.module in modules]
 
 
-def _joined(left: Place, *, has_boxes: bool) -> Found:
+def _beside_boxes(left: Place, *, has_boxes: bool) -> Found:
     """Nodes without a module beside a choice of boxes, and what they may stand for."""
     place = Place(
         [p for p in left.pytorch if _is_work(p) and not p.is_of_weights],
-        [p for p in left.onnx if _is_joined(p)],
+        [p for p in left.onnx if _is_nobodys(p)],
     )
     if not has_boxes or not place.is_shared or not has_same_reductions(place):
         return [], left
     return [(form_of(place), place)], left.less([place])
 
 
-def _fused(left: Place, *, is_opaque: bool) -> Found:
+def _fused(left: Place, *, has_opaque: bool) -> Found:
     """Activations, sums and norms that onnxruntime put into a node that is not known here."""
-    kinds = ("pointwise", "norm") if is_opaque else ()
+    kinds = ("pointwise", "norm") if has_opaque else ()
     ours = [p for p in left.pytorch if p.kind in kinds and p.op not in BATCH_NORMS]
     return [(FUSED_ACTIVATION, Place([p], [])) for p in ours], left.less([Place(ours, [])])
 
 
-def _is_joined(piece: Piece) -> bool:
+def _is_nobodys(piece: Piece) -> bool:
     return not piece.module and _is_work(piece)
 
 

@@ -181,10 +181,10 @@ def _is_unknown(piece: Piece) -> bool:
 def _other_sizes(place: Place) -> Place:
     """Softmaxes of other sizes, as of more heads; other windows; norms of other groups; …"""
     for chosen, size in (
-        (_softmaxes, _functions),
-        (_windows, _flops),
-        (_averages, _flops),
-        (_norms, _functions),
+        (_softmaxes, _transcendentals),
+        (_windows, _other_flops),
+        (_averages, _other_flops),
+        (_norms, _transcendentals),
         (_choices, _results),
     ):
         ours, theirs = chosen(place.pytorch), chosen(place.onnx)
@@ -201,11 +201,11 @@ def _is_as_large(ours: list[Piece], theirs: list[Piece], size: Callable[[Piece],
     return a == b or (is_causal and a < b < 2 * a)
 
 
-def _functions(piece: Piece) -> int:
+def _transcendentals(piece: Piece) -> int:
     return piece.cost.transcendentals
 
 
-def _flops(piece: Piece) -> int:
+def _other_flops(piece: Piece) -> int:
     return piece.cost.other_flops
 
 
@@ -248,11 +248,8 @@ def _other_steps(place: Place) -> Place:
     if not nodes or any(p.kind == "recurrent" for p in place.pytorch):
         return Place()
     cells = [p for p in place.pytorch if has_macs(p)]
-    is_other = _steps(place.pytorch) != _steps(place.onnx)
+    ours, theirs = (sum(map(_transcendentals, some)) for some in (place.pytorch, place.onnx))
+    is_other = ours != theirs
     are_biased = {p.bias not in ("", OF_ZEROS) for p in nodes}
     is_other |= are_biased != {any(p.bias not in ("", OF_ZEROS) for p in cells)}
     return Place(cells, nodes) if is_other else Place()
-
-
-def _steps(some: list[Piece]) -> int:
-    return sum(map(_functions, some))
