@@ -58,6 +58,13 @@ def test_a_file_of_ones_own(net: str, capsys: pytest.CaptureFixture[str], tmp_pa
     ]  # fmt: skip
 
 
+def test_a_training_graph_has_no_count_to_go_with(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ridgeline(net, *SIZE, "-o", "net.onnx", "--mode", "train") == 0
+    assert "next:" not in capsys.readouterr().err
+
+
 def test_json_has_the_promised_keys(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ridgeline(net, *SIZE, "-o", "net.onnx", "--static", "-b", "2", "--json") == 0
     answer = json.loads(capsys.readouterr().out)

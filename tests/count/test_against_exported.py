@@ -38,6 +38,18 @@ class Masked(nn.Module):
 def masked_inputs(batch_size):
     return torch.rand(batch_size, 6, 8)
 
+class Barred(nn.Module):
+    # a mask of truths, which torch makes one of numbers in each step, and an exporter once
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.register_buffer("mask", torch.ones(6, 6).triu(1).bool())
+
+    def forward(self, x):
+        return self.attention(x, x, x, attn_mask=self.mask, need_weights=False)[0]
+
+barred, barred_inputs = Barred, masked_inputs
+
 def long_inputs(batch_size):
     return torch.rand(batch_size, 50, 8)
 
@@ -254,6 +266,17 @@ def test_a_mask_of_zeros_changes_nothing(
     found = own(folder, name, opset)
     assert unexplained(found) == []
     assert rows(found, "changes nothing") == [("Add", 3 * size * size)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_mask_of_truths_is_folded_at_every_batch(folder: Path, batch_size: int) -> None:
+    # given a batch of one, for which torch takes other operators than for two
+    model = f"{folder / 'models.py'}:barred"
+    count = ridgeline.count(model, batch_size=batch_size)
+    made = exported(folder, "barred")
+    found = count_beside(count, made, spec=spec(model, batch_size, None, None, {}))[1]
+    assert unexplained(found) == []
+    assert [what for what, _ in rows(found, "constant folding")] == ["masked_fill gone"]
 
 
 @pytest.mark.parametrize("opset", [None, 13])

@@ -17,7 +17,7 @@ from ridgeline.count.onnx.formulas.pointwise import DYNAMIC_QUANTISE
 from ridgeline.count.onnx.formulas.products import REQUANTISE
 from ridgeline.count.onnx.fused import parts_of
 from ridgeline.count.onnx.pieces import OF_VALUES, OF_ZEROS, Piece, Place
-from ridgeline.count.onnx.products import balanced, padded, with_additions
+from ridgeline.count.onnx.products import balanced, padded, same_products, with_additions
 from ridgeline.count.onnx.written import joined, written
 from ridgeline.records import Cost
 
@@ -281,3 +281,23 @@ def test_channels_in_whole_blocks() -> None:
         replace(more, cost=Cost(macs=7 * 16 * 5)),
     ):
         assert padded(Place([ours], [other])) == ([], Place([ours], [other]))
+
+
+def test_products_of_the_same_macs_go_by_channels_then_by_size() -> None:
+    # given two convolutions of the same MACs, and nodes of padded channels the other way round
+    def convolution(op: str, width: int, results: int) -> Piece:
+        widths = (width, width)
+        return piece(op, kind="conv", cost=Cost(macs=960), widths=widths, results=results)
+
+    ours = [convolution("convolution", 4, 60), convolution("convolution", 8, 30)]
+    nodes = [convolution("Conv", 16, 30), convolution("Conv", 8, 60)]
+    found, left = same_products(Place(ours, nodes), has_modules=False)
+    # then one has the node of its channels, and the other the one that is left
+    assert [(pair.pytorch[0], pair.onnx[0]) for _, pair in found] == [
+        (ours[1], nodes[1]), (ours[0], nodes[0])]  # fmt: skip
+    # and without such channels each has the one of its size
+    nodes = [convolution("Conv", 16, 30), convolution("Conv", 16, 60)]
+    found, left = same_products(Place(ours, nodes), has_modules=False)
+    assert [(pair.pytorch[0], pair.onnx[0]) for _, pair in found] == [
+        (ours[0], nodes[1]), (ours[1], nodes[0])]  # fmt: skip
+    assert left == Place()

@@ -56,6 +56,18 @@ class Attention(nn.Module):
 
 attention, attention_inputs = Attention, tokens_inputs
 
+class Two(nn.Module):
+    # the first attention has as many MACs as one of the two products of the second
+    def forward(self, x):
+        x = x.unflatten(-1, (2, 8)).transpose(1, 2)
+        few = F.scaled_dot_product_attention(x[:, :, :4], x[:, :, :4], x[:, :, :4])
+        return F.scaled_dot_product_attention(x, few, few).transpose(1, 2).flatten(2)
+
+def two_inputs(batch_size):
+    return torch.rand(batch_size, 8, 16)
+
+two = Two
+
 class Squares(nn.Module):
     # a norm of squares by hand, as in many language models, and a gate
     def __init__(self, norm=1, act="silu"):
@@ -168,11 +180,20 @@ def against(folder: Path, name: str, path: Path, config: dict[str, Any]) -> Agai
         ("tokens", {}),
         ("tokens", {"act": "silu", "norm": "rms"}),
         ("attention", {}),
+        ("two", {}),
         ("squares", {}),
         ("convolutions", {}),
         ("convolutions", {"act": "hardswish", "pool": "mean"}),
     ],
-    ids=["tokens", "tokens-rms", "attention", "squares", "convolutions", "convolutions-mean"],
+    ids=[
+        "tokens",
+        "tokens-rms",
+        "attention",
+        "two",
+        "squares",
+        "convolutions",
+        "convolutions-mean",
+    ],
 )
 def test_the_file_of_the_model(
     folder: Path, name: str, config: dict[str, Any], treatment: str

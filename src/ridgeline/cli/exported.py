@@ -41,7 +41,7 @@ def run(
         _print_json({"exported": done.to_dict()})
     else:
         print("\n".join(plain_text(line) for line in lines(done)))
-    if not quiet and not as_json:
+    if not quiet and not as_json and spec.mode != "train":  # which has no count to go with
         print(f"next: {next_command(spec, path)}", file=sys.stderr)
 
 

@@ -347,9 +347,10 @@ def _loose_cause(place: Place, *, is_rewritten: bool, is_told: bool) -> str:
     return NOT_IN_TABLE if is_unknown else form_of(place)
 
 
-def _macs(piece: Piece) -> int:
-    """Of a product alone, not of what holds one and more."""
-    return piece.cost.macs if piece.kind in PRODUCTS else 0
+def _macs(piece: Piece) -> Hashable:
+    """Of a product alone, not of what holds one and more; of two in one, of others like it."""
+    is_product = piece.kind in PRODUCTS and piece.cost.macs
+    return (piece.cost.macs, piece.kind in COMPOSITE) if is_product else None
 
 
 def _modules(left: Place, *, has_modules: bool) -> Iterable[Place]:

@@ -31,9 +31,12 @@ def origins(count: CountResult, larger: CountResult, *, is_open: bool) -> Origin
     """What is in the operands. With an open batch, what has its size is of the input, too.
 
     `larger` is the same model at another batch: a weight that has the shape of an input at one
-    batch has not at two. Nothing is said of a model that does other things at another batch.
+    batch has not at two. Of a model that does other things at another batch nothing is said; at a
+    batch of one, what has the shape of an input is one.
     """
     others = _aligned(count, larger)
+    if others is None and count.batch_size == 1:  # torch does other things with more than one row
+        others = list(count.op_costs)
     if others is None:
         return Origins()
     inputs = tuple(frozenset(_input_shapes(one)) for one in (count, larger))

@@ -48,9 +48,9 @@ def same_products(left: Place, *, has_modules: bool) -> Found:
     may_add = has_folded_norms or any(p.op.removesuffix("_") in SCALES for p in left.pytorch)
     found: list[tuple[str, Place]] = []
     scopes = (_module, _parent, _conv) if has_modules else (_anywhere,)
-    for is_exact, scope in product((True, False), scopes):
+    for alike, scope in product((_widths, _results, _anywhere), scopes):
         rest = left.less(place for _, place in found)
-        pairs = pairs_by(rest, partial(_product_key, scope, is_exact=is_exact))
+        pairs = pairs_by(rest, partial(_product_key, scope, alike))
         near = rest.onnx if has_modules else []  # an Add of that size may be anything
         found += with_additions(pairs, near, has_folded_norms=has_folded_norms, may_add=may_add)
     return found, left.less(place for _, place in found)
@@ -72,12 +72,21 @@ def _anywhere(_: Piece) -> str | None:
     return ""
 
 
-def _product_key(scope: Callable[[Piece], str | None], piece: Piece, *, is_exact: bool) -> Hashable:
-    """Of convolutions of the same MACs those of the same channels first."""
+def _widths(piece: Piece) -> tuple[int, ...]:
+    return piece.widths
+
+
+def _results(piece: Piece) -> int:
+    return piece.results
+
+
+def _product_key(
+    scope: Callable[[Piece], str | None], alike: Callable[[Piece], Hashable], piece: Piece
+) -> Hashable:
+    """Of convolutions of the same MACs those of the same channels first, then as large ones."""
     place = scope(piece)
     is_product = piece.kind in PRODUCTS and piece.cost.macs and place is not None
-    widths = piece.widths if is_exact else ()
-    return (place, piece.kind, piece.cost.macs, widths) if is_product else None
+    return (place, piece.kind, piece.cost.macs, alike(piece)) if is_product else None
 
 
 def with_additions(
@@ -171,11 +180,20 @@ def lost_norms(left: Place) -> list[Piece]:
 
 def padded(left: Place) -> Found:
     """Convolutions of onnxruntime's blocked layout on whole blocks of channels."""
+    ours = [p for p in left.pytorch if p.kind == "conv"]
+    choices = [
+        (node, [p for p in ours if _is_padded(p, node)])
+        for node in left.onnx
+        if node.is_contributed and node.kind == "conv"
+    ]
     places: list[Place] = []
-    for node in (p for p in left.onnx if p.is_contributed and p.kind == "conv"):
-        rest = left.less(places).pytorch
-        some = [p for p in rest if p.kind == "conv" and _is_padded(p, node)]
-        places += [Place(some[:1], [node])] if some else []
+    taken: set[int] = set()
+    for node, some in sorted(choices, key=lambda choice: len(choice[1])):
+        free = [p for p in some if id(p) not in taken]
+        if free:
+            nearest = max(free, key=lambda p: p.cost.macs)
+            taken.add(id(nearest))
+            places.append(Place([nearest], [node]))
     return [(PADDED, place) for place in places], left.less(places)
 
 
@@ -274,7 +292,7 @@ def of_equal_macs(place: Place) -> Place:
 
 def same_macs(left: Place) -> Found:
     """Products that the two sides have under different modules."""
-    pairs = pairs_by(left, lambda p: p.cost.macs)
+    pairs = pairs_by(left, lambda p: (p.cost.macs, p.kind in COMPOSITE) if p.cost.macs else None)
     return [(OTHER_FORM, pair) for pair in pairs], left.less(pairs)
 
 

@@ -52,7 +52,7 @@ class Free:
         return found
 
     def _nearest(self, part: str, times: int, piece: Piece, sizes: set[int]) -> list[Piece]:
-        nodes = self.by_name.get(node_name(part), [])
+        nodes = _of_its_products(self.by_name.get(node_name(part), []), part, piece)
         if self.is_exact and sizes:
             exact = [node for node in nodes if node.results in sizes or not node.results]
             nodes = exact or [node for node in nodes if _is_padded(node, piece)]
@@ -84,6 +84,17 @@ def _sizes(part: str, piece: Piece, own: Iterable[Piece]) -> set[int]:
     if piece.kind == "attention" and part == "Add":
         return {node.results for node in own if node.function == "Softmax"}
     return set()
+
+
+def _of_its_products(nodes: list[Piece], part: str, piece: Piece) -> list[Piece]:
+    """Of an attention, if there are such: products of half its MACs, a softmax as large."""
+    if piece.kind != "attention":
+        return nodes
+    if part == "Softmax":
+        same = [n for n in nodes if n.cost.transcendentals == piece.cost.transcendentals]
+    else:
+        same = [n for n in nodes if n.cost.macs and 2 * n.cost.macs == piece.cost.macs]
+    return same or nodes
 
 
 def _is_padded(node: Piece, piece: Piece) -> bool:

@@ -71,7 +71,7 @@ def topk(call: NodeCall) -> Work:
     k = call.out.shape[axis] if call.out.shape else 1
     comparisons = x.numel * max(log2_ceil(k), 1)
     is_float = int(x.is_float)
-    terms = (("n·log2(k)", comparisons),)
+    terms = (("n·⌈log2(k)⌉", comparisons),)
     return Work(other_flops=comparisons * is_float, factor=is_float, terms=terms)
 
 
