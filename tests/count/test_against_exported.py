@@ -50,6 +50,18 @@ class Barred(nn.Module):
 
 barred, barred_inputs = Barred, masked_inputs
 
+class Cells(nn.Module):
+    # the product with the first state, which is zeros, is folded; those with the input become one
+    def __init__(self):
+        super().__init__()
+        self.cells = nn.RNN(8, 4, nonlinearity="relu", bias=False, batch_first=True)
+        self.line = nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.line(self.cells(x)[0])
+
+cells, cells_inputs = Cells, masked_inputs
+
 def long_inputs(batch_size):
     return torch.rand(batch_size, 50, 8)
 
@@ -277,6 +289,17 @@ def test_a_mask_of_truths_is_folded_at_every_batch(folder: Path, batch_size: int
     found = count_beside(count, made, spec=spec(model, batch_size, None, None, {}))[1]
     assert unexplained(found) == []
     assert [what for what, _ in rows(found, "constant folding")] == ["masked_fill gone"]
+
+
+def test_parts_of_the_input_are_of_it(folder: Path) -> None:
+    # given steps that read a row each of the input, at a batch of one
+    model, path = f"{folder / 'models.py'}:cells", folder / "cells.onnx"
+    ridgeline.export(model, path, batch_size=1, static=True, check=False)
+    count = ridgeline.count(model, batch_size=1)
+    found = count_beside(count, path, spec=spec(model, 1, None, None, {}))[1]
+    # then the product of 4·4 with zeros is folded, and no other
+    assert unexplained(found) == []
+    assert rows(found, "folded product of weights") == [("mm gone", -2 * 4 * 4)]
 
 
 @pytest.mark.parametrize("opset", [None, 13])

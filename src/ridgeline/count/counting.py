@@ -263,6 +263,7 @@ def _result(name: str, batch_size: int, run: _Run, settings: Settings) -> CountR
         ideal=ideal_bytes(traced, costs, mode=settings.mode),
         traced_on=run.traced_on,
         notes=_notes(run, settings),
+        input_storages=traced.input_storages,
         output_storages=traced.output_storages,
     )
 

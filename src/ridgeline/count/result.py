@@ -73,7 +73,8 @@ class CountResult:
     ideal: IdealBytes
     traced_on: str  # "meta" or "real"
     notes: tuple[str, ...] = ()
-    output_storages: frozenset[int] = frozenset()  # of what the model returned
+    input_storages: frozenset[int] = frozenset()  # of what the model was given
+    output_storages: frozenset[int] = frozenset()  # of what it returned
 
     @cached_property
     def total(self) -> Total:

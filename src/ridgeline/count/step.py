@@ -50,6 +50,7 @@ class Traced:
     memory: Memory
     fixed_storages: dict[int, int]  # storage of every parameter, buffer and input → its bytes
     output_bytes: int
+    input_storages: frozenset[int]
     output_storages: frozenset[int]
 
 
@@ -89,6 +90,7 @@ class _Runner:
         memory = self.tracer.memory
         memory.add([*self.weights, *self.buffers, *self.inputs])
         fixed = self._fixed_storages()
+        given = frozenset(map(self.tracer.storage_of, self.inputs))
         base_bytes = memory.live_bytes
         with self.tracer.watching(gradients=training):
             output = self._forward()
@@ -106,6 +108,7 @@ class _Runner:
             tracer=self.tracer,
             fixed_storages=fixed,
             output_bytes=output_bytes,
+            input_storages=given,
             output_storages=returned,
             memory=Memory(
                 parameter_bytes=distinct_bytes(self.weights),

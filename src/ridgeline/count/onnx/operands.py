@@ -40,7 +40,7 @@ def origins(count: CountResult, larger: CountResult, *, is_open: bool) -> Origin
     if others is None:
         return Origins()
     inputs = tuple(frozenset(_input_shapes(one)) for one in (count, larger))
-    is_of_input: dict[int, bool] = {}  # by storage; a new tensor in an old place is written anew
+    is_of_input = dict.fromkeys(count.input_storages, True)  # by storage
     alone, beside = set(), set()
     for number, (op, other) in enumerate(zip(count.op_costs, others, strict=True)):
         known = inputs if other is not op else (inputs[0], inputs[0])
