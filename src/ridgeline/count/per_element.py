@@ -55,6 +55,7 @@ _rows(17, 1, "gelu_backward.tanh")
 # ---------------------------------------------------------------- normalisations and softmax
 
 STATISTICS = 4  # FLOPs for a mean and a variance
+BATCH_NORM = 2  # with fixed statistics: a scale and a shift
 RMS_NORM = 3  # the mean of squares, the product with its inverse root; no weight
 SOFTMAX = 4  # maximum, subtraction, sum, division; and one exponential
 # FLOPs of the input's gradient without a weight, and of the weight's and bias's together

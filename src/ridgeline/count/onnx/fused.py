@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ridgeline.count.onnx.formulas.convolutions import NORM_FLOPS
 from ridgeline.count.onnx.node import NodeCall
 from ridgeline.count.onnx.pieces import Piece
+from ridgeline.count.per_element import BATCH_NORM
 from ridgeline.count.result import OpCost
 from ridgeline.records import Cost
 
 OWN_DOMAINS = "com.microsoft"  # how the names of onnxruntime's domains begin
 
 REQUANTISING = "DequantizeLinear"
-BATCH_NORM = "BatchNormalization"  # onnxruntime writes one as a convolution of each channel
+NORM = "BatchNormalization"  # onnxruntime writes one as a convolution of each channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def parts_of(op: OpCost, piece: Piece) -> list[Piece]:
     other = REQUANTISING if fused.of_integers else _activation(call)
     parts += [_rest(call, piece, fused, parts, other)] if other else []
     cost = piece.cost - sum((part.cost for part in parts), Cost())
-    name = BATCH_NORM if _is_norm(call, piece) else fused.main
+    name = NORM if _is_norm(call, piece) else fused.main
     return [replace(_named(piece, name), cost=cost), *parts]
 
 
@@ -90,7 +90,7 @@ def _is_norm(call: NodeCall, piece: Piece) -> bool:
 def _rest(call: NodeCall, piece: Piece, fused: Fused, others: list[Piece], function: str) -> Piece:
     """An activation, or work on integers: all FLOPs but the main one's and those of other parts."""
     has_bias = fused.bias is not None and call.has(fused.bias)
-    each = NORM_FLOPS if _is_norm(call, piece) else fused.each + has_bias
+    each = BATCH_NORM if _is_norm(call, piece) else fused.each + has_bias
     own = each * piece.results
     rest = piece.cost.other_flops - own - sum(part.cost.other_flops for part in others)
     cost = Cost(other_flops=rest, transcendentals=piece.cost.transcendentals)

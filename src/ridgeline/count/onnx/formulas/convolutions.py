@@ -15,8 +15,8 @@ from ridgeline.count.onnx.formulas.fits import (
 from ridgeline.count.onnx.formulas.products import REQUANTISE, product
 from ridgeline.count.onnx.formulas.registry import MS, Terms, Work, op
 from ridgeline.count.onnx.node import MalformedError, NodeCall, Tensor
+from ridgeline.count.per_element import BATCH_NORM
 
-NORM_FLOPS = 2  # of a batch norm with fixed statistics: a scale and a shift
 NO_BIAS = 99  # a place that no operand has
 AXES = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
 
@@ -120,7 +120,7 @@ def blocked_conv(call: NodeCall) -> Work:
     if is_batch_norm(call):
         n = plain.out.numel
         flops, transcendentals = fused_activation(call)
-        return Work.per_element(n, NORM_FLOPS + flops, transcendentals=transcendentals * n)
+        return Work.per_element(n, BATCH_NORM + flops, transcendentals=transcendentals * n)
     return _fused(plain)
 
 
