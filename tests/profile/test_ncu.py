@@ -154,7 +154,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_the_command_leaves_clocks_and_caches_alone() -> None:
-    command = Ncu("/opt/ncu", "2025.3.1").command(["a.sum", "b.sum"], Path("log.csv"), passes=1)
+    command = Ncu("/opt/ncu", "2025.3.1").command(["a.sum", "b.sum"], Path("log.csv"), is_once=True)
     assert command == [
         "/opt/ncu", "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
         "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
@@ -164,13 +164,13 @@ def test_the_command_leaves_clocks_and_caches_alone() -> None:
     ]  # fmt: skip
 
 
-def test_the_program_never_runs_again_for_a_second_pass() -> None:
-    command = Ncu("/opt/ncu", "2025.3.1").command(["a.sum"], Path("log.csv"), passes=2)
+def test_by_itself_a_kernel_may_run_twice() -> None:
+    command = Ncu("/opt/ncu", "2025.3.1").command(["a.sum"], Path("log.csv"), is_once=False)
     assert "--replay-mode" not in command
 
 
 def test_options_that_older_versions_do_not_know() -> None:
-    command = Ncu("/opt/ncu", "2022.4.1.0").command(["a.sum"], Path("log.csv"), passes=1)
+    command = Ncu("/opt/ncu", "2022.4.1.0").command(["a.sum"], Path("log.csv"), is_once=True)
     assert "--graph-profiling" not in command
     assert "--app-replay-buffer" not in command
 

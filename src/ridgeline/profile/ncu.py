@@ -34,7 +34,7 @@ class Ncu:
     path: str
     version: str
 
-    def command(self, metrics: Sequence[str], log: Path, *, passes: int) -> list[str]:
+    def command(self, metrics: Sequence[str], log: Path, *, is_once: bool) -> list[str]:
         """The start of a command line that counts `metrics` as the step runs in earnest.
 
         Clocks stay as they are and caches are not emptied, so that traffic is that of the step.
@@ -42,17 +42,17 @@ class Ncu:
         return [
             self.path, "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
             "--profile-from-start", "off", "--clock-control", "none",
-            "--cache-control", "none", *self._once(passes), *self._each_node,
+            "--cache-control", "none", *(self._once if is_once else ()), *self._each_node,
             "--metrics", ",".join(metrics), "--log-file", str(log),
         ]  # fmt: skip
 
-    def _once(self, passes: int) -> tuple[str, ...]:
+    @property
+    def _once(self) -> tuple[str, ...]:
         """Nothing is saved to run a kernel twice, and what was counted is written at the end.
 
         For a second pass the whole program would run again, which must not be.
         """
-        is_known = _numbers(self.version) >= ONCE_SINCE
-        return ONCE if passes == 1 and is_known else ()
+        return ONCE if _numbers(self.version) >= ONCE_SINCE else ()
 
     @property
     def _each_node(self) -> tuple[str, ...]:

@@ -251,7 +251,9 @@ class Standby:
             products_only=group is not None and is_of_tensors(group.metrics),
             kinds=tuple(k for k in KINDS[self.request.precision] if k != "fp8"),
         )
-        session = start(self.program, job, self.ncu, group)
+        # a user's program may be anything: ncu's usual way is left to it
+        is_once = self.request.task is not None and group is not None and group.passes == 1
+        session = start(self.program, job, self.ncu, group, is_once=is_once)
         self.sessions.append(session)
         return session
 

@@ -114,13 +114,22 @@ class Session:
         )
 
 
-def start(program: Sequence[str], job: Job, ncu: Ncu | None = None, group: Group | None = None
-          ) -> Session:  # fmt: skip
-    """Start a program for a job, under ncu if there is a group to count."""
+def start(
+    program: Sequence[str],
+    job: Job,
+    ncu: Ncu | None = None,
+    group: Group | None = None,
+    *,
+    is_once: bool = False,
+) -> Session:
+    """Start a program for a job, under ncu if there is a group to count.
+
+    `is_once`: ncu is told that no kernel of it runs twice.
+    """
     log = job.path("csv") if group is not None else None
     command = list(program)
     if ncu is not None and group is not None and log is not None:
-        command = [*ncu.command(group.metrics, log, passes=group.passes), *program]
+        command = [*ncu.command(group.metrics, log, is_once=is_once), *program]
     environment = {**os.environ, JOB: str(job.write())}
     with job.path("out").open("wb") as out:
         try:
