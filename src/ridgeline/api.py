@@ -158,6 +158,7 @@ def profile(
     results: str | Path = "results",
     tier: str = "counters",
     level: str = "dram",
+    tool: str = "auto",
     deduplicate: bool = False,
     budget_s: float | None = None,
     **settings: Any,
@@ -178,7 +179,8 @@ def profile(
     chosen = _settings("profile", {"backend": "cuda", "energy": False, **settings})
     named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
     options = {
-        "tier": tier, "level": level, "deduplicate": deduplicate, "budget_s": budget_s,
+        "tier": tier, "level": level, "tool": tool, "deduplicate": deduplicate,
+        "budget_s": budget_s,
     }  # fmt: skip
     profiled = profile_named(named, chosen, folder, options)
     _, problems = count_missing(folder, [profiled.of_run], with_files=True)

@@ -15,7 +15,6 @@ from ridgeline.analyze.stages import Stages
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.ncu import Ncu
 from ridgeline.profile.request import Request
 from ridgeline.store import ResultsFolder, Run
 
@@ -30,8 +29,8 @@ def run_of(model: str) -> Run:
 
 
 @pytest.fixture(autouse=True)
-def _has_ncu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "find_ncu", lambda: Ncu("/opt/ncu", "2025.3.1"))
+def _has_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "need_counters", lambda tool: None)
 
 
 def staged(
@@ -85,11 +84,11 @@ def test_skipped(
     assert (made, stages) == ([], stage("skipped", reason))
 
 
-def test_skipped_without_ncu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> Ncu:
+def test_skipped_with_nothing_to_count_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(tool: str) -> None:
         raise NO_NCU
 
-    monkeypatch.setattr(counters, "find_ncu", none)
+    monkeypatch.setattr(counters, "need_counters", none)
     made, stages, _ = staged(monkeypatch, never)
     assert (made, stages) == ([], stage("skipped", "no ncu   hint: get one"))
 
@@ -140,6 +139,7 @@ class Loaded:
     """A profile that can begin, of which only who hears of it is asked."""
 
     def __init__(self) -> None:
+        self.place = self
         self.tell: Callable[[str], None] = print
 
 

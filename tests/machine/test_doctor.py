@@ -239,6 +239,19 @@ def test_who_may_read_counters(
     assert state("GPU counters", gpu_machine(seen=seen, commands=commands)) == expected
 
 
+def test_cupti() -> None:
+    assert state("CUPTI", gpu_machine(torch={**WORKING, "cupti": True})) == "ok"
+    assert state("CUPTI", gpu_machine(torch={**WORKING, "cupti": False})) == "missing"
+    assert state("CUPTI", gpu_machine(torch=WORKING)) == "missing"
+    assert state("CUPTI", Facts(probe=machine())) is None  # no GPU, no question
+
+
+def test_without_ncu_cupti_may_not_read_the_counters_either() -> None:
+    seen = {**ADMIN_ONLY, "/proc/self/status": NOBODY}
+    facts = gpu_machine(seen=seen, commands={}, torch={**WORKING, "cupti": True})
+    assert state("GPU counters", facts) == "broken"
+
+
 def test_ncu_outside_of_the_path_is_found_by_version() -> None:
     old, new = "/usr/local/cuda-9.2/bin/ncu", "/usr/local/cuda-13.0/bin/ncu"
     facts = gpu_machine(seen={old: "", new: ""},

@@ -8,7 +8,16 @@ import pandas as pd
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.checks import check_counted, check_step, check_traced
+from ridgeline.measure.isolation import Outcome
+from ridgeline.profile import checks
+from ridgeline.profile.checks import (
+    check_counted,
+    check_step,
+    check_traced,
+    cupti_here,
+    need_counters,
+)
+from ridgeline.profile.cupti.library import Cupti, RefusedError
 from ridgeline.profile.joined import Joined
 
 
@@ -77,3 +86,44 @@ def test_a_kernel_is_known_if_all_of_its_counters_are() -> None:
 def test_nothing_in_common_is_an_error(found: Joined) -> None:
     with pytest.raises(RidgelineError, match="none of the counted kernels is one of the step"):
         check_counted(found)
+
+
+# ---------------------------------------------------------------- what there is to count with
+
+
+@pytest.mark.parametrize(
+    ("tool", "has_ncu", "has_cupti", "is_refused"),
+    [
+        ("auto", True, False, False),
+        ("auto", False, True, False),
+        ("auto", False, False, True),
+        ("ncu", True, False, False),
+        ("ncu", False, True, True),
+        ("cupti", False, False, False),  # its own process will say why
+    ],
+)
+def test_one_of_the_two_must_be_there(
+    monkeypatch: pytest.MonkeyPatch, tool: str, has_ncu: bool, has_cupti: bool, is_refused: bool
+) -> None:
+    def find_ncu() -> None:
+        if not has_ncu:
+            raise RidgelineError("Nsight Compute (ncu) was not found", hint="install it")
+
+    monkeypatch.setattr(checks, "find_ncu", find_ncu)
+    monkeypatch.setattr(checks, "run_isolated", lambda work, task: Outcome(answer=has_cupti))
+    if is_refused:
+        with pytest.raises(RidgelineError, match="was not found"):
+            need_counters(tool)
+    else:
+        need_counters(tool)
+
+
+def test_whether_a_pytorch_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "loaded_cupti", lambda: Cupti(object()))
+    assert cupti_here(None, None)
+
+    def none() -> Cupti:
+        raise RefusedError("this PyTorch comes without CUPTI")
+
+    monkeypatch.setattr(checks, "loaded_cupti", none)
+    assert not cupti_here(None, None)

@@ -56,7 +56,8 @@ def test_a_small_profile_whole() -> None:
                 picks=DISTINCT)  # fmt: skip
     profiled = ProfiledStep(
         kernels=three_kernels(), plan=plan, counted_s=6.0, taken_s=20.0, standby_s=9.0,
-        ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, ncu_version="2025.3.1",
+        ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, tool="ncu",
+        ncu_version="2025.3.1",
         busy_s=9.0,
         warnings=("careful",),
     )  # fmt: skip
@@ -71,6 +72,7 @@ def test_a_small_profile_whole() -> None:
         "precision": "tf32",
         "tier": "counters",
         "level": "dram",
+        "tool": "ncu",
         "is_deduplicated": True,
         "iters": 1,
         "kernel_time_s": 10.0,
@@ -100,6 +102,7 @@ def test_a_small_profile_whole() -> None:
             "is_trusted": True,
         },
         "ncu_version": "2025.3.1",
+        "cupti_version": None,
         "warnings": ["careful"],
     }
 
@@ -190,10 +193,10 @@ def test_the_recorded_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert sum(phase["time_s"] for phase in phases.values()) == pytest.approx(6.9416e-3, rel=1e-4)
     assert {name: value for name, value in found["totals"].items() if value is not None} == {
         "fp64": 10,
-        "fp32": 13_518_928_912,
-        "fp16": 8_517_821_472,
+        "fp32": 13_518_928_880,
+        "fp16": 8_517_821_408,
         "tensor_fp16": 797_680_599_040,
-        "dram_bytes": 9_704_305_152,
+        "dram_bytes": 9_925_320_448,
     }
     assert found["self_test"]["ratios"] == {
         "product fp32": pytest.approx(1.0, abs=1e-3),

@@ -28,6 +28,7 @@ EXACT = Plan(
     is_parallel=True,
     picks=ALL,
 )
+INSIDE = replace(EXACT, groups=(Group((*VECTOR.metrics, *BOTH.metrics), 3),), tool="cupti")
 CHEAP = replace(EXACT, groups=(VECTOR, MEMORY, TENSOR), picks=DISTINCT)
 
 
@@ -46,23 +47,31 @@ CHEAP = replace(EXACT, groups=(VECTOR, MEMORY, TENSOR), picks=DISTINCT)
         # three passes: 0.021 + 3 · 0.01 s, and 4 GB at 0.05 s each
         (replace(EXACT, groups=(THREE,)), 1.6 + 1000 * (0.051 + 0.2)),
         (replace(EXACT, groups=()), 0.0),
+        # inside of the process: 2.5 s, and 1000 kernels of 0.0011 s in each of three passes
+        (INSIDE, 2.5 + 3.3),
+        (replace(INSIDE, is_parallel=False), 10 + 2.5 + 3.3),
     ],
-    ids=["exact", "distinct", "no groups of warps", "one by one", "passes", "nothing"],
-)
+    ids=["exact", "distinct", "no groups of warps", "one by one", "passes", "nothing", "inside",
+         "inside, after the trace"],
+)  # fmt: skip
 def test_seconds(plan: Plan, time_s: float) -> None:
     assert plan.time_s == pytest.approx(time_s)
 
 
 def test_in_words() -> None:
-    assert str(EXACT) == "5 metrics in 2 groups, 2 passes; 1000 kernels; about 55.2 s"
-    assert str(replace(CHEAP, groups=(VECTOR, THREE), missing=("L2 bytes", "DRAM bytes"))) == (
-        "3 metrics in 2 groups, 4 passes; 1000 kernels, of which 100 that differ are counted; "
-        "about 30.2 s; not on this chip: L2 bytes, DRAM bytes"
+    assert str(EXACT) == (
+        "5 metrics in 2 groups, 2 passes, read by Nsight Compute; 1000 kernels; about 55.2 s"
     )
+    assert str(replace(CHEAP, groups=(VECTOR, THREE), missing=("L2 bytes", "DRAM bytes"))) == (
+        "3 metrics in 2 groups, 4 passes, read by Nsight Compute; 1000 kernels, of which 100 that "
+        "differ are counted; about 30.2 s; not on this chip: L2 bytes, DRAM bytes"
+    )
+    assert str(INSIDE) == "5 metrics in 3 passes, read by CUPTI; 1000 kernels; about 5.80 s"
 
 
 def test_as_values() -> None:
     assert CHEAP.to_dict() == {
+        "tool": "ncu",
         "metrics": [list(VECTOR.metrics), list(MEMORY.metrics), list(TENSOR.metrics)],
         "passes": 3,
         "launches": 1000,

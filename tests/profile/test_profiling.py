@@ -1,4 +1,4 @@
-"""A step profiled with a stand-in for ncu that plays back what an H200 said."""
+"""A step profiled by Nsight Compute, of which a stand-in plays back what an H200 said."""
 
 import errno
 import tempfile
@@ -21,6 +21,7 @@ TASK = Task(
     spec=WorkloadSpec(model="resnet50", batch_size=32, mode="train"),
     settings=Settings(backend="cuda", precision="amp"),
 )
+OF_AN_H200 = {"memory_bytes": 2 * 10**9, "device_bytes": 150 * 10**9, "device": "H200"}
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def _stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def profiled(**asked: object) -> ProfiledStep:
-    request = {"memory_bytes": 2 * 10**9, "device_bytes": 150 * 10**9, "device": "H200", **asked}
+    request = {**OF_AN_H200, "tool": "ncu", **asked}
     return profile(Request(task=TASK, **request))  # type: ignore[arg-type]
 
 
@@ -54,7 +55,7 @@ def test_every_kernel_has_its_counters_its_time_and_its_place() -> None:
 
 def test_what_is_counted_is_planned_in_groups_of_one_pass() -> None:
     shown: list[Plan] = []
-    request = Request(task=TASK, memory_bytes=1, device_bytes=100, device="H200")
+    request = Request(task=TASK, tool="ncu", memory_bytes=1, device_bytes=100, device="H200")
     profile(request, show_plan=shown.append)
     [plan] = shown
     assert [(len(group.metrics), group.passes) for group in plan.groups] == [(9, 1), (5, 1), (1, 1)]
@@ -80,7 +81,8 @@ def test_operators_of_the_same_work_are_counted_once(tmp_path: Path) -> None:
 
 def test_beside_another_profile_ncu_is_asked_nothing() -> None:
     # given a chip of which nothing is known yet
-    request = Request(task=TASK, deduplicate=True, memory_bytes=1, device_bytes=100, device="H200")
+    asked = {"task": TASK, "tool": "ncu", "deduplicate": True, **OF_AN_H200}
+    request = Request(**asked)  # type: ignore[arg-type]
     # then no profile can be loaded while another one counts
     ahead = standing_by(request, may_ask=False)
     with pytest.raises(RidgelineError, match="ncu counts, and cannot be asked"), ahead:

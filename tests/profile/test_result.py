@@ -61,6 +61,7 @@ def test_what_makes_no_sense_is_said_before_anything_runs(tmp_path: Path) -> Non
 
 def test_a_failure_is_kept_and_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NCU", "busy")
+    monkeypatch.setenv("FAKE_CUPTI", "absent")
     folder = tmp_path / "results"
     with pytest.raises(RidgelineError, match="another profiler held the GPU's counters"):
         ridgeline.profile("resnet50", precision="amp", results=folder)

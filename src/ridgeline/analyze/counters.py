@@ -13,7 +13,8 @@ from ridgeline.analyze.stages import Stages
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.ncu import find_ncu
+from ridgeline.profile.checks import need_counters
+from ridgeline.profile.metrics import AUTO
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Standby, standing_by
 from ridgeline.profile.request import request_of
@@ -79,7 +80,7 @@ class _LoadedAhead:
 
     def load(self, following: tuple[Run, Task] | None, _: Plan) -> None:
         """Where ncu would have to be asked something first, they load in their turn."""
-        if following is not None:
+        if following is not None and self.standby is None:  # a second plan may be shown
             with suppress(RidgelineError):
                 request = request_of(*following, **OPTIONS)
                 self.standby = self.stack.enter_context(standing_by(request, may_ask=False))
@@ -90,7 +91,7 @@ class _LoadedAhead:
         standby, self.standby = self.standby, None
         with self.stack.pop_all():
             if standby is not None:
-                standby.tell = tell
+                standby.place.tell = tell
             yield standby
 
 
@@ -100,7 +101,7 @@ def _why_not(device: str, *, is_wanted: bool) -> str:
     if not device.startswith("cuda"):
         return NO_GPU
     try:
-        find_ncu()
+        need_counters(AUTO)
     except RidgelineError as error:
         return str(error).replace("\n", " ")
     return ""

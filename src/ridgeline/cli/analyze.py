@@ -104,7 +104,7 @@ def analyze(
         bool,
         in_step(
             "--profile/--no-profile",
-            help="Read hardware counters where there is an NVIDIA GPU and Nsight Compute.",
+            help="Read hardware counters where there is an NVIDIA GPU.",
         ),
     ] = True,
     seed: Annotated[int, in_step(help="Of weights and data.")] = 0,

@@ -14,7 +14,7 @@ from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
 from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import COMPILE_MODES, Settings
-from ridgeline.profile.metrics import LEVELS, TIERS
+from ridgeline.profile.metrics import AUTO, LEVELS, TIERS, TOOLS
 from ridgeline.records import MODES, PRECISIONS
 
 EXAMPLES = """
@@ -23,6 +23,7 @@ EXAMPLES = """
   ridgeline profile resnet50 --precision amp --dry-run
   ridgeline profile resnet50 --precision amp
   ridgeline profile resnet50 mobilenet_v2 --precision fp32,amp --budget 2m
+  ridgeline profile resnet50 --tool ncu --deduplicate
   ridgeline profile vgg16 --mode infer --level hierarchical
   ridgeline profile resnet50 --tier time         (no counters, no permission needed)
   ridgeline profile -- python train.py           (steps marked by ridgeline.profile_step())
@@ -36,7 +37,7 @@ BATCH_SIZE = "32"
 UNWATCHED_STEPS = 50  # that the time of a step is taken from
 OF_MODELS = (
     "batch_size", "mode", "device", "input_size", "seq_len", "config", "optimizer",
-    "grad_accum_steps", "channels_last", "deterministic", "compile_mode", "seed",
+    "grad_accum_steps", "channels_last", "deterministic", "compile_mode", "seed", "tool",
 )  # fmt: skip
 
 in_work = partial(typer.Option, rich_help_panel="What is run")
@@ -101,13 +102,23 @@ def profile(
             help="dram, or hierarchical: L2 and L1 bytes, too.", autocompletion=complete(LEVELS)
         ),
     ] = "dram",
+    tool: Annotated[
+        str,
+        in_profile(
+            help="cupti: by the process itself, every kernel; ncu: by Nsight Compute around it; "
+            "auto: ncu where cupti cannot.",
+            autocompletion=complete(TOOLS),
+        ),
+    ] = AUTO,
     budget: Annotated[
         str | None,
         in_profile(help="Time for counting, as 90s or 5m; what fits is chosen."),
     ] = None,
     deduplicate: Annotated[
         bool,
-        in_profile("--deduplicate", help="Count operators of the same work once: much faster."),
+        in_profile(
+            "--deduplicate", help="With ncu, count operators of the same work once: much faster."
+        ),
     ] = False,
     dry_run: Annotated[
         bool, in_profile("--dry-run", help="Show what would be counted and how long it takes.")
@@ -135,7 +146,7 @@ def profile(
     seed: Annotated[int, in_step(help="Of weights and data.")] = 0,
     keep: Annotated[
         Path | None,
-        in_output(metavar="DIR", parser=folder, help="Keep the trace and ncu's own files there."),
+        in_output(metavar="DIR", parser=folder, help="Keep the trace and what was counted there."),
     ] = None,
     label: Annotated[str | None, in_output(help="A name for it.")] = None,
     results: Annotated[
@@ -148,8 +159,9 @@ def profile(
     """Count what the GPU executes in one step: FLOPs, bytes and time of every kernel and layer.
 
     The step is run unwatched first: times of step and layers are from there, those of kernels from
-    a trace. Then Nsight Compute counts a whole step: forward, backward on autograd's threads, and
-    the optimizer. Each kernel is told by layer, phase and operator.
+    a trace. Then the chip's counters are read over a whole step, through CUPTI or Nsight Compute:
+    forward, backward on autograd's threads, and the optimizer. Each kernel is told by layer, phase
+    and operator.
     """
     program: tuple[str, ...] = ctx.meta.get("program", ())
     if bool(models) == bool(program):
@@ -193,6 +205,7 @@ def profile(
             config=config_values(config),
             tier=tier,
             level=level,
+            tool=tool,
             budget_s=duration(budget),
             deduplicate=deduplicate,
             is_dry=dry_run,

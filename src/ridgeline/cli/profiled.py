@@ -23,8 +23,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.checks import need_cuda
-from ridgeline.profile.ncu import find_ncu
+from ridgeline.profile.checks import need_counters, need_cuda
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Standby, standing_by
 from ridgeline.profile.request import Request, request_for, request_of_program
@@ -33,7 +32,8 @@ from ridgeline.provenance import collect
 from ridgeline.report.views import write_views
 from ridgeline.store import ResultsFolder, Run
 
-RUN_S, TRACE_S, COUNTED_S = 25.0, 15.0, 40.0  # of one configuration, about
+RUN_S, TRACE_S, COUNTED_S = 20.0, 3.0, 5.0  # of one configuration, about
+PROGRAM_S = 120.0  # a program, which starts anew for every group of counters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,7 @@ class Wanted:
     config: dict[str, Any]
     tier: str
     level: str
+    tool: str
     budget_s: float | None
     deduplicate: bool
     is_dry: bool
@@ -69,6 +70,7 @@ class Wanted:
         return {
             "tier": self.tier,
             "level": self.level,
+            "tool": self.tool,
             "budget_s": self.budget_s,
             "deduplicate": self.deduplicate,
             "steps": self.iters,
@@ -170,7 +172,7 @@ class Profiling:
             yield standby
 
     def _check_device(self) -> None:
-        """A model or an ncu that cannot be found, or no GPU, ends the command now."""
+        """A model that is not found, no GPU, or nothing to count with, ends the command now."""
         wanted = self.wanted
         first = wanted.settings[0]
         task = DeviceTask(
@@ -181,7 +183,7 @@ class Profiling:
         )
         need_cuda(run_isolated(device_task, task).value().partition(":")[0])
         if wanted.tier == "counters":
-            find_ncu()
+            need_counters(wanted.tool)
 
     def _profile(
         self,
@@ -233,7 +235,7 @@ class Profiling:
         request = request_of_program(wanted.program, wanted.precision_told, host, **wanted.options)
         name = shlex.join(wanted.program)
         self._need_gpu()
-        with stage_progress(TRACE_S + 3 * COUNTED_S, quiet=wanted.quiet) as progress:
+        with stage_progress(PROGRAM_S, quiet=wanted.quiet) as progress:
             progress.start(name)
             profile_program(
                 results,

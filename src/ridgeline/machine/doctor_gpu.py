@@ -88,6 +88,20 @@ def nvml(facts: Facts) -> Finding | None:
 # ---------------------------------------------------------------- counters
 
 
+@check("counters", "CUPTI")
+def cupti(facts: Facts) -> Finding | None:
+    if not facts.has_nvidia:
+        return None
+    if _has_cupti(facts):
+        return ok("PyTorch's own: models are counted without Nsight Compute")
+    return missing("PyTorch has none that can count: models need Nsight Compute",
+                   "pip install a PyTorch for CUDA 12.6 or later")  # fmt: skip
+
+
+def _has_cupti(facts: Facts) -> bool:
+    return bool((facts.torch or {}).get("cupti"))
+
+
 @check("counters", "Nsight Compute")
 def ncu(facts: Facts) -> Finding:
     path = ncu_path(facts.probe)
@@ -125,11 +139,11 @@ def gpu_counters(facts: Facts) -> Finding | None:
         return ok("this process may read them: it has CAP_SYS_ADMIN")
     if restricted is None:
         return note("whether they may be read is not known: the driver's settings are hidden",
-                    "ncu says ERR_NVGPUCTRPERM if not")  # fmt: skip
+                    "`ridgeline profile` says ERR_NVGPUCTRPERM if not")  # fmt: skip
     inside = facts.description.container
     mend = f"start the container with --cap-add SYS_ADMIN, or on the host: {ALLOW_COUNTERS}"
-    # Installed but not allowed; without ncu nothing that is there fails.
-    state = broken if ncu_path(facts.probe) else note
+    # Installed but not allowed; without both nothing that is there fails.
+    state = broken if ncu_path(facts.probe) or _has_cupti(facts) else note
     return state("only administrators may read them (ERR_NVGPUCTRPERM)",
                  mend if inside else f"{ALLOW_COUNTERS}; or run with sudo")  # fmt: skip
 

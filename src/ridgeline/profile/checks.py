@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import run_isolated
+from ridgeline.profile.cupti.library import RefusedError, loaded_cupti
+from ridgeline.profile.metrics import CUPTI, NCU
+from ridgeline.profile.ncu import find_ncu
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +27,28 @@ def need_cuda(kind: str) -> None:
             hint="`ridgeline run --layers` gives the time of each layer on any device; captures "
             "from elsewhere are read by `ridgeline import`",
         )
+
+
+def need_counters(tool: str) -> None:
+    """What reads them must be there: PyTorch's CUPTI, or Nsight Compute."""
+    if tool == CUPTI:
+        return  # a process that cannot says why
+    try:
+        find_ncu()
+    except RidgelineError:
+        if tool == NCU or not run_isolated(cupti_here, None).value():
+            raise
+
+
+def cupti_here(_: object, send: object) -> bool:
+    """Whether the PyTorch of this process has a CUPTI that can count."""
+    import torch  # noqa: F401  which loads it
+
+    try:
+        loaded_cupti()
+    except RefusedError:
+        return False
+    return True
 
 
 def check_traced(trace: pd.DataFrame) -> None:

@@ -34,7 +34,9 @@ class ProfiledStep:
     step_time_s: float | None = None  # of marked steps that nobody looked at
     busy_s: float | None = None  # of all steps, in which at least one kernel ran
     ratios: Mapping[str, float] = field(default_factory=dict)  # of the self-test
+    tool: str = ""  # that read the counters
     ncu_version: str = ""
+    cupti_version: int | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -73,6 +75,7 @@ def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[
         "precision": run.found.get("precision") if run is not None else None,
         "tier": request.tier,
         "level": request.level,
+        "tool": profiled.tool or None,
         "is_deduplicated": plan is not None and plan.picks == DISTINCT,
         "iters": profiled.steps,
         "kernel_time_s": time_s,
@@ -96,6 +99,7 @@ def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[
         },
         "self_test": _self_test(profiled),
         "ncu_version": profiled.ncu_version,
+        "cupti_version": profiled.cupti_version,
         "warnings": list(profiled.warnings),
     }
 

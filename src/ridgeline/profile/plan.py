@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.metrics import counts_warp_groups, is_of_tensors
+from ridgeline.profile.metrics import CUPTI, NCU, counts_warp_groups, is_of_tensors
 from ridgeline.profile.passes import SASS, Group
 from ridgeline.profile.step_mark import ALL, DISTINCT
 from ridgeline.units import format_time
@@ -27,6 +27,8 @@ AGAIN_S = 0.01  # each further pass, without what follows
 RESTORE_S_PER_BYTE = 0.05e-9  # saving and restoring memory, once a kernel
 FIRST_S = 1.0  # the first kernel, and the work of known size
 END_S = 0.6  # a process that has counted: writing, ending
+INSIDE_S = 2.5  # inside of the process: set up once, for all kernels …
+INSIDE_KERNEL_S = 0.0011  # … of which each takes so long in a pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Plan:
     is_parallel: bool  # processes get ready side by side and count one after the other
     picks: str  # ALL or DISTINCT
     missing: tuple[str, ...] = ()
+    tool: str = NCU
 
     @property
     def passes(self) -> int:
@@ -55,6 +58,9 @@ class Plan:
     @property
     def time_s(self) -> float:
         """All that is still to come: the processes that count."""
+        if self.tool == CUPTI:
+            starts_s = 0.0 if self.is_parallel else self.start_s
+            return starts_s + INSIDE_S + self.passes * self.launches * INSIDE_KERNEL_S
         starts = 0.0 if self.is_parallel else self.start_s * len(self.groups)
         return starts + sum(FIRST_S + self._kernels_s(group) + END_S for group in self.groups)
 
@@ -72,6 +78,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "tool": self.tool,
             "metrics": [list(group.metrics) for group in self.groups],
             "passes": self.passes,
             "launches": self.launches,
@@ -87,8 +94,10 @@ class Plan:
         what = f"{self.launches} kernels" + (
             f", of which {self.distinct} that differ are counted" if self.picks == DISTINCT else ""
         )
+        groups = f"{len(self.groups)} groups, " if self.tool == NCU else ""
+        by = {NCU: "Nsight Compute", CUPTI: "CUPTI"}[self.tool]
         text = (
-            f"{metrics} metrics in {len(self.groups)} groups, {self.passes} passes; {what}; "
+            f"{metrics} metrics in {groups}{self.passes} passes, read by {by}; {what}; "
             f"about {format_time(self.time_s)}"
         )
         return text + (f"; not on this chip: {', '.join(self.missing)}" if self.missing else "")

@@ -1,62 +1,49 @@
 """A step under the profilers: planned, traced, counted, joined and checked.
 
-The order: what the chip can count, then one step traced by torch's profiler (kernels, their times,
-their operators), then the plan, then a process for every group of counters that takes the same
-step, then all of it joined. Time is never taken from a process that counts.
+The order: one step traced by torch's profiler (kernels, their times, their operators), then the
+plan, then the same step in a process that reads the counters (by_cupti.py), or in one for every
+group of counters (by_ncu.py), then all of it joined. Time is never taken from a process that
+counts.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile import self_test
+from ridgeline.profile.by_cupti import ByCupti, check_other_way
+from ridgeline.profile.by_ncu import NOT_TOLD_APART, ByNcu
 from ridgeline.profile.checks import check_counted, check_step, check_traced
+from ridgeline.profile.cupti.library import RefusedError
 from ridgeline.profile.joined import join_counters, side_by_side, without_trace
-from ridgeline.profile.metrics import KINDS, choose_metrics, is_of_tensors
-from ridgeline.profile.ncu import Ncu, find_ncu, known_metrics, passes_of
-from ridgeline.profile.ncu_errors import NO_KERNELS, explained
-from ridgeline.profile.operators import may_use_tensor_cores
 from ridgeline.profile.outcome import ProfiledStep
-from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
-from ridgeline.profile.plan import Plan, fitting
-from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TENSORS, NO_TIME
+from ridgeline.profile.plan import Plan
 from ridgeline.profile.request import Request
-from ridgeline.profile.sessions import (
-    NotMarkedError,
-    Session,
-    all_ended,
-    start,
-    target_program,
-    wait_loaded,
-    wait_ready,
-)
-from ridgeline.profile.step_mark import ALL, COUNTERS, DISTINCT, TRACE, Job, waited_for
+from ridgeline.profile.sessions import NotMarkedError, Session, all_ended, wait_loaded, wait_ready
+from ridgeline.profile.step_mark import TRACE, waited_for
 from ridgeline.profile.traced import TracedSteps, traced_steps
+from ridgeline.profile.workplace import Tell, Workplace
 from ridgeline.store import writing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_ONE_GROUP = (NO_TIME, NO_FLOPS, NO_BYTES, NO_TENSORS)  # which another group has
 NOT_PLANNED = "--budget was left out: without marks nobody knows beforehand what there is to count"
-NOT_TOLD_APART = "--deduplicate was left out: operators cannot be told apart here"
-MOST_MEMORY = 0.8  # of the device's, for all processes together
-Tell = Callable[[str], None]  # what is going on
+ShowPlan = Callable[[Plan], None]
 
 
 def profile(
     request: Request,
     tell: Tell = lambda what: None,
-    show_plan: Callable[[Plan], None] = lambda plan: None,
+    show_plan: ShowPlan = lambda plan: None,
 ) -> ProfiledStep:
     """Profile a step. A dry request ends with the plan and the kernels of the trace."""
     with standing_by(request, tell) as standby:
@@ -75,9 +62,10 @@ def standing_by(
     with ExitStack() as stack:
         folder = _new_folder(request.keep) if request.keep is not None else None
         own = folder or stack.enter_context(_temporary_folder())
-        standby = Standby(request, own, tell, may_ask=may_ask)
-        stack.enter_context(waited_for(standby.folder))
-        stack.enter_context(all_ended(standby.sessions))
+        place = Workplace(request, own, tell)
+        standby = Standby(place, may_ask=may_ask)
+        stack.enter_context(waited_for(own))
+        stack.enter_context(all_ended(place.sessions))
         standby.start()
         yield standby
 
@@ -103,94 +91,137 @@ def _new_folder(where: Path) -> Path:
 class Standby:
     """A profile that can begin."""
 
-    request: Request
-    folder: Path
-    tell: Tell
+    place: Workplace
     may_ask: bool = True
-    ncu: Ncu | None = None
-    groups: tuple[Group, ...] = ()
-    program: tuple[str, ...] = ()
-    sessions: list[Session] = field(default_factory=list)  # all, for their end
+    way: ByCupti | ByNcu | None = None  # None: without counters
     tracing: Session | None = None
-    counting: list[Session] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    missing: tuple[str, ...] = ()
     started_s: float = field(default_factory=time.monotonic)
 
+    @property
+    def request(self) -> Request:
+        return self.place.request
+
     def start(self) -> None:
-        """Ask what the chip can count; a model's processes start to load, and leave it alone."""
-        self.groups = self._groups()
-        self.program = self._program()
-        if self.request.task is None:
+        """A model's processes start to load, and leave the device alone."""
+        request = self.request
+        if request.tier == "counters" and not request.counts_inside:
+            self.way = ByNcu.asked(self.place, may_ask=self.may_ask)
+        if request.task is None:
             return
-        self.tracing = self._start("trace", None)
-        if not self.request.is_dry:
-            self.counting = [self._start(f"group{n}", one) for n, one in enumerate(self.groups)]
+        self.tracing = self.place.start("trace", TRACE)
+        if request.counts_inside:
+            self.way = ByCupti.loading(self.place)
+        elif isinstance(self.way, ByNcu) and not request.is_dry:
+            self.way.load()
         import pandas  # noqa: F401  while they load
 
     def wait_loaded(self) -> None:
         """Until nothing of it disturbs a measurement."""
-        wait_loaded(self.sessions)
+        wait_loaded(self.place.sessions)
+        if isinstance(self.way, ByCupti) and (why := self.way.refusal):
+            self.way = self._instead(why)
+            wait_loaded(self.place.sessions)
 
     def profile(
         self,
-        show_plan: Callable[[Plan], None] = lambda plan: None,
+        show_plan: ShowPlan = lambda plan: None,
         *,
         memory_bytes: int | None = None,
     ) -> ProfiledStep:
         """The step, traced and counted; `memory_bytes` of one process, if that is known by now."""
         if memory_bytes is not None:
-            self.request = replace(self.request, memory_bytes=memory_bytes)
+            self.place.request = replace(self.request, memory_bytes=memory_bytes)
         from_s = time.monotonic()
         try:
             found = self._marked(show_plan)
         except NotMarkedError:
-            if self.request.task is not None or not self.groups or self.request.is_dry:
+            is_of_user = self.request.task is None and not self.request.is_dry
+            if not is_of_user or not isinstance(self.way, ByNcu):
                 raise
-            found = self._unmarked()
+            found = self._unmarked(self.way)
         return replace(
             found,
             taken_s=time.monotonic() - from_s,
             standby_s=from_s - self.started_s,
-            ncu_version=self.ncu.version if self.ncu is not None else "",
-            warnings=tuple(self.warnings),
+            warnings=tuple(self.place.warnings),
+            **(self.way.versions if self.way is not None else {}),
         )
 
-    def _marked(self, show_plan: Callable[[Plan], None]) -> ProfiledStep:
+    def _marked(self, show_plan: ShowPlan) -> ProfiledStep:
         """A program whose step is marked: traced first, then counted."""
         from_s = time.monotonic()
-        self.tell("getting ready")
-        session = self.tracing or self._start("trace", None)
+        self.place.tell("getting ready")
+        session = self.tracing or self.place.start("trace", TRACE)
         traced = self._trace(session)
-        plan = self._plan(traced, time.monotonic() - from_s) if self.groups else None
-        if plan is not None:
-            show_plan(plan)
         found = ProfiledStep(
             kernels=join_counters(traced.kernels, [], traced.calls).kernels,
             steps=self.request.steps,
-            plan=plan,
+            plan=None,
             step_time_s=traced.step_time_s,
             busy_s=traced.busy_s,
         )
-        if plan is not None and not self.request.is_dry:
-            from_s = time.monotonic()
-            captures = self._count(plan)
-            found = replace(found, counted_s=time.monotonic() - from_s)
-            found = self._with_counters(found, plan, traced, captures)
+        ready_s = time.monotonic() - from_s
+        try:
+            found = self._counted(found, traced, show_plan, ready_s)
+        except RefusedError as refused:
+            self.way = self._instead(str(refused))
+            found = self._counted(found, traced, show_plan, ready_s)
         session.wait()
         check_step(found.kernels, self.request.mode, is_marked=bool(traced.calls))
         return found
 
-    def _unmarked(self) -> ProfiledStep:
+    def _trace(self, session: Session) -> TracedSteps:
+        """The step as torch's profiler saw it; what gets ready beside it is so by then."""
+        session.begin()
+        if self.way is not None:
+            self.way.begin()
+            self.way.wait_ready()
+        wait_ready([session])
+        self.place.tell("tracing")
+        session.go()
+        session.wait_done()
+        if self.way is not None and not self.way.is_parallel:
+            session.wait()  # and frees its memory
+        found = traced_steps(session.job)
+        check_traced(found.kernels)
+        return found
+
+    def _counted(
+        self, found: ProfiledStep, traced: TracedSteps, show_plan: ShowPlan, ready_s: float
+    ) -> ProfiledStep:
+        """With counters, unless nobody asked for them or all that is wanted is the plan."""
+        if self.way is None:
+            return found
+        plan = self.way.plan(traced, ready_s)
+        show_plan(plan)
+        if self.request.is_dry:
+            return replace(found, plan=plan)
+        from_s = time.monotonic()
+        captures = self.way.count(plan, traced)
+        counted_s = time.monotonic() - from_s
+        found = replace(found, plan=plan, counted_s=counted_s)
+        return self._with_counters(found, traced, captures, self.way.of_products(plan))
+
+    def _instead(self, why: str) -> ByNcu:
+        """Nsight Compute, for what the process cannot count itself."""
+        assert isinstance(self.way, ByCupti)
+        self.way.session.end()
+        check_other_way(self.request.tool, why)
+        try:
+            way = ByNcu.asked(self.place)
+        except RidgelineError as error:
+            raise RidgelineError(
+                f"{error.problem}; CUPTI cannot count either: {why}", hint=error.hint
+            ) from error
+        self.place.warnings.append(f"Nsight Compute counted, and not CUPTI: {why}")
+        if not self.request.is_dry:
+            way.load()
+        return way
+
+    def _unmarked(self, way: ByNcu) -> ProfiledStep:
         """A program between cudaProfilerStart and Stop: counters alone, with their own times."""
-        captures = []
-        for number, group in enumerate(self.groups):
-            self.tell(f"counting, {number + 1} of {len(self.groups)}")
-            session = self._start(f"group{number}", group)
-            session.wait()
-            captures.append(self._read(session))
-        result = without_trace(captures)
-        self.warnings += [
+        result = without_trace(way.count_unmarked())
+        self.place.warnings += [
             "kernels are not told apart by layer and phase, and their times are those under the "
             "counters: mark the step with ridgeline.profile_step() for both",
             *([NOT_TOLD_APART] if self.request.deduplicate else ()),
@@ -200,149 +231,20 @@ class Standby:
         ]
         return ProfiledStep(kernels=result.kernels, plan=None)
 
-    def _groups(self) -> tuple[Group, ...]:
-        """What to count, in groups of one pass; nothing for the tier without counters."""
-        request = self.request
-        if request.tier == "time":
-            return ()
-        self.tell("asking ncu")
-        ncu = self.ncu = find_ncu()
-        device = request.task.settings.device if request.task is not None else 0
-
-        def names_here() -> frozenset[str]:
-            return known_metrics(ncu) if self.may_ask else _not_now()
-
-        def passes_here(names: Sequence[str]) -> int:
-            return passes_of(ncu, names, device) if self.may_ask else _not_now()
-
-        names = remembered_names(
-            cache_path("metrics", version=ncu.version, device=request.device), names_here
-        )
-        asked = choose_metrics(names, request.precision, request.level)
-        self.missing = asked.missing
-        known = Remembered(cache_path("passes", version=ncu.version, device=request.device))
-        ask = known.asking(passes_here)
-        if not request.deduplicate:
-            return grouped(asked.atoms, ask, asked.parts)
-        return grouped(asked.atoms, ask, asked.parts, is_of_few=is_of_tensors)
-
-    def _program(self) -> tuple[str, ...]:
-        if self.request.task is None:
-            return self.request.program
-        path = self.folder / "task.pickle"
-        path.write_bytes(pickle.dumps(self.request.task))
-        return tuple(target_program(path))
-
-    @property
-    def _is_parallel(self) -> bool:
-        """Side by side only what fits side by side; a user's program runs alone."""
-        request = self.request
-        needed = (len(self.groups) + 1) * request.memory_bytes
-        return request.task is not None and 0 < needed < MOST_MEMORY * request.device_bytes
-
-    def _start(self, name: str, group: Group | None) -> Session:
-        job = Job(
-            name=name,
-            role=TRACE if group is None else COUNTERS,
-            folder=str(self.folder),
-            warmup=self.request.warmup,
-            steps=self.request.steps,
-            has_marks=self.request.has_marks,
-            products_only=group is not None and is_of_tensors(group.metrics),
-            kinds=tuple(k for k in KINDS[self.request.precision] if k != "fp8"),
-        )
-        # a user's program may be anything: ncu's usual way is left to it
-        is_once = self.request.task is not None and group is not None and group.passes == 1
-        session = start(self.program, job, self.ncu, group, is_once=is_once)
-        self.sessions.append(session)
-        return session
-
-    def _trace(self, session: Session) -> TracedSteps:
-        """The step as torch's profiler saw it; what gets ready beside it is so by then."""
-        together = [session, *(self.counting if self._is_parallel else ())]
-        for one in together:
-            one.begin()
-        wait_ready(together)
-        self.tell("tracing")
-        session.go()
-        session.wait_done()
-        if not self._is_parallel:
-            session.wait()  # and frees its memory
-        found = traced_steps(session.job)
-        check_traced(found.kernels)
-        return found
-
-    def _plan(self, traced: TracedSteps, ready_s: float) -> Plan:
-        trace, calls = traced.kernels, traced.calls
-        first = [call for call in calls if call["index"] == call["like"]]
-        products = [call for call in first if may_use_tensor_cores(str(call["op"]))]
-        plans = [
-            Plan(
-                groups=self.groups,
-                launches=len(trace),
-                distinct=_launched_by(first, trace) if calls else len(trace),
-                products=_launched_by(products, trace) if calls else len(trace),
-                functions=int(trace["kernel"].nunique()),
-                memory_bytes=self.request.memory_bytes,
-                start_s=ready_s,
-                is_parallel=self._is_parallel,
-                picks=picks,
-                missing=self.missing,
-            )
-            for picks in ((ALL, DISTINCT) if calls else (ALL,))
-        ]
-        if self.request.deduplicate and not calls:
-            self.warnings.append(NOT_TOLD_APART)
-        return fitting(plans[-1:] if self.request.deduplicate else plans, self.request.budget_s)
-
-    def _count(self, plan: Plan) -> list[pd.DataFrame]:
-        """The kernels with their counters, a table for each group."""
-        counted = []
-        for number, group in enumerate(plan.groups):
-            self.tell(f"counting, {number + 1} of {len(plan.groups)}")
-            is_loaded = bool(self.counting)
-            session = self.counting[number] if is_loaded else self._start(f"group{number}", group)
-            session.begin()
-            wait_ready([session])
-            session.go(plan.picks)
-            session.wait_done(plan.time_s)
-            session.wait()  # which frees the counters, and its memory
-            counted.append(session)
-        return [self._read(session) for session in counted]
-
-    def _read(self, session: Session) -> pd.DataFrame:
-        """What ncu wrote."""
-        from ridgeline.profile.reading import read_capture
-
-        assert session.log is not None
-        if NO_KERNELS in session.said:
-            raise explained(session.said, "ncu profiled nothing")
-        capture = read_capture(session.log)
-        of_all = [w for w in capture.warnings if not w.startswith(OF_ONE_GROUP)]
-        self.warnings += [warning for warning in of_all if warning not in self.warnings]
-        return capture.kernels
-
     def _with_counters(
-        self, found: ProfiledStep, plan: Plan, traced: TracedSteps, captures: Sequence[pd.DataFrame]
+        self,
+        found: ProfiledStep,
+        traced: TracedSteps,
+        captures: Sequence[pd.DataFrame],
+        of_products: Sequence[int],
     ) -> ProfiledStep:
         """Joined with what was counted, which is tested and checked."""
         ratios = self_test.ratios(captures)
         steps = [table[~self_test.is_known_work(table)] for table in captures]
         tables = [table.reset_index(drop=True) for table in steps]
         if traced.calls:
-            groups = enumerate(plan.groups) if plan.picks == DISTINCT else ()
-            of_products = [number for number, group in groups if is_of_tensors(group.metrics)]
             result = join_counters(traced.kernels, tables, traced.calls, of_products)
         else:
             result = side_by_side(traced.kernels, tables)
-        self.warnings += [*self_test.doubts(ratios), *check_counted(result)]
+        self.place.warnings += [*self_test.doubts(ratios), *check_counted(result)]
         return replace(found, kernels=result.kernels, ratios=ratios)
-
-
-def _not_now() -> NoReturn:
-    raise RidgelineError("ncu counts, and cannot be asked", hint="wait until it has ended")
-
-
-def _launched_by(calls: Sequence[Mapping[str, Any]], trace: pd.DataFrame) -> int:
-    """Kernels of these operators."""
-    return int(trace["index"].isin({int(call["index"]) for call in calls}).sum())

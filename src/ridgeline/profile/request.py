@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.settings import one_of
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.metrics import LEVELS, TIERS
+from ridgeline.profile.metrics import AUTO, LEVELS, NCU, TIERS, TOOLS
 
 if TYPE_CHECKING:
     from ridgeline.store import Run
@@ -24,6 +24,7 @@ class Request:
     precision_told: str = ""  # of the program, where the user says it
     tier: str = "counters"
     level: str = "dram"
+    tool: str = AUTO
     budget_s: float | None = None
     deduplicate: bool = False
     steps: int = 1
@@ -37,6 +38,7 @@ class Request:
     def __post_init__(self) -> None:
         one_of("tier", self.tier, TIERS)
         one_of("level", self.level, LEVELS)
+        one_of("tool", self.tool, TOOLS)
 
     @property
     def precision(self) -> str:
@@ -51,12 +53,18 @@ class Request:
         return {
             "tier": self.tier,
             "level": self.level,
+            "tool": self.tool,
             "precision": self.precision or None,
             "budget_s": self.budget_s,
             "deduplicate": self.deduplicate,
             "iters": self.steps,
             "warmup_iters": self.warmup,
         }
+
+    @property
+    def counts_inside(self) -> bool:
+        """Whether the process of the step is to read the counters itself; a model's can."""
+        return self.task is not None and self.tier == "counters" and self.tool != NCU
 
     @property
     def has_marks(self) -> bool:

@@ -7,7 +7,7 @@ What the counters say over what is true must be near 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ COPY_BYTES = (2**30, 2**28)  # read once and written once; the smaller one where
 SMALL_COPY_BYTES = 2**20
 TOLERANCE = 0.05
 PRODUCT_FLOPS = 2 * SIDE**3
+Named = Callable[[str], AbstractContextManager[None]]
 
 
 def load_known_work(kinds: Sequence[str]) -> None:
@@ -26,12 +27,20 @@ def load_known_work(kinds: Sequence[str]) -> None:
     _do_known_work(kinds, SMALL_COPY_BYTES, lambda work, name: work())
 
 
-def run_known_work(kinds: Sequence[str]) -> None:
-    """Copy, and multiply in fp32 and each of `kinds`; the profiler listens."""
+def run_known_work(kinds: Sequence[str], named: Named | None = None) -> None:
+    """Copy, and multiply in fp32 and each of `kinds`, each in a range of its name."""
     import torch
 
     free_bytes, _ = torch.cuda.mem_get_info()
-    _do_known_work(kinds, next((s for s in COPY_BYTES if 4 * s < free_bytes), 0), _heard)
+    ranges = named or _heard
+
+    def do(work: Callable[[], Any], name: str) -> None:
+        torch.cuda.synchronize()
+        with ranges(f"{PREFIX}{name}"):
+            work()
+            torch.cuda.synchronize()
+
+    _do_known_work(kinds, next((s for s in COPY_BYTES if 4 * s < free_bytes), 0), do)
 
 
 def _do_known_work(
@@ -55,15 +64,14 @@ def _do_known_work(
     torch.cuda.empty_cache()
 
 
-def _heard(work: Callable[[], Any], name: str) -> None:
-    """Under its name, with the profiler listening."""
+@contextmanager
+def _heard(name: str) -> Iterator[None]:
+    """A range that a profiler around the process listens to."""
     import torch
 
-    torch.cuda.synchronize()
     torch.cuda.profiler.start()
-    torch.cuda.nvtx.range_push(f"{PREFIX}{name}")
-    work()
-    torch.cuda.synchronize()
+    torch.cuda.nvtx.range_push(name)
+    yield
     torch.cuda.nvtx.range_pop()
     torch.cuda.profiler.stop()
 

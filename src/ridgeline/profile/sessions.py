@@ -21,7 +21,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.ncu import Ncu
 from ridgeline.profile.ncu_errors import WITHOUT, explained
 from ridgeline.profile.passes import Group
-from ridgeline.profile.step_mark import JOB, Job
+from ridgeline.profile.step_mark import JOB, REFUSED, Job
 
 POLL_S = 0.02
 READY_S = 900.0  # for building and warming up a large model
@@ -39,8 +39,9 @@ class Session:
     process: subprocess.Popen[bytes]
     log: Path | None = None  # what ncu writes
 
-    def has_said(self, what: str) -> bool:
-        return self.job.path(what).exists()
+    def has_said(self, *what: str) -> bool:
+        """Whether it has said one of these."""
+        return any(self.job.path(one).exists() for one in what)
 
     @property
     def has_ended(self) -> bool:
@@ -67,9 +68,9 @@ class Session:
         waiting.write_text(picks, encoding="utf-8")
         waiting.rename(self.job.path("go"))
 
-    def wait_done(self, planned_s: float = 0.0) -> None:
+    def wait_done(self, planned_s: float = 0.0, *, least_limit_s: float | None = None) -> None:
         """Until its step is counted; it may still be writing."""
-        limit_s = max(LEAST_LIMIT_S, LIMIT_TIMES * planned_s)
+        limit_s = max(least_limit_s or LEAST_LIMIT_S, LIMIT_TIMES * planned_s)
         end_s = time.monotonic() + limit_s
         while not self.has_said("done"):
             if self.has_ended:
@@ -100,6 +101,13 @@ class Session:
             time.sleep(POLL_S)
         if self.process.returncode != 0:
             raise self.failure()
+
+    def end(self) -> None:
+        """It goes on no longer, nor does what it has started."""
+        if not self.has_ended:
+            with suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     def failure(self) -> RidgelineError:
         """Why it ended too early."""
@@ -152,10 +160,7 @@ def all_ended(sessions: Sequence[Session]) -> Iterator[None]:
         yield
     finally:
         for session in sessions:
-            if not session.has_ended:
-                with suppress(OSError):
-                    os.killpg(session.process.pid, signal.SIGKILL)
-                session.process.wait()
+            session.end()
 
 
 class NotMarkedError(RidgelineError):
@@ -173,11 +178,11 @@ def wait_ready(sessions: Sequence[Session]) -> None:
 
 
 def _wait_until(sessions: Sequence[Session], said: str) -> None:
-    """Until all have said something; one that ends before has failed."""
+    """Until all have said something, or that they cannot; one that ends before has failed."""
     end_s = time.monotonic() + READY_S
-    while not all(session.has_said(said) for session in sessions):
-        for session in sessions:
-            if session.has_ended and not session.has_said(said):
+    while waiting := [one for one in sessions if not one.has_said(said, REFUSED)]:
+        for session in waiting:
+            if session.has_ended and not session.has_said(said, REFUSED):
                 if session.process.returncode == 0:
                     raise NotMarkedError(
                         "the program ended without a marked step",

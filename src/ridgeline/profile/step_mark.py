@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 JOB = "RIDGELINE_PROFILE_JOB"
-TRACE, COUNTERS = "trace", "counters"
+TRACE, COUNTERS, INSIDE = "trace", "counters", "inside"
 ALL, DISTINCT = "all", "distinct"
 WAIT_S = 3600.0  # for the turn of this process: others may count for long
 POLL_S = 0.005
+REFUSED = "refused"  # what a process says that cannot do its job, and why
 ASKER = "asker"  # a file that whoever asked holds locked
 ASKED_S = 1.0  # how often to see whether it still does
 
@@ -31,7 +32,7 @@ class Job:
     """What one process of a profile has to do."""
 
     name: str
-    role: str  # TRACE or COUNTERS
+    role: str  # TRACE, COUNTERS (someone else's, around it) or INSIDE (its own)
     folder: str  # of files that both sides read
     picks: str = ALL  # unless something else is said when its turn comes
     warmup: int = 3  # marked steps before the one
@@ -39,6 +40,8 @@ class Job:
     has_marks: bool = True  # False: compiled code, which nothing may look into
     products_only: bool = False  # with DISTINCT: only operators that tensor cores may do
     kinds: tuple[str, ...] = ()  # matrix products of the self-test, beside fp32
+    precision: str = ""  # with INSIDE: what its metrics are chosen by …
+    level: str = "dram"  # … as these
 
     def path(self, kind: str) -> Path:
         return Path(self.folder) / f"{self.name}.{kind}"

@@ -10,8 +10,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import PROGRAM
 from ridgeline.profile.outcome import asked_of, failed, found_of, kernels_of
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import Standby, Tell, profile
+from ridgeline.profile.profiling import Standby, profile
 from ridgeline.profile.request import Request, request_of
+from ridgeline.profile.workplace import Tell
 from ridgeline.provenance import collect
 from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder, Run

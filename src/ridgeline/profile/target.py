@@ -22,7 +22,8 @@ from ridgeline.measure.measurement import build_stepper
 from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.step_mark import job_here, profile_step, wait_for
+from ridgeline.profile.cupti.inside import count_inside, refuse_without_cupti
+from ridgeline.profile.step_mark import INSIDE, job_here, profile_step, wait_for
 from ridgeline.workloads import resolve
 
 BAD_INPUT = 2
@@ -36,6 +37,8 @@ def main(task: Task) -> None:
     assert job is not None
     os.environ[COMPILE_THREADS] = "1"
     workload = resolve(task.spec)
+    if job.role == INSIDE:
+        refuse_without_cupti(job)
     wait_for(job, "begin", after="loaded")
     settings = replace(task.settings, cudnn_benchmark=False, nvtx=False)
     backend = choose_backend(settings.backend, settings.device)
@@ -44,6 +47,9 @@ def main(task: Task) -> None:
         if stepper.scaler is not None:  # no step may be skipped in one process and not in another
             stepper.scaler = torch.amp.GradScaler(backend.kind, init_scale=SMALL_SCALE)
         nobody = NoMarks()
+        if job.role == INSIDE:
+            count_inside(job, settings.device, lambda: stepper.step(nobody))
+            sys.exit(0)
         for _ in range(job.warmup + job.steps):
             with profile_step():
                 stepper.step(nobody)

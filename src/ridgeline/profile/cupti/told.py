@@ -1,0 +1,75 @@
+"""What a process that counts inside of itself tells: its plan, its kernels, or why it cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.profile.cupti.library import RefusedError
+from ridgeline.profile.metrics import DURATION
+from ridgeline.profile.quantities import find
+from ridgeline.profile.step_mark import REFUSED, Job
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORETOLD, COUNTED = "foretold.json", "counted.json"  # files of a job
+NS_S = 1e-9  # CUPTI tells time in nanoseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foretold:
+    """What will be counted, before it is."""
+
+    metrics: tuple[str, ...]
+    passes: int
+    missing: tuple[str, ...]  # on this chip
+    compute_capability: str
+    cupti_version: int
+
+    def write(self, job: Job) -> None:
+        job.path(FORETOLD).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, job: Job) -> Foretold:
+        check_not_refused(job)
+        content: dict[str, Any] = json.loads(job.path(FORETOLD).read_text(encoding="utf-8"))
+        names = {name: tuple(content[name]) for name in ("metrics", "missing")}
+        return cls(**{**content, **names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedLaunches:
+    """The kernels of all steps, the work of known size first, and their counters."""
+
+    launches: Sequence[Sequence[str]]  # kernel and range
+    values: Sequence[Sequence[float]]  # in the order of Foretold.metrics
+
+    def write(self, job: Job) -> None:
+        job.path(COUNTED).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, job: Job) -> CountedLaunches:
+        check_not_refused(job)
+        return cls(**json.loads(job.path(COUNTED).read_text(encoding="utf-8")))
+
+
+def check_not_refused(job: Job) -> None:
+    """Raise the reason that the process has written, if it has."""
+    if job.path(REFUSED).exists():
+        raise RefusedError(job.path(REFUSED).read_text(encoding="utf-8"))
+
+
+def counted_table(job: Job) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The kernels with their quantities, and what is to be said about these."""
+    import pandas as pd
+
+    foretold, counted = Foretold.read(job), CountedLaunches.read(job)
+    metrics = pd.DataFrame(counted.values, columns=list(foretold.metrics), dtype=float)
+    if DURATION in metrics:
+        metrics[DURATION] *= NS_S
+    found = find(metrics, compute_capability=foretold.compute_capability)
+    texts = pd.DataFrame(counted.launches, columns=["kernel", "nvtx"], dtype=object)
+    return texts.join(found.table), found.remarks
