@@ -34,7 +34,7 @@ raise SystemExit("the marked step did not end the program")
 PHASES = {"forward", "backward", "optimizer"}
 
 
-def need_counters() -> None:
+def need_ncu() -> None:
     try:
         find_ncu()
     except RidgelineError as error:
@@ -63,9 +63,9 @@ def profile_json(folder: Path, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_training_step_with_counters(tmp_path: Path) -> None:
-    need_counters()
-    # when a step of ResNet-18 is counted, each kind of work once
-    found = profile_json(tmp_path, "resnet18", "--precision", "amp", "--deduplicate")
+    # when a step of ResNet-18 is counted by its own process, and by Nsight Compute
+    asked = ("resnet18", "--precision", "amp", "--deduplicate", "--tool")
+    found = profile_json(tmp_path, *asked, "cupti")
     # then the whole step is there, told by phase and layer
     assert set(found["phases"]) == PHASES
     assert found["attributed_share"] > 0.98
@@ -82,6 +82,25 @@ def test_a_training_step_with_counters(tmp_path: Path) -> None:
     assert 1.4 < flops["backward"] / flops["forward"] < 2.6
     assert found["kernel_time_s"] > 0
     assert found["gap_s"] == pytest.approx(max(found["step_time_s"] - found["busy_time_s"], 0))
+    # and Nsight Compute says the same
+    need_ncu()
+    other = profile_json(tmp_path, *asked, "ncu")
+    assert (found["tool"], other["tool"]) == ("cupti", "ncu")
+    assert (found["is_deduplicated"], other["is_deduplicated"]) == (False, True)
+    assert found["launches"] == other["launches"]
+    assert found["flops"]["tensor_fp16"] == other["flops"]["tensor_fp16"]
+    assert found["flops"]["fp32"] == pytest.approx(other["flops"]["fp32"], rel=1e-4)
+    assert found["dram_bytes"] == pytest.approx(other["dram_bytes"], rel=0.1)
+
+
+@pytest.mark.slow
+def test_a_cuda_graph_is_left_to_nsight_compute(tmp_path: Path) -> None:
+    need_ncu()
+    graph = ("--mode", "infer", "-b", "8", "--compile-mode", "reduce-overhead")
+    found = profile_json(tmp_path, "resnet18", *graph)
+    assert found["tool"] == "ncu"
+    assert "kernels of a CUDA graph cannot be told apart" in " ".join(found["warnings"])
+    assert found["dram_bytes"] > 10**7
 
 
 def test_an_inference_step_without_counters(tmp_path: Path) -> None:
@@ -104,7 +123,7 @@ def test_two_steps_are_told_as_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tier", ["time", "counters"])
 def test_a_marked_program(tmp_path: Path, tier: str) -> None:
     if tier == "counters":
-        need_counters()
+        need_ncu()
     (tmp_path / "train.py").write_text(PROGRAM)
     found = profile_json(tmp_path, "--tier", tier, "--", sys.executable, "train.py")
     assert set(found["phases"]) == PHASES
