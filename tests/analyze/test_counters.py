@@ -149,8 +149,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
 
     @contextmanager
-    def standing_by(request: Request, *, may_ask: bool) -> Iterator[Loaded]:
-        assert not may_ask
+    def standing_by(request: Request) -> Iterator[Loaded]:
         assert request.task is not None
         model = request.task.spec.model
         seen.append(f"{model} loads")
@@ -201,7 +200,7 @@ def test_what_was_loaded_ahead_ends_with_the_stage(
 
 def test_what_cannot_be_loaded_ahead_is_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(*_: Any, **__: Any) -> None:
-        raise RidgelineError("ncu counts, and cannot be asked", hint="wait")
+        raise RidgelineError("cannot write to /full", hint="make room")
 
     def profiled(results: Any, run: Run, *_: Any, show_plan: Any, standby: Any, **__: Any) -> Run:
         show_plan(None)

@@ -261,6 +261,20 @@ def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
+def test_what_cupti_cannot_count_is_told(
+    h200: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_CUPTI", "graphs")
+    assert command(*AMP, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    # then the plan is the one that was carried out, and the profile says who counted, and why
+    [profile], [plan] = answer["profiles"], answer["plans"]
+    assert (profile["tool"], plan["tool"]) == ("ncu", "ncu")
+    assert profile["warnings"] == [
+        "Nsight Compute counted, and not CUPTI: kernels of a CUDA graph cannot be told apart"
+    ]
+
+
 def test_a_dry_run_stops_at_the_plan(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(*AMP, "--tool", "ncu", "--dry-run", "--json", "--budget", "40s") == 0
     answer = json.loads(capsys.readouterr().out)

@@ -33,6 +33,8 @@ def count(stem: Path, steps: int, fault: str) -> None:
     wait(stem, "loaded", "begin")
     if fault == "dies":
         sys.exit("Segmentation fault")
+    if fault == "late":
+        time.sleep(60)
     if fault == "permission":
         stem.with_suffix(".refused").write_text(NO_PERMISSION)
         return

@@ -19,7 +19,6 @@ TASK = Task(
     spec=WorkloadSpec(model="resnet50", batch_size=32, mode="train"),
     settings=Settings(backend="cuda", precision="amp"),
 )
-GRAPHS = "Nsight Compute counted, and not CUPTI: kernels of a CUDA graph cannot be told apart"
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +55,7 @@ def test_every_kernel_has_its_counters_its_time_and_its_place(
     assert found.ratios == pytest.approx(
         {"copy": 1.00142, "product fp16": 1.0, "product fp32": 1.00024}, abs=1e-5
     )
-    assert (found.tool, found.cupti_version, found.ncu_version) == ("cupti", 130001, "")
+    assert (found.tool, found.tool_version) == ("cupti", "130001")
     assert found.warnings == ()
 
 
@@ -84,8 +83,31 @@ def test_several_steps() -> None:
 
 
 def test_a_budget_that_is_too_short() -> None:
-    with pytest.raises(RidgelineError, match="no way of counting fits 2 s"):
+    with pytest.raises(RidgelineError) as raised:
         profiled(budget_s=2.0)
+    assert raised.value.problem == "no way of counting fits 2 s"
+    assert "the shortest takes about 4.58 s" in raised.value.hint
+
+
+def test_a_budget_says_nothing_of_the_warm_up() -> None:
+    # given a process that has to wait until the traced one has freed its memory
+    found = profiled(budget_s=5.0, memory_bytes=100 * 10**9)
+    assert found.planned_s == pytest.approx(4.58, abs=0.01)
+
+
+def test_many_kernels_of_few_kinds_are_left_to_nsight_compute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given kernels that take ten times as long, 23.3 s in all, and 220 that differ
+    monkeypatch.setattr("ridgeline.profile.plan.INSIDE_KERNEL_S", 0.011)
+    monkeypatch.setattr(by_cupti, "NCU_KERNEL_S", 0.04)
+    found = profiled(budget_s=22.0)
+    assert found.plan is not None
+    assert (found.tool, found.plan.picks) == ("ncu", "distinct")
+    assert found.warnings == ("Nsight Compute counted, and not CUPTI: that would take 23.3 s",)
+    # unless nobody else is wished
+    with pytest.raises(RidgelineError, match="no way of counting fits 22 s"):
+        profiled(budget_s=22.0, tool="cupti")
 
 
 def test_where_memory_is_short_it_begins_after_the_trace(
@@ -100,10 +122,12 @@ def test_where_memory_is_short_it_begins_after_the_trace(
     assert begun.stat().st_mtime_ns > ended.stat().st_mtime_ns
 
 
-def test_the_next_profile_loads_while_another_counts() -> None:
-    # given a chip that ncu was never asked about, and must not be asked about now
-    with standing_by(asked(), may_ask=False) as standby:
-        assert standby.profile().kernels["dram_bytes"].sum() == 9_925_320_448
+def test_ncu_is_not_asked_while_processes_load(tmp_path: Path) -> None:
+    # given a chip that it was never asked about: what is asked is kept in files
+    with standing_by(asked()) as standby:
+        standby.wait_loaded()
+        assert standby.profile().tool == "cupti"
+    assert not (tmp_path / "cache").exists()
 
 
 # ---------------------------------------------------------------- who does instead
@@ -122,9 +146,30 @@ def test_what_it_cannot_count_nsight_compute_does(
 ) -> None:
     monkeypatch.setenv("FAKE_CUPTI", fault)
     found = profiled()
-    assert (found.tool, found.cupti_version, found.ncu_version) == ("ncu", None, "2025.3.1.0")
+    assert (found.tool, found.tool_version) == ("ncu", "2025.3.1.0")
     assert found.warnings == (f"Nsight Compute counted, and not CUPTI: {why}",)
     assert found.kernels["dram_bytes"].sum() == 9_704_305_152  # as ncu counted
+
+
+def test_the_plan_of_nsight_compute_follows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FAKE_CUPTI", "graphs")
+    shown: list[Plan] = []
+    profile(asked(keep=tmp_path / "kept"), show_plan=shown.append)
+    assert [plan.tool for plan in shown] == ["cupti", "ncu"]
+    # and its processes warmed up side by side, before the first of them counted
+    [kept] = (tmp_path / "kept").iterdir()
+    last_ready_ns = max((kept / f"group{n}.ready").stat().st_mtime_ns for n in range(3))
+    assert last_ready_ns < (kept / "group0.go").stat().st_mtime_ns
+
+
+def test_one_that_never_gets_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CUPTI", "late")
+    monkeypatch.setattr("ridgeline.profile.sessions.READY_S", 1.5)
+    found = profiled()
+    assert found.tool == "ncu"
+    assert "CUPTI: the program was not ready within 0 minutes" in found.warnings[0]
 
 
 def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,3 +217,16 @@ def test_neither_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
     with pytest.raises(RidgelineError, match=r"does not start.*; CUPTI cannot count either: kern"):
         profiled()
+
+
+def test_both_reasons_are_told_where_nsight_compute_fails_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAKE_CUPTI", "graphs")
+    monkeypatch.setenv("FAKE_NCU", "empty")
+    with pytest.raises(RidgelineError) as raised:
+        profiled()
+    assert raised.value.problem == (
+        "no kernels were profiled; CUPTI cannot count either: kernels of a CUDA graph cannot be "
+        "told apart"
+    )

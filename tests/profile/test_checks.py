@@ -14,10 +14,8 @@ from ridgeline.profile.checks import (
     check_counted,
     check_step,
     check_traced,
-    cupti_here,
     need_counters,
 )
-from ridgeline.profile.cupti.library import Cupti, RefusedError
 from ridgeline.profile.joined import Joined
 
 
@@ -99,7 +97,8 @@ def test_nothing_in_common_is_an_error(found: Joined) -> None:
         ("auto", False, False, True),
         ("ncu", True, False, False),
         ("ncu", False, True, True),
-        ("cupti", False, False, False),  # its own process will say why
+        ("cupti", True, False, True),
+        ("cupti", False, True, False),
     ],
 )
 def test_one_of_the_two_must_be_there(
@@ -112,18 +111,7 @@ def test_one_of_the_two_must_be_there(
     monkeypatch.setattr(checks, "find_ncu", find_ncu)
     monkeypatch.setattr(checks, "run_isolated", lambda work, task: Outcome(answer=has_cupti))
     if is_refused:
-        with pytest.raises(RidgelineError, match="was not found"):
+        with pytest.raises(RidgelineError, match=r"was not found|no CUPTI that can count"):
             need_counters(tool)
     else:
         need_counters(tool)
-
-
-def test_whether_a_pytorch_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "loaded_cupti", lambda: Cupti(object()))
-    assert cupti_here(None, None)
-
-    def none() -> Cupti:
-        raise RefusedError("this PyTorch comes without CUPTI")
-
-    monkeypatch.setattr(checks, "loaded_cupti", none)
-    assert not cupti_here(None, None)

@@ -12,7 +12,6 @@ from ridgeline.profile.joined import (
     Joined,
     index_of,
     join_counters,
-    short_name,
     side_by_side,
     without_trace,
 )
@@ -166,33 +165,6 @@ def test_sequences_are_laid_side_by_side() -> None:
 
 
 # ---------------------------------------------------------------- names
-
-
-@pytest.mark.parametrize(
-    ("kernel", "name"),
-    [
-        ("gemm", "gemm"),
-        ("void at::native::elementwise_kernel<128, 4, (int)2>(int, float *)", "elementwise_kernel"),
-        (
-            "void at::native::(anonymous namespace)::max_pool_forward_nhwc<float>(float const*)",
-            "max_pool_forward_nhwc",
-        ),
-        (
-            "void at::native::<unnamed>::max_pool_forward_nhwc<float>(const T1 *)",
-            "max_pool_forward_nhwc",
-        ),
-        ("sm90_xmma_gemm_f16f16_tilesize64x64", "sm90_xmma_gemm_f16f16_tilesize64x64"),
-        # names of cuDNN that a trace keeps as the compiler wrote them, being too long
-        ("_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionE", "Kernel"),
-        ("_ZN2at6native12_GLOBAL__N_110softmax_fwIfEEvPT_", "softmax_fw"),
-        ("_Z6squarePfi", "square"),
-        ("_Zfoo", "_Zfoo"),
-        ("<unnamed>::", "<unnamed>::"),
-        ("", ""),
-    ],
-)
-def test_the_name_that_both_profilers_agree_on(kernel: str, name: str) -> None:
-    assert short_name(kernel) == name
 
 
 @pytest.mark.parametrize(

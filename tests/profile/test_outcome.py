@@ -57,7 +57,7 @@ def test_a_small_profile_whole() -> None:
     profiled = ProfiledStep(
         kernels=three_kernels(), plan=plan, counted_s=6.0, taken_s=20.0, standby_s=9.0,
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, tool="ncu",
-        ncu_version="2025.3.1",
+        tool_version="2025.3.1",
         busy_s=9.0,
         warnings=("careful",),
     )  # fmt: skip
@@ -73,6 +73,7 @@ def test_a_small_profile_whole() -> None:
         "tier": "counters",
         "level": "dram",
         "tool": "ncu",
+        "tool_version": "2025.3.1",
         "is_deduplicated": True,
         "iters": 1,
         "kernel_time_s": 10.0,
@@ -101,8 +102,6 @@ def test_a_small_profile_whole() -> None:
             "ratios": {"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02},
             "is_trusted": True,
         },
-        "ncu_version": "2025.3.1",
-        "cupti_version": None,
         "warnings": ["careful"],
     }
 

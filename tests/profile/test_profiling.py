@@ -12,7 +12,7 @@ from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
 from ridgeline.profile.outcome import ProfiledStep
 from ridgeline.profile.plan import Plan
-from ridgeline.profile.profiling import profile, standing_by
+from ridgeline.profile.profiling import profile
 from ridgeline.profile.request import Request
 from ridgeline.profile.step_mark import DISTINCT
 from ridgeline.records import WorkloadSpec
@@ -77,21 +77,6 @@ def test_operators_of_the_same_work_are_counted_once(tmp_path: Path) -> None:
     assert found.kernels["flops_fp16_matrix"].sum() == 797_680_599_040
     assert found.kernels["dram_bytes"].notna().all()
     assert found.kernels["dram_bytes"].sum() == pytest.approx(9.704e9, rel=0.01)
-
-
-def test_beside_another_profile_ncu_is_asked_nothing() -> None:
-    # given a chip of which nothing is known yet
-    asked = {"task": TASK, "tool": "ncu", "deduplicate": True, **OF_AN_H200}
-    request = Request(**asked)  # type: ignore[arg-type]
-    # then no profile can be loaded while another one counts
-    ahead = standing_by(request, may_ask=False)
-    with pytest.raises(RidgelineError, match="ncu counts, and cannot be asked"), ahead:
-        pass
-    # when it is known, by a profile that has ended, then one can, and counts the same
-    first = profile(request).kernels
-    with standing_by(request, may_ask=False) as standby:
-        second = standby.profile().kernels
-    assert second["dram_bytes"].tolist() == first["dram_bytes"].tolist()
 
 
 def test_a_dry_run_counts_nothing() -> None:

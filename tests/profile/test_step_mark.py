@@ -41,8 +41,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", noted("pop"))
     known_work = "ridgeline.profile.self_test"
     monkeypatch.setattr(f"{known_work}.load_known_work", lambda kinds: None)
+    monkeypatch.setattr(f"{known_work}.copy_size", lambda: 8)
     monkeypatch.setattr(
-        f"{known_work}.run_known_work", lambda kinds: events.append(f"test {kinds}")
+        f"{known_work}.run_known_work", lambda kinds, size: events.append(f"test {kinds}")
     )
     return events
 

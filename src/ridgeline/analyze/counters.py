@@ -79,11 +79,11 @@ class _LoadedAhead:
     standby: Standby | None = None
 
     def load(self, following: tuple[Run, Task] | None, _: Plan) -> None:
-        """Where ncu would have to be asked something first, they load in their turn."""
+        """They leave the device alone, and ncu, until it is their turn."""
         if following is not None and self.standby is None:  # a second plan may be shown
             with suppress(RidgelineError):
                 request = request_of(*following, **OPTIONS)
-                self.standby = self.stack.enter_context(standing_by(request, may_ask=False))
+                self.standby = self.stack.enter_context(standing_by(request))
 
     @contextmanager
     def in_turn(self, tell: Callable[[str], None]) -> Iterator[Standby | None]:

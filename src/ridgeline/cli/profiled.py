@@ -224,6 +224,7 @@ class Profiling:
                     print(f"note: {name}: {reason}", file=sys.stderr, flush=True)
 
     def _show_plan(self, name: str, plan: Plan, progress: StageProgress) -> None:
+        self.plans = [one for one in self.plans if one[0] != name]  # it may be replaced by another
         self.plans.append((name, plan))
         if not self.wanted.quiet:
             with progress.aside():

@@ -34,10 +34,8 @@ try:
         for i in range(torch.cuda.device_count()):
             answer["devices"].append(torch.cuda.get_device_name(i))
             (torch.ones(8, device=f"cuda:{i}") + 1).sum().item()
-        import ctypes
-        maps = open("/proc/self/maps").read().splitlines()
-        cupti = [line.split(maxsplit=5)[-1] for line in maps if "libcupti.so" in line]
-        answer["cupti"] = bool(cupti) and hasattr(ctypes.CDLL(cupti[0]), "cuptiRangeProfilerEnable")
+        from ridgeline.machine.cupti_library import has_cupti
+        answer["cupti"] = has_cupti()
 except Exception as error:
     answer = {**locals().get("answer", {}), "problem": f"{type(error).__name__}: {error}"}
 print(json.dumps(answer))

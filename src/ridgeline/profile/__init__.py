@@ -4,14 +4,15 @@ A step profiled here, in the order of the work:
 
 request.py          what is asked
 profiling.py        the whole of it (result.py: for the API; stored.py, outcome.py: what is kept)
-ncu.py  metrics.py  Nsight Compute, and the fewest of its metrics that answer (probe.py: asks it)
+metrics.py          the fewest metrics of a chip that answer        plan.py  what counting will take
+by_cupti.py         the process of a model counts its own step; cupti/ is what goes on in it
+by_ncu.py           Nsight Compute counts: ncu.py (probe.py: asks it), passes.py (groups of metrics)
 ncu_errors.py       what it means when it could not, and what to do
-passes.py  plan.py  metrics in groups of one pass, and what counting them will take
-sessions.py         the processes; target.py runs a model in one
+workplace.py        where the processes work; sessions.py, and target.py, which runs a model in one
 step_mark.py        in them: `profile_step`, the step that is looked at
 marks.py            a number for every operator (operators.py: their names and numbers)
 self_test.py        work of known size through the same path
-traced.py joined.py checks.py   what two profilers saw, joined and checked
+traced.py joined.py checks.py   what two profilers saw, joined (kernel_names.py) and checked
 
 Captures, from here or elsewhere:
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, ClassVar
 
-from ridgeline.errors import RidgelineError
 from ridgeline.profile.metrics import NCU, choose_metrics, is_of_tensors
 from ridgeline.profile.ncu import Ncu, find_ncu, known_metrics, passes_of
 from ridgeline.profile.ncu_errors import NO_KERNELS, explained
 from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
-from ridgeline.profile.plan import Plan, fitting
+from ridgeline.profile.plan import Plan, fitting, planned
 from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TENSORS, NO_TIME
 from ridgeline.profile.sessions import Session, wait_ready
 from ridgeline.profile.step_mark import ALL, COUNTERS, DISTINCT
 from ridgeline.profile.traced import TracedSteps
-from ridgeline.profile.workplace import Workplace, planned
+from ridgeline.profile.workplace import Workplace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +27,7 @@ NOT_TOLD_APART = "--deduplicate was left out: operators cannot be told apart her
 class ByNcu:
     """What it can count here, in groups of one pass, and the processes that have loaded for it."""
 
+    tool: ClassVar[str] = NCU
     place: Workplace
     ncu: Ncu
     groups: tuple[Group, ...]
@@ -36,24 +35,19 @@ class ByNcu:
     loaded: list[Session] = field(default_factory=list)
 
     @classmethod
-    def asked(cls, place: Workplace, *, may_ask: bool = True) -> ByNcu:
-        """Ask ncu what the chip has; while another profile counts, only what is remembered."""
+    def asked(cls, place: Workplace) -> ByNcu:
+        """Ask ncu what the chip has; it must not count for anybody else meanwhile."""
         place.tell("asking ncu")
         request, ncu = place.request, find_ncu()
         device = request.task.settings.device if request.task is not None else 0
 
-        def names_here() -> frozenset[str]:
-            return known_metrics(ncu) if may_ask else _not_now()
-
-        def passes_here(names: Sequence[str]) -> int:
-            return passes_of(ncu, names, device) if may_ask else _not_now()
-
         names = remembered_names(
-            cache_path("metrics", version=ncu.version, device=request.device), names_here
+            cache_path("metrics", version=ncu.version, device=request.device),
+            lambda: known_metrics(ncu),
         )
         chosen = choose_metrics(names, request.precision, request.level)
         known = Remembered(cache_path("passes", version=ncu.version, device=request.device))
-        ask = known.asking(passes_here)
+        ask = known.asking(lambda metrics: passes_of(ncu, metrics, device))
         if request.deduplicate:
             groups = grouped(chosen.atoms, ask, chosen.parts, is_of_few=is_of_tensors)
         else:
@@ -133,14 +127,10 @@ class ByNcu:
         return capture.kernels
 
     @property
-    def versions(self) -> dict[str, Any]:
-        return {"tool": NCU, "ncu_version": self.ncu.version}
+    def version(self) -> str:
+        return self.ncu.version
 
     def of_products(self, plan: Plan) -> list[int]:
         """The groups that looked only at operators which tensor cores may do."""
         groups = enumerate(self.groups) if plan.picks == DISTINCT else ()
         return [number for number, group in groups if is_of_tensors(group.metrics)]
-
-
-def _not_now() -> NoReturn:
-    raise RidgelineError("ncu counts, and cannot be asked", hint="wait until it has ended")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.cupti_library import has_cupti
 from ridgeline.measure.isolation import run_isolated
-from ridgeline.profile.cupti.library import RefusedError, loaded_cupti
 from ridgeline.profile.metrics import CUPTI, NCU
 from ridgeline.profile.ncu import find_ncu
 
@@ -31,24 +31,24 @@ def need_cuda(kind: str) -> None:
 
 def need_counters(tool: str) -> None:
     """What reads them must be there: PyTorch's CUPTI, or Nsight Compute."""
-    if tool == CUPTI:
-        return  # a process that cannot says why
-    try:
-        find_ncu()
-    except RidgelineError:
-        if tool == NCU or not run_isolated(cupti_here, None).value():
-            raise
+    if tool != CUPTI:
+        try:
+            find_ncu()
+        except RidgelineError:
+            if tool == NCU or not run_isolated(cupti_here, None).value():
+                raise
+    elif not run_isolated(cupti_here, None).value():
+        raise RidgelineError(
+            "this PyTorch has no CUPTI that can count",
+            hint="install a PyTorch for CUDA 12.6 or later, or count by --tool ncu",
+        )
 
 
 def cupti_here(_: object, send: object) -> bool:
     """Whether the PyTorch of this process has a CUPTI that can count."""
     import torch  # noqa: F401  which loads it
 
-    try:
-        loaded_cupti()
-    except RefusedError:
-        return False
-    return True
+    return has_cupti()
 
 
 def check_traced(trace: pd.DataFrame) -> None:

@@ -15,14 +15,12 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.profile.capture import TEXTS
+from ridgeline.profile.kernel_names import short_name
 from ridgeline.profile.operators import NOWHERE, RANGE, may_use_tensor_cores
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::")
-_MANGLED = re.compile(r"_Z(?:N[rVK]*(?:St)?|L)?(?=\d)")  # names too long for a trace stay so
-_DIGITS = re.compile(r"[1-9]\d{0,3}")
 _INDEX = re.compile(rf"{RANGE}(\d+)")
 KEPT = (  # of a capture that stands in for the trace, beside its FLOPs
     "kernel", "grid", "block", "stream", "index", "counter_time_s", "dram_bytes",
@@ -43,24 +41,6 @@ def index_of(nvtx: str) -> int:
     """The number of the operator in whose range a kernel was launched."""
     found = _INDEX.search(nvtx)
     return int(found[1]) if found else NOWHERE
-
-
-def short_name(kernel: str) -> str:
-    """The function's own name: what all profilers agree on, whatever they do with templates."""
-    start = _MANGLED.match(kernel)
-    if start is not None:
-        return _last_identifier(kernel[start.end() :]) or kernel
-    name = re.split(r"[<(]", _ANONYMOUS.sub("", kernel))[0].strip()
-    return re.split(r"::|\s", name)[-1] or kernel
-
-
-def _last_identifier(mangled: str) -> str:
-    """`Kernel` of `7cutlass6KernelI…`: identifiers with their lengths, until something else."""
-    name = ""
-    while (size := _DIGITS.match(mangled)) is not None:
-        end = size.end() + int(size[0])
-        name, mangled = mangled[size.end() : end], mangled[end:]
-    return name
 
 
 def without_trace(captures: Sequence[pd.DataFrame]) -> Joined:

@@ -35,8 +35,7 @@ class ProfiledStep:
     busy_s: float | None = None  # of all steps, in which at least one kernel ran
     ratios: Mapping[str, float] = field(default_factory=dict)  # of the self-test
     tool: str = ""  # that read the counters
-    ncu_version: str = ""
-    cupti_version: int | None = None
+    tool_version: str = ""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -76,6 +75,7 @@ def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[
         "tier": request.tier,
         "level": request.level,
         "tool": profiled.tool or None,
+        "tool_version": profiled.tool_version or None,
         "is_deduplicated": plan is not None and plan.picks == DISTINCT,
         "iters": profiled.steps,
         "kernel_time_s": time_s,
@@ -98,8 +98,6 @@ def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[
             "passes": plan.passes if plan is not None else 0,
         },
         "self_test": _self_test(profiled),
-        "ncu_version": profiled.ncu_version,
-        "cupti_version": profiled.cupti_version,
         "warnings": list(profiled.warnings),
     }
 

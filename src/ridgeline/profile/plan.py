@@ -1,6 +1,7 @@
 """What a profile will do and how long it will take, before it is done.
 
-The costs are those of an H200 with ncu 2025.3. Instrumented code is cheap to run and dear to make:
+The costs are those of an H200. Inside of the process (CUPTI 13.0), counters are set up once for all
+kernels. By ncu (2025.3) instrumented code is cheap to run and dear to make:
 once for every function. The chip's counters are set up anew for every kernel; those of its memory
 and of products by whole groups of warps (Hopper's) cost most. A kernel that has to run again also
 saves and restores the memory in use. ncu holds a lock from its first kernel until it ends, so
@@ -17,6 +18,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.metrics import CUPTI, NCU, counts_warp_groups, is_of_tensors
 from ridgeline.profile.passes import SASS, Group
 from ridgeline.profile.step_mark import ALL, DISTINCT
+from ridgeline.profile.traced import TracedSteps
 from ridgeline.units import format_time
 
 INSTRUMENTED_S = 0.009  # a kernel in a single pass, with instrumented code …
@@ -41,7 +43,7 @@ class Plan:
     products: int  # of these, kernels of operators that may use tensor cores
     functions: int  # that differ
     memory_bytes: int  # of the step, at its peak
-    start_s: float  # until a process is ready to count
+    start_s: float  # until a process is ready to count, under ncu
     is_parallel: bool  # processes get ready side by side and count one after the other
     picks: str  # ALL or DISTINCT
     missing: tuple[str, ...] = ()
@@ -58,9 +60,8 @@ class Plan:
     @property
     def time_s(self) -> float:
         """All that is still to come: the processes that count."""
-        if self.tool == CUPTI:
-            starts_s = 0.0 if self.is_parallel else self.start_s
-            return starts_s + INSIDE_S + self.passes * self.launches * INSIDE_KERNEL_S
+        if self.tool == CUPTI:  # which is ready by now
+            return INSIDE_S + self.passes * self.launches * INSIDE_KERNEL_S
         starts = 0.0 if self.is_parallel else self.start_s * len(self.groups)
         return starts + sum(FIRST_S + self._kernels_s(group) + END_S for group in self.groups)
 
@@ -101,6 +102,26 @@ class Plan:
             f"about {format_time(self.time_s)}"
         )
         return text + (f"; not on this chip: {', '.join(self.missing)}" if self.missing else "")
+
+
+def planned(
+    traced: TracedSteps,
+    *,
+    groups: tuple[Group, ...],
+    tool: str,
+    picks: str = ALL,
+    missing: tuple[str, ...] = (),
+    memory_bytes: int = 0,
+    start_s: float = 0.0,
+    is_parallel: bool = True,
+) -> Plan:
+    """The plan for a traced step."""
+    return Plan(
+        groups=groups, launches=len(traced.kernels), distinct=traced.distinct,
+        products=traced.products, functions=int(traced.kernels["kernel"].nunique()),
+        memory_bytes=memory_bytes, start_s=start_s, is_parallel=is_parallel, picks=picks,
+        missing=missing, tool=tool,
+    )  # fmt: skip
 
 
 def fitting(plans: Sequence[Plan], budget_s: float | None) -> Plan:

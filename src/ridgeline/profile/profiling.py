@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile import self_test
-from ridgeline.profile.by_cupti import ByCupti, check_other_way
+from ridgeline.profile.by_cupti import ByCupti, need_other_way
 from ridgeline.profile.by_ncu import NOT_TOLD_APART, ByNcu
 from ridgeline.profile.checks import check_counted, check_step, check_traced
 from ridgeline.profile.cupti.library import RefusedError
@@ -51,19 +51,13 @@ def profile(
 
 
 @contextmanager
-def standing_by(
-    request: Request, tell: Tell = lambda what: None, *, may_ask: bool = True
-) -> Iterator[Standby]:
-    """Have the processes of a profile load what they need while the caller does something else.
-
-    While another profile counts, ncu must not be asked about the chip: without `may_ask`, what is
-    not remembered of it is an error.
-    """
+def standing_by(request: Request, tell: Tell = lambda what: None) -> Iterator[Standby]:
+    """Have the processes of a profile load what they need while the caller does something else."""
     with ExitStack() as stack:
         folder = _new_folder(request.keep) if request.keep is not None else None
         own = folder or stack.enter_context(_temporary_folder())
         place = Workplace(request, own, tell)
-        standby = Standby(place, may_ask=may_ask)
+        standby = Standby(place)
         stack.enter_context(waited_for(own))
         stack.enter_context(all_ended(place.sessions))
         standby.start()
@@ -87,12 +81,22 @@ def _new_folder(where: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix="profile-", dir=where))
 
 
+@contextmanager
+def _neither(why: str) -> Iterator[None]:
+    """What ails Nsight Compute is told with what ailed CUPTI before."""
+    try:
+        yield
+    except RidgelineError as error:
+        raise RidgelineError(
+            f"{error.problem}; CUPTI cannot count either: {why}", hint=error.hint
+        ) from error
+
+
 @dataclass(slots=True)
 class Standby:
     """A profile that can begin."""
 
     place: Workplace
-    may_ask: bool = True
     way: ByCupti | ByNcu | None = None  # None: without counters
     tracing: Session | None = None
     started_s: float = field(default_factory=time.monotonic)
@@ -105,7 +109,7 @@ class Standby:
         """A model's processes start to load, and leave the device alone."""
         request = self.request
         if request.tier == "counters" and not request.counts_inside:
-            self.way = ByNcu.asked(self.place, may_ask=self.may_ask)
+            self.way = ByNcu.asked(self.place)
         if request.task is None:
             return
         self.tracing = self.place.start("trace", TRACE)
@@ -119,7 +123,9 @@ class Standby:
         """Until nothing of it disturbs a measurement."""
         wait_loaded(self.place.sessions)
         if isinstance(self.way, ByCupti) and (why := self.way.refusal):
-            self.way = self._instead(why)
+            need_other_way(self.request.tool, why)
+            with _neither(why):
+                self.way = self._instead(why)
             wait_loaded(self.place.sessions)
 
     def profile(
@@ -144,7 +150,8 @@ class Standby:
             taken_s=time.monotonic() - from_s,
             standby_s=from_s - self.started_s,
             warnings=tuple(self.place.warnings),
-            **(self.way.versions if self.way is not None else {}),
+            tool=self.way.tool if self.way is not None else "",
+            tool_version=self.way.version if self.way is not None else "",
         )
 
     def _marked(self, show_plan: ShowPlan) -> ProfiledStep:
@@ -164,8 +171,7 @@ class Standby:
         try:
             found = self._counted(found, traced, show_plan, ready_s)
         except RefusedError as refused:
-            self.way = self._instead(str(refused))
-            found = self._counted(found, traced, show_plan, ready_s)
+            found = self._counted_otherwise(str(refused), found, traced, show_plan)
         session.wait()
         check_step(found.kernels, self.request.mode, is_marked=bool(traced.calls))
         return found
@@ -202,17 +208,23 @@ class Standby:
         found = replace(found, plan=plan, counted_s=counted_s)
         return self._with_counters(found, traced, captures, self.way.of_products(plan))
 
+    def _counted_otherwise(
+        self, why: str, found: ProfiledStep, traced: TracedSteps, show_plan: ShowPlan
+    ) -> ProfiledStep:
+        """By Nsight Compute, whose processes have to load and warm up first."""
+        from_s = time.monotonic()
+        need_other_way(self.request.tool, why)
+        with _neither(why):
+            self.way = self._instead(why)
+            self.way.begin()
+            self.way.wait_ready()
+            return self._counted(found, traced, show_plan, time.monotonic() - from_s)
+
     def _instead(self, why: str) -> ByNcu:
         """Nsight Compute, for what the process cannot count itself."""
         assert isinstance(self.way, ByCupti)
         self.way.session.end()
-        check_other_way(self.request.tool, why)
-        try:
-            way = ByNcu.asked(self.place)
-        except RidgelineError as error:
-            raise RidgelineError(
-                f"{error.problem}; CUPTI cannot count either: {why}", hint=error.hint
-            ) from error
+        way = ByNcu.asked(self.place)
         self.place.warnings.append(f"Nsight Compute counted, and not CUPTI: {why}")
         if not self.request.is_dry:
             way.load()

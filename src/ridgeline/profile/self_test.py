@@ -27,11 +27,18 @@ def load_known_work(kinds: Sequence[str]) -> None:
     _do_known_work(kinds, SMALL_COPY_BYTES, lambda work, name: work())
 
 
-def run_known_work(kinds: Sequence[str], named: Named | None = None) -> None:
-    """Copy, and multiply in fp32 and each of `kinds`, each in a range of its name."""
+def copy_size() -> int:
+    """Of the copy, as far as memory is free now; 0 for none."""
     import torch
 
     free_bytes, _ = torch.cuda.mem_get_info()
+    return next((size for size in COPY_BYTES if 4 * size < free_bytes), 0)
+
+
+def run_known_work(kinds: Sequence[str], copy_bytes: int, named: Named | None = None) -> None:
+    """Copy, and multiply in fp32 and each of `kinds`, each in a range of its name."""
+    import torch
+
     ranges = named or _heard
 
     def do(work: Callable[[], Any], name: str) -> None:
@@ -40,7 +47,7 @@ def run_known_work(kinds: Sequence[str], named: Named | None = None) -> None:
             work()
             torch.cuda.synchronize()
 
-    _do_known_work(kinds, next((s for s in COPY_BYTES if 4 * s < free_bytes), 0), do)
+    _do_known_work(kinds, copy_bytes, do)
 
 
 def _do_known_work(

@@ -126,11 +126,11 @@ def _prepared(job: Job) -> Job:
     job.path("times.json").write_text(json.dumps(_seen.times_s), encoding="utf-8")
     if job.role != COUNTERS:
         return _on_turn(job)
-    from ridgeline.profile.self_test import load_known_work, run_known_work
+    from ridgeline.profile.self_test import copy_size, load_known_work, run_known_work
 
     load_known_work(job.kinds)
     job = _on_turn(job)
-    run_known_work(job.kinds)
+    run_known_work(job.kinds, copy_size())
     return job
 
 
@@ -150,7 +150,7 @@ def wait_for(job: Job, sign: str, *, after: str) -> str:
             sys.exit(f"ridgeline: {job.name} waited {WAIT_S:.0f} s for its turn")
         if now_s > look_s:
             look_s = now_s + ASKED_S
-            if _is_forsaken(Path(job.folder)):
+            if is_forsaken(Path(job.folder)):
                 sys.exit(f"ridgeline: nobody waits for {job.name} any more")
         time.sleep(POLL_S)
     return job.path(sign).read_text(encoding="utf-8")
@@ -170,7 +170,8 @@ def waited_for(folder: Path) -> Iterator[None]:
         yield
 
 
-def _is_forsaken(folder: Path) -> bool:
+def is_forsaken(folder: Path) -> bool:
+    """Whether whoever asked is gone."""
     import fcntl
 
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.kernels import covered
-from ridgeline.profile.operators import NOWHERE, RANGE
+from ridgeline.profile.operators import NOWHERE, RANGE, may_use_tensor_cores
 from ridgeline.profile.step_mark import Job
 
 if TYPE_CHECKING:
@@ -30,6 +30,24 @@ class TracedSteps:
     calls: tuple[Mapping[str, Any], ...]  # operators of a step; none where they have no numbers
     step_time_s: float | None  # of the steps before, that nobody looked at
     busy_s: float  # in which at least one kernel ran
+
+    @property
+    def distinct(self) -> int:
+        """Kernels of operators that differ in their work."""
+        return self._launched_by(self._first) if self.calls else len(self.kernels)
+
+    @property
+    def products(self) -> int:
+        """Of these, kernels of operators that may use tensor cores."""
+        products = [call for call in self._first if may_use_tensor_cores(str(call["op"]))]
+        return self._launched_by(products) if self.calls else len(self.kernels)
+
+    @property
+    def _first(self) -> list[Mapping[str, Any]]:
+        return [call for call in self.calls if call["index"] == call["like"]]
+
+    def _launched_by(self, calls: Iterable[Mapping[str, Any]]) -> int:
+        return int(self.kernels["index"].isin({int(call["index"]) for call in calls}).sum())
 
 
 def traced_steps(job: Job) -> TracedSteps:

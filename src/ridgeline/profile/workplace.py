@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ridgeline.profile.metrics import KINDS, is_of_tensors
 from ridgeline.profile.ncu import Ncu
-from ridgeline.profile.operators import may_use_tensor_cores
 from ridgeline.profile.passes import Group
-from ridgeline.profile.plan import Plan
 from ridgeline.profile.request import Request
 from ridgeline.profile.sessions import Session, start, target_program
 from ridgeline.profile.step_mark import Job
-from ridgeline.profile.traced import TracedSteps
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_MEMORY = 0.8  # of the device's, for all processes together
 Tell = Callable[[str], None]  # what is going on
@@ -71,22 +64,3 @@ class Workplace:
         request = self.request
         needed = processes * request.memory_bytes
         return request.task is not None and 0 < needed < MOST_MEMORY * request.device_bytes
-
-
-def planned(traced: TracedSteps, **how: Any) -> Plan:
-    """The plan for a traced step; `how` is all that the step does not tell."""
-    trace, calls = traced.kernels, traced.calls
-    first = [call for call in calls if call["index"] == call["like"]]
-    products = [call for call in first if may_use_tensor_cores(str(call["op"]))]
-    return Plan(
-        launches=len(trace),
-        distinct=_launched_by(first, trace) if calls else len(trace),
-        products=_launched_by(products, trace) if calls else len(trace),
-        functions=int(trace["kernel"].nunique()),
-        **how,
-    )
-
-
-def _launched_by(calls: Sequence[Mapping[str, Any]], trace: pd.DataFrame) -> int:
-    """Kernels of these operators."""
-    return int(trace["index"].isin({int(call["index"]) for call in calls}).sum())

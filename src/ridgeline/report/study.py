@@ -283,7 +283,9 @@ class _Reader:
         """The placed kernels of a capture, and the whole of it."""
         kernels, name = self._table(run, "kernels"), self.profiles.names[run.run_id]
         if kernels is None or kernels.empty:
-            self.problems.append(f"the capture {name} has no kernels")
+            is_there = (run.path / "kernels.parquet").is_file()
+            lack = "has no kernels" if is_there else "has lost its kernels.parquet: import it again"
+            self.problems.append(f"the capture {name} {lack}")
             return []
         self.kernels[run.run_id] = run_kernels(kernels)
         self._note(run.run_id, f"the capture {name}", run)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -28,12 +30,16 @@ def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
 
     def known_work(
-        kinds: tuple[str, ...], named: Callable[[str], AbstractContextManager[None]]
+        kinds: tuple[str, ...],
+        copy_bytes: int,
+        named: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         library.launch("fill")
-        with named("ridgeline:test:copy:8"):
+        with named(f"ridgeline:test:copy:{copy_bytes}"):
             library.launch("neg")
 
+    sizes = iter((8, 4))  # memory gets short
+    monkeypatch.setattr(inside, "copy_size", lambda: next(sizes))
     monkeypatch.setattr(inside, "run_known_work", known_work)
     return library
 
@@ -134,6 +140,40 @@ def test_each_way_to_refuse_says_why(
     assert not job.path("done").exists()
     with pytest.raises(RefusedError, match=why):
         CountedLaunches.read(job)
+
+
+def test_more_passes_than_were_foretold(
+    library: FakeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.profile.cupti.fake_library.PASSES", 3)
+    monkeypatch.setattr(FakeLibrary, "_profiler_host_get_num_of_passes", one_pass)
+    job = job_in(tmp_path)
+    count_inside(job, 0, lambda: library.launch("gemm"))
+    assert job.path(REFUSED).read_text() == "1 passes were foretold, and more are needed"
+
+
+def one_pass(self: FakeLibrary, asked: Any) -> None:
+    asked._obj.passes = 1
+
+
+def test_nobody_waits_any_more(
+    library: FakeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inside, "is_forsaken", lambda folder: True)
+    with pytest.raises(SystemExit, match="nobody waits for inside any more"):
+        count_inside(job_in(tmp_path), 0, lambda: library.launch("gemm"))
+
+
+def test_counters_have_a_part_of_the_memory_that_this_process_may_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import psutil
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    for limit_bytes, expected in ((None, 250), (400, 100), (5000, 250)):
+        limits = SimpleNamespace(memory_bytes=limit_bytes)
+        monkeypatch.setattr(inside, "find_limits", lambda limits=limits: limits)
+        assert inside._memory_bytes() == expected
 
 
 def test_without_permission(library: FakeLibrary, tmp_path: Path) -> None:

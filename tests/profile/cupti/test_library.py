@@ -1,40 +1,44 @@
-"""The library that PyTorch has loaded, and what it refuses."""
+"""Calls of the library, and what it refuses."""
 
-from pathlib import Path
+import ctypes
+from typing import Any
 
 import pytest
 from tests.profile.cupti.fake_library import FakeLibrary
 
+from ridgeline.machine.cupti_library import NoCuptiError
 from ridgeline.profile.cupti import library
-from ridgeline.profile.cupti.library import Cupti, RefusedError, loaded_cupti, loaded_path
-from ridgeline.profile.cupti.structures import Initialize
-
-MAPS = """\
-7f1200000000-7f1200400000 r--p 00000000 08:01 1234   /usr/lib/x86_64-linux-gnu/libc.so.6
-7f1300000000-7f1300100000 r--p 00000000 08:01 4711   /opt/my env/nvidia/cu13/lib/libcupti.so.13
-7f1300100000-7f1300200000 r-xp 00100000 08:01 4711   /opt/my env/nvidia/cu13/lib/libcupti.so.13
-"""
+from ridgeline.profile.cupti.library import Cupti, RefusedError, loaded_cupti
+from ridgeline.profile.cupti.structures import HostInitialize, Initialize
 
 
-def test_the_library_is_the_one_that_is_loaded() -> None:
-    assert loaded_path(MAPS) == "/opt/my env/nvidia/cu13/lib/libcupti.so.13"
-    assert loaded_path(MAPS.replace("cupti", "other")) is None
+def test_what_a_later_version_writes_behind_a_structure_hurts_nobody() -> None:
+    # given a library that clears a field that ours does not have, as CUPTI 13.2 does
+    class Later:
+        def cuptiProfilerHostInitialize(self, asked: Any) -> int:  # noqa: N802
+            end = ctypes.addressof(asked._obj) + ctypes.sizeof(HostInitialize)
+            ctypes.memset(end, 0, 64)
+            asked._obj.host = 7
+            return 0
+
+    given = HostInitialize(chip=b"GH100")
+    found = Cupti(Later()).call("cuptiProfilerHostInitialize", given)
+    # then that was in memory of its own, not in ours
+    assert (found.host, found.chip, given.host) == (7, b"GH100", None)
+    assert ctypes.sizeof(HostInitialize) + 64 <= library.ROOM_BYTES
 
 
-@pytest.mark.parametrize("maps", ["", MAPS.replace("cupti", "other")])
-def test_a_pytorch_without_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, maps: str) -> None:
-    if maps:
-        (tmp_path / "maps").write_text(maps)
-    monkeypatch.setattr(library, "MAPS", tmp_path / "maps")
+def test_one_without_a_function() -> None:
+    with pytest.raises(RefusedError, match="this CUPTI has no cuptiProfilerInitialize"):
+        Cupti(object()).call("cuptiProfilerInitialize", Initialize())
+
+
+def test_none_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> ctypes.CDLL:
+        raise NoCuptiError("this PyTorch comes without CUPTI")
+
+    monkeypatch.setattr(library, "loaded_library", none)
     with pytest.raises(RefusedError, match="this PyTorch comes without CUPTI"):
-        loaded_cupti()
-
-
-def test_one_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "maps").write_text(MAPS)
-    monkeypatch.setattr(library, "MAPS", tmp_path / "maps")
-    monkeypatch.setattr("ctypes.CDLL", lambda path: object())
-    with pytest.raises(RefusedError, match="older than its range profiler"):
         loaded_cupti()
 
 

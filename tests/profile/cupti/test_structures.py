@@ -1,40 +1,78 @@
-"""What calls of CUPTI take, against the sizes that its headers give."""
+"""What calls of CUPTI take, against NVIDIA's headers: sizes by hand, and field by field."""
+
+import ctypes
+import re
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from ridgeline.profile.cupti import structures
 
-SIZES = {  # …_STRUCT_SIZE of the headers of CUDA 13.0, compiled for x86-64
-    "Initialize": 16,
-    "ChipName": 32,
-    "Availability": 40,
-    "HostInitialize": 48,
-    "HostDeinitialize": 24,
-    "BaseMetrics": 48,
-    "AddMetrics": 40,
-    "ConfigSize": 32,
-    "Config": 40,
-    "Passes": 40,
-    "Enable": 32,
-    "OfProfiler": 24,
-    "DataSize": 64,
-    "InitializeData": 40,
-    "SetConfig": 90,
-    "Stop": 41,
-    "Decode": 32,
-    "DataInfo": 40,
-    "Evaluate": 72,
+STRUCTURES = {  # ours, theirs, and …_STRUCT_SIZE of the headers of CUDA 13.0, compiled for x86-64
+    "Initialize": ("CUpti_Profiler_Initialize_Params", 16),
+    "ChipName": ("CUpti_Device_GetChipName_Params", 32),
+    "Availability": ("CUpti_Profiler_GetCounterAvailability_Params", 40),
+    "HostInitialize": ("CUpti_Profiler_Host_Initialize_Params", 48),
+    "HostDeinitialize": ("CUpti_Profiler_Host_Deinitialize_Params", 24),
+    "BaseMetrics": ("CUpti_Profiler_Host_GetBaseMetrics_Params", 48),
+    "AddMetrics": ("CUpti_Profiler_Host_ConfigAddMetrics_Params", 40),
+    "ConfigSize": ("CUpti_Profiler_Host_GetConfigImageSize_Params", 32),
+    "Config": ("CUpti_Profiler_Host_GetConfigImage_Params", 40),
+    "Passes": ("CUpti_Profiler_Host_GetNumOfPasses_Params", 40),
+    "Enable": ("CUpti_RangeProfiler_Enable_Params", 32),
+    "OfProfiler": ("CUpti_RangeProfiler_Start_Params", 24),
+    "DataSize": ("CUpti_RangeProfiler_GetCounterDataSize_Params", 64),
+    "InitializeData": ("CUpti_RangeProfiler_CounterDataImage_Initialize_Params", 40),
+    "SetConfig": ("CUpti_RangeProfiler_SetConfig_Params", 90),
+    "Stop": ("CUpti_RangeProfiler_Stop_Params", 41),
+    "Decode": ("CUpti_RangeProfiler_DecodeData_Params", 32),
+    "DataInfo": ("CUpti_RangeProfiler_GetCounterDataInfo_Params", 40),
+    "Evaluate": ("CUpti_Profiler_Host_EvaluateToGpuValues_Params", 72),
 }
+TYPES = {
+    "size_t": ctypes.c_size_t, "uint8_t": ctypes.c_uint8, "uint16_t": ctypes.c_uint16,
+    "uint32_t": ctypes.c_uint32, "CUcontext": ctypes.c_void_p,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "size"), SIZES.items())
-def test_a_structure_says_the_size_of_the_headers(name: str, size: int) -> None:
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_a_structure_says_the_size_of_the_headers(name: str) -> None:
     parameters = getattr(structures, name)()
-    parameters.measured()
-    assert parameters.own_size == size
+    parameters.say_size()
+    assert parameters.own_size == STRUCTURES[name][1]
 
 
-def test_fields_lie_where_the_headers_have_them() -> None:
-    wanted, heard = structures.SetConfig, structures.CallbackData
-    places = [getattr(wanted, name).offset for name in ("most_ranges", "pass_index")]
-    assert (places, wanted.target_level.offset, heard.symbol.offset) == ([64, 80], 88, 32)
+@pytest.mark.parametrize("name", [*STRUCTURES, "CallbackData"])
+def test_fields_lie_where_the_headers_of_this_pytorch_have_them(name: str) -> None:
+    theirs = "CUpti_CallbackData" if name == "CallbackData" else STRUCTURES[name][0]
+    their_fields = fields_of(theirs)
+    ours = getattr(structures, name)
+    own = [] if name == "CallbackData" else structures.Parameters._fields_
+    names = [field[0] for field in (*own, *ours._fields_)]
+    layout = [(getattr(ours, one).offset, getattr(ours, one).size) for one in names]
+    # a later version may have more of them behind ours
+    assert layout == their_fields[: len(layout)]
+
+
+def fields_of(structure: str) -> list[tuple[int, int]]:
+    """Offset and size of the fields of a structure in NVIDIA's headers."""
+    found = find_spec("nvidia")
+    folders = list(found.submodule_search_locations or ()) if found is not None else []
+    headers = [path for folder in folders for path in Path(folder).glob("*/include/cupti*.h")]
+    if not headers:
+        pytest.skip("this PyTorch comes without the headers of CUPTI")
+    text = "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in headers)
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
+    body = re.search(rf"typedef struct(?: \w+)?\s*{{([^{{}}]*)}}\s*{structure}\s*;", text)
+    assert body is not None, structure
+    declared = [one.split() for one in body[1].split(";") if one.strip()]
+    kinds = [
+        ctypes.c_void_p if "*" in " ".join(words) else TYPES.get(words[-2], ctypes.c_int)
+        for words in declared
+    ]
+
+    fields = [(f"f{number}", kind) for number, kind in enumerate(kinds)]
+    Theirs = type("Theirs", (ctypes.Structure,), {"_fields_": fields})  # noqa: N806
+    places = [getattr(Theirs, f"f{number}") for number in range(len(kinds))]
+    return [(place.offset, place.size) for place in places]

@@ -1,19 +1,17 @@
-"""The library that PyTorch has loaded, and what it refuses."""
+"""The library's functions, and what they refuse."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref
+from ctypes import addressof, byref, memmove, sizeof
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
+from ridgeline.machine.cupti_library import NoCuptiError, loaded_library
 from ridgeline.profile.cupti.structures import Parameters
 
-MAPS = Path("/proc/self/maps")  # what this process has loaded
-NAME = "libcupti.so"
-NEEDED = ("cuptiRangeProfilerEnable", "cuptiProfilerHostInitialize")
 NOT_PERMITTED = "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
+ROOM_BYTES = 512  # for a structure, whatever a later version writes behind what it is told of
 P = TypeVar("P", bound=Parameters)
 
 
@@ -23,19 +21,28 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cupti:
-    """Its functions; each answers with a code, and what it finds is in its parameters."""
+    """Each function answers with a code, and what it finds is in its parameters."""
 
     library: Any
 
     def call(self, function: str, parameters: P) -> P:
-        """Call a function that takes a structure."""
-        parameters.measured()
-        self.ask(function, byref(parameters))
-        return parameters
+        """Call a function that takes a structure, and have that back with what it found.
+
+        Versions whose structures are longer than ours clear the rest of theirs, whatever size they
+        are told: so the call gets a copy with room behind it.
+        """
+        parameters.say_size()
+        roomy = type(parameters).from_buffer(bytearray(ROOM_BYTES))
+        memmove(addressof(roomy), addressof(parameters), sizeof(parameters))
+        self.ask(function, byref(roomy))
+        return roomy
 
     def ask(self, function: str, *arguments: Any) -> None:
         """Call any other."""
-        code = getattr(self.library, function)(*arguments)
+        try:
+            code = getattr(self.library, function)(*arguments)
+        except AttributeError as error:
+            raise RefusedError(f"this CUPTI has no {function}") from error
         if code != 0:
             raise RefusedError(f"{function} answers {self._name_of(code)}")
 
@@ -52,17 +59,8 @@ class Cupti:
 
 
 def loaded_cupti() -> Cupti:
-    """The one that PyTorch has loaded: a second one in the same process would not hear it."""
-    path = loaded_path(MAPS.read_text(encoding="utf-8") if MAPS.exists() else "")
-    if path is None:
-        raise RefusedError("this PyTorch comes without CUPTI")
-    library = ctypes.CDLL(path)
-    if not all(hasattr(library, name) for name in NEEDED):
-        raise RefusedError("this CUPTI is older than its range profiler (CUDA 12.6)")
-    return Cupti(library)
-
-
-def loaded_path(maps: str) -> str | None:
-    """The file of the library, in what /proc says of a process."""
-    paths = [line.split(maxsplit=5)[-1] for line in maps.splitlines() if NAME in line]
-    return next(iter(paths), None)
+    """The one that PyTorch has loaded."""
+    try:
+        return Cupti(loaded_library())
+    except NoCuptiError as error:
+        raise RefusedError(str(error)) from error

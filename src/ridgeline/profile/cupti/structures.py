@@ -1,6 +1,7 @@
 """What calls of CUPTI take and give, as its headers of CUDA 13.0 have it.
 
-A structure says its own size first, so later versions, whose structures are longer, know these.
+A structure says its own size first, by which later versions, whose structures are longer, know
+these; they may write behind them all the same (library.py).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Parameters(Structure):
 
     _fields_ = [("own_size", c_size_t), ("private", c_void_p)]
 
-    def measured(self) -> None:
-        """Say its size as the headers do: without what fills up the end."""
+    def say_size(self) -> None:
+        """As the headers do: without what fills up the end."""
         name, kind = self._fields_[-1][:2]
         self.own_size = getattr(type(self), name).offset + sizeof(kind)
 
@@ -49,7 +50,7 @@ class Parameters(Structure):
 class Initialize(Parameters):
     _fields_ = []
 
-    def measured(self) -> None:
+    def say_size(self) -> None:
         self.own_size = sizeof(self)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORETOLD, COUNTED = "foretold.json", "counted.json"  # files of a job
-NS_S = 1e-9  # CUPTI tells time in nanoseconds
+S_PER_NS = 1e-9  # CUPTI tells time in nanoseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,23 @@ class CountedLaunches:
         return cls(**json.loads(job.path(COUNTED).read_text(encoding="utf-8")))
 
 
+def refuse(job: Job, why: str) -> None:
+    """Write why it cannot be; the file is there when it is whole."""
+    waiting = job.path(f"{REFUSED}.new")
+    waiting.write_text(why, encoding="utf-8")
+    waiting.rename(job.path(REFUSED))
+
+
+def refusal(job: Job) -> str:
+    """Why the process cannot count, if it has said so."""
+    path = job.path(REFUSED)
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
 def check_not_refused(job: Job) -> None:
     """Raise the reason that the process has written, if it has."""
-    if job.path(REFUSED).exists():
-        raise RefusedError(job.path(REFUSED).read_text(encoding="utf-8"))
+    if why := refusal(job):
+        raise RefusedError(why)
 
 
 def counted_table(job: Job) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -69,7 +82,7 @@ def counted_table(job: Job) -> tuple[pd.DataFrame, tuple[str, ...]]:
     foretold, counted = Foretold.read(job), CountedLaunches.read(job)
     metrics = pd.DataFrame(counted.values, columns=list(foretold.metrics), dtype=float)
     if DURATION in metrics:
-        metrics[DURATION] *= NS_S
+        metrics[DURATION] *= S_PER_NS
     found = find(metrics, compute_capability=foretold.compute_capability)
     texts = pd.DataFrame(counted.launches, columns=["kernel", "nvtx"], dtype=object)
     return texts.join(found.table), found.remarks
