@@ -67,7 +67,7 @@ class ByCupti:
             self.session.begin()
             wait_ready([self.session])
         foretold = Foretold.read(self.session.job)
-        self.version = str(foretold.cupti_version)
+        self.version = foretold.version
         plan = planned(
             traced, groups=(Group(foretold.metrics, foretold.passes),), tool=CUPTI,
             missing=foretold.missing, is_parallel=self.is_parallel,

@@ -11,6 +11,7 @@ TIERS = ("counters", "time")
 LEVELS = ("dram", "hierarchical")
 AUTO, CUPTI, NCU = "auto", "cupti", "ncu"
 TOOLS = (AUTO, CUPTI, NCU)  # that read the counters
+TOOL_NAMES = {CUPTI: "CUPTI", NCU: "Nsight Compute"}
 DURATION = "gpu__time_duration.sum"
 DRAM = (("dram__bytes_read.sum", "dram__bytes_write.sum"), ("dram__bytes.sum",))  # what a chip has
 CACHES = {"lts__t_bytes.sum": "L2 bytes", "l1tex__t_bytes.sum": "L1 bytes"}

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.metrics import CUPTI, NCU, counts_warp_groups, is_of_tensors
+from ridgeline.profile.metrics import (
+    CUPTI,
+    NCU,
+    TOOL_NAMES,
+    counts_warp_groups,
+    is_of_tensors,
+)
 from ridgeline.profile.passes import SASS, Group
 from ridgeline.profile.step_mark import ALL, DISTINCT
 from ridgeline.profile.traced import TracedSteps
@@ -96,10 +102,9 @@ class Plan:
             f", of which {self.distinct} that differ are counted" if self.picks == DISTINCT else ""
         )
         groups = f"{len(self.groups)} groups, " if self.tool == NCU else ""
-        by = {NCU: "Nsight Compute", CUPTI: "CUPTI"}[self.tool]
         text = (
-            f"{metrics} metrics in {groups}{self.passes} passes, read by {by}; {what}; "
-            f"about {format_time(self.time_s)}"
+            f"{metrics} metrics in {groups}{self.passes} passes, read by {TOOL_NAMES[self.tool]}; "
+            f"{what}; about {format_time(self.time_s)}"
         )
         return text + (f"; not on this chip: {', '.join(self.missing)}" if self.missing else "")
 

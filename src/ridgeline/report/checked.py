@@ -126,7 +126,7 @@ EXECUTED_MAY_HAVE: Fields = {
     **_all("asked", TEXT, "model", "mode", "precision", "label"),
     "asked.batch_size": WHOLE,
     **_all("found", TEXT, "reason", "hint", "device_name", "backend", "precision", "tier", "level",
-           "kind"),
+           "kind", "tool", "tool_version"),
     "found.is_deduplicated": FLAG,
     **_all("found", NOT_NEGATIVE, "kernel_time_s", "busy_time_s", "step_time_s", "launches",
            "attributed_share", "layer_share"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.profile.keeping import sources_of
+from ridgeline.profile.metrics import TOOL_NAMES
 from ridgeline.profile.self_test import TOLERANCE
 from ridgeline.report.profiles import COUNTERS, TIME
 from ridgeline.report.repeat import capture_command
@@ -155,6 +156,7 @@ class Profiled:
     product_ratio: float | None  # and FLOPs
     is_trusted: bool | None
     is_deduplicated: bool
+    tool: str  # that read the counters, and its version; "" of older profiles
     warnings: tuple[str, ...]
     profile_id: str  # the stored profile; "" where the run has kernels of its own
 
@@ -200,9 +202,15 @@ def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: f
         product_ratio=number(test.get("product_ratio")),
         is_trusted=test.get("is_trusted"),
         is_deduplicated=bool(found.get("is_deduplicated")),
+        tool=_tool(found),
         warnings=tuple(map(str, found.get("warnings") or ())),
         profile_id=profile.run_id if profile is not None else "",
     )
+
+
+def _tool(found: Mapping[str, Any]) -> str:
+    name = TOOL_NAMES.get(str(found.get("tool") or ""), "")
+    return " ".join(filter(None, (name, str(found.get("tool_version") or "")))) if name else ""
 
 
 def _moved(kernels: pd.DataFrame, level: str) -> float | None:
@@ -216,7 +224,7 @@ def whole(value: Any) -> int | None:
 
 def trust_told(one: Profiled) -> str:
     """Self-test, attribution and shortcuts of a profile, in a sentence or two."""
-    parts = []
+    parts = [f"the counters were read by {one.tool}"] if one.tool else []
     tested = [f"a {what} counted {three_digits(ratio)}" for what, ratio
               in (("copy", one.copy_ratio), ("product", one.product_ratio))
               if ratio is not None]  # fmt: skip

@@ -55,6 +55,16 @@ def test_what_an_h200_told(job: Job) -> None:
     assert known.loc["ridgeline:test:product:fp16", "flops_fp16_matrix"] == 2 * 2048**3
 
 
+@pytest.mark.parametrize(
+    ("number", "version"), [(130001, "13.0.1"), (130202, "13.2.2"), (28, "28")]
+)
+def test_its_version_in_words(number: int, version: str) -> None:
+    told = Foretold(
+        metrics=(), passes=1, missing=(), compute_capability="9.0", cupti_version=number
+    )
+    assert told.version == version
+
+
 def test_a_refusal_is_raised(job: Job) -> None:
     job.path(REFUSED).write_text("kernels of a CUDA graph cannot be told apart")
     for read in (Foretold.read, CountedLaunches.read):

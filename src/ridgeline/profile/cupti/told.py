@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORETOLD, COUNTED = "foretold.json", "counted.json"  # files of a job
+FIRST_WITH_PARTS = 10_000  # versions of CUPTI from which on they are those of CUDA
 S_PER_NS = 1e-9  # CUPTI tells time in nanoseconds
 
 
@@ -28,6 +29,14 @@ class Foretold:
     missing: tuple[str, ...]  # on this chip
     compute_capability: str
     cupti_version: int
+
+    @property
+    def version(self) -> str:
+        """Of CUPTI: `13.0.1` of 130001; before CUDA 13 its versions are plain numbers."""
+        number = self.cupti_version
+        if number < FIRST_WITH_PARTS:
+            return str(number)
+        return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
 
     def write(self, job: Job) -> None:
         job.path(FORETOLD).write_text(json.dumps(asdict(self)), encoding="utf-8")
