@@ -134,7 +134,7 @@ def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
         (("resnet50", "--tier", "all"), "unknown tier 'all'"),
         (("resnet50", "--level", "l3"), "unknown level 'l3'"),
         (("resnet50", "--tool", "nsys"), "unknown tool 'nsys'"),
-        (("--tool", "cupti", "--", "python", "x.py"), "--tool is for models"),
+        (("--tool", "cupti", "--", "python", "x.py"), "CUPTI counts models; a program is counted"),
         (("resnet50", "-b", "many"), "--batch-size 'many' is not valid"),
         (("-b", "8", "--", "python", "x.py"), "--batch-size is for models"),
         (("--device", "1", "--", "python", "x.py"), "CUDA_VISIBLE_DEVICES=N in the environment"),
@@ -431,11 +431,11 @@ def test_a_program_of_the_users(h200: Path, capsys: pytest.CaptureFixture[str]) 
     assert study.captures["label"].tolist() == ["fake_program.py --lr 0.1"]
 
 
-@pytest.mark.parametrize("tier", ["time", "counters"])
+@pytest.mark.parametrize("asked", [("--tier", "time"), (), ("--tool", "ncu")])
 def test_a_program_in_the_terminal(
-    h200: Path, capsys: pytest.CaptureFixture[str], tier: str
+    h200: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...]
 ) -> None:
-    assert command("profile", "--tier", tier, "--", *PROGRAM) == 0
+    assert command("profile", *asked, "--", *PROGRAM) == 0
     out = capsys.readouterr().out
     assert "kernels 6.94 ms in a step of 18.5 ms" in out
 

@@ -14,7 +14,7 @@ from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
 from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import COMPILE_MODES, Settings
-from ridgeline.profile.metrics import AUTO, LEVELS, TIERS, TOOLS
+from ridgeline.profile.metrics import AUTO, CUPTI, LEVELS, TIERS, TOOLS
 from ridgeline.records import MODES, PRECISIONS
 
 EXAMPLES = """
@@ -37,7 +37,7 @@ BATCH_SIZE = "32"
 UNWATCHED_STEPS = 50  # that the time of a step is taken from
 OF_MODELS = (
     "batch_size", "mode", "device", "input_size", "seq_len", "config", "optimizer",
-    "grad_accum_steps", "channels_last", "deterministic", "compile_mode", "seed", "tool",
+    "grad_accum_steps", "channels_last", "deterministic", "compile_mode", "seed",
 )  # fmt: skip
 
 in_work = partial(typer.Option, rich_help_panel="What is run")
@@ -172,7 +172,7 @@ def profile(
     if label is not None and not label.strip():
         raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
     if program:
-        _check_of_program(ctx, precision)
+        _check_of_program(ctx, precision, tool)
     from ridgeline.cli.profiled import Profiling, Wanted
 
     settings = tuple(
@@ -221,7 +221,7 @@ def profile(
     ).run()
 
 
-def _check_of_program(ctx: typer.Context, precision: str | None) -> None:
+def _check_of_program(ctx: typer.Context, precision: str | None, tool: str) -> None:
     """A program makes its step itself: what says how would be left unheard."""
     for option in ctx.command.params:
         source = ctx.get_parameter_source(str(option.name))
@@ -233,6 +233,11 @@ def _check_of_program(ctx: typer.Context, precision: str | None) -> None:
                 if option.name == "device"
                 else "leave it out, or put what the program understands after its name",
             )
+    if tool == CUPTI:
+        raise RidgelineError(
+            "CUPTI counts models; a program is counted by Nsight Compute",
+            hint="leave --tool out, or profile the model by its name or as file.py:factory",
+        )
     if precision and "," in precision:
         raise RidgelineError(
             "a program has one --precision", hint="name one, or none to count all kinds"
