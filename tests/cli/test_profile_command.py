@@ -25,6 +25,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Failure, Outcome
 from ridgeline.measure.tasks import question
 from ridgeline.profile.stored import profile_run, script_name
+from ridgeline.report.markdown import report_text
+from ridgeline.report.page.data import content
 from ridgeline.report.study import read_study
 from ridgeline.store import ResultsFolder
 
@@ -134,6 +136,10 @@ def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
         (("resnet50", "--tier", "all"), "unknown tier 'all'"),
         (("resnet50", "--level", "l3"), "unknown level 'l3'"),
         (("resnet50", "--tool", "nsys"), "unknown tool 'nsys'"),
+        (("resnet50", "--tier", "time", "--tool", "ncu"), "--tool is about counters"),
+        (("resnet50", "--tier", "time", "--budget", "5m"), "--budget is about counters"),
+        (("resnet50", "--tier", "time", "--dry-run"), "--dry-run is about counters"),
+        (("resnet50", "--tool", "cupti", "--deduplicate"), "--deduplicate is for --tool ncu"),
         (("--tool", "cupti", "--", "python", "x.py"), "CUPTI counts models; a program is counted"),
         (("resnet50", "-b", "many"), "--batch-size 'many' is not valid"),
         (("-b", "8", "--", "python", "x.py"), "--batch-size is for models"),
@@ -194,6 +200,7 @@ def test_a_profile_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str
     ):
         assert words in streams.out
     [run] = profiles(h200)
+    assert streams.err.endswith(f"wrote results/runs/{run.run_id}\n")
     assert run.found["status"] == "ok"
     assert run.asked["of_run"] in ResultsFolder(h200 / "results").run_ids()
     kernels = ResultsFolder(h200 / "results").read_table(run.run_id, "kernels")
@@ -270,6 +277,7 @@ def test_what_cupti_cannot_count_is_told(
     # then the plan is the one that was carried out, and the profile says who counted, and why
     [profile], [plan] = answer["profiles"], answer["plans"]
     assert (profile["tool"], plan["tool"]) == ("ncu", "ncu")
+    assert plan["not_by_cupti"] == "kernels of a CUDA graph cannot be told apart"
     assert profile["warnings"] == [
         "Nsight Compute counted, and not CUPTI: kernels of a CUDA graph cannot be told apart"
     ]
@@ -303,8 +311,20 @@ def test_times_alone(
     assert "backward" in capsys.readouterr().out
 
 
+def test_a_shortcut_that_is_none_is_said(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*AMP, "--deduplicate") == 0
+    streams = capsys.readouterr()
+    said = "--deduplicate is left out: CUPTI counts every kernel in the same time"
+    assert f"note: resnet50, batch 32, amp: {said}\n" in streams.err
+    # with the tool that it is for, what it costs is said instead
+    assert command(*AMP, "--deduplicate", "--tool", "ncu") == 0
+    assert "(FLOPs of a measured step were the same so, DRAM bytes within 2.4 %)" in (
+        capsys.readouterr().err
+    )
+
+
 def test_two_precisions_are_two_profiles(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("profile", "resnet50", "--precision", "amp, fp16", "--json") == 0
+    assert command("profile", "resnet50", "--precision", "amp, fp16,amp", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert [one["precision"] for one in answer["profiles"]] == ["amp", "fp16"]
     assert len(profiles(h200)) == 2
@@ -438,6 +458,17 @@ def test_a_program_in_the_terminal(
     assert command("profile", *asked, "--", *PROGRAM) == 0
     out = capsys.readouterr().out
     assert "kernels 6.94 ms in a step of 18.5 ms" in out
+    assert ("798 GFLOP" in out) is ("time" not in asked)  # its own products, each counted once
+
+
+def test_the_report_says_of_a_program_what_the_terminal_does(h200: Path) -> None:
+    assert command("profile", "--", *PROGRAM) == 0
+    study = read_study(ResultsFolder(h200 / "results"))
+    text = report_text(study, folder=h200 / "results")
+    assert "Kernels take 6.94 ms (631 launches) of a step of 18.5 ms; the other 11.6 ms" in text
+    assert "The counters were read by Nsight Compute 2025.3.1.0; self-test: a copy counted" in text
+    [profile] = content(study, title=None).payload["executed"]["profiles"]
+    assert profile["told"][1].startswith("The counters were read by Nsight Compute 2025.3.1.0;")
 
 
 def test_an_unmarked_program(

@@ -373,8 +373,17 @@ def test_in_a_poor_environment(folder: Path) -> None:
     assert [run.found["status"] for run in ResultsFolder().read_runs()] == ["ok"]
 
 
-def test_the_command_line_imports_nothing_heavy() -> None:
-    code = "import sys, ridgeline.cli.app; print(*sys.modules)"
+def imported_by(module: str) -> set[str]:
+    code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_command_line_imports_nothing_heavy() -> None:
     heavy = {"torch", "pandas", "numpy", "matplotlib", "multiprocessing", "rich.progress"}
-    assert heavy & set(done.stdout.split()) == set()
+    assert heavy & imported_by("ridgeline.cli.app") == set()
+
+
+@pytest.mark.parametrize("command", ["analyzed", "measured", "profiled", "report", "roofline"])
+def test_torch_is_for_the_processes_that_a_command_starts(command: str) -> None:
+    assert "torch" not in imported_by(f"ridgeline.cli.{command}")

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.measure.kernels import KernelTime, covered, kernel_time
+from ridgeline.measure.covered import covered
+from ridgeline.measure.kernels import KernelTime, kernel_time
 from ridgeline.measure.marks import Marks
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)

@@ -97,12 +97,13 @@ def recorded(metrics: list[str], ranges: frozenset[str] | None = None) -> str:
     texts = [gzip.decompress((DATA / f"group{n}.csv.gz").read_bytes()).decode() for n in range(3)]
     text = max(reversed(texts), key=lambda one: sum(name in one for name in metrics))
     rows = table_of(text)
-    if not set(metrics) & set(rows[0]):  # of precisions that the step did not have
-        return text
     for other in (table_of(one) for one in texts if "__sass_" not in one + text):
         for n, name in enumerate(other[0]):
             if name in metrics and name not in rows[0]:
                 rows = [[*row, more[n]] for row, more in zip(rows, other, strict=True)]
+    for name in metrics:  # of precisions that the step did not have
+        if name not in rows[0]:
+            rows = [[*row, name if n == 0 else "" if n == 1 else "0"] for n, row in enumerate(rows)]
     before = text.partition('"ID"')[0]
     if ranges is not None:
         rows = [row for row in rows if not row[0].isdigit() or is_looked_at(row, ranges)]

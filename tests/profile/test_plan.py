@@ -64,7 +64,11 @@ def test_in_words() -> None:
     )
     assert str(replace(CHEAP, groups=(VECTOR, THREE), missing=("L2 bytes", "DRAM bytes"))) == (
         "3 metrics in 2 groups, 4 passes, read by Nsight Compute; 1000 kernels, of which 100 that "
-        "differ are counted; about 30.2 s; not on this chip: L2 bytes, DRAM bytes"
+        "differ are counted (FLOPs of a measured step were the same so, DRAM bytes within 2.4 %); "
+        "about 30.2 s; not on this chip: L2 bytes, DRAM bytes"
+    )
+    assert str(replace(EXACT, not_by_cupti="no library")).endswith(
+        "about 55.2 s; not by CUPTI: no library"
     )
     assert str(INSIDE) == "5 metrics in 3 passes, read by CUPTI; 1000 kernels; about 5.80 s"
 
@@ -80,6 +84,7 @@ def test_as_values() -> None:
         "planned_s": pytest.approx(10.0),
         "is_parallel": True,
         "missing": [],
+        "not_by_cupti": None,
     }
 
 

@@ -30,8 +30,8 @@ EXAMPLES = """
   ridgeline profile resnet50 --json | jq '.profiles[0].flops'
 
 [bold]Exit code[/]: 0 all went well; 2 something asked for is not possible, or a program of yours
-failed; 3 a run or a profile failed (its reason is stored with it); 130 interrupted. What was
-completed is kept in every case.
+failed; 3 a run or a profile failed (its reason is stored with it, unless that was a --dry-run);
+130 interrupted. What was completed is kept in every case.
 """
 BATCH_SIZE = "32"
 UNWATCHED_STEPS = 50  # that the time of a step is taken from
@@ -39,6 +39,9 @@ OF_MODELS = (
     "batch_size", "mode", "device", "input_size", "seq_len", "config", "optimizer",
     "grad_accum_steps", "channels_last", "deterministic", "compile_mode", "seed",
 )  # fmt: skip
+
+TIME = "time"  # the tier without counters
+OF_COUNTERS = ("tool", "level", "budget", "deduplicate", "dry_run")
 
 in_work = partial(typer.Option, rich_help_panel="What is run")
 in_step = partial(typer.Option, rich_help_panel="How a step is made")
@@ -76,8 +79,8 @@ def profile(
     precision: Annotated[
         str | None,
         in_step(
-            help="One or several of fp32, tf32, amp, bf16, fp16; of a program, what its tensor "
-            "cores compute in.",
+            help="One or several of fp32, tf32, amp, bf16, fp16, or fp32 if none is named; of a "
+            "program, what its tensor cores compute in.",
             autocompletion=complete(PRECISIONS),
         ),
     ] = None,
@@ -173,13 +176,14 @@ def profile(
         raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
     if program:
         _check_of_program(ctx, precision, tool)
+    _check_of_counters(ctx, tier, tool)
     from ridgeline.cli.profiled import Profiling, Wanted
 
     settings = tuple(
         Settings(
             backend="cuda",
             device=device,
-            precision=one.strip(),
+            precision=one,
             optimizer=optimizer,
             grad_accum_steps=grad_accum_steps,
             channels_last=channels_last,
@@ -190,7 +194,7 @@ def profile(
             layers=True,
             energy=False,
         )
-        for one in (precision or "fp32").split(",")
+        for one in dict.fromkeys(name.strip() for name in (precision or "fp32").split(","))
     )
     Profiling(
         Wanted(
@@ -221,11 +225,30 @@ def profile(
     ).run()
 
 
+def _check_of_counters(ctx: typer.Context, tier: str, tool: str) -> None:
+    """What says how to count would be left unheard where nothing is counted, or not so."""
+    given = {str(p.name): p.opts[-1] for p in ctx.command.params if _is_given(ctx, str(p.name))}
+    if tier == TIME and (unheard := [given[name] for name in OF_COUNTERS if name in given]):
+        raise RidgelineError(
+            f"{unheard[0]} is about counters, and --tier time reads none",
+            hint=f"leave out {unheard[0]}, or --tier time",
+        )
+    if tool == CUPTI and "deduplicate" in given:
+        raise RidgelineError(
+            "--deduplicate is for --tool ncu: CUPTI counts every kernel in the same time",
+            hint="leave one of them out",
+        )
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _check_of_program(ctx: typer.Context, precision: str | None, tool: str) -> None:
     """A program makes its step itself: what says how would be left unheard."""
     for option in ctx.command.params:
-        source = ctx.get_parameter_source(str(option.name))
-        if option.name in OF_MODELS and source is not None and source.name == "COMMANDLINE":
+        if option.name in OF_MODELS and _is_given(ctx, str(option.name)):
             name = next(one for one in option.opts if one.startswith("--"))
             raise RidgelineError(
                 f"{name} is for models, and says nothing to a program",

@@ -24,6 +24,7 @@ from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.measure.tasks import Task
 from ridgeline.profile.checks import need_counters, need_cuda
+from ridgeline.profile.metrics import CUPTI
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Standby, standing_by
 from ridgeline.profile.request import Request, request_for, request_of_program
@@ -33,6 +34,7 @@ from ridgeline.report.views import write_views
 from ridgeline.store import ResultsFolder, Run
 
 RUN_S, TRACE_S, COUNTED_S = 20.0, 3.0, 5.0  # of one configuration, about
+NOT_FEWER = "--deduplicate is left out: CUPTI counts every kernel in the same time"
 PROGRAM_S = 120.0  # a program, which starts anew for every group of counters
 
 
@@ -227,8 +229,10 @@ class Profiling:
         self.plans = [one for one in self.plans if one[0] != name]  # it may be replaced by another
         self.plans.append((name, plan))
         if not self.wanted.quiet:
+            is_idle = self.wanted.deduplicate and plan.tool == CUPTI
+            unheard = f"\nnote: {name}: {NOT_FEWER}" if is_idle else ""
             with progress.aside():
-                print(f"{name}: {plan}", file=sys.stderr, flush=True)
+                print(f"{name}: {plan}{unheard}", file=sys.stderr, flush=True)
 
     def _program(self, results: ResultsFolder) -> None:
         wanted = self.wanted
@@ -263,6 +267,8 @@ class Profiling:
             print(json.dumps(content, indent=2, allow_nan=False))
         elif any(run.found["status"] == "ok" for run in self.profiles):
             show_profiles.show(self.profiles, results, quiet=wanted.quiet)
+            for run in () if wanted.quiet else self.profiles:
+                print(f"wrote {run.path}", file=sys.stderr)
 
     def _end(self) -> None:
         for failure in dict.fromkeys(map(str, self.failures)):

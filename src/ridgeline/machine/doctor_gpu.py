@@ -106,9 +106,11 @@ def _has_cupti(facts: Facts) -> bool:
 def ncu(facts: Facts) -> Finding:
     path = ncu_path(facts.probe)
     if path is None:
-        needed = "" if facts.has_nvidia else ", and no NVIDIA GPU that it could read"
+        if not facts.has_nvidia:
+            return missing("no ncu, and no NVIDIA GPU for it either")
+        needed = ": programs of your own and CUDA graphs need it" if _has_cupti(facts) else ""
         return missing(f"ncu is not in PATH or the usual folders{needed}",
-                       f"install it from {NCU_PAGE}" if facts.has_nvidia else "")  # fmt: skip
+                       f"install it from {NCU_PAGE}")  # fmt: skip
     version = re.search(r"Version ([\d.]+)", facts.probe.run((path, "--version")) or "")
     if version is None:
         return broken(f"{path} does not start", f"install it again from {NCU_PAGE}")

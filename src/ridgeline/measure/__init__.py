@@ -6,7 +6,7 @@ precision.py    number formats, and the fallback where a device lacks one
 placement.py    batches to the device; tensors.py finds tensors in whatever a module takes
 step.py         one step of a workload; marks.py the marks at the ends of its phases
 timing.py       warm-up and timed loop; statistics.py samples to summaries; process.py rusage
-kernels.py      how much of a step a GPU works
+kernels.py      how much of a step a GPU works; covered.py when at least one kernel does
 layers.py       time of every module; layer_table.py as a table
 energy.py       joules of a step; energy_window.py, power_maths.py, power_table.py: its parts
 layer_repeats.py  joules of every layer; layer_energy.py of one, by repetition

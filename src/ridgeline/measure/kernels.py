@@ -6,11 +6,12 @@ compared with the time of a step that nobody watched. Kernels that overlap count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from ridgeline.measure.covered import covered
 from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.timing import Step
 
@@ -44,12 +45,3 @@ def kernel_time(
     if not spans:
         return None
     return KernelTime(time_s=1e-6 * covered(spans) / steps, kernels=len(spans) / steps, steps=steps)
-
-
-def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """The length of the union of intervals."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total

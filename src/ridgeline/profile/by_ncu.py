@@ -32,6 +32,7 @@ class ByNcu:
     ncu: Ncu
     groups: tuple[Group, ...]
     missing: tuple[str, ...]  # on this chip
+    not_by_cupti: str = ""  # why it is asked, where that was tried
     loaded: list[Session] = field(default_factory=list)
 
     @classmethod
@@ -82,6 +83,7 @@ class ByNcu:
             planned(
                 traced, groups=self.groups, picks=picks, missing=self.missing, tool=NCU,
                 memory_bytes=request.memory_bytes, start_s=ready_s, is_parallel=self.is_parallel,
+                not_by_cupti=self.not_by_cupti,
             )
             for picks in ((ALL, DISTINCT) if traced.calls else (ALL,))
         ]  # fmt: skip

@@ -46,9 +46,9 @@ REASONS = (  # the cause before its consequences
         marks=("ERR_NVGPUCTRPERM",),
         also="permission issue",
         problem="the profiler may not read the GPU's counters (ERR_NVGPUCTRPERM)",
-        here="as root: `modprobe nvidia NVreg_RestrictProfilingToAdminUsers=0` (for good: a file in"
-        " /etc/modprobe.d with `options nvidia NVreg_RestrictProfilingToAdminUsers=0`), or start"
-        " ridgeline as root; in a container, give it --cap-add=SYS_ADMIN",
+        here="as root, put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into a file in"
+        " /etc/modprobe.d and reboot; or start ridgeline as root; in a container, give it"
+        " --cap-add=SYS_ADMIN",
         elsewhere="capture it as root, or have an administrator open the counters to all users:"
         " https://developer.nvidia.com/ERR_NVGPUCTRPERM",
     ),
@@ -89,8 +89,8 @@ REASONS = (  # the cause before its consequences
     Reason(
         marks=(NO_KERNELS, "No kernels were captured"),
         problem="no kernels were profiled",
-        here="none ran between the marks: mark the step with `with ridgeline.profile_step():` (or"
-        " cudaProfilerStart and Stop), and see that the program reaches it",
+        here="none ran between the marks: in a program of your own, mark the step with `with"
+        " ridgeline.profile_step():` (or cudaProfilerStart and Stop), and see that it gets there",
         elsewhere="a filter (--kernel-name, --nvtx-include, --launch-skip) matched none, or kernels"
         " come from child processes: --target-processes all",
         is_of_counters=False,

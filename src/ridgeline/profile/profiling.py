@@ -198,15 +198,28 @@ class Standby:
         """With counters, unless nobody asked for them or all that is wanted is the plan."""
         if self.way is None:
             return found
-        plan = self.way.plan(traced, ready_s)
+        if isinstance(self.way, ByNcu) and self.way.not_by_cupti:
+            with _neither(self.way.not_by_cupti):
+                return self._counted_by(self.way, found, traced, show_plan, ready_s)
+        return self._counted_by(self.way, found, traced, show_plan, ready_s)
+
+    def _counted_by(
+        self,
+        way: ByCupti | ByNcu,
+        found: ProfiledStep,
+        traced: TracedSteps,
+        show_plan: ShowPlan,
+        ready_s: float,
+    ) -> ProfiledStep:
+        plan = way.plan(traced, ready_s)
         show_plan(plan)
         if self.request.is_dry:
             return replace(found, plan=plan)
         from_s = time.monotonic()
-        captures = self.way.count(plan, traced)
+        captures = way.count(plan, traced)
         counted_s = time.monotonic() - from_s
         found = replace(found, plan=plan, counted_s=counted_s)
-        return self._with_counters(found, traced, captures, self.way.of_products(plan))
+        return self._with_counters(found, traced, captures, way.of_products(plan))
 
     def _counted_otherwise(
         self, why: str, found: ProfiledStep, traced: TracedSteps, show_plan: ShowPlan
@@ -218,13 +231,14 @@ class Standby:
             self.way = self._instead(why)
             self.way.begin()
             self.way.wait_ready()
-            return self._counted(found, traced, show_plan, time.monotonic() - from_s)
+        return self._counted(found, traced, show_plan, time.monotonic() - from_s)
 
     def _instead(self, why: str) -> ByNcu:
         """Nsight Compute, for what the process cannot count itself."""
         assert isinstance(self.way, ByCupti)
         self.way.session.end()
         way = ByNcu.asked(self.place)
+        way.not_by_cupti = why
         self.place.warnings.append(f"Nsight Compute counted, and not CUPTI: {why}")
         if not self.request.is_dry:
             way.load()

@@ -118,7 +118,7 @@ class Session:
         last = lines[-1].strip() if lines else "it said nothing"
         return RidgelineError(
             f"the program under the profiler ended with code {self.process.returncode}: {last}",
-            hint="run it once without the profiler; `ridgeline run` shows whether the model works",
+            hint="see that it runs without the profiler (a model: by `ridgeline run`)",
         )
 
 

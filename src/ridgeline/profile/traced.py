@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.kernels import covered
+from ridgeline.measure.covered import covered
 from ridgeline.profile.operators import NOWHERE, RANGE, may_use_tensor_cores
 from ridgeline.profile.step_mark import Job
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.profile.keeping import sources_of
 from ridgeline.profile.metrics import TOOL_NAMES
+from ridgeline.profile.plan import SHORTCUT
 from ridgeline.profile.self_test import TOLERANCE
 from ridgeline.report.profiles import COUNTERS, TIME
 from ridgeline.report.repeat import capture_command
@@ -181,6 +183,20 @@ def profiled(study: Study) -> list[Profiled]:
     ]
 
 
+def programs(study: Study) -> dict[str, Profiled]:
+    """The captures that are programs which were profiled here, by their run."""
+    if study.kernels.empty:
+        return {}
+    tables = dict(iter(study.kernels.groupby("run_id", sort=False)))
+    found = {}
+    for run in study.raw_captures:
+        if run.found.get("tier") and run.run_id in tables:
+            step_s = number(run.found.get("step_time_s"))
+            step_s = math.nan if step_s is None else step_s  # of one without marks
+            found[run.run_id] = _profiled(run.run_id, run, tables[run.run_id], step_s)
+    return found
+
+
 def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: float) -> Profiled:
     found = profile.found if profile is not None else {}
     test = found.get("self_test") or {}
@@ -242,15 +258,15 @@ def trust_told(one: Profiled) -> str:
     if one.is_deduplicated:
         parts.append("operators that do the same work (on inputs of the same shapes, types and"
                      " layouts; element by element: on as many) were counted once, and the counters"
-                     " taken for all of them")  # fmt: skip
+                     f" taken for all of them ({SHORTCUT})")  # fmt: skip
     if one.tier == TIME:
         parts.append("times only: no counter was read")
     return "; ".join(parts)
 
 
 def gap_told(one: Profiled) -> str:
-    """Kernel time and step time side by side, and what lies between."""
-    if one.kernel_time_s is None:
+    """Kernel time and step time side by side, and what lies between, where both are known."""
+    if one.kernel_time_s is None or math.isnan(one.step_time_s):
         return ""
     return launch_gap(one.kernel_time_s, one.step_time_s, one.launches, one.busy_time_s)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.cases import Case
-from ridgeline.report.executed import Profiled, gap_told, profiled, trust_told
+from ridgeline.report.executed import Profiled, gap_told, profiled, programs, trust_told
 from ridgeline.report.markup import markdown, markdown_line
 from ridgeline.report.rows import records
 from ridgeline.report.sections import Material, table
@@ -124,10 +124,15 @@ def _captures(material: Material) -> Iterator[str]:
     yield (
         "Captures: from elsewhere, or of programs that were profiled here. Their time is the sum of"
         " their kernels' times, so waiting for the host is not in it. The appendix says from which"
-        " file each is."
+        " file or program each is."
     )
     yield table(captures, [column for column in SHOWN["captures"] if column.name != "files"])
+    own = programs(material.study)
     for row in records(captures):
+        one = own.get(str(row["run_id"]))
+        said = [capped(part) for part in (gap_told(one), trust_told(one)) if part] if one else []
+        if said:
+            yield f"{markdown_line(str(row['label']))}: {markdown_line('. '.join(said))}."
         notes = material.study.notes.get(row["run_id"], ())
         if notes:
             yield f"On {markdown_line(str(row['label']))}: {markdown_line('; '.join(notes))}."

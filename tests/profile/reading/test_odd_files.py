@@ -320,6 +320,46 @@ def test_one_number_with_two_names_is_kept_and_said(tmp_path: Path) -> None:
     assert said in capture.warnings
 
 
+def test_without_a_process_nobody_knows_whether_it_is_the_same_kernel(tmp_path: Path) -> None:
+    # given a table twice, in which the process of a kernel is not told
+    table = TABLE.replace('"7"', '""')
+    assert amounts(written(tmp_path, "a.csv", table + table)) == (4, 4e-6, 20_000_000)
+    said = "kernels whose number another one has are counted, too: 2"
+    assert said in read(tmp_path / "a.csv").warnings
+
+
+def test_kernels_with_a_process_among_such_without(tmp_path: Path) -> None:
+    rows = [kernel(0, ["1"]), *[kernel(5, ["2"], process="")] * 2, kernel(0, ["3"])]
+    capture = read(written(tmp_path, "a.csv", wide([TIME], ["us"], *rows)))
+    assert capture.kernels["time_s"].tolist() == [1e-6, 2e-6, 2e-6]
+
+
+@pytest.mark.parametrize("noise", ["3\n", "100\n100\n", "7,8\n"])
+def test_numbers_that_a_program_prints_are_no_kernels(tmp_path: Path, noise: str) -> None:
+    capture = read(written(tmp_path, "a.csv", TABLE + noise))
+    assert amounts(tmp_path / "a.csv") == (2, 2e-6, 10_000_000)
+    count = noise.count("\n")
+    said = f"lines inside the table that are no rows of it are left out: {count}"
+    assert said in capture.warnings
+    # neither are they where the same kernels follow
+    assert amounts(written(tmp_path, "b.csv", TABLE + noise + TABLE))[0] == 2
+
+
+OTHER_FORM = "another table of another form follows, and is left out: give it a file of its own"
+
+
+def test_a_table_of_another_form_below_is_said_to_be_left_out(tmp_path: Path) -> None:
+    other = long((TIME, "us", "9"), (READ, "byte", "7"))
+    for name, text, expected in (
+        ("wide first", TABLE + other, (2, 2e-6, 10_000_000)),
+        ("long first", other + TABLE, (1, 9e-6, 7)),
+    ):
+        path = written(tmp_path, name, text)
+        found = told(path)
+        assert (found["kernels"], found["kernel_time_s"]) == expected[:2]
+        assert OTHER_FORM in found["warnings"]
+
+
 # ---------------------------------------------------------------- devices
 
 

@@ -76,6 +76,14 @@ def header_of(cells: Sequence[str], delimiter: str) -> Header | None:
     return Header(kind=kind, delimiter=delimiter, names=names, units=units)
 
 
+def header_among(row: list[str], delimiter: str) -> Header | None:
+    """The header of another table, where files were put together."""
+    row = unglued(row)
+    if not row or row[0].strip() not in ("ID", *KERNEL_NAMES) or len(row) < 3:
+        return None
+    return header_of(row, delimiter)
+
+
 def _cells(line: str, delimiter: str) -> list[str]:
     try:
         cells = next(csv.reader([line.lstrip("\ufeff")], delimiter=delimiter), [])

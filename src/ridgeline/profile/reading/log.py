@@ -15,6 +15,7 @@ _MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
 _KEPT = 50  # lines
 _LINE = 300  # characters of a line
 CUT_OFF = "the file is cut off: its last row is not whole, and what follows is missing"
+OTHER_FORM = "another table of another form follows, and is left out: give it a file of its own"
 NO_END = "the last line has no end: it may be cut off, so a number at its end is not used"
 NOTHING_SAID = "it may have been cut off, or it is of a program that launched none"
 
@@ -29,6 +30,7 @@ class Log:
     open_end: str = ""  # the last character of a last line that has no end
     is_bare: bool = False  # the last row has no end, nor has its last cell a closing quote
     is_cut: bool = False  # the file ends inside a row
+    has_other_form: bool = False  # a table that is not like the first follows it
 
     def see(self, line: str) -> None:
         """Keep it if it is a word of the profiler."""
@@ -95,4 +97,5 @@ class Log:
                 f"lines inside the table that are too long are left out: {self.too_long:,} (a cell"
                 f" may have {csv.field_size_limit():,} characters)"
             )
+        said += [OTHER_FORM] * self.has_other_form
         return said + [CUT_OFF if self.is_cut else NO_END] * (self.is_cut or self.is_bare)

@@ -14,6 +14,7 @@ from ridgeline.profile.reading.header import (
     KERNEL_NAMES,
     Header,
     cell,
+    header_among,
     header_of,
     rows,
     unglued,
@@ -58,6 +59,10 @@ def read_long(source: Source, tell: TellBytes | None = None) -> Read:
         skip_lines(stream, source.lines_before + 1)
         lines = source.log.sift(stream)
         for row in rows(lines, source.header.delimiter, source.log):
+            another = header_among(row, source.header.delimiter)
+            if another is not None and another.kind != source.header.kind:
+                source.log.has_other_form = True
+                break
             if not table.add(row):
                 source.log.leave_out(row)
     remarks = clues.remarks() + table.finish()

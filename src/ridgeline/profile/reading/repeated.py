@@ -18,18 +18,22 @@ def once(
     texts: pd.DataFrame, metrics: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """A row per kernel, with the index of its first; and what is to be said about the others."""
+    import pandas as pd
+
     is_numbered = (texts["id"] != "") & (texts["process_id"] != "")
     number = _number(texts)
     key = [*number, "kernel"]  # one number with two names is of two kernels
     is_again = texts.duplicated(key) & is_numbered
     said = _shared(texts[~is_again & is_numbered], number)
+    said += _shared(texts[~is_numbered & (texts["id"] != "")], ["id", "kernel"])
     if not is_again.any():
         return texts, metrics, said
-    groups = metrics.groupby([texts[name] for name in key], sort=False)
+    groups = metrics[is_numbered].groupby([texts.loc[is_numbered, n] for n in key], sort=False)
     twice = int((groups.count() > 1).any(axis=1).sum())
     said += told_again(twice)
     kept = texts[~is_again]
-    return kept, groups.first().set_axis(kept.index), said
+    firsts = groups.first().set_axis(kept.index[is_numbered[~is_again]])
+    return kept, pd.concat([firsts, metrics[~is_numbered]]).reindex(kept.index), said
 
 
 def told_again(count: int, under: str = "process and number") -> list[str]:

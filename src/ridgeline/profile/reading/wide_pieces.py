@@ -14,11 +14,20 @@ from typing import Any, BinaryIO
 from ridgeline.profile.counter_ways import is_needed
 from ridgeline.profile.reading.decimals import ungrouped
 from ridgeline.profile.reading.display_names import metric_of, without_label
-from ridgeline.profile.reading.header import KERNEL_NAMES, Header, cell, header_of, rows, unglued
+from ridgeline.profile.reading.header import (
+    KERNEL_NAMES,
+    RAW,
+    UI,
+    Header,
+    cell,
+    header_among,
+    rows,
+)
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.opening import TellBytes, open_bytes, open_text, skip_lines
 from ridgeline.profile.reading.source import Source
 
+WIDE = (RAW, UI)
 BLOCK_BYTES = 2**20  # small ones stay in the processor's cache
 BLOCKS = 16  # that are turned into numbers at once
 BATCH_ROWS = 5000
@@ -180,13 +189,16 @@ def _pieces(lines: Iterator[str], source: Source, *, is_new: bool = True) -> Ite
     header, layout, log = source.header, Layout.of(source.header), source.log
     pending: list[list[str]] = []
     for row in rows(log.sift(lines), header.delimiter, log):
-        another = _another_header(row, header)
+        another = header_among(row, header.delimiter)
+        if another is not None and another.kind not in WIDE:
+            log.has_other_form = True
+            break
         if another is not None or len(pending) >= BATCH_ROWS:
             yield Piece(header, _cells(pending, layout), is_new)
             pending, is_new = [], another is not None
         if another is not None:
             header, layout = another, Layout.of(another)
-        elif not _is_row(row, layout, is_unit_row=is_new and not pending):
+        elif not _is_row(row, layout, log, is_unit_row=is_new and not pending):
             log.leave_out(row)
         elif log.is_open and len(row) < len(header.names):
             log.is_cut = True
@@ -196,23 +208,17 @@ def _pieces(lines: Iterator[str], source: Source, *, is_new: bool = True) -> Ite
     yield Piece(header, _cells(pending, layout), is_new)
 
 
-def _another_header(row: list[str], header: Header) -> Header | None:
-    """Files that were put together have their headers in between."""
-    row = unglued(row)
-    if not row or row[0].strip() not in ("ID", *KERNEL_NAMES) or len(row) < 3:
-        return None
-    return header_of(row, header.delimiter)
-
-
-def _is_row(row: list[str], layout: Layout, *, is_unit_row: bool) -> bool:
-    column = layout.texts.get("id")
+def _is_row(row: list[str], layout: Layout, log: Log, *, is_unit_row: bool) -> bool:
+    column, name = layout.texts.get("id"), layout.texts.get("kernel")
+    if name is not None and len(row) <= name and not log.is_open:
+        return False  # a program may print numbers
     if column is None:
-        name = layout.texts["kernel"]
-        return len(row) > name and bool(row[name].strip())
+        assert name is not None
+        return bool(cell(row, name))
     number = cell(row, column)
     if number.isdigit() or (is_unit_row and not number and len(row) > max(layout.columns)):
         return True
-    has_name = bool(cell(row, layout.texts.get("kernel")))  # 1.234 may be a word of a program
+    has_name = bool(cell(row, name))  # 1.234 may be a word of a program
     return has_name and ungrouped(number).isdigit()
 
 

@@ -10,6 +10,7 @@ from ridgeline.report.executed import (
     flops_by_roof,
     gap_told,
     profiled,
+    programs,
     trust_told,
     whole,
 )
@@ -65,7 +66,10 @@ def _profile(one: Profiled, runs: Mapping[str, int]) -> dict[str, Any]:
 def _captures(study: Study, runs: Mapping[str, int]) -> list[dict[str, Any]]:
     """The same of captures, which have no step around them."""
     found = []
+    own = programs(study)
     for row, told in zip(records(study.captures), capture_sentences(study), strict=True):
+        one = own.get(str(row["run_id"]))
+        trusted = f"{capped(trust_told(one))}." if one is not None and trust_told(one) else ""
         points = study.capture_points
         mine = points[points["run_id"].eq(row["run_id"]) & points["grain"].eq("capture")]
         flops = flops_by_roof(mine)
@@ -74,9 +78,9 @@ def _captures(study: Study, runs: Mapping[str, int]) -> list[dict[str, Any]]:
                 "run": runs[str(row["run_id"])],
                 "id": str(row["run_id"]),
                 "has_counters": bool(flops),
-                "told": [told],
+                "told": [part for part in (told, trusted) if part],
                 "warnings": list(study.notes.get(str(row["run_id"]), ())),
-                "is_trusted": True,
+                "is_trusted": one is None or one.is_trusted is not False,
                 "flops": [[roof, rounded(amount)] for roof, amount in flops.items()],
                 "bytes": [[level.upper(), rounded(row[f"{level}_bytes"])] for level in TILES],
                 "kernel_s": rounded(row["time_s"]),
