@@ -61,6 +61,18 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert "note: h200_resnet50_bs32_amp_train_step_raw.csv.gz: L1 bytes leave out" in streams.err
 
 
+def test_a_file_that_is_named_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", str(PRODUCTS), str(PRODUCTS), "--json") == 0
+    streams = capsys.readouterr()
+    assert [one["kernels"] for one in json.loads(streams.out)["captures"]] == [12]
+    assert "note: a file that is named twice is read once" in streams.err
+
+
+def test_a_pipe_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("import", "-") == 2
+    assert "there is no file -\n  hint: a pipe is /dev/stdin" in capsys.readouterr().err
+
+
 def test_what_is_stored(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("import", str(PRODUCTS), "--label", "products") == 0
     folder = ResultsFolder(Path("results"))

@@ -515,6 +515,15 @@ def test_a_model_has_one_colour_in_all_figures() -> None:
     assert colours == [{"#0072B2": 1e14, "#D55E00": 5e13}, {"#D55E00": 5e13, "#0072B2": 1e14}]
 
 
+def test_marks_of_a_level_without_a_roof_are_below_none() -> None:
+    points = [point("a", l2_bytes=200e9, l1_bytes=400e9, provenance="counter")]
+    subject = only_subject(study([run("a")], points))
+    absent = [level for level in ("l2", "l1") if level not in subject.roofs.bandwidth]
+    assert absent == ["l1"]
+    caption = drawn(draw_levels, subject).caption
+    assert "The roof of L1 is not known: its marks are below none." in caption
+
+
 def test_of_more_models_than_colours_the_longest_have_them() -> None:
     names = [f"net{n}" for n in range(9)]
     runs = [run(name, model=name, time_s=0.01 * (1 + n)) for n, name in enumerate(names)]

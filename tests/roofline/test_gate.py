@@ -85,8 +85,8 @@ def test_what_no_counter_can_say_is_marked_however_short() -> None:
 
 def test_a_hot_piece_without_flops() -> None:
     assert flag_of(flops=0, efficiency=float("nan")) == (
-        "10 % of the step without FLOPs; likely cause: it only moves data, or its operators have"
-        " no formula (tensor counters missing)"
+        "10 % of the step without FLOPs; likely cause: it only moves or compares data, or no"
+        " formula and no counter tells its work"
     )
     assert "it waits" in flag_of(flops=0, dram_bytes=0, efficiency=float("nan"))
     assert flag_of(flops=0, time_s=0.004, efficiency=float("nan")) == ""
@@ -110,8 +110,8 @@ def test_conventions_of_elementwise_work_differ_too_much_to_judge() -> None:
     model = {**POINT, "flops_fp16_matrix": 1e8}  # a tenth of it is products
     counter = {**model, "provenance": "counter", "flops": 0.0}
     assert str(flags(pd.DataFrame([STEP, model, counter])).iloc[2]) == (
-        "10 % of the step without FLOPs; likely cause: it only moves data, or its operators have"
-        " no formula (tensor counters missing)"
+        "10 % of the step without FLOPs; likely cause: it only moves or compares data, or no"
+        " formula and no counter tells its work"
     )
 
 

@@ -124,8 +124,11 @@ def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[Ridgel
         progress.update("% read", 100 * done // max(of, 1), 100)
 
     parts, errors = [], []
-    with run_progress(len(files), quiet=quiet) as progress:
-        for file in dict.fromkeys(files):
+    once = list(dict.fromkeys(files))
+    if len(once) < len(files) and not quiet:
+        print("note: a file that is named twice is read once", file=sys.stderr)
+    with run_progress(len(once), quiet=quiet) as progress:
+        for file in once:
             progress.start(plain_text(file.name))
             try:
                 parts.append(read_part(file, tell))

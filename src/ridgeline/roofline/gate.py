@@ -52,7 +52,7 @@ ABOVE_PUBLISHED = {
 }
 
 NO_FLOPS = {
-    True: "it only moves data, or its operators have no formula (tensor counters missing)",
+    True: "it only moves or compares data, or no formula and no counter tells its work",
     False: "no work was counted for it: it waits, or its operators belong to another row",
 }
 EXECUTED = {

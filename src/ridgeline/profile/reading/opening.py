@@ -83,7 +83,8 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise RidgelineError(f"there is no file {path}", hint="check the path") from error
+        hint = "a pipe is /dev/stdin" if str(path) == "-" else "check the path"
+        raise RidgelineError(f"there is no file {path}", hint=hint) from error
     except IsADirectoryError as error:
         raise RidgelineError(f"{path} is a folder", hint="name the files in it") from error
     except _DAMAGED as error:

@@ -6,6 +6,7 @@ operators pass, and those that DRAM must deliver although the cache helps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.profile.quantities import BULK_COPIES
@@ -23,6 +24,7 @@ from ridgeline.report.figures.marks import Mark
 from ridgeline.report.figures.style import PALE, canvas_of, legend_lines, legend_marks
 from ridgeline.report.figures.subjects import Subject
 from ridgeline.report.figures.words import bounds, joined, models_heading, steps_told
+from ridgeline.report.words import listed
 from ridgeline.roofline.roofs import LEVELS
 from ridgeline.units import format_ratio
 
@@ -75,7 +77,13 @@ def draw_levels(subject: Subject) -> Drawing | None:
     axes = draw_under_roofs(subject, points, marks, groups, heading=heading, levels=shown,
                             also=links)  # fmt: skip
     return Drawing(canvas=canvas_of(axes), title=subject.title(heading),
-                   caption=_caption(points, known, subject))  # fmt: skip
+                   caption=_caption(points, known, subject, levels))  # fmt: skip
+
+
+def _roofless(levels: Sequence[str], subject: Subject) -> str:
+    """Marks whose own roof is not known must not be held against another one."""
+    names = [level.upper() for level in levels if level not in subject.roofs.bandwidth]
+    return f"The roof of {listed(names)} is not known: its marks are below none." if names else ""
 
 
 def _sees_all(points: pd.DataFrame, subject: Subject) -> bool:
@@ -113,7 +121,12 @@ def _marks(point: Any, intensities: dict[str, float], colour: str, name: str) ->
     ]
 
 
-def _caption(points: pd.DataFrame, known: dict[Any, dict[str, float]], subject: Subject) -> str:
+def _caption(
+    points: pd.DataFrame,
+    known: dict[Any, dict[str, float]],
+    subject: Subject,
+    levels: Sequence[str],
+) -> str:
     row = points.iloc[0]
     told = ", ".join(
         f"{format_ratio(intensity, 'FLOP/B')} at {level.upper()}"
@@ -123,5 +136,6 @@ def _caption(points: pd.DataFrame, known: dict[Any, dict[str, float]], subject: 
         f"{steps_told(points)} on {subject.device}, each with a mark for every memory"
         f" level whose bytes are known: {short_name(row, with_precision=True)} has {told}.",
         bounds(points[points["is_first"]]),
+        _roofless(levels, subject),
         "" if _sees_all(points, subject) else f"{BULK_COPIES}.",
     )
