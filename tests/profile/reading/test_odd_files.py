@@ -345,6 +345,13 @@ def test_numbers_that_a_program_prints_are_no_kernels(tmp_path: Path, noise: str
     assert amounts(written(tmp_path, "b.csv", TABLE + noise + TABLE))[0] == 2
 
 
+def test_a_short_row_where_the_numbers_stand_last(tmp_path: Path) -> None:
+    header = line(["Metric Name", "Metric Unit", "Metric Value", "Kernel Name", "Process ID", "ID"])
+    whole, short = line([TIME, "us", "9", "k0", "7", "0"]), line([TIME, "us", "9", "k1"])
+    found = told(written(tmp_path, "a.csv", header + whole + short))
+    assert (found["kernels"], found["kernel_time_s"]) == (1, 9e-6)
+
+
 OTHER_FORM = "another table of another form follows, and is left out: give it a file of its own"
 
 

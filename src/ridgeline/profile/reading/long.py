@@ -112,7 +112,7 @@ class _Table:
         identifier = self.texts.get("id")
         if len(row) <= self.name:
             return False
-        if identifier is not None and not ungrouped(row[identifier]).isdigit():
+        if identifier is not None and not ungrouped(cell(row, identifier)).isdigit():
             return self._is_another_header(row)
         self._add(row)
         return True
