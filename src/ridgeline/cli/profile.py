@@ -176,7 +176,7 @@ def profile(
         raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
     if program:
         _check_of_program(ctx, precision, tool)
-    _check_of_counters(ctx, tier, tool)
+    _check_of_counters(ctx, tier)
     from ridgeline.cli.profiled import Profiling, Wanted
 
     settings = tuple(
@@ -225,18 +225,13 @@ def profile(
     ).run()
 
 
-def _check_of_counters(ctx: typer.Context, tier: str, tool: str) -> None:
-    """What says how to count would be left unheard where nothing is counted, or not so."""
+def _check_of_counters(ctx: typer.Context, tier: str) -> None:
+    """What says how to count would be left unheard where nothing is counted."""
     given = {str(p.name): p.opts[-1] for p in ctx.command.params if _is_given(ctx, str(p.name))}
     if tier == TIME and (unheard := [given[name] for name in OF_COUNTERS if name in given]):
         raise RidgelineError(
             f"{unheard[0]} is about counters, and --tier time reads none",
             hint=f"leave out {unheard[0]}, or --tier time",
-        )
-    if tool == CUPTI and "deduplicate" in given:
-        raise RidgelineError(
-            "--deduplicate is for --tool ncu: CUPTI counts every kernel in the same time",
-            hint="leave one of them out",
         )
 
 

@@ -24,7 +24,7 @@ def loaded_library() -> ctypes.CDLL:
     except OSError as error:
         raise NoCuptiError(f"the CUPTI of this PyTorch cannot be loaded: {error}") from error
     if not all(hasattr(library, name) for name in NEEDED):
-        raise NoCuptiError("this CUPTI is older than its range profiler (CUDA 12.6)")
+        raise NoCuptiError("this CUPTI is older than its range profiler (CUDA 12.8)")
     return library
 
 

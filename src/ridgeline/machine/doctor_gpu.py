@@ -95,7 +95,7 @@ def cupti(facts: Facts) -> Finding | None:
     if _has_cupti(facts):
         return ok("PyTorch's own: models are counted without Nsight Compute")
     return missing("PyTorch has none that can count: models need Nsight Compute",
-                   "pip install a PyTorch for CUDA 12.6 or later")  # fmt: skip
+                   "pip install a PyTorch for CUDA 12.8 or later")  # fmt: skip
 
 
 def _has_cupti(facts: Facts) -> bool:

@@ -32,6 +32,7 @@ class ByCupti:
     """The process that counts. What it cannot do is a `RefusedError`: there are other ways."""
 
     tool: ClassVar[str] = CUPTI
+    not_by_cupti: ClassVar[str] = ""
     place: Workplace
     session: Session
     version: str = ""

@@ -40,7 +40,7 @@ def need_counters(tool: str) -> None:
     elif not run_isolated(cupti_here, None).value():
         raise RidgelineError(
             "this PyTorch has no CUPTI that can count",
-            hint="install a PyTorch for CUDA 12.6 or later, or count by --tool ncu",
+            hint="install a PyTorch for CUDA 12.8 or later, or count by --tool ncu",
         )
 
 

@@ -83,10 +83,12 @@ def _new_folder(where: Path) -> Path:
 
 @contextmanager
 def _neither(why: str) -> Iterator[None]:
-    """What ails Nsight Compute is told with what ailed CUPTI before."""
+    """What ails Nsight Compute is told with what ailed CUPTI before, if anything did."""
     try:
         yield
     except RidgelineError as error:
+        if not why:
+            raise
         raise RidgelineError(
             f"{error.problem}; CUPTI cannot count either: {why}", hint=error.hint
         ) from error
@@ -196,28 +198,17 @@ class Standby:
         self, found: ProfiledStep, traced: TracedSteps, show_plan: ShowPlan, ready_s: float
     ) -> ProfiledStep:
         """With counters, unless nobody asked for them or all that is wanted is the plan."""
-        if self.way is None:
+        way = self.way
+        if way is None:
             return found
-        if isinstance(self.way, ByNcu) and self.way.not_by_cupti:
-            with _neither(self.way.not_by_cupti):
-                return self._counted_by(self.way, found, traced, show_plan, ready_s)
-        return self._counted_by(self.way, found, traced, show_plan, ready_s)
-
-    def _counted_by(
-        self,
-        way: ByCupti | ByNcu,
-        found: ProfiledStep,
-        traced: TracedSteps,
-        show_plan: ShowPlan,
-        ready_s: float,
-    ) -> ProfiledStep:
-        plan = way.plan(traced, ready_s)
-        show_plan(plan)
-        if self.request.is_dry:
-            return replace(found, plan=plan)
-        from_s = time.monotonic()
-        captures = way.count(plan, traced)
-        counted_s = time.monotonic() - from_s
+        with _neither(way.not_by_cupti):
+            plan = way.plan(traced, ready_s)
+            show_plan(plan)
+            if self.request.is_dry:
+                return replace(found, plan=plan)
+            from_s = time.monotonic()
+            captures = way.count(plan, traced)
+            counted_s = time.monotonic() - from_s
         found = replace(found, plan=plan, counted_s=counted_s)
         return self._with_counters(found, traced, captures, way.of_products(plan))
 

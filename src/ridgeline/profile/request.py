@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.errors import RidgelineError
 from ridgeline.measure.settings import one_of
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.metrics import AUTO, LEVELS, NCU, TIERS, TOOLS
+from ridgeline.profile.metrics import AUTO, CUPTI, LEVELS, NCU, TIERS, TOOLS
 
 if TYPE_CHECKING:
     from ridgeline.store import Run
@@ -39,6 +40,11 @@ class Request:
         one_of("tier", self.tier, TIERS)
         one_of("level", self.level, LEVELS)
         one_of("tool", self.tool, TOOLS)
+        if self.deduplicate and self.tool == CUPTI:
+            raise RidgelineError(
+                "--deduplicate is for --tool ncu: CUPTI counts every kernel in the same time",
+                hint="leave one of them out",
+            )
 
     @property
     def precision(self) -> str:
