@@ -101,6 +101,17 @@ def test_nothing_known_is_no_floor() -> None:
     assert pd.isna(placed["efficiency"])
 
 
+def test_time_without_work_is_headroom() -> None:
+    # given a piece that takes 1 s and does nothing, and one whose work has no roof
+    idle = {"time_s": 1.0, "flops": 0.0, "flops_fp32_matrix": 0.0, "flops_int4_matrix": 0.0}
+    other = {**idle, "flops": 1e12, "flops_int4_matrix": 1e12}
+    pieces = pd.DataFrame([idle, other])
+    # then all of the first could be saved; of the second nothing is known, nor of any without roofs
+    assert place(pieces, LAPTOP)["headroom_s"].fillna(-1).tolist() == [1.0, -1]
+    unknown = Roofs(env="m", device="cpu")
+    assert place(pieces, unknown)["headroom_s"].isna().all()
+
+
 def test_an_empty_table_stays_empty() -> None:
     assert place(pd.DataFrame({"time_s": []}), LAPTOP).empty
 
