@@ -116,6 +116,7 @@ BYTES = [
     ("layout conversion", piece(dram_bytes=160.0, bytes_by_family={"layout": 30.0})),
     ("workspace", piece(dram_bytes=160.0, bytes_by_family={"split": 20.0, "winograd": 10.0})),
     ("two passes", piece(dram_bytes=160.0, kind="norm", bytes_by_family={"norm": 160.0})),
+    ("two passes", piece(dram_bytes=112.0, kind="softmax", bytes_by_family={"norm": 70.0})),
     ("unfused intermediates", piece(dram_bytes=160.0, launches=2.0)),
     ("read again", piece(dram_bytes=160.0, bytes_by_family={"product": 160.0})),
     ("not attributed", piece(dram_bytes=None, launches=0.0)),

@@ -22,6 +22,7 @@ SPLITS = (3, 6, 9)  # products of lower precision that stand in for one
 NEAR = 0.1  # of such a number
 MORE_KERNELS = 1.5  # than the operators that move anything
 COMPARING = ("pointwise", "pool", "loss", "reduce", "dropout", "softmax", "sort")  # or dividing
+SUMMING = ("norm", "softmax")  # over their input, before they can use it
 
 AGREE, UNKNOWN, UNEXPLAINED = "agrees", "not counted", "not explained"
 PARTLY = "partly counted"
@@ -44,7 +45,7 @@ CAUSES = {
     "cache reuse": "part of its data was in a cache, so DRAM did not deliver it",
     "layout conversion": "kernels that copy, cast or transpose between layouts",
     "workspace": "partial sums and workspaces (split-K, Winograd tiles, transforms)",
-    "two passes": "a norm reads its input for the statistics, and again to apply them",
+    "two passes": "a norm or a softmax reads its input for sums over it, and again to apply them",
     "unfused intermediates": "more kernels than operators, each with results of its own",
     "read again": "tiles of the operands come from DRAM more than once",
     PARTLY: "some of its kernels have no counters: others ran when it was counted",
@@ -210,7 +211,7 @@ MORE_BYTES: dict[str, Rule] = {
     "loss scaling": lambda piece: piece.has_loss_scaling,
     "layout conversion": _moved_by("layout"),
     "workspace": _moved_by("split", "winograd", "fft"),
-    "two passes": lambda piece: piece.kind == "norm" and _moved_by("norm")(piece),
+    "two passes": lambda piece: piece.kind in SUMMING and _moved_by("norm")(piece),
     "unfused intermediates": lambda piece: piece.launches > MORE_KERNELS * max(piece.operators, 1),
     "read again": _moved_by("product", "direct", "attention"),
 }
