@@ -119,6 +119,23 @@ def test_the_same_work_is_like_the_first_of_it() -> None:
     assert [call.like for call in products] == [first, first, products[2].index, products[3].index]
 
 
+def test_a_storage_is_told_by_its_size_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a storage as cuDNN's recurrent networks hand it over, which nobody may read
+    def read(*_: Any) -> None:
+        raise AssertionError("a storage was read byte by byte")
+
+    monkeypatch.setattr(torch.UntypedStorage, "__getitem__", read)
+    storages = [torch.ones(elements).untyped_storage() for elements in (8, 8, 16)]
+    marks = OpMarks(lambda name: nullcontext())
+    # when tensors are made of such
+    with marks.watching(), torch.no_grad():
+        for storage in storages:
+            torch.empty(0).set_(storage)
+    # then two of the same size are the same work
+    made = [call for call in marks.calls if call.op == "aten::set_"]
+    assert [call.like == made[0].index for call in made] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "is_like"),
     [

@@ -33,6 +33,9 @@ Ranges = Callable[[str], AbstractContextManager[Any]]
 _next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _current_node: Any = torch._C._current_autograd_node
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+_PLAIN = (  # arguments that mean what they look like
+    bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
 _ORDERS = {  # in which elements can lie in a row, by the dimensions it needs; 0: any
     0: torch.contiguous_format,
     4: torch.channels_last,
@@ -191,4 +194,8 @@ def _described(value: Any, *, is_flat: bool = False) -> Any:
     if isinstance(value, dict):
         items = sorted(value.items())
         return tuple((name, _described(item, is_flat=is_flat)) for name, item in items)
-    return (type(value).__name__, repr(value))
+    if isinstance(value, torch.UntypedStorage):  # its repr would read every byte from the device
+        return (type(value).__name__, value.nbytes(), value.device)
+    if value is None or isinstance(value, _PLAIN):
+        return (type(value).__name__, repr(value))
+    return (type(value).__name__, id(value))
