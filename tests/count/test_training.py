@@ -141,6 +141,17 @@ def test_fan_out_adds_gradients() -> None:
     assert r.phase("input-grad").other_flops == 2 * 8
 
 
+@pytest.mark.parametrize("act", [nn.ReLU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Mish, nn.ELU])
+@pytest.mark.parametrize("inplace", [True, False])
+def test_the_gradient_of_an_activation_is_its_own(act: type[nn.Module], inplace: bool) -> None:
+    # given an activation between two layers, which may keep a copy of what it overwrites
+    model = nn.Sequential(square(), act(inplace=inplace), square())
+    ops = ridgeline.count(model, x(2, 4), mode="train").ops
+    # then its backward is work of its layer, and of no neighbour
+    is_of_act = ops["kind"].eq("pointwise") & ops["phase"].eq("input-grad")
+    assert set(ops.loc[is_of_act, "path"]) == {"1"}  # Mish has several operators
+
+
 def test_no_grad_inside_the_model_cuts_the_graph() -> None:
     class Teacher(nn.Module):
         def __init__(self) -> None:

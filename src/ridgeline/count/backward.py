@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 WEIGHT, INPUT = 1, 2
 ROW = "_ridgeline_row"
 
@@ -25,16 +26,23 @@ class Attribution:
         self._weights = weights  # id of a parameter → path of its module
         self._of_weights: dict[int, bool] = {}  # sequence number → forward used weights only
         self._paths: dict[int, str] = {}  # sequence number → module path of the forward operator
+        self._reached = next_sequence()  # the first number that no operator was seen with
         self._nodes: dict[Any, int] = {}  # node → WEIGHT, INPUT, or both
         self.served: dict[int, int] = {}  # row → WEIGHT, INPUT, or both
         self._parents: dict[int, tuple[int, ...]] = {}
         self._row_node: dict[int, Any] = {}
 
-    def saw_forward(self, sequence: int, path: str, *, weights_only: bool) -> None:
-        """Remember where a forward operator ran; the first with its number is the one."""
-        if sequence not in self._paths:
-            self._paths[sequence] = path
-            self._of_weights[sequence] = weights_only
+    def saw_forward(self, path: str, *, weights_only: bool) -> None:
+        """Remember where a forward operator ran: the nodes made since the one before are its own.
+
+        There may be several: some operators that write in place keep a copy of their input.
+        """
+        following = next_sequence()
+        for sequence in range(min(self._reached, following - 1), following):
+            if sequence not in self._paths:
+                self._paths[sequence] = path
+                self._of_weights[sequence] = weights_only
+        self._reached = following
 
     def walk(self, roots: Iterable[Tensor]) -> None:
         """Sort every node reachable from the roots, and watch those that serve both sides."""

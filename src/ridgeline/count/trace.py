@@ -30,7 +30,6 @@ from ridgeline.count.values import (
 )
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
-_next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _get_mkldnn: Any = torch._C._get_mkldnn_enabled
 _set_mkldnn: Any = torch._C._set_mkldnn_enabled
 _CAN_DECOMPOSE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -267,9 +266,7 @@ class Tracer(TorchDispatchMode):
                 setattr(tensor, _OF_WEIGHTS, True)
             elif hasattr(tensor, _OF_WEIGHTS):  # data were written into it
                 delattr(tensor, _OF_WEIGHTS)
-        self.attribution.saw_forward(
-            _next_sequence() - 1, self.modules.path, weights_only=weights_only
-        )
+        self.attribution.saw_forward(self.modules.path, weights_only=weights_only)
 
     def _place_backward(
         self, operator: Operator, index: int, inputs: list[Tensor], outs: list[Tensor]
