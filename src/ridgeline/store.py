@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # pandas takes half a second to import; only those who read t
     import pandas as pd
 
 SCHEMA_VERSION = 1
-TABLES = ("ops", "layers", "kernels", "power")
+TABLES = ("ops", "layers", "kernels", "copies", "power")
 DEFAULT_RESULTS = Path("results")
 IN_RESULTS = "--results DIR"  # the option that names the folder
 

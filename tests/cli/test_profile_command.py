@@ -35,8 +35,8 @@ AMP = ("profile", "resnet50", "--precision", "amp")
 PROMISED = [
     "run_id", "of_run", "model", "batch_size", "mode", "precision", "status", "reason", "tier",
     "level", "tool", "is_deduplicated", "launches", "kernel_time_s", "busy_time_s", "step_time_s",
-    "gap_s", "attributed_share", "layer_share", "flops", "dram_bytes", "l2_bytes", "l1_bytes",
-    "phases", "self_test", "cost", "plan", "warnings",
+    "gap_s", "copies", "attributed_share", "layer_share", "flops", "dram_bytes", "l2_bytes",
+    "l1_bytes", "phases", "self_test", "cost", "plan", "warnings",
 ]  # fmt: skip
 
 

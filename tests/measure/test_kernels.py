@@ -62,8 +62,11 @@ class Profiler:
         return self.seen
 
 
-def event(start_us: float, end_us: float, device: str = "CUDA", named: bool = False) -> Any:
+def event(
+    start_us: float, end_us: float, device: str = "CUDA", named: bool = False, name: str = "gemm"
+) -> Any:
     return SimpleNamespace(
+        name=name,
         time_range=SimpleNamespace(start=start_us, end=end_us),
         device_type=SimpleNamespace(name=device),
         is_user_annotation=named,
@@ -89,6 +92,17 @@ def test_kernel_time_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == KernelTime(time_s=found.time_s, kernels=2.0, steps=2)
     assert found.time_s == pytest.approx(60e-6)
     assert calls == ["synchronize", "profile", "step", "step", "synchronize", "end"]
+
+
+def test_copies_take_time_and_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = [
+        event(30, 50, name="Memcpy DtoD (Device -> Device)"),
+        event(50, 54, name="Memset (Device)"),
+    ]
+    found, _ = profiled(
+        monkeypatch, [event(0, 30), *copies, event(100, 106, name="Memcpy_of_mine")]
+    )
+    assert (found.kernels, found.time_s) == (1.0, pytest.approx(30e-6))
 
 
 def test_a_profiler_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

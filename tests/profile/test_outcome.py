@@ -15,6 +15,7 @@ from ridgeline.measure.tasks import Task
 from ridgeline.profile.outcome import (
     ProfiledStep,
     asked_of,
+    copies_of,
     failed,
     found_of,
     kernels_of,
@@ -50,6 +51,33 @@ def three_kernels() -> pd.DataFrame:
 # ---------------------------------------------------------------- by hand
 
 
+def two_copies() -> pd.DataFrame:
+    """An operator that copies twice within the device, and a fill."""
+    within = {"kind": "Memcpy DtoD", "layer": "act", "phase": "forward", "op": "aten::clone"}
+    return pd.DataFrame([
+        {**within, "time_s": 0.25, "start_s": 1.0, "moved_bytes": 16, "index": 4},
+        {**within, "time_s": 0.5, "start_s": 2.0, "moved_bytes": 24, "index": 4},
+        {"kind": "Memset", "layer": "", "phase": "", "op": "", "time_s": 0.125, "start_s": 3.0,
+         "moved_bytes": 4, "index": -1},
+    ])  # fmt: skip
+
+
+def test_copies_of_one_step_by_operator() -> None:
+    # given the copies of two steps
+    profiled = ProfiledStep(kernels=three_kernels(), plan=None, steps=2, copies=two_copies())
+    # then half of them are of one
+    act = {"kind": "Memcpy DtoD", "layer": "act", "phase": "forward", "op": "aten::clone"}
+    assert copies_of(profiled).to_dict("records") == [
+        {**act, "launches": 1.0, "time_s": 0.375, "moved_bytes": 20.0},
+        {"kind": "Memset", "layer": "", "phase": "", "op": "", "launches": 0.5, "time_s": 0.0625,
+         "moved_bytes": 2.0},
+    ]  # fmt: skip
+    # and where nobody looked there is a table all the same
+    nothing = copies_of(ProfiledStep(kernels=three_kernels(), plan=None))
+    assert nothing.empty
+    assert list(nothing) == list(copies_of(profiled))
+
+
 def test_a_small_profile_whole() -> None:
     plan = Plan(groups=(Group(("a.sum",), 1),), launches=3, distinct=2, products=1,
                 functions=2, memory_bytes=0, start_s=1.0, is_parallel=True,
@@ -59,6 +87,7 @@ def test_a_small_profile_whole() -> None:
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, tool="ncu",
         tool_version="2025.3.1",
         busy_s=9.0,
+        copies=two_copies(),
         warnings=("careful",),
     )  # fmt: skip
     run = run_of_an_h200()
@@ -81,6 +110,7 @@ def test_a_small_profile_whole() -> None:
         "step_time_s": 12.5,
         "gap_s": 3.5,
         "launches": 3.0,
+        "copies": {"launches": 3.0, "time_s": 0.875, "moved_bytes": 44.0},
         "attributed_share": 0.8,
         "layer_share": 0.6,
         "phases": {

@@ -139,6 +139,32 @@ def test_a_name_with_odd_characters(tmp_path: Path) -> None:
     assert list(traced_kernels(path)["kernel"]) == ['void f<char, "\\x00µ">()']
 
 
+def test_copies_are_told_apart_from_kernels(tmp_path: Path) -> None:
+    # given an operator that has 8 bytes copied within the device, and 3 from the host
+    job = Job(name="trace", role=TRACE, folder=str(tmp_path))
+    copy = {"ph": "X", "cat": "gpu_memcpy", "dur": 2.0}
+    events = [
+        operator(7, 10, 30), launch(1, 12), kernel("a", 1, 100), launch(2, 13),
+        {**copy, "name": "Memcpy DtoD (Device -> Device)", "ts": 101.0,
+         "args": {"correlation": 2, "bytes": 8}},
+        {**copy, "name": "Memcpy HtoD (Pinned -> Device)", "ts": 110.0, "args": {"bytes": 3}},
+        {**copy, "cat": "gpu_memset", "name": "Memset (Device)", "ts": 120.0,
+         "args": {"bytes": 5}},
+    ]  # fmt: skip
+    job.path("trace1.json").write_text(json.dumps({"traceEvents": events}))
+    # when the trace is read
+    found = traced_steps(job)
+    # then a copy within the device reads and writes, and the time of all is busy
+    rows = found.copies[["kind", "moved_bytes", "index"]].to_records(index=False).tolist()
+    assert rows == [
+        ("Memcpy DtoD (Device -> Device)", 16, 7),
+        ("Memcpy HtoD (Pinned -> Device)", 3, NOWHERE),
+        ("Memset (Device)", 5, NOWHERE),
+    ]
+    assert list(found.kernels["kernel"]) == ["a"]
+    assert found.busy_s == pytest.approx(7e-6)  # the first copy begins in the kernel's 2 µs
+
+
 def test_time_in_which_kernels_run_at_once_is_taken_once(tmp_path: Path) -> None:
     # given two steps: kernels of 2 µs from 100 and from 101 µs, then one alone
     job = Job(name="trace", role=TRACE, folder=str(tmp_path), steps=2)

@@ -81,6 +81,8 @@ FLOPS = [
     ("FFT", with_kernels("fft", products=70.0)),
     ("FFT", with_kernels("fft", products=170.0)),
     ("causal skipping", with_kernels("attention", products=55.0)),
+    ("causal skipping", with_kernels("attention", products=78.0, phase="backward")),
+    ("not explained", with_kernels("attention", products=78.0, phase="forward")),
     ("borders skipped", with_kernels("direct", products=82.0)),
     ("precision split", piece(products=300.0, is_lower=True, has_matrix=True)),
     ("precision split", piece(products=200.0, has_split_name=True, has_matrix=True)),
@@ -100,7 +102,7 @@ FLOPS = [
     ("no model work", piece(model_products=0.0)),
     ("no model work", piece(model_products=0.0, model_other=10.0)),
     ("fused", piece(launches=0.0, products=None, other=None, is_compiled=True)),
-    ("not attributed", piece(launches=0.0, products=None, other=None)),
+    ("not attributed", piece(launches=0.0, products=None, other=None, copied_bytes=100.0)),
     ("not counted", piece(products=None, other=None)),
     ("partly counted", piece(products=70.0, has_uncounted=True)),
     ("not explained", piece(products=70.0)),  # fewer, and no kernel that would do with fewer
@@ -120,11 +122,38 @@ BYTES = [
     ("unfused intermediates", piece(dram_bytes=160.0, launches=2.0)),
     ("read again", piece(dram_bytes=160.0, bytes_by_family={"product": 160.0})),
     ("not attributed", piece(dram_bytes=None, launches=0.0)),
+    ("memory copy", piece(dram_bytes=None, launches=0.0, copied_bytes=100.0)),
+    ("memory copy", piece(dram_bytes=40.0, copied_bytes=30.0)),
+    ("cache reuse", piece(dram_bytes=40.0, copied_bytes=29.0)),
+    ("few bytes", piece(model_bytes=1e5, dram_bytes=3e5)),
     ("not counted", piece(dram_bytes=None)),
     ("partly counted", piece(dram_bytes=60.0, has_uncounted=True)),
     ("no model work", piece(model_bytes=0.0)),
-    ("not explained", piece(dram_bytes=160.0, bytes_by_family={"layout": 29.0, "norm": 131.0})),
+    (
+        "not explained",
+        piece(model_bytes=2e6, dram_bytes=3.2e6, bytes_by_family={"layout": 5.9e5, "norm": 2.61e6}),
+    ),
 ]
+
+
+def test_copies_by_the_driver() -> None:
+    # given a layer that is copied by the driver alone, and one with a kernel beside a copy
+    ops = [
+        op("cat", kind="move", macs=0, read_bytes=8, written_bytes=8),
+        op("act", kind="pointwise", macs=0, other_flops=100, read_bytes=16, written_bytes=16),
+    ]
+    counted = [kernel("silu_kernel", layer="act", flops_fp16_matrix=0.0, flops_fp32_vector=100.0)]
+    copies = pd.DataFrame(
+        {"layer": ["cat", "act"], "phase": ["forward"] * 2, "moved_bytes": [16.0, 16.0]}
+    )
+    # then the copies are why counters saw less
+    table = joined(ops, counted, copies=copies)
+    assert table["layer", "cat"]["bytes_cause"] == "memory copy"
+    assert table["layer", "act"]["bytes_cause"] == "memory copy"
+    # which nobody can know without them
+    without = joined(ops, counted)
+    assert without["layer", "cat"]["bytes_cause"] == "not attributed"
+    assert without["layer", "act"]["bytes_cause"] == "cache reuse"
 
 
 @pytest.mark.parametrize(("cause", "found"), FLOPS)

@@ -32,7 +32,7 @@ def as_dict(run: Run) -> dict[str, Any]:
         "precision": found.get("precision") or asked.get("precision"),
         **{name: found.get(name) for name in (
             "status", "reason", "tier", "level", "tool", "is_deduplicated", "launches",
-            "kernel_time_s", "busy_time_s", "step_time_s", "gap_s", "attributed_share",
+            "kernel_time_s", "busy_time_s", "step_time_s", "gap_s", "copies", "attributed_share",
             "layer_share",
         )},
         "flops": {name: totals.get(name) for name in FLOPS},
@@ -121,11 +121,15 @@ def _tell(run: Run, *, quiet: bool) -> None:
     text = f"{_name(run)}: kernels {format_time(kernel_s)}"
     overlap = overlap_told(kernel_s, found.get("busy_time_s"))
     text += f" ({overlap})" if overlap else ""
+    copies = found.get("copies") or {}
+    if copies.get("launches"):
+        text += f", {copies['launches']:.0f} copies by the driver {format_time(copies['time_s'])}"
     if step_s:
         gap = format_percent(found["gap_s"] / step_s)
+        nothing = "either" if copies.get("launches") else "a kernel"
         text += (
-            f" in a step of {format_time(step_s)}; {format_time(found['gap_s'])} ({gap}) without a "
-            "kernel: the host launches, or waits"
+            f" in a step of {format_time(step_s)}; {format_time(found['gap_s'])} ({gap}) without "
+            f"{nothing}: the host launches, or waits"
         )
     print(plain_text(text))
     lost = format_percent(1 - found["attributed_share"])

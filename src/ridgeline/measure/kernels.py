@@ -16,6 +16,7 @@ from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.timing import Step
 
 STEPS = 3
+COPIES = ("Memcpy ", "Memset ")  # what the driver does, by their names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class KernelTime:
     """Of one step, on average over a few."""
 
     time_s: float  # at least one kernel or copy was running
-    kernels: float  # launches per step
+    kernels: float  # launches per step; copies are none
     steps: int
 
 
@@ -37,11 +38,16 @@ def kernel_time(
         for _ in range(steps):
             step(nobody)
         synchronize()
-    spans = [
-        (event.time_range.start, event.time_range.end)
+    events = [
+        event
         for event in profiler.events() or ()
         if event.device_type.name == "CUDA" and not event.is_user_annotation
     ]
-    if not spans:
+    if not events:
         return None
-    return KernelTime(time_s=1e-6 * covered(spans) / steps, kernels=len(spans) / steps, steps=steps)
+    spans = ((event.time_range.start, event.time_range.end) for event in events)
+    return KernelTime(
+        time_s=1e-6 * covered(spans) / steps,
+        kernels=sum(not event.name.startswith(COPIES) for event in events) / steps,
+        steps=steps,
+    )

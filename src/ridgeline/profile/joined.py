@@ -79,7 +79,7 @@ def join_counters(
         places, left = _places(trace, capture, calls)
         table = _with_counters(table, capture, places, passed_over & (number in of_products))
         extra = max(extra, left)
-    table = _told(table, calls).assign(launches=1, time_source="profiler")
+    table = told(table, calls).assign(launches=1, time_source="profiler")
     return Joined(kernels=table.drop(columns=["index"]), extra=extra)
 
 
@@ -102,8 +102,8 @@ def _with_counters(
     return table.assign(**columns)
 
 
-def _told(table: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Layer, phase and operator of each kernel."""
+def told(table: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Layer, phase and operator of each row, by the number of its operator."""
     known = {int(call["index"]): call for call in calls}
     nothing: Mapping[str, Any] = {"layer": "", "phase": "", "op": ""}
     places = [known.get(int(index), nothing) for index in table["index"]]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.tasks import Task, question
 from ridgeline.profile.capture import sums
+from ridgeline.profile.copies import by_operator, empty_copies, total
 from ridgeline.profile.operators import NO_MODULES
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.request import Request
@@ -32,7 +33,8 @@ class ProfiledStep:
     standby_s: float = 0.0  # before that: its processes loaded, and the run was measured
     counted_s: float = 0.0  # of it, the counting: what plan.time_s foretells
     step_time_s: float | None = None  # of marked steps that nobody looked at
-    busy_s: float | None = None  # of all steps, in which at least one kernel ran
+    busy_s: float | None = None  # of all steps, in which at least one kernel or copy ran
+    copies: pd.DataFrame | None = None  # of all steps; None: there was no trace
     ratios: Mapping[str, float] = field(default_factory=dict)  # of the self-test
     tool: str = ""  # that read the counters
     tool_version: str = ""
@@ -83,6 +85,7 @@ def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[
         "busy_time_s": busy_s if profiled.busy_s is not None else None,
         "gap_s": max(step_s - busy_s, 0.0) if step_s is not None else None,
         "launches": float(kernels["launches"].sum()),
+        "copies": None if profiled.copies is None else total(copies_of(profiled)),
         "attributed_share": _share(kernels, kernels["phase"].ne("")),
         "layer_share": _share(
             kernels, kernels["layer"].ne("") & ~kernels["layer"].isin(NO_MODULES)
@@ -120,6 +123,18 @@ def per_step(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
 def kernels_of(profiled: ProfiledStep) -> pd.DataFrame:
     """The kernels of one step."""
     return per_step(profiled.kernels, profiled.steps)
+
+
+def copies_of(profiled: ProfiledStep) -> pd.DataFrame:
+    """What the driver copies in one step, by operator."""
+    if profiled.copies is None:
+        return empty_copies()
+    return by_operator(profiled.copies, profiled.steps)
+
+
+def tables_of(profiled: ProfiledStep) -> dict[str, pd.DataFrame]:
+    """What is kept of it as tables."""
+    return {"kernels": kernels_of(profiled), "copies": copies_of(profiled)}
 
 
 def _step_s(run: Run | None, profiled: ProfiledStep) -> float | None:

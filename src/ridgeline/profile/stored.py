@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import PROGRAM
-from ridgeline.profile.outcome import asked_of, failed, found_of, kernels_of
+from ridgeline.profile.outcome import asked_of, failed, found_of, tables_of
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Standby, profile
 from ridgeline.profile.request import Request, request_of
@@ -53,7 +53,7 @@ def profile_run(
         raise
     if request.is_dry:
         return None
-    return _store(results, asked, found_of(request, profiled, run), keep, kernels_of(profiled))
+    return _store(results, asked, found_of(request, profiled, run), keep, tables_of(profiled))
 
 
 def profile_program(
@@ -80,7 +80,7 @@ def profile_program(
             },
             found={**found_of(request, profiled, None), "kind": PROGRAM},
             provenance=collect(),
-            tables={"kernels": kernels_of(profiled)},
+            tables=tables_of(profiled),
         )
         keep(run)
     return run
@@ -97,7 +97,7 @@ def _store(
     asked: dict[str, Any],
     found: dict[str, Any],
     keep: Keep,
-    kernels: pd.DataFrame | None = None,
+    tables: Mapping[str, pd.DataFrame] | None = None,
 ) -> Run:
     model = str(asked["model"]).rpartition("/")[2]
     with interrupts_later():  # what is stored is told
@@ -106,7 +106,7 @@ def _store(
             asked=asked,
             found=found,
             provenance=collect(),
-            tables={} if kernels is None else {"kernels": kernels},
+            tables=tables or {},
         )
         keep(run)
     return run

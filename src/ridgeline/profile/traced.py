@@ -1,4 +1,4 @@
-"""The kernels of one step as torch's profiler saw them: their order, time, and operator."""
+"""The kernels and copies of one step as torch's profiler saw them: order, time, and operator."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.covered import covered
+from ridgeline.profile.copies import copy_row, is_copy
 from ridgeline.profile.operators import NOWHERE, RANGE, may_use_tensor_cores
 from ridgeline.profile.step_mark import Job
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 COLUMNS = ("kernel", "time_s", "start_s", "grid", "block", "stream", "index")
+COPY_COLUMNS = ("kind", "time_s", "start_s", "moved_bytes", "index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,8 @@ class TracedSteps:
     kernels: pd.DataFrame
     calls: tuple[Mapping[str, Any], ...]  # operators of a step; none where they have no numbers
     step_time_s: float | None  # of the steps before, that nobody looked at
-    busy_s: float  # in which at least one kernel ran
+    busy_s: float  # in which at least one kernel or copy ran
+    copies: pd.DataFrame  # by the driver, which are no kernels
 
     @property
     def distinct(self) -> int:
@@ -55,20 +58,22 @@ def traced_steps(job: Job) -> TracedSteps:
     import pandas as pd
 
     numbers = range(1, job.steps + 1)
-    tables = [traced_kernels(job.path(f"trace{number}.json")) for number in numbers]
+    steps = [_Events(_events_in(job.path(f"trace{number}.json"))) for number in numbers]
+    kernels, copies = [step.kernels() for step in steps], [step.copies() for step in steps]
     calls = (_written(job.path(f"ops{number}.json")) for number in numbers)
     times_s = _written(job.path("times.json"))
     return TracedSteps(
-        kernels=tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=True),
-        busy_s=sum(map(_busy_s, tables)),
+        kernels=pd.concat(kernels, ignore_index=True),
+        copies=pd.concat(copies, ignore_index=True),
+        busy_s=sum(_busy_s(pd.concat(both)) for both in zip(kernels, copies, strict=True)),
         calls=tuple(next(filter(None, calls), ())),
         step_time_s=median(times_s[1:]) if len(times_s) > 1 else None,
     )
 
 
-def _busy_s(kernels: pd.DataFrame) -> float:
-    starts_s = kernels["start_s"]
-    return covered(zip(starts_s, starts_s + kernels["time_s"], strict=True))
+def _busy_s(events: pd.DataFrame) -> float:
+    starts_s = events["start_s"]
+    return covered(zip(starts_s, starts_s + events["time_s"], strict=True))
 
 
 def _written(path: Path) -> list[Any]:
@@ -79,46 +84,74 @@ def _written(path: Path) -> list[Any]:
 
 def traced_kernels(path: Path) -> pd.DataFrame:
     """A row per kernel in the order of their launches, from an exported trace."""
+    return kernels_in(_events_in(path))
+
+
+def _events_in(path: Path) -> list[Mapping[str, Any]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        events = content["traceEvents"]
+        events: list[Mapping[str, Any]] = content["traceEvents"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RidgelineError(
             f"the trace of the step cannot be read: {error}",
             hint="did the program end by itself? run it once without `ridgeline profile`",
         ) from error
-    return kernels_in(events)
+    return events
 
 
 def kernels_in(events: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """The kernels among the events of a trace."""
-    import pandas as pd
+    return _Events(events).kernels()
 
-    whole = [event for event in events if event.get("ph") == "X"]
-    launches = {
-        event["args"]["correlation"]: event
-        for event in whole
-        if event.get("cat") in LAUNCHES and "correlation" in (event.get("args") or {})
-    }
-    operators = _Operators(whole)
-    rows = []
-    for event in whole:
-        if event.get("cat") != "kernel":
-            continue
-        given = event.get("args") or {}
-        launch = launches.get(given.get("correlation"))
-        order = (launch["ts"], event["ts"]) if launch is not None else (event["ts"], event["ts"])
-        rows.append((order, {
-            "kernel": str(event.get("name", "")),
-            "time_s": 1e-6 * float(event.get("dur", 0.0)),
-            "start_s": 1e-6 * float(event["ts"]),
-            "grid": _size(given.get("grid")),
-            "block": _size(given.get("block")),
-            "stream": str(given.get("stream", "")),
-            "index": operators.around(launch) if launch is not None else NOWHERE,
-        }))  # fmt: skip
-    rows.sort(key=lambda row: row[0])
-    return pd.DataFrame([row for _, row in rows], columns=list(COLUMNS))
+
+class _Events:
+    """What a trace says, each thing that ran with the call that launched it."""
+
+    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
+        self._whole = [event for event in events if event.get("ph") == "X"]
+        self._launches = {
+            event["args"]["correlation"]: event
+            for event in self._whole
+            if event.get("cat") in LAUNCHES and "correlation" in (event.get("args") or {})
+        }
+        self._operators = _Operators(self._whole)
+
+    def kernels(self) -> pd.DataFrame:
+        """In the order of their launches."""
+        import pandas as pd
+
+        rows = []
+        for event in self._whole:
+            if event.get("cat") != "kernel":
+                continue
+            given = event.get("args") or {}
+            launch = self._launch(event)
+            order = (event["ts"] if launch is None else launch["ts"], event["ts"])
+            rows.append((order, {
+                "kernel": str(event.get("name", "")),
+                "time_s": 1e-6 * float(event.get("dur", 0.0)),
+                "start_s": 1e-6 * float(event["ts"]),
+                "grid": _size(given.get("grid")),
+                "block": _size(given.get("block")),
+                "stream": str(given.get("stream", "")),
+                "index": self._index(event),
+            }))  # fmt: skip
+        rows.sort(key=lambda row: row[0])
+        return pd.DataFrame([row for _, row in rows], columns=list(COLUMNS))
+
+    def copies(self) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = [copy_row(event, self._index(event)) for event in self._whole if is_copy(event)]
+        return pd.DataFrame(rows, columns=list(COPY_COLUMNS))
+
+    def _launch(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return self._launches.get((event.get("args") or {}).get("correlation"))
+
+    def _index(self, event: Mapping[str, Any]) -> int:
+        """The operator that launched it."""
+        launch = self._launch(event)
+        return NOWHERE if launch is None else self._operators.around(launch)
 
 
 def _size(value: Any) -> str:

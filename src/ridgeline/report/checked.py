@@ -131,7 +131,8 @@ EXECUTED_MAY_HAVE: Fields = {
     **_all("found", NOT_NEGATIVE, "kernel_time_s", "busy_time_s", "step_time_s", "launches",
            "attributed_share", "layer_share"),
     "found.gap_s": NUMBER,
-    **_all("found", MAPPING, "phases", "totals", "cost", "self_test", "plan"),
+    **_all("found", MAPPING, "phases", "totals", "cost", "self_test", "plan", "copies"),
+    **_all("found.copies", NOT_NEGATIVE, "launches", "time_s", "moved_bytes"),
     **_all("found.cost", NOT_NEGATIVE, "planned_s", "taken_s", "passes"),
     **_all("found.self_test", NOT_NEGATIVE, "copy_ratio", "product_ratio"),
     "found.self_test.is_trusted": FLAG,
@@ -176,12 +177,14 @@ TEXT_COLUMNS = {
     "layers": ("layer", "kind", "input_shape"),
     COUNTED: ("path",),
     "kernels": ("kernel", "layer", "phase", "op", "input_shapes", "grid", "block"),
+    "copies": ("kind", "layer", "phase", "op"),
 }
 NUMBER_COLUMNS = {
     "ops": ("macs", "other_flops", "flops", "read_bytes", "written_bytes"),
     "layers": ("time_s", "forward_s", "backward_s", "mean_s", "std_s"),
     COUNTED: ("ideal_bytes",),
     "kernels": ("time_s", "launches", "dram_bytes", "l3_bytes", "l2_bytes", "l1_bytes"),
+    "copies": ("launches", "time_s", "moved_bytes"),
 }
 LIST_COLUMNS = {"layers": ("forward_samples_s", "backward_samples_s")}
 NEEDED_COLUMNS = {
@@ -189,6 +192,7 @@ NEEDED_COLUMNS = {
     "layers": (*TEXT_COLUMNS["layers"], "time_s", "forward_s", "backward_s"),
     COUNTED: ("path", "ideal_bytes"),
     "kernels": ("kernel", "time_s"),
+    "copies": ("layer", "phase", "moved_bytes"),
 }
 KEYS = {"layers": "layer", "kernels": "kernel"}  # never empty
 NAMED_ONCE = ("layers",)

@@ -34,8 +34,8 @@ OVERLAP = 0.005  # of the kernels' time: what may be rounding
 WORTH_A_WORD = 0.1  # by which executed work differs from the model's
 NO_WORDS = (AGREE, UNKNOWN, PARTLY, UNEXPLAINED, "not attributed", "no model work", "no counter")
 CAPTURE_COLUMNS = (
-    "run_id", "label", "env", "device_name", "files", "format", "busy_time_s", "step_time_s",
-    "warnings", "timestamp", "command",
+    "run_id", "label", "env", "device_name", "files", "format", "busy_time_s", "copy_time_s",
+    "step_time_s", "warnings", "timestamp", "command",
 )  # fmt: skip
 
 
@@ -99,6 +99,7 @@ def _capture_row(run: Run, point: Mapping[str, Any]) -> dict[str, Any]:
         "files": ", ".join(sources_of(run)),
         "format": found.get("kind") or "",
         "busy_time_s": found.get("busy_time_s"),
+        "copy_time_s": copy_time_s(found),
         "step_time_s": found.get("step_time_s"),
         "warnings": "\n".join(map(str, found.get("warnings") or ())),
         "timestamp": run.provenance.get("time"),
@@ -146,7 +147,8 @@ class Profiled:
     tier: str  # "counters" or "time"
     launches: int | None
     kernel_time_s: float | None
-    busy_time_s: float | None  # in which at least one kernel ran
+    busy_time_s: float | None  # in which at least one kernel or copy ran
+    copy_time_s: float | None  # of the driver's copies, which are no kernels
     step_time_s: float
     flops_by_roof: Mapping[str, float]
     dram_bytes: float | None
@@ -164,7 +166,7 @@ class Profiled:
 
     @property
     def gap_s(self) -> float | None:
-        """In which no kernel runs; kernels of several streams may run at once."""
+        """In which nothing runs; kernels of several streams may run at once."""
         if self.kernel_time_s is None:
             return None
         return max(0.0, self.step_time_s - (self.busy_time_s or self.kernel_time_s))
@@ -207,6 +209,7 @@ def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: f
         launches=whole(kernels["launches"].sum()),
         kernel_time_s=number(found.get("kernel_time_s")) or number(kernels["time_s"].sum()),
         busy_time_s=number(found.get("busy_time_s")),
+        copy_time_s=copy_time_s(found),
         step_time_s=step_s,
         flops_by_roof=flops,
         dram_bytes=_moved(kernels, "dram_bytes"),
@@ -268,16 +271,30 @@ def gap_told(one: Profiled) -> str:
     """Kernel time and step time side by side, and what lies between, where both are known."""
     if one.kernel_time_s is None or math.isnan(one.step_time_s):
         return ""
-    return launch_gap(one.kernel_time_s, one.step_time_s, one.launches, one.busy_time_s)
+    return launch_gap(
+        one.kernel_time_s, one.step_time_s, one.launches, one.busy_time_s, one.copy_time_s
+    )
+
+
+def copy_time_s(found: Mapping[str, Any]) -> float | None:
+    """What the driver's copies of a profiled step take; None where nobody looked."""
+    return number((found.get("copies") or {}).get("time_s"))
 
 
 def launch_gap(
-    kernel_s: float, step_s: float, launches: int | None, busy_s: float | None = None
+    kernel_s: float,
+    step_s: float,
+    launches: int | None,
+    busy_s: float | None = None,
+    copy_s: float | None = None,
 ) -> str:
-    """`busy_s`: in which at least one kernel ran, where that is known."""
+    """`busy_s`: in which at least one kernel or copy ran, where that is known."""
     count = f"{launches} launches" if launches else "all together"
     about = ", ".join(filter(None, (count, overlap_told(kernel_s, busy_s))))
-    text = f"kernels take {format_time(kernel_s)} ({about}) of a step of {format_time(step_s)}"
+    copies = f" and copies {format_time(copy_s)}" if copy_s else ""
+    text = (
+        f"kernels take {format_time(kernel_s)} ({about}){copies} of a step of {format_time(step_s)}"
+    )
     if (busy_s or kernel_s) > step_s:
         return f"{text}: {'kernels overlap, or ' if busy_s is None else ''}the two runs differ"
     gap_s = step_s - (busy_s or kernel_s)

@@ -277,7 +277,13 @@ class _Reader:
                 precision=measured.precision,
                 parts=measured.parts,
                 is_compiled=measured.is_compiled,
+                copies=self._copies_of(run),
             )
+
+    def _copies_of(self, run: Run) -> pd.DataFrame | None:
+        """What the driver copied in a run's profiled step; older profiles do not tell."""
+        profile = self.profiles.of_run.get(run.run_id)
+        return None if profile is None else self._table(profile, "copies")
 
     def capture(self, run: Run) -> Placed:
         """The placed kernels of a capture, and the whole of it."""

@@ -16,11 +16,13 @@ BYTES_AGREE = 0.1  # bytes depend on what a cache held before
 MOST_OF = 0.5  # of a difference: what explains less does not explain it
 CAUSAL = (0.4, 0.75)  # half of the scores are masked; the tiles on the diagonal are computed whole
 RECOMPUTED_SCORES = (1.05, 1.5)  # flash attention's backward has 5 products where the model has 4
+CAUSAL_BACKWARD = (CAUSAL[0], 5 / 4 * CAUSAL[1])  # both
 RECOMPUTED_FORWARD = (1.35, 1.65)  # backward is twice a forward: one more is half of it again
 BORDER = 0.6  # of a 3×3 window over 4×4 pixels, 69 % is not zero padding; over 7×7 it is 82 %
 SPLITS = (3, 6, 9)  # products of lower precision that stand in for one
 NEAR = 0.1  # of such a number
 MORE_KERNELS = 1.5  # than the operators that move anything
+FEW_BYTES = 1 << 17  # for a launch, whose code and neighbours may move as many
 COMPARING = ("pointwise", "pool", "loss", "reduce", "dropout", "softmax", "sort")  # or dividing
 SUMMING = ("norm", "softmax")  # over their input, before they can use it
 
@@ -42,12 +44,14 @@ CAUSES = {
     "no model work": "kernels that no counted operator stands for",
     "fused": "a compiler merged it with its neighbours: its work is in their kernels",
     "not attributed": "the model has work here, and no kernel was attributed to it",
+    "memory copy": "the driver copies or fills it: no kernel does, and no counter sees it",
     "cache reuse": "part of its data was in a cache, so DRAM did not deliver it",
     "layout conversion": "kernels that copy, cast or transpose between layouts",
     "workspace": "partial sums and workspaces (split-K, Winograd tiles, transforms)",
     "two passes": "a norm or a softmax reads its input for sums over it, and again to apply them",
     "unfused intermediates": "more kernels than operators, each with results of its own",
     "read again": "tiles of the operands come from DRAM more than once",
+    "few bytes": "code, arguments and what neighbours left in the cache outweigh its own data",
     PARTLY: "some of its kernels have no counters: others ran when it was counted",
     UNKNOWN: "the capture has no such counter",
     UNEXPLAINED: "no rule fits",
@@ -67,6 +71,7 @@ class Piece:
     other: float | None = None
     converting: float = 0.0  # of the products: in fp16, by kernels that compute in fp32
     dram_bytes: float | None = None
+    copied_bytes: float = 0.0  # by the driver, beside them
     bytes_by_family: Mapping[str, float] = field(default_factory=dict)
     families: frozenset[str] = frozenset()  # of its kernels
     kind: str = ""  # of its largest operator
@@ -127,6 +132,8 @@ def flops_cause(piece: Piece) -> str:
 def bytes_cause(piece: Piece) -> str:
     """Why a piece moves more or fewer bytes from and to DRAM than its operators touch."""
     moved, model = piece.dram_bytes, piece.model_bytes
+    if not piece.launches and model and piece.copied_bytes:
+        return "memory copy"
     absent = _absent(piece, model)
     if absent is not None or moved is None:
         return absent or UNKNOWN
@@ -136,6 +143,8 @@ def bytes_cause(piece: Piece) -> str:
         return "no model work"
     if moved < model and piece.has_uncounted:
         return PARTLY
+    if moved < model and piece.copied_bytes >= MOST_OF * (model - moved):
+        return "memory copy"
     if moved < model:
         return "fused" if piece.is_compiled else "cache reuse"
     return _first(MORE_BYTES, piece)
@@ -170,6 +179,11 @@ def _is_split(piece: Piece) -> bool:
     return piece.has_split_name or (piece.is_lower and is_near)
 
 
+def _is_causal(piece: Piece) -> bool:
+    band = CAUSAL_BACKWARD if piece.phase == "backward" else CAUSAL
+    return "attention" in piece.families and _within(piece, band)
+
+
 def _is_recomputed(piece: Piece) -> bool:
     if piece.phase != "backward":
         return False
@@ -191,7 +205,7 @@ def _moved_by(*families: str) -> Rule:
 FEWER_PRODUCTS: dict[str, Rule] = {
     "Winograd": lambda piece: "winograd" in piece.families,
     "FFT": lambda piece: "fft" in piece.families,
-    "causal skipping": lambda piece: "attention" in piece.families and _within(piece, CAUSAL),
+    "causal skipping": _is_causal,
     "borders skipped": lambda piece: "direct" in piece.families and _within(piece, (BORDER, 1.0)),
 }
 FEWER_OTHERS: dict[str, Rule] = {"no counter": lambda piece: piece.kind in COMPARING}
@@ -214,4 +228,5 @@ MORE_BYTES: dict[str, Rule] = {
     "two passes": lambda piece: piece.kind in SUMMING and _moved_by("norm")(piece),
     "unfused intermediates": lambda piece: piece.launches > MORE_KERNELS * max(piece.operators, 1),
     "read again": _moved_by("product", "direct", "attention"),
+    "few bytes": lambda piece: piece.model_bytes < FEW_BYTES * piece.launches,
 }

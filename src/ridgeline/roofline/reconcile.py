@@ -63,6 +63,7 @@ class _Executed:
     other: float | None = None
     converting: float = 0.0
     dram_bytes: float | None = None
+    copied_bytes: float = 0.0
     bytes_by_family: dict[str, float] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     matrix: set[str] = field(default_factory=set)  # precisions of tensor cores that were at work
@@ -89,16 +90,18 @@ def reconcile(
     precision: str,
     parts: int = 1,
     is_compiled: bool = False,
+    copies: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """A row for the step, for each phase and for each layer, with COLUMNS.
 
     `ops` are the counted operators of one batch and `parts` the batches of a step; `kernels` is a
-    table of kernels (columns: counters.py) of one step, `precision` that of the run. Layers come in
-    the order of the model. What the capture does not tell is not a number.
+    table of kernels (columns: counters.py) of one step, `copies` what the driver copied in it, and
+    `precision` that of the run. Layers come in the order of the model. What the capture does not
+    tell is not a number.
     """
     import pandas as pd
 
-    cells = _cells(ops, kernels, precision=precision, parts=parts, is_compiled=is_compiled)
+    cells = _cells(ops, kernels, copies, precision=precision, parts=parts, is_compiled=is_compiled)
     by_phase = _grouped(cells, lambda cell: cell.phase)
     rows = [_row("step", "step", cells)] if cells else []
     rows += [_row("phase", name, by_phase[name]) for name in PHASES if name in by_phase]
@@ -109,7 +112,13 @@ def reconcile(
 
 
 def _cells(
-    ops: pd.DataFrame, kernels: pd.DataFrame, *, precision: str, parts: int, is_compiled: bool
+    ops: pd.DataFrame,
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame | None,
+    *,
+    precision: str,
+    parts: int,
+    is_compiled: bool,
 ) -> list[_Cell]:
     """Every layer in every phase. What the kernels never tell, phases or layers, is left out."""
     has_layers = "layer" in kernels and kernels["layer"].fillna("").ne("").any()
@@ -120,6 +129,9 @@ def _cells(
 
     model = _model(ops, parts, key)
     executed = _executed(kernels, key)
+    for row in [] if copies is None else copies.to_dict("records"):
+        place = _place({str(name): value for name, value in row.items()}, key)
+        executed.setdefault(place, _Executed()).copied_bytes += _known(row["moved_bytes"]) or 0.0
     found = []
     for place in dict.fromkeys([*model, *executed]):
         done = executed.get(place, _Executed())
@@ -147,6 +159,7 @@ def _told(done: _Executed) -> dict[str, Any]:
         "other": done.other,
         "converting": done.converting,
         "dram_bytes": done.dram_bytes,
+        "copied_bytes": done.copied_bytes,
         "bytes_by_family": done.bytes_by_family,
         "families": frozenset(map(family, done.names)),
         "has_matrix": bool(done.matrix),
@@ -193,10 +206,15 @@ def _executed(kernels: pd.DataFrame, key: Callable[[str, str], Key]) -> dict[Key
     numbers = [*columns, *(n for n in ("launches", "time_s", "dram_bytes") if n in kernels)]
     plain = kernels.assign(**{n: kernels[n].to_numpy(float, na_value=nan) for n in numbers})
     for row in plain.to_dict("records"):
-        layer, phase = (_text(row.get(name)) for name in ("layer", "phase"))
-        mine = found.setdefault(key(_layer(layer, phase), phase or NO_PHASE), _Executed())
-        _add(mine, {str(name): value for name, value in row.items()}, columns)
+        named = {str(name): value for name, value in row.items()}
+        _add(found.setdefault(_place(named, key), _Executed()), named, columns)
     return found
+
+
+def _place(row: Mapping[str, Any], key: Callable[[str, str], Key]) -> Key:
+    """Where what a row tells was done."""
+    layer, phase = (_text(row.get(name)) for name in ("layer", "phase"))
+    return key(_layer(layer, phase), phase or NO_PHASE)
 
 
 def _add(mine: _Executed, row: Mapping[str, Any], columns: Sequence[str]) -> None:
