@@ -18,6 +18,7 @@ CAUSAL = (0.4, 0.75)  # half of the scores are masked; the tiles on the diagonal
 RECOMPUTED_SCORES = (1.05, 1.5)  # flash attention's backward has 5 products where the model has 4
 CAUSAL_BACKWARD = (CAUSAL[0], 5 / 4 * CAUSAL[1])  # both
 RECOMPUTED_FORWARD = (1.35, 1.65)  # backward is twice a forward: one more is half of it again
+TILED = (1.0, 2.0)  # depthwise kernels compute whole tiles of pixels: 16 of 14 in both directions
 BORDER = 0.6  # of a 3×3 window over 4×4 pixels, 69 % is not zero padding; over 7×7 it is 82 %
 SPLITS = (3, 6, 9)  # products of lower precision that stand in for one
 NEAR = 0.1  # of such a number
@@ -37,7 +38,7 @@ CAUSES = {
     "precision split": "one product is made of several of a lower precision",
     "recompute": "backward computes again what forward did not keep",
     "conversion": "without tensor cores fp16 numbers become fp32 first, which counts as additions",
-    "tile padding": "matrix kernels compute whole tiles, also where a shape does not fill them",
+    "tile padding": "kernels compute whole tiles, also where a shape does not fill them",
     "loss scaling": "gradients are unscaled and checked in amp, which the count leaves out",
     "elementwise": "elementwise kernels and normalisations execute more than the convention counts",
     "no counter": "comparisons and divisions are FLOPs of the model, and no counter sees them",
@@ -192,6 +193,11 @@ def _is_recomputed(piece: Piece) -> bool:
     return piece.is_forward_again and _within(piece, RECOMPUTED_FORWARD)
 
 
+def _is_padded(piece: Piece) -> bool:
+    is_matrix = piece.has_matrix or "product" in piece.families
+    return is_matrix or ("direct" in piece.families and _within(piece, TILED))
+
+
 def _moved_by(*families: str) -> Rule:
     """Whether kernels of some families move most of what is beyond the model's bytes."""
 
@@ -219,7 +225,7 @@ MORE_PRODUCTS: dict[str, Rule] = {
     "recompute": _is_recomputed,
     "FFT": lambda piece: "fft" in piece.families,
     "conversion": lambda piece: piece.converting >= MOST_OF * _more_products(piece),
-    "tile padding": lambda piece: piece.has_matrix or "product" in piece.families,
+    "tile padding": _is_padded,
 }
 MORE_BYTES: dict[str, Rule] = {
     "loss scaling": lambda piece: piece.has_loss_scaling,
