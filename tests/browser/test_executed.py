@@ -51,7 +51,7 @@ def test_model_against_executed_by_phase_and_by_layer(page: Any) -> None:
     # a cause says what it means, and columns sort
     cell = page.locator("#executed-body td", has_text="tile padding").first
     cell.hover()
-    assert "matrix kernels compute whole tiles" in page.inner_text("#tip")
+    assert "kernels compute whole tiles" in page.inner_text("#tip")
     page.click(
         "#executed-body [aria-label='Model against executed work, by layer'] th >> text=Layer"
     )

@@ -363,7 +363,7 @@ def test_the_report_says_what_was_executed(results: ResultsFolder) -> None:
     )
     assert "launch overhead and waiting for the host" in section
     assert "| R1 | resnet50 | conv1 | 15.1 | 26.4 | 1.75 | 1.74 | tile padding |" in section
-    assert "*tile padding*: matrix kernels compute whole tiles" in section
+    assert "*tile padding*: kernels compute whole tiles" in section
     assert (
         "| capture | device | launches | kernels (ms) | executed (GFLOP) | DRAM (MB) | L2 (MB) |"
         " L1 (MB) | FLOP/B |" in section
