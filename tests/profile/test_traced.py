@@ -1,4 +1,4 @@
-"""Kernels and copies of a trace: order, time and operator, from events made by hand and recorded."""
+"""Kernels and copies of a trace: order, time and operator, of events by hand and recorded."""
 
 from __future__ import annotations
 
