@@ -5,7 +5,8 @@
         run.json         asked · found · provenance · schema_version
         ops.parquet      a row per op, when there are any
         layers.parquet   a row per layer, when there are any
-        kernels.parquet  a row per kernel, when hardware counters were read
+        kernels.parquet  a row per kernel, when the step was profiled
+        copies.parquet   a row per operator and kind of copy by the driver, then
         power.parquet    a row per reading of a meter, when there are any
         log.txt          what was said on the way, when anything was
 
@@ -15,7 +16,8 @@ many jobs can write to one folder on a network file system without locks.
 
 History of the schema (raise SCHEMA_VERSION when an older reader would misread a run):
     1  2026-11-15  run.json with asked, found and provenance; tables ops and layers; log.txt
-                   (an older reader takes no notice of the table power, so it did not raise this)
+                   (an older reader takes no notice of the tables power and copies, which therefore
+                   did not raise this)
 """
 
 from __future__ import annotations

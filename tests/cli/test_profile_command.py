@@ -21,6 +21,7 @@ from ridgeline.analyze.passport import device_task
 from ridgeline.cli import profiled
 from ridgeline.cli.measured import Asked, Done
 from ridgeline.cli.profile import duration
+from ridgeline.cli.show_profiles import show
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Failure, Outcome
 from ridgeline.measure.tasks import question
@@ -205,6 +206,24 @@ def test_a_profile_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str
     assert run.asked["of_run"] in ResultsFolder(h200 / "results").run_ids()
     kernels = ResultsFolder(h200 / "results").read_table(run.run_id, "kernels")
     assert len(kernels) == 631
+
+
+def test_copies_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # given a step with three copies in two iterations, that ran beside its kernels
+    assert command(*AMP) == 0
+    [run] = profiles(h200)
+    capsys.readouterr()
+    copies = {"launches": 1.5, "time_s": 1e-3, "moved_bytes": 64.0}
+    found = {**run.found, "copies": copies, "busy_time_s": 7e-3, "gap_s": 13e-3}
+    # when it is shown
+    show([replace(run, found=found)], ResultsFolder(h200 / "results"), quiet=True)
+    # then their time stands beside that of the kernels, and what ran at once is told of both
+    [told] = [line for line in capsys.readouterr().out.splitlines() if "kernels 6.94 ms" in line]
+    assert told == (
+        "resnet50, batch 32, amp: kernels 6.94 ms, 1.5 copies and fills by the driver 1.00 ms (some"
+        " at the same time: 7.00 ms on the clock) in a step of 20.0 ms; 13.0 ms (65.0 %) without"
+        " either: the host launches, or waits"
+    )
 
 
 @pytest.mark.parametrize(

@@ -95,14 +95,17 @@ def test_kernel_time_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_copies_take_time_and_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given two kernels in two steps, a copy and a fill: 30 + 6 + 20 + 4 µs
     copies = [
         event(30, 50, name="Memcpy DtoD (Device -> Device)"),
         event(50, 54, name="Memset (Device)"),
     ]
-    found, _ = profiled(
-        monkeypatch, [event(0, 30), *copies, event(100, 106, name="Memcpy_of_mine")]
-    )
-    assert (found.kernels, found.time_s) == (1.0, pytest.approx(30e-6))
+    kernels = [event(0, 30), event(100, 106, name="Memcpy_of_mine")]
+    # when they are profiled
+    found, _ = profiled(monkeypatch, [*kernels, *copies])
+    # then a step has one kernel, and 30 µs
+    assert found == KernelTime(time_s=found.time_s, kernels=1.0, steps=2)
+    assert found.time_s == pytest.approx(30e-6)
 
 
 def test_a_profiler_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

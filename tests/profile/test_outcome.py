@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +21,7 @@ from ridgeline.profile.outcome import (
     found_of,
     kernels_of,
     per_step,
+    tables_of,
 )
 from ridgeline.profile.passes import Group
 from ridgeline.profile.plan import Plan
@@ -51,7 +53,7 @@ def three_kernels() -> pd.DataFrame:
 # ---------------------------------------------------------------- by hand
 
 
-def two_copies() -> pd.DataFrame:
+def copies_and_a_fill() -> pd.DataFrame:
     """An operator that copies twice within the device, and a fill."""
     within = {"kind": "Memcpy DtoD", "layer": "act", "phase": "forward", "op": "aten::clone"}
     return pd.DataFrame([
@@ -64,18 +66,21 @@ def two_copies() -> pd.DataFrame:
 
 def test_copies_of_one_step_by_operator() -> None:
     # given the copies of two steps
-    profiled = ProfiledStep(kernels=three_kernels(), plan=None, steps=2, copies=two_copies())
+    profiled = ProfiledStep(kernels=three_kernels(), plan=None, steps=2, copies=copies_and_a_fill())
     # then half of them are of one
     act = {"kind": "Memcpy DtoD", "layer": "act", "phase": "forward", "op": "aten::clone"}
-    assert copies_of(profiled).to_dict("records") == [
+    found = copies_of(profiled)
+    assert found is not None
+    assert found.to_dict("records") == [
         {**act, "launches": 1.0, "time_s": 0.375, "moved_bytes": 20.0},
         {"kind": "Memset", "layer": "", "phase": "", "op": "", "launches": 0.5, "time_s": 0.0625,
          "moved_bytes": 2.0},
     ]  # fmt: skip
-    # and where nobody looked there is a table all the same
-    nothing = copies_of(ProfiledStep(kernels=three_kernels(), plan=None))
-    assert nothing.empty
-    assert list(nothing) == list(copies_of(profiled))
+    # and where nobody looked there is no table, and an empty one of the same types without copies
+    assert list(tables_of(replace(profiled, copies=None))) == ["kernels"]
+    none = tables_of(replace(profiled, copies=copies_and_a_fill().head(0)))["copies"]
+    assert none.empty
+    assert none.dtypes.to_dict() == found.dtypes.to_dict()
 
 
 def test_a_small_profile_whole() -> None:
@@ -87,7 +92,7 @@ def test_a_small_profile_whole() -> None:
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, tool="ncu",
         tool_version="2025.3.1",
         busy_s=9.0,
-        copies=two_copies(),
+        copies=copies_and_a_fill(),
         warnings=("careful",),
     )  # fmt: skip
     run = run_of_an_h200()

@@ -11,10 +11,10 @@ from tests.profile.recorded import text
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.copies import by_operator
-from ridgeline.profile.joined import told
+from ridgeline.profile.joined import with_places
 from ridgeline.profile.operators import NOWHERE
 from ridgeline.profile.step_mark import TRACE, Job
-from ridgeline.profile.traced import kernels_in, traced_kernels, traced_steps
+from ridgeline.profile.traced import Events, traced_steps
 
 
 def operator(number: int, start: float, length: float, thread: int = 1) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def kernel(name: str, correlation: int, start: float, length: float = 2.0) -> di
 
 
 def places(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    table = kernels_in(events)
+    table = Events(events).kernels()
     return list(zip(table["kernel"], table["index"], strict=True))
 
 
@@ -42,7 +42,7 @@ def test_a_kernel_belongs_to_the_operator_that_launched_it() -> None:
     # given an operator from 10 to 20 µs that launches a kernel, which runs at 100 µs
     events = [operator(5, 10, 10), launch(1, 12), kernel("gemm", 1, 100)]
     # then it is told with all that is known
-    assert kernels_in(events).to_dict("records") == [
+    assert Events(events).kernels().to_dict("records") == [
         {
             "kernel": "gemm",
             "time_s": pytest.approx(2e-6),
@@ -97,14 +97,14 @@ def test_other_events_are_no_kernels() -> None:
         {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 1, "dur": 1},
         {"ph": "X", "cat": "cuda_runtime", "name": "cudaMalloc", "ts": 1, "dur": 1, "args": None},
     ]
-    table = kernels_in(events)
+    table = Events(events).kernels()
     assert table.empty
     assert list(table) == ["kernel", "time_s", "start_s", "grid", "block", "stream", "index"]
 
 
 def test_a_kernel_of_which_little_is_told() -> None:
     events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": 5.0}]
-    assert kernels_in(events).to_dict("records") == [
+    assert Events(events).kernels().to_dict("records") == [
         {"kernel": "k", "time_s": 0.0, "start_s": 5.0 * 1e-6, "grid": "", "block": "", "stream": "",
          "index": NOWHERE}
     ]  # fmt: skip
@@ -113,7 +113,7 @@ def test_a_kernel_of_which_little_is_told() -> None:
 def test_the_recorded_step(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text("trace.json"))
-    table = traced_kernels(path)
+    table = Events.read(path).kernels()
     assert len(table) == 631
     assert table["time_s"].sum() == pytest.approx(6.9416e-3, rel=1e-4)
     assert not table["index"].eq(NOWHERE).any()
@@ -129,7 +129,7 @@ def test_recorded_copies(tmp_path: Path) -> None:
     found = traced_steps(job)
     assert len(found.kernels) == 19
     # then what the SiLU keeps and what is put together are copied, 128 · 256 numbers each
-    copied = by_operator(told(found.copies, found.calls), steps=1)
+    copied = by_operator(with_places(found.copies, found.calls), steps=1)
     moved = 2 * 128 * 256 * 4
     names = ["kind", "layer", "op", "launches", "moved_bytes"]
     assert copied[names].to_records(index=False).tolist() == [
@@ -147,19 +147,19 @@ def test_a_file_that_is_no_trace(tmp_path: Path, content: str) -> None:
     path = tmp_path / "trace.json"
     path.write_text(content)
     with pytest.raises(RidgelineError, match="the trace of the step cannot be read"):
-        traced_kernels(path)
+        Events.read(path).kernels()
 
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match=r"cannot be read: .*No such file"):
-        traced_kernels(tmp_path / "trace.json")
+        Events.read(tmp_path / "trace.json")
 
 
 def test_a_name_with_odd_characters(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     events = [kernel('void f<char, "\\x00µ">()', 1, 1.0)]
     path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
-    assert list(traced_kernels(path)["kernel"]) == ['void f<char, "\\x00µ">()']
+    assert list(Events.read(path).kernels()["kernel"]) == ['void f<char, "\\x00µ">()']
 
 
 def test_copies_are_told_apart_from_kernels(tmp_path: Path) -> None:

@@ -146,6 +146,11 @@ def test_the_launch_gap_is_called_what_it_is(study: Study) -> None:
         "kernels take 7.92 ms (637 launches) and copies 600 µs of a step of 22.5 ms; the other 14.0"
         " ms (62.2 %) is launch overhead and waiting for the host, which no roof shows"
     )
+    assert gap_told(replace(copying, busy_time_s=0.0080)) == (
+        "kernels take 7.92 ms (637 launches) and copies 600 µs (some at the same time: 8.00 ms on"
+        " the clock) of a step of 22.5 ms; the other 14.5 ms (64.4 %) is launch overhead and"
+        " waiting for the host, which no roof shows"
+    )
     assert gap_told(replace(one, busy_time_s=0.0075)) == (
         "kernels take 7.92 ms (637 launches, some at the same time: 7.50 ms on the clock) of a step"
         " of 22.5 ms; the other 15.0 ms (66.7 %) is launch overhead and waiting for the host, which"

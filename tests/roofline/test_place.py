@@ -99,6 +99,7 @@ def test_nothing_known_is_no_floor() -> None:
     assert pd.isna(placed["floor_s"])
     assert placed["bound"] is None
     assert pd.isna(placed["efficiency"])
+    assert pd.isna(placed["headroom_s"])
 
 
 def test_time_without_work_is_headroom() -> None:

@@ -115,6 +115,17 @@ def test_what_was_timed_and_not_counted_stays() -> None:
     waiting = one(points_of(), grain="layer", layer="(data)", phase="all")
     assert waiting["time_s"] == 5e-6
     assert pd.isna(waiting["floor_s"])
+    assert pd.isna(waiting["flops"])
+    assert pd.isna(waiting["headroom_s"])  # copies from the host have a floor, and nobody knows it
+
+
+def test_a_module_without_operators_has_no_work_and_all_of_its_time_is_headroom() -> None:
+    # given a container that takes 7 µs by itself
+    box = {**LAYERS.iloc[0].to_dict(), "layer": "box", "kind": "Sequential", "time_s": 7e-6}
+    points = points_of(layers=pd.concat([LAYERS, pd.DataFrame([box])], ignore_index=True))
+    found = one(points, grain="layer", layer="box", phase="all")
+    assert (found["flops"], found["dram_bytes"], found["headroom_s"]) == (0, 0, 7e-6)
+    assert pd.isna(found["floor_s"])
 
 
 def test_layer_times_add_up_to_all_that_was_timed() -> None:

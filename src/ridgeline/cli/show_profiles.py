@@ -119,14 +119,15 @@ def _tell(run: Run, *, quiet: bool) -> None:
     found = run.found
     kernel_s, step_s = found["kernel_time_s"], found["step_time_s"]
     text = f"{_name(run)}: kernels {format_time(kernel_s)}"
-    overlap = overlap_told(kernel_s, found.get("busy_time_s"))
+    copies = found.get("copies") or {"launches": 0, "time_s": 0.0}
+    if copies["launches"]:
+        count = f"{copies['launches']:g} copies and fills by the driver"
+        text += f", {count} {format_time(copies['time_s'])}"
+    overlap = overlap_told(kernel_s + copies["time_s"], found.get("busy_time_s"))
     text += f" ({overlap})" if overlap else ""
-    copies = found.get("copies") or {}
-    if copies.get("launches"):
-        text += f", {copies['launches']:.0f} copies by the driver {format_time(copies['time_s'])}"
     if step_s:
         gap = format_percent(found["gap_s"] / step_s)
-        nothing = "either" if copies.get("launches") else "a kernel"
+        nothing = "either" if copies["launches"] else "a kernel"
         text += (
             f" in a step of {format_time(step_s)}; {format_time(found['gap_s'])} ({gap}) without "
             f"{nothing}: the host launches, or waits"

@@ -16,7 +16,7 @@ from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.timing import Step
 
 STEPS = 3
-COPIES = ("Memcpy ", "Memset ")  # what the driver does, by their names
+COPIES = ("Memcpy ", "Memset ")  # what the driver does, as the profiler names it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

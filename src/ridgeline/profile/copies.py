@@ -6,7 +6,7 @@ a copy within it reads and writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 COPY, FILL = "gpu_memcpy", "gpu_memset"  # categories of events
 WITHIN = "DtoD"  # in the name of a copy that stays on the device
+TYPES = {"kind": str, "time_s": float, "start_s": float, "moved_bytes": float, "index": int}
 BY = ("kind", "layer", "phase", "op")
 AMOUNTS = ("launches", "time_s", "moved_bytes")
 
@@ -23,8 +24,15 @@ def is_copy(event: Mapping[str, Any]) -> bool:
     return event.get("cat") in (COPY, FILL)
 
 
-def copy_row(event: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """A row of a table of copies; `index` is the number of the operator it belongs to."""
+def copies_in(events: Iterable[tuple[Mapping[str, Any], int]]) -> pd.DataFrame:
+    """A row per event, each of which comes with the number of its operator."""
+    import pandas as pd
+
+    rows = [_row(event, index) for event, index in events]
+    return pd.DataFrame(rows, columns=list(TYPES)).astype(TYPES)
+
+
+def _row(event: Mapping[str, Any], index: int) -> dict[str, Any]:
     name = str(event.get("name", ""))
     sides = 2 if event.get("cat") == COPY and WITHIN in name else 1
     return {
@@ -36,20 +44,12 @@ def copy_row(event: Mapping[str, Any], index: int) -> dict[str, Any]:
     }
 
 
-def by_operator(told: pd.DataFrame, steps: int) -> pd.DataFrame:
-    """The copies of one step, on average over several: those alike of an operator are one row."""
-    table = told.assign(launches=1).groupby(list(BY), sort=False)[list(AMOUNTS)].sum()
-    return (table / steps).reset_index()
+def by_operator(copies: pd.DataFrame, steps: int) -> pd.DataFrame:
+    """Those of one step, on average over several; what is alike in an operator is one row."""
+    table = copies.assign(launches=1.0).astype(dict.fromkeys(BY, str))
+    return (table.groupby(list(BY), sort=False)[list(AMOUNTS)].sum() / steps).reset_index()
 
 
-def total(copies: pd.DataFrame) -> dict[str, float]:
+def in_all(copies: pd.DataFrame) -> dict[str, float]:
     """`{"launches", "time_s", "moved_bytes"}` of a step."""
     return {name: float(copies[name].sum()) for name in AMOUNTS}
-
-
-def empty_copies(columns: Sequence[str] = (*BY, *AMOUNTS)) -> pd.DataFrame:
-    """A step without any."""
-    import pandas as pd
-
-    return pd.DataFrame({name: pd.Series(dtype=float if name in AMOUNTS else str)
-                         for name in columns})  # fmt: skip

@@ -79,7 +79,7 @@ def join_counters(
         places, left = _places(trace, capture, calls)
         table = _with_counters(table, capture, places, passed_over & (number in of_products))
         extra = max(extra, left)
-    table = told(table, calls).assign(launches=1, time_source="profiler")
+    table = with_places(table, calls).assign(launches=1, time_source="profiler")
     return Joined(kernels=table.drop(columns=["index"]), extra=extra)
 
 
@@ -102,7 +102,7 @@ def _with_counters(
     return table.assign(**columns)
 
 
-def told(table: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def with_places(table: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Layer, phase and operator of each row, by the number of its operator."""
     known = {int(call["index"]): call for call in calls}
     nothing: Mapping[str, Any] = {"layer": "", "phase": "", "op": ""}

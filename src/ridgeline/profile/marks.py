@@ -198,4 +198,4 @@ def _described(value: Any, *, is_flat: bool = False) -> Any:
         return (type(value).__name__, value.nbytes(), value.device)
     if value is None or isinstance(value, _PLAIN):
         return (type(value).__name__, repr(value))
-    return (type(value).__name__, id(value))
+    return (type(value).__name__, id(value))  # another may be other work; all outlive the step

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.tasks import Task, question
 from ridgeline.profile.capture import sums
-from ridgeline.profile.copies import by_operator, empty_copies, total
+from ridgeline.profile.copies import by_operator, in_all
 from ridgeline.profile.operators import NO_MODULES
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.request import Request
@@ -63,7 +63,7 @@ def failed(run: Run, error: RidgelineError) -> dict[str, Any]:
 
 def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[str, Any]:
     """What came out, without the kernels themselves."""
-    kernels = kernels_of(profiled)
+    kernels, copies = kernels_of(profiled), copies_of(profiled)
     step_s = _step_s(run, profiled)
     time_s = float(kernels["time_s"].sum())
     busy_s = time_s if profiled.busy_s is None else profiled.busy_s / profiled.steps
@@ -85,7 +85,7 @@ def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[
         "busy_time_s": busy_s if profiled.busy_s is not None else None,
         "gap_s": max(step_s - busy_s, 0.0) if step_s is not None else None,
         "launches": float(kernels["launches"].sum()),
-        "copies": None if profiled.copies is None else total(copies_of(profiled)),
+        "copies": None if copies is None else in_all(copies),
         "attributed_share": _share(kernels, kernels["phase"].ne("")),
         "layer_share": _share(
             kernels, kernels["layer"].ne("") & ~kernels["layer"].isin(NO_MODULES)
@@ -125,16 +125,15 @@ def kernels_of(profiled: ProfiledStep) -> pd.DataFrame:
     return per_step(profiled.kernels, profiled.steps)
 
 
-def copies_of(profiled: ProfiledStep) -> pd.DataFrame:
-    """What the driver copies in one step, by operator."""
-    if profiled.copies is None:
-        return empty_copies()
-    return by_operator(profiled.copies, profiled.steps)
+def copies_of(profiled: ProfiledStep) -> pd.DataFrame | None:
+    """What the driver copies in one step, by operator; None where nobody looked."""
+    return None if profiled.copies is None else by_operator(profiled.copies, profiled.steps)
 
 
 def tables_of(profiled: ProfiledStep) -> dict[str, pd.DataFrame]:
     """What is kept of it as tables."""
-    return {"kernels": kernels_of(profiled), "copies": copies_of(profiled)}
+    tables = {"kernels": kernels_of(profiled), "copies": copies_of(profiled)}
+    return {name: table for name, table in tables.items() if table is not None}
 
 
 def _step_s(run: Run | None, profiled: ProfiledStep) -> float | None:

@@ -23,7 +23,7 @@ from ridgeline.profile.by_cupti import ByCupti, need_other_way
 from ridgeline.profile.by_ncu import NOT_TOLD_APART, ByNcu
 from ridgeline.profile.checks import check_counted, check_step, check_traced
 from ridgeline.profile.cupti.library import RefusedError
-from ridgeline.profile.joined import join_counters, side_by_side, told, without_trace
+from ridgeline.profile.joined import join_counters, side_by_side, with_places, without_trace
 from ridgeline.profile.outcome import ProfiledStep
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.request import Request
@@ -168,7 +168,7 @@ class Standby:
             plan=None,
             step_time_s=traced.step_time_s,
             busy_s=traced.busy_s,
-            copies=told(traced.copies, traced.calls),
+            copies=with_places(traced.copies, traced.calls),
         )
         ready_s = time.monotonic() - from_s
         try:

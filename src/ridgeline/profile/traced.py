@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.covered import covered
-from ridgeline.profile.copies import copy_row, is_copy
+from ridgeline.profile.copies import copies_in, is_copy
 from ridgeline.profile.operators import NOWHERE, RANGE, may_use_tensor_cores
 from ridgeline.profile.step_mark import Job
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 COLUMNS = ("kernel", "time_s", "start_s", "grid", "block", "stream", "index")
-COPY_COLUMNS = ("kind", "time_s", "start_s", "moved_bytes", "index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ def traced_steps(job: Job) -> TracedSteps:
     import pandas as pd
 
     numbers = range(1, job.steps + 1)
-    steps = [_Events(_events_in(job.path(f"trace{number}.json"))) for number in numbers]
+    steps = [Events.read(job.path(f"trace{number}.json")) for number in numbers]
     kernels, copies = [step.kernels() for step in steps], [step.copies() for step in steps]
     calls = (_written(job.path(f"ops{number}.json")) for number in numbers)
     times_s = _written(job.path("times.json"))
@@ -82,29 +81,7 @@ def _written(path: Path) -> list[Any]:
     return found
 
 
-def traced_kernels(path: Path) -> pd.DataFrame:
-    """A row per kernel in the order of their launches, from an exported trace."""
-    return kernels_in(_events_in(path))
-
-
-def _events_in(path: Path) -> list[Mapping[str, Any]]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        events: list[Mapping[str, Any]] = content["traceEvents"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RidgelineError(
-            f"the trace of the step cannot be read: {error}",
-            hint="did the program end by itself? run it once without `ridgeline profile`",
-        ) from error
-    return events
-
-
-def kernels_in(events: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """The kernels among the events of a trace."""
-    return _Events(events).kernels()
-
-
-class _Events:
+class Events:
     """What a trace says, each thing that ran with the call that launched it."""
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
@@ -116,8 +93,21 @@ class _Events:
         }
         self._operators = _Operators(self._whole)
 
+    @classmethod
+    def read(cls, path: Path) -> Events:
+        """Of an exported trace."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            events: list[Mapping[str, Any]] = content["traceEvents"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RidgelineError(
+                f"the trace of the step cannot be read: {error}",
+                hint="did the program end by itself? run it once without `ridgeline profile`",
+            ) from error
+        return cls(events)
+
     def kernels(self) -> pd.DataFrame:
-        """In the order of their launches."""
+        """A row per kernel, in the order of their launches."""
         import pandas as pd
 
         rows = []
@@ -134,23 +124,20 @@ class _Events:
                 "grid": _size(given.get("grid")),
                 "block": _size(given.get("block")),
                 "stream": str(given.get("stream", "")),
-                "index": self._index(event),
+                "index": self._operator_of(launch),
             }))  # fmt: skip
         rows.sort(key=lambda row: row[0])
         return pd.DataFrame([row for _, row in rows], columns=list(COLUMNS))
 
     def copies(self) -> pd.DataFrame:
-        import pandas as pd
-
-        rows = [copy_row(event, self._index(event)) for event in self._whole if is_copy(event)]
-        return pd.DataFrame(rows, columns=list(COPY_COLUMNS))
+        """What the driver copied and filled (copies.py)."""
+        copies = filter(is_copy, self._whole)
+        return copies_in((event, self._operator_of(self._launch(event))) for event in copies)
 
     def _launch(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return self._launches.get((event.get("args") or {}).get("correlation"))
 
-    def _index(self, event: Mapping[str, Any]) -> int:
-        """The operator that launched it."""
-        launch = self._launch(event)
+    def _operator_of(self, launch: Mapping[str, Any] | None) -> int:
         return NOWHERE if launch is None else self._operators.around(launch)
 
 

@@ -272,8 +272,9 @@ def gap_told(one: Profiled) -> str:
     if one.kernel_time_s is None or math.isnan(one.step_time_s):
         return ""
     return launch_gap(
-        one.kernel_time_s, one.step_time_s, one.launches, one.busy_time_s, one.copy_time_s
-    )
+        one.kernel_time_s, one.step_time_s, one.launches,
+        busy_s=one.busy_time_s, copy_s=one.copy_time_s,
+    )  # fmt: skip
 
 
 def copy_time_s(found: Mapping[str, Any]) -> float | None:
@@ -285,16 +286,19 @@ def launch_gap(
     kernel_s: float,
     step_s: float,
     launches: int | None,
+    *,
     busy_s: float | None = None,
     copy_s: float | None = None,
 ) -> str:
     """`busy_s`: in which at least one kernel or copy ran, where that is known."""
     count = f"{launches} launches" if launches else "all together"
-    about = ", ".join(filter(None, (count, overlap_told(kernel_s, busy_s))))
-    copies = f" and copies {format_time(copy_s)}" if copy_s else ""
-    text = (
-        f"kernels take {format_time(kernel_s)} ({about}){copies} of a step of {format_time(step_s)}"
-    )
+    overlap = overlap_told(kernel_s + (copy_s or 0.0), busy_s)
+    what = f"kernels take {format_time(kernel_s)} ({count}"
+    if copy_s:
+        what += f") and copies {format_time(copy_s)}" + (f" ({overlap})" if overlap else "")
+    else:
+        what += f", {overlap})" if overlap else ")"
+    text = f"{what} of a step of {format_time(step_s)}"
     if (busy_s or kernel_s) > step_s:
         return f"{text}: {'kernels overlap, or ' if busy_s is None else ''}the two runs differ"
     gap_s = step_s - (busy_s or kernel_s)
@@ -304,8 +308,8 @@ def launch_gap(
     )
 
 
-def overlap_told(kernel_s: float, busy_s: float | None) -> str:
-    """How much of the device's time kernels take that run at the same time."""
-    if busy_s is None or busy_s > (1 - OVERLAP) * kernel_s:
+def overlap_told(together_s: float, busy_s: float | None) -> str:
+    """How much of the device's time kernels and copies take that run at the same time."""
+    if busy_s is None or busy_s > (1 - OVERLAP) * together_s:
         return ""
     return f"some at the same time: {format_time(busy_s)} on the clock"

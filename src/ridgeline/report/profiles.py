@@ -135,7 +135,7 @@ def _end(capture: Run) -> str:
 
 
 def busy_time_s(profile: Run | None) -> float | None:
-    """In which at least one kernel of a step ran; all together where only that is known."""
+    """In which at least one kernel or copy of a step ran; all together where only that is known."""
     found = profile.found if profile is not None else {}
     value: Any = found.get("busy_time_s") or found.get("kernel_time_s")
     return float(value) if value else None

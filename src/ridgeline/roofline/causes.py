@@ -16,9 +16,9 @@ BYTES_AGREE = 0.1  # bytes depend on what a cache held before
 MOST_OF = 0.5  # of a difference: what explains less does not explain it
 CAUSAL = (0.4, 0.75)  # half of the scores are masked; the tiles on the diagonal are computed whole
 RECOMPUTED_SCORES = (1.05, 1.5)  # flash attention's backward has 5 products where the model has 4
-CAUSAL_BACKWARD = (CAUSAL[0], 5 / 4 * CAUSAL[1])  # both
+CAUSAL_BACKWARD = (CAUSAL[0], 5 / 4 * CAUSAL[1])  # fewer scores, and one product more
 RECOMPUTED_FORWARD = (1.35, 1.65)  # backward is twice a forward: one more is half of it again
-TILED = (1.0, 2.0)  # depthwise kernels compute whole tiles of pixels: 16 of 14 in both directions
+TILED = (1.0, 2.0)  # of depthwise kernels: whole tiles of pixels, 20 for 14 in both directions
 BORDER = 0.6  # of a 3×3 window over 4×4 pixels, 69 % is not zero padding; over 7×7 it is 82 %
 SPLITS = (3, 6, 9)  # products of lower precision that stand in for one
 NEAR = 0.1  # of such a number
@@ -72,7 +72,7 @@ class Piece:
     other: float | None = None
     converting: float = 0.0  # of the products: in fp16, by kernels that compute in fp32
     dram_bytes: float | None = None
-    copied_bytes: float = 0.0  # by the driver, beside them
+    copied_bytes: float = 0.0  # by the driver, beside the kernels
     bytes_by_family: Mapping[str, float] = field(default_factory=dict)
     families: frozenset[str] = frozenset()  # of its kernels
     kind: str = ""  # of its largest operator
@@ -133,7 +133,7 @@ def flops_cause(piece: Piece) -> str:
 def bytes_cause(piece: Piece) -> str:
     """Why a piece moves more or fewer bytes from and to DRAM than its operators touch."""
     moved, model = piece.dram_bytes, piece.model_bytes
-    if not piece.launches and model and piece.copied_bytes:
+    if not piece.launches and model and _is_copied(piece):
         return "memory copy"
     absent = _absent(piece, model)
     if absent is not None or moved is None:
@@ -144,7 +144,7 @@ def bytes_cause(piece: Piece) -> str:
         return "no model work"
     if moved < model and piece.has_uncounted:
         return PARTLY
-    if moved < model and piece.copied_bytes >= MOST_OF * (model - moved):
+    if moved < model and _is_copied(piece):
         return "memory copy"
     if moved < model:
         return "fused" if piece.is_compiled else "cache reuse"
@@ -171,6 +171,11 @@ def _more_products(piece: Piece) -> float:
 def _within(piece: Piece, band: tuple[float, float]) -> bool:
     times = piece.products_ratio
     return times is not None and band[0] <= times <= band[1]
+
+
+def _is_copied(piece: Piece) -> bool:
+    """Whether the driver moved most of what counters did not see."""
+    return piece.copied_bytes >= MOST_OF * (piece.model_bytes - (piece.dram_bytes or 0.0))
 
 
 def _is_split(piece: Piece) -> bool:

@@ -11,10 +11,10 @@ measured. Then, with the roofs of a device,
     efficiency = floor_s / time_s,   headroom_s = time_s − floor_s
 
 What is not known (a level without bytes or without a roof) takes no part; work that has no roof of
-its own or as a stand-in leaves a piece without a floor. A piece without any work has none either,
-and all of its time is headroom. A static piece knows its bytes as a range: `least_bytes` are those
-that must come from DRAM even if a cache helps; where that column has a value, the floor uses it
-instead of `dram_bytes`.
+its own or as a stand-in leaves a piece without a floor. A piece that is known to have no work has
+none either, and all of its time is headroom. A static piece knows its bytes as a range:
+`least_bytes` are those that must come from DRAM even if a cache helps; where that column has a
+value, the floor uses it instead of `dram_bytes`.
 """
 
 from __future__ import annotations
@@ -66,22 +66,21 @@ def place(pieces: pd.DataFrame, roofs: Roofs, *, is_graph: bool = False) -> pd.D
     )
     roofed = _roofed_flops(pieces, roofs)
     filled = np.nan_to_num(terms, nan=-1.0)
-    floor_s = filled.max(axis=1)
+    floor_s = filled.max(axis=1)  # -1: nothing is known
     is_unroofed = _numbers(pieces, "flops") - roofed > UNROOFED * roofed
-    has_floor = (floor_s > 0) & ~is_unroofed
+    has_floor, is_idle = (floor_s > 0) & ~is_unroofed, (floor_s == 0) & ~is_unroofed
     floor_s = np.where(has_floor, floor_s, np.nan)
     bound = np.array(BOUNDS, dtype=object)[filled.argmax(axis=1)]
     bound[~has_floor] = None
     time_s = _numbers(pieces, "time_s")
     time_s = np.where(time_s > 0, time_s, np.nan)
-    is_for_nothing = ~has_floor & ~is_unroofed & np.bool_(roofs.is_known)
     return pieces.assign(
         **{f"{name}_s": terms[:, number] for number, name in enumerate(BOUNDS)},
         roofed_flops=roofed,
         floor_s=floor_s,
         bound=bound,
         efficiency=floor_s / time_s,
-        headroom_s=time_s - np.where(is_for_nothing, 0.0, floor_s),
+        headroom_s=time_s - np.where(is_idle, 0.0, floor_s),
     )
 
 

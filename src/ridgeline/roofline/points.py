@@ -34,6 +34,7 @@ COLUMNS = (  # of a table of points; FLOPs by roof follow them
 
 OF_RUN = ("run_id", "model", "label", "mode", "precision", "batch_size")
 OF_ROOFS = {"env": "env", "device": "device", "source": "roof_source"}
+NO_WORK = {"flops": 0.0, "dram_bytes": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,8 @@ def _static_points(
     coarse = pd.concat([step, prepared.phases.assign(time_s=times)], ignore_index=True)
     found = [place(coarse, roofs, is_graph=measured.is_graph)]
     if layers is not None:
-        timed = _with_times(_of_mode(prepared.layers, measured.mode), layers)
+        counted = _of_mode(prepared.layers, measured.mode)
+        timed = _with_times(counted, layers, is_whole=True)
         within = measured.is_graph or measured.layers_without_gaps
         found.append(place(timed, _without_host(roofs, measured), is_graph=within))
     return [table.assign(provenance="static") for table in found]
@@ -195,8 +197,13 @@ def _layers(pieces: pd.DataFrame, counted: Counted, parts: int) -> pd.DataFrame:
     return table.assign(name=table["layer"])
 
 
-def _with_times(table: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
-    """Measured time and kind of each layer; layers that were timed and not counted stay, too."""
+def _with_times(
+    table: pd.DataFrame, layers: pd.DataFrame, *, is_whole: bool = False
+) -> pd.DataFrame:
+    """Measured time and kind of each layer; those that were timed alone stay, too.
+
+    `is_whole`: the table has all work of the model, so a module that is not in it has none.
+    """
     import pandas as pd
 
     names = layers["layer"].tolist()
@@ -217,7 +224,8 @@ def _with_times(table: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
     counted = set(rows)
     alone = [
         {"layer": name, "name": name, "grain": "layer", "phase": ALL, "time_s": times[name, ALL],
-         "kind": kinds[name], "input_shapes": shapes[name]}
+         "kind": kinds[name], "input_shapes": shapes[name],
+         **(NO_WORK if is_whole and not name.startswith("(") else {})}
         for name in names
         if name not in counted and times[name, ALL] > 0
     ]  # fmt: skip

@@ -95,9 +95,9 @@ def reconcile(
     """A row for the step, for each phase and for each layer, with COLUMNS.
 
     `ops` are the counted operators of one batch and `parts` the batches of a step; `kernels` is a
-    table of kernels (columns: counters.py) of one step, `copies` what the driver copied in it, and
-    `precision` that of the run. Layers come in the order of the model. What the capture does not
-    tell is not a number.
+    table of kernels (columns: counters.py) of one step, `copies` what the driver copied in it
+    (layer, phase, moved_bytes), and `precision` that of the run. Layers come in the order of the
+    model. What the capture does not tell is not a number.
     """
     import pandas as pd
 
@@ -129,9 +129,9 @@ def _cells(
 
     model = _model(ops, parts, key)
     executed = _executed(kernels, key)
-    for row in [] if copies is None else copies.to_dict("records"):
-        place = _place({str(name): value for name, value in row.items()}, key)
-        executed.setdefault(place, _Executed()).copied_bytes += _known(row["moved_bytes"]) or 0.0
+    for place, copied_bytes in _copied(copies, key).items():
+        if place in model or place in executed:
+            executed.setdefault(place, _Executed()).copied_bytes = copied_bytes
     found = []
     for place in dict.fromkeys([*model, *executed]):
         done = executed.get(place, _Executed())
@@ -205,10 +205,22 @@ def _executed(kernels: pd.DataFrame, key: Callable[[str, str], Key]) -> dict[Key
     columns = [name for name in flops_columns(kernels) if kernels[name].notna().any()]
     numbers = [*columns, *(n for n in ("launches", "time_s", "dram_bytes") if n in kernels)]
     plain = kernels.assign(**{n: kernels[n].to_numpy(float, na_value=nan) for n in numbers})
-    for row in plain.to_dict("records"):
-        named = {str(name): value for name, value in row.items()}
-        _add(found.setdefault(_place(named, key), _Executed()), named, columns)
+    for row in _rows(plain):
+        _add(found.setdefault(_place(row, key), _Executed()), row, columns)
     return found
+
+
+def _copied(copies: pd.DataFrame | None, key: Callable[[str, str], Key]) -> dict[Key, float]:
+    """Bytes that the driver moved for each layer and phase."""
+    found: dict[Key, float] = {}
+    for row in [] if copies is None else _rows(copies):
+        place = _place(row, key)
+        found[place] = found.get(place, 0.0) + (_known(row["moved_bytes"]) or 0.0)
+    return found
+
+
+def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _place(row: Mapping[str, Any], key: Callable[[str, str], Key]) -> Key:

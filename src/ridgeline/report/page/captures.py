@@ -68,7 +68,7 @@ def _time_told(row: dict[str, Any]) -> str:
     launches, time_s, step_s = (number(row[n]) for n in ("launches", "time_s", "step_time_s"))
     if step_s and time_s:
         busy_s, copy_s = number(row["busy_time_s"]), number(row["copy_time_s"])
-        return launch_gap(time_s, step_s, round(launches or 0), busy_s, copy_s)
+        return launch_gap(time_s, step_s, round(launches or 0), busy_s=busy_s, copy_s=copy_s)
     taken = "an unknown time" if time_s is None else format_time(time_s)
     if launches == 1:
         return f"1 kernel launch takes {taken} (the step around it was not timed)"
