@@ -152,6 +152,63 @@ def test_the_gradient_of_an_activation_is_its_own(act: type[nn.Module], inplace:
     assert set(ops.loc[is_of_act, "path"]) == {"1"}  # Mish has several operators
 
 
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, data: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(data, weight)
+        return data @ weight.t()  # the first operator works on the weight alone
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        data, weight = ctx.saved_tensors
+        return grad @ weight, grad.t() @ data
+
+
+class OwnProduct(nn.Linear):
+    def forward(self, data: Tensor) -> Tensor:
+        out: Tensor = Product.apply(data, self.weight)
+        return out
+
+
+class Kept(nn.Sequential):
+    def forward(self, data: Tensor) -> Any:
+        return checkpoint(super().forward, data, use_reentrant=True)
+
+
+class HalfInPlace(nn.Module):
+    """Works in place on a view, whose nodes autograd makes afterwards."""
+
+    def forward(self, data: Tensor) -> Tensor:
+        whole = data * 1.0
+        nn.functional.silu(whole[:, :2], inplace=True)
+        return whole
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [OwnProduct(4, 4, bias=False), Kept(square()), nn.Sequential(HalfInPlace(), square()),
+     nn.Sequential(nn.Flatten(), nn.Dropout(inplace=True), square())],
+    ids=["custom function", "checkpoint", "in place on a part", "in place on a view"],
+)  # fmt: skip
+def test_the_layers_around_keep_their_gradients(middle: nn.Module) -> None:
+    # given two layers, and between them what makes nodes that are not its first operator's
+    model = nn.Sequential(square(), middle, square())
+    r = ridgeline.count(model, x(2, 4), mode="train")
+    # then each of the three has its products: two of inputs, three of weights
+    assert macs(r)[1:] == [2 * ONE, 3 * ONE]
+    products = r.ops[r.ops["macs"].gt(0) & r.ops["phase"].ne("forward")]
+    owners = products.groupby(products["path"].str[0])["phase"].apply(sorted).to_dict()
+    both = ["input-grad", "weight-grad"]
+    assert owners == {"0": ["weight-grad"], "1": both, "2": both}
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_an_activation_on_a_view_keeps_its_gradient(inplace: bool) -> None:
+    model = nn.Sequential(square(), nn.Flatten(), nn.SiLU(inplace=inplace), nn.Linear(8, 4))
+    ops = ridgeline.count(model, x(2, 2, 4), mode="train").ops
+    assert ops.loc[ops["op"].eq("aten::silu_backward"), "path"].tolist() == ["2"]
+
+
 def test_no_grad_inside_the_model_cuts_the_graph() -> None:
     class Teacher(nn.Module):
         def __init__(self) -> None:

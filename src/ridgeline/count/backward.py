@@ -9,14 +9,22 @@ by following its results back through the operators it ran.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+from ridgeline.count.owners import Owners, settle
+
 WEIGHT, INPUT = 1, 2
 ROW = "_ridgeline_row"
+
+
+class Owner(NamedTuple):
+    """Whose a forward operator is."""
+
+    path: str  # of its module
+    weights_only: bool  # it worked on nothing else
 
 
 class Attribution:
@@ -24,29 +32,26 @@ class Attribution:
 
     def __init__(self, weights: dict[int, str]) -> None:
         self._weights = weights  # id of a parameter → path of its module
-        self._of_weights: dict[int, bool] = {}  # sequence number → forward used weights only
-        self._paths: dict[int, str] = {}  # sequence number → module path of the forward operator
-        self._reached = next_sequence()  # the first number that no operator was seen with
+        self._owners: Owners[Owner] = Owners()
         self._nodes: dict[Any, int] = {}  # node → WEIGHT, INPUT, or both
         self.served: dict[int, int] = {}  # row → WEIGHT, INPUT, or both
         self._parents: dict[int, tuple[int, ...]] = {}
         self._row_node: dict[int, Any] = {}
 
-    def saw_forward(self, path: str, *, weights_only: bool) -> None:
-        """Remember where a forward operator ran: the nodes made since the one before are its own.
-
-        There may be several: some operators that write in place keep a copy of their input.
-        """
-        following = next_sequence()
-        for sequence in range(min(self._reached, following - 1), following):
-            if sequence not in self._paths:
-                self._paths[sequence] = path
-                self._of_weights[sequence] = weights_only
-        self._reached = following
+    def saw_forward(
+        self, inputs: Iterable[Tensor], outs: Iterable[Tensor], path: str, *, weights_only: bool
+    ) -> None:
+        """Remember where a forward operator ran, and whether it worked on weights alone."""
+        is_own = torch.is_grad_enabled()  # or its node is that of a function around it
+        self._owners.saw(inputs, Owner(path, weights_only and is_own))
+        self._owners.made(outs, Owner(path, weights_only))
 
     def walk(self, roots: Iterable[Tensor]) -> None:
         """Sort every node reachable from the roots, and watch those that serve both sides."""
-        stack = [t.grad_fn for t in roots if isinstance(t, Tensor) and t.grad_fn is not None]
+        tensors = [t for t in roots if isinstance(t, Tensor) and t.grad_fn is not None]
+        for tensor in tensors:
+            settle(tensor)
+        stack: list[Any] = [tensor.grad_fn for tensor in tensors]
         while stack:
             node = stack.pop()
             if node in self._nodes:
@@ -70,7 +75,8 @@ class Attribution:
     def _edge(self, node: Any) -> int:
         if hasattr(node, "variable"):
             return WEIGHT if id(node.variable) in self._weights else INPUT
-        return WEIGHT if self._of_weights.get(node._sequence_nr(), False) else INPUT
+        owner = self._owners.of(node)
+        return WEIGHT if owner is not None and owner.weights_only else INPUT
 
     def _watch(self, node: Any) -> Any:
         edges = self._edges(node)
@@ -102,7 +108,8 @@ class Attribution:
             return self._weights.get(id(node.variable))
         if node not in self._nodes:
             self._nodes[node] = self._served_by(node)
-        return self._paths.get(node._sequence_nr())
+        owner = self._owners.of(node)
+        return None if owner is None else owner.path
 
     def parent_of(self, row: int) -> int | None:
         return next(iter(self._parents.get(row, ())), None)

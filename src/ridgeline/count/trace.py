@@ -17,6 +17,7 @@ from ridgeline.count.backward import ROW, Attribution, current_node
 from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.memory import Liveness
 from ridgeline.count.modules import ModuleStack
+from ridgeline.count.owners import tensors_in
 from ridgeline.count.routes import same_on_every_device
 from ridgeline.count.storages import Storages
 from ridgeline.count.values import (
@@ -91,14 +92,6 @@ def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
             distinct *= size if stride else 1
     view = (int(tensor.storage_offset()), *map(int, tensor.stride()))
     return TensorMeta(shape, tensor.dtype, distinct, storages.number_of(tensor), id(tensor), view)
-
-
-def _flat(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _flat(value)
 
 
 class Tracer(TorchDispatchMode):
@@ -187,7 +180,7 @@ class Tracer(TorchDispatchMode):
 
     def _note_twins(self, args: Any, mixed: Any) -> None:
         """What is written into a twin is, for whoever reads it later, in the original."""
-        for original, twin in zip(_flat(args), _flat(mixed), strict=True):
+        for original, twin in zip(tensors_in(args), tensors_in(mixed), strict=True):
             if twin is not original:
                 self._storages.share(twin, original)
 
@@ -205,7 +198,9 @@ class Tracer(TorchDispatchMode):
         self, func: Any, operator: Operator, args: Any, kwargs: Any, out: Any
     ) -> None:
         assert self.values is not None
-        known = all(not t.is_meta or hasattr(t, VALUE) for t in _flat((*args, *kwargs.values())))
+        known = all(
+            not t.is_meta or hasattr(t, VALUE) for t in tensors_in((*args, *kwargs.values()))
+        )
         name = operator.signature.name
         overwrites = (
             bool(operator.signature.written) and isinstance(out, Tensor) and hasattr(out, VALUE)
@@ -248,7 +243,7 @@ class Tracer(TorchDispatchMode):
         """Module path, stage, and whether this is forward work done again during backward."""
         if not self._traces_gradients:
             return self.modules.path, self.stage, False
-        inputs = list(_flat((*args, *kwargs.values())))
+        inputs = list(tensors_in((*args, *kwargs.values())))
         if self.stage == "forward":
             self._note_forward(inputs, outs)
             return self.modules.path, self.stage, False
@@ -266,7 +261,7 @@ class Tracer(TorchDispatchMode):
                 setattr(tensor, _OF_WEIGHTS, True)
             elif hasattr(tensor, _OF_WEIGHTS):  # data were written into it
                 delattr(tensor, _OF_WEIGHTS)
-        self.attribution.saw_forward(self.modules.path, weights_only=weights_only)
+        self.attribution.saw_forward(inputs, outs, self.modules.path, weights_only=weights_only)
 
     def _place_backward(
         self, operator: Operator, index: int, inputs: list[Tensor], outs: list[Tensor]
@@ -361,7 +356,7 @@ def _leaves_meta(args: Any, kwargs: Any) -> bool:
 
 def _all_meta(args: Any) -> Any:
     """The arguments with real tensors replaced by meta twins, if real and meta are mixed."""
-    tensors = list(_flat(args))
+    tensors = list(tensors_in(args))
     if not any(t.is_meta for t in tensors) or all(t.is_meta for t in tensors):
         return args
     return map_tensors(args, lambda tensor: tensor if tensor.is_meta else with_value(tensor))

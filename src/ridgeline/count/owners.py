@@ -1,0 +1,75 @@
+"""Whose operator each node of autograd's graph goes back through.
+
+When an operator runs, its inputs know who made them, and the nodes behind them are complete: these
+are told their owner. Until then a node goes by its number: those made since the operator before
+belong to the next one. Numbers alone would not do. An operator in place may have two nodes, where
+it keeps a copy of its input, and on a view autograd makes some only after it ran.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+MAKER = "_ridgeline_maker"  # of a tensor
+OWNER = "ridgeline owner"  # in the metadata of a node
+T = TypeVar("T")
+_next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+
+
+class Owners(Generic[T]):
+    """Who made which node; an owner is whatever the caller tells its operators apart by."""
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, T] = {}
+        self._thread = threading.get_ident()  # every thread counts its nodes for itself
+        self._reached: int = _next_sequence()
+
+    def saw(self, inputs: Iterable[Tensor], owner: T) -> None:
+        """An operator of the forward pass begins; `owner` has the nodes that nobody else made."""
+        for tensor in inputs:
+            settle(tensor)
+        if threading.get_ident() == self._thread:
+            following = _next_sequence()
+            for number in range(min(self._reached, following - 1), following):
+                self._by_number.setdefault(number, owner)
+            self._reached = following
+
+    def made(self, outs: Iterable[Tensor], owner: T) -> None:
+        """It has ended, and these are its results."""
+        for tensor in outs:
+            setattr(tensor, MAKER, owner)
+
+    def of(self, node: Any) -> T | None:
+        """The owner of a node; None where no operator was seen with it."""
+        found: T | None = node.metadata.get(OWNER)
+        return self._by_number.get(node._sequence_nr()) if found is None else found
+
+
+def settle(tensor: Tensor) -> None:
+    """Tell all nodes behind a tensor, up to those that know, that they are its maker's."""
+    owner = getattr(tensor, MAKER, None)
+    if owner is None or not tensor.requires_grad:
+        return
+    with suppress(RuntimeError):  # of views that autograd will not follow: whoever uses them hears
+        stack = [tensor.grad_fn]
+        while stack:
+            node: Any = stack.pop()
+            if node is None or hasattr(node, "variable") or OWNER in node.metadata:
+                continue
+            node.metadata[OWNER] = owner
+            stack.extend(following for following, _ in node.next_functions)
+
+
+def tensors_in(values: Iterable[Any]) -> Iterable[Tensor]:
+    """All tensors among arguments, also in lists."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
