@@ -119,24 +119,6 @@ def test_the_same_work_is_like_the_first_of_it() -> None:
     assert [call.like for call in products] == [first, first, products[2].index, products[3].index]
 
 
-class InPlace(nn.Module):
-    """An activation in place on a view, before a layer that looks at its weight first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
-        self.act = nn.Hardswish(inplace=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.last(self.act(self.first(x).view(-1, 8)))
-        return out
-
-
-def test_the_gradient_of_an_activation_in_place_is_its_own() -> None:
-    told = [call for call in calls_of(InPlace()) if call.op == "aten::hardswish_backward"]
-    assert [(call.phase, call.layer) for call in told] == [("backward", "act")]
-
-
 def test_a_storage_is_told_by_its_size_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     # given a storage as cuDNN's recurrent networks hand it over, which nobody may read
     def read(*_: Any) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ridgeline.count.owners import Owners, tensors_in
 from ridgeline.profile.operators import (
     GRADIENTS,
     LOSS,
@@ -31,6 +30,7 @@ from ridgeline.profile.operators import (
 )
 
 Ranges = Callable[[str], AbstractContextManager[Any]]
+_next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _current_node: Any = torch._C._current_autograd_node
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 _PLAIN = (  # arguments that mean what they look like
@@ -83,16 +83,14 @@ class OpMarks(TorchDispatchMode):
         index = len(self.calls)
         work = _work(func, args, kwargs)
         like = self._first.setdefault(work, index)
-        layer, phase = self._places.now(list(tensors_in((*args, *kwargs.values()))))
+        layer, phase = self._places.now()
         op = str(func._schema.name)
         self.calls.append(OpCall(index=index, op=op, layer=layer, phase=phase, like=like))
-        with ExitStack() as around:
-            around.enter_context(self._named(f"{RANGE}{index}"))
+        with self._named(f"{RANGE}{index}"):
             if self._picked is not None and like == index and self._counts(op):
-                around.enter_context(self._picked(str(index)))
-            out = func(*args, **kwargs)
-        self._places.made(list(tensors_in((out,))), layer)
-        return out
+                with self._picked(str(index)):
+                    return func(*args, **kwargs)
+            return func(*args, **kwargs)
 
     def _counts(self, op: str) -> bool:
         return not self._products_only or may_use_tensor_cores(op)
@@ -104,13 +102,14 @@ class _Places:
     def __init__(self) -> None:
         self._stack: list[str] = []
         self._names: dict[int, str] = {}
-        self._owners: Owners[str] = Owners()  # modules by their names
+        self._layers: dict[int, str] = {}  # number of a node in autograd's graph → module
         self._thread = threading.get_ident()
+        self._reached = 0
         self._is_after_backward = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        self._thread, self._owners = threading.get_ident(), Owners()
+        self._thread, self._reached = threading.get_ident(), _next_sequence()
         before = module_hooks.register_module_forward_pre_hook(self._enter)
         after = module_hooks.register_module_forward_hook(self._leave, always_call=True)
         try:
@@ -130,32 +129,32 @@ class _Places:
         if self._stack:
             self._stack.pop()
 
-    def now(self, inputs: list[Tensor]) -> tuple[str, str]:
+    def now(self) -> tuple[str, str]:
         """Module and phase of the operator that runs now on this thread."""
         node = _current_node()
         if node is not None or threading.get_ident() != self._thread:
             self._is_after_backward = True
-            return self._of_node(node, inputs), "backward"
+            return self._of_node(node), "backward"
         if self._stack:
             self._is_after_backward = False
-            return self._noted(self._stack[-1], inputs), "forward"
+            return self._noted(self._stack[-1]), "forward"
         if self._is_after_backward:
             return OPTIMIZER, "optimizer"
-        return self._noted(LOSS, inputs), "forward"
+        return self._noted(LOSS), "forward"
 
-    def made(self, outs: list[Tensor], layer: str) -> None:
-        """What the operator that `now` told of has made."""
-        self._owners.made(outs, layer)
-
-    def _of_node(self, node: Any, inputs: list[Tensor]) -> str:
+    def _of_node(self, node: Any) -> str:
         if node is None or hasattr(node, "variable"):  # gradients of several uses are added up
             return GRADIENTS
         if self._stack and torch.is_grad_enabled():  # forward work, done again
-            return self._noted(self._stack[-1], inputs)
-        return self._owners.of(node) or LOSS
+            return self._noted(self._stack[-1])
+        return self._layers.get(node._sequence_nr(), LOSS)
 
-    def _noted(self, layer: str, inputs: list[Tensor]) -> str:
-        self._owners.saw(inputs, layer)
+    def _noted(self, layer: str) -> str:
+        """Nodes that autograd's graph got since the operator before this one are the layer's."""
+        following = _next_sequence()
+        for number in range(self._reached, following):
+            self._layers[number] = layer
+        self._reached = following
         return layer
 
 
