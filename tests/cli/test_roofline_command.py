@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from tests.cli.analyzed_here import analyze_here, command, store_passport
 from tests.cli.small_runs import QUICK, folder, run_here
-from tests.report.profiled import store_capture
+from tests.report.profiled import profiled_folder, store_capture, the_run
 
 from ridgeline.store import ResultsFolder
 
@@ -117,6 +117,38 @@ def test_runs_are_chosen_by_label_model_or_id(
         assert command("roofline", name, "--no-figures", "--json") == 0
         points = json.loads(capsys.readouterr().out)["points"]
         assert sum(point["grain"] == "step" for point in points) == steps
+
+
+def test_a_layer_stands_once_by_counters_where_there_are_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a run whose layers are timed, counted from the graph and by counters
+    results = profiled_folder(tmp_path)
+    run = the_run(results)
+    layers = pd.DataFrame({
+        "layer": ["conv1"], "kind": ["Conv2d"], "input_shape": ["32x3x224x224"],
+        "time_s": [0.002], "forward_s": [0.001], "backward_s": [0.001],
+    })  # fmt: skip
+    layers.to_parquet(run.path / "layers.parquet")
+    # when layers are shown
+    assert command("roofline", "--results", str(tmp_path), "--layers", "--no-figures") == 0
+    # then this one stands there once, with what its work is from
+    out = capsys.readouterr().out
+    [row] = [line for line in out.splitlines() if " conv1 " in line]
+    assert " counter " in row
+
+
+def test_what_was_passed_over_is_said_where_nothing_is_left(
+    stored: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (RESULTS / "runs").glob("*/run.json"):
+        content = json.loads(path.read_text())
+        content["found"]["step_time_s"] = "quick"
+        path.write_text(json.dumps(content))
+    assert command("roofline") == 2
+    errors = capsys.readouterr().err
+    assert "there are no completed runs in results: " in errors
+    assert "step_time_s" in errors
 
 
 @pytest.mark.parametrize(

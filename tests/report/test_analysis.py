@@ -187,7 +187,7 @@ def test_the_gap_of_a_gpu() -> None:
 
     assert told(study, "gap") == [
         "On toy, kernels take 15.0 % of the step beyond the floor of their work (most in net, batch"
-        " 8, fp32 training). The device runs no kernel, and waits for the host, for 40.0 % of the"
+        " 8, fp32 training). The device is idle, and waits for the host, for 40.0 % of the"
         " step, most in net, batch 8, fp32 training.",
         "On toy, waiting is the larger part of the gap in the one configuration: net, batch 8, fp32"
         " training. There, better kernels would gain less than fewer or larger ones.",

@@ -358,6 +358,27 @@ def test_a_capture_without_kernels_is_a_problem(results: ResultsFolder) -> None:
     assert lost in read_study(results).problems
 
 
+@pytest.mark.parametrize("name", ["kernels", "copies"])
+def test_a_profile_that_lost_a_table_is_a_problem(tmp_path: Path, name: str) -> None:
+    # given a profile that says that it has copies
+    results = folder(tmp_path)
+    profile = store_profile(results, copies={"launches": 2, "time_s": 1e-5, "moved_bytes": 64})
+    none = {one: pd.Series(dtype=str) for one in ("kind", "layer", "phase", "op")}
+    table = pd.DataFrame({**none, "moved_bytes": pd.Series(dtype=float)})
+    table.to_parquet(profile.path / "copies.parquet")
+    assert read_study(results).problems == ()
+    # when one of its tables is gone, then that is told
+    (profile.path / f"{name}.parquet").unlink()
+    lost = f"profile {profile.run_id} has lost its {name}.parquet: profile it again"
+    assert read_study(results).problems == (lost,)
+
+
+def test_a_profile_with_no_kernels_is_a_problem(tmp_path: Path) -> None:
+    results = folder(tmp_path)
+    profile = store_profile(results, kernels().head(0))
+    assert f"profile {profile.run_id} has no kernels" in read_study(results).problems
+
+
 def test_the_report_says_what_was_executed(results: ResultsFolder) -> None:
     store_capture(results, "a|b *capture*")
     text = report_text(read_study(results), folder=results.path)

@@ -92,20 +92,22 @@ def print_captures(study: Study) -> None:
 
 
 def print_layers(study: Study, top: int) -> None:
-    """The layers with the largest headroom, of all runs."""
+    """The layers with the largest headroom, of all runs; by counters, where there are any."""
     points = study.points
     layers = points[points["grain"].eq("layer") & points["phase"].eq("all")]
     layers = layers[layers["headroom_s"].notna()]
     if layers.empty:
         print("note: no run has timed its layers (ridgeline run --layers)", file=sys.stderr)
         return
-    shown = layers.sort_values("headroom_s", ascending=False).head(top)
-    header = ["model", "layer", "kind", "time", "floor", "bound", "efficiency", "headroom"]
+    best = layers.sort_values("provenance").drop_duplicates(["run_id", "layer"])  # counters first
+    shown = best.sort_values("headroom_s", ascending=False).head(top)
+    header = ["model", "layer", "kind", "work", "time", "floor", "bound", "efficiency", "headroom"]
     body = [
         [
             f"{p['model']}, batch {p['batch_size']}",
             str(p["layer"]),
             str(p["kind"]),
+            str(p["provenance"]),
             time_text(p["time_s"]),
             time_text(p["floor_s"]),
             str(p["bound"] or "–"),
@@ -115,7 +117,8 @@ def print_layers(study: Study, top: int) -> None:
         for p in shown.to_dict("records")
     ]
     print_grid(
-        screen(), Grid(header=header, rows=body, text_columns=3, spare=(("kind",), ("floor",)))
+        screen(),
+        Grid(header=header, rows=body, text_columns=4, spare=(("kind",), ("floor",), ("work",))),
     )
 
 
@@ -158,7 +161,7 @@ def _flag_line(what: str, group: list[dict[Any, Any]]) -> str:
     name = str(first["name"])
     if first["grain"] == "kernel":
         name = short_kernel(name)
-    piece = "" if name == what else f", {name}"
+    piece = "" if name == what or first["grain"] == "step" else f", {name}"
     return f"{what}{piece}{way}{others}: {first['flag']}"
 
 

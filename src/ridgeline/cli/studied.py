@@ -59,10 +59,12 @@ def choose_runs(
     results: ResultsFolder, wanted: Sequence[str], label: str | None = None
 ) -> list[str] | None:
     """The ids of the runs and captures that were named; None: all of them."""
-    labels, machines = _names(results)
+    problems: list[str] = []
+    labels, machines = _names(results, problems)
     if not labels:
+        why = f": {'; '.join(problems[:SOME])}" if problems else ""
         raise RidgelineError(
-            f"there are no completed runs in {results.path}",
+            f"there are no completed runs in {results.path}{why}",
             hint="make some: ridgeline run resnet50 --layers; or all at once: ridgeline analyze;"
             " or take a capture made elsewhere: ridgeline import FILE",
         )
@@ -83,14 +85,17 @@ def choose_runs(
     return list(dict.fromkeys(found))
 
 
-def _names(results: ResultsFolder) -> tuple[dict[str, list[str]], dict[str, str]]:
+def _names(
+    results: ResultsFolder, problems: list[str]
+) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Of every run and capture what it may be called, and its machine."""
     from ridgeline.report.machines import Machines
     from ridgeline.report.profiles import label_of, stored_profiles
     from ridgeline.report.views import measured_runs
 
-    runs, _ = measured_runs(results)
-    stored = stored_profiles(results, (), [])
+    runs, passed_over = measured_runs(results)
+    problems += passed_over
+    stored = stored_profiles(results, (), problems)
     labels = {run.run_id: [str(run.asked["model"]), str(run.asked["label"])] for run in runs}
     labels |= {run.run_id: [label_of(run), stored.names[run.run_id]] for run in stored.captures}
     machines = Machines(results, [], {}, None)

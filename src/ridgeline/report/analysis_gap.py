@@ -35,7 +35,7 @@ class Gap:
     case: Case
     floor_s: float  # of the work alone: arithmetic and bytes, without launches
     kernels_s: float | None  # what the kernels take beyond that; None: not known
-    waiting_s: float | None  # in which the GPU runs no kernel
+    waiting_s: float | None  # in which the GPU is idle
     rest_s: float | None  # where kernels were not timed: all above the floor
     data_s: float | None  # waiting for a batch, and copying it
     optimizer_s: float | None
@@ -99,7 +99,7 @@ def _kernel_gaps(env: str, mine: Sequence[Gap]) -> Iterable[Statement]:
     yield Statement(
         topic="gap",
         text=f"On {env}, kernels take {_range(over)} of the step beyond the floor of"
-        f" their work (most in {over[-1][1].case.title}). The device runs no kernel, and waits for"
+        f" their work (most in {over[-1][1].case.title}). The device is idle, and waits for"
         f" the host, for {_range(waits)} of the step"
         + (f", most in {most.case.title}." if longest > LITTLE else "."),
         provenance=BOTH,

@@ -265,7 +265,14 @@ class _Reader:
         """The kernels of a run's profile, or its own."""
         profile = self.profiles.of_run.get(run.run_id)
         own = self._table(run, "kernels")
-        return own if profile is None else self._table(profile, "kernels")
+        if profile is None:
+            return own
+        kernels = self._table(profile, "kernels")
+        if kernels is not None and kernels.empty:
+            self.problems.append(f"profile {profile.run_id} has no kernels")
+        elif kernels is None and not (profile.path / "kernels.parquet").is_file():
+            self.problems.append(_lost(profile, "kernels"))
+        return kernels
 
     def _reconcile(self, run: Run, measured: Measured, kernels: pd.DataFrame) -> None:
         count = self._counts.get(run_key(run))
@@ -283,7 +290,12 @@ class _Reader:
     def _copies_of(self, run: Run) -> pd.DataFrame | None:
         """What the driver copied in a run's profiled step; older profiles do not tell."""
         profile = self.profiles.of_run.get(run.run_id)
-        return None if profile is None else self._table(profile, "copies")
+        if profile is None:
+            return None
+        copies = profile.found.get("copies") or {}
+        if copies.get("launches") and not (profile.path / "copies.parquet").is_file():
+            self.problems.append(_lost(profile, "copies"))
+        return self._table(profile, "copies")
 
     def capture(self, run: Run) -> Placed:
         """The placed kernels of a capture, and the whole of it."""
@@ -409,6 +421,10 @@ class _Reader:
         except FieldError as error:
             self.problems.append(f"the table {name} of run {run.run_id} is passed over: {error}")
         return None
+
+
+def _lost(profile: Run, name: str) -> str:
+    return f"profile {profile.run_id} has lost its {name}.parquet: profile it again"
 
 
 def read_stages(results: Path, run_ids: Sequence[str]) -> tuple[Mapping[str, str], ...]:

@@ -23,7 +23,8 @@ BORDER = 0.6  # of a 3×3 window over 4×4 pixels, 69 % is not zero padding; ove
 SPLITS = (3, 6, 9)  # products of lower precision that stand in for one
 NEAR = 0.1  # of such a number
 MORE_KERNELS = 1.5  # than the operators that move anything
-FEW_BYTES = 1 << 17  # for a launch, whose code and neighbours may move as many
+FEW_BYTES = 1 << 17  # of a launch, by the model
+LITTLE_MOVED = 1 << 20  # by it, at most, where its neighbours may have
 COMPARING = ("pointwise", "pool", "loss", "reduce", "dropout", "softmax", "sort")  # or dividing
 SUMMING = ("norm", "softmax")  # over their input, before they can use it
 
@@ -38,6 +39,8 @@ CAUSES = {
     "precision split": "one product is made of several of a lower precision",
     "recompute": "backward computes again what forward did not keep",
     "conversion": "without tensor cores fp16 numbers become fp32 first, which counts as additions",
+    "moved constants": "half-precision instructions that move constants count as FLOPs",
+    "gradient sums": "gradients of several uses or batches are added up outside of layers",
     "tile padding": "kernels compute whole tiles, also where a shape does not fill them",
     "loss scaling": "gradients are unscaled and checked in amp, which the count leaves out",
     "elementwise": "elementwise kernels and normalisations execute more than the convention counts",
@@ -71,6 +74,10 @@ class Piece:
     products: float | None = None  # executed, likewise
     other: float | None = None
     converting: float = 0.0  # of the products: in fp16, by kernels that compute in fp32
+    half: float = 0.0  # of all that was executed: in fp16, outside of tensor cores
+    is_half: bool = False  # the run has numbers of 16 bits
+    summed_flops: float = 0.0  # of sums of gradients …
+    summed_bytes: float = 0.0  # … and what these move
     dram_bytes: float | None = None
     copied_bytes: float = 0.0  # by the driver, beside the kernels
     bytes_by_family: Mapping[str, float] = field(default_factory=dict)
@@ -119,10 +126,12 @@ def flops_cause(piece: Piece) -> str:
         return absent or UNKNOWN
     if agrees(executed, model):
         return AGREE
+    if model == 0 and piece.model_bytes and piece.half >= MOST_OF * executed:  # it moves alone
+        return "conversion" if piece.is_half else "moved constants"
     if model == 0:
         return "no model work"
     products = _more_products(piece)
-    other = (piece.other or 0.0) - piece.model_other
+    other = _more_others(piece)
     if executed < model and piece.has_uncounted:
         return PARTLY
     if abs(products) >= abs(other):
@@ -168,6 +177,14 @@ def _more_products(piece: Piece) -> float:
     return (piece.products or 0.0) - piece.model_products
 
 
+def _more_others(piece: Piece) -> float:
+    return (piece.other or 0.0) - piece.model_other
+
+
+def _more_bytes(piece: Piece) -> float:
+    return (piece.dram_bytes or 0.0) - piece.model_bytes
+
+
 def _within(piece: Piece, band: tuple[float, float]) -> bool:
     times = piece.products_ratio
     return times is not None and band[0] <= times <= band[1]
@@ -175,7 +192,18 @@ def _within(piece: Piece, band: tuple[float, float]) -> bool:
 
 def _is_copied(piece: Piece) -> bool:
     """Whether the driver moved most of what counters did not see."""
-    return piece.copied_bytes >= MOST_OF * (piece.model_bytes - (piece.dram_bytes or 0.0))
+    return piece.copied_bytes >= -MOST_OF * _more_bytes(piece)
+
+
+def _is_small(piece: Piece) -> bool:
+    """Whether code, arguments and what neighbours wrote may be all that is too much."""
+    moved = piece.dram_bytes or 0.0
+    is_few = piece.model_bytes < FEW_BYTES * piece.launches
+    return is_few and moved < LITTLE_MOVED * piece.launches
+
+
+def _is_converting(piece: Piece) -> bool:
+    return piece.converting >= MOST_OF * _more_products(piece)
 
 
 def _is_split(piece: Piece) -> bool:
@@ -207,8 +235,8 @@ def _moved_by(*families: str) -> Rule:
     """Whether kernels of some families move most of what is beyond the model's bytes."""
 
     def fits(piece: Piece) -> bool:
-        excess = (piece.dram_bytes or 0.0) - piece.model_bytes
-        return sum(piece.bytes_by_family.get(name, 0.0) for name in families) >= MOST_OF * excess
+        moved = sum(piece.bytes_by_family.get(name, 0.0) for name in families)
+        return moved >= MOST_OF * _more_bytes(piece)
 
     return fits
 
@@ -222,6 +250,7 @@ FEWER_PRODUCTS: dict[str, Rule] = {
 FEWER_OTHERS: dict[str, Rule] = {"no counter": lambda piece: piece.kind in COMPARING}
 MORE_OTHERS: dict[str, Rule] = {
     "loss scaling": lambda piece: piece.has_loss_scaling,
+    "gradient sums": lambda piece: piece.summed_flops >= MOST_OF * _more_others(piece),
     "elementwise": lambda piece: True,
 }
 MORE_PRODUCTS: dict[str, Rule] = {
@@ -229,15 +258,17 @@ MORE_PRODUCTS: dict[str, Rule] = {
     "precision split": _is_split,
     "recompute": _is_recomputed,
     "FFT": lambda piece: "fft" in piece.families,
-    "conversion": lambda piece: piece.converting >= MOST_OF * _more_products(piece),
+    "conversion": lambda piece: piece.is_half and _is_converting(piece),
+    "moved constants": lambda piece: not piece.is_half and _is_converting(piece),
     "tile padding": _is_padded,
 }
 MORE_BYTES: dict[str, Rule] = {
     "loss scaling": lambda piece: piece.has_loss_scaling,
+    "gradient sums": lambda piece: piece.summed_bytes >= MOST_OF * _more_bytes(piece),
     "layout conversion": _moved_by("layout"),
     "workspace": _moved_by("split", "winograd", "fft"),
     "two passes": lambda piece: piece.kind in SUMMING and _moved_by("norm")(piece),
+    "few bytes": _is_small,
     "unfused intermediates": lambda piece: piece.launches > MORE_KERNELS * max(piece.operators, 1),
     "read again": _moved_by("product", "direct", "attention"),
-    "few bytes": lambda piece: piece.model_bytes < FEW_BYTES * piece.launches,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 FAMILIES: dict[str, str] = {  # the first that fits; case does not matter
     "winograd": r"winograd",
@@ -24,19 +25,32 @@ _SPLIT_PRODUCT = re.compile(r"(?:gemm|nvjet|xmma|cutlass).*split_?k", re.IGNOREC
 _PARAMETERS = re.compile(  # of a function, not numbers among template arguments
     r"(?<=[\w>])\((?:int|T\d|const|unsigned|at::|long|float|__half|cudnn).*$"
 )
+_NAMELESS = re.compile(r"^void |<unnamed>::|\(anonymous namespace\)::")
 OTHER = "other"
 LONGEST = 90
 
 
+@lru_cache(maxsize=4096)
 def family(kernel: str) -> str:
     """The family of a kernel: `winograd`, `product`, `layout`, …; `other` if no name fits."""
-    if _SPLIT_PRODUCT.search(kernel):  # a product that leaves partial sums, not their reduction
+    function = _without_parameters(kernel)
+    if _SPLIT_PRODUCT.search(function):  # a product that leaves partial sums, not their reduction
         return "product"
-    return next((name for name, found in _PATTERNS.items() if found.search(kernel)), OTHER)
+    return next((name for name, found in _PATTERNS.items() if found.search(function)), OTHER)
+
+
+def _without_parameters(kernel: str) -> str:
+    """The function with its template arguments: types of parameters tell nothing of its work."""
+    name, depth = _NAMELESS.sub("", kernel), 0
+    for place, sign in enumerate(name):
+        depth += (sign == "<") - (sign == ">")
+        if sign == "(" and depth <= 0:
+            return name[:place]
+    return name
 
 
 def short_kernel(kernel: str) -> str:
     """A name to be read: without what every kernel has, and not longer than a line."""
-    name = re.sub(r"^void |<unnamed>::|\(anonymous namespace\)::", "", kernel)
+    name = _NAMELESS.sub("", kernel)
     name = _PARAMETERS.sub("", name)
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"

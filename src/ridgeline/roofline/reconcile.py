@@ -49,6 +49,8 @@ NO_WORK = {
     "model_products": 0.0, "model_other": 0.0, "model_bytes": 0.0, "operators": 0, "kind": "",
 }  # fmt: skip
 HALF, SINGLE = "flops_fp16_vector", "flops_fp32_vector"
+GRADIENTS = "(gradients)"  # the layer of kernels that add them up
+FULL = ("fp64", "fp32", "tf32")  # numbers of 16 bits are in none of these runs
 UNSCALING = "_amp_foreach_non_finite_check_and_unscale"  # in operators' and kernels' names
 Key = tuple[str, str]  # layer, phase
 
@@ -62,6 +64,9 @@ class _Executed:
     products: float | None = None
     other: float | None = None
     converting: float = 0.0
+    half: float = 0.0
+    summed_flops: float = 0.0
+    summed_bytes: float = 0.0
     dram_bytes: float | None = None
     copied_bytes: float = 0.0
     bytes_by_family: dict[str, float] = field(default_factory=dict)
@@ -141,6 +146,7 @@ def _cells(
             **model.get(place, {}),
             **_told(done),
             phase=place[1],
+            is_half=precision not in FULL,
             is_lower=bool(done.matrix & set(LOWER.get(precision, ()))),
             is_forward_again=any(family(name) in PRODUCTS for name in again),
             is_compiled=is_compiled,
@@ -158,6 +164,9 @@ def _told(done: _Executed) -> dict[str, Any]:
         "products": done.products,
         "other": done.other,
         "converting": done.converting,
+        "half": done.half,
+        "summed_flops": done.summed_flops,
+        "summed_bytes": done.summed_bytes,
         "dram_bytes": done.dram_bytes,
         "copied_bytes": done.copied_bytes,
         "bytes_by_family": done.bytes_by_family,
@@ -230,7 +239,7 @@ def _place(row: Mapping[str, Any], key: Callable[[str, str], Key]) -> Key:
 
 
 def _add(mine: _Executed, row: Mapping[str, Any], columns: Sequence[str]) -> None:
-    name = str(row["kernel"])
+    name, is_sum = str(row["kernel"]), row.get("layer") == GRADIENTS
     mine.names.add(name)
     mine.has_loss_scaling |= any(UNSCALING in text for text in (name, _text(row.get("op"))))
     mine.launches += _known(row.get("launches")) or 1.0
@@ -247,9 +256,12 @@ def _add(mine: _Executed, row: Mapping[str, Any], columns: Sequence[str]) -> Non
             mine.converting += flops.get(HALF, 0.0) if flops.get(SINGLE) else 0.0
         mine.products = (mine.products or 0.0) + products
         mine.other = (mine.other or 0.0) + whole - products
+        mine.half += flops.get(HALF, 0.0)
+        mine.summed_flops += whole if is_sum else 0.0
     moved = _known(row.get("dram_bytes"))
     if moved is not None:
         mine.dram_bytes = (mine.dram_bytes or 0.0) + moved
+        mine.summed_bytes += moved if is_sum else 0.0
         kind = family(name)
         mine.bytes_by_family[kind] = mine.bytes_by_family.get(kind, 0.0) + moved
 

@@ -23,6 +23,7 @@ from ridgeline.profile.reading.traces import device_of_all, from_times, several
 
 MICROSECOND = 1e-6
 KERNEL = "kernel"
+COPIES = ("gpu_memcpy", "gpu_memset")
 _CHUNK = 2**20
 _LONGEST = 2**24  # characters of one event
 _START = re.compile(r'"traceEvents"\s*:\s*\[')
@@ -39,9 +40,13 @@ SEVERAL_TRACES = (
 
 def read_trace(path: Path, tell: TellBytes | None = None) -> Capture:
     """The kernels of a trace, in the order in which they ran."""
-    events = _Events()
+    events, copies = _Events(), 0
     with open_text(path, tell) as stream:
-        kernels = [row for event in events.of(stream) if (row := _kernel(event)) is not None]
+        kernels = []
+        for event in events.of(stream):
+            copies += _category(event) in COPIES
+            if (row := _kernel(event)) is not None:
+                kernels.append(row)
     if not events.has_list:
         raise RidgelineError(
             f"{path} is JSON, but no trace: it has no traceEvents",
@@ -57,6 +62,7 @@ def read_trace(path: Path, tell: TellBytes | None = None) -> Capture:
         *several([device.label for device in devices]),
         *_lost("kernels without a duration that can be used", len(kernels) - len(found)),
         *_lost("events that cannot be read", events.damaged),
+        *_lost("copies and fills of memory, which are no kernels,", copies),
     ]
     if not events.is_whole:
         remarks.append("the trace is cut off or damaged: its end is missing")
@@ -103,9 +109,13 @@ def _lost(what: str, count: int) -> list[str]:
     return [f"{what} are left out: {count:,}"] * (count > 0)
 
 
+def _category(event: Any) -> str:
+    return str(event.get("cat", "")).lower() if isinstance(event, dict) else ""
+
+
 def _kernel(event: Any) -> dict[str, Any] | None:
     """A row for an event that is a kernel; its time is nan where it tells none."""
-    if not isinstance(event, dict) or str(event.get("cat", "")).lower() != KERNEL:
+    if _category(event) != KERNEL:
         return None
     if event.get("ph") == "E":  # the end of one that is counted at its beginning
         return None
