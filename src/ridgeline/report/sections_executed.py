@@ -79,7 +79,7 @@ def _total_columns(found: Sequence[Profiled]) -> list[Any]:
     return [
         text("run"), text("configuration"), text("launches"),
         quantity("kernel_time_s", "kernels (ms)", MS), quantity("step_time_s", "step (ms)", MS),
-        share("gap", "no kernel runs"),
+        share("gap", "device idle"),
         *(quantity(roof, f"{roof} (G{work_unit(roof)})", GIGA) for roof in roofs),
         *(quantity(f"{level}_bytes", f"{level.upper()} (GB)", GIGA) for level in LEVELS),
     ]  # fmt: skip

@@ -29,7 +29,7 @@ LONG_WAIT = 0.1  # of a step
 MOST_CAPTURES = 4  # in the abstract
 GAP_HEADERS = (
     ("step_s", "step"), ("floor_s", "floor of the work"), ("kernels_s", "kernels beyond it"),
-    ("waiting_s", "no kernel runs"), ("rest_s", "above the floor"), ("data_s", "of it data"),
+    ("waiting_s", "device idle"), ("rest_s", "above the floor"), ("data_s", "of it data"),
     ("optimizer_s", "of it optimizer"),
 )  # fmt: skip
 

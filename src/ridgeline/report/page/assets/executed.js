@@ -86,7 +86,7 @@ function showProfile(host, profile) {
     ["launches", String(profile.launches ?? ""), source],
     ["kernel time", formatTime(profile.kernel_s), source],
     ["step", formatTime(profile.step_s), runSource(profile.run)], // of a capture it is not known
-    ["no kernel runs", formatTime(profile.gap_s), "derived: step less kernel time"],
+    ["idle", formatTime(profile.gap_s), "derived: step less the time of kernels and copies"],
   ].filter(([, text]) => text && text !== UNKNOWN);
   host.append(
     make(
