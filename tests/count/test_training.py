@@ -202,6 +202,80 @@ def test_the_layers_around_keep_their_gradients(middle: nn.Module) -> None:
     assert owners == {"0": ["weight-grad"], "1": both, "2": both}
 
 
+class Filled(nn.Module):
+    """Puts its input into the parts of an empty tensor."""
+
+    def forward(self, data: Tensor) -> Tensor:
+        whole = torch.zeros(2, 4, device=data.device)
+        whole[:, :2] = data[:, :2]
+        whole[:, 2:] = data[:, 2:]
+        return whole
+
+
+class Placed(nn.Module):
+    """Adds its input to a part of what is made of weights alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = nn.Parameter(torch.ones(4))
+
+    def forward(self, data: Tensor) -> Tensor:
+        whole = self.place.expand(2, 4).clone()
+        whole[:, :2] += data[:, :2]
+        return whole
+
+
+class Drawn(nn.Module):
+    """A decoder: it takes noise for its input."""
+
+    def forward(self, data: Tensor) -> Tensor:
+        return torch.randn(2, 4, device=data.device)
+
+
+@pytest.mark.parametrize(
+    ("first", "wanted"),
+    [(nn.Sequential(square(), Filled()), [2 * ONE, 3 * ONE]),
+     (nn.Sequential(square(), Placed()), [2 * ONE, 3 * ONE]),
+     (Drawn(), [ONE, 2 * ONE])],
+    ids=["filled by parts", "added to weights", "drawn"],
+)  # fmt: skip
+def test_what_is_no_weight_has_input_gradients(first: nn.Module, wanted: list[int]) -> None:
+    # given two layers behind what makes its result of nothing, or of weights
+    model = nn.Sequential(first, square(), square())
+    # then all but the first layer of all have gradients of inputs
+    assert macs(ridgeline.count(model, x(2, 4), mode="train"))[1:] == wanted
+
+
+class WholeAfterPart(nn.Module):
+    """Works in place on a view, and goes on with the whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.act, self.after = square(), nn.SiLU(inplace=True), square()
+
+    def forward(self, data: Tensor) -> Any:
+        whole = self.before(data)
+        self.act(whole.view(-1))
+        return self.after(whole)
+
+
+def test_a_whole_whose_view_was_changed() -> None:
+    ops = ridgeline.count(WholeAfterPart(), x(2, 4), mode="train").ops
+    assert ops.loc[ops["op"].eq("aten::silu_backward"), "path"].tolist() == ["act"]
+
+
+@pytest.mark.parametrize(
+    "inner", [OwnProduct(4, 4, bias=False), Kept(square())], ids=["custom function", "checkpoint"]
+)
+def test_what_is_done_again_without_gradients_is_forward_work(inner: nn.Module) -> None:
+    # given a checkpoint around what runs its forward without gradients
+    r = ridgeline.count(nn.Sequential(square(), Kept(inner), square()), x(2, 4), mode="train")
+    # then it has the products of three layers backward, and is done again in forward
+    assert macs(r)[1:] == [2 * ONE, 3 * ONE]
+    again = r.ops[r.ops["is_recomputed"] & r.ops["macs"].gt(0)]
+    assert again["path"].str[0].tolist() == ["1"] * (1 if isinstance(inner, OwnProduct) else 2)
+
+
 @pytest.mark.parametrize("inplace", [True, False])
 def test_an_activation_on_a_view_keeps_its_gradient(inplace: bool) -> None:
     model = nn.Sequential(square(), nn.Flatten(), nn.SiLU(inplace=inplace), nn.Linear(8, 4))

@@ -38,6 +38,11 @@ class ModuleStack:
     def path(self) -> str:
         return self._stack[-1]
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the forward of any module is running."""
+        return len(self._stack) > 1
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         before = module_hooks.register_module_forward_pre_hook(self._enter)

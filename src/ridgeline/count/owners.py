@@ -1,14 +1,16 @@
 """Whose operator each node of autograd's graph goes back through.
 
-When an operator runs, its inputs know who made them, and the nodes behind them are complete: these
-are told their owner. Until then a node goes by its number: those made since the operator before
-belong to the next one. Numbers alone would not do. An operator in place may have two nodes, where
-it keeps a copy of its input, and on a view autograd makes some only after it ran.
+When an operator runs, the nodes behind the results of the one before and behind its own inputs are
+complete: these are told who made them. Until then a node goes by its number: those made since the
+operator before belong to the next one. Numbers alone would not do. An operator in place may have
+two nodes, where it keeps a copy of its input, and on a view autograd makes some only after it ran;
+they are behind the whole tensor, too.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -29,10 +31,13 @@ class Owners(Generic[T]):
         self._by_number: dict[int, T] = {}
         self._thread = threading.get_ident()  # every thread counts its nodes for itself
         self._reached: int = _next_sequence()
+        self._last: list[weakref.ref[Tensor]] = []  # results, whose nodes are not there yet
 
     def saw(self, inputs: Iterable[Tensor], owner: T) -> None:
         """An operator of the forward pass begins; `owner` has the nodes that nobody else made."""
-        for tensor in inputs:
+        made = [tensor for one in self._last if (tensor := one()) is not None]
+        self._last = []
+        for tensor in (*made, *inputs):
             settle(tensor)
         if threading.get_ident() == self._thread:
             following = _next_sequence()
@@ -43,7 +48,9 @@ class Owners(Generic[T]):
     def made(self, outs: Iterable[Tensor], owner: T) -> None:
         """It has ended, and these are its results."""
         for tensor in outs:
-            setattr(tensor, MAKER, owner)
+            for one in written(tensor):
+                setattr(one, MAKER, owner)
+                self._last.append(weakref.ref(one))
 
     def of(self, node: Any) -> T | None:
         """The owner of a node; None where no operator was seen with it."""
@@ -64,6 +71,11 @@ def settle(tensor: Tensor) -> None:
                 continue
             node.metadata[OWNER] = owner
             stack.extend(following for following, _ in node.next_functions)
+
+
+def written(out: Tensor) -> list[Tensor]:
+    """A result, and the whole it is a part of, if it is one already: that was written into."""
+    return [out] if out._base is None else [out, out._base]
 
 
 def tensors_in(values: Iterable[Any]) -> Iterable[Tensor]:

@@ -17,7 +17,7 @@ from ridgeline.count.backward import ROW, Attribution, current_node
 from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.memory import Liveness
 from ridgeline.count.modules import ModuleStack
-from ridgeline.count.owners import tensors_in
+from ridgeline.count.owners import tensors_in, written
 from ridgeline.count.routes import same_on_every_device
 from ridgeline.count.storages import Storages
 from ridgeline.count.values import (
@@ -39,7 +39,7 @@ _CAN_DECOMPOSE = torch._C.DispatchKey.CompositeImplicitAutograd
 class Operator:
     """What is known of an operator before it is called; one for each overload."""
 
-    __slots__ = ("decomposes", "entry", "is_free", "signature")
+    __slots__ = ("decomposes", "entry", "is_free", "is_random", "signature")
 
     def __init__(self, func: Any) -> None:
         self.signature: Signature = signature_of(func)
@@ -50,6 +50,7 @@ class Operator:
             or name in formulas.FREE
             or name.startswith(("profiler::", "prim::"))
         )
+        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
         self.decomposes = (
             self.entry is None
             and not self.is_free
@@ -245,18 +246,19 @@ class Tracer(TorchDispatchMode):
             return self.modules.path, self.stage, False
         inputs = list(tensors_in((*args, *kwargs.values())))
         if self.stage == "forward":
-            self._note_forward(inputs, outs)
+            self._note_forward(operator, inputs, outs)
             return self.modules.path, self.stage, False
         if self.stage == "optimizer":
             return self._owner(inputs), self.stage, False
-        if torch.is_grad_enabled():
-            self._note_forward(inputs, outs)
+        if torch.is_grad_enabled() or self.modules.is_inside:
+            self._note_forward(operator, inputs, outs)
             return self.modules.path, "forward", True
         return self._place_backward(operator, index, inputs, outs), self.stage, False
 
-    def _note_forward(self, inputs: list[Tensor], outs: list[Tensor]) -> None:
-        weights_only = all(id(t) in self._weight_tensors or hasattr(t, _OF_WEIGHTS) for t in inputs)
-        for tensor in outs:
+    def _note_forward(self, operator: Operator, inputs: list[Tensor], outs: list[Tensor]) -> None:
+        of_weights = [id(t) in self._weight_tensors or hasattr(t, _OF_WEIGHTS) for t in inputs]
+        weights_only = all(of_weights) if inputs else not operator.is_random  # drawn: data
+        for tensor in (one for out in outs for one in written(out)):
             if weights_only:
                 setattr(tensor, _OF_WEIGHTS, True)
             elif hasattr(tensor, _OF_WEIGHTS):  # data were written into it

@@ -26,6 +26,7 @@ COLUMNS = (
     "run_id", "env", "model", "mode", "precision", "batch_size", "layer", "kind", "bound",
     "time_s", "floor_s", "efficiency", "headroom_s", "share", "meaning", "advice",
 )  # fmt: skip
+OF_IMAGES = ("conv", "batchnorm", "groupnorm", "instancenorm")  # in the names of layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +220,7 @@ def _compute_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> st
 def _memory_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
     kind = str(point.get("kind", "")).lower()
     tries = []
-    if not setting.is_channels_last and ("conv" in kind or "norm" in kind):
+    if not setting.is_channels_last and any(one in kind for one in OF_IMAGES):
         tries.append("--channels-last, which spares convolutions and their neighbours copies")
     if not setting.is_compiled:
         tries.append("fuse it with its neighbours: --compile-mode default")

@@ -23,7 +23,7 @@ from ridgeline.profile.reading.traces import device_of_all, from_times, several
 
 MICROSECOND = 1e-6
 KERNEL = "kernel"
-COPIES = ("gpu_memcpy", "gpu_memset")
+COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _CHUNK = 2**20
 _LONGEST = 2**24  # characters of one event
 _START = re.compile(r'"traceEvents"\s*:\s*\[')
