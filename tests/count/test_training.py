@@ -71,6 +71,27 @@ def test_checkpointing_repeats_the_forward(reentrant: bool) -> None:
     assert r.phase("input-grad").other_flops == 8  # of the ReLU
 
 
+class Products(nn.Module):
+    """A product that is no module's own, done again in the backward pass."""
+
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+
+    def forward(self, data: Tensor) -> Any:
+        return checkpoint(lambda one: torch.tanh(one @ one.t()), data, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_function_that_is_done_again_is_its_module_s(reentrant: bool) -> None:
+    model = nn.Sequential(square(), Products(reentrant=reentrant), nn.ReLU())
+    ops = ridgeline.count(model, x(4, 4), mode="train").ops
+    again = ops[ops["is_recomputed"] & ops["macs"].gt(0)]
+    assert again[["path", "phase", "macs"]].to_numpy().tolist() == [["1", "forward", 64]]
+    gradients = ops[ops["phase"].eq("input-grad") & ops["macs"].gt(0)]
+    assert gradients["path"].tolist() == ["1", "1"]
+
+
 def test_checkpointing_saves_memory() -> None:
     def kept(model: nn.Module) -> int:
         return ridgeline.count(model, x(64, 4), mode="train").memory.activation_bytes

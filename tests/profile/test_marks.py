@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -119,6 +121,24 @@ def test_the_same_work_is_like_the_first_of_it() -> None:
     assert [call.like for call in products] == [first, first, products[2].index, products[3].index]
 
 
+class InPlace(nn.Module):
+    """An activation in place on a view, before a layer that looks at its weight first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
+        self.act = nn.Hardswish(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.act(self.first(x).view(-1, 8)))
+        return out
+
+
+def test_the_gradient_of_an_activation_in_place_is_its_own() -> None:
+    told = [call for call in calls_of(InPlace()) if call.op == "aten::hardswish_backward"]
+    assert [(call.phase, call.layer) for call in told] == [("backward", "act")]
+
+
 def test_a_storage_is_told_by_its_size_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     # given a storage as cuDNN's recurrent networks hand it over, which nobody may read
     def read(*_: Any) -> None:
@@ -178,6 +198,88 @@ def test_work_that_is_done_again_keeps_its_layer(use_reentrant: bool) -> None:
         ("backward", "body.0", "mm"),
         ("backward", "body.0", "mm"),
     ]
+
+
+class Nested(nn.Module):
+    """Checkpoints in checkpoints, more than one thread's backward may hold; `tanh` is no module."""
+
+    LAYERS = 70
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(self.LAYERS)))
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        out = torch.tanh(self.parts.get_submodule(str(first))(x))
+        if first + 1 < self.LAYERS:
+            out = checkpoint(Nested.forward, self, out, first + 1, use_reentrant=True)
+        return out
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # those inside
+def test_layers_are_told_on_every_thread_of_a_backward_pass() -> None:
+    threads = set()
+    net = Nested()
+    net.parts[-1].weight.register_hook(lambda grad: threads.add(threading.get_ident()))
+    calls = Counter(told(calls_of(net), "backward"))
+    assert threads != {threading.get_ident()}  # or the test shows nothing
+    # each layer is done again by every checkpoint around it, and has two gradients
+    products = {call[1]: number for call, number in calls.items() if call[2] == "mm"}
+    assert products == {f"parts.{n}": n + 2 for n in range(Nested.LAYERS)}
+    assert calls["backward", "(model)", "tanh_backward"] == Nested.LAYERS
+
+
+class Functional(nn.Module):
+    """A product that is no module's own, done again in the backward pass."""
+
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(
+            lambda one: torch.tanh(one @ one.t()), x, use_reentrant=self.use_reentrant
+        )
+        return out
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_function_that_is_done_again_is_its_module_s(use_reentrant: bool) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), Functional(use_reentrant), nn.ReLU())
+    calls = [one for one in told(calls_of(net), "backward") if one[2] in ("mm", "tanh", "addmm")]
+    assert calls == [
+        ("backward", "1", "mm"),  # again
+        ("backward", "1", "tanh"),
+        ("backward", "1", "mm"),
+        ("backward", "1", "mm"),
+        ("backward", "0", "mm"),
+        ("backward", "0", "mm"),
+    ]
+
+
+class Force(nn.Module):
+    """Asks for gradients in its forward pass, as networks of potentials do."""
+
+    def __init__(self, is_kept: bool) -> None:
+        super().__init__()
+        self.energy, self.is_kept = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), is_kept
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy = self.energy(x).sum()
+        (force,) = torch.autograd.grad(energy, x, create_graph=self.is_kept, retain_graph=True)
+        out: Tensor = force * energy
+        return out
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_gradients_inside_a_forward_pass_keep_their_layers(is_kept: bool) -> None:
+    calls = told(calls_of(Force(is_kept)), "backward")
+    assert ("backward", "energy.0", "mm") in calls
+    assert ("backward", "energy.1", "tanh_backward") in calls
+    assert {layer for _, layer, op in calls if op in ("mm", "tanh_backward")} == {
+        "energy.0",
+        "energy.1",
+    }
 
 
 def test_several_batches_for_one_optimizer_step() -> None:

@@ -35,9 +35,8 @@ class Owners(Generic[T]):
 
     def saw(self, inputs: Iterable[Tensor], owner: T) -> None:
         """An operator of the forward pass begins; `owner` has the nodes that nobody else made."""
-        made = [tensor for one in self._last if (tensor := one()) is not None]
-        self._last = []
-        for tensor in (*made, *inputs):
+        self.settle_results()
+        for tensor in inputs:
             settle(tensor)
         if threading.get_ident() == self._thread:
             following = _next_sequence()
@@ -51,6 +50,13 @@ class Owners(Generic[T]):
             for one in written(tensor):
                 setattr(one, MAKER, owner)
                 self._last.append(weakref.ref(one))
+
+    def settle_results(self) -> None:
+        """Another operator begins, so the nodes behind the results of the one before are there."""
+        made = [tensor for one in self._last if (tensor := one()) is not None]
+        self._last = []
+        for tensor in made:
+            settle(tensor)
 
     def of(self, node: Any) -> T | None:
         """The owner of a node; None where no operator was seen with it."""

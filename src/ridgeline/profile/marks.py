@@ -10,16 +10,17 @@ profilers saw of it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ridgeline.count.owners import Owners, tensors_in
 from ridgeline.profile.operators import (
     GRADIENTS,
     LOSS,
@@ -30,7 +31,6 @@ from ridgeline.profile.operators import (
 )
 
 Ranges = Callable[[str], AbstractContextManager[Any]]
-_next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _current_node: Any = torch._C._current_autograd_node
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 _PLAIN = (  # arguments that mean what they look like
@@ -83,33 +83,41 @@ class OpMarks(TorchDispatchMode):
         index = len(self.calls)
         work = _work(func, args, kwargs)
         like = self._first.setdefault(work, index)
-        layer, phase = self._places.now()
+        layer, phase = self._places.now(tensors_in((*args, *kwargs.values())))
         op = str(func._schema.name)
         self.calls.append(OpCall(index=index, op=op, layer=layer, phase=phase, like=like))
-        with self._named(f"{RANGE}{index}"):
+        with ExitStack() as around:
+            around.enter_context(self._named(f"{RANGE}{index}"))
             if self._picked is not None and like == index and self._counts(op):
-                with self._picked(str(index)):
-                    return func(*args, **kwargs)
-            return func(*args, **kwargs)
+                around.enter_context(self._picked(str(index)))
+            out = func(*args, **kwargs)
+        self._places.made(tensors_in((out,)), layer)
+        return out
 
     def _counts(self, op: str) -> bool:
         return not self._products_only or may_use_tensor_cores(op)
+
+
+class _Entered(NamedTuple):
+    """A module that runs, and what backward worked on when it began: None in the forward pass."""
+
+    name: str
+    node: Any
 
 
 class _Places:
     """Where the step is: in which module, in which phase."""
 
     def __init__(self) -> None:
-        self._stack: list[str] = []
+        self._stack: list[_Entered] = []
         self._names: dict[int, str] = {}
-        self._layers: dict[int, str] = {}  # number of a node in autograd's graph → module
+        self._owners: Owners[str] = Owners()  # modules by their names
         self._thread = threading.get_ident()
-        self._reached = 0
         self._is_after_backward = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        self._thread, self._reached = threading.get_ident(), _next_sequence()
+        self._thread, self._owners = threading.get_ident(), Owners()
         before = module_hooks.register_module_forward_pre_hook(self._enter)
         after = module_hooks.register_module_forward_hook(self._leave, always_call=True)
         try:
@@ -123,39 +131,39 @@ class _Places:
             # the outermost one names all that are inside
             names = {id(part): name or MODEL for name, part in module.named_modules()}
             self._names |= names
-        self._stack.append(self._names.get(id(module), self._stack[-1] if self._stack else MODEL))
+        around = self._stack[-1].name if self._stack else MODEL
+        self._stack.append(_Entered(self._names.get(id(module), around), _current_node()))
 
     def _leave(self, *_: Any) -> None:
         if self._stack:
             self._stack.pop()
 
-    def now(self) -> tuple[str, str]:
+    def now(self, inputs: Iterable[Tensor]) -> tuple[str, str]:
         """Module and phase of the operator that runs now on this thread."""
-        node = _current_node()
+        self._owners.settle_results()
+        layer, phase = self._found(_current_node())
+        self._owners.saw(inputs, layer)
+        return layer, phase
+
+    def made(self, outs: Iterable[Tensor], layer: str) -> None:
+        """It has ended, and these are its results."""
+        self._owners.made(outs, layer)
+
+    def _found(self, node: Any) -> tuple[str, str]:
         if node is not None or threading.get_ident() != self._thread:
             self._is_after_backward = True
             return self._of_node(node), "backward"
         if self._stack:
             self._is_after_backward = False
-            return self._noted(self._stack[-1]), "forward"
-        if self._is_after_backward:
-            return OPTIMIZER, "optimizer"
-        return self._noted(LOSS), "forward"
+            return self._stack[-1].name, "forward"
+        return (OPTIMIZER, "optimizer") if self._is_after_backward else (LOSS, "forward")
 
     def _of_node(self, node: Any) -> str:
         if node is None or hasattr(node, "variable"):  # gradients of several uses are added up
             return GRADIENTS
-        if self._stack and torch.is_grad_enabled():  # forward work, done again
-            return self._noted(self._stack[-1])
-        return self._layers.get(node._sequence_nr(), LOSS)
-
-    def _noted(self, layer: str) -> str:
-        """Nodes that autograd's graph got since the operator before this one are the layer's."""
-        following = _next_sequence()
-        for number in range(self._reached, following):
-            self._layers[number] = layer
-        self._reached = following
-        return layer
+        if self._stack and self._stack[-1].node is node:  # forward work, done again
+            return self._stack[-1].name
+        return self._owners.of(node) or LOSS
 
 
 def _work(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
