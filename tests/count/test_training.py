@@ -71,25 +71,49 @@ def test_checkpointing_repeats_the_forward(reentrant: bool) -> None:
     assert r.phase("input-grad").other_flops == 8  # of the ReLU
 
 
-class Products(nn.Module):
-    """A product that is no module's own, done again in the backward pass."""
+class Functional(nn.Module):
+    """Work of its own around a part's, all of it done again in the backward pass."""
 
     def __init__(self, *, reentrant: bool) -> None:
         super().__init__()
-        self.reentrant = reentrant
+        self.part, self.reentrant = square(), reentrant
 
     def forward(self, data: Tensor) -> Any:
-        return checkpoint(lambda one: torch.tanh(one @ one.t()), data, use_reentrant=self.reentrant)
+        def work(one: Tensor) -> Tensor:
+            return torch.tanh(self.part(one.exp()))
+
+        return checkpoint(work, data, use_reentrant=self.reentrant)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_function_that_is_done_again_is_its_module_s(reentrant: bool) -> None:
-    model = nn.Sequential(square(), Products(reentrant=reentrant), nn.ReLU())
-    ops = ridgeline.count(model, x(4, 4), mode="train").ops
-    again = ops[ops["is_recomputed"] & ops["macs"].gt(0)]
-    assert again[["path", "phase", "macs"]].to_numpy().tolist() == [["1", "forward", 64]]
-    gradients = ops[ops["phase"].eq("input-grad") & ops["macs"].gt(0)]
-    assert gradients["path"].tolist() == ["1", "1"]
+    model = nn.Sequential(square(), Functional(reentrant=reentrant), nn.ReLU())
+    ops = ridgeline.count(model, x(2, 4), mode="train").ops
+    again = ops.loc[ops["is_recomputed"], ["path", "op"]].to_numpy().tolist()
+    assert again == [["1", "aten::exp"], ["1.part", "aten::mm"], ["1", "aten::tanh"]]
+    gradients = ops[ops["phase"].isin(["input-grad", "weight-grad"]) & ops["macs"].gt(0)]
+    assert gradients["path"].tolist() == ["1.part", "1.part", "0"]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_mixed_precision_holds_for_what_is_done_again(reentrant: bool) -> None:
+    # given a product in fp16, then a softmax in fp32, in a checkpoint
+    block = nn.Sequential(square(), nn.Softmax(-1))
+    kept = Checkpointed(reentrant=reentrant)
+    kept.block = block
+    # when mixed precision is counted
+    ops = ridgeline.count(kept, x(2, 4), mode="train", precision="amp").ops
+    # then both are done again as they were done: the weight is converted anew, too
+    columns = ["op", "path", "dtype"]
+    again = ops.loc[ops["is_recomputed"], columns].to_numpy().tolist()
+    assert again == [
+        ["aten::_to_copy", "block.0", "fp32"],
+        ["aten::mm", "block.0", "fp16"],
+        ["aten::_to_copy", "block.1", "fp32"],
+        ["aten::_softmax", "block.1", "fp32"],
+    ]
+    forward = ops[ops["phase"].eq("forward") & ops["path"].str.startswith("block")]
+    assert forward[columns].to_numpy().tolist() == [*again, *again]
 
 
 def test_checkpointing_saves_memory() -> None:

@@ -3,8 +3,8 @@
 counting.py   the way in: a model's name or a module → CountResult
 meta.py       models and inputs without data
 step.py       one step run under the tracer
-trace.py      the tracer; values.py, routes.py, autocast.py, modules.py, backward.py and owners.py
-              help it
+trace.py      the tracer; values.py, routes.py, autocast.py, modules.py, checkpoints.py,
+              backward.py and owners.py help it
 call.py       one operator call, what formulas see
 formulas/     operator → cost, by family; per_element.py the numbers that onnx/ has too
 evaluate.py   traced calls + formulas → costs

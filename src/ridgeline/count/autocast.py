@@ -8,10 +8,12 @@ else uses, and the key is switched on for every tensor while the model's forward
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+
+from ridgeline.count.checkpoints import done_again_in
 
 _C: Any = torch._C
 _KEY_NAME = "AutocastHPU"
@@ -31,23 +33,68 @@ LOWERED = frozenset(
 """Operators that run in the low precision; every other one on PyTorch's list runs in fp32."""
 
 
-@contextmanager
-def autocast(dtype: torch.dtype) -> Iterator[None]:
-    """Run the block as `torch.autocast("cuda", dtype)` would, on whatever device."""
-    key = getattr(_C.DispatchKey, _KEY_NAME)
-    library = torch.library.Library("aten", "IMPL")
-    cache: dict[int, torch.Tensor] = {}
-    for name in _touched_by_cuda():
-        library.impl(name, _kernel(_operator(name), dtype, key, cache), _KEY_NAME)
-    others = torch.library.Library("_", "IMPL")
-    others.fallback(torch.library.fallthrough_kernel, _KEY_NAME)
-    _switch(key, on=True)
-    try:
-        yield
-    finally:
-        _switch(key, on=False)
-        library._destroy()
-        others._destroy()
+class Autocast:
+    """Runs blocks as `torch.autocast("cuda", dtype)` would, on whatever device."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._key = getattr(_C.DispatchKey, _KEY_NAME)
+        self._cache: dict[int, torch.Tensor] | None = None  # while it is on
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Blocks can be run; what a checkpoint of theirs does again, it does as one of them."""
+        library = torch.library.Library("aten", "IMPL")
+        for name in _touched_by_cuda():
+            library.impl(name, self._kernel(_operator(name)), _KEY_NAME)
+        others = torch.library.Library("_", "IMPL")
+        others.fallback(torch.library.fallthrough_kernel, _KEY_NAME)
+        try:
+            with done_again_in(lambda: self.on if self._cache is not None else nullcontext):
+                yield
+        finally:
+            library._destroy()
+            others._destroy()
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Such a block, or one inside of another, which is nothing new."""
+        if self._cache is not None:
+            yield
+            return
+        self._cache = {}
+        _switch(self._key, on=True)
+        try:
+            yield
+        finally:
+            _switch(self._key, on=False)
+            self._cache = None
+
+    def _kernel(self, operator: Any) -> Callable[..., Any]:
+        name = operator._schema.name.removeprefix("aten::")
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            with _C._ExcludeDispatchKeyGuard(_C.DispatchKeySet(self._key)):
+                target = _target(name, self._dtype, args)
+                cast = [self._cast(value, target) for value in args]
+                return operator(*cast, **{k: self._cast(v, target) for k, v in kwargs.items()})
+
+        return kernel
+
+    def _cast(self, value: Any, dtype: torch.dtype) -> Any:
+        """Cast as autocast does: fp64 is left alone, a weight is cast once and kept."""
+        if isinstance(value, list | tuple):
+            return type(value)(self._cast(item, dtype) for item in value)
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        if value.dtype in (dtype, torch.float64):
+            return value
+        is_weight = value.requires_grad and value.is_leaf and value.dtype == torch.float32
+        if not is_weight or self._cache is None:
+            return value.to(dtype)
+        if id(value) not in self._cache:
+            self._cache[id(value)] = value.to(dtype)
+        return self._cache[id(value)]
 
 
 def _touched_by_cuda() -> list[str]:
@@ -65,20 +112,6 @@ def _operator(name: str) -> Any:
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
-def _kernel(
-    operator: Any, low: torch.dtype, key: Any, cache: dict[int, torch.Tensor]
-) -> Callable[..., Any]:
-    name = operator._schema.name.removeprefix("aten::")
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        with _C._ExcludeDispatchKeyGuard(_C.DispatchKeySet(key)):
-            target = _target(name, low, args)
-            cast = [_cast(value, target, cache) for value in args]
-            return operator(*cast, **{k: _cast(v, target, cache) for k, v in kwargs.items()})
-
-    return kernel
-
-
 def _target(name: str, low: torch.dtype, args: tuple[Any, ...]) -> torch.dtype:
     if name in LOWERED:
         return low
@@ -86,22 +119,6 @@ def _target(name: str, low: torch.dtype, args: tuple[Any, ...]) -> torch.dtype:
         wide = any(isinstance(a, torch.Tensor) and a.dtype == torch.float32 for a in args)
         return torch.float32 if wide else low
     return torch.float32
-
-
-def _cast(value: Any, dtype: torch.dtype, cache: dict[int, torch.Tensor]) -> Any:
-    """Cast as autocast does: fp64 is left alone, a weight is cast once and kept."""
-    if isinstance(value, list | tuple):
-        return type(value)(_cast(item, dtype, cache) for item in value)
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    if value.dtype in (dtype, torch.float64):
-        return value
-    is_weight = value.requires_grad and value.is_leaf and value.dtype == torch.float32
-    if not is_weight:
-        return value.to(dtype)
-    if id(value) not in cache:
-        cache[id(value)] = value.to(dtype)
-    return cache[id(value)]
 
 
 @contextmanager

@@ -108,11 +108,7 @@ class Attribution:
             return self._weights.get(id(node.variable))
         if node not in self._nodes:
             self._nodes[node] = self._served_by(node)
-        return self.path_of(node)
-
-    def path_of(self, node: Any) -> str | None:
-        """The module whose operator a node goes back through; None where it is not known."""
-        owner = None if node is None else self._owners.of(node)
+        owner = self._owners.of(node)
         return None if owner is None else owner.path
 
     def parent_of(self, row: int) -> int | None:

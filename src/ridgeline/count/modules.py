@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
+from ridgeline.count.checkpoints import State, done_again_in
 from ridgeline.count.parts import ModuleCall, Shapes
 
 
@@ -48,10 +49,25 @@ class ModuleStack:
         before = module_hooks.register_module_forward_pre_hook(self._enter)
         after = module_hooks.register_module_forward_hook(self._leave, always_call=True)
         try:
-            yield
+            with done_again_in(self._here):
+                yield
         finally:
             before.remove()
             after.remove()
+
+    def _here(self) -> State:
+        """The place where the model is now, to be entered again."""
+        path = self.path
+
+        @contextmanager
+        def inside() -> Iterator[None]:
+            self._stack.append(path)
+            try:
+                yield
+            finally:
+                self._stack.pop()
+
+        return inside
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         path = self._names.get(id(module), self.path)

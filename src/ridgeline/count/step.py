@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.count.autocast import autocast
+from ridgeline.count.autocast import Autocast
 from ridgeline.count.memory import distinct_bytes
 from ridgeline.count.modules import Failed, tensors_in
 from ridgeline.count.parts import Memory
@@ -80,6 +80,7 @@ class _Runner:
     def __init__(self, step: Step, tracer: Tracer) -> None:
         self.step, self.tracer = step, tracer
         self.phases: dict[int, str] = {}
+        self.autocast = Autocast(AMP_DTYPE) if step.precision == "amp" else None
         module = step.module
         self.weights = list(module.parameters()) if module is not None else []
         self.buffers = list(module.buffers()) if module is not None else []
@@ -92,7 +93,8 @@ class _Runner:
         fixed = self._fixed_storages()
         given = frozenset(map(self.tracer.storage_of, self.inputs))
         base_bytes = memory.live_bytes
-        with self.tracer.watching(gradients=training):
+        mixed = self.autocast.installed() if self.autocast else nullcontext()
+        with mixed, self.tracer.watching(gradients=training):
             output = self._forward()
             kept_bytes = memory.live_bytes - base_bytes
             output_bytes = distinct_bytes(tensors_in(output))
@@ -129,8 +131,7 @@ class _Runner:
         return {self.tracer.storage_of(t): t.untyped_storage().nbytes() for t in tensors}
 
     def _forward(self) -> Any:
-        context = autocast(AMP_DTYPE) if self.step.precision == "amp" else nullcontext()
-        with context:
+        with self.autocast.on() if self.autocast else nullcontext():
             output = self.step.model(*self.step.args, **self.step.kwargs)
             if self.step.mode == "train" and self.step.loss is not None:
                 return self.step.loss(output)

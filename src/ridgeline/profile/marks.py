@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ridgeline.count.checkpoints import State, done_again_in
 from ridgeline.count.owners import Owners, tensors_in
 from ridgeline.profile.operators import (
     GRADIENTS,
@@ -121,10 +122,27 @@ class _Places:
         before = module_hooks.register_module_forward_pre_hook(self._enter)
         after = module_hooks.register_module_forward_hook(self._leave, always_call=True)
         try:
-            yield
+            with done_again_in(self._here):
+                yield
         finally:
             before.remove()
             after.remove()
+
+    def _here(self) -> State:
+        """The module that runs now, to be entered again."""
+        if not self._stack:
+            return nullcontext
+        name = self._stack[-1].name
+
+        @contextmanager
+        def inside() -> Iterator[None]:
+            self._stack.append(_Entered(name, _current_node()))
+            try:
+                yield
+            finally:
+                self._stack.pop()
+
+        return inside
 
     def _enter(self, module: nn.Module, _: Any) -> None:
         if not self._stack and id(module) not in self._names:  # or it is a part, done again
