@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import ridgeline
@@ -143,3 +145,58 @@ def test_an_unmarked_program_says_what_to_do(tmp_path: Path) -> None:
     done = profile_command(tmp_path, "--tier", "time", "--", sys.executable, "train.py")
     assert done.returncode == 2
     assert "with ridgeline.profile_step():" in done.stderr
+
+
+CHECKPOINTED = """
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+WIDTHS = (512, 768, 1024, 1280, 1536)  # of which each pair is another layer's
+
+
+class Kept(nn.Module):
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(*pair) for pair in zip(WIDTHS, WIDTHS[1:]))
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x):
+        x = self.parts[0](x).relu()
+        for pair in (self.parts[1:3], self.parts[3:]):
+            x = checkpoint(self.again, pair, x, use_reentrant=self.use_reentrant)
+        return x
+
+    def again(self, parts, x):
+        for part in parts:
+            x = part(x).tanh()
+        return x
+
+
+def at_once():
+    return Kept(True)
+
+
+def when_needed():
+    return Kept(False)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["at_once", "when_needed"])
+def test_what_a_checkpoint_does_again_is_its_layer_s(tmp_path: Path, kind: str) -> None:
+    # given four products of different sizes, the last three of them done again
+    (tmp_path / "net.py").write_text(CHECKPOINTED)
+    profile_json(
+        tmp_path, f"net.py:{kind}", "--input-size", "512", "-b", "512", "--precision", "bf16"
+    )
+    [run] = (tmp_path / "results" / "runs").glob("*-profile-*")
+    kernels = pd.read_parquet(run / "kernels.parquet")
+    # then each has its own in every phase: forward again, and two gradients (the first one has one)
+    flops = kernels.groupby(["phase", "layer"])["flops_bf16_matrix"].sum()
+    sizes = [2 * 512 * a * b for a, b in pairwise((512, 768, 1024, 1280, 1536))]
+    layers = [f"parts.{n}" for n in range(4)]
+    assert [flops["forward", layer] for layer in layers] == sizes
+    times = (1, 3, 3, 3)
+    assert [flops["backward", layer] for layer in layers] == [
+        n * size for n, size in zip(times, sizes, strict=True)
+    ]
