@@ -107,8 +107,20 @@ def test_layers_are_joined_by_their_path() -> None:
     assert (backward["flops"], backward["time_s"]) == (1000, 2e-4)
     # the optimizer's share of a layer is in the optimizer's row, as its time is
     assert one(points, grain="layer", layer="(optimizer)", phase="all")["flops"] == 20
-    assert one(points, grain="layer", layer="(forward)", phase="all")["flops"] == 10
-    assert one(points, grain="layer", layer="(loss)", phase="all")["flops"] == 10
+
+
+def test_what_is_in_no_layer_is_one() -> None:
+    # given operators outside of layers, 10 FLOP forward and 10 backward, timed as the loss' and as
+    # the model's own
+    inside = {**LAYERS.iloc[0].to_dict(), "layer": "(model)", "kind": "Net", "time_s": 7e-6,
+              "forward_s": 4e-6, "backward_s": 3e-6}  # fmt: skip
+    points = points_of(layers=pd.concat([LAYERS, pd.DataFrame([inside])], ignore_index=True))
+    # then they are one, whoever of these they belong to
+    whole = one(points, grain="layer", layer="(model)", phase="all")
+    assert (whole["flops"], whole["time_s"]) == (20, pytest.approx(7e-6 + 2e-6 + 3e-6))
+    forward = one(points, grain="layer", layer="(model)", phase="forward")
+    assert (forward["flops"], forward["time_s"]) == (10, pytest.approx(4e-6 + 2e-6))
+    assert not points["layer"].isin(["(loss)", "(forward)"]).any()
 
 
 def test_what_was_timed_and_not_counted_stays() -> None:

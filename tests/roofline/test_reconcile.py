@@ -280,7 +280,7 @@ def test_phases_layers_and_what_is_in_none() -> None:
     assert [name for grain, name in table if grain == "phase"] == [
         "forward", "backward", "optimizer", "(no phase)"]  # fmt: skip
     assert [name for grain, name in table if grain == "layer"] == [
-        "conv", "(optimizer)", "(no module)", "relu"]  # fmt: skip
+        "conv", "(optimizer)", "(model)", "relu"]  # fmt: skip
     assert table["phase", "backward"]["flops_ratio"] == 1.0
     assert table["layer", "conv"]["executed_flops"] == 300.0
     assert table["layer", "relu"]["cause"] == "not attributed"

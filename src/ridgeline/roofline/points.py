@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.roofline.counters import has_work, kernel_pieces, summed
 from ridgeline.roofline.place import BOUNDS, flops_columns, place
 from ridgeline.roofline.roofs import GRAPH, Roofs
-from ridgeline.roofline.static import BACKWARD, grouped, static_pieces
+from ridgeline.roofline.static import BACKWARD, grouped, in_layers, static_pieces
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,6 +206,7 @@ def _with_times(
     """
     import pandas as pd
 
+    layers = _outside_as_one(layers)
     names = layers["layer"].tolist()
     times = {
         (name, phase): time_s
@@ -233,6 +234,14 @@ def _with_times(
         joined = pd.concat([joined, pd.DataFrame(alone)], ignore_index=True)
     time_s = joined["time_s"].astype(float)
     return joined.assign(time_s=time_s.where(time_s > 0))
+
+
+def _outside_as_one(layers: pd.DataFrame) -> pd.DataFrame:
+    """Layer times in which all that is in no layer has one row."""
+    named = layers.assign(layer=in_layers(layers["layer"]))
+    told = {"kind": "first", "input_shape": "first"}
+    summed_up = dict.fromkeys(("time_s", "forward_s", "backward_s"), "sum")
+    return named.groupby("layer", sort=False, as_index=False).agg({**told, **summed_up})
 
 
 def _told(known: Mapping[str, Any], rows: Sequence[str], otherwise: Sequence[Any]) -> list[Any]:
@@ -278,7 +287,8 @@ def _counter_sums(
         phases = phases.assign(grain="phase", name=phases["phase"], layer="", kind="phase",
                                time_s=times)  # fmt: skip
         found.append(place(phases, roofs, is_graph=measured.is_graph))
-    by_layer = summed(pieces[pieces["layer"].ne("")], ["layer"])
+    named = pieces.assign(layer=in_layers(pieces["layer"]))
+    by_layer = summed(named[named["layer"].ne("")], ["layer"])
     if len(by_layer):
         rows = by_layer.assign(grain="layer", name=by_layer["layer"], phase=ALL, kind="")
         if layers is not None:

@@ -3,7 +3,7 @@
 Model FLOPs and bytes are counted from the graph; executed ones are those of hardware counters.
 Products (convolutions, matrix products, attention) and all other FLOPs are compared apart, since
 conventions differ for the others (see causes.py). What belongs to no layer is
-`(optimizer)` or `(no module)`: the loss, and what the model does outside of its modules.
+`(optimizer)` or `(model)`: what the model does outside of its modules, the loss, sums of gradients.
 
 A layer in one phase is the unit that is judged. The cause of a whole layer, phase or step is that
 of the largest part of its difference; `where` is the layer with most of that part.
@@ -30,12 +30,11 @@ from ridgeline.roofline.causes import (
 from ridgeline.roofline.counters import OPTIMIZER
 from ridgeline.roofline.kernel_names import PRODUCTS, SPLIT_PRECISION, family
 from ridgeline.roofline.place import flops_columns, roof_of
-from ridgeline.roofline.static import BACKWARD
+from ridgeline.roofline.static import BACKWARD, IN_NO_LAYER
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_MODULE = "(no module)"
 NO_PHASE = "(no phase)"
 PHASES = ("forward", "backward", "optimizer", NO_PHASE)
 LOWER = {"fp64": ("fp32", "tf32", "bf16", "fp16"), "fp32": ("tf32", "bf16", "fp16")}
@@ -208,7 +207,7 @@ def _layer(layer: str, phase: str) -> str:
     """What belongs to no module is one: a count and a profile tell it apart in other ways."""
     if phase == "optimizer":
         return OPTIMIZER
-    return layer if layer and not layer.startswith("(") else NO_MODULE
+    return layer if layer and not layer.startswith("(") else IN_NO_LAYER
 
 
 def _executed(kernels: pd.DataFrame, key: Callable[[str, str], Key]) -> dict[Key, _Executed]:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 FLOATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 BACKWARD = ("input-grad", "weight-grad")
-LOSS_KINDS = ("loss", "softmax")
+IN_NO_LAYER = "(model)"
+OUTSIDE = (IN_NO_LAYER, "(forward)", "(loss)")
+"""The model's own operators and its loss: a count, a clock and a profile tell them apart in
+different ways, and a loss may be computed inside of the model, so they are one."""
 SUMMED = ("flops", "dram_bytes", "least_bytes", "l3_bytes", "l2_bytes", "launches")
 
 
@@ -91,12 +94,13 @@ def _launches(ops: pd.DataFrame, *, is_fused: bool) -> pd.Series:
 
 def _layer(ops: pd.DataFrame) -> pd.Series:
     """The row of the layer table that an operator's time is in."""
-    at_root = ops["path"].eq("")
-    is_loss = at_root & ops["kind"].isin(LOSS_KINDS)
-    is_backward = ops["phase"].isin(BACKWARD)
-    layer = ops["path"].mask(at_root, "(model)")
-    layer = layer.mask(is_loss, "(forward)").mask(at_root & is_backward, "(loss)")
+    layer = ops["path"].mask(ops["path"].eq(""), IN_NO_LAYER)
     return layer.mask(ops["phase"].eq("optimizer"), "(optimizer)")
+
+
+def in_layers(names: pd.Series) -> pd.Series:
+    """Names of layers, with all that is in none of them as one."""
+    return names.mask(names.isin(OUTSIDE), IN_NO_LAYER)
 
 
 def grouped(pieces: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
