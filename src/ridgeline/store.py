@@ -115,6 +115,12 @@ class ResultsFolder:
         found = self.runs_path.glob("*/run.json")
         return sorted(p.parent.name for p in found if not p.parent.name.startswith("."))
 
+    def lost_runs(self) -> list[str]:
+        """Folders of runs that somebody took run.json away from: they are written whole."""
+        folders = [path for path in self.runs_path.glob("*") if path.is_dir()]
+        lost = [path.name for path in folders if not (path / "run.json").exists()]
+        return sorted(name for name in lost if not name.startswith("."))
+
     def read_run(self, run_id: str) -> Run:
         """Read one run, without its tables."""
         path = self._run_path(run_id)

@@ -453,6 +453,11 @@ def test_runtimes_of_the_same_configuration_stand_together() -> None:
     ]
 
 
+def test_a_single_runtime_is_no_range() -> None:
+    drawing = drawn(draw_runtimes, subjects(study([run("a")], [], [Machine(roofs=GPU)])))
+    assert drawing.caption == "A step takes 10.0 ms (net, fp32, 8, train, a GPU)."
+
+
 def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
     both = [Machine(roofs=GPU), Machine(roofs=CPU)]
     runs = [

@@ -268,6 +268,19 @@ def test_a_damaged_run_is_named_and_passed_over(results: ResultsFolder) -> None:
     assert problems[0].startswith(f"cannot read {damaged.path / 'run.json'}: ")
 
 
+def test_a_run_without_its_record_is_named_and_passed_over(results: ResultsFolder) -> None:
+    kept, lost = write(results), write(results)
+    (lost.path / "run.json").unlink()
+    (results.runs_path / ".half").mkdir()  # what a killed writer leaves
+
+    runs, problems = measured_runs(results)
+
+    assert [run.run_id for run in runs] == [kept.run_id]
+    assert problems == [
+        f"{lost.path} has no run.json and is passed over: restore it, or delete the folder"
+    ]
+
+
 def test_a_run_that_lacks_something_is_named_and_passed_over(results: ResultsFolder) -> None:
     lacking, kept = write(results, step_time_s={}), write(results, TABLE.drop(columns="mean_s"))
 

@@ -48,8 +48,8 @@ def test_a_point_above_its_roof(bound: str, provenance: str, cause: str) -> None
         ("mine", "l2", "counter", "given",
          "the roof is too low, or its data stayed nearer to the cores"),  # which nobody gave
         ("mine", "compute", "static", "given",
-         "the library may execute fewer FLOPs than the model has (Winograd, FFT), or the value"
-         " given for this roof is too low: check it"),
+         "fewer FLOPs may be executed than the model has (Winograd, FFT, masked attention),"
+         " or the value given for this roof is too low: check it"),
         ("other", "compute", "counter", "measured",
          "the roof is too low: measure the machine again"),
         ("other", "compute", "counter", "datasheet",

@@ -179,8 +179,9 @@ def roofline(material: Material) -> Iterator[str]:
     yield (
         "The floor of a piece of work is the largest of three times: its FLOPs over the arithmetic"
         " roofs of their precisions, its bytes over the bandwidth of each memory level, and its"
-        " launches times the cost of one. No run on this machine can be faster, as far as the roofs"
-        " are right. *Bound* names the largest of the three, *efficiency* is floor over time,"
+        " launches times the cost of one. No run that does this work can be faster on this machine,"
+        " as far as the roofs are right; caches and fusion may spare some of the bytes."
+        " *Bound* names the largest of the three, *efficiency* is floor over time,"
         " *headroom* the time above the floor. Points are never placed by dividing a rate by a"
         " bandwidth: work and time are known separately, or there is no point."
     )

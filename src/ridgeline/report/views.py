@@ -61,7 +61,12 @@ def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
 
 def measured_runs(results: ResultsFolder) -> tuple[list[Run], list[str]]:
     """The completed runs of `ridgeline run`, oldest first, and why others were passed over."""
-    runs, problems = [], []
+    runs = list[Run]()
+    problems = [
+        f"{results.runs_path / name} has no run.json and is passed over: restore it,"
+        " or delete the folder"
+        for name in results.lost_runs()
+    ]
     for run_id in results.run_ids():
         try:
             run = results.read_run(run_id)

@@ -30,8 +30,8 @@ ENERGY_KEYS = (  # runs that differ in the batch size alone make a line
 
 ABOVE_ITS = "above its"  # so begins what is told of a point that is faster than it can be
 ABOVE = {
-    ("static", "compute"): "the library may execute fewer FLOPs than the model has (Winograd, FFT),"
-    " or the roof was measured at a lower clock",
+    ("static", "compute"): "fewer FLOPs may be executed than the model has (Winograd, FFT, masked"
+    " attention), or the roof was measured at a lower clock",
     ("static", "dram"): "part of its data stayed in a cache, or operators were fused",
     ("static", "launch"): "several operators share a kernel, or the host is faster than it was",
     ("counter", "compute"): "the roof is too low: measure the machine again",
@@ -40,8 +40,8 @@ ABOVE = {
 OTHER_UNIT = "; or times or counters are in another unit than they say"
 ABOVE_ELSE = "the roof is too low, or its data stayed nearer to the cores"
 ABOVE_GIVEN = {  # under a roof that the user gave
-    ("static", "compute"): "the library may execute fewer FLOPs than the model has (Winograd, FFT),"
-    " or the value given for this roof is too low: check it",
+    ("static", "compute"): "fewer FLOPs may be executed than the model has (Winograd, FFT, masked"
+    " attention), or the value given for this roof is too low: check it",
     ("static", "dram"): "part of its data stayed in a cache, operators were fused, or the value"
     " given for this roof is too low: check it",
     ("counter", "compute"): "the value given for this roof is too low: check it",

@@ -1,7 +1,7 @@
 """Units as Nsight tools write them, and the factor from each to the base unit.
 
-Prefixes are powers of 1000: a Kbyte is 1000 bytes. The base units are byte, second and hertz;
-everything else is a plain count.
+Prefixes are powers of 1000: a Kbyte is 1000 bytes; of KiB and MiB, powers of 1024. The base units
+are byte, second and hertz; everything else is a plain count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 PREFIXES = {
     "": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6,
-    "G": 1e9, "T": 1e12, "P": 1e15,
+    "G": 1e9, "T": 1e12, "P": 1e15, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
 }  # fmt: skip
 BYTE, TIME, RATE, BYTE_RATE, COUNT = "byte", "time", "rate", "byte rate", "count"
 _PER_CYCLE = f"{COUNT}/cycle"

@@ -119,6 +119,8 @@ def _caption(times: pd.DataFrame, shown: pd.DataFrame) -> str:
     slow, fast = times.nlargest(1, "time_s").iloc[0], times.nsmallest(1, "time_s").iloc[0]
     shared = times.groupby("place")["machine"].nunique().gt(1).sum()
     left_out = len(times) - len(shown)
+    if len(times) == 1:
+        return f"A step takes {format_time(fast['time_s'])} ({fast['name']}, {fast['device']})."
     return joined(
         f"Step times from {format_time(fast['time_s'])} ({fast['name']}, {fast['device']}) to"
         f" {format_time(slow['time_s'])} ({slow['name']}, {slow['device']});"

@@ -112,7 +112,10 @@ function derive(table) {
   table.ai_high = column((i) => ratio(table.flops[i], table.ideal_bytes[i]) || table.ai[i]);
   table.rate = column((i) => ratio(table.flops[i], table.time_s[i]));
   table.efficiency = column((i) => ratio(table.floor_s[i], table.time_s[i]));
-  table.headroom_s = column((i) => table.time_s[i] - (table.floor_s[i] || 0));
+  const isKnownWork = (i) => isKnown(table.flops[i]) || isKnown(table.dram_bytes[i]);
+  table.headroom_s = column((i) =>
+    isKnownWork(i) ? table.time_s[i] - (table.floor_s[i] || 0) : NaN,
+  );
 }
 
 function machineTitle(run) {
