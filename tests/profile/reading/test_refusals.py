@@ -104,8 +104,8 @@ def test_reasons(tmp_path: Path, text: str, problem: str, hint: str) -> None:
         ),
         (
             "dram__bytes.sum",
-            "MiB",
-            "not used, for their units: dram__bytes.sum in MiB",
+            "sector",
+            "not used, for their units: dram__bytes.sum in sector",
             "--print-units base",
         ),
         (

@@ -17,10 +17,11 @@ from ridgeline.profile.reading.opening import (
     encoding_of,
     head_text,
     line_ends,
-    open_text,
+    open_lines,
     packing_of,
     read_head,
 )
+from ridgeline.profile.reading.prefixes import KERNEL_LINE, has_prefixes
 from ridgeline.profile.reading.source import Source
 
 REPORT_MARK = b"NVR\0"
@@ -32,7 +33,6 @@ ARCHIVES = (  # where a mark stands
     (0, b"\x04\x22\x4d\x18", "packed with lz4"),
 )
 SQLITE_MARK = b"SQLite format 3\0"
-_KERNEL_LINE = re.compile(r"^\s*\S.*, Context \d+, Stream \d+")
 _SKIPPED = re.compile(r"SKIPPED: .* does not contain .* data")
 _JSON = re.compile(r'\{\s*["}]|\[\s*[{\]]')  # and not `[rank0]: …` or `{'loss': 0.5}`
 _EVENTS = '"traceEvents"'
@@ -81,17 +81,17 @@ def detect(path: Path) -> Detected:
         return _trace(path, text)
     log = Log()
     encoding = encoding_of(head)
-    with open_text(path) as stream:
+    with open_lines(path) as stream:
         lines = line_ends(stream, _LINE)
         for number, line in enumerate(lines):
             header = parse_header(line)
             if header is not None:
                 below = tuple(islice((row for row in lines if len(row) < _ROW), evidence.ROWS))
-                is_utf8 = encoding in ("utf-8", "utf-8-sig")
+                is_plain = encoding in ("utf-8", "utf-8-sig") and not has_prefixes(text)
                 source = Source(path=path, header=header, lines_before=number, lines_below=below,
-                                is_utf8=is_utf8, log=log)  # fmt: skip
+                                is_plain=is_plain, log=log)  # fmt: skip
                 return Detected(kind=header.kind, source=source, log=log)
-            if _KERNEL_LINE.match(line):
+            if KERNEL_LINE.match(line):
                 if _SUMMARY_LINE.match(line):
                     raise _summary(path)
                 return Detected(kind=TEXT, log=log)
@@ -158,7 +158,7 @@ def _refuse_old_lines(path: Path, text: str) -> None:
 
 
 def _is_capture(line: str) -> bool:
-    return parse_header(line) is not None or _KERNEL_LINE.match(line) is not None
+    return parse_header(line) is not None or KERNEL_LINE.match(line) is not None
 
 
 def _summary(path: Path) -> RidgelineError:

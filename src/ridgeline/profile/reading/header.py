@@ -161,6 +161,8 @@ def _shown(line: str) -> str:
     """As a terminal shows it: what stands before a carriage return is written over."""
     if "\r" in line:
         line = line[line.rstrip("\r\n").rfind("\r") + 1 :]
+    if line[:1] in " \t" and line.lstrip(" \t").startswith('"'):  # quotes count at the beginning
+        line = line.lstrip(" \t")
     return line.replace("\0", "")
 
 

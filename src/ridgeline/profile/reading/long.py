@@ -28,7 +28,7 @@ from ridgeline.profile.reading.launches import (
     range_names,
 )
 from ridgeline.profile.reading.named_metrics import NamedMetrics
-from ridgeline.profile.reading.opening import TellBytes, open_text, skip_lines
+from ridgeline.profile.reading.opening import TellBytes, open_lines, skip_lines
 from ridgeline.profile.reading.repeated import told_again
 from ridgeline.profile.reading.source import Read, Source
 
@@ -55,7 +55,7 @@ def read_long(source: Source, tell: TellBytes | None = None) -> Read:
     """The kernels of a long table."""
     clues = evidence.of_rows(source.header, source.lines_below)
     table = _Table(source.header, clues.mark)
-    with open_text(source.path, tell) as stream:
+    with open_lines(source.path, tell) as stream:
         skip_lines(stream, source.lines_before + 1)
         lines = source.log.sift(stream)
         for row in rows(lines, source.header.delimiter, source.log):

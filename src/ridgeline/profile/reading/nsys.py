@@ -30,7 +30,7 @@ from ridgeline.profile.reading.header import (
 from ridgeline.profile.reading.launches import MOST, dimensions
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.metric_units import NANOSECOND, parse_unit, scaled
-from ridgeline.profile.reading.opening import TellBytes, open_text, skip_lines
+from ridgeline.profile.reading.opening import TellBytes, open_lines, skip_lines
 from ridgeline.profile.reading.source import Source
 from ridgeline.profile.reading.traces import device_of_all, from_times, several
 
@@ -44,7 +44,7 @@ def read_nsys(source: Source, tell: TellBytes | None = None) -> Capture:
     """The kernels of the first kernel table in a file."""
     clues = evidence.of_rows(source.header, source.lines_below)
     table = _Table(source.header, clues.mark)
-    with open_text(source.path, tell) as stream:
+    with open_lines(source.path, tell) as stream:
         skip_lines(stream, source.lines_before + 1)
         found = list(_kernels(rows(stream, source.header.delimiter, source.log), table))
     source.log.is_cut |= source.log.is_open and table.short > 0

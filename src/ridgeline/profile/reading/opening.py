@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, AnyStr, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from ridgeline.errors import RidgelineError
+from ridgeline.profile.reading.prefixes import BareLines, has_prefixes
 
 HEAD_BYTES = 2**20
 _PIECE = 2**20  # of a line that is not kept
@@ -30,6 +31,7 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 
+Lines = TextIO | BareLines
 TellBytes = Callable[[int, int], None]  # bytes read and bytes in all
 
 
@@ -149,6 +151,14 @@ def open_text(path: Path, tell: TellBytes | None = None) -> Iterator[TextIO]:
         text.detach()
 
 
+@contextmanager
+def open_lines(path: Path, tell: TellBytes | None = None) -> Iterator[Lines]:
+    """The lines of a text, without what was put before them when it was pasted."""
+    is_pasted = has_prefixes(head_text(read_head(path)))
+    with open_text(path, tell) as text:
+        yield BareLines(text) if is_pasted else text
+
+
 def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
     """The first bytes of the content; as many as there are if its end is damaged."""
     with open_bytes(path) as stream:
@@ -162,19 +172,19 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
     return bytes(parts[:size])
 
 
-def skip_lines(stream: IO[AnyStr], count: int) -> None:
+def skip_lines(stream: Lines | BinaryIO, count: int) -> None:
     """Read past lines, of any length, in little memory."""
     while count and (piece := stream.readline(_PIECE)):
-        count -= piece.endswith(b"\n" if isinstance(piece, bytes) else "\n")
+        count -= piece[-1:] in ("\n", b"\n")
 
 
-def lines_of(stream: TextIO, longest: int) -> Iterator[str]:
+def lines_of(stream: Lines, longest: int) -> Iterator[str]:
     """Lines; one that is longer than any of a capture comes in pieces."""
     while line := stream.readline(longest):
         yield line
 
 
-def line_ends(stream: TextIO, longest: int) -> Iterator[str]:
+def line_ends(stream: Lines, longest: int) -> Iterator[str]:
     """Every line; of one that is longer, at least so many of its last characters."""
     end = ""
     while piece := stream.readline(longest):

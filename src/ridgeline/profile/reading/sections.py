@@ -15,7 +15,8 @@ that fill them have but one blank in between.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from ridgeline.profile.reading.decimals import Evidence
@@ -23,7 +24,8 @@ from ridgeline.profile.reading.evidence import is_whole
 from ridgeline.profile.reading.launches import Launches, capability, dimensions
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.named_metrics import NamedMetrics
-from ridgeline.profile.reading.opening import TellBytes, head_text, lines_of, open_text, read_head
+from ridgeline.profile.reading.opening import TellBytes, lines_of, open_lines
+from ridgeline.profile.reading.repeated import told_again
 from ridgeline.profile.reading.source import Read
 
 _LINE = 20_000  # characters that a line may have; longer ones are no part of this
@@ -37,6 +39,8 @@ _RULE = re.compile(r"\s*-{3,}(?:\s+-{3,})*\s*")
 _DASHES = re.compile(r"-+")
 _VALUE = re.compile(r"(?:\(!\) )?(?:n/a|nan|[-+.,\d'\u00a0\u202f]+(?:[eE][-+]?\d+)?)(?: [{(].*)?")
 _SPACES = re.compile(r"\s{2,}")
+_COMMENT = re.compile(r"\s+#\s.*")  # of who kept the text
+_LOOKED_AT = 10_000  # lines, for the decimal mark
 _DEVICE = "device__attribute_display_name"
 _TITLES = ("Metric Name", "Metric Value")
 
@@ -46,26 +50,35 @@ Columns = tuple[int, ...]  # where each begins
 def read_sections(path: Path, log: Log, tell: TellBytes | None = None) -> Read:
     """The kernels of a text."""
     clues = Evidence()
-    for name, unit, value in _metrics(head_text(read_head(path)).splitlines()):
-        clues.see([value], are_whole=is_whole(name, unit))
+    with open_lines(path) as stream:
+        for name, unit, value in _metrics(islice(lines_of(stream, _LINE), _LOOKED_AT)):
+            clues.see([value], are_whole=is_whole(name, unit))
     reader = _Reader(clues.mark)
-    with open_text(path, tell) as stream:
+    with open_lines(path, tell) as stream:
         for line in log.watch_end(log.sift(lines_of(stream, _LINE))):
-            if log.is_open and line.startswith("    ") and not _RULE.fullmatch(line):
-                log.is_cut = True  # a line of a table without an end: its number may be half of one
+            if log.is_open and not _RULE.fullmatch(line) and not _KERNEL.fullmatch(line):
+                log.is_cut = True  # a line without an end: its number may be half of one
             else:
                 reader.see(line)
-    remarks = clues.remarks() + reader.metrics.finish()
+    again = told_again(len(reader.metrics.again))
+    remarks = clues.remarks() + reader.metrics.finish() + again
     return Read(launches=reader.launches, remarks=tuple(remarks), has_rules=reader.has_rules)
 
 
-def _metrics(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+def _metrics(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     columns: Columns = ()
+    is_flat = False
     for line in lines:
-        columns = columns_of(line[:_LINE]) or columns
-        found = parse_metric(line[:_LINE], columns)
+        columns = columns_of(line) or columns
+        is_flat = is_flat or _is_flat(line)
+        found = parse_metric(line, columns, is_flat=is_flat)
         if found is not None:
             yield found
+
+
+def _is_flat(line: str) -> bool:
+    """Whether it is that of a kernel, in a text that lost its indentation."""
+    return ", Context " in line and not line.startswith(" ") and bool(_KERNEL.fullmatch(line))
 
 
 def columns_of(line: str) -> Columns:
@@ -75,10 +88,13 @@ def columns_of(line: str) -> Columns:
     return tuple(found.start() for found in _DASHES.finditer(line))
 
 
-def parse_metric(line: str, columns: Columns = ()) -> tuple[str, str, str] | None:
+def parse_metric(
+    line: str, columns: Columns = (), *, is_flat: bool = False
+) -> tuple[str, str, str] | None:
     """Name, unit and value of a line of a table, by its columns if it keeps to them."""
-    if not line.startswith(" "):
+    if not line.startswith(" ") and not is_flat:
         return None
+    line = _COMMENT.sub("", line)
     return _by_columns(line, columns) or _by_spaces(line)
 
 
@@ -117,24 +133,28 @@ class _Reader:
         self.process = ""
         self.row: int | None = None
         self.columns: Columns = ()
+        self.is_flat = False
+        self.kernels = 0  # of the process, up to here
 
     def see(self, line: str) -> None:
         process = _PROCESS.fullmatch(line.rstrip("\r\n"))
-        if process:
-            self.process = process[1]
+        if process:  # where it comes again, its kernels do
+            self.process, self.kernels = process[1], 0
         elif ", Context " in line and (kernel := _KERNEL.fullmatch(line.rstrip("\r\n"))):
+            self.is_flat = not line.startswith(" ")
             self._kernel(kernel)
         elif columns := columns_of(line):
             self.columns = columns
         elif self.row is not None:
-            found = parse_metric(line, self.columns)
+            found = parse_metric(line, self.columns, is_flat=self.is_flat)
             if found is not None:
                 self.metrics.add(self.row, *found)
             elif line.lstrip().startswith(("INF ", "WRN ", "OPT ", "ERR ")):
                 self.has_rules = True
 
     def _kernel(self, found: re.Match[str]) -> None:
-        number = str(len(self.launches))
+        number = str(self.kernels if self.process else len(self.launches))
+        self.kernels += 1
         texts = {
             "kernel": found["name"],
             "id": number,
@@ -145,4 +165,5 @@ class _Reader:
             "device_number": found["device"] or "",
             "compute_capability": capability(found["cc"] or ""),
         }
-        self.row = self.launches.row((self.process, number), texts)
+        self.row = self.launches.row((self.process, number, found["name"]), texts)
+        self.metrics.begin()

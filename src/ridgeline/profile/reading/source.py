@@ -18,7 +18,7 @@ class Source:
     header: Header
     lines_before: int  # the header
     lines_below: tuple[str, ...]  # the first of them, for what they tell of the numbers
-    is_utf8: bool
+    is_plain: bool  # as pyarrow reads it: UTF-8, nothing before its lines
     log: Log = field(default_factory=Log)
 
 

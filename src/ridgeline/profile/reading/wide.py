@@ -46,7 +46,7 @@ _GROUPED = r"^(?:[^,]*|[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?)$"
 
 def read_wide(source: Source, tell: TellBytes | None = None) -> Read:
     """The kernels of a wide table."""
-    if source.is_utf8:
+    if source.is_plain:
         try:
             return _read(source, quick_pieces(source, tell))
         except OddError:

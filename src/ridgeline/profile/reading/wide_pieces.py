@@ -24,7 +24,7 @@ from ridgeline.profile.reading.header import (
     rows,
 )
 from ridgeline.profile.reading.log import Log
-from ridgeline.profile.reading.opening import TellBytes, open_bytes, open_text, skip_lines
+from ridgeline.profile.reading.opening import TellBytes, open_bytes, open_lines, skip_lines
 from ridgeline.profile.reading.source import Source
 
 WIDE = (RAW, UI)
@@ -179,7 +179,7 @@ def _check_regular(columns: dict[int, Any], layout: Layout, *, is_first: bool) -
 
 def careful_pieces(source: Source, tell: TellBytes | None) -> Iterator[Piece]:
     """Pieces as lists, from the first line below the header on."""
-    with open_text(source.path, tell) as stream:
+    with open_lines(source.path, tell) as stream:
         skip_lines(stream, source.lines_before + 1)
         yield from _pieces(stream, source)
 
