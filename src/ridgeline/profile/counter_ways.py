@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 
 from ridgeline.profile import tensor_counters
 from ridgeline.profile.tensor_counters import PER_CYCLE, PER_SECOND
@@ -107,8 +108,7 @@ TIMES = tuple(f"gpu__time_duration{end}" for end in (".sum", ".max", ".avg", "",
 CYCLES_OVER_RATE = tuple(
     (f"{unit}.{amount}", f"{unit}.{rate}.per_second")
     for unit in ("sm__cycles_elapsed", "gpc__cycles_elapsed", "smsp__cycles_elapsed")
-    for amount in ("avg", "max")
-    for rate in ("avg", "max")
+    for amount, rate in (*product(("avg", "max"), repeat=2), ("sum", "sum"))
 )
 
 

@@ -253,13 +253,35 @@ def test_a_file_that_adds_nothing_stays_apart(tmp_path: Path) -> None:
     assert files == [f"{paths[0]} + {paths[1]}", str(paths[2])]
 
 
-def test_a_file_of_no_use_beside_others_is_refused(tmp_path: Path) -> None:
-    paths = [part(tmp_path, "fadd.csv", FADD, (5, 6)), part(tmp_path, "time.csv", TIME, (50, 60))]
-    captures, refused = join_captures([read_part(path) for path in paths])
-    assert [capture.file for capture in captures] == [str(paths[1])]
-    assert [error.problem.partition(" has ")[0] for error in refused] == [str(paths[0])]
-    with pytest.raises(RidgelineError, match=r"fadd\.csv has 2 kernels"):
-        read_captures(paths)
+PERCENT = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+
+
+@pytest.mark.parametrize("metric", [FADD, PERCENT])
+def test_a_file_of_no_use_beside_others_is_no_loss(tmp_path: Path, metric: str) -> None:
+    # given a file that alone would be refused, and another of the same kernels
+    paths = [part(tmp_path, "odd.csv", metric, (5, 6)), part(tmp_path, "time.csv", TIME, (50, 60))]
+    for order in (paths, paths[::-1]):
+        captures, refused = join_captures([read_part(path) for path in order])
+        # then it is told that nothing of it is used
+        assert refused == []
+        assert [capture.file for capture in captures] == [f"{paths[1]} + {paths[0]}"]
+        assert f"{paths[0]} adds nothing that is used" in captures[0].warnings
+        assert captures[0].kernels["time_s"].tolist() == [50e-9, 60e-9]
+    with pytest.raises(RidgelineError, match=r"odd\.csv has 2 kernels"):
+        read_captures(paths[:1])
+
+
+def test_time_is_that_of_a_clock_where_cycles_are_there_too(tmp_path: Path) -> None:
+    # given a file per metric, as scripts of computing centres make them
+    cycles, rate = "sm__cycles_elapsed.avg", "sm__cycles_elapsed.avg.per_second"
+    paths = [
+        part(tmp_path, "cycles.csv", cycles, (1000, 2000)),
+        part(tmp_path, "rate.csv", rate, (1e9, 1e9)),
+        part(tmp_path, "bytes.csv", "dram__bytes.sum", (3, 4)),
+        part(tmp_path, "time.csv", TIME, (50, 60)),
+    ]
+    [capture] = read_captures(paths)
+    assert capture.kernels["time_s"].tolist() == [50e-9, 60e-9]
 
 
 def test_files_of_other_kernels_or_launches_are_not_joined(tmp_path: Path) -> None:

@@ -417,3 +417,25 @@ def test_rows_of_nsys_without_a_time_are_counted(tmp_path: Path) -> None:
     capture = read(written(tmp_path, "a.csv", text))
     assert capture.launches == 3
     assert capture.warnings[1:] == ("rows without a time that can be used are left out: 1",)
+
+
+def test_a_device_under_its_old_name(tmp_path: Path) -> None:
+    # given a trace of 2021
+    kernel = {"ph": "X", "cat": "Kernel", "name": "a", "ts": 1, "dur": 2, "args": {"device": 0}}
+    devices = [{"id": 0, "name": "Tesla V100"}]
+    trace = {"computeProperties": devices, "traceEvents": [kernel]}
+    path = written(tmp_path, "old.json", json.dumps(trace))
+    assert read(path).device == "Tesla V100"
+
+
+@pytest.mark.parametrize("end", ["[", "[CUDA", "[CUDA memcpy Dev"])
+def test_a_copy_whose_name_is_cut_off_is_no_kernel(tmp_path: Path, end: str) -> None:
+    head = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Name\n1,500,1,1,1,1,kernel\n"
+    capture = read(written(tmp_path, "cut.csv", f"{head}600,70000,2,,,,{end}"))
+    assert capture.kernels["kernel"].tolist() == ["kernel"]
+
+
+def test_a_row_that_is_cut_off_before_its_name_is_told(tmp_path: Path) -> None:
+    head = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Name\n1,500,1,1,1,1,kernel\n"
+    capture = read(written(tmp_path, "cut.csv", f"{head}600,70"))
+    assert any(text.startswith("the file is cut off") for text in capture.warnings)

@@ -1,10 +1,10 @@
 """Reading captures, made here or elsewhere.
 
 detect.py         what a file is, by its content
-opening.py        files as text: packed, in any encoding
+opening.py        files as text: packed, in any encoding, pasted somewhere (prefixes.py)
 header.py         the first line of a table
 wide.py  long.py  tables of Nsight Compute: a row per kernel; a row per kernel and metric
-wide_pieces.py    the rows of a wide table, quickly or with care
+wide_pieces.py    the rows of a wide table, quickly or with care; turned.py  one turned round
 sections.py       its plain text
 report.py         its binary report, through its own library (report_worker.py) or program
 kineto.py         PyTorch and Kineto traces (traces.py)        nsys.py  kernel tables of nsys stats

@@ -13,6 +13,7 @@ from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.header import KINETO, REPORT, TEXT, parse_header
 from ridgeline.profile.reading.log import Log
 from ridgeline.profile.reading.opening import (
+    HEAD_BYTES,
     MARK_BYTES,
     encoding_of,
     head_text,
@@ -23,6 +24,7 @@ from ridgeline.profile.reading.opening import (
 )
 from ridgeline.profile.reading.prefixes import KERNEL_LINE, has_prefixes
 from ridgeline.profile.reading.source import Source
+from ridgeline.profile.reading.turned import turned_round
 
 REPORT_MARK = b"NVR\0"
 ARCHIVES = (  # where a mark stands
@@ -37,7 +39,11 @@ _SKIPPED = re.compile(r"SKIPPED: .* does not contain .* data")
 _JSON = re.compile(r'\{\s*["}]|\[\s*[{\]]')  # and not `[rank0]: …` or `{'loss': 0.5}`
 _EVENTS = '"traceEvents"'
 _NSYS_JSON = re.compile(r'\{\s*"(?:Time ?\(%\)|(?:Start|Duration|Total Time) ?\(\w+\))"\s*:')
-_NSYS_TITLES = re.compile(r"^.*(?:Time ?\(%\)|Total Time|Total \(\w+\)).*$", re.MULTILINE)
+_NSYS_TITLES = re.compile(
+    r"^.*(?:Time ?\(%\)|Total Time|Total \(\w+\)|DurNonChild).*$", re.MULTILINE
+)
+_FOR_PEOPLE = re.compile(r"^[^,;\t]*\bTotal Time\b[^,;\t]*\bInstances\b[^,;\t]*\bName\b", re.M)
+_NVPROF = re.compile(r"==\d+== (?:NVPROF is profiling|Profiling result)")
 _NSYS_TABLES = {  # by a title that only they have
     "Kern Inst": "in which a kernel counts once for every NVTX range around it",
     "Category": "about kernels, copies and calls together",
@@ -80,6 +86,11 @@ def detect(path: Path) -> Detected:
     if is_json and not _ends_early(text):
         return _trace(path, text)
     log = Log()
+    turned = turned_round(text) if len(head) < HEAD_BYTES else None
+    if turned is not None:
+        source = Source(path=path, header=turned.header, lines_before=0, lines_below=turned.lines,
+                        is_plain=False, turned=turned.lines, log=log)  # fmt: skip
+        return Detected(kind=turned.header.kind, source=source, log=log)
     encoding = encoding_of(head)
     with open_lines(path) as stream:
         lines = line_ends(stream, _LINE)
@@ -186,15 +197,20 @@ def _unknown(path: Path, log: Log, text: str) -> RidgelineError:
         )
     if _NSYS_JSON.search(text):
         return _other_format(path)
+    if _NVPROF.search(text):
+        return RidgelineError(
+            f"{path} is of nvprof, which ridgeline does not read",
+            hint="capture it with ncu --csv --page raw, or nsys profile and nsys stats",
+        )
     titles = " ".join(_NSYS_TITLES.findall(text))
+    if _FOR_PEOPLE.search(text):
+        return RidgelineError(
+            f"{path} is a table of nsys for people", hint="make it with nsys stats --format csv"
+        )
     for title, what in _NSYS_TABLES.items():
         if title in titles:
             return RidgelineError(
                 f"{path} is a table of nsys {what}",
                 hint="nsys stats --report cuda_gpu_kern_sum --format csv FILE.nsys-rep",
             )
-    if "Total Time" in titles and "Instances" in titles:
-        return RidgelineError(
-            f"{path} is a table of nsys for people", hint="make it with nsys stats --format csv"
-        )
     return RidgelineError(f"{path} is no capture that ridgeline knows", hint=READS)

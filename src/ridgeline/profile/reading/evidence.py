@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from ridgeline.profile.reading.decimals import Evidence
 from ridgeline.profile.reading.display_names import without_label
 from ridgeline.profile.reading.header import DETAILS, Header, rows
+from ridgeline.profile.reading.log import Log
 
 WHOLE = frozenset(
     [
@@ -16,6 +17,7 @@ WHOLE = frozenset(
     ]
 )  # fmt: skip
 WHOLE_UNITS = ("byte", "inst")  # of a sum in base units
+NANOSECONDS = ("ns", "nsecond")  # of which nobody counts parts
 ROWS = 400  # that are looked at
 _NOT_NUMBERS = frozenset(
     ["ID", "Process ID", "Process", "Context", "Stream", "Device", "CC", "Grid Size", "Block Size",
@@ -26,13 +28,16 @@ _NOT_NUMBERS = frozenset(
 def is_whole(metric: str, unit: str) -> bool:
     """Whether its values have no decimals, so that any mark in them groups digits."""
     metric = without_label(metric)
-    return metric in WHOLE or (metric.endswith(".sum") and unit in WHOLE_UNITS)
+    is_sum = metric.endswith(".sum") and unit in WHOLE_UNITS
+    return metric in WHOLE or is_sum or unit in NANOSECONDS
 
 
 def of_rows(header: Header, lines: Sequence[str]) -> Evidence:
     """From the first rows below a header."""
     evidence = Evidence()
-    seen = rows(iter(lines[:ROWS]), header.delimiter)
+    log = Log()
+    every = rows(iter(lines[:ROWS]), header.delimiter, log)
+    seen = (row for row in every if not header.is_shifted(row, log))
     if header.kind == DETAILS:
         _see_long(header, seen, evidence)
     else:

@@ -14,7 +14,9 @@ from ridgeline.profile.reading.metric_units import parse_unit
 RAW, DETAILS, UI, TEXT = "ncu-raw", "ncu-details", "ncu-ui", "ncu-text"
 REPORT, KINETO, NSYS = "ncu-rep", "kineto", "nsys"
 DELIMITERS = (",", ";", "\t")
-KERNEL_NAMES = ("Demangled Name", "Kernel Name", "Function Name")  # the fullest first
+KERNEL_NAMES = (  # the fullest first
+    "Original Demangled Name", "Demangled Name", "Kernel Name", "Function Name",
+)  # fmt: skip
 _TRIED = 3  # places where it may begin behind other text
 _MARKS = (*KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
@@ -46,6 +48,11 @@ class Header:
     def find(self, *names: str) -> int | None:
         """The first column of any of these names, the first of them preferred."""
         return next((self.names.index(name) for name in names if name in self.names), None)
+
+    def is_shifted(self, row: Sequence[str], log: Log) -> bool:
+        """Whether the row that was read last has too many cells, since its quotes were lost."""
+        is_longer = any(text.strip() for text in row[len(self.names) :])
+        return is_longer and self.delimiter == "," and not log.has_quotes
 
     @property
     def ranges(self) -> tuple[int, ...]:

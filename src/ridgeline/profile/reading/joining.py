@@ -26,6 +26,7 @@ from ridgeline.profile.reading.counters import Counters, Part
 if TYPE_CHECKING:
     import pandas as pd
 
+NO_USE = "adds nothing that is used"
 BETWEEN = " + "  # the names of files that were joined
 _SAME = ("id", "kernel", "grid", "block", "compute_capability")
 _PROCESS = ("host", "process_id")
@@ -118,7 +119,9 @@ def belongs_to(part: Counters, group: Sequence[Counters]) -> bool:
     if not _are_same(part, group[0]) or any(part.file == other.file for other in group):
         return False
     names = _all_names(group)
-    return bool(names and part.names) and _are_different(names, part.names, part.capability)
+    if not names or not part.names:  # it has nothing of use, and can do no harm
+        return True
+    return _are_different(names, part.names, part.capability)
 
 
 def _all_names(parts: Sequence[Counters]) -> frozenset[str]:
@@ -162,17 +165,25 @@ def _if_all_were_1(names: frozenset[str], capability: str | None) -> Quantities:
 
 
 def _of_use(group: Sequence[Counters]) -> list[Part]:
-    """The group as one, and those that add nothing to it by themselves."""
+    """The group as one, and those that add nothing to it and tell something by themselves."""
     if len(group) == 1:
         return [*group]
     used = set(_if_all_were_1(_all_names(group), group[0].capability).metrics)
     known: set[str] = set()
     parts: list[Counters] = []
+    useless: list[Counters] = []
     others: list[Part] = []
     for part in group:
-        (parts if (part.names - known) & used else others).append(part)
+        is_of_use = bool((part.names - known) & used)
         known |= part.names
-    return [*([join(parts)] if parts else []), *others]
+        if is_of_use:
+            parts.append(part)
+        elif _told(part.names, part.capability):
+            others.append(part)
+        else:
+            useless.append(replace(part, remarks=(*part.remarks, f"{part.file} {NO_USE}")))
+    together = [*parts, *useless]  # what is of use first: of several times the first is kept
+    return [*([join(together)] if together else []), *others]
 
 
 def join(parts: Sequence[Counters]) -> Counters:

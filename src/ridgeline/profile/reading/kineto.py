@@ -27,7 +27,7 @@ COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _CHUNK = 2**20
 _LONGEST = 2**24  # characters of one event
 _START = re.compile(r'"traceEvents"\s*:\s*\[')
-_DEVICES = re.compile(r'"deviceProperties"\s*:\s*(?=\[)')
+_DEVICES = re.compile(r'"(?:device|compute)Properties"\s*:\s*(?=\[)')
 _NEXT = re.compile(r'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|ts|pid)")')  # behind one that is damaged
 _CLOSE = re.compile(r"\}\s*\][^\[\]{}]*\}?\s*\Z")  # of the events, and of the trace
 _BETWEEN = re.compile(r"[\s,]*")
@@ -241,7 +241,7 @@ class _Events:
     def _see_rest(self, rest: str, stream: TextIO) -> None:
         """Behind the events: what else the trace tells, and whether another one follows."""
         about, rest = ({}, rest) if self.is_bare else _object(rest, stream)
-        self._describe(about.get("deviceProperties", ()))
+        self._describe(about.get("deviceProperties", about.get("computeProperties", ())))
         while not rest.strip() and (more := stream.read(_CHUNK)):
             rest = more
         self.has_more = bool(about.get("traceEvents")) or rest.lstrip().startswith(("{", "["))

@@ -17,6 +17,7 @@ _LINE = 300  # characters of a line
 CUT_OFF = "the file is cut off: its last row is not whole, and what follows is missing"
 OTHER_FORM = "another table of another form follows, and is left out: give it a file of its own"
 NO_END = "the last line has no end: it may be cut off, so a number at its end is not used"
+SHIFTED = "rows have more cells than titles: quotes around names and numbers were lost"
 NOTHING_SAID = "it may have been cut off, or it is of a program that launched none"
 
 
@@ -27,7 +28,9 @@ class Log:
     lines: list[str] = field(default_factory=list)
     skipped: int = 0  # lines inside a table that are no rows of it
     too_long: int = 0  # lines inside a table with more in a cell than is read
+    shifted: int = 0  # rows with more cells than titles, in a table without quotes
     open_end: str = ""  # the last character of a last line that has no end
+    has_quotes: bool = False  # the line that was read last
     is_bare: bool = False  # the last row has no end, nor has its last cell a closing quote
     is_cut: bool = False  # the file ends inside a row
     has_other_form: bool = False  # a table that is not like the first follows it
@@ -59,9 +62,10 @@ class Log:
                 yield line
 
     def watch_end(self, lines: Iterator[str]) -> Iterator[str]:
-        """The lines as they are; of the last it is known whether it is whole."""
+        """The lines as they are; of the last it is known whether it is whole, and has quotes."""
         for line in lines:
             self.open_end = "" if line.endswith(("\n", "\r")) else line[-1:]
+            self.has_quotes = '"' in line
             yield line
 
     def leave_out(self, row: Sequence[str]) -> None:
@@ -73,6 +77,10 @@ class Log:
 
     def refusal(self, file: str, what: str, hint: str = "") -> RidgelineError:
         """The error for a capture with nothing in it: `what` it lacks, and why."""
+        if self.shifted:
+            return RidgelineError(
+                f"{file} {what}: {SHIFTED}", hint="export it again, and keep the quotes in it"
+            )
         for reason in REASONS:
             if any(reason.is_told(line) for line in self.lines):
                 return RidgelineError(f"{file} {what}: {reason.problem}", hint=reason.hint_for_file)
@@ -97,5 +105,7 @@ class Log:
                 f"lines inside the table that are too long are left out: {self.too_long:,} (a cell"
                 f" may have {csv.field_size_limit():,} characters)"
             )
+        if self.shifted:
+            said.append(f"{SHIFTED}; such rows are left out: {self.shifted:,}")
         said += [OTHER_FORM] * self.has_other_form
         return said + [CUT_OFF if self.is_cut else NO_END] * (self.is_cut or self.is_bare)

@@ -63,10 +63,30 @@ def read_long(source: Source, tell: TellBytes | None = None) -> Read:
             if another is not None and another.kind != source.header.kind:
                 source.log.has_other_form = True
                 break
-            if not table.add(row):
+            if table.header.is_shifted(row, source.log):
+                source.log.shifted += 1
+            elif not table.add(row):
                 source.log.leave_out(row)
     remarks = clues.remarks() + table.finish()
     return Read(launches=table.launches, remarks=tuple(remarks), has_rules=table.has_rules)
+
+
+class _Launch:
+    """Tells launches apart by their order: another kernel, or a metric again, begins the next."""
+
+    def __init__(self) -> None:
+        self.number = -1
+        self._kernel: tuple[str, ...] | None = None
+        self._told: set[tuple[str, ...]] = set()
+
+    def of(self, kernel: tuple[str, ...], metric: tuple[str, ...]) -> str:
+        """The number of the launch that a row is of."""
+        if kernel != self._kernel or metric in self._told:
+            self.number += 1
+            self._kernel = kernel
+            self._told.clear()
+        self._told.add(metric)
+        return str(self.number)
 
 
 class _Table:
@@ -77,6 +97,7 @@ class _Table:
         self.metrics = NamedMetrics(self.launches, mark)
         self.has_rules = False
         self.uncounted = 0  # rows of a summary without a number of launches
+        self.launch = _Launch()  # where kernels have no numbers
         self.row: int | None = None  # of the kernel that was told last
         self._see(header)
 
@@ -129,6 +150,9 @@ class _Table:
 
     def _add(self, row: list[str]) -> None:
         key = tuple(ungrouped(cell(row, column)) for column in self.key)
+        if "id" not in self.texts and not self.is_summary:
+            places = (self.section, self.name, self.unit)
+            key = (*key, self.launch.of(key, tuple(cell(row, column) for column in places)))
         number = self.launches.known(key)
         if number is None:
             times = self._times(row)

@@ -35,7 +35,7 @@ from ridgeline.profile.reading.source import Source
 from ridgeline.profile.reading.traces import device_of_all, from_times, several
 
 _NAMES = ("Name", "Kernel Name", "Demangled Name")
-_COPIES = "[CUDA "
+_COPIES = "["  # [CUDA memcpy Host-to-Device]; also where a file ends in it
 _WORDS = re.compile(r"Processing \[|\*\* ")  # of nsys, above each table
 _INDEX = re.compile(r" \(\d+\)$")  # behind the name of a device
 
@@ -47,7 +47,7 @@ def read_nsys(source: Source, tell: TellBytes | None = None) -> Capture:
     with open_lines(source.path, tell) as stream:
         skip_lines(stream, source.lines_before + 1)
         found = list(_kernels(rows(stream, source.header.delimiter, source.log), table))
-    source.log.is_cut |= source.log.is_open and table.short > 0
+    source.log.is_cut |= source.log.is_open and table.is_last_short
     if not found:
         raise RidgelineError(
             f"{source.path} is a table of nsys without any kernel",
@@ -86,6 +86,7 @@ class _Table:
         assert self.time is not None
         unit = parse_unit(header.units[self.time] or "ns")
         self.unit_s = unit.factor if unit else NANOSECOND
+        self.is_last_short = False  # the row that was read last
         self.short = 0  # rows that end before the name of their kernel
         self.odd = 0  # rows whose time or number of launches cannot be
 
@@ -98,9 +99,11 @@ class _Table:
 
     def kernel(self, row: list[str]) -> dict[str, Any] | None:
         name = cell(row, self.name)
+        is_begun = math.isfinite(read_number(cell(row, 0), self.mark))
+        self.is_last_short = is_begun and len(row) < len(self.header.names)
         time = read_number(cell(row, self.time), self.mark)
         if not name:
-            self.short += math.isfinite(read_number(cell(row, 0), self.mark)) and len(row) > 1
+            self.short += is_begun and len(row) > 1
             return None
         if name.startswith(_COPIES):
             return None

@@ -19,6 +19,7 @@ class Source:
     lines_before: int  # the header
     lines_below: tuple[str, ...]  # the first of them, for what they tell of the numbers
     is_plain: bool  # as pyarrow reads it: UTF-8, nothing before its lines
+    turned: tuple[str, ...] = ()  # lines of a table that was turned round to be read
     log: Log = field(default_factory=Log)
 
 

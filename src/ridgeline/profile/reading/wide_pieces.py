@@ -179,6 +179,9 @@ def _check_regular(columns: dict[int, Any], layout: Layout, *, is_first: bool) -
 
 def careful_pieces(source: Source, tell: TellBytes | None) -> Iterator[Piece]:
     """Pieces as lists, from the first line below the header on."""
+    if source.turned:
+        yield from _pieces(iter(source.turned), source)
+        return
     with open_lines(source.path, tell) as stream:
         skip_lines(stream, source.lines_before + 1)
         yield from _pieces(stream, source)
@@ -198,6 +201,8 @@ def _pieces(lines: Iterator[str], source: Source, *, is_new: bool = True) -> Ite
             pending, is_new = [], another is not None
         if another is not None:
             header, layout = another, Layout.of(another)
+        elif header.is_shifted(row, log):
+            log.shifted += 1
         elif not _is_row(row, layout, log, is_unit_row=is_new and not pending):
             log.leave_out(row)
         elif log.is_open and len(row) < len(header.names):
