@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import ridgeline
+from ridgeline.errors import RidgelineError
 
 
 def square(bias: bool = False) -> nn.Linear:
@@ -95,6 +96,58 @@ def test_a_function_that_is_done_again_is_its_module_s(reentrant: bool) -> None:
     assert gradients["path"].tolist() == ["1.part", "1.part", "0"]
 
 
+class Recycled(nn.Module):
+    """Runs its layer once without gradients, and again on what came out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = square()
+
+    def forward(self, data: Tensor) -> Any:
+        with torch.no_grad():
+            data = self.layer(data)
+        return self.layer(data)
+
+
+def test_a_weight_that_was_cast_without_gradients_has_them_afterwards() -> None:
+    model = nn.Sequential(square(), Recycled())
+    [fp32, amp] = (
+        ridgeline.count(model, x(2, 4), mode="train", precision=p) for p in ("fp32", "amp")
+    )
+    assert macs(amp) == macs(fp32) == [3 * ONE, 0, ONE]
+
+
+class Careful(nn.Module):
+    """Leaves mixed precision for one product, and notes whether it was on."""
+
+    seen: ClassVar[list[bool]] = []
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.low, self.full, self.device = square(), square(), device
+
+    def forward(self, data: Tensor) -> Any:
+        self.seen.append(torch.is_autocast_enabled())
+        out = self.low(data)
+        with torch.autocast(self.device, enabled=False):
+            self.seen.append(torch.is_autocast_enabled())
+            out = self.full(out.float())
+        self.seen.append(torch.is_autocast_enabled())
+        return out
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda"])
+def test_a_model_may_leave_mixed_precision(device: str) -> None:
+    Careful.seen.clear()
+    ops = ridgeline.count(Careful(device), x(2, 4), mode="infer", precision="amp").ops
+    assert Careful.seen == [True, False, True]
+    products = ops.loc[ops["macs"].gt(0), ["path", "dtype"]].to_numpy().tolist()
+    assert products == [["low", "fp16"], ["full", "fp32"]]
+    # and what was switched there is as it was before
+    assert not torch.is_autocast_enabled()
+    assert not torch.is_autocast_enabled("cpu")
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_mixed_precision_holds_for_what_is_done_again(reentrant: bool) -> None:
     # given a product in fp16, then a softmax in fp32, in a checkpoint
@@ -114,6 +167,81 @@ def test_mixed_precision_holds_for_what_is_done_again(reentrant: bool) -> None:
     ]
     forward = ops[ops["phase"].eq("forward") & ops["path"].str.startswith("block")]
     assert forward[columns].to_numpy().tolist() == [*again, *again]
+
+
+class Again(torch.autograd.Function):
+    """A checkpoint of somebody's own: it asks for gradients with `torch.autograd.grad`."""
+
+    @staticmethod
+    def forward(ctx: Any, module: nn.Module, data: Tensor, *weights: Tensor) -> Any:
+        ctx.module, ctx.weights = module, weights
+        ctx.save_for_backward(data)
+        with torch.no_grad():
+            return module(data)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        data = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            out = ctx.module(data)
+        return None, *torch.autograd.grad(out, (data, *ctx.weights), grad)
+
+
+class OwnCheckpoint(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(square(), square())
+
+    def forward(self, data: Tensor) -> Any:
+        return Again.apply(self.inner, data, *self.inner.parameters())
+
+
+def test_gradients_that_a_checkpoint_of_ones_own_asks_for() -> None:
+    r = ridgeline.count(nn.Sequential(square(), OwnCheckpoint()), x(2, 4), mode="train")
+    assert macs(r) == [3 * ONE + 2 * ONE, 2 * ONE, 3 * ONE]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_are_not_held_beyond_their_backward(reentrant: bool) -> None:
+    # given layers of 4 kB each way, each in a checkpoint of its own
+    class Deep(nn.Module):
+        def __init__(self, layers: int) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(square() for _ in range(layers))
+
+        def forward(self, data: Tensor) -> Any:
+            for layer in self.layers:
+                data = checkpoint(layer, data, use_reentrant=reentrant)
+            return data
+
+    def peak(layers: int) -> int:
+        model = nn.Sequential(square(), Deep(layers))
+        return ridgeline.count(model, x(256, 4), mode="train").memory.peak_bytes
+
+    # then one more keeps its input and its weight when backward begins, and nothing afterwards
+    assert peak(9) - peak(8) == FP32 * (256 * 4 + 16)
+
+
+def test_the_layer_that_failed_is_told_behind_a_checkpoint() -> None:
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, data: Tensor) -> Tensor:
+            return data.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            raise ValueError("no way back")
+
+    class Broken(nn.Module):
+        def forward(self, data: Tensor) -> Any:
+            return Failing.apply(data)
+
+    # given an error after a checkpoint has done enough of its work again
+    model = nn.Sequential(square(), Broken(), Checkpointed(reentrant=False))
+    with pytest.raises(RidgelineError) as error:
+        ridgeline.count(model, x(2, 4), mode="train")
+    assert "no way back" in str(error.value)
+    assert "block" not in str(error.value)  # which did not fail
 
 
 def test_checkpointing_saves_memory() -> None:

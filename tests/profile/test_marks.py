@@ -276,13 +276,39 @@ class Force(nn.Module):
 
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_gradients_inside_a_forward_pass_keep_their_layers(is_kept: bool) -> None:
-    calls = told(calls_of(Force(is_kept)), "backward")
-    assert ("backward", "energy.0", "mm") in calls
-    assert ("backward", "energy.1", "tanh_backward") in calls
-    assert {layer for _, layer, op in calls if op in ("mm", "tanh_backward")} == {
-        "energy.0",
-        "energy.1",
+    calls = told(calls_of(Force(is_kept)), "forward", "backward", "optimizer")
+    # the forward pass has the layers' work, and their gradients
+    products = [one for one in calls if one[2] in ("addmm", "mm", "tanh", "tanh_backward")]
+    assert products[:4] == [
+        ("forward", "energy.0", "addmm"),
+        ("forward", "energy.1", "tanh"),
+        ("forward", "energy.1", "tanh_backward"),
+        ("forward", "energy.0", "mm"),
+    ]
+    # and goes on with them: what comes back through these is theirs, too
+    assert {(phase, layer) for phase, layer, _ in products[4:]} == {
+        ("backward", "energy.0"),
+        ("backward", "energy.1"),
     }
+    assert next(one for one in calls if one[2] == "mul") == ("forward", "(model)", "mul")
+
+
+def test_a_penalty_on_gradients_is_the_loss_s() -> None:
+    # given a loss that is made of gradients, after a first backward
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    marks = OpMarks(lambda name: nullcontext())
+    x = torch.ones(3, 4, requires_grad=True)
+    with marks.watching():
+        out = net(x).sum()
+        (grad,) = torch.autograd.grad(out, x, create_graph=True)
+        (out + grad.square().mean()).backward()
+        optimizer.step()
+    # then it is no part of the optimizer, forward or backward
+    calls = told(marks.calls, "forward", "backward", "optimizer")
+    assert ("forward", "(loss)", "pow") in calls
+    assert ("forward", "(loss)", "mean") in calls
+    assert {op for phase, layer, op in calls if "(optimizer)" in (phase, layer)} == {"add_"}
 
 
 def test_several_batches_for_one_optimizer_step() -> None:

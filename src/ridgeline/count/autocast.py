@@ -8,8 +8,9 @@ else uses, and the key is switched on for every tensor while the model's forward
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,6 +18,7 @@ from ridgeline.count.checkpoints import done_again_in
 
 _C: Any = torch._C
 _KEY_NAME = "AutocastHPU"
+_DEVICES = ("cuda", "meta")
 
 PROMOTED = frozenset(
     """addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot
@@ -33,42 +35,101 @@ LOWERED = frozenset(
 """Operators that run in the low precision; every other one on PyTorch's list runs in fp32."""
 
 
+class _Kept(NamedTuple):
+    """A weight, which lives as long as its id is known, and what it was cast to."""
+
+    weight: torch.Tensor
+    cast: torch.Tensor
+
+
 class Autocast:
     """Runs blocks as `torch.autocast("cuda", dtype)` would, on whatever device."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._key = getattr(_C.DispatchKey, _KEY_NAME)
-        self._cache: dict[int, torch.Tensor] | None = None  # while it is on
+        self._is_on = False
+        self._depth = 0  # blocks inside of blocks
+        self._cache: dict[int, _Kept] = {}  # weights by their ids, until the last block ends
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Blocks can be run; what a checkpoint of theirs does again, it does as one of them."""
+        """Blocks can be run, the model's own among them, and again by checkpoints of theirs."""
         library = torch.library.Library("aten", "IMPL")
         for name in _touched_by_cuda():
             library.impl(name, self._kernel(_operator(name)), _KEY_NAME)
         others = torch.library.Library("_", "IMPL")
         others.fallback(torch.library.fallthrough_kernel, _KEY_NAME)
         try:
-            with done_again_in(lambda: self.on if self._cache is not None else nullcontext):
+            with done_again_in(lambda: partial(self.set_to, self._is_on)), self._is_that_of_torch():
                 yield
         finally:
             library._destroy()
             others._destroy()
 
     @contextmanager
-    def on(self) -> Iterator[None]:
-        """Such a block, or one inside of another, which is nothing new."""
-        if self._cache is not None:
-            yield
-            return
-        self._cache = {}
-        _switch(self._key, on=True)
+    def set_to(self, is_on: bool) -> Iterator[None]:
+        """A block with autocast, or one without it inside of such a block."""
+        before = self._is_on
+        self._depth += 1
+        self._switch(is_on)
         try:
             yield
         finally:
-            _switch(self._key, on=False)
-            self._cache = None
+            self._switch(before)
+            self._depth -= 1
+            if not self._depth:
+                self._cache.clear()
+
+    def _switch(self, is_on: bool) -> None:
+        self._is_on = is_on
+        _C._dispatch_tls_set_dispatch_key_excluded(self._key, not is_on)
+        _C._dispatch_tls_set_dispatch_key_included(self._key, is_on)
+
+    @contextmanager
+    def _is_that_of_torch(self) -> Iterator[None]:
+        """What the model says about CUDA's autocast, or asks of it, is about this one."""
+        block: Any = torch.autocast
+        made, entered, left, asked = (
+            block.__init__, block.__enter__, block.__exit__, torch.is_autocast_enabled,
+        )  # fmt: skip
+
+        def make(
+            one: Any,
+            device_type: str,
+            dtype: Any = None,
+            enabled: bool = True,
+            *rest: Any,
+            **named: Any,
+        ) -> None:
+            one._ridgeline = [] if device_type in _DEVICES else None  # each time it was entered
+            one._ridgeline_is_on = enabled
+            if one._ridgeline is None:
+                made(one, device_type, dtype, enabled, *rest, **named)
+            else:  # so that PyTorch's own stays as it is
+                made(one, "cpu", None, False)
+
+        def enter(one: Any) -> Any:
+            if one._ridgeline is not None:
+                one._ridgeline.append(self.set_to(one._ridgeline_is_on))
+                one._ridgeline[-1].__enter__()
+            return entered(one)
+
+        def leave(one: Any, *error: Any) -> Any:
+            if one._ridgeline is not None:
+                one._ridgeline.pop().__exit__(None, None, None)
+            return left(one, *error)
+
+        def is_enabled(device_type: str = "cuda") -> bool:
+            return self._is_on if device_type in _DEVICES else asked(device_type)
+
+        block.__init__, block.__enter__, block.__exit__ = make, enter, leave
+        torch.is_autocast_enabled = is_enabled
+        try:
+            yield
+        finally:
+            block.__init__, block.__enter__, block.__exit__ = made, entered, left
+            torch.is_autocast_enabled = asked
 
     def _kernel(self, operator: Any) -> Callable[..., Any]:
         name = operator._schema.name.removeprefix("aten::")
@@ -90,21 +151,17 @@ class Autocast:
         if value.dtype in (dtype, torch.float64):
             return value
         is_weight = value.requires_grad and value.is_leaf and value.dtype == torch.float32
-        if not is_weight or self._cache is None:
+        if not is_weight:
             return value.to(dtype)
         if id(value) not in self._cache:
-            self._cache[id(value)] = value.to(dtype)
-        return self._cache[id(value)]
+            with torch.enable_grad():  # the next who needs it may differentiate
+                self._cache[id(value)] = _Kept(value, value.to(dtype))
+        return self._cache[id(value)].cast
 
 
 def _touched_by_cuda() -> list[str]:
     names = _C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
     return [name for name in names if name.startswith("aten::")]
-
-
-def _switch(key: Any, *, on: bool) -> None:
-    _C._dispatch_tls_set_dispatch_key_excluded(key, not on)
-    _C._dispatch_tls_set_dispatch_key_included(key, on)
 
 
 def _operator(name: str) -> Any:

@@ -8,7 +8,9 @@ by following its results back through the operators it ran.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -27,16 +29,25 @@ class Owner(NamedTuple):
     weights_only: bool  # it worked on nothing else
 
 
+class _Node:
+    """What is known of a node, without holding it: it may hold tensors."""
+
+    __slots__ = ("served",)
+
+    def __init__(self, served: int) -> None:
+        self.served = served  # WEIGHT, INPUT, or both
+
+
 class Attribution:
     """Edges of the autograd graph, sorted into those towards weights and towards inputs."""
 
     def __init__(self, weights: dict[int, str]) -> None:
         self._weights = weights  # id of a parameter → path of its module
         self._owners: Owners[Owner] = Owners()
-        self._nodes: dict[Any, int] = {}  # node → WEIGHT, INPUT, or both
+        self._nodes: dict[Any, _Node] = {}  # while their backward runs
         self.served: dict[int, int] = {}  # row → WEIGHT, INPUT, or both
         self._parents: dict[int, tuple[int, ...]] = {}
-        self._row_node: dict[int, Any] = {}
+        self._row_node: dict[int, _Node | None] = {}
 
     def saw_forward(
         self, inputs: Iterable[Tensor], outs: Iterable[Tensor], path: str, *, weights_only: bool
@@ -46,8 +57,15 @@ class Attribution:
         self._owners.saw(inputs, Owner(path, weights_only and is_own))
         self._owners.made(outs, Owner(path, weights_only))
 
-    def walk(self, roots: Iterable[Tensor]) -> None:
-        """Sort every node reachable from the roots, and watch those that serve both sides."""
+    @contextmanager
+    def walking(self, roots: Iterable[Tensor]) -> Iterator[None]:
+        """Sort every node reachable from the roots; they are let go when their backward is over."""
+        before = len(self._nodes)
+        self._walk(roots)
+        yield
+        self._nodes = dict(islice(self._nodes.items(), before))
+
+    def _walk(self, roots: Iterable[Tensor]) -> None:
         tensors = [t for t in roots if isinstance(t, Tensor) and t.grad_fn is not None]
         for tensor in tensors:
             settle(tensor)
@@ -56,9 +74,9 @@ class Attribution:
             node = stack.pop()
             if node in self._nodes:
                 continue
-            self._nodes[node] = self._served_by(node)
-            if self._nodes[node] == WEIGHT | INPUT:
-                node.register_hook(self._watch(node))
+            self._nodes[node] = seen = _Node(self._served_by(node))
+            if seen.served == WEIGHT | INPUT:
+                node.register_hook(self._watch(seen, self._edges(node)))
             stack.extend(following for following, _ in node.next_functions if following is not None)
 
     def _served_by(self, node: Any) -> int:
@@ -78,9 +96,7 @@ class Attribution:
         owner = self._owners.of(node)
         return WEIGHT if owner is not None and owner.weights_only else INPUT
 
-    def _watch(self, node: Any) -> Any:
-        edges = self._edges(node)
-
+    def _watch(self, node: _Node, edges: list[int]) -> Any:
         def after(grad_inputs: tuple[Tensor | None, ...], _grad_outputs: Any) -> None:
             for grad, edge in zip(grad_inputs, edges, strict=False):
                 row = getattr(grad, ROW, None) if grad is not None else None
@@ -89,7 +105,7 @@ class Attribution:
 
         return after
 
-    def _mark(self, row: int, edge: int, node: Any) -> None:
+    def _mark(self, row: int, edge: int, node: _Node) -> None:
         if self._row_node.get(row) is not node or self.served.get(row, 0) & edge:
             return
         self.served[row] = self.served.get(row, 0) | edge
@@ -100,15 +116,20 @@ class Attribution:
         """Note an operator that autograd runs now; answers the module path it belongs to."""
         parents = tuple({p for t in inputs if (p := getattr(t, ROW, None)) is not None})
         self._parents[row] = parents
-        self._row_node[row] = node
         if node is None:
+            self._row_node[row] = None
             return None
         if hasattr(node, "variable"):
-            self._nodes[node] = WEIGHT
+            self._row_node[row] = _Node(WEIGHT)
             return self._weights.get(id(node.variable))
         if node not in self._nodes:
-            self._nodes[node] = self._served_by(node)
-        owner = self._owners.of(node)
+            self._nodes[node] = _Node(self._served_by(node))
+        self._row_node[row] = self._nodes[node]
+        return self.path_of(node)
+
+    def path_of(self, node: Any) -> str | None:
+        """The module whose operator a node goes back through; None where there is none."""
+        owner = None if node is None else self._owners.of(node)
         return None if owner is None else owner.path
 
     def parent_of(self, row: int) -> int | None:
@@ -128,8 +149,8 @@ class Attribution:
         if node is None:  # gradients of several uses being summed: as their summands
             parents = self._parents.get(row, ())
             return WEIGHT if parents and all(self._side(p) == WEIGHT for p in parents) else INPUT
-        served = self._nodes[node]
-        return self.served.get(row, INPUT) if served == WEIGHT | INPUT else served
+        both = node.served == WEIGHT | INPUT
+        return self.served.get(row, INPUT) if both else node.served
 
 
 def current_node() -> Any:

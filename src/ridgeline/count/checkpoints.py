@@ -14,6 +14,7 @@ from typing import Any
 from torch.utils import checkpoint
 
 State = Callable[[], AbstractContextManager[Any]]
+DONE: Any = checkpoint._StopRecomputationError  # how the work that is done again ends
 _frame: Any = checkpoint._CheckpointFrame
 _function: Any = checkpoint.CheckpointFunction
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from ridgeline.count.checkpoints import State, done_again_in
+from ridgeline.count.checkpoints import DONE, State, done_again_in
 from ridgeline.count.parts import ModuleCall, Shapes
 
 
@@ -78,10 +78,15 @@ class ModuleStack:
             call.input_shapes, call.input_bytes = shapes_of(args)
         call.calls += 1
 
+    def _is_failing(self) -> bool:
+        """Whether an error is on its way; a checkpoint that has done enough again ends by one."""
+        error = sys.exc_info()[1]
+        return error not in (None, self._error_before) and not isinstance(error, DONE)
+
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if len(self._stack) > 1:
             path = self._stack.pop()
-            if self.failed is None and sys.exc_info()[1] not in (None, self._error_before):
+            if self.failed is None and self._is_failing():
                 self.failed = Failed(path, shapes_of(args)[0])
             call = self.calls.get(path)
             if call is not None and not call.output_shapes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 import torch
@@ -94,7 +95,7 @@ class _Runner:
         given = frozenset(map(self.tracer.storage_of, self.inputs))
         base_bytes = memory.live_bytes
         mixed = self.autocast.installed() if self.autocast else nullcontext()
-        with mixed, self.tracer.watching(gradients=training):
+        with self.tracer.watching(gradients=training), mixed, _watched_backward(self.tracer):
             output = self._forward()
             kept_bytes = memory.live_bytes - base_bytes
             output_bytes = distinct_bytes(tensors_in(output))
@@ -131,7 +132,7 @@ class _Runner:
         return {self.tracer.storage_of(t): t.untyped_storage().nbytes() for t in tensors}
 
     def _forward(self) -> Any:
-        with self.autocast.on() if self.autocast else nullcontext():
+        with self.autocast.set_to(True) if self.autocast else nullcontext():
             output = self.step.model(*self.step.args, **self.step.kwargs)
             if self.step.mode == "train" and self.step.loss is not None:
                 return self.step.loss(output)
@@ -148,8 +149,7 @@ class _Runner:
             )
         self.tracer.stage = "backward"
         gradients = [torch.empty_like(t) if t.dim() else None for t in roots]
-        with _watched_backward(self.tracer):
-            torch.autograd.backward(roots, gradients)
+        torch.autograd.backward(roots, gradients)
         self.phases = self.tracer.attribution.finish()
 
     def _optimize(self) -> tuple[int, int]:
@@ -192,15 +192,20 @@ def _advance(optimizer: torch.optim.Optimizer) -> None:
 
 @contextmanager
 def _watched_backward(tracer: Tracer) -> Iterator[None]:
-    """Sort the autograd graph before each backward: reentrant checkpoints start their own."""
-    original = torch.autograd.backward
+    """Sort the autograd graph before each backward: a checkpoint or a model may start its own."""
+    originals = torch.autograd.backward, torch.autograd.grad
 
-    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        tracer.attribution.walk([tensors] if isinstance(tensors, Tensor) else tensors)
-        original(tensors, *args, **kwargs)
+    def watched(original: Any) -> Any:
+        @wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            roots = [tensors] if isinstance(tensors, Tensor) else tensors
+            with tracer.attribution.walking(roots):
+                return original(tensors, *args, **kwargs)
 
-    torch.autograd.backward = backward
+        return backward
+
+    torch.autograd.backward, torch.autograd.grad = map(watched, originals)
     try:
         yield
     finally:
-        torch.autograd.backward = original
+        torch.autograd.backward, torch.autograd.grad = originals

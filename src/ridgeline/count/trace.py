@@ -246,16 +246,19 @@ class Tracer(TorchDispatchMode):
             return self.modules.path, self.stage, False
         inputs = list(tensors_in((*args, *kwargs.values())))
         if self.stage == "forward":
-            self._note_forward(operator, inputs, outs)
-            return self.modules.path, self.stage, False
+            path = self.attribution.path_of(current_node()) or self.modules.path
+            self._note_forward(operator, inputs, outs, path)
+            return path, self.stage, False
         if self.stage == "optimizer":
             return self._owner(inputs), self.stage, False
         if torch.is_grad_enabled() or self.modules.is_inside:
-            self._note_forward(operator, inputs, outs)
+            self._note_forward(operator, inputs, outs, self.modules.path)
             return self.modules.path, "forward", True
         return self._place_backward(operator, index, inputs, outs), self.stage, False
 
-    def _note_forward(self, operator: Operator, inputs: list[Tensor], outs: list[Tensor]) -> None:
+    def _note_forward(
+        self, operator: Operator, inputs: list[Tensor], outs: list[Tensor], path: str
+    ) -> None:
         of_weights = [id(t) in self._weight_tensors or hasattr(t, _OF_WEIGHTS) for t in inputs]
         weights_only = all(of_weights) if inputs else not operator.is_random  # drawn: data
         for tensor in (one for out in outs for one in written(out)):
@@ -263,7 +266,7 @@ class Tracer(TorchDispatchMode):
                 setattr(tensor, _OF_WEIGHTS, True)
             elif hasattr(tensor, _OF_WEIGHTS):  # data were written into it
                 delattr(tensor, _OF_WEIGHTS)
-        self.attribution.saw_forward(inputs, outs, self.modules.path, weights_only=weights_only)
+        self.attribution.saw_forward(inputs, outs, path, weights_only=weights_only)
 
     def _place_backward(
         self, operator: Operator, index: int, inputs: list[Tensor], outs: list[Tensor]

@@ -10,7 +10,7 @@ profilers saw of it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -159,22 +159,27 @@ class _Places:
     def now(self, inputs: Iterable[Tensor]) -> tuple[str, str]:
         """Module and phase of the operator that runs now on this thread."""
         self._owners.settle_results()
-        layer, phase = self._found(_current_node())
-        self._owners.saw(inputs, layer)
+        given = list(inputs)
+        layer, phase = self._found(_current_node(), given)
+        self._owners.saw(given, layer)
         return layer, phase
 
     def made(self, outs: Iterable[Tensor], layer: str) -> None:
         """It has ended, and these are its results."""
         self._owners.made(outs, layer)
 
-    def _found(self, node: Any) -> tuple[str, str]:
+    def _found(self, node: Any, inputs: Sequence[Tensor]) -> tuple[str, str]:
+        is_inside = bool(self._stack) and self._stack[-1].node is None
         if node is not None or threading.get_ident() != self._thread:
-            self._is_after_backward = True
-            return self._of_node(node), "backward"
+            self._is_after_backward = not is_inside  # a model may ask for gradients itself
+            return self._of_node(node), "forward" if is_inside else "backward"
         if self._stack:
             self._is_after_backward = False
             return self._stack[-1].name, "forward"
-        return (OPTIMIZER, "optimizer") if self._is_after_backward else (LOSS, "forward")
+        is_of_loss = torch.is_grad_enabled() and any(one.requires_grad for one in inputs)
+        if self._is_after_backward and not is_of_loss:
+            return OPTIMIZER, "optimizer"
+        return LOSS, "forward"
 
     def _of_node(self, node: Any) -> str:
         if node is None or hasattr(node, "variable"):  # gradients of several uses are added up
