@@ -136,6 +136,30 @@ class Careful(nn.Module):
         return out
 
 
+class Decorated(nn.Module):
+    """Has blocks that were made before it runs, and one that asks for another precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept, self.other = square(), square()
+        self.block = torch.autocast("cpu", enabled=False)
+
+    def forward(self, data: Tensor) -> Any:
+        with self.block:
+            out = self.kept(data)
+        with torch.autocast("cuda", torch.bfloat16):
+            return self.other(out)
+
+
+def test_blocks_of_the_models_own() -> None:
+    ops = ridgeline.count(Decorated(), x(2, 4), mode="train", precision="amp").ops
+    products = ops.loc[ops["macs"].gt(0), ["path", "dtype"]].to_numpy().tolist()
+    assert products == [
+        ["kept", "fp16"], ["other", "bf16"],
+        ["other", "bf16"], ["other", "bf16"], ["kept", "fp16"],
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("device", ["meta", "cuda"])
 def test_a_model_may_leave_mixed_precision(device: str) -> None:
     Careful.seen.clear()

@@ -8,17 +8,18 @@ else uses, and the key is switched on for every tensor while the model's forward
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
-from ridgeline.count.checkpoints import done_again_in
+from ridgeline.count.checkpoints import State, done_again_in
 
 _C: Any = torch._C
 _KEY_NAME = "AutocastHPU"
 _DEVICES = ("cuda", "meta")
+_BLOCK = "_ridgeline_block"  # of a `torch.autocast`
 
 PROMOTED = frozenset(
     """addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot
@@ -42,6 +43,14 @@ class _Kept(NamedTuple):
     cast: torch.Tensor
 
 
+class _Block(NamedTuple):
+    """What a `torch.autocast` of the model's own asks for; it may be entered several times."""
+
+    is_on: bool
+    dtype: torch.dtype | None
+    entered: list[AbstractContextManager[None]]
+
+
 class Autocast:
     """Runs blocks as `torch.autocast("cuda", dtype)` would, on whatever device."""
 
@@ -50,7 +59,7 @@ class Autocast:
         self._key = getattr(_C.DispatchKey, _KEY_NAME)
         self._is_on = False
         self._depth = 0  # blocks inside of blocks
-        self._cache: dict[int, _Kept] = {}  # weights by their ids, until the last block ends
+        self._cache: dict[tuple[int, torch.dtype], _Kept] = {}  # until the last block ends
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -61,34 +70,41 @@ class Autocast:
         others = torch.library.Library("_", "IMPL")
         others.fallback(torch.library.fallthrough_kernel, _KEY_NAME)
         try:
-            with done_again_in(lambda: partial(self.set_to, self._is_on)), self._is_that_of_torch():
+            with done_again_in(self._state), self._is_that_of_torch():
                 yield
         finally:
             library._destroy()
             others._destroy()
 
+    def _state(self) -> State:
+        return partial(self.set_to, self._is_on, self._dtype)
+
     @contextmanager
-    def set_to(self, is_on: bool) -> Iterator[None]:
+    def set_to(self, is_on: bool, dtype: torch.dtype | None = None) -> Iterator[None]:
         """A block with autocast, or one without it inside of such a block."""
-        before = self._is_on
+        before = self._is_on, self._dtype
         self._depth += 1
-        self._switch(is_on)
+        self._switch(is_on, dtype or self._dtype)
         try:
             yield
         finally:
-            self._switch(before)
+            self._switch(*before)
             self._depth -= 1
             if not self._depth:
                 self._cache.clear()
 
-    def _switch(self, is_on: bool) -> None:
-        self._is_on = is_on
+    def _switch(self, is_on: bool, dtype: torch.dtype) -> None:
+        self._is_on, self._dtype = is_on, dtype
         _C._dispatch_tls_set_dispatch_key_excluded(self._key, not is_on)
         _C._dispatch_tls_set_dispatch_key_included(self._key, is_on)
 
     @contextmanager
     def _is_that_of_torch(self) -> Iterator[None]:
-        """What the model says about CUDA's autocast, or asks of it, is about this one."""
+        """What the model says about CUDA's autocast, or asks of it, is about this one.
+
+        Not so blocks that were made before it runs, as decorators are: they do not tell whether
+        they were meant to be on, where there is no CUDA.
+        """
         block: Any = torch.autocast
         made, entered, left, asked = (
             block.__init__, block.__enter__, block.__exit__, torch.is_autocast_enabled,
@@ -102,22 +118,23 @@ class Autocast:
             *rest: Any,
             **named: Any,
         ) -> None:
-            one._ridgeline = [] if device_type in _DEVICES else None  # each time it was entered
-            one._ridgeline_is_on = enabled
-            if one._ridgeline is None:
-                made(one, device_type, dtype, enabled, *rest, **named)
-            else:  # so that PyTorch's own stays as it is
+            if device_type in _DEVICES:  # PyTorch's own stays as it is
+                setattr(one, _BLOCK, _Block(enabled, dtype, []))
                 made(one, "cpu", None, False)
+            else:
+                made(one, device_type, dtype, enabled, *rest, **named)
 
         def enter(one: Any) -> Any:
-            if one._ridgeline is not None:
-                one._ridgeline.append(self.set_to(one._ridgeline_is_on))
-                one._ridgeline[-1].__enter__()
+            ours: _Block | None = getattr(one, _BLOCK, None)
+            if ours is not None:
+                ours.entered.append(self.set_to(ours.is_on, ours.dtype))
+                ours.entered[-1].__enter__()
             return entered(one)
 
         def leave(one: Any, *error: Any) -> Any:
-            if one._ridgeline is not None:
-                one._ridgeline.pop().__exit__(None, None, None)
+            ours: _Block | None = getattr(one, _BLOCK, None)
+            if ours is not None:
+                ours.entered.pop().__exit__(None, None, None)
             return left(one, *error)
 
         def is_enabled(device_type: str = "cuda") -> bool:
@@ -153,10 +170,11 @@ class Autocast:
         is_weight = value.requires_grad and value.is_leaf and value.dtype == torch.float32
         if not is_weight:
             return value.to(dtype)
-        if id(value) not in self._cache:
+        key = id(value), dtype
+        if key not in self._cache:
             with torch.enable_grad():  # the next who needs it may differentiate
-                self._cache[id(value)] = _Kept(value, value.to(dtype))
-        return self._cache[id(value)].cast
+                self._cache[key] = _Kept(value, value.to(dtype))
+        return self._cache[key].cast
 
 
 def _touched_by_cuda() -> list[str]:
