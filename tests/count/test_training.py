@@ -148,6 +148,7 @@ class Decorated(nn.Module):
         with self.block:
             out = self.kept(data)
         with torch.autocast("cuda", torch.bfloat16):
+            assert torch.get_autocast_dtype("cuda") == torch.bfloat16
             return self.other(out)
 
 
@@ -246,7 +247,7 @@ def test_checkpoints_are_not_held_beyond_their_backward(reentrant: bool) -> None
     assert peak(9) - peak(8) == FP32 * (256 * 4 + 16)
 
 
-def test_the_layer_that_failed_is_told_behind_a_checkpoint() -> None:
+def test_a_checkpoint_that_ended_early_has_not_failed() -> None:
     class Failing(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, data: Tensor) -> Tensor:
@@ -266,6 +267,35 @@ def test_the_layer_that_failed_is_told_behind_a_checkpoint() -> None:
         ridgeline.count(model, x(2, 4), mode="train")
     assert "no way back" in str(error.value)
     assert "block" not in str(error.value)  # which did not fail
+
+
+class Penalised(nn.Module):
+    """Asks for gradients by name in its forward pass, through what is done again for them."""
+
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.kept, self.reentrant = Checkpointed(reentrant=reentrant), reentrant
+
+    def forward(self, data: Tensor) -> Tensor:
+        data = data.detach().requires_grad_()
+        energy = torch.tanh(self.kept(data)).sum()
+        if self.reentrant:  # such a checkpoint allows for nothing else
+            energy.backward(retain_graph=True)
+            return data * energy
+        (force,) = torch.autograd.grad(outputs=energy, inputs=data, create_graph=True)
+        return force * energy
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_is_done_again_for_gradients_in_the_forward_pass(reentrant: bool) -> None:
+    model = nn.Sequential(square(), Penalised(reentrant=reentrant))
+    ops = ridgeline.count(model, x(2, 4), mode="train").ops
+    again = ops[ops["is_recomputed"] & ops["macs"].gt(0)]
+    products = ["1.kept.block.0", "1.kept.block.2"] if reentrant else ["1.kept.block.0"]
+    assert again["path"].tolist()[: len(products)] == products
+    # the gradient of the model's own operator is its own
+    tanh = ops[ops["op"].eq("aten::tanh_backward") & ops["phase"].eq("forward")]
+    assert tanh["path"].tolist() == ["1"]
 
 
 def test_checkpointing_saves_memory() -> None:

@@ -381,3 +381,14 @@ def test_an_error_in_the_model_leaves_no_hook_behind() -> None:
     before = len(marks.calls)
     Net()(torch.ones(3, 4))
     assert len(marks.calls) == before
+
+
+def test_tensors_that_live_on_carry_no_marks() -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    marks = OpMarks(lambda name: nullcontext())
+    with marks.watching():
+        net(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+    kept = [tensor for weight in net.parameters() for tensor in (weight, weight.grad)]
+    assert [vars(tensor) for tensor in kept] == [{}] * 8

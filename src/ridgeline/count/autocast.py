@@ -106,9 +106,8 @@ class Autocast:
         they were meant to be on, where there is no CUDA.
         """
         block: Any = torch.autocast
-        made, entered, left, asked = (
-            block.__init__, block.__enter__, block.__exit__, torch.is_autocast_enabled,
-        )  # fmt: skip
+        made, entered, left = block.__init__, block.__enter__, block.__exit__
+        asked, asked_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 
         def make(
             one: Any,
@@ -140,13 +139,16 @@ class Autocast:
         def is_enabled(device_type: str = "cuda") -> bool:
             return self._is_on if device_type in _DEVICES else asked(device_type)
 
+        def dtype_of(device_type: str) -> torch.dtype:
+            return self._dtype if device_type in _DEVICES else asked_dtype(device_type)
+
         block.__init__, block.__enter__, block.__exit__ = make, enter, leave
-        torch.is_autocast_enabled = is_enabled
+        torch.is_autocast_enabled, torch.get_autocast_dtype = is_enabled, dtype_of
         try:
             yield
         finally:
             block.__init__, block.__enter__, block.__exit__ = made, entered, left
-            torch.is_autocast_enabled = asked
+            torch.is_autocast_enabled, torch.get_autocast_dtype = asked, asked_dtype
 
     def _kernel(self, operator: Any) -> Callable[..., Any]:
         name = operator._schema.name.removeprefix("aten::")

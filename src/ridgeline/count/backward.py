@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -60,10 +59,12 @@ class Attribution:
     @contextmanager
     def walking(self, roots: Iterable[Tensor]) -> Iterator[None]:
         """Sort every node reachable from the roots; they are let go when their backward is over."""
-        before = len(self._nodes)
+        before = set(self._nodes)
         self._walk(roots)
-        yield
-        self._nodes = dict(islice(self._nodes.items(), before))
+        try:
+            yield
+        finally:
+            self._nodes = {node: seen for node, seen in self._nodes.items() if node in before}
 
     def _walk(self, roots: Iterable[Tensor]) -> None:
         tensors = [t for t in roots if isinstance(t, Tensor) and t.grad_fn is not None]
@@ -151,8 +152,3 @@ class Attribution:
             return WEIGHT if parents and all(self._side(p) == WEIGHT for p in parents) else INPUT
         both = node.served == WEIGHT | INPUT
         return self.served.get(row, INPUT) if both else node.served
-
-
-def current_node() -> Any:
-    """The autograd node that is running, if any."""
-    return torch._C._current_autograd_node()

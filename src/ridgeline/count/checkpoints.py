@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
 from typing import Any
 
 from torch.utils import checkpoint
 
 State = Callable[[], AbstractContextManager[Any]]
-DONE: Any = checkpoint._StopRecomputationError  # how the work that is done again ends
-_frame: Any = checkpoint._CheckpointFrame
-_function: Any = checkpoint.CheckpointFunction
+# names of PyTorch's own: where one is not there, its checkpoints go on without what is kept here
+DONE: Any = getattr(checkpoint, "_StopRecomputationError", ())  # how what is done again may end
+_frame: Any = getattr(checkpoint, "_CheckpointFrame", object)
+_function: Any = getattr(checkpoint, "CheckpointFunction", object)
 
 
 @contextmanager
@@ -26,23 +26,30 @@ def done_again_in(state_now: Callable[[], State]) -> Iterator[None]:
     def kept(function: Any) -> Any:
         state = state_now()
 
-        @wraps(function)
         def again(*args: Any, **kwargs: Any) -> Any:
             with state():
                 return function(*args, **kwargs)
 
         return again
 
-    begin, forward = _frame.__init__, _function.forward
+    with _replaced(_frame, "__init__", kept, at=1), _replaced(_function, "forward", kept, at=1):
+        yield
 
-    def begin_kept(self: Any, function: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, kept(function), *args, **kwargs)
 
-    def forward_kept(ctx: Any, function: Any, *args: Any) -> Any:
-        return forward(ctx, kept(function), *args)
+@contextmanager
+def _replaced(owner: Any, name: str, kept: Callable[[Any], Any], *, at: int) -> Iterator[None]:
+    """Inside the block, the argument `at` a place of a method is what `kept` makes of it."""
+    if owner is object:
+        yield
+        return
+    original = vars(owner)[name]
+    call = getattr(owner, name)
 
-    _frame.__init__, _function.forward = begin_kept, staticmethod(forward_kept)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return call(*args[:at], kept(args[at]), *args[at + 1 :], **kwargs)
+
+    setattr(owner, name, staticmethod(method) if isinstance(original, staticmethod) else method)
     try:
         yield
     finally:
-        _frame.__init__, _function.forward = begin, staticmethod(forward)
+        setattr(owner, name, original)

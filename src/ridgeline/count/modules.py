@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
 from ridgeline.count.checkpoints import DONE, State, done_again_in
+from ridgeline.count.owners import current_node
 from ridgeline.count.parts import ModuleCall, Shapes
 
 
@@ -24,20 +25,32 @@ class Failed:
     input_shapes: Shapes
 
 
+class Entered(NamedTuple):
+    """A module that runs, and the node of autograd's graph that ran when it began, if any."""
+
+    path: str
+    node: Any
+
+
 class ModuleStack:
     """The path of the module that is running now, and a record of every module that ran."""
 
     def __init__(self, root: nn.Module | None) -> None:
         named = root.named_modules() if root is not None else ()
         self._names = {id(module): name for name, module in named}
-        self._stack: list[str] = [""]
+        self._stack = [Entered("", None)]
         self.calls: dict[str, ModuleCall] = {}
         self.failed: Failed | None = None  # the innermost module in which an error arose
         self._error_before = sys.exc_info()[1]  # what the caller may be handling already
 
     @property
     def path(self) -> str:
-        return self._stack[-1]
+        return self._stack[-1].path
+
+    @property
+    def node(self) -> Any:
+        """What backward worked on when the module began; None in the forward pass."""
+        return self._stack[-1].node
 
     @property
     def is_inside(self) -> bool:
@@ -61,7 +74,7 @@ class ModuleStack:
 
         @contextmanager
         def inside() -> Iterator[None]:
-            self._stack.append(path)
+            self._stack.append(Entered(path, current_node()))
             try:
                 yield
             finally:
@@ -71,7 +84,7 @@ class ModuleStack:
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         path = self._names.get(id(module), self.path)
-        self._stack.append(path)
+        self._stack.append(Entered(path, current_node()))
         call = self.calls.get(path)
         if call is None:
             call = self.calls[path] = ModuleCall(type(module).__name__)
@@ -85,7 +98,7 @@ class ModuleStack:
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if len(self._stack) > 1:
-            path = self._stack.pop()
+            path = self._stack.pop().path
             if self.failed is None and self._is_failing():
                 self.failed = Failed(path, shapes_of(args)[0])
             call = self.calls.get(path)

@@ -32,6 +32,7 @@ class Owners(Generic[T]):
         self._thread = threading.get_ident()  # every thread counts its nodes for itself
         self._reached: int = _next_sequence()
         self._last: list[weakref.ref[Tensor]] = []  # results, whose nodes are not there yet
+        self._marked: list[weakref.ref[Tensor]] = []
 
     def saw(self, inputs: Iterable[Tensor], owner: T) -> None:
         """An operator of the forward pass begins; `owner` has the nodes that nobody else made."""
@@ -50,6 +51,14 @@ class Owners(Generic[T]):
             for one in written(tensor):
                 setattr(one, MAKER, owner)
                 self._last.append(weakref.ref(one))
+        self._marked += self._last
+
+    def forget(self) -> None:
+        """Leave no mark on tensors that live on, such as weights and their gradients."""
+        for tensor in (one() for one in self._marked):
+            if tensor is not None and hasattr(tensor, MAKER):
+                delattr(tensor, MAKER)
+        self._marked.clear()
 
     def settle_results(self) -> None:
         """Another operator begins, so the nodes behind the results of the one before are there."""
@@ -77,6 +86,11 @@ def settle(tensor: Tensor) -> None:
                 continue
             node.metadata[OWNER] = owner
             stack.extend(following for following, _ in node.next_functions)
+
+
+def current_node() -> Any:
+    """The node that autograd runs now on this thread, if any."""
+    return torch._C._current_autograd_node()
 
 
 def written(out: Tensor) -> list[Tensor]:

@@ -197,10 +197,10 @@ def _watched_backward(tracer: Tracer) -> Iterator[None]:
 
     def watched(original: Any) -> Any:
         @wraps(original)
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            roots = [tensors] if isinstance(tensors, Tensor) else tensors
-            with tracer.attribution.walking(roots):
-                return original(tensors, *args, **kwargs)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            roots = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
+            with tracer.attribution.walking([roots] if isinstance(roots, Tensor) else roots or ()):
+                return original(*args, **kwargs)
 
         return backward
 

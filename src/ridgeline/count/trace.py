@@ -13,11 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ridgeline.count import formulas
 from ridgeline.count.autocast import autocast_knows_meta
-from ridgeline.count.backward import ROW, Attribution, current_node
+from ridgeline.count.backward import ROW, Attribution
 from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.memory import Liveness
 from ridgeline.count.modules import ModuleStack
-from ridgeline.count.owners import tensors_in, written
+from ridgeline.count.owners import current_node, tensors_in, written
 from ridgeline.count.routes import same_on_every_device
 from ridgeline.count.storages import Storages
 from ridgeline.count.values import (
@@ -246,15 +246,22 @@ class Tracer(TorchDispatchMode):
             return self.modules.path, self.stage, False
         inputs = list(tensors_in((*args, *kwargs.values())))
         if self.stage == "forward":
-            path = self.attribution.path_of(current_node()) or self.modules.path
+            path, is_again = self._path_of_forward(current_node())
             self._note_forward(operator, inputs, outs, path)
-            return path, self.stage, False
+            return path, self.stage, is_again
         if self.stage == "optimizer":
             return self._owner(inputs), self.stage, False
         if torch.is_grad_enabled() or self.modules.is_inside:
             self._note_forward(operator, inputs, outs, self.modules.path)
             return self.modules.path, "forward", True
         return self._place_backward(operator, index, inputs, outs), self.stage, False
+
+    def _path_of_forward(self, node: Any) -> tuple[str, bool]:
+        """Also of gradients that the forward pass asks for, and what is done again for them."""
+        if node is None or node is self.modules.node:
+            return self.modules.path, node is not None
+        path = self.attribution.path_of(node)
+        return (self.modules.path if path is None else path), False
 
     def _note_forward(
         self, operator: Operator, inputs: list[Tensor], outs: list[Tensor], path: str

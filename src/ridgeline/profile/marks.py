@@ -21,7 +21,7 @@ from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ridgeline.count.checkpoints import State, done_again_in
-from ridgeline.count.owners import Owners, tensors_in
+from ridgeline.count.owners import Owners, current_node, tensors_in
 from ridgeline.profile.operators import (
     GRADIENTS,
     LOSS,
@@ -32,7 +32,6 @@ from ridgeline.profile.operators import (
 )
 
 Ranges = Callable[[str], AbstractContextManager[Any]]
-_current_node: Any = torch._C._current_autograd_node
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 _PLAIN = (  # arguments that mean what they look like
     bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format,
@@ -125,6 +124,7 @@ class _Places:
             with done_again_in(self._here):
                 yield
         finally:
+            self._owners.forget()
             before.remove()
             after.remove()
 
@@ -136,7 +136,7 @@ class _Places:
 
         @contextmanager
         def inside() -> Iterator[None]:
-            self._stack.append(_Entered(name, _current_node()))
+            self._stack.append(_Entered(name, current_node()))
             try:
                 yield
             finally:
@@ -150,7 +150,7 @@ class _Places:
             names = {id(part): name or MODEL for name, part in module.named_modules()}
             self._names |= names
         around = self._stack[-1].name if self._stack else MODEL
-        self._stack.append(_Entered(self._names.get(id(module), around), _current_node()))
+        self._stack.append(_Entered(self._names.get(id(module), around), current_node()))
 
     def _leave(self, *_: Any) -> None:
         if self._stack:
@@ -160,7 +160,7 @@ class _Places:
         """Module and phase of the operator that runs now on this thread."""
         self._owners.settle_results()
         given = list(inputs)
-        layer, phase = self._found(_current_node(), given)
+        layer, phase = self._found(current_node(), given)
         self._owners.saw(given, layer)
         return layer, phase
 

@@ -239,9 +239,10 @@ def _with_times(
 def _outside_as_one(layers: pd.DataFrame) -> pd.DataFrame:
     """Layer times in which all that is in no layer has one row."""
     named = layers.assign(layer=in_layers(layers["layer"]))
-    told = {"kind": "first", "input_shape": "first"}
-    summed_up = dict.fromkeys(("time_s", "forward_s", "backward_s"), "sum")
-    return named.groupby("layer", sort=False, as_index=False).agg({**told, **summed_up})
+    groups = named.groupby("layer", sort=False)
+    told = groups[["kind", "input_shape"]].first()
+    times = groups[["time_s", "forward_s", "backward_s"]].sum(min_count=1)
+    return told.join(times).reset_index()
 
 
 def _told(known: Mapping[str, Any], rows: Sequence[str], otherwise: Sequence[Any]) -> list[Any]:

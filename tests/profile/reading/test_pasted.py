@@ -63,10 +63,13 @@ def test_what_was_put_before_lines_is_taken_off(tmp_path: Path, text: str, how: 
 
 
 def test_lines_of_several_tasks_are_not_mixed(tmp_path: Path) -> None:
-    # given the output of two tasks, whose lines alternate
-    both = each_line(lambda n, line: f"0: {line}1: {line}")(TEXT)
-    with pytest.raises(RidgelineError, match="no metric that tells FLOPs, bytes or time"):
-        read(written(tmp_path, "tasks.txt", both))
+    # given the output of two tasks, whose lines alternate, or one after the other
+    first, other = each_line(lambda n, line: f"0: {line}"), each_line(lambda n, line: f"1: {line}")
+    noise = "0: step\n" * 2**18
+    for both in (each_line(lambda n, line: f"0: {line}1: {line}")(TEXT),
+                 first(TEXT) + noise + other(TEXT)):  # fmt: skip
+        with pytest.raises(RidgelineError, match=r"lines of several tasks \(0 and 1\)"):
+            read(written(tmp_path, "tasks.txt", both))
 
 
 def test_text_without_indentation(tmp_path: Path) -> None:
@@ -93,9 +96,26 @@ def test_a_text_that_ends_in_the_line_of_a_kernel_says_so(tmp_path: Path) -> Non
     assert any(text.startswith("the file is cut off") for text in capture.warnings)
 
 
-def test_launches_without_numbers_are_told_by_their_order(tmp_path: Path) -> None:
+def test_other_words_at_the_end_are_no_loss(tmp_path: Path) -> None:
+    said = read(written(tmp_path, "words.txt", f"{TEXT}\nThat was it.")).warnings
+    assert not any("cut off" in text for text in said)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [0, 2, 1, 3], [0, 2, 3, 1]])
+def test_launches_without_numbers_are_told_by_their_order(tmp_path: Path, order: list[int]) -> None:
+    # given the metrics of two launches of a kernel, one launch or one metric after the other
     bare = TABLE.replace('"ID",', "").replace('"0","7"', '"7"').replace('"1","7"', '"7"')
-    assert numbers(written(tmp_path, "bare.csv", bare)) == NUMBERS
+    header, *rows = bare.splitlines(keepends=True)
+    path = written(tmp_path, "bare.csv", header + "".join(rows[n] for n in order))
+    assert sorted(read(path).kernels["dram_bytes"]) == sorted(NUMBERS["dram_bytes"])
+    assert sorted(read(path).kernels["time_s"].round(12)) == sorted(NUMBERS["time_s"])
+    assert any(text.startswith("kernels have no numbers") for text in read(path).warnings)
+
+
+def test_rules_are_no_launches(tmp_path: Path) -> None:
+    header = '"Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value","Rule Name"\n'
+    rows = '"7","a","gpu__time_duration.sum","ns","5",""\n' + '"7","a","","","","Rule"\n' * 2
+    assert read(written(tmp_path, "rules.csv", header + rows)).kernels["kernel"].tolist() == ["a"]
 
 
 TURNED = """ID,0,1
@@ -113,6 +133,28 @@ def test_metrics_below_each_other(tmp_path: Path) -> None:
     assert numbers(path) == NUMBERS
     assert read(path).kernels["kernel"].tolist() == ["scale(float *, int)"] * 2
     assert read(path).device == "NVIDIA GeForce RTX 4050 Laptop GPU"
+
+
+def test_names_in_a_turned_table_may_look_like_metrics(tmp_path: Path) -> None:
+    odd = TURNED.replace("scale(float *, int)", "sm90_xmma__5x(const __half *, int)")
+    path = written(tmp_path, "turned.csv", odd)
+    assert numbers(path) == NUMBERS
+
+
+def test_a_turned_table_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    lines = [line.split(",", 1)[0] + ",1" * 40_000 for line in TURNED.splitlines()]
+    with pytest.raises(RidgelineError, match="too long to turn round"):
+        read(written(tmp_path, "long.csv", "\n".join(lines) + "\n" + "x" * 2**20))
+
+
+def test_a_line_with_many_commas_is_no_row(tmp_path: Path) -> None:
+    # given what a program prints in the middle of a table with quotes
+    header, *rows = TABLE.splitlines(keepends=True)
+    path = written(
+        tmp_path, "noise.csv", header + rows[0] + "a,b,c,d,e,f,g,h,i\n" + "".join(rows[1:])
+    )
+    assert numbers(path) == NUMBERS
+    assert not any("quotes" in text for text in read(path).warnings)
 
 
 @pytest.mark.parametrize("name", ["h200_resnet50_bs32_amp_per_launch_config_raw.csv",

@@ -439,3 +439,11 @@ def test_a_row_that_is_cut_off_before_its_name_is_told(tmp_path: Path) -> None:
     head = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Name\n1,500,1,1,1,1,kernel\n"
     capture = read(written(tmp_path, "cut.csv", f"{head}600,70"))
     assert any(text.startswith("the file is cut off") for text in capture.warnings)
+
+
+def test_names_without_their_quotes_are_no_kernels(tmp_path: Path) -> None:
+    head = "Time (%),Total Time (ns),Instances,Name\n"
+    rows = "60.0,600,2,void add(float *, int)\n40.0,400,1,[foo]\n"
+    capture = read(written(tmp_path, "unquoted.csv", head + rows))
+    assert capture.kernels["kernel"].tolist() == ["[foo]"]
+    assert any("quotes around names and numbers were lost" in text for text in capture.warnings)

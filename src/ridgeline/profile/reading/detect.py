@@ -22,7 +22,7 @@ from ridgeline.profile.reading.opening import (
     packing_of,
     read_head,
 )
-from ridgeline.profile.reading.prefixes import KERNEL_LINE, has_prefixes
+from ridgeline.profile.reading.prefixes import KERNEL_LINE, BareLines
 from ridgeline.profile.reading.source import Source
 from ridgeline.profile.reading.turned import turned_round
 
@@ -86,8 +86,13 @@ def detect(path: Path) -> Detected:
     if is_json and not _ends_early(text):
         return _trace(path, text)
     log = Log()
-    turned = turned_round(text) if len(head) < HEAD_BYTES else None
+    turned = turned_round(text[: text.rfind("\n") + 1] if len(head) == HEAD_BYTES else text)
     if turned is not None:
+        if len(head) == HEAD_BYTES:
+            raise RidgelineError(
+                f"{path} has metrics below each other, and is too long to turn round",
+                hint="export it with a row per kernel: ncu --csv --page raw",
+            )
         source = Source(path=path, header=turned.header, lines_before=0, lines_below=turned.lines,
                         is_plain=False, turned=turned.lines, log=log)  # fmt: skip
         return Detected(kind=turned.header.kind, source=source, log=log)
@@ -98,7 +103,8 @@ def detect(path: Path) -> Detected:
             header = parse_header(line)
             if header is not None:
                 below = tuple(islice((row for row in lines if len(row) < _ROW), evidence.ROWS))
-                is_plain = encoding in ("utf-8", "utf-8-sig") and not has_prefixes(text)
+                is_pasted = isinstance(stream, BareLines)
+                is_plain = encoding in ("utf-8", "utf-8-sig") and not is_pasted
                 source = Source(path=path, header=header, lines_before=number, lines_below=below,
                                 is_plain=is_plain, log=log)  # fmt: skip
                 return Detected(kind=header.kind, source=source, log=log)

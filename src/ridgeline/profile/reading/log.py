@@ -77,10 +77,6 @@ class Log:
 
     def refusal(self, file: str, what: str, hint: str = "") -> RidgelineError:
         """The error for a capture with nothing in it: `what` it lacks, and why."""
-        if self.shifted:
-            return RidgelineError(
-                f"{file} {what}: {SHIFTED}", hint="export it again, and keep the quotes in it"
-            )
         for reason in REASONS:
             if any(reason.is_told(line) for line in self.lines):
                 return RidgelineError(f"{file} {what}: {reason.problem}", hint=reason.hint_for_file)
@@ -88,6 +84,10 @@ class Log:
             return RidgelineError(
                 f"{file} {what}: the profiler said {self.errors[0]!r}",
                 hint="mend that and capture again",
+            )
+        if self.shifted:
+            return RidgelineError(
+                f"{file} {what}: {SHIFTED}", hint="export it again, and keep the quotes in it"
             )
         return RidgelineError(
             f"{file} {what}", hint=hint or f"{NOTHING_SAID}; capture and export it again"

@@ -7,6 +7,8 @@ over all launches of a kernel and shape, by device or NVTX range where these hav
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.decimals import read_number, ungrouped
 from ridgeline.profile.reading.header import (
@@ -48,6 +50,9 @@ _NUMBERS = ("id", "stream", "device_number")
 _KEY = ("host", "process_id", "id", "kernel")
 _SUMMARY_KEY = ("host", "process_id", "kernel", "grid", "block", "device_number")
 UNCOUNTED = "rows of a summary that tell no number of launches are left out"  # how it begins
+BY_ORDER = (
+    "kernels have no numbers: launches of one kernel are told apart by the order of their rows"
+)
 AVERAGES = "a summary of ncu: averages over the launches of a kernel, times their number"
 
 
@@ -63,7 +68,7 @@ def read_long(source: Source, tell: TellBytes | None = None) -> Read:
             if another is not None and another.kind != source.header.kind:
                 source.log.has_other_form = True
                 break
-            if table.header.is_shifted(row, source.log):
+            if table.is_row(row) and table.header.is_shifted(row, source.log):
                 source.log.shifted += 1
             elif not table.add(row):
                 source.log.leave_out(row)
@@ -71,22 +76,23 @@ def read_long(source: Source, tell: TellBytes | None = None) -> Read:
     return Read(launches=table.launches, remarks=tuple(remarks), has_rules=table.has_rules)
 
 
-class _Launch:
-    """Tells launches apart by their order: another kernel, or a metric again, begins the next."""
+class _Order:
+    """Numbers launches by how often a metric of their kernel was told before."""
 
     def __init__(self) -> None:
-        self.number = -1
-        self._kernel: tuple[str, ...] | None = None
-        self._told: set[tuple[str, ...]] = set()
+        self._told: Counter[tuple[str, ...]] = Counter()
+        self._last: dict[tuple[str, ...], int] = {}  # launch of each kernel
 
-    def of(self, kernel: tuple[str, ...], metric: tuple[str, ...]) -> str:
-        """The number of the launch that a row is of."""
-        if kernel != self._kernel or metric in self._told:
-            self.number += 1
-            self._kernel = kernel
-            self._told.clear()
-        self._told.add(metric)
-        return str(self.number)
+    def of(self, kernel: tuple[str, ...], metric: tuple[str, ...]) -> int:
+        """The launch that a row is of; rules, which are no metrics, go with the one before."""
+        if not any(metric):
+            return self._last.get(kernel, 0)
+        self._last[kernel] = launch = self._told[kernel + metric]
+        self._told[kernel + metric] += 1
+        return launch
+
+    def remarks(self) -> list[str]:
+        return [BY_ORDER] * any(self._last.values())
 
 
 class _Table:
@@ -97,7 +103,7 @@ class _Table:
         self.metrics = NamedMetrics(self.launches, mark)
         self.has_rules = False
         self.uncounted = 0  # rows of a summary without a number of launches
-        self.launch = _Launch()  # where kernels have no numbers
+        self.order = _Order()  # where kernels have no numbers
         self.row: int | None = None  # of the kernel that was told last
         self._see(header)
 
@@ -126,17 +132,22 @@ class _Table:
         under = "process, device and shape" if self.is_summary else "process and number"
         said = told_again(len(self.metrics.again), under)
         said += [f"{UNCOUNTED}: {self.uncounted:,}"] * (self.uncounted > 0)
+        said += self.order.remarks()
         return self.metrics.finish() + [AVERAGES] * self.is_summary + said
 
     def add(self, row: list[str]) -> bool:
         """Whether it was a row of the table."""
-        identifier = self.texts.get("id")
         if len(row) <= self.name:
             return False
-        if identifier is not None and not ungrouped(cell(row, identifier)).isdigit():
+        if not self.is_row(row):
             return self._is_another_header(row)
         self._add(row)
         return True
+
+    def is_row(self, row: list[str]) -> bool:
+        """Whether it begins like a row of the table."""
+        identifier = self.texts.get("id")
+        return identifier is None or ungrouped(cell(row, identifier)).isdigit()
 
     def _is_another_header(self, row: list[str]) -> bool:
         """Files that were put together have their headers in between."""
@@ -151,8 +162,7 @@ class _Table:
     def _add(self, row: list[str]) -> None:
         key = tuple(ungrouped(cell(row, column)) for column in self.key)
         if "id" not in self.texts and not self.is_summary:
-            places = (self.section, self.name, self.unit)
-            key = (*key, self.launch.of(key, tuple(cell(row, column) for column in places)))
+            key = (*key, str(self.order.of(key, self._metric(row))))
         number = self.launches.known(key)
         if number is None:
             times = self._times(row)
@@ -169,6 +179,11 @@ class _Table:
             self.metrics.add(number, name, cell(row, self.unit), cell(row, self.value), section)
         elif self._named(row, "Rule Name"):
             self.has_rules = True
+
+    def _metric(self, row: list[str]) -> tuple[str, ...]:
+        """What tells a metric of a launch from others; nothing where the row has none."""
+        name = cell(row, self.name)
+        return (name, cell(row, self.section), cell(row, self.unit)) if name else ()
 
     def _times(self, row: list[str]) -> int | None:
         """How many launches the row is of; None where a summary does not tell."""

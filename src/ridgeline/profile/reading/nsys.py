@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ridgeline.errors import RidgelineError
 from ridgeline.profile.capture import Capture
 from ridgeline.profile.reading import evidence
 from ridgeline.profile.reading.decimals import read_number, ungrouped
@@ -35,7 +34,7 @@ from ridgeline.profile.reading.source import Source
 from ridgeline.profile.reading.traces import device_of_all, from_times, several
 
 _NAMES = ("Name", "Kernel Name", "Demangled Name")
-_COPIES = "["  # [CUDA memcpy Host-to-Device]; also where a file ends in it
+_COPIES = "[CUDA "
 _WORDS = re.compile(r"Processing \[|\*\* ")  # of nsys, above each table
 _INDEX = re.compile(r" \(\d+\)$")  # behind the name of a device
 
@@ -46,12 +45,13 @@ def read_nsys(source: Source, tell: TellBytes | None = None) -> Capture:
     table = _Table(source.header, clues.mark)
     with open_lines(source.path, tell) as stream:
         skip_lines(stream, source.lines_before + 1)
-        found = list(_kernels(rows(stream, source.header.delimiter, source.log), table))
+        found = list(_kernels(rows(stream, source.header.delimiter, source.log), table, source.log))
     source.log.is_cut |= source.log.is_open and table.is_last_short
     if not found:
-        raise RidgelineError(
-            f"{source.path} is a table of nsys without any kernel",
-            hint="see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
+        raise source.log.refusal(
+            str(source.path),
+            "is a table of nsys without any kernel",
+            "see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
         )
     devices, names = (
         list(dict.fromkeys(row[key] for row in found if row[key]))
@@ -66,11 +66,14 @@ def read_nsys(source: Source, tell: TellBytes | None = None) -> Capture:
     return from_times(str(source.path), NSYS, found, device=device_of_all(names), remarks=remarks)
 
 
-def _kernels(table_rows: Iterator[list[str]], table: _Table) -> Iterator[dict[str, Any]]:
+def _kernels(table_rows: Iterator[list[str]], table: _Table, log: Log) -> Iterator[dict[str, Any]]:
     """Up to the next table: `nsys stats` puts calls and copies below."""
     for row in table_rows:
         if table.ends_with(row):
             return
+        if table.header.is_shifted(row, log):
+            log.shifted += 1
+            continue
         found = table.kernel(row)
         if found is not None:
             yield found
@@ -105,7 +108,7 @@ class _Table:
         if not name:
             self.short += is_begun and len(row) > 1
             return None
-        if name.startswith(_COPIES):
+        if name.startswith(_COPIES) or _COPIES.startswith(name):  # where a file ends in it
             return None
         launches = 1.0
         if self.instances is not None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.reading.prefixes import BareLines, has_prefixes
+from ridgeline.profile.reading.prefixes import BareLines, prefixes_in
 
 HEAD_BYTES = 2**20
 _PIECE = 2**20  # of a line that is not kept
@@ -154,9 +154,9 @@ def open_text(path: Path, tell: TellBytes | None = None) -> Iterator[TextIO]:
 @contextmanager
 def open_lines(path: Path, tell: TellBytes | None = None) -> Iterator[Lines]:
     """The lines of a text, without what was put before them when it was pasted."""
-    is_pasted = has_prefixes(head_text(read_head(path)))
+    prefixes = prefixes_in(head_text(read_head(path)))
     with open_text(path, tell) as text:
-        yield BareLines(text) if is_pasted else text
+        yield text if prefixes is None else BareLines(text, path, prefixes)
 
 
 def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:

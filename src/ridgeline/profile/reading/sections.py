@@ -39,7 +39,7 @@ _RULE = re.compile(r"\s*-{3,}(?:\s+-{3,})*\s*")
 _DASHES = re.compile(r"-+")
 _VALUE = re.compile(r"(?:\(!\) )?(?:n/a|nan|[-+.,\d'\u00a0\u202f]+(?:[eE][-+]?\d+)?)(?: [{(].*)?")
 _SPACES = re.compile(r"\s{2,}")
-_COMMENT = re.compile(r"\s+#\s.*")  # of who kept the text
+_COMMENT = re.compile(r"(?<=\S)\s+#\s.*")  # of who kept the text
 _LOOKED_AT = 10_000  # lines, for the decimal mark
 _DEVICE = "device__attribute_display_name"
 _TITLES = ("Metric Name", "Metric Value")
@@ -56,7 +56,7 @@ def read_sections(path: Path, log: Log, tell: TellBytes | None = None) -> Read:
     reader = _Reader(clues.mark)
     with open_lines(path, tell) as stream:
         for line in log.watch_end(log.sift(lines_of(stream, _LINE))):
-            if log.is_open and not _RULE.fullmatch(line) and not _KERNEL.fullmatch(line):
+            if log.is_open and reader.may_be_cut(line):
                 log.is_cut = True  # a line without an end: its number may be half of one
             else:
                 reader.see(line)
@@ -151,6 +151,13 @@ class _Reader:
                 self.metrics.add(self.row, *found)
             elif line.lstrip().startswith(("INF ", "WRN ", "OPT ", "ERR ")):
                 self.has_rules = True
+
+    def may_be_cut(self, line: str) -> bool:
+        """Whether it is the beginning of a line of a table or of a kernel."""
+        if _RULE.fullmatch(line) or _KERNEL.fullmatch(line):
+            return False
+        is_metric = parse_metric(line, self.columns, is_flat=self.is_flat) is not None
+        return line.startswith("  ") or is_metric
 
     def _kernel(self, found: re.Match[str]) -> None:
         number = str(self.kernels if self.process else len(self.launches))

@@ -46,7 +46,8 @@ def _rows(text: str, delimiter: str) -> list[list[str]]:
         return []
     rows = [row for row in rows if any(row)]
     widths = {len(row) for row in rows}
-    has_titles_inside = any("__" in cell for row in rows for cell in row[1:])
+    unnamed = [row for row in rows if "Name" not in row[0]]  # names may look like metrics
+    has_titles_inside = any("__" in cell for row in unnamed for cell in row[1:])
     return rows if len(widths) == 1 and min(widths) > 1 and not has_titles_inside else []
 
 

@@ -201,10 +201,10 @@ def _pieces(lines: Iterator[str], source: Source, *, is_new: bool = True) -> Ite
             pending, is_new = [], another is not None
         if another is not None:
             header, layout = another, Layout.of(another)
-        elif header.is_shifted(row, log):
-            log.shifted += 1
         elif not _is_row(row, layout, log, is_unit_row=is_new and not pending):
             log.leave_out(row)
+        elif header.is_shifted(row, log):
+            log.shifted += 1
         elif log.is_open and len(row) < len(header.names):
             log.is_cut = True
             pending += [row] * _is_named(row, layout, log)
