@@ -187,3 +187,20 @@ def test_groups_keep_the_shapes_of_their_largest_member() -> None:
     table = grouped(pieces, ["layer"]).set_index("layer")
     assert table.loc["conv", "kind"] == "conv"
     assert table.loc["conv", "input_shapes"] == "8x3"
+
+
+def test_what_a_checkpoint_does_again_is_backward_work() -> None:
+    # given the forward pass of the convolution, 1000 FLOP, done again
+    again = OPS[OPS["path"].eq("conv") & OPS["phase"].eq("forward")]
+    ops = pd.concat([OPS.assign(is_recomputed=False), again.assign(is_recomputed=True)],
+                    ignore_index=True)  # fmt: skip
+    points = points_of(counted=Counted(ops=ops, ideal_bytes=9000.0))
+    # then it is a part of backward, and in its time
+    phases = points[points["grain"].eq("phase")].set_index("phase")
+    assert phases["flops"].to_dict() == {
+        "forward": 1110, "backward": 2110, "input-grad": 110, "weight-grad": 1000,
+        "recompute": 1000, "optimizer": 20,
+    }  # fmt: skip
+    assert phases.loc["backward", "time_s"] == 2.3e-4
+    assert one(points, grain="layer", layer="conv", phase="forward")["flops"] == 1000
+    assert one(points, grain="layer", layer="conv", phase="backward")["flops"] == 2000

@@ -118,7 +118,8 @@ FLOPS = [
     ("fused", piece(launches=0.0, products=None, other=None, is_compiled=True)),
     ("not attributed", piece(launches=0.0, products=None, other=None, copied_bytes=100.0)),
     ("not counted", piece(products=None, other=None)),
-    ("partly counted", piece(products=70.0, has_uncounted=True)),
+    ("partly counted", piece(products=70.0, uncounted_share=0.16)),
+    ("tile padding", with_kernels("product", products=170.0, uncounted_share=0.5)),
     ("not explained", piece(products=70.0)),  # fewer, and no kernel that would do with fewer
     ("not explained", piece(products=140.0)),  # more, and no tensor core that would pad
     ("not explained", with_kernels("attention", products=90.0)),  # not half of it
@@ -146,7 +147,8 @@ BYTES = [
     ("not explained", piece(model_bytes=2.0**17, dram_bytes=3e5)),
     ("gradient sums", piece(dram_bytes=160.0, summed_bytes=30.0)),
     ("not counted", piece(dram_bytes=None)),
-    ("partly counted", piece(dram_bytes=60.0, has_uncounted=True)),
+    ("partly counted", piece(dram_bytes=60.0, uncounted_share=0.2)),
+    ("cache reuse", piece(dram_bytes=60.0, uncounted_share=0.19)),
     ("no model work", piece(model_bytes=0.0)),
     (
         "not explained",

@@ -25,6 +25,7 @@ from ridgeline.report.tables import (
     text,
 )
 from ridgeline.report.words import counted
+from ridgeline.roofline.static import BACKWARD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,7 @@ ONLY_CAPTURES = (
     " time of these kernels."
 )
 MOST_WARNED = 40  # runs whose warnings are listed
-PHASES = ("forward", "input-grad", "weight-grad", "optimizer")
+PHASES = ("forward", *BACKWARD, "optimizer")
 CASE = (text("run"), text("env", "machine"), text("configuration"))
 
 
@@ -59,9 +60,10 @@ def complexity(material: Material) -> Iterator[str]:
     phases = _phases(material)
     if len(phases):
         yield (
-            "The FLOPs (in G) by phase. Backward is made of the gradients of inputs and of weights."
+            "The FLOPs (in G) by phase. Backward is made of the gradients of inputs and of weights,"
+            " and of what checkpoints do again."
         )
-        names = [quantity(phase, phase, GIGA) for phase in PHASES]
+        names = [quantity(phase, phase, GIGA) for phase in PHASES if phases[phase].notna().any()]
         yield table(phases, [text("model"), text("mode"), text("precision"),
                              text("batch_size", "batch"), text("settings"), *names,
                              quantity("ratio", "backward / forward")])  # fmt: skip
@@ -79,7 +81,7 @@ def _phases(material: Material) -> pd.DataFrame:
         flops = {name: number(counted.get((case.run_id, name))) for name in PHASES}
         if not flops["forward"]:
             continue
-        back = (flops["input-grad"] or 0) + (flops["weight-grad"] or 0)
+        back = sum(flops[name] or 0 for name in BACKWARD)
         same = {name: case.settings[name] for name in ("model", "mode", "precision", "batch_size")}
         ratio = back / flops["forward"] if back else None
         rows.append({**same, "settings": ", ".join(case.extras), **flops, "ratio": ratio})

@@ -90,7 +90,7 @@ class Piece:
     is_forward_again: bool = False  # kernels of this layer's forward in its backward …
     is_counted_again: bool = False  # … where the model has these products, too: a checkpoint's
     has_loss_scaling: bool = False  # a kernel that unscales gradients
-    has_uncounted: bool = False  # a kernel without counters
+    uncounted_share: float = 0.0  # of its time: kernels without counters
     is_compiled: bool = False
 
     @property
@@ -133,7 +133,7 @@ def flops_cause(piece: Piece) -> str:
         return "no model work"
     products = _more_products(piece)
     other = _more_others(piece)
-    if executed < model and piece.has_uncounted:
+    if executed < model and _is_partly_counted(piece, executed, model):
         return PARTLY
     if abs(products) >= abs(other):
         return _first(FEWER_PRODUCTS if products < 0 else MORE_PRODUCTS, piece)
@@ -152,13 +152,18 @@ def bytes_cause(piece: Piece) -> str:
         return AGREE
     if model == 0:
         return "no model work"
-    if moved < model and piece.has_uncounted:
+    if moved < model and _is_partly_counted(piece, moved, model):
         return PARTLY
     if moved < model and _is_copied(piece):
         return "memory copy"
     if moved < model:
         return "fused" if piece.is_compiled else "cache reuse"
     return _first(MORE_BYTES, piece)
+
+
+def _is_partly_counted(piece: Piece, executed: float, model: float) -> bool:
+    """Whether kernels without counters may have done most of what is missing."""
+    return piece.uncounted_share > 0 and piece.uncounted_share >= MOST_OF * (1 - executed / model)
 
 
 def _absent(piece: Piece, model: float) -> str | None:

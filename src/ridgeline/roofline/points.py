@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.roofline.counters import has_work, kernel_pieces, summed
 from ridgeline.roofline.place import BOUNDS, flops_columns, place
 from ridgeline.roofline.roofs import GRAPH, Roofs
-from ridgeline.roofline.static import BACKWARD, grouped, in_layers, static_pieces
+from ridgeline.roofline.static import BACKWARD, RECOMPUTE, grouped, in_layers, static_pieces
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ALL = "all"
-PHASE_ORDER = ("forward", "backward", "input-grad", "weight-grad", "optimizer")
+PHASE_ORDER = ("forward", "backward", "input-grad", "weight-grad", RECOMPUTE, "optimizer")
 
 COLUMNS = (  # of a table of points; FLOPs by roof follow them
     "run_id", "env", "device", "model", "label", "mode", "precision", "batch_size",

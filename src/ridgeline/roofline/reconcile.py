@@ -73,7 +73,8 @@ class _Executed:
     names: set[str] = field(default_factory=set)
     matrix: set[str] = field(default_factory=set)  # precisions of tensor cores that were at work
     has_loss_scaling: bool = False
-    has_uncounted: bool = False
+    uncounted_s: float = 0.0
+    uncounted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +174,16 @@ def _told(done: _Executed) -> dict[str, Any]:
         "families": frozenset(map(family, done.names)),
         "has_matrix": bool(done.matrix),
         "has_loss_scaling": done.has_loss_scaling,
-        "has_uncounted": done.has_uncounted,
+        "uncounted_share": _share(done),
         "has_split_name": any(SPLIT_PRECISION.search(name) for name in done.names),
     }
+
+
+def _share(done: _Executed) -> float:
+    """How much of the time is that of kernels without counters; all where times do not tell."""
+    if not done.uncounted:
+        return 0.0
+    return done.uncounted_s / done.time_s if done.uncounted_s else 1.0
 
 
 def _model(
@@ -249,7 +257,9 @@ def _add(mine: _Executed, row: Mapping[str, Any], columns: Sequence[str]) -> Non
     flops = {column: value for column in columns if (value := _known(row[column])) is not None}
     matrix = {c: v for c, v in flops.items() if roof_of(c)[1] == "matrix" and v > 0}
     mine.matrix |= {roof_of(column)[0] for column in matrix}
-    mine.has_uncounted |= len(flops) < len(columns)
+    if len(flops) < len(columns):
+        mine.uncounted += 1
+        mine.uncounted_s += _known(row.get("time_s")) or 0.0
     if flops:
         whole = sum(flops.values())
         products = sum(matrix.values())

@@ -48,6 +48,11 @@ PASTED: dict[str, Callable[[str], str]] = {
     "quoted": each_line(lambda n, line: f"> {line}"),
     "commented": each_line(lambda n, line: f"// {line}"),
     "listed": each_line(lambda n, line: f"{n + 17}: {line}"),
+    "in a block of comments": each_line(lambda n, line: f" * {line}"),
+    "quoted twice": each_line(lambda n, line: f"> > {line}"),
+    "found by grep": each_line(lambda n, line: f"{n + 17}:{line}"),
+    "numbered by cat": each_line(lambda n, line: f"{n + 1:6d}\t{line}"),
+    "of a rank": each_line(lambda n, line: f"[rank0]: {line}"),
     "of a task": each_line(lambda n, line: f"0: {line}"),
     "further in": each_line(lambda n, line: f"        {line}"),
     "in a page": lambda text: (
@@ -176,6 +181,17 @@ def test_rows_that_lost_their_quotes_are_left_out(tmp_path: Path) -> None:
         "rows have more cells than titles: quotes around names and numbers were lost; such rows"
         " are left out: 2" in read(path).warnings
     )
+
+
+def test_a_name_that_is_cut_at_its_comma_is_no_name(tmp_path: Path) -> None:
+    # given a row whose lost quotes and lost end make up for each other
+    text = """ID,Kernel Name,gpu__time_duration.sum [ns],dram__bytes.sum [byte],launch__threads
+0,"f(int, float)",1000,2000,3000
+1,g(int, float),1000,2000
+"""
+    capture = read(written(tmp_path, "cut.csv", text))
+    assert capture.kernels["kernel"].tolist() == ["f(int, float)"]
+    assert any("quotes around names" in said for said in capture.warnings)
 
 
 def test_nanoseconds_are_whole(tmp_path: Path) -> None:

@@ -50,9 +50,12 @@ class Header:
         return next((self.names.index(name) for name in names if name in self.names), None)
 
     def is_shifted(self, row: Sequence[str], log: Log) -> bool:
-        """Whether the row that was read last has too many cells, since its quotes were lost."""
-        is_longer = any(text.strip() for text in row[len(self.names) :])
-        return is_longer and self.delimiter == "," and not log.has_quotes
+        """Whether the row that was read last has its cells cut at commas, for lack of quotes."""
+        if self.delimiter != "," or log.has_quotes:
+            return False
+        name = cell(row, self.find("Name", *KERNEL_NAMES))
+        is_cut = name.count("(") > name.count(")") and not name.endswith(("..", "…"))
+        return is_cut or any(text.strip() for text in row[len(self.names) :])
 
     @property
     def ranges(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from ridgeline.profile.ncu_errors import MARKS, REASONS
 from ridgeline.profile.reading.decimals import ungrouped
 
 _MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
+_QUOTED = re.compile(r'(?:^|[,;\t])\s*"')  # a cell, from its beginning
 _KEPT = 50  # lines
 _LINE = 300  # characters of a line
 CUT_OFF = "the file is cut off: its last row is not whole, and what follows is missing"
@@ -65,7 +66,7 @@ class Log:
         """The lines as they are; of the last it is known whether it is whole, and has quotes."""
         for line in lines:
             self.open_end = "" if line.endswith(("\n", "\r")) else line[-1:]
-            self.has_quotes = '"' in line
+            self.has_quotes = _QUOTED.search(line) is not None
             yield line
 
     def leave_out(self, row: Sequence[str]) -> None:

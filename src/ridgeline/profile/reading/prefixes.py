@@ -1,7 +1,7 @@
 """What stands before every line of a capture that was pasted somewhere.
 
-A quote has `> `, a comment `// ` or `# `, a listing `17: `, and the log of a parallel program the
-number of its task, `0: `. Lines of several tasks are not put in order again.
+A quote has `> `, a comment `// `, ` * ` or `# `, a listing `17: `, and the log of a parallel
+program the number of its task, `0: `. Lines of several tasks are not put in order again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile.reading.header import parse_header
 
 KERNEL_LINE = re.compile(r"\s*\S.*, Context \d+, Stream \d+")
-_PREFIX = re.compile(r"[ \t]*(?:>+|//+|#+|(?P<number>\d+):)(?=\s|$)[ \t]?")
+_PREFIX = re.compile(
+    r"[ \t]*(?:(?:> ?)+|//+|#+|\*|\||\d+\t|\[\w+\]:|(?P<number>\d+):)(?=[\s\"]|$)[ \t]?"
+)
 _LOOKED_AT = 4  # lines, from the first of a capture on
 
 

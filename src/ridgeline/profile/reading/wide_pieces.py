@@ -167,6 +167,11 @@ def _check_regular(columns: dict[int, Any], layout: Layout, *, is_first: bool) -
     identifiers = columns[layout.texts["id"]]
     if is_first and len(identifiers) and not identifiers[0].as_py().strip():
         identifiers = identifiers[1:]
+    if "kernel" in layout.texts:
+        names = columns[layout.texts["kernel"]]
+        opened, closed = (pc.count_substring(names, mark) for mark in "()")
+        if pc.any(pc.greater(opened, closed), min_count=0).as_py():  # a comma may have cut it
+            raise OddError
     are_plain = pc.match_substring_regex(identifiers, r"^\d+(?:\.0)?$")
     if not pc.all(are_plain, min_count=0).as_py():
         others = identifiers.filter(pc.invert(are_plain)).to_pylist()

@@ -19,7 +19,7 @@ AXES.parts = {
   xLabel: "memory time at its roof",
   yLabel: "compute time at its roof",
 };
-const PHASES = ["forward", "backward", "input-grad", "weight-grad", "optimizer", "all"];
+const PHASES = ["forward", "backward", "input-grad", "weight-grad", "recompute", "optimizer", "all"];
 const ANY = "";
 
 const VIEWS = {
