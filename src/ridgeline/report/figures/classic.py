@@ -216,8 +216,11 @@ def _draw_pieces(subject: Subject, grain: str) -> Drawing | None:
     axes = draw_under_roofs(subject, points, marks, groups, heading=heading,
                             most_labels=MOST_LAYER_LABELS)  # fmt: skip
     slowest = points.nlargest(1, "time_s").iloc[0]
+    is_both = grain == "layer" and points["provenance"].nunique() > 1
+    told = points[points["provenance"].eq("counter")] if is_both else points
     caption = joined(
-        f"{counted(len(points), grain)} of {name} on {subject.device}"
+        f"{counted(len(told), grain)} of {name} on {subject.device}"
+        f"{', by their counters and by the graph' if is_both else ''}"
         f"{_which(points, grain, is_capture=is_capture)}; the slowest,"
         f" {short_piece(str(slowest['name']))}, takes {format_time(slowest['time_s'])}"
         f" ({format_percent(slowest['time_s'] / step_s)} of the"
@@ -227,7 +230,7 @@ def _draw_pieces(subject: Subject, grain: str) -> Drawing | None:
         " not."
         if len(points) < len(placed)
         else "",
-        bounds(points),
+        bounds(told),
         flagged(points),
     )
     return Drawing(canvas=canvas_of(axes), title=subject.title(heading), caption=caption)

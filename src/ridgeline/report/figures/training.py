@@ -128,6 +128,8 @@ def _half_entries(halves: list[Mark]) -> list[Entry]:
 def _caption(timed: pd.DataFrame, subject: Subject) -> str:
     slowest = timed.nlargest(1, "time_s").iloc[0]
     same = timed[timed["run_id"].eq(slowest["run_id"])]
+    is_both = same["provenance"].nunique() > 1
+    same = same[same["provenance"].eq("counter")] if is_both else same
     told = ", ".join(
         f"{row['phase']} {format_time(row['time_s'])} ({format_percent(row['efficiency'])} of its"
         f" roof)"
@@ -135,6 +137,6 @@ def _caption(timed: pd.DataFrame, subject: Subject) -> str:
     )
     return joined(
         f"The phases of {counted(timed['run_id'].nunique(), 'training step')} on {subject.device}."
-        f" {short_name(slowest, with_precision=True)}: {told}.",
+        f" {short_name(slowest, with_precision=True)}{', by counters' if is_both else ''}: {told}.",
         flagged(timed),
     )

@@ -11,7 +11,7 @@ function startLayers() {
         { class: "empty" },
         "No layer was timed. ",
         make("code", {}, "ridgeline run MODEL --layers"),
-        " times them.",
+        " times those of a model.",
       ),
     );
     return null;
