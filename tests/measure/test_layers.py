@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.measure.fakes import CPU, Clock, Gpu, line_batch, stepper, workload
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from ridgeline.measure import layers
 from ridgeline.measure.backends import Backend, HostTimeline, Timeline
@@ -143,6 +144,42 @@ def test_times_belong_to_the_module_at_work_forward_and_backward() -> None:
     assert times.steps_s == (68.25,) * 3
     assert times.sum_s == 68.25
     assert (times.is_held_back, times.mark_cost_s) == (False, 0.0)
+
+
+class Kept(nn.Module):
+    """Does the work of `body` again in the backward pass."""
+
+    def __init__(self, spend: Callable[[float], None], use_reentrant: bool) -> None:
+        super().__init__()
+        self.stem = Work(spend, 16.0, 32.0)
+        self.body = nn.Sequential(Work(spend, 1.0, 2.0), Work(spend, 4.0, 8.0))
+        self.use_reentrant = use_reentrant
+
+    def forward(self, given: Tensor) -> Tensor:
+        output: Tensor = checkpoint(self.body, self.stem(given), use_reentrant=self.use_reentrant)
+        return output
+
+
+@pytest.mark.parametrize(
+    ("use_reentrant", "last_s"),
+    [(True, 4.0 + 8.0), (False, 8.0)],  # the newer way ends before the last work is done again
+)
+def test_what_a_checkpoint_does_again_is_backward_time(use_reentrant: bool, last_s: float) -> None:
+    clock = Clock()
+    backend = backend_with(clock)
+    work = workload("train", make=lambda: Kept(clock.spend, use_reentrant), make_inputs=batch)
+    taken = endless(stepper(work, backend=backend), batch())
+
+    times = time_layers(taken, backend, step_time_s=2.0)
+
+    assert once(times) == {
+        ("stem", "forward"): 16.0,
+        ("body.0", "forward"): 1.0,
+        ("body.1", "forward"): 4.0,
+        ("body.0", "backward"): 1.0 + 2.0,
+        ("body.1", "backward"): last_s,
+        ("stem", "backward"): 32.0,
+    }
 
 
 def test_a_modules_time_by_phase() -> None:

@@ -93,11 +93,15 @@ class LayerMarks:
     owners: list[Owner] = field(default_factory=list)
     marks: list[Any] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
+    owner: Owner = FIRST  # of the time now
+    direction: str = "forward"  # or "backward", where a checkpoint does forward work again
+    interrupted: Owner = FIRST  # by what is done again
     nodes: dict[Any, str] = field(default_factory=dict)
     seen: dict[str, Seen] = field(default_factory=lambda: defaultdict(Seen))
 
     def own(self, owner: Owner) -> None:
         """From now on, time belongs to this one."""
+        self.owner = owner
         if self.hold is not None and len(self.marks) % HOLD_EVERY == 0:
             self._note(HOLDING)
             self.hold()
@@ -112,11 +116,13 @@ class LayerMarks:
         if phase == "data":  # that of a further batch follows a backward, too
             self.owners[-1] = FIRST
         if phase in AFTER and (self.is_training or phase != "forward"):
+            self.direction = "backward" if phase == "forward" else "forward"
             self.own(AFTER[phase])
 
     def start_step(self) -> None:
         """Forget the last step and begin another."""
         self.forget()
+        self.direction = "forward"
         self.own(FIRST)
 
     def forget(self) -> None:
@@ -135,22 +141,26 @@ class LayerMarks:
     def enter(self, path: str, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._watch()
         self._claim(self._inmost, (inputs, named))  # what was made up to here is not this module's
+        if not self.stack:
+            self.interrupted = self.owner
         self.stack.append(path)
         seen = self.seen[path]
         seen.calls += 1
         seen.input_shape = seen.input_shape or _first_shape([*inputs, *named.values()])
-        self.own((path, "forward"))
+        self.own((path, self.direction))
 
     def leave(self, path: str, output: Any) -> None:
         self._watch()
         self.stack.pop()
         seen = self.seen[path]
         seen.output_shape = seen.output_shape or _first_shape([output])
+        is_done_again = not self.stack and self.direction == "backward"
+        following = self.interrupted if is_done_again else (self._inmost, self.direction)
         if not self.is_host:  # a device is marked before the host walks the graph
-            self.own((self._inmost, "forward"))
+            self.own(following)
         self._claim(path, output)
         if self.is_host:
-            self.own((self._inmost, "forward"))
+            self.own(following)
 
     def _watch(self) -> None:
         """What the hook takes from here on is nobody's."""
@@ -277,7 +287,7 @@ def _hook(part: nn.Module, path: str, marks: LayerMarks) -> list[Any]:
 
     return [
         part.register_forward_pre_hook(enter, with_kwargs=True, prepend=False),
-        part.register_forward_hook(leave),
+        part.register_forward_hook(leave, always_call=True),  # a checkpoint may end it early
     ]
 
 
