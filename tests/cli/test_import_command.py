@@ -199,12 +199,12 @@ def test_metrics_of_one_quantity_in_several_files(capsys: pytest.CaptureFixture[
             f'"ID","Process ID","Kernel Name","{metric} [byte]"\n"0","7","k","5"\n'
         )
     Path("c.csv").write_text(Path("c.csv").read_text().replace("[byte]", "[inst]"))
-    # when all are named, then what can be joined is, and the rest is refused
-    assert command("import", *metrics, "--json") == 2
-    streams = capsys.readouterr()
-    (capture,) = json.loads(streams.out)["captures"]
-    assert (capture["file"], capture["dram_bytes"]) == ("a.csv + b.csv", 10)
-    assert "c.csv has 1 kernel" in streams.err
+    # when all are named, then they are one capture, and it is told which of them is of no use
+    assert command("import", *metrics, "--json") == 0
+    (capture,) = json.loads(capsys.readouterr().out)["captures"]
+    assert (capture["file"], capture["dram_bytes"]) == ("a.csv + b.csv + c.csv", 10)
+    assert capture["flops"]["fp32"] is None
+    assert "c.csv adds nothing that is used" in capture["warnings"]
 
 
 def test_a_name_with_control_characters_is_shown_harmless(
