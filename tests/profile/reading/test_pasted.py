@@ -71,6 +71,9 @@ def test_lines_of_several_tasks_are_not_mixed(tmp_path: Path) -> None:
     # given the output of two tasks, whose lines alternate, or one after the other
     first, other = each_line(lambda n, line: f"0: {line}"), each_line(lambda n, line: f"1: {line}")
     noise = "0: step\n" * 2**18
+    ranks = each_line(lambda n, line: f"[rank0]: {line}[rank1]: {line}")(TEXT)
+    with pytest.raises(RidgelineError, match=r"several tasks \(\[rank0\] and \[rank1\]\)"):
+        read(written(tmp_path, "ranks.txt", ranks))
     for both in (each_line(lambda n, line: f"0: {line}1: {line}")(TEXT),
                  first(TEXT) + noise + other(TEXT)):  # fmt: skip
         with pytest.raises(RidgelineError, match=r"lines of several tasks \(0 and 1\)"):

@@ -1,7 +1,7 @@
 """What stands before every line of a capture that was pasted somewhere.
 
 A quote has `> `, a comment `// `, ` * ` or `# `, a listing `17: `, and the log of a parallel
-program the number of its task, `0: `. Lines of several tasks are not put in order again.
+program its task, `0: ` or `[rank0]: `. Lines of several tasks are not put in order again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ridgeline.profile.reading.header import parse_header
 
 KERNEL_LINE = re.compile(r"\s*\S.*, Context \d+, Stream \d+")
 _PREFIX = re.compile(
-    r"[ \t]*(?:(?:> ?)+|//+|#+|\*|\||\d+\t|\[\w+\]:|(?P<number>\d+):)(?=[\s\"]|$)[ \t]?"
+    r"[ \t]*(?:(?:> ?)+|//+|#+|\*|\||\d+\t|(?P<task>\d+|\[\w+\]):)(?=[\s\"]|$)[ \t]?"
 )
 _LOOKED_AT = 4  # lines, from the first of a capture on
 
@@ -31,15 +31,14 @@ def prefixes_in(text: str) -> Prefixes | None:
     found = [_PREFIX.match(line) for line in lines[first : first + _LOOKED_AT]]
     if len(found) < 2 or not all(found):
         return None
-    numbers = [n for n in map(_number, lines[first:]) if n is not None]
-    are_of_lines = len(numbers) > 1 and all(a < b for a, b in pairwise(numbers))
-    return Prefixes(None if are_of_lines or not numbers else numbers[0])
+    tasks = [task for task in map(_task, lines[first:]) if task is not None]
+    return Prefixes(None if not tasks or _are_numbers_of_lines(tasks) else tasks[0])
 
 
 class Prefixes(NamedTuple):
     """Of all lines, or of the lines of one task."""
 
-    task: int | None
+    task: str | None
 
 
 def _begins_capture(line: str) -> bool:
@@ -49,9 +48,15 @@ def _begins_capture(line: str) -> bool:
     return KERNEL_LINE.match(bare) is not None or parse_header(bare) is not None
 
 
-def _number(line: str) -> int | None:
+def _task(line: str) -> str | None:
     found = _PREFIX.match(line)
-    return int(found["number"]) if found and found["number"] else None
+    return found["task"] if found else None
+
+
+def _are_numbers_of_lines(tasks: list[str]) -> bool:
+    numbers = [int(task) for task in tasks if task.isdigit()]
+    is_rising = all(a < b for a, b in pairwise(numbers))
+    return 1 < len(numbers) == len(tasks) and is_rising
 
 
 def without_prefix(line: str) -> str:
@@ -80,12 +85,12 @@ class BareLines:
 
     def _refuse_others(self, line: str) -> None:
         """Lines of several tasks are mixed, and kernels may not be told from each other."""
-        task = _number(line)
+        task = _task(line)
         if self._task is not None and task not in (None, self._task):
             raise RidgelineError(
                 f"{self._path} has lines of several tasks ({self._task} and {task})",
-                hint=f"import those of each by itself: grep '^{self._task}:' {self._path.name}"
-                f" > task{self._task}.txt",
+                hint=f"import those of each by itself: grep -F '{self._task}:' {self._path.name}"
+                " > task.txt",
             )
 
     def __iter__(self) -> Iterator[str]:
