@@ -76,6 +76,14 @@ def test_recomputation_is_a_phase_of_its_own(reentrant: bool) -> None:
     assert r.phase("input-grad").other_flops == 8  # of the ReLU
 
 
+def test_without_checkpoints_nothing_is_recomputed() -> None:
+    # given a loss, whose own gradient is made before backward begins
+    r = ridgeline.count(square(), x(2, 4), mode="train", loss=lambda out: out.sum())
+    assert list(r.phases) == ["forward", "input-grad", "weight-grad", "optimizer"]
+    started = r.ops[r.ops["op"].eq("aten::ones_like")]
+    assert started[["phase", "is_recomputed"]].to_numpy().tolist() == [["input-grad", False]]
+
+
 class Functional(nn.Module):
     """Work of its own around a part's, all of it done again in the backward pass."""
 

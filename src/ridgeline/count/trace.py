@@ -251,7 +251,8 @@ class Tracer(TorchDispatchMode):
             return path, RECOMPUTE if is_again else self.stage
         if self.stage == "optimizer":
             return self._owner(inputs), self.stage
-        if torch.is_grad_enabled() or self.modules.is_inside:
+        is_in_node = current_node() is not None  # else: the gradient that backward starts from
+        if self.modules.is_inside or (is_in_node and torch.is_grad_enabled()):
             self._note_forward(operator, inputs, outs, self.modules.path)
             return self.modules.path, RECOMPUTE
         return self._place_backward(operator, index, inputs, outs), self.stage

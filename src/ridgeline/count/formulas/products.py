@@ -305,9 +305,7 @@ def _conv_grad(
     """One gradient of a convolution: reads the output's gradient and the other operand."""
     bias_flops, bias_bytes = bias
     if not products:
-        return Work.per_element(
-            bias_flops, 1, read_bytes=grad.nbytes, written_bytes=bias_bytes
-        )
+        return Work.per_element(bias_flops, 1, read_bytes=grad.nbytes, written_bytes=bias_bytes)
     return replace(
         product(terms, grad, bias=bias_flops),
         read_bytes=grad.nbytes + saved.nbytes,

@@ -15,9 +15,7 @@ from ridgeline.count.onnx.shapes import broadcast, packed_bits, packed_product, 
 REQUANTISE = 1  # the product's scale; zero points and bounds are work on integers
 
 
-def product(
-    terms: Terms, *, bias: int = 0, other_flops: int = 0, transcendentals: int = 0
-) -> Work:
+def product(terms: Terms, *, bias: int = 0, other_flops: int = 0, transcendentals: int = 0) -> Work:
     """Work of a product whose MACs are the terms multiplied, and so many FLOPs for its bias."""
     return Work(
         macs=prod(size for _, size in terms),
