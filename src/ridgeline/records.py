@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-PHASES = ("forward", "input-grad", "weight-grad", "optimizer")
+RECOMPUTE = "recompute"  # what activation checkpointing computes again
+BACKWARD = ("input-grad", "weight-grad", RECOMPUTE)
+PHASES = ("forward", *BACKWARD, "optimizer")
 MODES = ("infer", "train")
 PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp16")
 

@@ -56,7 +56,7 @@ def test_json_has_the_promised_keys(net: str, capsys: pytest.CaptureFixture[str]
 def test_table_shows_layers_and_formulas(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ridgeline(net, *SIZE, "--formulas", "--format", "markdown") == 0
     out = capsys.readouterr().out
-    formula = "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw = 2·1·8·6·6·3·3·3 = 15552"
+    formula = "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw + bias = 2·1·8·6·6·3·3·3 + 288 = 15840"
     assert formula in out
     assert "| 0 | Conv2d | 1x3x8x8 | 1x8x6x6 | 224 |" in out
     assert "| n = 288 |" in out  # ReLU: one term is its own product

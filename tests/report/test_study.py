@@ -9,10 +9,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+import ridgeline
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import Passports, read_passport
 from ridgeline.report.counts import count_key, uncounted
+from ridgeline.report.markdown import report_text
 from ridgeline.report.run_facts import layers_add_up
 from ridgeline.report.study import read_study
 from ridgeline.report.summary import configurations, sentence, summary
@@ -41,9 +46,9 @@ def results(tmp_path: Path) -> ResultsFolder:
     return folder
 
 
-def store_count(folder: ResultsFolder, **changes: Any) -> None:
+def store_count(folder: ResultsFolder, ops: pd.DataFrame | None = None, **changes: Any) -> None:
     """11.87 TFLOP of tf32 products and 82 GB: two operators that stand for all of VGG-16's."""
-    ops = pd.DataFrame(
+    vgg16 = pd.DataFrame(
         [("features", "aten::convolution", "conv", "forward", "fp32", "128x3", 1.9e12, 0, 3.8e12,
           20e9, 11e9),
          ("features", "aten::convolution_backward", "conv", "weight-grad", "fp32", "128x3", 4.0e12,
@@ -56,7 +61,8 @@ def store_count(folder: ResultsFolder, **changes: Any) -> None:
     found = {"flops": 11.8e12, "macs": 5.9e12, "read_bytes": 50e9, "written_bytes": 31e9,
              "ideal_bytes": {"read_bytes": 12e9, "written_bytes": 8e9}, "params": 138357544,
              "memory": {"peak_bytes": 10**10}, "coverage": 1.0}  # fmt: skip
-    folder.write_run(label="count", asked=asked, found=found, provenance={}, tables={"ops": ops})
+    folder.write_run(label="count", asked=asked, found=found, provenance={},
+                     tables={"ops": vgg16 if ops is None else ops})  # fmt: skip
 
 
 def test_a_run_is_joined_with_its_count_and_its_machine(results: ResultsFolder) -> None:
@@ -77,6 +83,42 @@ def test_a_run_is_joined_with_its_count_and_its_machine(results: ResultsFolder) 
     datasheet = study.machines[0].datasheet
     assert datasheet is not None
     assert datasheet.compute["tf32 matrix"] > tf32
+
+
+class Checkpointed(nn.Module):
+    """Three layers of 1 GFLOP for 500 rows; the last two are in a checkpoint."""
+
+    def __init__(self, *, use_reentrant: bool) -> None:
+        super().__init__()
+        first, *block = (nn.Linear(1000, 1000, bias=False, device="meta") for _ in range(3))
+        self.first, self.block, self.use_reentrant = first, nn.Sequential(*block), use_reentrant
+
+    def forward(self, rows: Tensor) -> Any:
+        return checkpoint(self.block, self.first(rows), use_reentrant=self.use_reentrant)
+
+
+@pytest.mark.parametrize("is_of_earlier_version", [False, True])
+@pytest.mark.parametrize(("use_reentrant", "again"), [(True, 2), (False, 1)])
+def test_recomputation_is_the_same_in_count_and_report(
+    results: ResultsFolder, use_reentrant: bool, again: int, is_of_earlier_version: bool
+) -> None:
+    # given a count of a step with recomputation; other checkpoints end before their last product
+    model = Checkpointed(use_reentrant=use_reentrant)
+    counted = ridgeline.count(model, torch.empty(500, 1000, device="meta"), mode="train")
+    ops = counted.ops
+    if is_of_earlier_version:
+        ops = ops.assign(phase=ops["phase"].mask(ops["is_recomputed"], "forward"))
+    store_count(results, ops)
+    # when it is read under the roofs
+    study = read_study(results)
+    phases = study.points[study.points["grain"].eq("phase")].set_index("phase")["flops"].to_dict()
+    # then count, points and report have the same FLOPs
+    expected = {"forward": 3e9, "input-grad": 2e9, "weight-grad": 3e9, "recompute": again * 1e9,
+                "optimizer": 2 * 3e6}  # fmt: skip
+    assert phases == {**expected, "backward": (5 + again) * 1e9}
+    assert {name: counted.phase(name).flops for name in expected} == expected
+    row = f"| 3.00 | 2.00 | 3.00 | {again}.00 | 0.00600 | {(5 + again) / 3:.2f} |"
+    assert row in report_text(study, folder=results.path)
 
 
 def test_a_run_that_nobody_counted_is_named(results: ResultsFolder) -> None:

@@ -189,11 +189,10 @@ def test_groups_keep_the_shapes_of_their_largest_member() -> None:
     assert table.loc["conv", "input_shapes"] == "8x3"
 
 
-def test_what_a_checkpoint_does_again_is_backward_work() -> None:
+def test_recomputation_is_backward_work() -> None:
     # given the forward pass of the convolution, 1000 FLOP, done again
     again = OPS[OPS["path"].eq("conv") & OPS["phase"].eq("forward")]
-    ops = pd.concat([OPS.assign(is_recomputed=False), again.assign(is_recomputed=True)],
-                    ignore_index=True)  # fmt: skip
+    ops = pd.concat([OPS, again.assign(phase="recompute")], ignore_index=True)
     points = points_of(counted=Counted(ops=ops, ideal_bytes=9000.0))
     # then it is a part of backward, and in its time
     phases = points[points["grain"].eq("phase")].set_index("phase")

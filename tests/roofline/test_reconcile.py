@@ -304,7 +304,7 @@ def test_batches_of_a_step_and_launches_of_a_row() -> None:
 
 
 def test_work_that_a_checkpoint_repeats_runs_in_backward() -> None:
-    ops = [op(is_recomputed=False), op(is_recomputed=True), op(phase="input-grad")]
+    ops = [op(), op(phase="recompute"), op(phase="input-grad")]
     kernels = [kernel(), kernel(phase="backward", flops_fp16_matrix=200.0, dram_bytes=20.0)]
     table = joined(ops, kernels)
     assert table["phase", "backward"]["model_flops"] == 200.0
@@ -314,8 +314,8 @@ def test_work_that_a_checkpoint_repeats_runs_in_backward() -> None:
 @pytest.mark.parametrize(("is_counted", "cause"), [(True, "tile padding"), (False, "recompute")])
 def test_what_is_counted_again_is_no_cause(is_counted: bool, cause: str) -> None:
     # given half more products in backward than the model has, by a kernel of forward
-    more = op(phase="forward" if is_counted else "input-grad", is_recomputed=is_counted)
-    ops = [op(is_recomputed=False), more, op(phase="input-grad", is_recomputed=False)]
+    more = op(phase="recompute" if is_counted else "input-grad")
+    ops = [op(), more, op(phase="input-grad")]
     kernels = [kernel(), kernel(phase="backward", flops_fp16_matrix=300.0)]
     assert joined(ops, kernels)["phase", "backward"]["cause"] == cause
 

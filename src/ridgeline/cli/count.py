@@ -108,7 +108,7 @@ def count(
         int | None, typer.Option(help="Show modules down to this depth; 0 is the model.", min=0)
     ] = None,
     formulas: Annotated[
-        bool, typer.Option("--formulas", help="Show each layer's formula with its numbers.")
+        bool, typer.Option("--formulas", help="Show formulas that add up to the FLOPs of each row.")
     ] = False,
     growth: Annotated[
         bool, typer.Option("--growth", help="Show how cost grows with batch and input size.")

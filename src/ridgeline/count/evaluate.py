@@ -9,7 +9,7 @@ from ridgeline.count.formulas import Phased, Work
 from ridgeline.count.result import IdealBytes, OpCost
 from ridgeline.count.step import Traced
 from ridgeline.count.trace import Row
-from ridgeline.records import Cost
+from ridgeline.records import RECOMPUTE, Cost
 
 PRODUCT_KINDS = ("matmul", "conv", "attention")
 
@@ -33,17 +33,18 @@ def _costs(
     work = _as_work(entry.function(call)) if entry is not None else None
     phase = phases.get(index, "input-grad") if row.stage == "backward" else row.stage
     parts = work if isinstance(work, dict) else {phase: work}
+    is_recomputed = row.stage == RECOMPUTE
     for part_phase, part in parts.items():
         yield OpCost(
             path=row.path,
             op=signature.name,
             kind=kind,
-            phase=part_phase,
+            phase=RECOMPUTE if is_recomputed else part_phase,
             dtype=_dtype(call, kind, precision),
             cost=part.cost(call) if part is not None else _bytes_only(call),
             work=part,
             call=call,
-            is_recomputed=row.is_recomputed,
+            is_recomputed=is_recomputed,
         )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.parts import ModuleCall, shapes_text
-from ridgeline.records import PHASES
+from ridgeline.count.parts import ModuleCall, Terms, formula_text, named_part, shapes_text
+from ridgeline.records import BACKWARD, PHASES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +36,7 @@ def layer_rows(result: CountResult, depth: int | None) -> list[dict[str, Any]]:
     Keys: path, type, depth, calls, input_shapes, output_shapes, params, macs, other_flops,
     flops, transcendentals, read_bytes, written_bytes, ideal_bytes (inputs, outputs and
     parameters of one forward, each once, and no more than it moves: a view moves nothing), the
-    flops of each phase, and the formula of the module's own largest product.
+    flops of each phase, and a formula that adds up to the flops.
     """
     rows: dict[str, dict[str, Any]] = {}
     for path in result.modules:
@@ -66,7 +68,7 @@ def _empty(result: CountResult, path: str) -> dict[str, Any]:
         "read_bytes": 0,
         "written_bytes": 0,
         "ideal_bytes": call.input_bytes + call.output_bytes,
-        **{f"{phase.replace('-', '_')}_flops": 0 for phase in PHASES},
+        **{flops_column(phase): 0 for phase in PHASES},
         "formula": "",
     }
 
@@ -79,7 +81,11 @@ def _add(row: dict[str, Any], op: OpCost) -> None:
     row["transcendentals"] += cost.transcendentals
     row["read_bytes"] += cost.read_bytes
     row["written_bytes"] += cost.written_bytes
-    row[f"{op.phase.replace('-', '_')}_flops"] += cost.flops
+    row[flops_column(op.phase)] += cost.flops
+
+
+def flops_column(phase: str) -> str:
+    return f"{phase.replace('-', '_')}_flops"
 
 
 def _add_params(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
@@ -101,22 +107,55 @@ def _limit_ideal(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
 
 
 def _add_formulas(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
-    """The forward formula of a module's own heaviest operator, products before the rest.
+    """Formulas that add up to the FLOPs of their rows, in all calls and phases.
 
-    A module of an ONNX file has no operators of its own: it has the formula of the node inside it
-    where that is the only one with a formula.
+    A module's own heaviest forward operator is written out; the rest has names.
     """
-    best: dict[str, tuple[bool, int]] = {}
-    only: dict[str, str] = {}  # of a module's nodes; nothing where there are several
-    for op in result.op_costs:
-        if op.phase != "forward" or not (formula := op.formula):
+    forward = [op for op in result.op_costs if op.phase == "forward"]
+    own_flops: Counter[str] = Counter()
+    calls = Counter((op.path, op.op, op.formula_parts) for op in forward)
+    for op in forward:
+        own_flops[op.path] += op.cost.flops
+    for path, op in _heaviest(forward, result.modules).items():
+        same = calls[op.path, op.op, op.formula_parts]
+        rows[path]["formula"] = _row_formula(
+            rows[path], op, calls=same, own_flops=own_flops[op.path]
+        )
+
+
+def _heaviest(forward: Iterable[OpCost], modules: Container[str]) -> dict[str, OpCost]:
+    """The heaviest operator of each module that has a formula, products before the rest.
+
+    A module of an ONNX file has no operators of its own: it has the node inside it where that is
+    the only one with a formula.
+    """
+    best: dict[str, OpCost] = {}
+    inside: dict[str, list[OpCost]] = {}
+    for op in forward:
+        if not op.formula_parts:
             continue
         for ancestor in ancestors(op.path)[:-1]:
-            if ancestor not in result.modules:
-                only[ancestor] = "" if ancestor in only else formula
-        rank = (op.kind in PRODUCT_FORMULAS, op.cost.flops)
-        if rank > best.get(op.path, (False, -1)):
-            best[op.path] = rank
-            rows[op.path]["formula"] = formula
-    for path, formula in only.items():
-        rows[path]["formula"] = rows[path]["formula"] or formula
+            if ancestor not in modules:
+                inside.setdefault(ancestor, []).append(op)
+        best[op.path] = max(best.get(op.path, op), op, key=_rank)
+    only = {path: ops[0] for path, ops in inside.items() if len(ops) == 1}
+    return {**only, **best}
+
+
+def _rank(op: OpCost) -> tuple[bool, int]:
+    return op.kind in PRODUCT_FORMULAS, op.cost.flops
+
+
+def _row_formula(row: dict[str, Any], op: OpCost, *, calls: int, own_flops: int) -> str:
+    """One operator times its calls, then the rest of forward, then backward and the optimizer."""
+    each: Terms = (("calls", calls),) if calls > 1 else ()
+    written = [(factor, (*each, *terms)) for factor, terms in op.formula_parts]
+    backward = sum(row[flops_column(phase)] for phase in BACKWARD)
+    later = (*named_part("backward", backward), *named_part("optimizer", row["optimizer_flops"]))
+    parts = (
+        *written,
+        *named_part("other", own_flops - calls * op.cost.flops),
+        *named_part("submodules", row["forward_flops"] - own_flops),
+        *later,
+    )
+    return formula_text(parts, phase="forward" if later else "")

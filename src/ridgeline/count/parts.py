@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 from ridgeline.records import Cost
@@ -33,6 +34,34 @@ class SeenCall(Protocol):
     def written_bytes(self) -> int: ...
 
 
+def sum_parts(parts: Iterable[Part]) -> int:
+    """The value of a written-out formula."""
+    return sum(factor * prod(size for _, size in terms) for factor, terms in parts)
+
+
+def named_part(name: str, flops: int) -> tuple[Part, ...]:
+    """FLOPs that a formula has by name alone; nothing where there are none."""
+    return ((1, ((name, flops),)),) if flops else ()
+
+
+def formula_text(parts: Sequence[Part], *, phase: str = "") -> str:
+    """`2·M·N·K + bias = 2·4·8·16 + 32 = 1056`, or `n = 64`: symbols, numbers and their sum.
+
+    `phase` is that of the first product, where others are added to it.
+    """
+    if not parts:
+        return ""
+    symbols = [_product_text(factor, [name for name, _ in terms]) for factor, terms in parts]
+    numbers = [_product_text(factor, [size for _, size in terms]) for factor, terms in parts]
+    symbols[0] += f" ({phase})" if phase else ""
+    sides = (" + ".join(symbols), " + ".join(numbers), str(sum_parts(parts)))
+    return " = ".join(dict.fromkeys(sides))  # one term is its own product
+
+
+def _product_text(factor: int, factors: Iterable[object]) -> str:
+    return "·".join(map(str, factors if factor == 1 else (factor, *factors)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """What a formula answers. Bytes left at None are the default: each operand and result once."""
@@ -45,6 +74,7 @@ class Work:
     factor: int = 1  # the number before the terms in the written-out formula
     terms: Terms = ()  # the factors of the largest part, as in ("N", 32), ("Cout", 64)
     more: tuple[Part, ...] = ()  # products that are added to it in the written-out formula
+    rest: str = "other"  # the name of FLOPs that are in none of these products
 
     @classmethod
     def per_element(
@@ -68,8 +98,13 @@ class Work:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The written-out formula: the sum of these products; none where it is not written out."""
+        """The products that are written out; none where none is."""
         return ((self.factor, self.terms), *self.more) if self.terms and self.factor else ()
+
+    def parts_of(self, flops: int) -> tuple[Part, ...]:
+        """The written-out formula: products and a named rest that add up to these FLOPs."""
+        rest = flops - sum_parts(self.parts)
+        return (*self.parts, *named_part(self.rest, rest)) if self.parts and rest >= 0 else ()
 
     def cost(self, call: SeenCall) -> Cost:
         read, written = self.read_bytes, self.written_bytes

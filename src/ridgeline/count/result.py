@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.parts import Memory, ModuleCall, SeenCall, Work, shapes_text
+from ridgeline.count.parts import (
+    Memory,
+    ModuleCall,
+    Part,
+    SeenCall,
+    Work,
+    formula_text,
+    shapes_text,
+)
 from ridgeline.errors import RidgelineError
 from ridgeline.records import PHASES, Cost
 
@@ -39,9 +46,14 @@ class OpCost:
     settings: str = ""  # of an ONNX node: the attributes that matter
 
     @property
+    def formula_parts(self) -> tuple[Part, ...]:
+        """The written-out formula, whose sum is the FLOPs; none where it is not written out."""
+        return self.work.parts_of(self.cost.flops) if self.work is not None else ()
+
+    @property
     def formula(self) -> str:
         """The formula in symbols and with the numbers put in, or nothing if there is none."""
-        return formula_text(self.work) if self.work is not None else ""
+        return formula_text(self.formula_parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,27 +207,6 @@ def op_row(op: OpCost) -> tuple[Any, ...]:
         c.macs, c.other_flops, c.flops, c.transcendentals, c.read_bytes, c.written_bytes,
         op.formula, op.work is not None, op.is_recomputed, op.settings,
     )  # fmt: skip
-
-
-def formula_text(work: Work) -> str:
-    """`2·M·N·K = 2·4·8·16 = 1024`, `n + rows = 64 + 8 = 72`, or `n = 64`.
-
-    Of a sum of which not all parts are written out, it shows the largest.
-    """
-    if not work.parts:
-        return ""
-    symbols = " + ".join(
-        _product_text(factor, [n for n, _ in terms]) for factor, terms in work.parts
-    )
-    numbers = " + ".join(
-        _product_text(factor, [v for _, v in terms]) for factor, terms in work.parts
-    )
-    value = str(sum(factor * prod(size for _, size in terms) for factor, terms in work.parts))
-    return " = ".join(dict.fromkeys((symbols, numbers, value)))  # one term is its own product
-
-
-def _product_text(factor: int, factors: Iterable[object]) -> str:
-    return "·".join(map(str, factors if factor == 1 else (factor, *factors)))
 
 
 def cost_dict(cost: Cost) -> dict[str, int]:

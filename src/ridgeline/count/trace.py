@@ -29,6 +29,7 @@ from ridgeline.count.values import (
     map_tensors,
     with_value,
 )
+from ridgeline.records import RECOMPUTE
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
 _get_mkldnn: Any = torch._C._get_mkldnn_enabled
@@ -67,8 +68,7 @@ class Row:
     kwargs: dict[str, Any]
     outputs: tuple[TensorMeta, ...]
     path: str
-    stage: str  # "forward", "backward", "optimizer"
-    is_recomputed: bool
+    stage: str  # "forward", "backward", "recompute", "optimizer"
 
 
 _operators: dict[Any, Operator] = {}
@@ -215,7 +215,7 @@ class Tracer(TorchDispatchMode):
         outs = (out,) if isinstance(out, Tensor) else out if isinstance(out, list | tuple) else ()
         tensors = [t for t in outs if isinstance(t, Tensor)]
         index = len(self.rows)
-        path, stage, recomputed = self._place(operator, index, args, kwargs, tensors)
+        path, stage = self._place(operator, index, args, kwargs, tensors)
         if operator.is_free:
             if operator.signature.name.startswith("aten::"):
                 self.memory.add(tensors, index)
@@ -223,7 +223,7 @@ class Tracer(TorchDispatchMode):
         described = [self._described(a) for a in args]
         named = {key: self._described(value) for key, value in kwargs.items()}
         made = tuple(map(self._described, tensors))
-        row = Row(operator, described, named, made, path, stage, recomputed)
+        row = Row(operator, described, named, made, path, stage)
         self.rows.append(row)
         self.memory.add(tensors, index)
 
@@ -240,21 +240,22 @@ class Tracer(TorchDispatchMode):
 
     def _place(
         self, operator: Operator, index: int, args: Any, kwargs: Any, outs: list[Tensor]
-    ) -> tuple[str, str, bool]:
-        """Module path, stage, and whether this is forward work done again during backward."""
+    ) -> tuple[str, str]:
+        """Module path and stage."""
         if not self._traces_gradients:
-            return self.modules.path, self.stage, False
+            return self.modules.path, self.stage
         inputs = list(tensors_in((*args, *kwargs.values())))
         if self.stage == "forward":
             path, is_again = self._path_of_forward(current_node())
             self._note_forward(operator, inputs, outs, path)
-            return path, self.stage, is_again
+            return path, RECOMPUTE if is_again else self.stage
         if self.stage == "optimizer":
-            return self._owner(inputs), self.stage, False
-        if torch.is_grad_enabled() or self.modules.is_inside:
+            return self._owner(inputs), self.stage
+        is_in_node = current_node() is not None  # else: the gradient that backward starts from
+        if self.modules.is_inside or (is_in_node and torch.is_grad_enabled()):
             self._note_forward(operator, inputs, outs, self.modules.path)
-            return self.modules.path, "forward", True
-        return self._place_backward(operator, index, inputs, outs), self.stage, False
+            return self.modules.path, RECOMPUTE
+        return self._place_backward(operator, index, inputs, outs), self.stage
 
     def _path_of_forward(self, node: Any) -> tuple[str, bool]:
         """Also of gradients that the forward pass asks for, and what is done again for them."""

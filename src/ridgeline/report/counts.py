@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
+from ridgeline.records import RECOMPUTE
 from ridgeline.report.checked import check_count
 from ridgeline.report.views import measured_runs
 from ridgeline.store import ResultsFolder, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SAME_COUNT = ("model", "digest", "batch_size", "mode", "input_size", "seq_len", "config")
 
@@ -37,6 +41,16 @@ def stored_counts(results: ResultsFolder, problems: list[str] | None = None) -> 
         else:
             found[count_key(run.asked, str(run.asked.get("precision")))] = run
     return found
+
+
+def name_recompute(ops: pd.DataFrame) -> pd.DataFrame:
+    """The operators of a count, with recomputation in its own phase.
+
+    Counts stored by earlier versions call it forward, and set it apart by `is_recomputed` alone.
+    """
+    if "is_recomputed" not in ops:
+        return ops
+    return ops.assign(phase=ops["phase"].mask(ops["is_recomputed"].eq(True), RECOMPUTE))
 
 
 def stored_keys(results: ResultsFolder) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ridgeline.records import BACKWARD, PHASES
 from ridgeline.report.cases import largest
 from ridgeline.report.configuration import NETWORK
 from ridgeline.report.markup import markdown
@@ -25,7 +26,6 @@ from ridgeline.report.tables import (
     text,
 )
 from ridgeline.report.words import counted
-from ridgeline.roofline.static import BACKWARD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,6 @@ ONLY_CAPTURES = (
     " time of these kernels."
 )
 MOST_WARNED = 40  # runs whose warnings are listed
-PHASES = ("forward", *BACKWARD, "optimizer")
 CASE = (text("run"), text("env", "machine"), text("configuration"))
 
 
@@ -61,7 +60,7 @@ def complexity(material: Material) -> Iterator[str]:
     if len(phases):
         yield (
             "The FLOPs (in G) by phase. Backward is made of the gradients of inputs and of weights,"
-            " and of what checkpoints do again."
+            " and of recomputation (activation checkpointing)."
         )
         names = [quantity(phase, phase, GIGA) for phase in PHASES if phases[phase].notna().any()]
         yield table(phases, [text("model"), text("mode"), text("precision"),

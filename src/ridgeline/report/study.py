@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
 from ridgeline.report.checked import COUNTED, NEEDED_COLUMNS, check_table
-from ridgeline.report.counts import run_key, stored_counts
+from ridgeline.report.counts import name_recompute, run_key, stored_counts
 from ridgeline.report.executed import (
     captures_table,
     run_kernels,
@@ -403,7 +403,7 @@ class _Reader:
             zip(layers["path"], layers["ideal_bytes"].astype(float), strict=True)
         )  # fmt: skip
         return Counted(
-            ops=ops,
+            ops=name_recompute(ops),
             ideal_bytes=_sum(ideal, "read_bytes", "written_bytes"),
             layer_ideal_bytes=by_layer,
         )

@@ -88,7 +88,7 @@ class Piece:
     has_split_name: bool = False  # a kernel's name says that it splits a precision
     is_lower: bool = False  # tensor cores computed in less than the precision that was asked for
     is_forward_again: bool = False  # kernels of this layer's forward in its backward …
-    is_counted_again: bool = False  # … where the model has these products, too: a checkpoint's
+    is_counted_again: bool = False  # … where the model has these products, too: recomputation
     has_loss_scaling: bool = False  # a kernel that unscales gradients
     uncounted_share: float = 0.0  # of its time: kernels without counters
     is_compiled: bool = False

@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.records import BACKWARD
 from ridgeline.roofline.counters import has_work, kernel_pieces, summed
 from ridgeline.roofline.place import BOUNDS, flops_columns, place
 from ridgeline.roofline.roofs import GRAPH, Roofs
-from ridgeline.roofline.static import BACKWARD, RECOMPUTE, grouped, in_layers, static_pieces
+from ridgeline.roofline.static import grouped, in_layers, static_pieces
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ALL = "all"
-PHASE_ORDER = ("forward", "backward", "input-grad", "weight-grad", RECOMPUTE, "optimizer")
+PHASE_ORDER = ("forward", "backward", *BACKWARD, "optimizer")
 
 COLUMNS = (  # of a table of points; FLOPs by roof follow them
     "run_id", "env", "device", "model", "label", "mode", "precision", "batch_size",
@@ -170,7 +171,7 @@ def _without_host(roofs: Roofs, measured: Measured) -> Roofs:
 
 
 def _phases(pieces: pd.DataFrame) -> pd.DataFrame:
-    """Forward, backward and optimizer, and the two halves of backward."""
+    """Forward, backward and optimizer, and the parts of backward."""
     import pandas as pd
 
     apart = grouped(pieces, ["phase"])

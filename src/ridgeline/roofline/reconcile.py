@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.records import BACKWARD, RECOMPUTE
 from ridgeline.roofline.causes import (
     AGREE,
     AGREES,
@@ -30,7 +31,7 @@ from ridgeline.roofline.causes import (
 from ridgeline.roofline.counters import OPTIMIZER
 from ridgeline.roofline.kernel_names import PRODUCTS, SPLIT_PRECISION, family
 from ridgeline.roofline.place import flops_columns, roof_of
-from ridgeline.roofline.static import BACKWARD, IN_NO_LAYER
+from ridgeline.roofline.static import IN_NO_LAYER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,14 +195,13 @@ def _model(
     largest: dict[Key, float] = {}
     for op in ops.to_dict("records"):
         is_once, phase = op["phase"] == "optimizer", _text(op["phase"])
-        is_again = op.get("is_recomputed") is True
-        runs_in = "backward" if phase in BACKWARD or is_again else phase
+        runs_in = "backward" if phase in BACKWARD else phase
         place = key(_layer(_text(op["path"]), runs_in), runs_in)
         times = 1 if is_once else parts
         products, other = 2.0 * (_known(op["macs"]) or 0.0), _known(op["other_flops"]) or 0.0
         moved = sum(_known(op[name]) or 0.0 for name in ("read_bytes", "written_bytes"))
         mine = found.setdefault(place, {**NO_WORK})
-        mine["is_counted_again"] |= is_again and products > 0
+        mine["is_counted_again"] |= phase == RECOMPUTE and products > 0
         mine["model_products"] += products * times
         mine["model_other"] += other * times
         mine["model_bytes"] += moved * times

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLOATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
-RECOMPUTE = "recompute"  # forward work that a checkpoint does again, in the time of backward
-BACKWARD = ("input-grad", "weight-grad", RECOMPUTE)
 IN_NO_LAYER = "(model)"
 OUTSIDE = (IN_NO_LAYER, "(forward)", "(loss)")
 """The model's own operators and its loss: a count, a clock and a profile tell them apart in
@@ -54,8 +52,6 @@ def static_pieces(
         pieces[f"{cache_level}_bytes"] = (moved * times).mask(is_unknown, 0.0)
     pieces["launches"] = _launches(ops, is_fused=is_fused) * times
     pieces["layer"] = _layer(ops)
-    if "is_recomputed" in ops:
-        pieces["phase"] = pieces["phase"].mask(ops["is_recomputed"].eq(True), RECOMPUTE)
     return pieces
 
 

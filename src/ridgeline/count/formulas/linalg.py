@@ -6,6 +6,7 @@ exponential) take as many steps as the values ask for, and so have no formula he
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from ridgeline.count.call import OpCall, TensorMeta
@@ -47,8 +48,11 @@ def solve(call: OpCall) -> Work:
     """2·n³/3 to factor, 2·n² for each right-hand side."""
     batch, n = _size(call.get("A"))
     columns = call.get("B").numel // max(batch * n, 1)
-    factor = lu(call).other_flops
-    return Work(other_flops=factor + batch * 2 * n * n * columns, terms=(("B", batch), ("n", n)))
+    factored = lu(call)
+    solved = (2, (("B", batch), ("n²", n * n), ("columns", columns)))
+    return replace(
+        factored, other_flops=factored.other_flops + 2 * batch * n * n * columns, more=(solved,)
+    )
 
 
 @aten("linalg_solve_triangular triangular_solve", kind="linalg")

@@ -12,14 +12,15 @@ from ridgeline.count.formulas.registry import Phased, Terms, Work, aten, aten_na
 COMPLEX_MACS = 4  # real multiply-adds in one complex multiply-add
 
 
-def product(terms: Terms, like: TensorMeta, *, other_flops: int = 0) -> Work:
-    """Work of a product whose MACs are the terms multiplied."""
+def product(terms: Terms, like: TensorMeta, *, bias: int = 0, other_flops: int = 0) -> Work:
+    """Work of a product whose MACs are the terms multiplied, and so many FLOPs for its bias."""
     scale = COMPLEX_MACS if like.dtype.is_complex else 1
     return Work(
         macs=scale * prod(value for _, value in terms),
-        other_flops=other_flops,
+        other_flops=bias + other_flops,
         factor=2 * scale,
         terms=terms,
+        rest="bias" if bias and not other_flops else "other",
     )
 
 
@@ -88,7 +89,9 @@ def addmv(call: OpCall) -> Work:
 
 
 def _added(call: OpCall, terms: Terms) -> Work:
-    work = product(terms, call.out, other_flops=_scaling(call) * call.out.numel)
+    n = call.out.numel
+    bias = 0 if call.get("beta") == 0 else n
+    work = product(terms, call.out, bias=bias, other_flops=_scaling(call) * n - bias)
     return replace(work, read_bytes=call.read_bytes - _bias_bytes(call))
 
 
@@ -121,7 +124,7 @@ def linear(call: OpCall) -> Work:
     rows = call.inputs[0].numel // in_features
     bias = call.out.numel if len(call.inputs) > 2 else 0
     terms = (("rows", rows), ("Cout", out_features), ("Cin", in_features))
-    return product(terms, call.out, other_flops=bias)
+    return product(terms, call.out, bias=bias)
 
 
 @aten("matmul", kind="matmul")
@@ -242,7 +245,7 @@ def convolution(call: OpCall) -> Work:
     x, w = call.inputs[:2]
     terms = conv_terms(x, w, call.out, transposed=bool(call.get("transposed")))
     bias = call.out.numel if call.get("bias") is not None else 0
-    return product(terms, call.out, other_flops=bias)
+    return product(terms, call.out, bias=bias)
 
 
 @aten(
@@ -254,7 +257,7 @@ def convolution(call: OpCall) -> Work:
 def plain_convolution(call: OpCall) -> Work:
     x, w = call.inputs[:2]
     bias = call.out.numel if call.get("bias") is not None else 0
-    return product(conv_terms(x, w, call.out, transposed=False), call.out, other_flops=bias)
+    return product(conv_terms(x, w, call.out, transposed=False), call.out, bias=bias)
 
 
 @aten(
@@ -272,7 +275,7 @@ def conv_tbc(call: OpCall) -> Work:
     """Time, batch, channels; the weight is (K, Cin, Cout)."""
     kernel, channels, _ = call.inputs[1].shape
     terms = (("out", call.out.numel), ("Cin", channels), ("K", kernel))
-    return product(terms, call.out, other_flops=call.out.numel)
+    return product(terms, call.out, bias=call.out.numel)
 
 
 @aten("convolution_backward convolution_backward_overrideable", kind="conv")
@@ -302,9 +305,9 @@ def _conv_grad(
     """One gradient of a convolution: reads the output's gradient and the other operand."""
     bias_flops, bias_bytes = bias
     if not products:
-        return Work(other_flops=bias_flops, read_bytes=grad.nbytes, written_bytes=bias_bytes)
+        return Work.per_element(bias_flops, 1, read_bytes=grad.nbytes, written_bytes=bias_bytes)
     return replace(
-        product(terms, grad, other_flops=bias_flops),
+        product(terms, grad, bias=bias_flops),
         read_bytes=grad.nbytes + saved.nbytes,
         written_bytes=result.numel * result.dtype.itemsize + bias_bytes,
     )

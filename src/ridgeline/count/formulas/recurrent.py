@@ -42,12 +42,13 @@ def _layer(steps: int, w_input: tuple[int, ...], w_hidden: tuple[int, ...]) -> W
 @aten("_cudnn_rnn miopen_rnn _lstm_mps", kind="recurrent")
 def fused_rnn(call: OpCall) -> Work:
     """All layers and directions: the matrices among the weights, each used at every step."""
-    x, weights = call.inputs[0], call.get("weight", call.get("params"))
+    x, parameters = call.inputs[0], call.get("weight", call.get("params"))
     steps = x.numel // x.shape[-1]
-    matrices = [w.shape for w in weights if len(w.shape) == 2]
-    macs = steps * sum(rows * columns for rows, columns in matrices)
+    matrices = [w.shape for w in parameters if len(w.shape) == 2]
+    weights = sum(rows * columns for rows, columns in matrices)
     outputs = steps * sum(rows for rows, _ in matrices)
-    return Work(macs=macs, other_flops=4 * outputs, factor=2, terms=(("steps", steps),))
+    terms = (("steps", steps), ("weights", weights))
+    return Work(macs=steps * weights, other_flops=4 * outputs, factor=2, terms=terms)
 
 
 @aten("_thnn_fused_lstm_cell", kind="recurrent")

@@ -139,9 +139,11 @@ def fft(call: OpCall) -> Work:
     big = max((*call.inputs, call.out), key=lambda t: t.numel)
     dims = call.get("dim")
     points = prod(big.shape[d] for d in dims)
-    flops = 5 * big.numel * log2(points) if points > 1 else 0
     real = call.name != "aten::_fft_c2c"
-    return Work(other_flops=round(flops / 2 if real else flops), terms=(("n", big.numel),))
+    exact = 5 * big.numel * log2(points) if points > 1 else 0
+    flops = round(exact / 2 if real else exact)
+    name = "5·n·log2(points)/2" if real else "5·n·log2(points)"
+    return Work(other_flops=flops, terms=((name, flops),))
 
 
 @aten("linalg_cross", kind="pointwise")

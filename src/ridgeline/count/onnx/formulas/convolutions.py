@@ -44,7 +44,7 @@ def conv(call: NodeCall) -> Work:
     x, w = call.given(0), call.given(1)
     terms = conv_terms(x, w, call.out)
     check_convolution(call, x, w, call.out, bias=2)
-    return product(terms, other_flops=call.has(2) * call.out.numel)
+    return product(terms, bias=call.has(2) * call.out.numel)
 
 
 @op("ConvInteger", kind="conv")
@@ -77,7 +77,7 @@ def conv_transpose(call: NodeCall) -> Work:
     bias = 2 if call.op_type == "ConvTranspose" else 3
     terms = conv_terms(x, w, call.out, transposed=True)
     check_transposed(call, x, w, call.out, bias=bias)
-    return product(terms, other_flops=call.has(bias) * call.out.numel)
+    return product(terms, bias=call.has(bias) * call.out.numel)
 
 
 @op("DeformConv", kind="conv")

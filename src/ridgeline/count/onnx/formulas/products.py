@@ -15,13 +15,15 @@ from ridgeline.count.onnx.shapes import broadcast, packed_bits, packed_product, 
 REQUANTISE = 1  # the product's scale; zero points and bounds are work on integers
 
 
-def product(terms: Terms, *, other_flops: int = 0, transcendentals: int = 0) -> Work:
+def product(terms: Terms, *, bias: int = 0, other_flops: int = 0, transcendentals: int = 0) -> Work:
+    """Work of a product whose MACs are the terms multiplied, and so many FLOPs for its bias."""
     return Work(
         macs=prod(size for _, size in terms),
-        other_flops=other_flops,
+        other_flops=bias + other_flops,
         transcendentals=transcendentals,
         factor=2,
         terms=terms,
+        rest="bias" if bias and not other_flops else "other",
     )
 
 
@@ -91,12 +93,13 @@ def gemm(call: NodeCall) -> Work:
         must_spread(call, 2, (m, n))
     beta = call.attr("beta", 0.0 if is_float8 else 1.0)
     biased = call.has(2) and beta != 0
-    scaling = (call.attr("alpha", 1.0) != 1) + biased + (biased and beta != 1)
+    scaling = (call.attr("alpha", 1.0) != 1) + (biased and beta != 1)
     if is_float8 and any(call.has(place) for place in (3, 4, 5)):
         scaling += REQUANTISE
     flops, transcendentals = fused_activation(call)
     return product(
         (("M", m), ("N", n), ("K", k)),
+        bias=biased * m * n,
         other_flops=(scaling + flops) * m * n,
         transcendentals=transcendentals * m * n,
     )
