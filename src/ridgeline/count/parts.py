@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ridgeline.records import Cost
 
 Shapes = tuple[tuple[int, ...], ...]
 Terms = tuple[tuple[str, int], ...]
 Part = tuple[int, Terms]  # a product of a formula: the number before it, and its factors
+
+
+class Moved(NamedTuple):
+    """A tensor that an operator reads or writes."""
+
+    key: Hashable  # same key, same data; None: no other operator uses it
+    nbytes: int
+    part: Hashable = None  # the view of the data
+    is_weight: bool = False  # the same in every iteration of a loop
 
 
 class SeenTensor(Protocol):
@@ -31,6 +40,9 @@ class SeenCall(Protocol):
     def read_bytes(self) -> int: ...
     @property
     def written_bytes(self) -> int: ...
+    def moves(self, phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
+        """The tensors that are read and those that are written in these phases."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +92,18 @@ class Work:
             read_bytes=call.read_bytes if read is None else read,
             written_bytes=call.written_bytes if written is None else written,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedBytes:
+    """Each tensor moved once, whoever uses it; see docs/counting-conventions.md."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
