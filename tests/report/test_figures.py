@@ -52,13 +52,13 @@ def point(run_id: str, *, roofs: Roofs = GPU, **more: Any) -> dict[str, Any]:
         "run_id": run_id, "env": roofs.env, "device": roofs.device, "model": "net",
         "label": "", "mode": "train", "precision": "fp32", "batch_size": 8, "grain": "step",
         "name": "net", "layer": "", "phase": "all", "kind": "step", "shapes": "",
-        "provenance": "static", "flops": 1e12, "dram_bytes": 100e9, "ideal_bytes": 10e9,
+        "provenance": "static", "flops": 1e12, "dram_bytes": 100e9, "fused_bytes": 10e9,
         "time_s": 0.01, "compute_s": 0.002, "dram_s": 0.001, "launch_s": 0.0005,
         "floor_s": 0.002, "bound": "compute", "efficiency": 0.2, "flag": "",
     }  # fmt: skip
     row |= more
     row["ai"] = row["flops"] / row["dram_bytes"]
-    row["ai_high"] = row["flops"] / row["ideal_bytes"] if row["ideal_bytes"] > 0 else row["ai"]
+    row["ai_high"] = row["flops"] / row["fused_bytes"] if row["fused_bytes"] > 0 else row["ai"]
     row["attained_flops_per_s"] = row["flops"] / row["time_s"]
     row["peak_flops_per_s"] = row["flops"] / row["compute_s"]
     row.setdefault("flops_fp32_vector", row["flops"])
@@ -95,7 +95,7 @@ def phases(run_id: str, **more: Any) -> list[dict[str, Any]]:
     times = {"forward": 0.003, "backward": 0.006, "input-grad": nan, "weight-grad": nan,
              "optimizer": 0.001}  # fmt: skip
     return [
-        point(run_id, grain="phase", phase=name, time_s=time_s, ideal_bytes=nan, **more)
+        point(run_id, grain="phase", phase=name, time_s=time_s, fused_bytes=nan, **more)
         for name, time_s in times.items()
     ]
 
@@ -113,7 +113,7 @@ def two_machines() -> Study:
         ]  # fmt: skip
     points.append(point("b", batch_size=16, grain="kernel", name="void gemm<float>(x)",
                         provenance="counter", time_s=0.001, dram_bytes=5e9))  # fmt: skip
-    points.append(point("c", roofs=CPU, flops=1e9, dram_bytes=1e9, ideal_bytes=1e8))
+    points.append(point("c", roofs=CPU, flops=1e9, dram_bytes=1e9, fused_bytes=1e8))
     runs = [run("a"), run("b", batch_size=16, time_s=0.02), run("c", roofs=CPU)]
     return study(runs, points, [Machine(roofs=GPU, datasheet=SHEET), Machine(roofs=CPU)])
 
@@ -285,7 +285,7 @@ def test_two_rates_in_one_text() -> None:
 
 
 def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None:
-    counter = point("a", provenance="counter", dram_bytes=50e9, ideal_bytes=float("nan"))
+    counter = point("a", provenance="counter", dram_bytes=50e9, fused_bytes=float("nan"))
     drawing = drawn(draw_steps, only_subject(study([run("a")], [point("a"), counter])))
 
     hollow, filled = lines(drawing, "mark")

@@ -54,7 +54,7 @@ def store_count(folder: ResultsFolder, **changes: Any) -> None:
              "precision": "tf32", "optimizer": "sgd", "input_size": None, "seq_len": None,
              "config": {}, "causal": "full", **changes}  # fmt: skip
     found = {"flops": 11.8e12, "macs": 5.9e12, "read_bytes": 50e9, "written_bytes": 31e9,
-             "ideal_bytes": {"read_bytes": 12e9, "written_bytes": 8e9}, "params": 138357544,
+             "fused_bytes": {"read_bytes": 12e9, "written_bytes": 8e9}, "params": 138357544,
              "memory": {"peak_bytes": 10**10}, "coverage": 1.0}  # fmt: skip
     folder.write_run(label="count", asked=asked, found=found, provenance={}, tables={"ops": ops})
 
@@ -73,7 +73,7 @@ def test_a_run_is_joined_with_its_count_and_its_machine(results: ResultsFolder) 
     assert step["bound"] == "compute"
     assert step["fused_floor_s"] == pytest.approx(11.8e12 / tf32)
     run = study.runs.iloc[0]
-    assert (run["params"], run["flops"], run["ideal_bytes"]) == (138357544, 11.8e12, 20e9)
+    assert (run["params"], run["flops"], run["fused_bytes"]) == (138357544, 11.8e12, 20e9)
     datasheet = study.machines[0].datasheet
     assert datasheet is not None
     assert datasheet.compute["tf32 matrix"] > tf32

@@ -62,7 +62,7 @@ MEASURED = Measured(
 
 
 def points_of(**changes: object) -> pd.DataFrame:
-    given: dict[str, object] = {"counted": Counted(ops=OPS, ideal_bytes=9000.0), "layers": LAYERS}
+    given: dict[str, object] = {"counted": Counted(ops=OPS, fused_bytes=9000.0), "layers": LAYERS}
     return run_points(MEASURED, ROOFS, **{**given, **changes})  # type: ignore[arg-type]
 
 
@@ -194,7 +194,7 @@ def test_what_a_checkpoint_does_again_is_backward_work() -> None:
     again = OPS[OPS["path"].eq("conv") & OPS["phase"].eq("forward")]
     ops = pd.concat([OPS.assign(is_recomputed=False), again.assign(is_recomputed=True)],
                     ignore_index=True)  # fmt: skip
-    points = points_of(counted=Counted(ops=ops, ideal_bytes=9000.0))
+    points = points_of(counted=Counted(ops=ops, fused_bytes=9000.0))
     # then it is a part of backward, and in its time
     phases = points[points["grain"].eq("phase")].set_index("phase")
     assert phases["flops"].to_dict() == {

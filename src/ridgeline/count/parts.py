@@ -128,8 +128,6 @@ class ModuleCall:
     calls: int = 0
     input_shapes: Shapes = ()
     output_shapes: Shapes = ()
-    input_bytes: int = 0
-    output_bytes: int = 0
 
 
 def shapes_text(shapes: Iterable[tuple[int, ...]]) -> str:

@@ -246,8 +246,6 @@ def _modules(rows: list[Row], inputs: list[Tensor], outputs: list[Tensor]) -> di
             1,
             tuple(t.shape for t in inputs),
             tuple(t.shape for t in outputs),
-            sum(t.nbytes for t in inputs),
-            sum(t.nbytes for t in outputs),
         )
     }
     for row in rows:
@@ -261,8 +259,6 @@ def _modules(rows: list[Row], inputs: list[Tensor], outputs: list[Tensor]) -> di
             row.repeats,
             tuple(t.shape for t in moving),
             tuple(t.shape for t in call.outputs),
-            sum(t.nbytes for t in moving),
-            call.written_bytes,
         )
     return found
 

@@ -195,7 +195,7 @@ function describePoint(i) {
 
 // Two columns: what it does, and how long it takes.
 function pointFacts(i) {
-  const fused = P.ideal_bytes[i] < P.dram_bytes[i] ? ` … ${si(P.ideal_bytes[i], "B")}` : "";
+  const fused = P.fused_bytes[i] < P.dram_bytes[i] ? ` … ${si(P.fused_bytes[i], "B")}` : "";
   const high =
     P.provenance[i] === "static" && P.ai_high[i] > P.ai[i] * 1.005
       ? ` … ${formatRatio(P.ai_high[i])}`
