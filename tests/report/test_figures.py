@@ -34,7 +34,8 @@ from ridgeline.roofline.points import COLUMNS
 from ridgeline.roofline.roofs import Roofs
 
 GPU = Roofs(
-    env="gpu", device="cuda:0", device_name="a GPU", clock_hz=1.98e9,
+    env="gpu", device="cuda:0", device_name="a GPU", clock_hz=2.1e9,
+    clocks_hz={"fp16 matrix": 1.41e9, "fp32 vector": 1.98e9, "fp64 vector": 2.1e9, "dram": 1.98e9},
     compute={"fp16 matrix": 800e12, "fp32 vector": 50e12, "fp64 vector": 25e12},
     bandwidth={"dram": 4e12, "l2": 8e12}, launch_s={"kernel": 4e-6}, cache_level="l2",
 )  # fmt: skip
@@ -46,7 +47,7 @@ CPU = Roofs(env="cpu", device="cpu", device_name="a CPU", is_quick=True,
 
 
 def point(run_id: str, *, roofs: Roofs = GPU, **more: Any) -> dict[str, Any]:
-    """A point of a step with 1 TFLOP in 10 ms, 100 GB unfused and 10 GB at best."""
+    """A point of a step with 1 TFLOP in 10 ms, 100 GB moved and 10 GB fused."""
     row: dict[str, Any] = {name: float("nan") for name in COLUMNS}
     row |= {
         "run_id": run_id, "env": roofs.env, "device": roofs.device, "model": "net",
@@ -165,6 +166,27 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
     assert found[0].title == (
         "a GPU: training steps (roofs as measured at 1.98 GHz; datasheet dashed and in brackets)"
     )
+
+
+@pytest.mark.parametrize(
+    ("clocks_hz", "told"),
+    [
+        ({"fp32 vector": 1.98e9, "dram": 1.98e9, "fp64 vector": 2.1e9}, " at 1.98 GHz"),
+        ({"fp32 vector": 1.98e9, "dram": 1.74e9}, " at 1.74 GHz to 1.98 GHz"),
+        ({"fp64 vector": 2.1e9}, ""),
+    ],
+    ids=["one", "several", "not of those that are drawn"],
+)
+def test_the_clock_in_a_title_is_that_of_the_ceilings_drawn(
+    clocks_hz: dict[str, float], told: str
+) -> None:
+    # given fp64 products at 2.1 GHz, which no step uses
+    roofs = replace(GPU, clock_hz=2.1e9, clocks_hz=clocks_hz)
+    one = subjects(study([run("a")], [point("a")], [Machine(roofs=roofs)]))[0]
+
+    drawing = drawn(draw_steps, one)
+
+    assert drawing.title == f"a GPU: training steps (roofs as measured{told})"
 
 
 def test_pictures_can_be_read_and_made_again(tmp_path: Path) -> None:

@@ -12,7 +12,12 @@ import pytest
 
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import Passports, read_passport
-from ridgeline.report.counts import count_key, uncounted
+from ridgeline.report.counts import (
+    count_key,
+    rename_fused_of_layers,
+    stored_counts,
+    uncounted,
+)
 from ridgeline.report.run_facts import layers_add_up
 from ridgeline.report.study import read_study
 from ridgeline.report.summary import configurations, sentence, summary
@@ -77,6 +82,32 @@ def test_a_run_is_joined_with_its_count_and_its_machine(results: ResultsFolder) 
     datasheet = study.machines[0].datasheet
     assert datasheet is not None
     assert datasheet.compute["tf32 matrix"] > tf32
+
+
+def test_a_count_of_an_earlier_version_is_read(results: ResultsFolder) -> None:
+    # given a count whose fused bytes were called ideal
+    store_count(results)
+    [count] = stored_counts(results).values()
+    content = json.loads((count.path / "run.json").read_text(encoding="utf-8"))
+    content["found"]["ideal_bytes"] = content["found"].pop("fused_bytes")
+    (count.path / "run.json").write_text(json.dumps(content), encoding="utf-8")
+
+    study = read_study(results)
+
+    assert study.problems == ()
+    assert study.runs["fused_bytes"].tolist() == [20e9]
+    assert study.points.query("grain == 'step'")["ai_high"].tolist() == [11.8e12 / 20e9]
+
+
+@pytest.mark.parametrize(
+    ("mode", "known"), [("infer", [3.0, 5.0]), ("train", [None, None])], ids=["infer", "train"]
+)
+def test_layers_of_an_earlier_version_have_bytes_of_the_forward_pass(
+    mode: str, known: list[float | None]
+) -> None:
+    layers = pd.DataFrame({"path": ["a", "b"], "ideal_bytes": [3.0, 5.0]})
+    found = rename_fused_of_layers(layers, mode)["own_fused_bytes"]
+    assert [None if value != value else value for value in found] == known
 
 
 def test_a_run_that_nobody_counted_is_named(results: ResultsFolder) -> None:

@@ -182,6 +182,17 @@ def test_a_compiled_step_promises_flops_only() -> None:
     assert pieces["flops"].sum() == 2240
 
 
+def test_the_intensity_of_a_layer_ends_at_its_fused_bytes() -> None:
+    # given a layer of 2000 FLOP that moves 16000 bytes, and 5000 bytes if each tensor moved once
+    counted = Counted(ops=OPS, layer_fused_bytes={"conv": 5000.0, "relu": 1e9})
+    points = points_of(counted=counted)
+    conv = one(points, grain="layer", layer="conv", phase="all")
+    assert (conv["ai"], conv["ai_high"]) == (2000 / 16000, 2000 / 5000)
+    # then of one that has more fused bytes than it moves, it is a point
+    relu = one(points, grain="layer", layer="relu", phase="all")
+    assert relu["ai_high"] == relu["ai"]
+
+
 def test_groups_keep_the_shapes_of_their_largest_member() -> None:
     pieces = static_pieces(OPS, precision="fp32")
     table = grouped(pieces, ["layer"]).set_index("layer")

@@ -261,7 +261,11 @@ def _result(name: str, batch_size: int, run: _Run, settings: Settings) -> CountR
         modules=traced.tracer.modules.calls,
         module_params=_own_params(step.module),
         memory=traced.memory,
-        fused=fused_step(costs, sizes=traced.storage_bytes, results=traced.output_storages),
+        fused=fused_step(
+            costs,
+            sizes=traced.storage_bytes,
+            lasting=traced.input_storages | traced.output_storages,
+        ),
         traced_on=run.traced_on,
         notes=_notes(run, settings),
         input_storages=traced.input_storages,

@@ -56,10 +56,10 @@ def direction_of(op: OpCost) -> str:
 
 
 def fused_step(
-    op_costs: Iterable[OpCost], *, sizes: Mapping[int, int], results: Collection[Hashable]
+    op_costs: Iterable[OpCost], *, sizes: Mapping[int, int], lasting: Collection[Hashable]
 ) -> FusedBytes:
     """The fused bytes of a whole step: forward, backward and optimizer, one after the other."""
-    scopes = fused_scopes(op_costs, lambda _: ("",), sizes=sizes, results=results)
+    scopes = fused_scopes(op_costs, lambda _: ("",), sizes=sizes, lasting=lasting)
     return FusedBytes(
         read_bytes=sum(found.read_bytes for found in scopes.values()),
         written_bytes=sum(found.written_bytes for found in scopes.values()),
@@ -71,16 +71,17 @@ def fused_scopes(
     names_of: Callable[[str], Sequence[Hashable]],
     *,
     sizes: Mapping[int, int],
-    results: Collection[Hashable],
+    lasting: Collection[Hashable],
 ) -> dict[Scope, FusedBytes]:
     """The fused bytes of each scope; `names_of` says in which ones a path is.
 
-    `sizes` are the bytes of storages, `results` are the keys of what the model returns.
+    `sizes` are the bytes of storages, `lasting` the keys of the model's inputs and results, which
+    outlive the step.
     """
     calls = traffic_of(op_costs)
     names = {path: names_of(path) for path in {call.path for call in calls}}
     readers: dict[Hashable, list[tuple[int, Traffic]]] = {}
-    lasting = set(results)  # data that outlive the step
+    lasting = set(lasting)
     made: set[Hashable] = set()
     scopes: dict[Scope, _Boundary] = {}
     for place, call in enumerate(calls):

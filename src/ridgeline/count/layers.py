@@ -98,9 +98,8 @@ def _add_fused(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
     def names_of(path: str) -> list[tuple[str, str]]:
         return [*(("fused_bytes", one) for one in ancestors(path)), ("own_fused_bytes", path)]
 
-    scopes = fused_scopes(
-        result.op_costs, names_of, sizes=result.storage_bytes, results=result.output_storages
-    )
+    lasting = result.input_storages | result.output_storages
+    scopes = fused_scopes(result.op_costs, names_of, sizes=result.storage_bytes, lasting=lasting)
     for (name, direction), found in scopes.items():
         if direction != OPTIMIZER:
             column, path = name

@@ -131,7 +131,7 @@ def _counted(
 
 def _fused(costs: list[OpCost], outputs: list[Tensor], memory: Memory) -> FusedBytes:
     model = [op for op in costs if op.phase != "optimizer"]
-    found = fused_step(model, sizes={}, results={t.key for t in outputs})
+    found = fused_step(model, sizes={}, lasting={t.key for t in outputs})
     update = alive.fused_optimizer(memory)
     return FusedBytes(
         read_bytes=found.read_bytes + update.read_bytes,
