@@ -46,7 +46,8 @@ class TensorMeta(NamedTuple):
 
     @property
     def moved(self) -> Moved:
-        return Moved(self.storage or None, self.nbytes, (self.shape, self.view))
+        key = self.storage or ("tensor", self.ident)
+        return Moved(key, self.nbytes, (self.shape, self.view))
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -33,19 +33,12 @@ class Traffic:
 class Scope(NamedTuple):
     """What is taken as fused."""
 
-    name: Hashable
+    kind: str
+    path: str
     direction: str
 
 
-@dataclass(slots=True)
-class _Boundary:
-    """What passes in and out of a scope."""
-
-    reads: dict[Hashable, Parts] = field(default_factory=dict)
-    writes: dict[Hashable, Parts] = field(default_factory=dict)
-    first_write: dict[Hashable, int] = field(default_factory=dict)  # the place in the step
-    unshared_read: int = 0
-    unshared_written: int = 0
+Names = Sequence[tuple[str, str]]  # kinds and paths of the scopes that an operator is in
 
 
 def direction_of(op: OpCost) -> str:
@@ -56,87 +49,107 @@ def direction_of(op: OpCost) -> str:
 
 
 def fused_step(
-    op_costs: Iterable[OpCost], *, sizes: Mapping[int, int], lasting: Collection[Hashable]
+    op_costs: Iterable[OpCost], *, sizes: Mapping[int, int], lasting: Collection[int]
 ) -> FusedBytes:
     """The fused bytes of a whole step: forward, backward and optimizer, one after the other."""
-    scopes = fused_scopes(op_costs, lambda _: ("",), sizes=sizes, lasting=lasting)
+    found = fused_scopes(op_costs, lambda _: [("step", "")], sizes=sizes, lasting=lasting).values()
     return FusedBytes(
-        read_bytes=sum(found.read_bytes for found in scopes.values()),
-        written_bytes=sum(found.written_bytes for found in scopes.values()),
+        read_bytes=sum(one.read_bytes for one in found),
+        written_bytes=sum(one.written_bytes for one in found),
     )
 
 
 def fused_scopes(
     op_costs: Iterable[OpCost],
-    names_of: Callable[[str], Sequence[Hashable]],
+    names_of: Callable[[str], Names],
     *,
     sizes: Mapping[int, int],
-    lasting: Collection[Hashable],
+    lasting: Collection[int],
 ) -> dict[Scope, FusedBytes]:
     """The fused bytes of each scope; `names_of` says in which ones a path is.
 
     `sizes` are the bytes of storages, `lasting` the keys of the model's inputs and results, which
     outlive the step.
     """
-    calls = traffic_of(op_costs)
-    names = {path: names_of(path) for path in {call.path for call in calls}}
-    readers: dict[Hashable, list[tuple[int, Traffic]]] = {}
-    lasting = set(lasting)
-    made: set[Hashable] = set()
-    scopes: dict[Scope, _Boundary] = {}
-    for place, call in enumerate(calls):
+    flow = _Flow(names_of, sizes, set(lasting))
+    for call in traffic_of(op_costs):
+        flow.add(call)
+    return {scope: flow.fused(scope) for scope in flow.scopes}
+
+
+@dataclass(slots=True)
+class _Boundary:
+    """What passes in and out of a scope."""
+
+    reads: dict[Hashable, Parts] = field(default_factory=dict)
+    writes: dict[Hashable, Parts] = field(default_factory=dict)
+    first_write: dict[Hashable, int] = field(default_factory=dict)  # the place in the step
+
+
+@dataclass(slots=True)
+class _Flow:
+    """Who reads and writes which data, call by call."""
+
+    names_of: Callable[[str], Names]
+    sizes: Mapping[int, int]
+    lasting: set[Hashable]
+    scopes: dict[Scope, _Boundary] = field(default_factory=dict)
+    names: dict[str, Names] = field(default_factory=dict)
+    made: set[Hashable] = field(default_factory=set)
+    readers: dict[Hashable, list[tuple[int, Traffic]]] = field(default_factory=dict)
+    calls: int = 0
+
+    def add(self, call: Traffic) -> None:
         for moved in call.reads:
-            readers.setdefault(moved.key, []).append((place, call))
-            if moved.key not in made:
-                lasting.add(moved.key)
-        made.update(moved.key for moved in call.writes)
-        for name in names[call.path]:
-            boundary = scopes.setdefault(Scope(name, call.direction), _Boundary())
-            _add(boundary, call, place, sizes)
+            self.readers.setdefault(moved.key, []).append((self.calls, call))
+            if moved.key not in self.made:
+                self.lasting.add(moved.key)
+        self.made.update(moved.key for moved in call.writes)
+        if call.path not in self.names:
+            self.names[call.path] = self.names_of(call.path)
+        for kind, path in self.names[call.path]:
+            scope = Scope(kind, path, call.direction)
+            self._pass(self.scopes.setdefault(scope, _Boundary()), call)
+        self.calls += 1
 
-    def leaves(scope: Scope, key: Hashable, written_at: int) -> bool:
-        later = [call for place, call in readers.get(key, ()) if place > written_at]
-        if key in lasting or (not later and scope.direction == BACKWARD):
-            return True  # a gradient that nobody reads is a result
-        return any(Scope(scope.name, call.direction) != scope or scope.name not in names[call.path]
-                   for call in later)  # fmt: skip
+    def _pass(self, boundary: _Boundary, call: Traffic) -> None:
+        for moved in call.reads:
+            inside = self._sum(moved.key, boundary.writes.get(moved.key, {}))
+            parts = boundary.reads.setdefault(moved.key, {})
+            parts[moved.part] = max(parts.get(moved.part, 0), moved.nbytes - inside)
+        for moved in call.writes:
+            boundary.first_write.setdefault(moved.key, self.calls)
+            parts = boundary.writes.setdefault(moved.key, {})
+            parts[moved.part] = max(parts.get(moved.part, 0), moved.nbytes)
 
-    return {
-        scope: FusedBytes(
-            read_bytes=boundary.unshared_read
-            + sum(_sum(parts, sizes.get(key)) for key, parts in boundary.reads.items()),
-            written_bytes=boundary.unshared_written
-            + sum(
-                _sum(parts, sizes.get(key))
-                for key, parts in boundary.writes.items()
-                if leaves(scope, key, boundary.first_write[key])
-            ),
+    def fused(self, scope: Scope) -> FusedBytes:
+        """What the scope reads of others, and what it writes for others."""
+        boundary = self.scopes[scope]
+        written = [
+            self._sum(key, parts)
+            for key, parts in boundary.writes.items()
+            if self._leaves(scope, key, boundary.first_write[key])
+        ]
+        read = [self._sum(key, parts) for key, parts in boundary.reads.items()]
+        return FusedBytes(read_bytes=sum(read), written_bytes=sum(written))
+
+    def _leaves(self, scope: Scope, key: Hashable, written_at: int) -> bool:
+        """Whether data that a scope writes are used outside of it."""
+        if key in self.lasting:
+            return True
+        later = [call for place, call in self.readers.get(key, ()) if place > written_at]
+        if not later:
+            return scope.direction == BACKWARD  # a gradient that nobody reads is a result
+        return any(
+            call.direction != scope.direction
+            or (scope.kind, scope.path) not in self.names[call.path]
+            for call in later
         )
-        for scope, boundary in scopes.items()
-    }
 
-
-def _add(boundary: _Boundary, call: Traffic, place: int, sizes: Mapping[int, int]) -> None:
-    for key, nbytes, part, _ in call.reads:
-        if key is None:
-            boundary.unshared_read += nbytes
-            continue
-        inside = _sum(boundary.writes.get(key, {}), sizes.get(key))
-        parts = boundary.reads.setdefault(key, {})
-        parts[part] = max(parts.get(part, 0), nbytes - inside)
-    for key, nbytes, part, _ in call.writes:
-        if key is None:
-            boundary.unshared_written += nbytes
-            continue
-        boundary.first_write.setdefault(key, place)
-        parts = boundary.writes.setdefault(key, {})
-        parts[part] = max(parts.get(part, 0), nbytes)
-
-
-def _sum(parts: Parts, size: int | None) -> int:
-    """Views that differ are added; together they are no more than their storage."""
-    total = sum(parts.values())
-    return total if size is None else min(total, size)
+    def _sum(self, key: Hashable, parts: Parts) -> int:
+        """Views that differ are added; together they are no more than their storage."""
+        total = sum(parts.values())
+        return min(total, self.sizes.get(key, total)) if isinstance(key, int) else total
 
 
 def traffic_of(op_costs: Iterable[OpCost]) -> list[Traffic]:

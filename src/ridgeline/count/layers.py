@@ -100,9 +100,8 @@ def _add_fused(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
 
     lasting = result.input_storages | result.output_storages
     scopes = fused_scopes(result.op_costs, names_of, sizes=result.storage_bytes, lasting=lasting)
-    for (name, direction), found in scopes.items():
+    for (column, path, direction), found in scopes.items():
         if direction != OPTIMIZER:
-            column, path = name
             rows[path][column] += found.total_bytes
 
 

@@ -16,7 +16,7 @@ Part = tuple[int, Terms]  # a product of a formula: the number before it, and it
 class Moved(NamedTuple):
     """A tensor that an operator reads or writes."""
 
-    key: Hashable  # same key, same data; None: no other operator uses it
+    key: Hashable  # same key, same data
     nbytes: int
     part: Hashable = None  # the view of the data
     is_weight: bool = False  # the same in every iteration of a loop

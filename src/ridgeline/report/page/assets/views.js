@@ -28,9 +28,8 @@ const VIEWS = {
     about:
       "How fast each piece computes, against the FLOPs it does for each byte it moves." +
       " Nothing can be above the roof of what bounds it; the distance to it is what is lost." +
-      " The bar of a hollow mark leads from the bytes moved to the fused bytes. The least bytes," +
-      " which set the DRAM floor, may be below the fused ones, because a cache may keep a tensor" +
-      " between two uses.",
+      " The least bytes, which set the DRAM floor, may be below the fused bytes, because a cache" +
+      " may keep a tensor between two uses.",
     axes: AXES.intensity,
     levels: ["dram"],
     starts: { grain: "layer", colour: "bound" },
