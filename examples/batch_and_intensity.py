@@ -4,5 +4,5 @@ import ridgeline
 
 for batch_size in (1, 8, 64):
     result = ridgeline.count("vgg16", batch_size=batch_size)
-    unfused, ideal = result.intensity_range
-    print(f"batch {batch_size:>3}: {unfused:6.1f} to {ideal:6.1f} FLOP per byte")
+    moved, fused = result.intensity_range
+    print(f"batch {batch_size:>3}: {moved:6.1f} to {fused:6.1f} FLOP per byte")

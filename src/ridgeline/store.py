@@ -17,7 +17,8 @@ many jobs can write to one folder on a network file system without locks.
 History of the schema (raise SCHEMA_VERSION when an older reader would misread a run):
     1  2026-11-15  run.json with asked, found and provenance; tables ops and layers; log.txt
                    (an older reader takes no notice of the tables power and copies, which therefore
-                   did not raise this)
+                   did not raise this; of counts with fused_bytes instead of ideal_bytes it shows
+                   none of these)
 """
 
 from __future__ import annotations

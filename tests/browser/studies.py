@@ -70,8 +70,8 @@ def counted(factor: float) -> Counted:
         rows += [(*what, phase, *work) for phase in ("forward", "input-grad", "weight-grad")]
     return Counted(
         ops=pd.DataFrame(rows, columns=OP_COLUMNS),
-        ideal_bytes=factor * 3e9,
-        layer_ideal_bytes={path: factor * size / 2 for path, (_, _, size, _) in LAYERS.items()},
+        fused_bytes=factor * 3e9,
+        layer_fused_bytes={path: factor * size / 2 for path, (_, _, size, _) in LAYERS.items()},
     )
 
 

@@ -211,7 +211,7 @@ def test_views_have_no_least_bytes(net: str, capsys: pytest.CaptureFixture[str])
     assert ridgeline(net, *SIZE, "--depth", "1", "--json") == 0
     [model] = json.loads(capsys.readouterr().out)["models"]
     params = (8 * 3 * 9 + 8, 288 * 10 + 10)
-    assert [(row["path"], row["ideal_bytes"]) for row in model["layers"]] == [
+    assert [(row["path"], row["fused_bytes"]) for row in model["layers"]] == [
         ("(model)", 4 * (192 + sum(params) + 10)),
         ("0", 4 * (192 + params[0] + 288)),
         ("1", 4 * (288 + 288)),

@@ -177,7 +177,7 @@ def test_the_least_bytes_of_a_row_are_no_more_than_it_moves(
         rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
         assert code == 0
         # then a view and a look at a shape move nothing; relu reads and writes 12 numbers
-        assert {r["path"]: int(r["ideal_bytes"]) for r in rows} == {
+        assert {r["path"]: int(r["fused_bytes"]) for r in rows} == {
             "(model)": 96, "shape": 0, "view": 0, "act": 96,
         }  # fmt: skip
 

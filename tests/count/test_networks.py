@@ -130,7 +130,7 @@ def test_training_costs_of_every_phase_are_whole() -> None:
     assert parts.moved_bytes == result.total.moved_bytes
 
 
-def test_ideal_never_exceeds_unfused() -> None:
+def test_fused_bytes_of_a_step_are_no_more_than_it_moves() -> None:
     for name, mode in (
         ("resnet18", "infer"),
         ("resnet18", "train"),

@@ -36,14 +36,14 @@ RUN = {
     "mean_power_w": NAN, "idle_power_w": NAN, "peak_memory_bytes": 1e9,
     "reserved_memory_bytes": NAN, "clock_hz": NAN, "memory_clock_hz": NAN, "temperature_c": NAN,
     "throttle_reasons": "", "warnings": 0, "clock_flag": "", "flag": "", "count_id": "c",
-    "params": 1e6, "macs": 5e9, "flops": 1e10, "moved_bytes": 5e8, "ideal_bytes": 1e8,
+    "params": 1e6, "macs": 5e9, "flops": 1e10, "moved_bytes": 5e8, "fused_bytes": 1e8,
     "counted_peak_bytes": 2e8, "coverage": 1.0,
 }  # fmt: skip
 STEP = {
     "run_id": "a", "env": "toy", "device": "cpu", "model": "net", "label": "", "mode": "train",
     "precision": "fp32", "batch_size": 8, "grain": "step", "name": "net", "layer": "",
     "phase": "all", "kind": "step", "shapes": "", "provenance": "static",
-    "time_provenance": "measured", "flops": 1e10, "dram_bytes": 5e8, "ideal_bytes": 1e8,
+    "time_provenance": "measured", "flops": 1e10, "dram_bytes": 5e8, "fused_bytes": 1e8,
     "launches": 100, "ai": 20.0, "ai_high": 100.0, "time_s": 0.02,
     "attained_flops_per_s": 5e11, "compute_s": 0.01, "dram_s": 0.005, "launch_s": 0.001,
     "floor_s": 0.01, "bound": "compute", "efficiency": 0.5, "headroom_s": 0.01,

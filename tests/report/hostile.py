@@ -37,7 +37,7 @@ OPS = pd.DataFrame(
     columns=["path", "op", "kind", "phase", "dtype", "input_shapes", "macs", "other_flops",
              "flops", "read_bytes", "written_bytes"],
 )  # fmt: skip
-COUNTED = pd.DataFrame({"path": ["a", "b"], "ideal_bytes": [1e9, 1e9]})
+COUNTED = pd.DataFrame({"path": ["a", "b"], "own_fused_bytes": [1e9, 1e9]})
 LAYERS = pd.DataFrame(
     {
         "layer": ["a", "b"], "kind": ["Conv2d", "Linear"], "input_shape": ["8x3x32x32", "8x9"],
@@ -106,7 +106,7 @@ def _stored(results: ResultsFolder, model: str) -> tuple[str, str]:
               }  # fmt: skip
     found = {
         "flops": 7e12, "macs": 3.5e12, "read_bytes": 6e9, "written_bytes": 3e9, "params": 1000,
-        "ideal_bytes": {"read_bytes": 2e9, "written_bytes": 1e9}, "coverage": 1.0,
+        "fused_bytes": {"read_bytes": 2e9, "written_bytes": 1e9}, "coverage": 1.0,
         "memory": {"peak_bytes": 10**10}, "phases": {"forward": {"flops": 3e12}},
     }  # fmt: skip
     counted = results.write_run(

@@ -90,7 +90,7 @@ def folder(path: Path) -> ResultsFolder:
         provenance=recorded["provenance"],
     )  # fmt: skip
     count = {"flops": 789e9, "macs": 389e9, "read_bytes": 6e9, "written_bytes": 3e9,
-             "ideal_bytes": {"read_bytes": 4e9, "written_bytes": 2e9}, "params": 25_557_032,
+             "fused_bytes": {"read_bytes": 4e9, "written_bytes": 2e9}, "params": 25_557_032,
              "memory": {"peak_bytes": 4e9}, "coverage": 1.0}  # fmt: skip
     results.write_run(label="count", asked={**ASKED, "command": "count", "optimizer": "sgd"},
                       found=count, provenance={}, tables={"ops": ops()})  # fmt: skip

@@ -316,7 +316,7 @@ def test_what_is_not_known_is_not_said() -> None:
                 "step_median_s", "images_processed", "measured_iters"}  # fmt: skip
     bare = {name: value if name in measured else None for name, value in run_row().items()}
     numbers = (
-        "flops", "dram_bytes", "ideal_bytes", "ai", "ai_high", "time_s", "compute_s", "dram_s",
+        "flops", "dram_bytes", "fused_bytes", "ai", "ai_high", "time_s", "compute_s", "dram_s",
         "launch_s", "floor_s", "efficiency", "headroom_s", "peak_flops_per_s",
     )  # fmt: skip
     nothing = step_row(**dict.fromkeys(numbers, NAN), bound=None)

@@ -34,7 +34,8 @@ from ridgeline.roofline.points import COLUMNS
 from ridgeline.roofline.roofs import Roofs
 
 GPU = Roofs(
-    env="gpu", device="cuda:0", device_name="a GPU", clock_hz=1.98e9,
+    env="gpu", device="cuda:0", device_name="a GPU", clock_hz=2.1e9,
+    clocks_hz={"fp16 matrix": 1.41e9, "fp32 vector": 1.98e9, "fp64 vector": 2.1e9, "dram": 1.98e9},
     compute={"fp16 matrix": 800e12, "fp32 vector": 50e12, "fp64 vector": 25e12},
     bandwidth={"dram": 4e12, "l2": 8e12}, launch_s={"kernel": 4e-6}, cache_level="l2",
 )  # fmt: skip
@@ -46,19 +47,19 @@ CPU = Roofs(env="cpu", device="cpu", device_name="a CPU", is_quick=True,
 
 
 def point(run_id: str, *, roofs: Roofs = GPU, **more: Any) -> dict[str, Any]:
-    """A point of a step with 1 TFLOP in 10 ms, 100 GB unfused and 10 GB at best."""
+    """A point of a step with 1 TFLOP in 10 ms, 100 GB moved and 10 GB fused."""
     row: dict[str, Any] = {name: float("nan") for name in COLUMNS}
     row |= {
         "run_id": run_id, "env": roofs.env, "device": roofs.device, "model": "net",
         "label": "", "mode": "train", "precision": "fp32", "batch_size": 8, "grain": "step",
         "name": "net", "layer": "", "phase": "all", "kind": "step", "shapes": "",
-        "provenance": "static", "flops": 1e12, "dram_bytes": 100e9, "ideal_bytes": 10e9,
+        "provenance": "static", "flops": 1e12, "dram_bytes": 100e9, "fused_bytes": 10e9,
         "time_s": 0.01, "compute_s": 0.002, "dram_s": 0.001, "launch_s": 0.0005,
         "floor_s": 0.002, "bound": "compute", "efficiency": 0.2, "flag": "",
     }  # fmt: skip
     row |= more
     row["ai"] = row["flops"] / row["dram_bytes"]
-    row["ai_high"] = row["flops"] / row["ideal_bytes"] if row["ideal_bytes"] > 0 else row["ai"]
+    row["ai_high"] = row["flops"] / row["fused_bytes"] if row["fused_bytes"] > 0 else row["ai"]
     row["attained_flops_per_s"] = row["flops"] / row["time_s"]
     row["peak_flops_per_s"] = row["flops"] / row["compute_s"]
     row.setdefault("flops_fp32_vector", row["flops"])
@@ -95,7 +96,7 @@ def phases(run_id: str, **more: Any) -> list[dict[str, Any]]:
     times = {"forward": 0.003, "backward": 0.006, "input-grad": nan, "weight-grad": nan,
              "optimizer": 0.001}  # fmt: skip
     return [
-        point(run_id, grain="phase", phase=name, time_s=time_s, ideal_bytes=nan, **more)
+        point(run_id, grain="phase", phase=name, time_s=time_s, fused_bytes=nan, **more)
         for name, time_s in times.items()
     ]
 
@@ -113,7 +114,7 @@ def two_machines() -> Study:
         ]  # fmt: skip
     points.append(point("b", batch_size=16, grain="kernel", name="void gemm<float>(x)",
                         provenance="counter", time_s=0.001, dram_bytes=5e9))  # fmt: skip
-    points.append(point("c", roofs=CPU, flops=1e9, dram_bytes=1e9, ideal_bytes=1e8))
+    points.append(point("c", roofs=CPU, flops=1e9, dram_bytes=1e9, fused_bytes=1e8))
     runs = [run("a"), run("b", batch_size=16, time_s=0.02), run("c", roofs=CPU)]
     return study(runs, points, [Machine(roofs=GPU, datasheet=SHEET), Machine(roofs=CPU)])
 
@@ -165,6 +166,27 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
     assert found[0].title == (
         "a GPU: training steps (roofs as measured at 1.98 GHz; datasheet dashed and in brackets)"
     )
+
+
+@pytest.mark.parametrize(
+    ("clocks_hz", "told"),
+    [
+        ({"fp32 vector": 1.98e9, "dram": 1.98e9, "fp64 vector": 2.1e9}, " at 1.98 GHz"),
+        ({"fp32 vector": 1.98e9, "dram": 1.74e9}, " at 1.74 GHz to 1.98 GHz"),
+        ({"fp64 vector": 2.1e9}, ""),
+    ],
+    ids=["one", "several", "not of those that are drawn"],
+)
+def test_the_clock_in_a_title_is_that_of_the_ceilings_drawn(
+    clocks_hz: dict[str, float], told: str
+) -> None:
+    # given fp64 products at 2.1 GHz, which no step uses
+    roofs = replace(GPU, clock_hz=2.1e9, clocks_hz=clocks_hz)
+    one = subjects(study([run("a")], [point("a")], [Machine(roofs=roofs)]))[0]
+
+    drawing = drawn(draw_steps, one)
+
+    assert drawing.title == f"a GPU: training steps (roofs as measured{told})"
 
 
 def test_pictures_can_be_read_and_made_again(tmp_path: Path) -> None:
@@ -285,7 +307,7 @@ def test_two_rates_in_one_text() -> None:
 
 
 def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None:
-    counter = point("a", provenance="counter", dram_bytes=50e9, ideal_bytes=float("nan"))
+    counter = point("a", provenance="counter", dram_bytes=50e9, fused_bytes=float("nan"))
     drawing = drawn(draw_steps, only_subject(study([run("a")], [point("a"), counter])))
 
     hollow, filled = lines(drawing, "mark")

@@ -209,8 +209,8 @@ def test_a_table_without_rows_is_no_problem(sound: Folder, folder: Folder, name:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("found.flops", "x"), ("found.macs", []), ("found.ideal_bytes", "x"), ("found.memory", 3),
-     ("found.ideal_bytes.read_bytes", "x"), ("found.coverage", "x"), ("found.params", "x"),
+    [("found.flops", "x"), ("found.macs", []), ("found.fused_bytes", "x"), ("found.memory", 3),
+     ("found.fused_bytes.read_bytes", "x"), ("found.coverage", "x"), ("found.params", "x"),
      ("found.phases", []), ("found.read_bytes", HUGE), ("asked.model", [])],
 )  # fmt: skip
 def test_a_bad_count_is_passed_over(folder: Folder, name: str, value: Any) -> None:

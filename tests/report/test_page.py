@@ -126,7 +126,6 @@ def test_machines_have_their_roofs_and_datasheets(tmp_path: Path) -> None:
         "measured_at": "",
         "compute": {"fp32 matrix": 200000000000, "fp32 vector": 200000000000},
         "bandwidth": {"dram": 100000000000},
-        "clock_hz": None,
         "datasheet": None,
     }
     assert got["runs"]["machine"] == [0, 0, 1, 1]

@@ -462,4 +462,4 @@ def test_roofs_that_were_given_for_some(
 ) -> None:
     given = given_roofs("given", "", compute=compute, dram_bytes_per_s=slope)
     study = read_study(folder(tmp_path), everywhere=given)
-    assert [subject.roofs_told.partition(";")[0] for subject in subjects(study)] == [told]
+    assert [subject.roofs_told([]).partition(";")[0] for subject in subjects(study)] == [told]

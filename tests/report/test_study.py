@@ -16,7 +16,12 @@ from torch.utils.checkpoint import checkpoint
 import ridgeline
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import Passports, read_passport
-from ridgeline.report.counts import count_key, uncounted
+from ridgeline.report.counts import (
+    count_key,
+    rename_fused_of_layers,
+    stored_counts,
+    uncounted,
+)
 from ridgeline.report.markdown import report_text
 from ridgeline.report.run_facts import layers_add_up
 from ridgeline.report.study import read_study
@@ -59,7 +64,7 @@ def store_count(folder: ResultsFolder, ops: pd.DataFrame | None = None, **change
              "precision": "tf32", "optimizer": "sgd", "input_size": None, "seq_len": None,
              "config": {}, "causal": "full", **changes}  # fmt: skip
     found = {"flops": 11.8e12, "macs": 5.9e12, "read_bytes": 50e9, "written_bytes": 31e9,
-             "ideal_bytes": {"read_bytes": 12e9, "written_bytes": 8e9}, "params": 138357544,
+             "fused_bytes": {"read_bytes": 12e9, "written_bytes": 8e9}, "params": 138357544,
              "memory": {"peak_bytes": 10**10}, "coverage": 1.0}  # fmt: skip
     folder.write_run(label="count", asked=asked, found=found, provenance={},
                      tables={"ops": vgg16 if ops is None else ops})  # fmt: skip
@@ -79,7 +84,7 @@ def test_a_run_is_joined_with_its_count_and_its_machine(results: ResultsFolder) 
     assert step["bound"] == "compute"
     assert step["fused_floor_s"] == pytest.approx(11.8e12 / tf32)
     run = study.runs.iloc[0]
-    assert (run["params"], run["flops"], run["ideal_bytes"]) == (138357544, 11.8e12, 20e9)
+    assert (run["params"], run["flops"], run["fused_bytes"]) == (138357544, 11.8e12, 20e9)
     datasheet = study.machines[0].datasheet
     assert datasheet is not None
     assert datasheet.compute["tf32 matrix"] > tf32
@@ -119,6 +124,32 @@ def test_recomputation_is_the_same_in_count_and_report(
     assert {name: counted.phase(name).flops for name in expected} == expected
     row = f"| 3.00 | 2.00 | 3.00 | {again}.00 | 0.00600 | {(5 + again) / 3:.2f} |"
     assert row in report_text(study, folder=results.path)
+
+
+def test_a_count_of_an_earlier_version_is_read(results: ResultsFolder) -> None:
+    # given a count whose fused bytes were called ideal
+    store_count(results)
+    [count] = stored_counts(results).values()
+    content = json.loads((count.path / "run.json").read_text(encoding="utf-8"))
+    content["found"]["ideal_bytes"] = content["found"].pop("fused_bytes")
+    (count.path / "run.json").write_text(json.dumps(content), encoding="utf-8")
+
+    study = read_study(results)
+
+    assert study.problems == ()
+    assert study.runs["fused_bytes"].tolist() == [20e9]
+    assert study.points.query("grain == 'step'")["ai_high"].tolist() == [11.8e12 / 20e9]
+
+
+@pytest.mark.parametrize(
+    ("mode", "known"), [("infer", [3.0, 5.0]), ("train", [None, None])], ids=["infer", "train"]
+)
+def test_layers_of_an_earlier_version_have_bytes_of_the_forward_pass(
+    mode: str, known: list[float | None]
+) -> None:
+    layers = pd.DataFrame({"path": ["a", "b"], "ideal_bytes": [3.0, 5.0]})
+    found = rename_fused_of_layers(layers, mode)["own_fused_bytes"]
+    assert [None if value != value else value for value in found] == known
 
 
 def test_a_run_that_nobody_counted_is_named(results: ResultsFolder) -> None:

@@ -62,7 +62,7 @@ MEASURED = Measured(
 
 
 def points_of(**changes: object) -> pd.DataFrame:
-    given: dict[str, object] = {"counted": Counted(ops=OPS, ideal_bytes=9000.0), "layers": LAYERS}
+    given: dict[str, object] = {"counted": Counted(ops=OPS, fused_bytes=9000.0), "layers": LAYERS}
     return run_points(MEASURED, ROOFS, **{**given, **changes})  # type: ignore[arg-type]
 
 
@@ -182,6 +182,17 @@ def test_a_compiled_step_promises_flops_only() -> None:
     assert pieces["flops"].sum() == 2240
 
 
+def test_the_intensity_of_a_layer_ends_at_its_fused_bytes() -> None:
+    # given a layer of 2000 FLOP that moves 16000 bytes, and 5000 bytes if each tensor moved once
+    counted = Counted(ops=OPS, layer_fused_bytes={"conv": 5000.0, "relu": 1e9})
+    points = points_of(counted=counted)
+    conv = one(points, grain="layer", layer="conv", phase="all")
+    assert (conv["ai"], conv["ai_high"]) == (2000 / 16000, 2000 / 5000)
+    # then of one that has more fused bytes than it moves, it is a point
+    relu = one(points, grain="layer", layer="relu", phase="all")
+    assert relu["ai_high"] == relu["ai"]
+
+
 def test_groups_keep_the_shapes_of_their_largest_member() -> None:
     pieces = static_pieces(OPS, precision="fp32")
     table = grouped(pieces, ["layer"]).set_index("layer")
@@ -193,7 +204,7 @@ def test_recomputation_is_backward_work() -> None:
     # given the forward pass of the convolution, 1000 FLOP, done again
     again = OPS[OPS["path"].eq("conv") & OPS["phase"].eq("forward")]
     ops = pd.concat([OPS, again.assign(phase="recompute")], ignore_index=True)
-    points = points_of(counted=Counted(ops=ops, ideal_bytes=9000.0))
+    points = points_of(counted=Counted(ops=ops, fused_bytes=9000.0))
     # then it is a part of backward, and in its time
     phases = points[points["grain"].eq("phase")].set_index("phase")
     assert phases["flops"].to_dict() == {

@@ -42,6 +42,7 @@ def test_roofs_of_a_measured_h200() -> None:
     assert sorted(roofs.launch_s) == ["eager dispatch", "graph replay", "kernel"]
     assert roofs.clock_hz == 1.98e9
     assert roofs.clock_of("fp32") == 1.98e9
+    assert roofs.clocks_hz["dram"] == 1.98e9
     assert roofs.clock_of("amp") == roofs.clocks_hz["fp16 matrix"] < 1.6e9  # held down by power
 
 

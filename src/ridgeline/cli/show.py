@@ -95,7 +95,7 @@ def _formula_dicts(formulas: dict[str, Polynomial]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- rows of text
 
-SUMMARY_HEADER = ["model", "batch", "params", "MACs", "FLOPs", "bytes moved", "least bytes",
+SUMMARY_HEADER = ["model", "batch", "params", "MACs", "FLOPs", "bytes moved", "bytes, fused",
                   "FLOP/B", "peak memory", "coverage"]  # fmt: skip
 PHASE_HEADER = ["phase", "MACs", "FLOPs", "transcend.", "read", "written", "share of FLOPs"]
 LAYER_HEADER = ["module", "type", "input", "output", "params", "MACs", "FLOPs", "read", "written"]
@@ -113,7 +113,7 @@ def summary_rows(results: Iterable[CountResult]) -> Rows:
         rows.append([
             r.model, str(r.batch_size), format_count(r.params), si(r.total.macs),
             format_flops(r.total.flops), format_bytes(r.total.moved_bytes),
-            format_bytes(r.ideal.moved_bytes),
+            format_bytes(r.fused.total_bytes),
             f"{format_ratio(low)}–{format_ratio(high)}", format_bytes(r.memory.peak_bytes),
             format_percent(r.coverage),
         ])  # fmt: skip

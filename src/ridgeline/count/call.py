@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
+
+from ridgeline.count.parts import Moved
 
 DTYPE_NAMES = {
     torch.float64: "fp64",
@@ -41,6 +43,11 @@ class TensorMeta(NamedTuple):
     @property
     def is_float(self) -> bool:
         return self.dtype.is_floating_point or self.dtype.is_complex
+
+    @property
+    def moved(self) -> Moved:
+        key = self.storage or ("tensor", self.ident)
+        return Moved(key, self.nbytes, (self.shape, self.view))
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -114,8 +121,19 @@ class OpCall:
     @cached_property
     def written_bytes(self) -> int:
         """Each result once, and each argument that the operator writes into."""
-        into = tuple(_tensors([self.get(name) for name in self.signature.written]))
+        into = self._written_into
         return sum(t.nbytes for t in {t.ident: t for t in (*self.outputs, *into)}.values())
+
+    @property
+    def _written_into(self) -> tuple[TensorMeta, ...]:
+        return tuple(_tensors([self.get(name) for name in self.signature.written]))
+
+    def moves(self, _phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
+        """The tensors that are read, those written into first, and those that are written."""
+        into = {t.ident for t in self._written_into}
+        inputs = sorted(self.inputs, key=lambda t: t.ident not in into)
+        written = (*self.outputs, *self._written_into)
+        return [t.moved for t in inputs], [t.moved for t in written]
 
 
 def _tensors(values: Any) -> Iterator[TensorMeta]:

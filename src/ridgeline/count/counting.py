@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ridgeline.count import meta
 from ridgeline.count.errors import broken_model, check_fits, check_layouts, first_line, needs_values
-from ridgeline.count.evaluate import ideal_bytes, op_costs
+from ridgeline.count.evaluate import op_costs
+from ridgeline.count.fused import fused_step
 from ridgeline.count.modules import tensors_in
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import CAUSAL, Settings
@@ -260,11 +261,16 @@ def _result(name: str, batch_size: int, run: _Run, settings: Settings) -> CountR
         modules=traced.tracer.modules.calls,
         module_params=_own_params(step.module),
         memory=traced.memory,
-        ideal=ideal_bytes(traced, costs, mode=settings.mode),
+        fused=fused_step(
+            costs,
+            sizes=traced.storage_bytes,
+            lasting=traced.input_storages | traced.output_storages,
+        ),
         traced_on=run.traced_on,
         notes=_notes(run, settings),
         input_storages=traced.input_storages,
         output_storages=traced.output_storages,
+        storage_bytes=traced.storage_bytes,
     )
 
 

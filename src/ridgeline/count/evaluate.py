@@ -1,12 +1,12 @@
-"""From what was traced to what it costs: formulas applied, phases named, bytes bounded."""
+"""From what was traced to what it costs: formulas applied, phases named."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ridgeline.count.call import OpCall, TensorMeta, dtype_name
+from ridgeline.count.call import OpCall, dtype_name
 from ridgeline.count.formulas import Phased, Work
-from ridgeline.count.result import IdealBytes, OpCost
+from ridgeline.count.result import OpCost
 from ridgeline.count.step import Traced
 from ridgeline.count.trace import Row
 from ridgeline.records import RECOMPUTE, Cost
@@ -78,36 +78,3 @@ def product_dtype(call: OpCall) -> str:
         tensors = (*call.outputs, *call.inputs)
         return dtype_name(tensors[0].dtype) if tensors else ""
     return dtype_name(max(floats, key=lambda dtype: dtype.itemsize))
-
-
-def ideal_bytes(traced: Traced, costs: tuple[OpCost, ...], *, mode: str) -> IdealBytes:
-    """Each tensor moved once: parameters and inputs read, outputs written.
-
-    Training also writes and reads the saved activations, writes and reads the gradients, and
-    reads and writes parameters and optimizer state in the optimizer. A table of which only
-    some rows are looked up counts with the rows.
-    """
-    memory = traced.memory
-    touched = _touched(traced, costs)
-    if mode == "infer":
-        return IdealBytes(read_bytes=touched, written_bytes=traced.output_bytes)
-    gradients, state = memory.gradient_bytes, memory.optimizer_bytes
-    updated = memory.parameter_bytes if gradients else 0
-    activations = memory.activation_bytes
-    return IdealBytes(
-        read_bytes=2 * touched - memory.input_bytes + activations + gradients + state,
-        written_bytes=activations + gradients + updated + state,
-    )
-
-
-def _touched(traced: Traced, costs: tuple[OpCost, ...]) -> int:
-    """Bytes of parameters, buffers and inputs that forward reads, each at most once."""
-    seen: dict[int, int] = {}
-    for op in costs:
-        if op.phase != "forward":
-            continue
-        for tensor in op.call.inputs:
-            if isinstance(tensor, TensorMeta) and tensor.storage in traced.fixed_storages:
-                read = min(tensor.nbytes, op.cost.read_bytes)
-                seen[tensor.storage] = seen.get(tensor.storage, 0) + read
-    return sum(min(read, traced.fixed_storages[key]) for key, read in seen.items())

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.count.fused import OPTIMIZER, fused_scopes
 from ridgeline.count.parts import ModuleCall, Terms, formula_text, named_part, shapes_text
 from ridgeline.records import BACKWARD, PHASES
 
@@ -34,9 +35,9 @@ def layer_rows(result: CountResult, depth: int | None) -> list[dict[str, Any]]:
     """One row for every module that ran, down to `depth` (0 is the whole model).
 
     Keys: path, type, depth, calls, input_shapes, output_shapes, params, macs, other_flops,
-    flops, transcendentals, read_bytes, written_bytes, ideal_bytes (inputs, outputs and
-    parameters of one forward, each once, and no more than it moves: a view moves nothing), the
-    flops of each phase, and a formula that adds up to the flops.
+    flops, transcendentals, read_bytes, written_bytes, fused_bytes (each tensor once in forward
+    and once in backward, without the optimizer), own_fused_bytes (the same of the operators that
+    are in none of its modules), the flops of each phase, and a formula that adds up to the flops.
     """
     rows: dict[str, dict[str, Any]] = {}
     for path in result.modules:
@@ -46,7 +47,7 @@ def layer_rows(result: CountResult, depth: int | None) -> list[dict[str, Any]]:
         for ancestor in ancestors(op.path):
             _add(rows.setdefault(ancestor, _empty(result, ancestor)), op)
     _add_params(rows, result)
-    _limit_ideal(rows, result)
+    _add_fused(rows, result)
     _add_formulas(rows, result)
     return [row for row in rows.values() if depth is None or row["depth"] <= depth]
 
@@ -67,7 +68,8 @@ def _empty(result: CountResult, path: str) -> dict[str, Any]:
         "transcendentals": 0,
         "read_bytes": 0,
         "written_bytes": 0,
-        "ideal_bytes": call.input_bytes + call.output_bytes,
+        "fused_bytes": 0,
+        "own_fused_bytes": 0,
         **{flops_column(phase): 0 for phase in PHASES},
         "formula": "",
     }
@@ -89,21 +91,23 @@ def flops_column(phase: str) -> str:
 
 
 def _add_params(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
-    for path, (params, nbytes) in result.module_params.items():
+    for path, (params, _) in result.module_params.items():
         for ancestor in ancestors(path):
             if ancestor in rows:
                 rows[ancestor]["params"] += params
-                rows[ancestor]["ideal_bytes"] += nbytes
 
 
-def _limit_ideal(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
-    moved = dict.fromkeys(rows, 0)
-    for op in result.op_costs:
-        if op.phase == "forward":
-            for ancestor in ancestors(op.path):
-                moved[ancestor] += op.cost.moved_bytes
-    for path, row in rows.items():
-        row["ideal_bytes"] = min(row["ideal_bytes"], moved[path])
+def _add_fused(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
+    """Of each module with all that is in it, and of its own operators alone."""
+
+    def names_of(path: str) -> list[tuple[str, str]]:
+        return [*(("fused_bytes", one) for one in ancestors(path)), ("own_fused_bytes", path)]
+
+    lasting = result.input_storages | result.output_storages
+    scopes = fused_scopes(result.op_costs, names_of, sizes=result.storage_bytes, lasting=lasting)
+    for (column, path, direction), found in scopes.items():
+        if direction != OPTIMIZER:
+            rows[path][column] += found.total_bytes
 
 
 def _add_formulas(rows: dict[str, dict[str, Any]], result: CountResult) -> None:

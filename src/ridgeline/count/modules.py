@@ -88,7 +88,7 @@ class ModuleStack:
         call = self.calls.get(path)
         if call is None:
             call = self.calls[path] = ModuleCall(type(module).__name__)
-            call.input_shapes, call.input_bytes = shapes_of(args)
+            call.input_shapes = shapes_of(args)
         call.calls += 1
 
     def _is_failing(self) -> bool:
@@ -100,16 +100,15 @@ class ModuleStack:
         if len(self._stack) > 1:
             path = self._stack.pop().path
             if self.failed is None and self._is_failing():
-                self.failed = Failed(path, shapes_of(args)[0])
+                self.failed = Failed(path, shapes_of(args))
             call = self.calls.get(path)
             if call is not None and not call.output_shapes:
-                call.output_shapes, call.output_bytes = shapes_of(output)
+                call.output_shapes = shapes_of(output)
 
 
-def shapes_of(value: Any) -> tuple[Shapes, int]:
-    """Shapes of all tensors in a nested value, and their bytes."""
-    tensors = list(tensors_in(value))
-    return tuple(tuple(t.shape) for t in tensors), sum(t.nbytes for t in tensors)
+def shapes_of(value: Any) -> Shapes:
+    """Shapes of all tensors in a nested value."""
+    return tuple(tuple(tensor.shape) for tensor in tensors_in(value))
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ridgeline.records import Cost
 
 Shapes = tuple[tuple[int, ...], ...]
 Terms = tuple[tuple[str, int], ...]
 Part = tuple[int, Terms]  # a product of a formula: the number before it, and its factors
+
+
+class Moved(NamedTuple):
+    """A tensor that an operator reads or writes."""
+
+    key: Hashable  # same key, same data
+    nbytes: int
+    part: Hashable = None  # the view of the data
+    is_weight: bool = False  # the same in every iteration of a loop
 
 
 class SeenTensor(Protocol):
@@ -32,6 +41,9 @@ class SeenCall(Protocol):
     def read_bytes(self) -> int: ...
     @property
     def written_bytes(self) -> int: ...
+    def moves(self, phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
+        """The tensors that are read and those that are written in these phases."""
+        ...
 
 
 def sum_parts(parts: Iterable[Part]) -> int:
@@ -118,6 +130,18 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FusedBytes:
+    """Each tensor moved once, whoever uses it; see docs/counting-conventions.md."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """Bytes a step needs. Workspaces and allocator rounding are not included."""
 
@@ -139,8 +163,6 @@ class ModuleCall:
     calls: int = 0
     input_shapes: Shapes = ()
     output_shapes: Shapes = ()
-    input_bytes: int = 0
-    output_bytes: int = 0
 
 
 def shapes_text(shapes: Iterable[tuple[int, ...]]) -> str:

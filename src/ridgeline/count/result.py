@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.count.parts import (
+    FusedBytes,
     Memory,
     ModuleCall,
     Part,
@@ -44,6 +45,7 @@ class OpCost:
     call: SeenCall
     is_recomputed: bool = False
     settings: str = ""  # of an ONNX node: the attributes that matter
+    repeats: int = 1  # iterations of the loops around an ONNX node; all are in the cost
 
     @property
     def formula_parts(self) -> tuple[Part, ...]:
@@ -54,18 +56,6 @@ class OpCost:
     def formula(self) -> str:
         """The formula in symbols and with the numbers put in, or nothing if there is none."""
         return formula_text(self.formula_parts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdealBytes:
-    """Each tensor moved once: the least that the step could move if everything were fused."""
-
-    read_bytes: int
-    written_bytes: int
-
-    @property
-    def moved_bytes(self) -> int:
-        return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +72,12 @@ class CountResult:
     modules: dict[str, ModuleCall]
     module_params: dict[str, tuple[int, int]]  # number and bytes that each module holds itself
     memory: Memory
-    ideal: IdealBytes
+    fused: FusedBytes
     traced_on: str  # "meta" or "real"
     notes: tuple[str, ...] = ()
     input_storages: frozenset[int] = frozenset()  # of what the model was given
     output_storages: frozenset[int] = frozenset()  # of what it returned
+    storage_bytes: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
     def total(self) -> Total:
@@ -143,10 +134,10 @@ class CountResult:
 
     @property
     def intensity_range(self) -> tuple[float, float]:
-        """FLOPs per byte: unfused (every operator moves its data) and ideal (each tensor once)."""
+        """FLOPs per byte moved (each operator moves its data) and fused (each tensor once)."""
         flops = self.total.flops
-        unfused, ideal = self.total.moved_bytes, self.ideal.moved_bytes
-        return (flops / unfused if unfused else 0.0, flops / ideal if ideal else 0.0)
+        moved, fused = self.total.moved_bytes, self.fused.total_bytes
+        return (flops / moved if moved else 0.0, flops / fused if fused else 0.0)
 
     @cached_property
     def ops(self) -> pd.DataFrame:
@@ -174,9 +165,9 @@ class CountResult:
             "coverage": self.coverage,
             "phases": {name: cost_dict(cost) for name, cost in self.phases.items()},
             "unknown_ops": [{"op": op, **entry} for op, entry in self.unknown.items()],
-            "ideal_bytes": asdict(self.ideal),
+            "fused_bytes": asdict(self.fused),
             "intensity_flops_per_byte": dict(
-                zip(("unfused", "ideal"), self.intensity_range, strict=True)
+                zip(("moved", "fused"), self.intensity_range, strict=True)
             ),
             "memory": asdict(self.memory),
             "traced_on": self.traced_on,

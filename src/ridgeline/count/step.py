@@ -49,8 +49,7 @@ class Traced:
     phases: dict[int, str]  # of the rows of backward
     tracer: Tracer
     memory: Memory
-    fixed_storages: dict[int, int]  # storage of every parameter, buffer and input → its bytes
-    output_bytes: int
+    storage_bytes: dict[int, int]
     input_storages: frozenset[int]
     output_storages: frozenset[int]
 
@@ -91,14 +90,12 @@ class _Runner:
         training = self.step.mode == "train"
         memory = self.tracer.memory
         memory.add([*self.weights, *self.buffers, *self.inputs])
-        fixed = self._fixed_storages()
         given = frozenset(map(self.tracer.storage_of, self.inputs))
         base_bytes = memory.live_bytes
         mixed = self.autocast.installed() if self.autocast else nullcontext()
         with self.tracer.watching(gradients=training), mixed, _watched_backward(self.tracer):
             output = self._forward()
             kept_bytes = memory.live_bytes - base_bytes
-            output_bytes = distinct_bytes(tensors_in(output))
             returned = frozenset(map(self.tracer.storage_of, tensors_in(output)))
             if training:
                 self._backward(output)
@@ -109,8 +106,7 @@ class _Runner:
             rows=self.tracer.rows,
             phases=self.phases,
             tracer=self.tracer,
-            fixed_storages=fixed,
-            output_bytes=output_bytes,
+            storage_bytes=self.tracer.storage_bytes,
             input_storages=given,
             output_storages=returned,
             memory=Memory(
@@ -126,10 +122,6 @@ class _Runner:
                 else "optimizer",
             ),
         )
-
-    def _fixed_storages(self) -> dict[int, int]:
-        tensors = [*self.weights, *self.buffers, *self.inputs]
-        return {self.tracer.storage_of(t): t.untyped_storage().nbytes() for t in tensors}
 
     def _forward(self) -> Any:
         with self.autocast.set_to(True) if self.autocast else nullcontext():

@@ -13,6 +13,7 @@ class Storages:
 
     def __init__(self) -> None:
         self._last = 0
+        self.sizes: dict[int, int] = {}  # bytes by number
         self._live: dict[int, tuple[int, weakref.ref[object]]] = {}  # by address
 
     def number_of(self, tensor: Tensor) -> int:
@@ -22,6 +23,7 @@ class Storages:
         if known is not None:
             return known[0]
         self._last += 1
+        self.sizes[self._last] = storage.nbytes()
         return self._note(storage, self._last)
 
     def share(self, twin: Tensor, original: Tensor) -> None:

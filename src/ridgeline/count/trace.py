@@ -231,6 +231,11 @@ class Tracer(TorchDispatchMode):
         """The number of its storage, as rows tell it; 0 where it has none."""
         return describe(tensor, self._storages).storage
 
+    @property
+    def storage_bytes(self) -> dict[int, int]:
+        """The size of every storage that was met, by its number."""
+        return self._storages.sizes
+
     def _described(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return describe(value, self._storages)

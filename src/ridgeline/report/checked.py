@@ -111,10 +111,10 @@ RUN_MAY_HAVE: Fields = {
 }  # fmt: skip
 COUNT_NEEDS: Fields = {"asked.model": NAME}
 COUNT_MAY_HAVE: Fields = {
-    **_all("found", MAPPING, "ideal_bytes", "memory", "phases"),
+    **_all("found", MAPPING, "fused_bytes", "memory", "phases"),
     **_all("found", NOT_NEGATIVE, "params", "macs", "flops", "read_bytes", "written_bytes",
            "coverage"),
-    **_all("found.ideal_bytes", NOT_NEGATIVE, "read_bytes", "written_bytes"),
+    **_all("found.fused_bytes", NOT_NEGATIVE, "read_bytes", "written_bytes"),
     "found.memory.peak_bytes": NOT_NEGATIVE,
     "found.phases.*": MAPPING,
     "found.phases.*.*": NOT_NEGATIVE,
@@ -182,7 +182,7 @@ TEXT_COLUMNS = {
 NUMBER_COLUMNS = {
     "ops": ("macs", "other_flops", "flops", "read_bytes", "written_bytes"),
     "layers": ("time_s", "forward_s", "backward_s", "mean_s", "std_s"),
-    COUNTED: ("ideal_bytes",),
+    COUNTED: ("own_fused_bytes",),
     "kernels": ("time_s", "launches", "dram_bytes", "l3_bytes", "l2_bytes", "l1_bytes"),
     "copies": ("launches", "time_s", "moved_bytes"),
 }
@@ -190,7 +190,7 @@ LIST_COLUMNS = {"layers": ("forward_samples_s", "backward_samples_s")}
 NEEDED_COLUMNS = {
     "ops": (*TEXT_COLUMNS["ops"], *NUMBER_COLUMNS["ops"]),
     "layers": (*TEXT_COLUMNS["layers"], "time_s", "forward_s", "backward_s"),
-    COUNTED: ("path", "ideal_bytes"),
+    COUNTED: ("path", "own_fused_bytes"),
     "kernels": ("kernel", "time_s"),
     "copies": ("layer", "phase", "moved_bytes"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
@@ -16,6 +17,7 @@ from ridgeline.store import ResultsFolder, Run
 if TYPE_CHECKING:
     import pandas as pd
 
+EARLIER_NAME = "ideal_bytes"  # of the fused bytes, in counts of earlier versions
 SAME_COUNT = ("model", "digest", "batch_size", "mode", "input_size", "seq_len", "config")
 
 
@@ -27,7 +29,7 @@ def stored_counts(results: ResultsFolder, problems: list[str] | None = None) -> 
     found = {}
     for run_id in results.run_ids():
         try:
-            run = results.read_run(run_id)
+            run = rename_fused(results.read_run(run_id))
         except RidgelineError:
             continue
         has_ops = (run.path / "ops.parquet").is_file()
@@ -51,6 +53,25 @@ def name_recompute(ops: pd.DataFrame) -> pd.DataFrame:
     if "is_recomputed" not in ops:
         return ops
     return ops.assign(phase=ops["phase"].mask(ops["is_recomputed"].eq(True), RECOMPUTE))
+
+
+def rename_fused(count: Run) -> Run:
+    """A stored count with the present name of its fused bytes."""
+    if EARLIER_NAME not in count.found:
+        return count
+    found = {("fused_bytes" if k == EARLIER_NAME else k): v for k, v in count.found.items()}
+    return replace(count, found=found)
+
+
+def rename_fused_of_layers(layers: pd.DataFrame, mode: str) -> pd.DataFrame:
+    """The counted layers with `own_fused_bytes`, which earlier versions did not store.
+
+    They had the bytes of the forward pass: in inference that is all, in training not enough.
+    """
+    if EARLIER_NAME not in layers or "own_fused_bytes" in layers:
+        return layers
+    fused = layers[EARLIER_NAME] if mode == "infer" else float("nan")
+    return layers.assign(own_fused_bytes=fused)
 
 
 def stored_keys(results: ResultsFolder) -> set[str]:

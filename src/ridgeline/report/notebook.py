@@ -51,7 +51,7 @@ study.top_findings(20)[["env", "model", "precision", "batch_size", "layer", "bou
 
 ROOFLINE = """\
 def draw_roofline(machine, points, axis):
-    \"\"\"Measured roofs as lines; a step as a bar from its unfused to its ideal intensity.\"\"\"
+    \"\"\"Measured roofs as lines; a step as a bar of its intensity, moved to fused.\"\"\"
     roofs = machine.roofs
     slope = roofs.bandwidth.get("dram")
     if not slope or not roofs.compute:

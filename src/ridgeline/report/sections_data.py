@@ -51,8 +51,8 @@ def complexity(material: Material) -> Iterator[str]:
         return
     yield (
         "Counted from the operators of one step, without running it: a multiply-add is one MAC and"
-        " two FLOPs, and FLOPs outside of products are included. Bytes are a range: *unfused* lets"
-        " every operator read and write all its operands, *ideal* moves each tensor once. Intensity"
+        " two FLOPs, and FLOPs outside of products are included. Bytes are a range: *moved* lets"
+        " every operator read and write all its operands, *fused* moves each tensor once. Intensity"
         " is FLOPs over bytes at either end. Memory is the peak that the tensors of a step need."
     )
     yield table(counts, SHOWN["complexity"])
@@ -104,8 +104,8 @@ def _largest_layers(material: Material) -> Iterator[str]:
     yield f"The {LARGEST_LAYERS} layers of each model with the most FLOPs, at its largest batch:"
     columns = [text("model"), text("batch_size", "batch"), text("settings"), text("layer"),
                text("kind"), quantity("flops", "FLOPs (G)", GIGA), share("share", "of the step"),
-               quantity("dram_bytes", "bytes, unfused (MB)", 1e6),
-               quantity("ai", "FLOP/B")]  # fmt: skip
+               quantity("dram_bytes", "bytes moved (MB)", 1e6),
+               quantity("ai", "FLOP/B, moved")]  # fmt: skip
     yield table(top, columns)
 
 
@@ -182,6 +182,9 @@ def roofline(material: Material) -> Iterator[str]:
         " roofs of their precisions, its bytes over the bandwidth of each memory level, and its"
         " launches times the cost of one. No run that does this work can be faster on this machine,"
         " as far as the roofs are right; caches and fusion may spare some of the bytes."
+        " The DRAM floor takes the least bytes: those of operators whose operands do not fit the"
+        " last cache. They may be below the fused bytes, because a cache may keep a tensor between"
+        " two uses."
         " *Bound* names the largest of the three, *efficiency* is floor over time,"
         " *headroom* the time above the floor. Points are never placed by dividing a rate by a"
         " bandwidth: work and time are known separately, or there is no point."
@@ -199,7 +202,7 @@ def roofline(material: Material) -> Iterator[str]:
         return
     yield (
         "The steps under these roofs. Work is *static* (counted from the graph: what the"
-        " mathematics needs) or *counter* (read from the hardware). FLOP/B is at the unfused end."
+        " mathematics needs) or *counter* (read from the hardware). FLOP/B is over the bytes moved."
     )
     columns = compact(SHOWN["roofline_points"])
     yield table(steps, [column for column in columns if column.name != "piece"])

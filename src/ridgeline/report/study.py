@@ -21,8 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
-from ridgeline.report.checked import COUNTED, NEEDED_COLUMNS, check_table
-from ridgeline.report.counts import name_recompute, run_key, stored_counts
+from ridgeline.report.checked import COUNTED, check_table
+from ridgeline.report.counts import (
+    name_recompute,
+    rename_fused_of_layers,
+    run_key,
+    stored_counts,
+)
 from ridgeline.report.executed import (
     captures_table,
     run_kernels,
@@ -366,7 +371,7 @@ class _Reader:
         for run in runs:
             count = self._counts.get(run_key(run))
             found = count.found if count is not None else {}
-            ideal = found.get("ideal_bytes") or {}
+            fused = found.get("fused_bytes") or {}
             once = (found.get("phases") or {}).get("optimizer") or {}
             parts = parts_of(run)
             rows.append(
@@ -377,7 +382,7 @@ class _Reader:
                     "macs": _in_parts(found, once, parts, "macs"),
                     "flops": _in_parts(found, once, parts, "flops"),
                     "moved_bytes": _in_parts(found, once, parts, "read_bytes", "written_bytes"),
-                    "ideal_bytes": _in_parts(ideal, once, parts, "read_bytes", "written_bytes"),
+                    "fused_bytes": _in_parts(fused, once, parts, "read_bytes", "written_bytes"),
                     "counted_peak_bytes": (found.get("memory") or {}).get("peak_bytes"),
                     "coverage": found.get("coverage"),
                 }
@@ -398,23 +403,24 @@ class _Reader:
         if ops is None:
             return None
         layers = self._table(count, "layers", COUNTED)
-        ideal = count.found.get("ideal_bytes") or {}
+        fused = count.found.get("fused_bytes") or {}
         by_layer = {} if layers is None else dict(
-            zip(layers["path"], layers["ideal_bytes"].astype(float), strict=True)
+            zip(layers["path"], layers["own_fused_bytes"].astype(float), strict=True)
         )  # fmt: skip
         return Counted(
             ops=name_recompute(ops),
-            ideal_bytes=_sum(ideal, "read_bytes", "written_bytes"),
-            layer_ideal_bytes=by_layer,
+            fused_bytes=_sum(fused, "read_bytes", "written_bytes"),
+            layer_fused_bytes=by_layer,
         )
 
     def _table(self, run: Run, name: str, kind: str | None = None) -> pd.DataFrame | None:
         """A table of a run; None, with a word, where it is not what its name or `kind` says."""
         if not (run.path / f"{name}.parquet").is_file():
             return None
-        columns = list(NEEDED_COLUMNS[kind]) if kind else None
         try:
-            table = self.results.read_table(run.run_id, name, columns=columns)
+            table = self.results.read_table(run.run_id, name)
+            if kind == COUNTED:
+                table = rename_fused_of_layers(table, str(run.asked.get("mode")))
             return check_table(kind or name, table)
         except RidgelineError as error:
             self.problems.append(str(error))

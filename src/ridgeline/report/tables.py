@@ -41,7 +41,7 @@ SEED_COLUMNS = (  # that scripts for other tools look for
 )  # fmt: skip
 POINT_COLUMNS = (
     "grain", "name", "layer", "phase", "kind", "mode", "provenance", "device", "flops",
-    "dram_bytes", "least_bytes", "ideal_bytes", "l3_bytes", "l2_bytes", "l1_bytes", "launches",
+    "dram_bytes", "least_bytes", "fused_bytes", "l3_bytes", "l2_bytes", "l1_bytes", "launches",
     "ai_high", "time_s", "compute_s", "dram_s", "l3_s", "l2_s", "l1_s", "launch_s", "floor_s",
     "fused_floor_s", "bound", "efficiency", "headroom_s", "attained_flops_per_s",
     "peak_flops_per_s", "peak_bytes_per_s", "roof_source", "flag", "note", "run_id",
@@ -49,7 +49,7 @@ POINT_COLUMNS = (
 COUNTED = (*WORK, "grad_accum_steps", "optimizer")  # the settings on which a count depends
 APART = tuple(name for name in COUNTED if name not in ("model", "mode", "precision", "batch_size"))
 COMPLEXITY = (
-    "params", "macs", "flops", "moved_bytes", "ideal_bytes", "counted_peak_bytes", "coverage",
+    "params", "macs", "flops", "moved_bytes", "fused_bytes", "counted_peak_bytes", "coverage",
 )  # fmt: skip
 
 
@@ -104,9 +104,9 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         text("model"), text("mode"), text("precision"), text("batch_size", "batch"),
         text("settings"), quantity("params", "parameters (M)", MEGA),
         quantity("macs", "MACs (G)", GIGA), quantity("flops", "FLOPs (G)", GIGA),
-        quantity("moved_bytes", "bytes, unfused (GB)", GIGA),
-        quantity("ideal_bytes", "bytes, ideal (GB)", GIGA),
-        quantity("ai", "FLOP/B, unfused"), quantity("ai_high", "FLOP/B, ideal"),
+        quantity("moved_bytes", "bytes moved (GB)", GIGA),
+        quantity("fused_bytes", "bytes, fused (GB)", GIGA),
+        quantity("ai", "FLOP/B, moved"), quantity("ai_high", "FLOP/B, fused"),
         quantity("counted_peak_bytes", "memory (GB)", GIGA),
     ),
     "roofline_points": (
@@ -264,7 +264,7 @@ def complexity_table(study: Study) -> pd.DataFrame:
     shown = shown.sort_values(["model", "mode", "precision", "batch_size", "settings"]).reset_index(
         drop=True
     )
-    for name, size in (("ai", "moved_bytes"), ("ai_high", "ideal_bytes")):
+    for name, size in (("ai", "moved_bytes"), ("ai_high", "fused_bytes")):
         moved = pd.to_numeric(shown[size])
         shown[name] = pd.to_numeric(shown["flops"]) / moved.where(moved > 0)
     return shown

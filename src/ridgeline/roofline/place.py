@@ -13,8 +13,8 @@ measured. Then, with the roofs of a device,
 What is not known (a level without bytes or without a roof) takes no part; work that has no roof of
 its own or as a stand-in leaves a piece without a floor. A piece that is known to have no work has
 none either, and all of its time is headroom. A static piece knows its bytes as a range:
-`least_bytes` are those that must come from DRAM even if a cache helps; where that column has a
-value, the floor uses it instead of `dram_bytes`.
+`least_bytes` are those that DRAM must deliver even if the last cache keeps what fits in it; where
+that column has a value, the floor uses it instead of `dram_bytes`.
 """
 
 from __future__ import annotations

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 ALL = "all"
 PHASE_ORDER = ("forward", "backward", *BACKWARD, "optimizer")
 
-COLUMNS = (  # of a table of points; FLOPs by roof follow them
+COLUMNS = (
     "run_id", "env", "device", "model", "label", "mode", "precision", "batch_size",
     "grain", "name", "layer", "phase", "kind", "shapes", "provenance", "time_provenance",
-    "flops", "dram_bytes", "least_bytes", "ideal_bytes", "l3_bytes", "l2_bytes", "l1_bytes",
+    "flops", "dram_bytes", "least_bytes", "fused_bytes", "l3_bytes", "l2_bytes", "l1_bytes",
     "launches", "ai", "ai_high", "time_s", "attained_flops_per_s",
     *(f"{name}_s" for name in BOUNDS), "floor_s", "bound", "efficiency", "headroom_s",
     "fused_floor_s", "peak_flops_per_s", "peak_bytes_per_s", "roof_source",
 )  # fmt: skip
+"""Of a table of points; FLOPs by roof follow them. `dram_bytes` are the bytes at the DRAM level: of
+a counter point those that were read, of a static point the moved bytes. Moved, fused and least
+bytes are defined in docs/counting-conventions.md."""
 
 
 OF_RUN = ("run_id", "model", "label", "mode", "precision", "batch_size")
@@ -59,11 +62,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What a step must do: the operators, and the least bytes if each tensor moved once."""
+    """What a step must do: the operators, and the bytes if each tensor moved once.
+
+    Those of a layer are of its own forward and backward operators.
+    """
 
     ops: pd.DataFrame
-    ideal_bytes: float | None = None
-    layer_ideal_bytes: Mapping[str, float] = field(default_factory=dict)
+    fused_bytes: float | None = None
+    layer_fused_bytes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +94,12 @@ def prepare(
         is_fused=is_compiled,
     )
     step = grouped(pieces.assign(grain="step"), ["grain"])
-    if counted.ideal_bytes is not None:
+    if counted.fused_bytes is not None:
         once = pieces.loc[pieces["phase"].eq("optimizer"), "dram_bytes"].sum()
-        again = max(counted.ideal_bytes - once, 0.0)  # the optimizer runs once in all parts
-        step["ideal_bytes"] = counted.ideal_bytes + (parts - 1) * again
+        again = max(counted.fused_bytes - once, 0.0)  # the optimizer runs once in all parts
+        step["fused_bytes"] = counted.fused_bytes + (parts - 1) * again
         if is_compiled:
-            step["least_bytes"] = step["ideal_bytes"]
+            step["least_bytes"] = step["fused_bytes"]
     return Prepared(
         step=step.assign(layer="", phase=ALL, kind="step", input_shapes=""),
         phases=_phases(pieces),
@@ -189,8 +195,8 @@ def _layers(pieces: pd.DataFrame, counted: Counted, parts: int) -> pd.DataFrame:
     import pandas as pd
 
     whole = grouped(pieces, ["layer"]).assign(phase=ALL)
-    ideal = whole["layer"].map(dict(counted.layer_ideal_bytes)).astype(float)
-    whole["ideal_bytes"] = (ideal * parts).clip(upper=whole["dram_bytes"])
+    fused = whole["layer"].map(dict(counted.layer_fused_bytes)).astype(float)
+    whole["fused_bytes"] = (fused * parts).clip(upper=whole["dram_bytes"])
     direction = pieces["phase"].mask(pieces["phase"].isin(BACKWARD), "backward")
     ways = pieces.assign(phase=direction)
     apart = grouped(ways[direction.isin(["forward", "backward"])], ["layer", "phase"])
@@ -328,8 +334,8 @@ def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataF
     moved = points["dram_bytes"].where(points["dram_bytes"] > 0)
     flops = points["flops"].where(points["flops"] > 0)
     points["ai"] = flops / moved
-    least = points.get("ideal_bytes", moved)
-    points["ai_high"] = (flops / least.where(least > 0)).fillna(points["ai"])
+    fused = points.get("fused_bytes", moved)
+    points["ai_high"] = (flops / fused.where(fused > 0)).fillna(points["ai"])
     points["attained_flops_per_s"] = flops / points["time_s"].where(points["time_s"] > 0)
     points["peak_flops_per_s"] = points["roofed_flops"] / points["compute_s"]
     points["fused_floor_s"] = _fused_floor_s(points)
@@ -342,7 +348,7 @@ def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataF
 
 def _fused_floor_s(points: pd.DataFrame) -> pd.Series:
     """The floor if each tensor moved once, whoever uses it, and launches were free."""
-    if "ideal_bytes" not in points:
+    if "fused_bytes" not in points:
         return points["floor_s"] * float("nan")
-    moving_s = points["ideal_bytes"] / points["peak_bytes_per_s"]
+    moving_s = points["fused_bytes"] / points["peak_bytes_per_s"]
     return points["compute_s"].fillna(0.0).clip(lower=moving_s).where(moving_s.notna())

@@ -38,7 +38,8 @@ class Roofs:
     cache_level: str | None = None  # the last cache before DRAM: "l3", on a GPU "l2"
     cache_bytes: int | None = None
     clock_hz: float | None = None  # highest that was seen while the roofs were measured
-    clocks_hz: Mapping[str, float] = field(default_factory=dict)  # by compute roof: power caps
+    # by ceiling ("fp16 matrix", "dram"): a power cap holds down some of them
+    clocks_hz: Mapping[str, float] = field(default_factory=dict)
     measured_at: str = ""
     is_quick: bool = False
 
@@ -118,9 +119,11 @@ def measured_roofs(passport: Passport, device: str) -> Roofs:
         cache_bytes=size,
         clock_hz=max(clocks, default=None),
         clocks_hz={
-            f"{c.precision} {c.path}": c.conditions.clock_hz
+            str(c.level) if c.kind == "bandwidth" else f"{c.precision} {c.path}": (
+                c.conditions.clock_hz
+            )
             for c in sorted(mine, key=lambda c: c.best)  # the best one's clock stays
-            if c.kind == "compute" and c.conditions.clock_hz
+            if c.kind in ("compute", "bandwidth") and c.conditions.clock_hz
         },
         measured_at=passport.measured_at,
         is_quick=passport.is_quick,

@@ -1,9 +1,10 @@
 """Pieces of work from counted operators.
 
-A piece that was counted knows how much it must do, and its bytes as a range. `dram_bytes` is the
-upper end: every operator moves all its operands. The lower end depends on the last cache: what an
-operator touches may still be there, or stay there, if all of it fits. All operators are counted at
-the cache's level, and only those that do not fit in `least_bytes`, which DRAM must deliver.
+A piece that was counted knows how much it must do, and its bytes as a range. `dram_bytes` are the
+moved bytes: every operator moves all its operands. What an operator touches may still be in the
+last cache, or stay there, if all of it fits. All operators are counted at the cache's level, and
+only those that do not fit in `least_bytes`, which DRAM must deliver. A cache may keep a tensor
+between two uses, so `least_bytes` may be below the fused bytes.
 """
 
 from __future__ import annotations

@@ -427,7 +427,7 @@ def test_a_shared_weight_is_stored_once_and_read_at_each_use(tmp_path: Path) -> 
 
     assert (result.params, result.memory.parameter_bytes) == (9, 36)
     assert result.total.read_bytes == 2 * (2 * 3 + 9) * 4
-    assert result.ideal.moved_bytes == (6 + 9 + 6) * 4
+    assert result.fused.total_bytes == (6 + 9 + 6) * 4
 
 
 def test_an_unknown_operator_is_listed_with_its_share(tmp_path: Path) -> None:

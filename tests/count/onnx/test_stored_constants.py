@@ -97,7 +97,7 @@ def test_a_weight_is_one_wherever_it_is_stored(
     assert train.phase("weight-grad").written_bytes == 16 * F
     assert train.phase("optimizer").flops == 2 * 16
     assert (infer.memory.parameter_bytes, infer.memory.buffer_bytes) == (16 * F, 0)
-    assert (infer.ideal.read_bytes, infer.ideal.written_bytes) == ((8 + 16) * F, 8 * F)
+    assert (infer.fused.read_bytes, infer.fused.written_bytes) == ((8 + 16) * F, 8 * F)
     assert infer.memory.peak_bytes - infer.memory.input_bytes == (16 + 8) * F
     assert (train.memory.gradient_bytes, train.memory.activation_bytes) == (16 * F, 8 * F)
 
@@ -162,7 +162,7 @@ def test_a_large_constant_has_its_shape(tmp_path: Path) -> None:
     result = count(model(nodes, {"a": x(2, 128)}, ["y"]), tmp_path)
 
     assert (result.params, result.total.macs) == (128 * 256, 2 * 128 * 256)
-    assert result.ideal.read_bytes == (2 * 128 + 128 * 256) * F
+    assert result.fused.read_bytes == (2 * 128 + 128 * 256) * F
 
 
 def test_packed_weights_in_constants(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def resized(is_constant: bool) -> onnx.ModelProto:
 
 
 def totals(result: CountResult) -> tuple[object, ...]:
-    return result.total, result.params, result.memory, result.ideal
+    return result.total, result.params, result.memory, result.fused
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])

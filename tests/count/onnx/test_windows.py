@@ -147,7 +147,7 @@ def test_rows_of_tables_inside_attention(
 
     inputs = (2 * 5 * (16 + 8 + 8) + 2 * 2 * past * 8) * F + 3 * 4
     assert result.total.read_bytes == inputs + 2 * rows * 4 * F
-    assert result.ideal.read_bytes == result.total.read_bytes
+    assert result.fused.read_bytes == result.total.read_bytes
     assert result.params == 0
     assert result.memory.buffer_bytes == 2 * TABLE.nbytes
 

@@ -1,15 +1,12 @@
-"""Bytes alive at once, and the least that must move, from the nodes in their order."""
+"""Bytes alive at once, from the nodes in their order, and those of the optimizer."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
 
 from ridgeline.count.onnx.node import Tensor
 from ridgeline.count.onnx.optimizers import state_bytes
 from ridgeline.count.onnx.row import Row
 from ridgeline.count.onnx.weights import Stored
-from ridgeline.count.parts import Memory
-from ridgeline.count.result import IdealBytes
+from ridgeline.count.parts import FusedBytes, Memory
 
 VIEW = "view"
 
@@ -92,34 +89,7 @@ def memory(
     )
 
 
-def _reads(row: Row) -> Iterator[tuple[Tensor, int]]:
-    """Operands, with the bytes read of each; the largest is the table of which some are not."""
-    left = row.work.read_bytes if row.work is not None and row.kind != VIEW else None
-    if left is None:
-        yield from ((tensor, tensor.nbytes) for tensor in row.call.inputs)
-        return
-    for tensor in sorted(row.call.inputs, key=lambda tensor: tensor.nbytes):
-        read = min(tensor.nbytes, left)
-        left -= read
-        yield tensor, read
-
-
-def ideal(
-    rows: Iterable[Row], outputs: list[Tensor], inputs: list[Tensor], found: Memory, *, mode: str
-) -> IdealBytes:
-    """Each tensor moved once; a table of which only some rows are looked up counts with these."""
-    own = {t.ident: t.nbytes for t in inputs}
-    seen: dict[int, int] = {}
-    for row in rows:
-        for tensor, read in _reads(row):
-            if tensor.is_weight or tensor.ident in own:
-                seen[tensor.ident] = min(tensor.nbytes, seen.get(tensor.ident, 0) + read)
-    touched = sum(seen.values())
-    if mode == "infer":
-        return IdealBytes(read_bytes=touched, written_bytes=sum(t.nbytes for t in outputs))
-    gradients, state = found.gradient_bytes, found.optimizer_bytes
-    kept = found.activation_bytes
-    return IdealBytes(
-        read_bytes=2 * touched - found.input_bytes + kept + gradients + state,
-        written_bytes=kept + gradients + gradients + state,
-    )
+def fused_optimizer(found: Memory) -> FusedBytes:
+    """Weights, gradients and state are read once; weights and state are written."""
+    weights, state = found.gradient_bytes, found.optimizer_bytes
+    return FusedBytes(read_bytes=2 * weights + state, written_bytes=weights + state)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ridgeline.count.fused import fused_step
 from ridgeline.count.onnx import alive
 from ridgeline.count.onnx.asking import quoted, shown
 from ridgeline.count.onnx.assumed import assumed_notes
@@ -26,7 +27,7 @@ from ridgeline.count.onnx.training import NOTE, NOTHING, backward
 from ridgeline.count.onnx.uncounted import unknown_notes
 from ridgeline.count.onnx.walk import Walk, walk_model
 from ridgeline.count.onnx.weights import Stored, stored_tensors
-from ridgeline.count.parts import ModuleCall, Work
+from ridgeline.count.parts import FusedBytes, Memory, ModuleCall, Work
 from ridgeline.count.result import CountResult, OpCost
 from ridgeline.count.settings import CAUSAL, one_of
 from ridgeline.errors import RidgelineError
@@ -121,9 +122,20 @@ def _counted(
         modules=_modules(walk.rows, inputs, outputs),
         module_params=_module_params(stored),
         memory=memory,
-        ideal=alive.ideal(walk.rows, outputs, inputs, memory, mode=mode),
+        fused=_fused(costs, outputs, memory),
+        output_storages=frozenset(t.key for t in outputs),
         traced_on="onnx",
         notes=tuple(map(plain_line, notes)),
+    )
+
+
+def _fused(costs: list[OpCost], outputs: list[Tensor], memory: Memory) -> FusedBytes:
+    model = [op for op in costs if op.phase != "optimizer"]
+    found = fused_step(model, sizes={}, lasting={t.key for t in outputs})
+    update = alive.fused_optimizer(memory)
+    return FusedBytes(
+        read_bytes=found.read_bytes + update.read_bytes,
+        written_bytes=found.written_bytes + update.written_bytes,
     )
 
 
@@ -176,6 +188,7 @@ def _cost(row: Row, phase: str, call: NodeCall, work: Work | None) -> OpCost:
         work=work,
         call=call,
         settings=settings_text(call),
+        repeats=times,
     )
 
 
@@ -233,8 +246,6 @@ def _modules(rows: list[Row], inputs: list[Tensor], outputs: list[Tensor]) -> di
             1,
             tuple(t.shape for t in inputs),
             tuple(t.shape for t in outputs),
-            sum(t.nbytes for t in inputs),
-            sum(t.nbytes for t in outputs),
         )
     }
     for row in rows:
@@ -248,8 +259,6 @@ def _modules(rows: list[Row], inputs: list[Tensor], outputs: list[Tensor]) -> di
             row.repeats,
             tuple(t.shape for t in moving),
             tuple(t.shape for t in call.outputs),
-            sum(t.nbytes for t in moving),
-            call.written_bytes,
         )
     return found
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.count.onnx.dtypes import UNKNOWN, Dtype
+from ridgeline.count.parts import Moved
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +74,14 @@ class Tensor:
     @property
     def is_float(self) -> bool:
         return self.dtype.is_float
+
+    @property
+    def moved(self) -> Moved:
+        return Moved(self.key, self.nbytes, is_weight=self.is_weight)
+
+    @property
+    def moved_gradient(self) -> Moved:
+        return Moved(("gradient", self.key), self.nbytes, is_weight=self.is_weight)
 
     @property
     def is_fixed(self) -> bool:
@@ -193,6 +202,16 @@ class NodeCall:
     @property
     def written_bytes(self) -> int:
         return sum(t.nbytes for t in self.outputs)
+
+    def moves(self, phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
+        """The tensors that are read and written; backward reads and writes gradients, too."""
+        if "forward" in phases:
+            return [t.moved for t in self.inputs], [t.moved for t in self.outputs]
+        wanted = {"input-grad": False, "weight-grad": True}
+        sides = [is_weight for phase, is_weight in wanted.items() if phase in phases]
+        written = [t.moved_gradient for t in self.inputs if t.is_float and t.is_weight in sides]
+        gradients = [t.moved_gradient for t in self.outputs if t.is_float]
+        return [*(t.moved for t in self.inputs), *gradients], written
 
     @property
     def dtype_name(self) -> str:

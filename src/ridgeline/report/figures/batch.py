@@ -11,6 +11,7 @@ from ridgeline.report.figures.classic import draw_under_roofs, drawn_points, pre
 from ridgeline.report.figures.configurations import chosen_steps, lines_of
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import MANY, Mark, mark_of
+from ridgeline.report.figures.roofs import drawn_ceilings
 from ridgeline.report.figures.style import (
     canvas_of,
     legend_lines,
@@ -62,7 +63,8 @@ def draw_trajectories(subject: Subject) -> Drawing | None:
     ]
     axes = draw_under_roofs(subject, points, marks, groups, heading=heading, also=lines,
                             most_labels=len(marks))  # fmt: skip
-    return Drawing(canvas=canvas_of(axes), title=subject.title(heading),
+    title = subject.title(heading, drawn_ceilings(points, subject.roofs))
+    return Drawing(canvas=canvas_of(axes), title=title,
                    caption=_caption(ways, found, subject))  # fmt: skip
 
 

@@ -91,7 +91,8 @@ def draw_steps(subject: Subject) -> Drawing | None:
         flagged(points),
         SUM_OF_KERNELS if points["mode"].eq(CAPTURE).any() else "",
     )
-    return Drawing(canvas=canvas_of(axes), title=subject.title(heading), caption=caption)
+    title = subject.title(heading, roofs_on.drawn_ceilings(points, subject.roofs))
+    return Drawing(canvas=canvas_of(axes), title=title, caption=caption)
 
 
 def _what(points: pd.DataFrame) -> str:
@@ -150,7 +151,8 @@ def draw_under_roofs(
         marks_x=[end for mark in marks for end in (mark.x, *(mark.x_range or ()))],
         marks_y=[end for mark in marks for end in (mark.y, *(mark.y_range or ()))],
     )
-    axes = new_axes(heading, subject.roofs_told)
+    drawn = roofs_on.drawn_ceilings(points, subject.roofs, levels)
+    axes = new_axes(heading, subject.roofs_told(drawn))
     roofline_axes(axes, x=x, y=y)
     shape = roofs_on.outline(subject.roofs, names, low=x[0], high=x[1], levels=levels,
                              published=subject.datasheet)  # fmt: skip
@@ -233,7 +235,8 @@ def _draw_pieces(subject: Subject, grain: str) -> Drawing | None:
         bounds(told),
         flagged(points),
     )
-    return Drawing(canvas=canvas_of(axes), title=subject.title(heading), caption=caption)
+    title = subject.title(heading, roofs_on.drawn_ceilings(points, subject.roofs))
+    return Drawing(canvas=canvas_of(axes), title=title, caption=caption)
 
 
 def _which(points: pd.DataFrame, grain: str, *, is_capture: bool) -> str:

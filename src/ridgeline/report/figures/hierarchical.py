@@ -21,6 +21,7 @@ from ridgeline.report.figures.configurations import (
 )
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import Mark
+from ridgeline.report.figures.roofs import drawn_ceilings
 from ridgeline.report.figures.style import PALE, canvas_of, legend_lines, legend_marks
 from ridgeline.report.figures.subjects import Subject
 from ridgeline.report.figures.words import bounds, joined, models_heading, steps_told
@@ -76,7 +77,8 @@ def draw_levels(subject: Subject) -> Drawing | None:
 
     axes = draw_under_roofs(subject, points, marks, groups, heading=heading, levels=shown,
                             also=links)  # fmt: skip
-    return Drawing(canvas=canvas_of(axes), title=subject.title(heading),
+    title = subject.title(heading, drawn_ceilings(points, subject.roofs, shown))
+    return Drawing(canvas=canvas_of(axes), title=title,
                    caption=_caption(points, known, subject, levels))  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ridgeline.report.figures import marks as points_on
@@ -51,8 +51,9 @@ def draw_machines(subjects: Sequence[Subject]) -> Drawing | None:
     ]  # fmt: skip
     names = {subject.name: _roofs(subject, points) for subject, points in found}
     x, y = _limits(found, names, marks)
-    sources = "; ".join(dict.fromkeys(s.roofs_told.split(";")[0] for s, _ in found))
-    axes = new_axes(HEADING, _subtitle(found), height_in=4.8)
+    drawn = {name: [*flats, "dram"] for name, flats in names.items()}
+    told = dict.fromkeys(s.roofs_told(drawn[s.name]).split(";")[0] for s, _ in found)
+    axes = new_axes(HEADING, _subtitle(found, drawn), height_in=4.8)
     roofline_axes(axes, x=x, y=y)
     outlines = {
         subject.name: roofs_on.outline(subject.roofs, names[subject.name], low=x[0], high=x[1])
@@ -74,7 +75,8 @@ def draw_machines(subjects: Sequence[Subject]) -> Drawing | None:
     for name, lines in outlines.items():
         roofs_on.label(board, lines, colour=colour[name])
     points_on.label(board, marks)
-    return Drawing(canvas=canvas_of(axes), title=f"{HEADING} ({sources})", caption=_caption(found))
+    return Drawing(canvas=canvas_of(axes), title=f"{HEADING} ({'; '.join(told)})",
+                   caption=_caption(found))  # fmt: skip
 
 
 def _steps(subject: Subject) -> pd.DataFrame:
@@ -87,11 +89,13 @@ def _roofs(subject: Subject, points: pd.DataFrame) -> list[str]:
     return [*names[:1], *names[-1:]][:ROOFS_EACH] if len(names) > 1 else names
 
 
-def _subtitle(found: Sequence[tuple[Subject, pd.DataFrame]]) -> str:
-    told = []
-    for subject, _ in found:
-        clock = f" at {si(subject.roofs.clock_hz, 'Hz')}" if subject.roofs.clock_hz else ""
-        told.append(f"{subject.device}: {subject.roofs.source}{clock}")
+def _subtitle(
+    found: Sequence[tuple[Subject, pd.DataFrame]], drawn: Mapping[str, Sequence[str]]
+) -> str:
+    told = [
+        f"{subject.device}: {subject.roofs.source}{subject.clock_told(drawn[subject.name])}"
+        for subject, _ in found
+    ]
     return "roofs: " + "; ".join(told)
 
 

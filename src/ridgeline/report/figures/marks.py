@@ -132,7 +132,7 @@ def legend_of(marks: Sequence[Mark], *, repeats: bool = False) -> list[Entry]:
                         " kernels"))  # fmt: skip
     if any(mark.x_range for mark in marks):
         entries.append((sample(marker="|", line="-", width=1.0),
-                        "bytes: unfused … each tensor once"))  # fmt: skip
+                        "bytes: moved … fused"))  # fmt: skip
     if repeats and any(mark.y_range and mark.y_range[0] < mark.y_range[1] for mark in marks):
         entries.append((sample(marker=VERTICAL, size=9), "range of repeats"))
     flags = [mark.flag for mark in marks if mark.is_flagged]

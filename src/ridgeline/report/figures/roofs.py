@@ -65,6 +65,13 @@ def roof_names(points: pd.DataFrame, roofs: Roofs, *, most: int = MOST_ROOFS) ->
     return [name for name in known if roofs.flats[name] in shown]
 
 
+def drawn_ceilings(
+    points: pd.DataFrame, roofs: Roofs, levels: Sequence[str] = ("dram",)
+) -> list[str]:
+    """The ceilings in a figure of these points: compute roofs, then memory levels."""
+    return [*roof_names(points, roofs), *(level for level in levels if level in roofs.bandwidth)]
+
+
 def is_one_for_all(roofs: Roofs) -> bool:
     """Whether the user gave a single peak: then it stands for fp32 and for fp16 products alike."""
     return roofs.source == "given" and roofs.peak("fp32", "vector") == roofs.peak("fp16", "matrix")

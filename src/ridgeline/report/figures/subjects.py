@@ -55,9 +55,8 @@ class Subject:
         """The device as people know it."""
         return short_device(self.roofs.device_name) or self.machine.env
 
-    @property
-    def roofs_told(self) -> str:
-        """Where the roofs come from, for a title."""
+    def roofs_told(self, drawn: Sequence[str]) -> str:
+        """Where the roofs come from, and the clock of those that are drawn, for a title."""
         told = {
             "measured": "roofs as measured",
             "datasheet": "roofs of the datasheet, not measured",
@@ -68,17 +67,25 @@ class Subject:
                 "measured": ", others as measured",
                 "datasheet": ", others of the datasheet",
             }.get(self.roofs.others, "")
-        if self.roofs.source == "measured" and self.roofs.clock_hz:
-            told += f" at {si(self.roofs.clock_hz, 'Hz')}"
+        told += self.clock_told(drawn)
         if self.roofs.is_quick:
             told += " (quick)"
         return told + (
             "; datasheet dashed and in brackets" if told and self.datasheet is not None else ""
         )
 
-    def title(self, heading: str) -> str:
+    def clock_told(self, drawn: Sequence[str]) -> str:
+        """` at 1.98 GHz`, or a range where the measured ceilings that are drawn had several."""
+        clocks = [self.roofs.clocks_hz[name] for name in drawn if name in self.roofs.clocks_hz]
+        if self.roofs.source != "measured" or not clocks:
+            return ""
+        ends = dict.fromkeys(si(clock, "Hz") for clock in (min(clocks), max(clocks)))
+        return f" at {' to '.join(ends)}"
+
+    def title(self, heading: str, drawn: Sequence[str]) -> str:
         """The heading of a figure with the source of its roofs, as one line."""
-        return f"{heading} ({self.roofs_told})" if self.roofs_told else heading
+        told = self.roofs_told(drawn)
+        return f"{heading} ({told})" if told else heading
 
     @property
     def has_roofs(self) -> bool:

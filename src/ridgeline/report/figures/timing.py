@@ -6,6 +6,7 @@ both grow by the same factor; there the launch floor is a tick and the measured 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from ridgeline.report.figures.classic import precision_entries
 from ridgeline.report.figures.configurations import chosen_steps, short_name
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import Mark
+from ridgeline.report.figures.roofs import drawn_ceilings
 from ridgeline.report.figures.style import (
     GREY,
     INK,
@@ -50,7 +52,8 @@ def draw_times(subject: Subject) -> Drawing | None:
     if points.empty:
         return None
     heading = f"{subject.device}: compute time against memory time"
-    axes = new_axes(heading, _subtitle(subject), height_in=4.8)
+    ceilings = drawn_ceilings(points, subject.roofs, LEVELS)
+    axes = new_axes(heading, _subtitle(subject, ceilings), height_in=4.8)
     _scale(axes, points)
     colour = subject.colours_of(points["model"])
     paths = [path_of(point) for _, point in points.iterrows()]
@@ -64,12 +67,12 @@ def draw_times(subject: Subject) -> Drawing | None:
         ("mark", _entries(marks, points)),
     ])  # fmt: skip
     _label(Board(axes), marks, paths)
-    return Drawing(canvas=canvas_of(axes), title=subject.title(heading),
+    return Drawing(canvas=canvas_of(axes), title=subject.title(heading, ceilings),
                    caption=_caption(points, subject))  # fmt: skip
 
 
-def _subtitle(subject: Subject) -> str:
-    told = subject.roofs_told.split(";")[0]
+def _subtitle(subject: Subject, ceilings: Sequence[str]) -> str:
+    told = subject.roofs_told(ceilings).split(";")[0]
     return f"{told + '; ' if told else ''}mark: least times, star: measured time"
 
 

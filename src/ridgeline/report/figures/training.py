@@ -14,6 +14,7 @@ from ridgeline.report.figures.classic import draw_under_roofs, drawn_points
 from ridgeline.report.figures.configurations import chosen_points, names_of, short_name
 from ridgeline.report.figures.figure import Drawing
 from ridgeline.report.figures.marks import VERTICAL, Mark, mark_of
+from ridgeline.report.figures.roofs import drawn_ceilings
 from ridgeline.report.figures.style import (
     Entry,
     canvas_of,
@@ -79,7 +80,8 @@ def draw_phases(subject: Subject) -> Drawing | None:
         ("mark", points_on.legend_of(marks)),
     ]
     axes = draw_under_roofs(subject, timed, marks, groups, heading=heading, also=ticks)
-    return Drawing(canvas=canvas_of(axes), title=subject.title(heading),
+    title = subject.title(heading, drawn_ceilings(timed, subject.roofs))
+    return Drawing(canvas=canvas_of(axes), title=title,
                    caption=_caption(timed, subject))  # fmt: skip
 
 

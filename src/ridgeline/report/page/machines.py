@@ -9,7 +9,7 @@ from typing import Any
 
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import Passport
-from ridgeline.report.page.columns import rates, rounded
+from ridgeline.report.page.columns import rates
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
 from ridgeline.units import format_percent, format_time, si
@@ -67,7 +67,6 @@ def roofs_payload(machine: Machine, study: Study) -> dict[str, Any]:
         "measured_at": roofs.measured_at,
         "compute": rates(roofs.flats),
         "bandwidth": rates(roofs.bandwidth),
-        "clock_hz": rounded(roofs.clock_hz),
         "datasheet": None if is_own else _rates(sheet),
     }
 

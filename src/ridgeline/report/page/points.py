@@ -18,7 +18,7 @@ MOST_KERNELS = 5_000
 MOST_LAYERS = 6_000
 TEXTS = ("grain", "name", "layer", "phase", "kind", "shapes", "provenance", "bound", "flag")
 NUMBERS = (
-    "flops", "dram_bytes", "least_bytes", "ideal_bytes", "l3_bytes", "l2_bytes", "l1_bytes",
+    "flops", "dram_bytes", "least_bytes", "fused_bytes", "l3_bytes", "l2_bytes", "l1_bytes",
     "launches", "time_s", "floor_s", "compute_s", "memory_s",
 )  # fmt: skip
 

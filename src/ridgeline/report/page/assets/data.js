@@ -90,7 +90,7 @@ const P = unpack(
     "flops",
     "dram_bytes",
     "least_bytes",
-    "ideal_bytes",
+    "fused_bytes",
     "l3_bytes",
     "l2_bytes",
     "l1_bytes",
@@ -109,7 +109,7 @@ function derive(table) {
   const column = (of) => Float64Array.from({ length: table.count }, (_, i) => of(i));
   const ratio = (a, b) => (a > 0 && b > 0 ? a / b : NaN);
   table.ai = column((i) => ratio(table.flops[i], table.dram_bytes[i]));
-  table.ai_high = column((i) => ratio(table.flops[i], table.ideal_bytes[i]) || table.ai[i]);
+  table.ai_high = column((i) => ratio(table.flops[i], table.fused_bytes[i]) || table.ai[i]);
   table.rate = column((i) => ratio(table.flops[i], table.time_s[i]));
   table.efficiency = column((i) => ratio(table.floor_s[i], table.time_s[i]));
   const isKnownWork = (i) => isKnown(table.flops[i]) || isKnown(table.dram_bytes[i]);

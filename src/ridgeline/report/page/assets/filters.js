@@ -125,7 +125,7 @@ function sayShown() {
   const pieces = `${marks.count} ${marks.count === 1 ? "point" : "points"}.${without}`;
   const reading = !marks.view.levels.length
     ? ""
-    : " The bar of a hollow mark ends at its intensity with all operators fused. Solid roofs were measured, dashed ones are published; dots are ridges.";
+    : " The bar of a hollow mark leads from bytes moved to fused bytes. Solid roofs were measured, dashed ones are published; dots are ridges.";
   byId("plot-note").textContent =
     `${pieces} Larger marks take longer. Hollow: work counted from the graph. Filled: work by counters.` +
     `${reading} A ring with ! marks what needs a look: point at it.`;

@@ -222,7 +222,7 @@ function layerColumns() {
       text: (row) => (row.bound ? BOUND_WORDS[row.bound] : ""),
     },
     number("flops", "FLOPs", (value) => si(value, "FLOP"), "static"),
-    number("bytes", "Bytes", bytes, "static"),
+    number("bytes", "Bytes moved", bytes, "static"),
     {
       key: "shapes",
       label: "Shapes",

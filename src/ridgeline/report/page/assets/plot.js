@@ -195,15 +195,19 @@ function describePoint(i) {
 
 // Two columns: what it does, and how long it takes.
 function pointFacts(i) {
-  const fused = P.ideal_bytes[i] < P.dram_bytes[i] ? ` … ${si(P.ideal_bytes[i], "B")}` : "";
+  const isStatic = P.provenance[i] === "static";
+  const counted = [
+    ["bytes moved", P.dram_bytes[i]],
+    ["bytes, fused", P.fused_bytes[i]],
+    ["bytes, least", P.least_bytes[i]],
+  ].filter(([, bytes]) => isKnown(bytes));
+  const moved = isStatic ? counted : [["DRAM bytes", P.dram_bytes[i]]];
   const high =
-    P.provenance[i] === "static" && P.ai_high[i] > P.ai[i] * 1.005
-      ? ` … ${formatRatio(P.ai_high[i])}`
-      : "";
+    isStatic && P.ai_high[i] > P.ai[i] * 1.005 ? ` … ${formatRatio(P.ai_high[i])}` : "";
   const caches = LEVELS.slice(1).filter((level) => P[`${level}_bytes`][i] > 0);
   const work = [
     ["FLOPs", si(P.flops[i], "FLOP")],
-    ["bytes", si(P.dram_bytes[i], "B") + fused],
+    ...moved.map(([name, bytes]) => [name, si(bytes, "B")]),
     ["intensity", isKnown(P.ai[i]) ? `${formatRatio(P.ai[i])}${high} FLOP/B` : UNKNOWN],
     ["performance", si(P.rate[i], "FLOP/s")],
     ["launches", P.launches[i] > 0 ? si(P.launches[i]) : UNKNOWN],

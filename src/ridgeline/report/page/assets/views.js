@@ -27,7 +27,9 @@ const VIEWS = {
     label: "Classic",
     about:
       "How fast each piece computes, against the FLOPs it does for each byte it moves." +
-      " Nothing can be above the roof of what bounds it; the distance to it is what is lost.",
+      " Nothing can be above the roof of what bounds it; the distance to it is what is lost." +
+      " The least bytes, which set the DRAM floor, may be below the fused bytes, because a cache" +
+      " may keep a tensor between two uses.",
     axes: AXES.intensity,
     levels: ["dram"],
     starts: { grain: "layer", colour: "bound" },
