@@ -209,7 +209,8 @@ def _key(run: Run) -> dict[str, Any]:
 def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     """The layers of one run. `input_size` is the layer's own; mean_ms is of a step.
 
-    `percentage` is mean_ms of the sum of all layers' mean_ms: the mean step of this pass.
+    `percentage` is `time_s`, a median, of the sum of all layers' medians. It is made here, since
+    earlier versions stored shares of means.
     """
     new = table.drop(columns=[*SAMPLES])
     new = new.assign(
@@ -218,6 +219,7 @@ def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
         input_size=new["input_shape"].map(_spatial),
         mean_ms=MS * new["mean_s"],
         std_ms=MS * new["std_s"],
+        percentage=100 * new["time_s"] / new["time_s"].sum(),
         precision=run.found["precision"],
         backend=run.found["backend"],
         mode=run.asked["mode"],
@@ -233,9 +235,9 @@ LAYER_COLUMNS = (
     "energy_per_layer_j", "power_samples", "energy_attribution",
 )  # fmt: skip
 LAYERS_NEED = (  # what is not made here
-    *SAMPLES, "layer", "input_shape", "mean_s", "std_s",
+    *SAMPLES, "layer", "input_shape", "time_s", "mean_s", "std_s",
     *(name for name in LAYER_COLUMNS
-      if name not in ("model", "algorithm", "input_size", "mean_ms", "std_ms")),
+      if name not in ("model", "algorithm", "input_size", "mean_ms", "std_ms", "percentage")),
 )  # fmt: skip
 
 
