@@ -109,6 +109,21 @@ def test_repeats_are_one_configuration(results: ResultsFolder) -> None:
     assert found.notes == ()
 
 
+def test_runs_in_another_environment_are_no_repeats(results: ResultsFolder) -> None:
+    # given on either side a run with one thread, one with the default, and an old one without record
+    for label in ("before", "after"):
+        write(results, label=label, provenance={"environment": {"OMP_NUM_THREADS": "1"}})
+        write(results, label=label, provenance={"environment": {}})
+        write(results, label=label)
+
+    found = of_runs("before", "after")
+
+    assert {row.name: row.time.runs for row in found.rows} == {
+        "vgg16, batch 128, train, tf32, environment OMP_NUM_THREADS=1": (1, 1),
+        "vgg16, batch 128, train, tf32, environment none": (2, 2),
+    }
+
+
 def test_one_process_is_said_to_be_one(results: ResultsFolder) -> None:
     write(results, label="a")
     write(results, label="b")

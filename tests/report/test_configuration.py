@@ -114,6 +114,8 @@ def test_the_processor_and_the_gpu_of_a_host_are_not_repeats() -> None:
         {"grad_accum_steps": 1.0},
         {"data_root": None},
         {"config": ""},
+        {"environment": ""},  # none is set; runs by earlier versions have no such record
+        {"environment": None},
         {"channels_last": float("nan")},
         {"workers": 4, "pin_memory": True},  # nothing is read
         {"run_id": "other", "step_median_s": 1.0, "seed": 7},
@@ -132,7 +134,7 @@ def test_what_is_as_usual_is_the_same_however_it_is_written(other: dict[str, Any
         {"grad_accum_steps": 2}, {"deterministic": True}, {"cudnn_benchmark": True},
         {"data_root": "synthetic-host"}, {"data_root": "/data", "workers": 2}, {"env": "big"},
         {"backend": "cuda"}, {"device_name": "Toy 2"}, {"threads": 4}, {"torch_version": "3"},
-        {"label": "after"},
+        {"label": "after"}, {"environment": "OMP_NUM_THREADS=1"},
     ],
 )  # fmt: skip
 def test_each_setting_makes_another_configuration(other: dict[str, Any]) -> None:

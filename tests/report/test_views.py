@@ -159,7 +159,18 @@ def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
         "peak_rss_bytes": 3000, "minor_faults": 4, "major_faults": 5, "voluntary_switches": 6,
         "involuntary_switches": 7, "clock_hz": 1.98e9, "memory_clock_hz": 3.2e9,
         "temperature_c": 50.0, "throttle_reasons": "power cap;heat", "warnings": 2,
+        "environment": "",
     }  # fmt: skip
+
+
+def test_variables_of_the_environment_are_a_column(results: ResultsFolder) -> None:
+    recorded = {"OMP_NUM_THREADS": "1", "LD_PRELOAD": "/a b.so", "CUDA_VISIBLE_DEVICES": "3"}
+    run = results.write_run(
+        label="x", asked=ASKED, found=FOUND, provenance={**PROVENANCE, "environment": recorded}
+    )
+
+    # which GPU of several was used is no setting
+    assert metrics([run]).loc[0, "environment"] == "LD_PRELOAD='/a b.so' OMP_NUM_THREADS=1"
 
 
 def test_what_was_not_measured_is_empty(results: ResultsFolder) -> None:

@@ -20,7 +20,7 @@ from ridgeline.report.checked import check_table
 from ridgeline.report.compare import SAMPLE, Compared, change_dict, compare_runs
 from ridgeline.report.compare_machines import MachineComparison, compare_machines
 from ridgeline.report.compare_settings import Setting, changed_settings, plain
-from ridgeline.report.configuration import MANNER, WORK
+from ridgeline.report.configuration import MANNER, WORK, environment_text
 from ridgeline.report.sides import COMMIT, FOLDER, RUN, Shelves, Side, select
 from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, SLOWER
 from ridgeline.report.words import some
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WORKLOAD = tuple(name for name in WORK if name not in ("precision", "digest"))
-SETTINGS = ("precision", "backend", "device_name", *MANNER)
+ENVIRONMENT = "environment"
+SETTINGS = ("precision", "backend", "device_name", *MANNER, ENVIRONMENT)
 FOUND = ("precision", "backend", "device_name")  # as used, which may be another than was asked
 ASKED = {"data_root": "data"}  # under another name than in the table of runs
 ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
@@ -168,6 +169,8 @@ def compare_sides(before: Side, after: Side, *, layers: bool | None = None) -> C
 
 def setting(run: Run, name: str) -> str:
     """One setting of a run as text."""
+    if name == ENVIRONMENT:
+        return environment_text(run.provenance) or plain(None)
     return plain(run.found.get(name) if name in FOUND else run.asked.get(ASKED.get(name, name)))
 
 

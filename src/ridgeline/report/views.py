@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
 from ridgeline.report.checked import check_run, check_table
-from ridgeline.report.configuration import LOADING, config_text
+from ridgeline.report.configuration import LOADING, config_text, environment_text
 from ridgeline.store import IN_RESULTS, ResultsFolder, Run, atomic_write_text
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ def _metrics_row(run: Run) -> dict[str, Any]:
         "step_interval_high_s": high,
         **{f"{phase}_s": _phase(found, phase) for phase in SPLIT},
         "threads": found.get("threads"),
+        "environment": environment_text(made),
         "busy_fraction": found.get("busy_fraction"),
         "kernel_time_s": (found.get("kernels") or {}).get("time_s"),
         "energy_meter": energy.get("meter"),
