@@ -14,6 +14,7 @@ from ridgeline.report.configuration import (
     SETTINGS,
     config_text,
     config_words,
+    describe_differences,
     key,
     numbered,
     settings_of,
@@ -160,6 +161,19 @@ def test_a_label_or_a_version_is_named_only_where_nothing_else_differs() -> None
     assert telling(settings) == ["batch_size", "label"]
     big = settings_of(run_row(env="big", threads=64, torch_version="3.0"))
     assert telling([settings[0], big]) == ["env"]
+
+
+def test_rows_of_a_table_say_in_what_they_differ() -> None:
+    runs = [
+        run_row(label="before"),
+        run_row(label="after", channels_last=True, threads=1, environment="OMP_NUM_THREADS=1"),
+        run_row(label="after", channels_last=True, threads=1, batch_size=16, precision="amp"),
+    ]
+
+    assert describe_differences([settings_of(row) for row in runs]) == [
+        "before, 2 threads", "after, 1 thread, channels last", "after, 1 thread, channels last",
+    ]  # fmt: skip
+    assert describe_differences([settings_of(run_row()), settings_of(run_row())]) == ["", ""]
 
 
 def test_labels_do_not_keep_runs_from_being_compared() -> None:

@@ -160,6 +160,7 @@ def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
         "involuntary_switches": 7, "clock_hz": 1.98e9, "memory_clock_hz": 3.2e9,
         "temperature_c": 50.0, "throttle_reasons": "power cap;heat", "warnings": 2,
         "environment": "",
+        "disturbed": "some steps were held up: their mean is 1.25 times their median",
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.measure.statistics import DISTURBED, is_disturbed
 from ridgeline.plain import plain_text
 from ridgeline.records import WorkloadSpec
 from ridgeline.store import ResultsFolder, Run
@@ -27,13 +28,12 @@ LAYERS_SHOWN = 15
 SPARE_OF_LAYERS = (("input",), ("kind",), ("forward", "backward"))
 SAMPLES = ["forward_samples_s", "backward_samples_s"]  # of layers: in the stored table only
 NOT_MEASURED = "–"
-DISTURBED = 1.2  # mean over median: some samples were much longer than the others
 MARK = "*"
 FOOTNOTE = f"{MARK} mean is more than {DISTURBED} times the median: some samples were disturbed"
 
 
 def show(asked: Asked, runs: Sequence[Run], results: ResultsFolder, written: list[Path]) -> None:
-    """Results to stdout; advice and places to stderr."""
+    """Results to stdout; notes on them, and places unless quiet, to stderr."""
     if asked.as_json:
         rows = [as_json(run, results) for run in runs]
         print(json.dumps({"schema": SCHEMA, "runs": rows}, indent=2))
@@ -43,7 +43,8 @@ def show(asked: Asked, runs: Sequence[Run], results: ResultsFolder, written: lis
         if run.found["status"] != "ok":  # said in any case: it is no advice
             print(f"ridgeline: {_name(run)}: {_why(run)}", file=sys.stderr)
         else:
-            advise([f"{_name(run)}: {text}" for text in run.found["warnings"]], asked.quiet)
+            # said in any case, too: these are about the numbers
+            advise([f"{_name(run)}: {text}" for text in run.found["warnings"]], quiet=False)
     if runs and not asked.quiet:
         print(f"runs are in {results.runs_path}; {_names(written)}", file=sys.stderr)
 
@@ -241,8 +242,7 @@ def _show_layers(console: Any, run: Run, table: pd.DataFrame) -> None:
 
 def _marked_time(median_s: float, mean_s: float) -> str:
     """The median, with a mark where some samples took much longer."""
-    is_disturbed = 0 < DISTURBED * median_s < mean_s
-    return f"{format_time(median_s)}{MARK if is_disturbed else ''}"
+    return format_time(median_s) + (MARK if is_disturbed(median=median_s, mean=mean_s) else "")
 
 
 def _explain_mark(console: Any, rows: Sequence[Sequence[str]]) -> None:

@@ -21,8 +21,8 @@ def layer_table(module: nn.Module, times: LayerTimes) -> pd.DataFrame:
 
     `time_s` is a module's own time, beside its children's: medians of the samples of forward and
     backward. The sum over all rows is the step of this pass. `total_time_s` includes the children.
-    `percentage` is `time_s` of the sum of all `time_s`. `mean_s` and `std_s` are of the same samples:
-    they follow a single disturbed one, so no share is made of them.
+    `percentage` is `time_s` of the sum of all `time_s`. `mean_s` and `std_s` follow a single
+    disturbed sample, so no share is made of them.
     """
     modules = {path or ROOT: part for path, part in module.named_modules()}
     rows = [_row(path, modules[path], times) for path in modules if path in times.seen]

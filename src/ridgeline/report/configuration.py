@@ -116,6 +116,21 @@ def telling_each(
     return [told[tuple(one[name] for name in by)] for one in found]
 
 
+def describe_differences(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each of some settings, in words, those in which they differ.
+
+    Label and threads are among them wherever they differ. Place, model, batch, mode and precision
+    are not: a table has columns for these.
+    """
+    shown = (*PLACE, "model", "batch_size", "mode", "precision")
+    told = telling_each(found, by=("model",), among=[n for n in SETTINGS if n not in shown])
+    always = [name for name in ("label", "threads") if _differs(found, name)]
+    return [
+        ", ".join(in_words(one, dict.fromkeys((*always, *names))))
+        for one, names in zip(found, told, strict=True)
+    ]
+
+
 def _differs(found: Iterable[Mapping[str, Any]], name: str) -> bool:
     """Whether a setting takes several values; inference has no optimizer, which is no value."""
     values = {one[name] for one in found}
@@ -135,7 +150,10 @@ def word(name: str, value: Any) -> str:
         return FLAGS.get(name, name.replace("_", " "))
     if name == "config":
         return config_words(str(value))
-    return str(value) if name in BARE else WORDS.get(name, name + " {}").format(value)
+    if name in BARE:
+        return str(value)
+    text = WORDS.get(name, name + " {}").format(value)
+    return text.removesuffix("s") if value == 1 else text  # 1 thread, 1 worker
 
 
 def unusual(settings: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
 from ridgeline.report.checked import check_run, check_table
 from ridgeline.report.configuration import LOADING, config_text, environment_text
+from ridgeline.report.run_facts import disturbance
 from ridgeline.store import IN_RESULTS, ResultsFolder, Run, atomic_write_text
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def _metrics_row(run: Run) -> dict[str, Any]:
         **{name: during.get(name) for name in ("clock_hz", "memory_clock_hz", "temperature_c")},
         "throttle_reasons": ";".join(during.get("throttle_reasons") or ()),
         "warnings": len(found.get("warnings") or ()),
+        "disturbed": disturbance(run),
     }
 
 
