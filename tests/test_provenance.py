@@ -239,6 +239,27 @@ def test_the_whole_record_on_a_bare_container() -> None:
     assert '"cpu": "Xeon"' in to_json(record)
 
 
+def test_only_variables_that_change_speed_are_recorded() -> None:
+    kept = {
+        "CUDA_LAUNCH_BLOCKING": "1", "KMP_BLOCKTIME": "0", "LD_PRELOAD": "/usr/lib/libjemalloc.so",
+        "MALLOC_ARENA_MAX": "2", "MKL_NUM_THREADS": "4", "NVIDIA_TF32_OVERRIDE": "0",
+        "OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1",
+    }  # fmt: skip
+    others = {
+        "HOME": "/root", "AWS_SECRET_ACCESS_KEY": "s", "MY_OMP_THREADS": "1",
+        "omp_num_threads": "1", "LD_PRELOAD_TOKEN": "s", "NVIDIA_VISIBLE_DEVICES": "all",
+        "TORCHX_HOME": "/x", "PYTORCH_GITHUB_TOKEN": "s", "TORCH_API_KEY": "s", "CUDA_x; rm": "1",
+        # what ridgeline sets for its own processes
+        "RIDGELINE_LOADED": "/tmp/x", "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1", "HF_HUB_OFFLINE": "1",
+    }  # fmt: skip
+
+    record = collect(run=NOTHING, environ={**others, **kept})
+
+    assert record.environment == kept
+
+
 def test_the_whole_record_here() -> None:
     record = collect()
 

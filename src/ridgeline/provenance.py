@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -44,6 +44,14 @@ LIBRARIES = (  # those that can change a result; in the order of pyproject.toml
     "onnx",
     "onnxruntime",
 )
+
+# Environment variables that change how fast a step is: threads, allocators, math modes, kernels.
+# Those that ridgeline sets for its own processes are none of these and must stay so:
+# RIDGELINE_LOADED, CUBLAS_WORKSPACE_CONFIG (--deterministic, which is a setting of its own),
+# TORCHINDUCTOR_COMPILE_THREADS (under Nsight Compute) and the offline switches of Hugging Face.
+SPEED_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "KMP_", "TORCH_", "CUDA_", "PYTORCH_")
+SPEED_NAMES = ("LD_PRELOAD", "NVIDIA_TF32_OVERRIDE")
+SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")  # never stored, whatever the prefix
 
 RunCommand = Callable[[Sequence[str]], str | None]  # its output; None if it is absent or fails
 ReadText = Callable[[str], str | None]  # None if there is no such file
@@ -109,6 +117,7 @@ class Provenance:
     backends: Mapping[str, str]  # what torch was built with, when torch was in use
     commit: Commit | None  # of the working directory; None outside a repository, or without git
     ridgeline_commit: Commit | None = None  # where ridgeline itself runs from a clone
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables that change speed
 
 
 def run_command(command: Sequence[str], *, limit_s: float = _COMMAND_LIMIT_S) -> str | None:
@@ -135,6 +144,7 @@ def collect(
     system: str | None = None,
     argv: Sequence[str] | None = None,
     now: datetime | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Provenance:
     """Everything about here and now. Call it once per run, outside what is timed."""
     return Provenance(
@@ -147,6 +157,7 @@ def collect(
         backends=torch_backends(sys.modules.get("torch")),
         commit=find_commit(run),
         ridgeline_commit=find_own_commit(run),
+        environment=speed_variables(os.environ if environ is None else environ),
     )
 
 
@@ -240,6 +251,16 @@ def library_versions() -> dict[str, str]:
     """Installed versions of LIBRARIES, from their metadata: nothing is imported."""
     versions = {name: _version(name) for name in LIBRARIES}
     return {name: version for name, version in versions.items() if version is not None}
+
+
+def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Those environment variables that change how fast a step is, sorted; no others are read."""
+    return {name: environ[name] for name in sorted(environ) if _is_speed_variable(name)}
+
+
+def _is_speed_variable(name: str) -> bool:
+    is_known = name in SPEED_NAMES or name.startswith(SPEED_PREFIXES)
+    return is_known and name.isidentifier() and not any(word in name.upper() for word in SECRETS)
 
 
 def torch_backends(torch: Any) -> dict[str, str]:

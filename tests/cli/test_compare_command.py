@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import typer
-from tests.report.compared import layer_table, times, write
+from tests.report.compared import BUSY, QUIET, layer_table, times, write
 
 from ridgeline.cli import app as command_line
 from ridgeline.cli import main
@@ -94,6 +94,26 @@ def test_noise_does_not_fail_a_build(results: ResultsFolder) -> None:
     assert run("noisy", "noisy-too", "--fail-above", "5%", "-q") == 0
 
 
+def test_a_busy_machine_does_not_fail_a_build_and_is_said_even_if_quiet(
+    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for scale in (1.0, 1.01, 1.02):
+        write(results, times(scale), label="quiet", found=QUIET)
+        write(results, times(1.2 * scale), label="busy", found=BUSY)
+    why = "the machine was busy during B (other programs had the processor)"
+
+    assert run("quiet", "busy", "--fail-above", "5%", "-q", "--json") == 0
+
+    said = capsys.readouterr()
+    name = "vgg16, batch 128, train, tf32"
+    assert said.err == f"ridgeline: --fail-above 5%: not judged: {name}, +20.0 %: {why}\n"
+    answer = json.loads(said.out)
+    assert (answer["too_slow"], answer["not_judged"]) == ([], [f"{name}, +20.0 %: {why}"])
+    row = answer["configurations"][0]
+    assert (row["verdict"], row["time_s"]["is_shown"]) == ("not judged", False)
+    assert row["samples_per_s"]["is_shown"] is False
+
+
 def test_too_few_steps_are_said_even_if_quiet(
     results: ResultsFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,9 +160,12 @@ def test_json_for_programs(results: ResultsFolder, capsys: pytest.CaptureFixture
         "name": "Mann-Whitney U", "u": 0, "p": 0, "method": "normal approximation", "of": "steps",
         "counts": [30, 30],
     }  # fmt: skip
-    assert answer["verdicts"] == {"slower": 1, "faster": 0, "no difference shown": 0}
+    assert answer["verdicts"] == {
+        "slower": 1, "faster": 0, "no difference shown": 0, "not judged": 0,
+    }  # fmt: skip
     assert answer["too_slow"] == ["vgg16, batch 128, train, tf32, +20.0 %"]
     assert answer["fail_above"] == 0.05
+    assert answer["not_judged"] == []
 
 
 def test_markdown_and_files(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:

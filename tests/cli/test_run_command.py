@@ -165,8 +165,8 @@ def test_layers_are_in_the_json(folder: Path, capsys: pytest.CaptureFixture[str]
     table = ResultsFolder().read_table(answer["run_id"], "layers")
     assert [row["layer"] for row in answer["layers"]] == table["layer"].tolist()
     (linear,) = (row for row in answer["layers"] if row["layer"] == "0")
-    whole_s = sum(row["mean_s"] for row in answer["layers"])
-    assert linear["percentage"] == pytest.approx(100 * linear["mean_s"] / whole_s)
+    whole_s = sum(row["time_s"] for row in answer["layers"])
+    assert linear["percentage"] == pytest.approx(100 * linear["time_s"] / whole_s)
     assert linear["time_s"] == pytest.approx(linear["forward_s"] + linear["backward_s"])
     chosen = ("kind", "calls", "input_shape", "in_channels", "kernel_size", "energy_per_layer_j")
     assert pick(linear, *chosen) == {
@@ -296,13 +296,16 @@ def test_what_a_model_prints_is_not_in_the_results(
     assert ResultsFolder().read_log(answer["run_id"]) == "UserWarning: careful"
 
 
-def test_quiet_prints_results_and_no_advice(
+def test_quiet_prints_results_and_notes_on_them(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_here(*NET_MAKE, *QUICK, "--precision", "tf32", "--backend", "cpu", "-q") == 0
     streams = capsys.readouterr()
     assert len(lines_of(streams.out)) == 1
-    assert streams.err == ""
+    # that it was fp32 is said, and where the runs are is not
+    notes = streams.err.splitlines()
+    assert notes[0].startswith("note: net.py:make, batch 2, tf32: ") and "fp32" in notes[0]
+    assert all(note.startswith("note: ") for note in notes)
     # and yet it says why a run failed
     assert run_here("net.py:make", "--input-size", "5", *QUICK, "-q") == 3
     assert capsys.readouterr().err.startswith(

@@ -157,6 +157,41 @@ def test_where_the_joules_are_from_is_said_once_or_for_each_run(
     ]
 
 
+def test_shares_of_layers_are_of_medians_and_disturbed_times_have_a_mark(
+    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a layer of 6 s and one of 2 s that another program held up for a minute in one step
+    layers = LayerTimes(
+        samples_s={("features.0", "forward"): (6.0,) * 5, ("classifier", "forward"):
+                   (2.0, 2.0, 2.0, 2.0, 62.0)},
+        seen={path: Seen(calls=1) for path in ("features.0", "classifier")},
+        steps_s=(8.0, 8.0, 8.0, 8.0, 68.0), is_held_back=False,
+    )  # fmt: skip
+
+    show(results, stored(results, measured(layers=layers)))
+
+    out = capsys.readouterr().out.splitlines()
+    rows = [cells(line) for line in out if "Conv2d" in line or "Linear" in line]
+    assert [[row[0], *row[-2:]] for row in rows] == [
+        ["features.0", "6 s", "75.0 %"],
+        ["classifier", "2 s*", "25.0 %"],
+    ]
+    footnote = "* mean is more than 1.2 times the median: some samples were disturbed"
+    assert [line.strip() for line in out].count(footnote) == 1
+
+
+def test_a_step_that_was_held_up_has_a_mark(
+    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given nine steps of 1 s and one of 11 s: their median is 1 s, their mean 2 s
+    show(results, stored(results, measured(timing=timing_of(*[1.0] * 9, 11.0))))
+
+    out = capsys.readouterr().out
+    row = next(line for line in out.splitlines() if "fp32 train" in line)
+    assert cells(row)[4] == "1 s*"
+    assert "* mean is more than 1.2 times the median" in out
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_it_fits_a_narrow_terminal(
     results: ResultsFolder,

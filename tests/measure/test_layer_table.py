@@ -82,7 +82,7 @@ def test_one_row_in_full(table: pd.DataFrame) -> None:
         "std_s": 2.0,
         "forward_samples_s": [2.0, 2.0, 5.0],
         "backward_samples_s": [4.0, 6.0, 5.0],
-        "percentage": 100 * 8.0 / 16.75,  # of the mean of 14.75, 16.75 and 18.75
+        "percentage": 100 * 7.0 / 15.75,  # of all medians together
         "total_time_s": 7.0,
     }
 
@@ -90,6 +90,7 @@ def test_one_row_in_full(table: pd.DataFrame) -> None:
 def test_own_times_add_up_to_the_whole_and_containers_have_a_total(table: pd.DataFrame) -> None:
     assert table["time_s"].sum() == TIMES.sum_s == 15.75
     assert table["mean_s"].sum() == 16.75  # and so do means, to the mean step of the pass
+    assert table.loc["(data)", "percentage"] == 100 * 1.0 / 15.75
     assert table["percentage"].sum() == pytest.approx(100.0)
     assert table["total_time_s"].to_dict() == {
         "(model)": 12.75,  # all but data and optimizer

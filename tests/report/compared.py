@@ -18,6 +18,11 @@ from ridgeline.store import ResultsFolder, Run
 MEASURED = json.loads(
     (Path(__file__).parents[1] / "data" / "run-h200-vgg16.json").read_text(encoding="utf-8")
 )
+BUSY = {  # what a run finds whose two threads had one core, with 50 interruptions a second
+    "backend": "cpu", "threads": 2,
+    "timed_usage": {"cores": 1.0, "elapsed_s": 10.0, "involuntary_switches": 500},
+}  # fmt: skip
+QUIET = {**BUSY, "timed_usage": {"cores": 1.9, "elapsed_s": 10.0, "involuntary_switches": 500}}
 TEN = [0.100, 0.101, 0.102, 0.103, 0.104, 0.105, 0.106, 0.107, 0.108, 0.109]  # median 0.1045
 
 

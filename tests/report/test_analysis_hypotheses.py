@@ -28,6 +28,14 @@ def test_larger_batches_gain() -> None:
     assert found.run_ids == ("b8", "b16")
 
 
+def test_nothing_is_decided_by_runs_on_a_busy_machine() -> None:
+    # given a series whose runs were disturbed
+    found = verdict(batches((8, 0.08), (16, 0.16), disturbed="others"), "H1")
+
+    assert found.outcome == OPEN
+    assert found.evidence.endswith(" 2 configurations left out: the machine was busy.")
+
+
 def test_a_flat_series_far_from_its_roof_speaks_against_it() -> None:
     assert verdict(batches((8, 0.08), (16, 0.16)), "H1").outcome == FAILED
 

@@ -140,6 +140,23 @@ def test_settings_versions_and_commits_that_differ(results: ResultsFolder) -> No
     assert {setting.name for setting in found}.isdisjoint({"time", "label", "repeat", "command"})
 
 
+def test_variables_of_the_environment_that_differ_are_named(results: ResultsFolder) -> None:
+    # given a run by an earlier version, which recorded none, and two that did
+    old = write(results)
+    default = write(results, provenance={"environment": {"MKL_NUM_THREADS": "2"}})
+    one = write(
+        results, provenance={"environment": {"MKL_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}}
+    )
+
+    assert [str(s) for s in changed_settings([default], [one])] == ["OMP_NUM_THREADS: not set → 1"]
+    assert [str(s) for s in changed_settings([old], [default])] == [
+        "MKL_NUM_THREADS: not known → 2"
+    ]
+    assert changed_settings([old], [old]) == ()
+    nothing = write(results, provenance={"environment": {}})
+    assert changed_settings([old], [nothing]) == ()
+
+
 def test_several_values_of_a_side_are_all_named(results: ResultsFolder) -> None:
     runs = [write(results, seed=seed) for seed in (0, 1, 2)]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.compared import layer_table, times, write
+from tests.report.compared import BUSY, QUIET, layer_table, times, write
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.compare_machines import MachineComparison
 from ridgeline.report.compare_sides import Comparison, compare
-from ridgeline.report.compare_text import as_markdown, explanations, sentence
+from ridgeline.report.compare_text import as_markdown, explanations, sentence, summary
 from ridgeline.store import ResultsFolder
 
 PASSPORT = str(Path(__file__).parents[1] / "data" / "passport-h200.json")
@@ -107,6 +107,68 @@ def test_repeats_are_one_configuration(results: ResultsFolder) -> None:
     assert (found.rows[0].time.runs, found.rows[0].time.test.counts) == ((3, 3), (30, 30))
     assert rows(found)[0][1:] == ("slower", 1.5)
     assert found.notes == ()
+
+
+def test_runs_in_another_environment_are_no_repeats(results: ResultsFolder) -> None:
+    # given on either side a run with one thread, one with the default, one without a record
+    for label in ("before", "after"):
+        write(results, label=label, provenance={"environment": {"OMP_NUM_THREADS": "1"}})
+        write(results, label=label, provenance={"environment": {}})
+        write(results, label=label)
+
+    found = of_runs("before", "after")
+
+    assert {row.name: row.time.runs for row in found.rows} == {
+        "vgg16, batch 128, train, tf32, environment OMP_NUM_THREADS=1": (1, 1),
+        "vgg16, batch 128, train, tf32, environment none": (2, 2),
+    }
+
+
+def test_runs_on_a_busy_machine_are_not_judged(results: ResultsFolder) -> None:
+    for batch_size in (16, 32):
+        write(results, batch_size=batch_size, label="before", found=QUIET)
+    write(results, times(1.5), batch_size=16, label="after", found=BUSY)
+    write(results, times(1.2), batch_size=32, label="after", found=QUIET)
+
+    found = of_runs("before", "after")
+
+    assert rows(found) == [
+        ("vgg16, batch 32, train, tf32", "slower", 1.2),
+        ("vgg16, batch 16, train, tf32", "not judged", 1.5),
+    ]
+    assert found.rows[1].others["peak_memory_bytes"].is_judged  # load does not change it
+    assert summary(found) == (
+        "2 configurations: 1 slower, 0 faster, 0 with no difference shown, 1 not judged;"
+        " geometric mean +34.2 % time"
+    )
+    why = "not judged: the machine was busy during B (other programs had the processor)"
+    assert f"vgg16, batch 16, train, tf32: {why}" in explanations(found)
+    assert sentence(found.rows[1]) == f"{why}: +50.0 % time per step"
+
+
+def test_steps_that_were_held_up_are_not_judged(results: ResultsFolder) -> None:
+    # given ten steps of which one took a second: their mean is 1.85 times their median
+    held_up = [*times()[:9], 1.0]
+    write(results, label="before")
+    write(results, held_up, label="after")
+    write(results, held_up, label="reads", data="/images")
+
+    assert sentence(of_runs("after", "before").rows[0]).startswith(
+        "not judged: the machine was busy during A"
+        " (some steps were held up: their mean is 1.85 times their median): "
+    )
+    # data that is read may come in bursts
+    assert of_runs("before", "reads").rows[0].time.verdict == "no difference shown"
+
+
+def test_one_busy_run_of_three_is_outvoted(results: ResultsFolder) -> None:
+    for scale, state in ((1.0, QUIET), (1.01, QUIET), (2.0, BUSY)):
+        write(results, times(), label="before", found=QUIET)
+        write(results, times(scale), label="after", found=state)
+
+    assert of_runs("before", "after").rows[0].time.verdict == "no difference shown"
+    write(results, times(2.0), label="after", found=BUSY)
+    assert of_runs("before", "after").rows[0].time.verdict == "not judged"
 
 
 def test_one_process_is_said_to_be_one(results: ResultsFolder) -> None:

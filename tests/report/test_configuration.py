@@ -14,6 +14,7 @@ from ridgeline.report.configuration import (
     SETTINGS,
     config_text,
     config_words,
+    describe_differences,
     key,
     numbered,
     settings_of,
@@ -114,6 +115,8 @@ def test_the_processor_and_the_gpu_of_a_host_are_not_repeats() -> None:
         {"grad_accum_steps": 1.0},
         {"data_root": None},
         {"config": ""},
+        {"environment": ""},  # none is set; runs by earlier versions have no such record
+        {"environment": None},
         {"channels_last": float("nan")},
         {"workers": 4, "pin_memory": True},  # nothing is read
         {"run_id": "other", "step_median_s": 1.0, "seed": 7},
@@ -132,7 +135,7 @@ def test_what_is_as_usual_is_the_same_however_it_is_written(other: dict[str, Any
         {"grad_accum_steps": 2}, {"deterministic": True}, {"cudnn_benchmark": True},
         {"data_root": "synthetic-host"}, {"data_root": "/data", "workers": 2}, {"env": "big"},
         {"backend": "cuda"}, {"device_name": "Toy 2"}, {"threads": 4}, {"torch_version": "3"},
-        {"label": "after"},
+        {"label": "after"}, {"environment": "OMP_NUM_THREADS=1"},
     ],
 )  # fmt: skip
 def test_each_setting_makes_another_configuration(other: dict[str, Any]) -> None:
@@ -158,6 +161,19 @@ def test_a_label_or_a_version_is_named_only_where_nothing_else_differs() -> None
     assert telling(settings) == ["batch_size", "label"]
     big = settings_of(run_row(env="big", threads=64, torch_version="3.0"))
     assert telling([settings[0], big]) == ["env"]
+
+
+def test_rows_of_a_table_say_in_what_they_differ() -> None:
+    runs = [
+        run_row(label="before"),
+        run_row(label="after", channels_last=True, threads=1, environment="OMP_NUM_THREADS=1"),
+        run_row(label="after", channels_last=True, threads=1, batch_size=16, precision="amp"),
+    ]
+
+    assert describe_differences([settings_of(row) for row in runs]) == [
+        "before, 2 threads", "after, 1 thread, channels last", "after, 1 thread, channels last",
+    ]  # fmt: skip
+    assert describe_differences([settings_of(run_row()), settings_of(run_row())]) == ["", ""]
 
 
 def test_labels_do_not_keep_runs_from_being_compared() -> None:

@@ -264,3 +264,16 @@ def test_the_file_is_written_with_its_title(tmp_path: Path) -> None:
 
     assert "\n# My &lt;study&gt;\n" in path.read_text(encoding="utf-8")
     assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
+
+
+def test_a_busy_machine_is_told_with_the_numbers() -> None:
+    reason = "other programs had the processor"
+    study = make_study([run_row(disturbed=reason)], [step_row()])
+
+    text = report_text(study, folder=Path())
+
+    assert f"the machine was busy ({reason}); measure again when it is quiet" in " ".join(
+        summary(study).headline
+    )
+    assert f"net, batch 8, fp32 training on toy: the machine was busy ({reason})." in text
+    assert study.notes_on(study.points) == [f"the machine was busy: {reason}"]

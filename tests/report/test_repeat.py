@@ -47,6 +47,14 @@ def test_only_what_is_not_usual_is_said(run: Run, asked: dict[str, Any], command
     assert repeat_command(replace(run, asked={**run.asked, **asked})) == command
 
 
+def test_variables_that_change_speed_come_first(run: Run) -> None:
+    recorded = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0", "HOME": "x; y"}
+
+    again = repeat_command(replace(run, provenance={"environment": recorded}))
+
+    assert again.startswith("OMP_NUM_THREADS=1 ridgeline run vgg16 ")
+
+
 def test_a_module_of_a_program(run: Run) -> None:
     found = {**run.found, "source": "object"}
     made = {**run.provenance, "command": ["python", "my script.py"]}

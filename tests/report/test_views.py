@@ -78,9 +78,10 @@ TABLE = pd.DataFrame(
         "kernel_size": ["7x7", None, None],
         "stride": ["2x2", None, None],
         "padding": ["3x3", None, None],
+        "time_s": [0.003, 0.0005, 0.0005],
         "mean_s": [0.002, 0.0005, 0.001],
         "std_s": [0.0001, 0.0, 0.0],
-        "percentage": [5.0, 1.25, 2.5],
+        "percentage": [5.0, 1.25, 2.5],  # of means, as earlier versions stored them
         "energy_per_layer_j": [1.5, None, None],
         "energy_interval_j": [[1.4, 1.6], None, None],
         "energy_attribution": ["repeated alone", None, None],
@@ -158,7 +159,19 @@ def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
         "peak_rss_bytes": 3000, "minor_faults": 4, "major_faults": 5, "voluntary_switches": 6,
         "involuntary_switches": 7, "clock_hz": 1.98e9, "memory_clock_hz": 3.2e9,
         "temperature_c": 50.0, "throttle_reasons": "power cap;heat", "warnings": 2,
+        "environment": "",
+        "disturbed": "some steps were held up: their mean is 1.25 times their median",
     }  # fmt: skip
+
+
+def test_variables_of_the_environment_are_a_column(results: ResultsFolder) -> None:
+    recorded = {"OMP_NUM_THREADS": "1", "LD_PRELOAD": "/a b.so", "CUDA_VISIBLE_DEVICES": "3"}
+    run = results.write_run(
+        label="x", asked=ASKED, found=FOUND, provenance={**PROVENANCE, "environment": recorded}
+    )
+
+    # which GPU of several was used is no setting
+    assert metrics([run]).loc[0, "environment"] == "LD_PRELOAD='/a b.so' OMP_NUM_THREADS=1"
 
 
 def test_what_was_not_measured_is_empty(results: ResultsFolder) -> None:
@@ -207,12 +220,13 @@ def test_layers_of_a_model_have_their_own_input_sizes(results: ResultsFolder) ->
     assert table.loc[0, LAYERS].to_dict() == {
         "model": "resnet50", "algorithm": "default", "input_size": "224x224", "layer": "conv",
         "in_channels": 3, "out_channels": 64, "kernel_size": "7x7", "stride": "2x2",
-        "padding": "3x3", "mean_ms": 2.0, "std_ms": 0.1, "percentage": 5.0,
+        "padding": "3x3", "mean_ms": 2.0, "std_ms": 0.1, "percentage": 75.0,
         "power_mean_w": 500.0, "power_std_w": 1.0, "energy_per_layer_j": 1.5,
         "power_samples": 20, "energy_attribution": "repeated alone",
     }  # fmt: skip
     assert table["input_size"].tolist()[:2] == ["224x224", "2048"]
     assert table["mean_ms"].tolist() == [2.0, 0.5, 1.0]
+    assert table["percentage"].tolist() == [75.0, 12.5, 12.5]  # of medians, whatever was stored
     assert set(table["network_input_size"]) == {"224"}
 
 
@@ -231,7 +245,7 @@ def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolde
     assert pd.read_csv(written[1])["batch_size"].tolist() == [32, 64]
     text = written[2].read_text().splitlines()
     assert text[0].split(",")[: len(LAYERS)] == LAYERS
-    assert text[1].startswith("resnet50,default,224x224,conv,3,64,7x7,2x2,3x3,2.0,0.1,5.0,")
+    assert text[1].startswith("resnet50,default,224x224,conv,3,64,7x7,2x2,3x3,2.0,0.1,75.0,")
     assert len(text) == 4
 
 

@@ -105,7 +105,9 @@ def compare(
 
 
 def _judge(found: Comparison | MachineComparison, limit: float, option: str) -> None:
-    """Say what is too slow, even if quiet, and exit with TOO_SLOW if anything is."""
+    """Say what is too slow or cannot be judged, even if quiet; exit with TOO_SLOW for the first."""
+    for name in found.not_judged():
+        print(f"ridgeline: {option}: not judged: {plain_text(name)}", file=sys.stderr)
     for name in found.undecided(limit):
         print(f"ridgeline: {option}: cannot tell from so few steps: {plain_text(name)}",
               file=sys.stderr)  # fmt: skip

@@ -162,7 +162,9 @@ def run(
         in_measuring("--in-process", help="No process per run: for debuggers and profilers."),
     ] = False,
     as_json: Annotated[bool, in_output("--json", help="For programs, on stdout.")] = False,
-    quiet: Annotated[bool, in_output("-q", "--quiet", help="No progress, no advice.")] = False,
+    quiet: Annotated[
+        bool, in_output("-q", "--quiet", help="No progress, no places; notes on the numbers stay.")
+    ] = False,
     debug: Annotated[bool, in_output("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Time training or inference steps of models, with energy and layers; every sample is kept.

@@ -66,7 +66,13 @@ def as_json(found: Comparison | MachineComparison, shown: Shown) -> dict[str, An
     """The form that scripts read; see docs/compare.md."""
     limit = shown.fail_above
     too_slow = found.slower_by_more_than(limit) if limit is not None else []
-    return {"schema": SCHEMA, **found.to_dict(), "fail_above": limit, "too_slow": too_slow}
+    return {
+        "schema": SCHEMA,
+        **found.to_dict(),
+        "fail_above": limit,
+        "too_slow": too_slow,
+        "not_judged": found.not_judged(),
+    }
 
 
 def _print_tables(found: Comparison | MachineComparison, top: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.measure.statistics import DISTURBED, is_disturbed
 from ridgeline.plain import plain_text
 from ridgeline.records import WorkloadSpec
 from ridgeline.store import ResultsFolder, Run
@@ -27,10 +28,12 @@ LAYERS_SHOWN = 15
 SPARE_OF_LAYERS = (("input",), ("kind",), ("forward", "backward"))
 SAMPLES = ["forward_samples_s", "backward_samples_s"]  # of layers: in the stored table only
 NOT_MEASURED = "–"
+MARK = "*"
+FOOTNOTE = f"{MARK} mean is more than {DISTURBED} times the median: some samples were disturbed"
 
 
 def show(asked: Asked, runs: Sequence[Run], results: ResultsFolder, written: list[Path]) -> None:
-    """Results to stdout; advice and places to stderr."""
+    """Results to stdout; notes on them, and places unless quiet, to stderr."""
     if asked.as_json:
         rows = [as_json(run, results) for run in runs]
         print(json.dumps({"schema": SCHEMA, "runs": rows}, indent=2))
@@ -40,7 +43,8 @@ def show(asked: Asked, runs: Sequence[Run], results: ResultsFolder, written: lis
         if run.found["status"] != "ok":  # said in any case: it is no advice
             print(f"ridgeline: {_name(run)}: {_why(run)}", file=sys.stderr)
         else:
-            advise([f"{_name(run)}: {text}" for text in run.found["warnings"]], asked.quiet)
+            # said in any case, too: these are about the numbers
+            advise([f"{_name(run)}: {text}" for text in run.found["warnings"]], quiet=False)
     if runs and not asked.quiet:
         print(f"runs are in {results.runs_path}; {_names(written)}", file=sys.stderr)
 
@@ -145,6 +149,7 @@ def _show_tables(runs: Sequence[Run], results: ResultsFolder) -> None:
     if done:
         rows = [_row(run) for run in done]
         print_grid(console, Grid(header=HEADER, rows=rows, text_columns=3, turns=True))
+        _explain_mark(console, rows)
     for line in (*map(_split_line, done), *_energy_lines(done)):
         print_text(console, line)
     for run in done:
@@ -164,7 +169,7 @@ def _row(run: Run) -> list[str]:
         str(asked["batch_size"]),
         f"{found['precision']} {asked['mode']}",
         _plain(found["samples_per_s"]),
-        format_time(step["median"]),
+        _marked_time(step["median"], step["mean"]),
         _half_width(interval, step["median"]) if interval else NOT_MEASURED,
         format_percent(busy) if busy is not None else NOT_MEASURED,
         _joules(energy.get("energy_j_per_step")),
@@ -213,7 +218,7 @@ def _energy_line(run: Run) -> str:
 
 
 def _show_layers(console: Any, run: Run, table: pd.DataFrame) -> None:
-    """The layers that take longest, and how all of them add up."""
+    """The layers that take longest, by their medians, and how all of them add up."""
     slowest = table.sort_values("time_s", ascending=False).head(LAYERS_SHOWN)
     rows = [
         [
@@ -222,7 +227,7 @@ def _show_layers(console: Any, run: Run, table: pd.DataFrame) -> None:
             row["input_shape"] if isinstance(row["input_shape"], str) else "",
             format_time(row["forward_s"]),
             format_time(row["backward_s"]),
-            format_time(row["time_s"]),
+            _marked_time(row["time_s"], row["mean_s"]),
             f"{row['percentage']:.1f} %",
         ]
         for _, row in slowest.iterrows()
@@ -231,7 +236,18 @@ def _show_layers(console: Any, run: Run, table: pd.DataFrame) -> None:
     title = f"{run.asked['model']}, batch {run.asked['batch_size']}"
     print_text(console, f"\n{title}: {len(slowest)} of {len(table)} rows, the slowest first")
     print_grid(console, Grid(header=header, rows=rows, text_columns=3, spare=SPARE_OF_LAYERS))
+    _explain_mark(console, rows)
     print_text(console, _sum_line(run.found["layers"]))
+
+
+def _marked_time(median_s: float, mean_s: float) -> str:
+    """The median, with a mark where some samples took much longer."""
+    return format_time(median_s) + (MARK if is_disturbed(median=median_s, mean=mean_s) else "")
+
+
+def _explain_mark(console: Any, rows: Sequence[Sequence[str]]) -> None:
+    if any(cell.endswith(MARK) for row in rows for cell in row):
+        print_text(console, FOOTNOTE)
 
 
 def _sum_line(layers: dict[str, Any]) -> str:

@@ -6,7 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.report.configuration import all_settings, describe_differences
 from ridgeline.report.rows import number
+from ridgeline.report.study import BUSY
 from ridgeline.roofline.kernel_names import short_kernel
 from ridgeline.units import format_percent, format_time, si
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ridgeline.report.study import Study
 
 MOST_FLAGS = 5
+MARK = "*"
 
 
 def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -40,16 +43,30 @@ def print_steps(study: Study) -> None:
         return
     header = ["model", "batch", "precision", "machine", "FLOP/B", "attained", "step", "floor",
               "bound", "efficiency", "headroom"]  # fmt: skip
-    body = [_step_row(point) for point in steps.to_dict("records")]
+    busy = study.disturbed
+    body = [_step_row(point, str(point["run_id"]) in busy) for point in steps.to_dict("records")]
     if steps["provenance"].eq("counter").any():  # else all of it is counted from the graph
         header.insert(3, "work")
         for row, source in zip(body, steps["provenance"], strict=True):
             row.insert(3, str(source))
+    settings = _settings_by_run(study)
+    if any(settings.values()):
+        header.insert(3, "settings")
+        for row, run_id in zip(body, steps["run_id"], strict=True):
+            row.insert(3, settings.get(str(run_id), ""))
     spare = (("FLOP/B",), ("attained",), ("machine",), ("headroom",), ("precision",))
     print_grid(screen(), Grid(header=header, rows=body, spare=spare))
+    for reason in dict.fromkeys(busy[run_id] for run_id in steps["run_id"] if run_id in busy):
+        print_text(screen(), f"{MARK} {BUSY}: {reason}")
 
 
-def _step_row(point: dict[Any, Any]) -> list[str]:
+def _settings_by_run(study: Study) -> dict[str, str]:
+    """In which settings each run differs from others, label and threads included."""
+    words = describe_differences(all_settings(study.runs))
+    return dict(zip(map(str, study.runs["run_id"]), words, strict=True))
+
+
+def _step_row(point: dict[Any, Any], is_busy: bool) -> list[str]:
     return [
         str(point["model"]),
         str(point["batch_size"]),
@@ -57,7 +74,7 @@ def _step_row(point: dict[Any, Any]) -> list[str]:
         str(point["env"]),
         intensity(point["ai"], point["ai_high"]),
         _rate(point["attained_flops_per_s"]),
-        time_text(point["time_s"]),
+        time_text(point["time_s"]) + (MARK if is_busy else ""),
         time_text(point["floor_s"]),
         str(point["bound"] or "–"),
         percent_text(point["efficiency"]),

@@ -85,15 +85,26 @@ def _steadiness(measured: Measurement) -> list[str]:
 def _neighbours(measured: Measurement) -> list[str]:
     """Steady times may be steadily wrong, where others had the processor all the while."""
     usage, threads = measured.timing.usage, measured.threads
-    if measured.backend.kind != "cpu" or not threads or usage.elapsed_s < LONG_ENOUGH_S:
+    is_shared = measured.backend.kind == "cpu" and is_processor_shared(
+        cores=usage.cores, threads=threads or 0, elapsed_s=usage.elapsed_s,
+        involuntary_switches=usage.involuntary_switches,
+    )  # fmt: skip
+    if not is_shared:
         return []
     taken_away = usage.involuntary_switches / usage.elapsed_s
-    if usage.cores > CORES_ENOUGH * threads or taken_away < SWITCHES_PER_S:
-        return []
     return [
         f"other programs had the processor: steps used {usage.cores:.1f} of {threads} cores and "
         f"were interrupted {taken_away:.0f} times a second; close them and measure again"
     ]
+
+
+def is_processor_shared(
+    *, cores: float, threads: float, elapsed_s: float, involuntary_switches: float
+) -> bool:
+    """Whether other programs had the processor: steps got less of it, and were interrupted."""
+    if not threads or elapsed_s < LONG_ENOUGH_S:
+        return False
+    return cores <= CORES_ENOUGH * threads and involuntary_switches >= SWITCHES_PER_S * elapsed_s
 
 
 def _throttling(measured: Measurement) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import fmean, stdev
+from statistics import stdev
 from typing import Any
 
 import pandas as pd
@@ -21,14 +21,15 @@ def layer_table(module: nn.Module, times: LayerTimes) -> pd.DataFrame:
 
     `time_s` is a module's own time, beside its children's: medians of the samples of forward and
     backward. The sum over all rows is the step of this pass. `total_time_s` includes the children.
-    `percentage` is `mean_s` of the mean step of this pass, which is the sum of all `mean_s`.
+    `percentage` is `time_s` of the sum of all `time_s`. `mean_s` and `std_s` follow a single
+    disturbed sample, so no share is made of them.
     """
     modules = {path or ROOT: part for path, part in module.named_modules()}
     rows = [_row(path, modules[path], times) for path in modules if path in times.seen]
     outside = {owner for owner, _ in times.samples_s if owner not in modules}
     rows += [_row(name, None, times) for name in sorted(outside)]
     table = pd.DataFrame(rows).astype(dict.fromkeys(CHANNELS, "Int64"))
-    table["percentage"] = 100 * table["mean_s"] / fmean(times.steps_s)
+    table["percentage"] = 100 * table["time_s"] / table["time_s"].sum()
     table["total_time_s"] = [_total_s(table, path) for path in table["layer"]]
     return table
 

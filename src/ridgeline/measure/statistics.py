@@ -15,6 +15,7 @@ WIDE = 0.10  # 10th to 90th percentile over the median: above it the samples are
 DRIFT = 0.03  # later half over earlier half
 LEAST_FOR_INTERVAL = 6
 LEAST = 5  # fewer samples than this say little about stability
+DISTURBED = 1.2  # mean over median: some samples took much longer than the others
 FAR_APART = 1.5  # the longest over the shortest of few samples
 
 
@@ -67,6 +68,11 @@ def spread(samples: Sequence[float]) -> float:
     """Distance of the 10th and the 90th percentile, as a share of the median."""
     cuts = quantiles(samples, n=10, method="inclusive")
     return (cuts[-1] - cuts[0]) / median(samples)
+
+
+def is_disturbed(*, median: float, mean: float) -> bool:
+    """Whether some samples took much longer than the others; a layer's own time may be negative."""
+    return 0 < DISTURBED * median < mean
 
 
 def drift(samples: Sequence[float]) -> float:

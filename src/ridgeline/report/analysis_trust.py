@@ -8,7 +8,7 @@ from ridgeline.report.analysis import BOTH, MEASURED, Statement
 from ridgeline.report.cases import Case, misfits
 from ridgeline.report.rows import number, records
 from ridgeline.report.run_facts import GRAPH_MODES
-from ridgeline.report.study import Study
+from ridgeline.report.study import BUSY, Study
 from ridgeline.report.words import counted, some, times
 from ridgeline.units import format_bytes, format_percent, format_time
 
@@ -92,8 +92,23 @@ def trust(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
                 provenance=MEASURED,
                 run_ids=(case.run_id,),
             )
+    yield from _disturbed(study, found)
     yield from _misfits(study, found)
     yield from _warned(study)
+
+
+def _disturbed(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
+    """Runs during which the machine was busy."""
+    busy = study.disturbed
+    for case in found:
+        if case.run_id in busy:
+            yield Statement(
+                topic="stability",
+                text=f"{case.title} on {case.env}: {BUSY} ({busy[case.run_id]}). Differences from"
+                " other runs may come from that, and no hypothesis is tested on it.",
+                provenance=MEASURED,
+                run_ids=(case.run_id,),
+            )
 
 
 def _misfits(study: Study, found: Sequence[Case]) -> Iterable[Statement]:

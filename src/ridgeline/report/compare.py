@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.compare_settings import changed_conditions
+from ridgeline.report.run_facts import disturbance
 from ridgeline.report.two_samples import Change, Group, center, compare_groups, difference_interval
 from ridgeline.store import Run
 
@@ -60,6 +61,13 @@ class Compared:
     conditions: tuple[str, ...]  # what was different while the steps were timed
     warnings: tuple[str, ...]  # that the runs came with
     run_ids: tuple[tuple[str, ...], tuple[str, ...]]
+    disturbed: tuple[str, ...] = ()  # sides on which the machine was busy: "A (…)"
+
+    @property
+    def why_not_judged(self) -> str:
+        """Empty if it is judged."""
+        busy = f"the machine was busy during {' and '.join(self.disturbed)}"
+        return busy if self.disturbed else ""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -73,6 +81,7 @@ class Compared:
             "layers": [part.to_dict() for part in self.layers],
             "conditions": list(self.conditions),
             "warnings": list(self.warnings),
+            "why_not_judged": self.why_not_judged or None,
             "runs": {"before": list(self.run_ids[0]), "after": list(self.run_ids[1])},
         }
 
@@ -107,18 +116,31 @@ def compare_runs(
         return 1.0 if per == STEP else 1 / samples_per_step(run)
 
     times = [[_scaled(step_samples(run), scale(run)) for run in runs] for runs in (before, after)]
-    time = compare_groups(times[0], times[1])
+    disturbed = (*_disturbed("A", before), *_disturbed("B", after))
+    time = compare_groups(times[0], times[1], is_judged=not disturbed)
     return Compared(
         name=name,
         per=per,
         time=time,
-        others=_other_quantities(before, after),
+        others=_other_quantities(before, after, is_judged=not disturbed),
         phases=_compare_parts(before, after, scale, phase_samples),
         layers=_compare_layers(before, after, scale, layers or {}),
         conditions=changed_conditions(before, after, time.ratio),
         warnings=tuple(dict.fromkeys(text for run in (*before, *after) for text in _warnings(run))),
         run_ids=(tuple(r.run_id for r in before), tuple(r.run_id for r in after)),
+        disturbed=disturbed,
     )
+
+
+def _disturbed(side: str, runs: Sequence[Run]) -> tuple[str, ...]:
+    """`A (other programs had the processor)`, if the machine was busy in half of its runs or more.
+
+    In fewer, the median of the runs' medians is that of a quiet one.
+    """
+    reasons = [reason for run in runs if (reason := disturbance(run))]
+    if 2 * len(reasons) < len(runs):
+        return ()
+    return (f"{side} ({'; '.join(dict.fromkeys(reasons))})",)
 
 
 def step_samples(run: Run) -> list[float]:
@@ -159,6 +181,7 @@ def _peak_memory(run: Run) -> list[float]:
     return [run.found["peak_memory_bytes"]]
 
 
+AT_ANY_LOAD = ("peak_memory_bytes",)  # what a busy machine does not change
 QUANTITIES: dict[str, tuple[Callable[[Run], list[float]], str]] = {  # and what its samples are
     "samples_per_s": (_throughput, "runs"),
     "energy_j_per_sample": (_energy_per_sample, "windows"),
@@ -166,12 +189,15 @@ QUANTITIES: dict[str, tuple[Callable[[Run], list[float]], str]] = {  # and what 
 }
 
 
-def _other_quantities(before: Sequence[Run], after: Sequence[Run]) -> dict[str, Change]:
+def _other_quantities(
+    before: Sequence[Run], after: Sequence[Run], *, is_judged: bool
+) -> dict[str, Change]:
     found = {}
     for name, (samples, of) in QUANTITIES.items():
         groups = [[_positive(samples, run) for run in runs] for runs in (before, after)]
         if all(groups[0]) and all(groups[1]):
-            found[name] = compare_groups(groups[0], groups[1], of=of)
+            counts = is_judged or name in AT_ANY_LOAD
+            found[name] = compare_groups(groups[0], groups[1], of=of, is_judged=counts)
     return found
 
 

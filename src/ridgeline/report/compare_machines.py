@@ -34,6 +34,10 @@ class MachineComparison:
         """None: a roof is compared with its own noise."""
         return []
 
+    def not_judged(self) -> list[str]:
+        """None: a roof is the best of many rounds, which a busy moment does not move."""
+        return []
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         return {

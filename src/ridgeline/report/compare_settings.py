@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ridgeline.provenance import speed_variables
 from ridgeline.store import Run
 from ridgeline.units import format_percent
 
@@ -20,7 +21,10 @@ NOT_SETTINGS = (  # of what was asked: names, and what does not change a step
     "layer_energy",
 )  # fmt: skip
 FOUND = ("precision", "backend", "device_name", "device_uuid", "threads")
-NOT_PLACES = ("time", "command")  # of the provenance: these differ between any two runs
+NOT_PLACES = (  # of the provenance: the first two differ between any two runs
+    "time", "command", "environment",
+)  # fmt: skip
+NOT_SET = "not set"  # an environment variable, in a run that would have recorded it
 SHOWN_SHA = 10
 
 
@@ -37,8 +41,9 @@ class Setting:
 
 
 def changed_settings(before: Sequence[Run], after: Sequence[Run]) -> tuple[Setting, ...]:
-    """Settings, device, versions and commits whose values differ between the sides."""
-    left, right = _values(before), _values(after)
+    """Settings, device, versions, commits and environment variables that differ between sides."""
+    variables = sorted({name for run in (*before, *after) for name in _environment(run) or ()})
+    left, right = _values(before, variables), _values(after, variables)
     return tuple(
         Setting(name=name, before=_listed(left.get(name)), after=_listed(right.get(name)))
         for name in dict.fromkeys([*left, *right])
@@ -46,12 +51,20 @@ def changed_settings(before: Sequence[Run], after: Sequence[Run]) -> tuple[Setti
     )
 
 
-def _values(runs: Iterable[Run]) -> dict[str, set[str]]:
+def _values(runs: Iterable[Run], variables: Sequence[str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for run in runs:
-        for name, value in _settings(run).items():
+        recorded = _environment(run)
+        known = {} if recorded is None else {v: recorded.get(v, NOT_SET) for v in variables}
+        for name, value in {**_settings(run), **known}.items():
             found.setdefault(name, set()).add(plain(value))
     return found
+
+
+def _environment(run: Run) -> dict[str, str] | None:
+    """The variables that were recorded; None of a run by a version that recorded none."""
+    recorded = run.provenance.get("environment")
+    return speed_variables(recorded) if isinstance(recorded, Mapping) else None
 
 
 def _settings(run: Run) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from ridgeline.report.checked import check_table
 from ridgeline.report.compare import SAMPLE, Compared, change_dict, compare_runs
 from ridgeline.report.compare_machines import MachineComparison, compare_machines
 from ridgeline.report.compare_settings import Setting, changed_settings, plain
-from ridgeline.report.configuration import MANNER, WORK
+from ridgeline.report.configuration import MANNER, WORK, environment_text
 from ridgeline.report.sides import COMMIT, FOLDER, RUN, Shelves, Side, select
-from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, SLOWER
+from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER
 from ridgeline.report.words import some
 from ridgeline.store import DEFAULT_RESULTS, ResultsFolder, Run
 from ridgeline.units import format_change
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WORKLOAD = tuple(name for name in WORK if name not in ("precision", "digest"))
-SETTINGS = ("precision", "backend", "device_name", *MANNER)
+ENVIRONMENT = "environment"
+SETTINGS = ("precision", "backend", "device_name", *MANNER, ENVIRONMENT)
 FOUND = ("precision", "backend", "device_name")  # as used, which may be another than was asked
 ASKED = {"data_root": "data"}  # under another name than in the table of runs
 ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
+VERDICTS = (SLOWER, FASTER, NO_DIFFERENCE, NOT_JUDGED)
 FEW_RUNS = 3
 MOST_NAMED = 3
 
@@ -74,7 +76,15 @@ class Comparison:
         return [
             f"{row.name}, {format_change(row.time.share)}"
             for row in self.rows
-            if row.time.interval is None and row.time.share > share
+            if row.time.is_judged and row.time.interval is None and row.time.share > share
+        ]
+
+    def not_judged(self) -> list[str]:
+        """Those during which the machine was busy, whatever their change: it may hide another."""
+        return [
+            f"{row.name}, {format_change(row.time.share)}: {row.why_not_judged}"
+            for row in self.rows
+            if not row.time.is_judged
         ]
 
     def table(self) -> pd.DataFrame:
@@ -95,7 +105,7 @@ class Comparison:
             "after": _side_dict(self.after),
             "configurations": [row.to_dict() for row in self.rows],
             "mean_change": self.mean_ratio - 1,
-            "verdicts": {name: self.count(name) for name in (SLOWER, FASTER, NO_DIFFERENCE)},
+            "verdicts": {name: self.count(name) for name in VERDICTS},
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
             "settings": {s.name: [s.before, s.after] for s in self.settings},
@@ -168,6 +178,8 @@ def compare_sides(before: Side, after: Side, *, layers: bool | None = None) -> C
 
 def setting(run: Run, name: str) -> str:
     """One setting of a run as text."""
+    if name == ENVIRONMENT:
+        return environment_text(run.provenance) or plain(None)
     return plain(run.found.get(name) if name in FOUND else run.asked.get(ASKED.get(name, name)))
 
 

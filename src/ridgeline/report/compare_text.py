@@ -10,7 +10,7 @@ from ridgeline.report.compare import Compared, Part
 from ridgeline.report.compare_machines import MachineComparison
 from ridgeline.report.compare_sides import Comparison
 from ridgeline.report.markup import markdown, markdown_line
-from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, SLOWER, Change
+from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER, Change
 from ridgeline.units import format_bytes, format_change, format_time, si
 
 NOTHING = "–"
@@ -50,6 +50,8 @@ def sentence(row: Compared) -> str:
     """The verdict in words: `B is slower: 3.2 % more time per step (95 % interval …)`."""
     change = row.time
     details = f"95 % interval {percents(change.interval)}; {_tested(change)}"
+    if not change.is_judged:
+        return f"not judged: {row.why_not_judged}: {format_change(change.share)} time per {row.per}"
     if change.verdict == NO_DIFFERENCE:
         return f"no difference shown: {format_change(change.share)} time per {row.per} ({details})"
     more = "more" if change.verdict == SLOWER else "less"
@@ -70,6 +72,8 @@ def summary(found: Comparison) -> str:
         return f"{found.rows[0].name}: {sentence(found.rows[0])}"
     counts = [f"{found.count(SLOWER)} slower", f"{found.count(FASTER)} faster",
               f"{found.count(NO_DIFFERENCE)} with no difference shown"]  # fmt: skip
+    if found.count(NOT_JUDGED):
+        counts.append(f"{found.count(NOT_JUDGED)} not judged")
     mean = format_change(found.mean_ratio - 1)
     return f"{len(found.rows)} configurations: {', '.join(counts)}; geometric mean {mean} time"
 
@@ -184,7 +188,9 @@ def explanations(found: Comparison | MachineComparison) -> list[str]:
     """What else differs between the sides, and what only one of them has."""
     if isinstance(found, MachineComparison):
         return [f"differs: {text}" for text in found.settings]
-    lines = [f"{row.name}: {text}" for row in found.rows for text in row.conditions]
+    busy = [row for row in found.rows if not row.time.is_judged and len(found.rows) > 1]
+    lines = [f"{row.name}: not judged: {row.why_not_judged}" for row in busy]
+    lines += [f"{row.name}: {text}" for row in found.rows for text in row.conditions]
     lines += [f"differs: {setting}" for setting in found.settings]
     lines += [f"only in A: {name}" for name in found.only_before]
     lines += [f"only in B: {name}" for name in found.only_after]

@@ -3,16 +3,19 @@
 Runs that agree in all SETTINGS are repeats of one configuration. A setting that is as usual (no
 compiler, one batch a step, synthetic data) is None here, whether it was written down or not.
 
-A label, the number of threads and the version of torch differ between machines and between days in
-any case: they separate runs of one machine that agree in everything else, and name nothing more.
+A label, the number of threads, the version of torch and environment variables differ between
+machines and between days in any case: they separate runs of one machine that agree in everything
+else, and name nothing more.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.provenance import speed_variables
 from ridgeline.report.rows import plain, records
 
 if TYPE_CHECKING:
@@ -26,13 +29,23 @@ MANNER = (
     "optimizer", "compile", "channels_last", "grad_accum_steps", "deterministic",
     "cudnn_benchmark", "data_root", *LOADING,
 )  # fmt: skip
-CIRCUMSTANCES = ("label", "threads", "torch_version")
+CIRCUMSTANCES = ("label", "threads", "torch_version", "environment")
 SETTINGS = (*PLACE, *WORK, *MANNER, *CIRCUMSTANCES)
+
+# Variables that say where something is, or which of several equal devices is used. They are stored
+# and shown, and runs that differ in them alone are repeats.
+NO_SETTINGS = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH", "TORCH_HOME",
+    "KMP_DUPLICATE_LIB_OK", "TORCH_WARM_POOL",  # torch itself sets the last three
+)  # fmt: skip
 
 USUAL: dict[str, Any] = {"grad_accum_steps": 1, "data_root": "synthetic"}
 USUAL_OPTIMIZER = "sgd"
 MADE_UP = ("synthetic", "synthetic-host", None)  # inputs that nobody has to read
-BARE = ("model", "mode", "precision", "optimizer", "label", "env", "backend", "device_name")
+BARE = (
+    "model", "mode", "precision", "optimizer", "label", "env", "backend", "device_name",
+    "environment",
+)  # fmt: skip
 WORDS = {
     "batch_size": "batch {}", "input_size": "input {}", "seq_len": "length {}",
     "compile": "compile {}", "grad_accum_steps": "{} batches a step", "data_root": "data {}",
@@ -103,6 +116,21 @@ def telling_each(
     return [told[tuple(one[name] for name in by)] for one in found]
 
 
+def describe_differences(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each of some settings, in words, those in which they differ.
+
+    Label and threads are among them wherever they differ. Place, model, batch, mode and precision
+    are not: a table has columns for these.
+    """
+    shown = (*PLACE, "model", "batch_size", "mode", "precision")
+    told = telling_each(found, by=("model",), among=[n for n in SETTINGS if n not in shown])
+    always = [name for name in ("label", "threads") if _differs(found, name)]
+    return [
+        ", ".join(in_words(one, dict.fromkeys((*always, *names))))
+        for one, names in zip(found, told, strict=True)
+    ]
+
+
 def _differs(found: Iterable[Mapping[str, Any]], name: str) -> bool:
     """Whether a setting takes several values; inference has no optimizer, which is no value."""
     values = {one[name] for one in found}
@@ -122,7 +150,10 @@ def word(name: str, value: Any) -> str:
         return FLAGS.get(name, name.replace("_", " "))
     if name == "config":
         return config_words(str(value))
-    return str(value) if name in BARE else WORDS.get(name, name + " {}").format(value)
+    if name in BARE:
+        return str(value)
+    text = WORDS.get(name, name + " {}").format(value)
+    return text.removesuffix("s") if value == 1 else text  # 1 thread, 1 worker
 
 
 def unusual(settings: Mapping[str, Any]) -> list[str]:
@@ -138,6 +169,18 @@ def config_text(config: Any) -> str:
     if not isinstance(config, Mapping) or not config:
         return ""
     return json.dumps(config, sort_keys=True, default=str)
+
+
+def environment_settings(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """The environment variables that are settings of a run; none where none are recorded."""
+    recorded = speed_variables(provenance.get("environment") or {})
+    return {name: str(value) for name, value in recorded.items() if name not in NO_SETTINGS}
+
+
+def environment_text(provenance: Mapping[str, Any]) -> str:
+    """`OMP_NUM_THREADS=1 OMP_PROC_BIND=true`, as a shell takes it."""
+    found = environment_settings(provenance)
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())
 
 
 def config_words(text: str) -> str:

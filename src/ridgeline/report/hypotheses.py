@@ -15,7 +15,7 @@ from ridgeline.report.analysis_gap import backward_ratio
 from ridgeline.report.cases import Case, alike, cases, largest, series
 from ridgeline.report.configuration import NETWORK
 from ridgeline.report.rows import number
-from ridgeline.report.study import Study
+from ridgeline.report.study import BUSY, Study
 from ridgeline.report.words import counted, listed, some, times
 from ridgeline.units import format_percent, format_ratio, si
 
@@ -60,15 +60,22 @@ class Hypothesis:
 
 
 def verdicts(study: Study, found: Sequence[Case] | None = None) -> tuple[Verdict, ...]:
-    """Every hypothesis, judged by this study, whose cases may be `found` already."""
+    """Every hypothesis, judged by this study, whose cases may be `found` already.
+
+    Configurations during whose run the machine was busy are left out.
+    """
     found = cases(study) if found is None else found
-    return tuple(_judge(hypothesis, study, found) for hypothesis in HYPOTHESES)
+    quiet = [case for case in found if case.run_id not in study.disturbed]
+    return tuple(_judge(hypothesis, study, quiet, len(found)) for hypothesis in HYPOTHESES)
 
 
-def _judge(hypothesis: Hypothesis, study: Study, found: Sequence[Case]) -> Verdict:
+def _judge(hypothesis: Hypothesis, study: Study, found: Sequence[Case], total: int) -> Verdict:
     tests = hypothesis.tests(study, found)
     met = sum(test.is_met for test in tests)
     outcome, evidence = OPEN, f"The study has no {hypothesis.needs}."
+    if not tests and len(found) < total:
+        left_out = counted(total - len(found), "configuration")
+        evidence += f" {left_out} left out: {BUSY}."
     if tests:
         outcome = HELD if met == len(tests) else PARTLY if met else FAILED
         against = [test.text for test in tests if not test.is_met]

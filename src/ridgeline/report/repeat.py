@@ -8,6 +8,7 @@ from typing import Any
 
 from ridgeline.profile.capture import PROGRAM
 from ridgeline.profile.keeping import sources_of
+from ridgeline.report.configuration import environment_text
 from ridgeline.store import Run
 
 VALUES = {  # option: what it is where nobody asked for anything else
@@ -22,11 +23,16 @@ OBJECT = "object"  # the source of a module from somebody's program
 
 
 def repeat_command(run: Run) -> str:
-    """`ridgeline run MODEL …`; of a module from a program, what started the program."""
+    """`ridgeline run MODEL …`, after environment variables that change its speed.
+
+    Of a module from a program, what started the program.
+    """
     if run.found.get("source") == OBJECT:
         recorded = run.provenance.get("command") or ()
         return shlex.join(str(word) for word in recorded)
-    return shlex.join(["ridgeline", "run", *_words(run.asked)])
+    variables = environment_text(run.provenance)
+    command = shlex.join(["ridgeline", "run", *_words(run.asked)])
+    return f"{variables} {command}" if variables else command
 
 
 def capture_command(capture: Run) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ridgeline.measure.advice import is_processor_shared
+from ridgeline.measure.statistics import is_disturbed
+from ridgeline.report.configuration import MADE_UP
 from ridgeline.roofline.findings import LAYERS_OFF, Setting
 from ridgeline.roofline.points import Measured
 from ridgeline.store import Run
@@ -58,6 +61,27 @@ def setting_of(run: Run, profile: Run | None = None) -> Setting:
         system_s=usage["system_time_s"] / iters if usage.get("system_time_s") and iters else None,
         cores=float(usage.get("cores") or 1.0),
     )
+
+
+def disturbance(run: Run) -> str:
+    """Why the steps of a run are to be doubted: the machine was busy. Empty if it was not.
+
+    Real data may come in bursts: only steps that read none are expected to be alike.
+    """
+    found = run.found
+    usage, step = found.get("timed_usage") or {}, found["step_time_s"]
+    if found.get("backend") == "cpu" and is_processor_shared(
+        cores=usage.get("cores") or 0.0,
+        threads=found.get("threads") or 0,
+        elapsed_s=usage.get("elapsed_s") or 0.0,
+        involuntary_switches=usage.get("involuntary_switches") or 0,
+    ):
+        return "other programs had the processor"
+    reads_data = run.asked.get("data") not in MADE_UP
+    if not reads_data and is_disturbed(median=step["median"], mean=step["mean"]):
+        ratio = step["mean"] / step["median"]
+        return f"some steps were held up: their mean is {ratio:.2f} times their median"
+    return ""
 
 
 def device_of(run: Run) -> str:

@@ -36,7 +36,7 @@ from ridgeline.report.executed import (
 )
 from ridgeline.report.machines import Machine, Machines
 from ridgeline.report.profiles import Profiles, busy_time_s, stored_profiles
-from ridgeline.report.rows import no_rows
+from ridgeline.report.rows import no_rows, plain
 from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
 from ridgeline.report.views import measured_runs, metrics
 from ridgeline.report.words import listed
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Machine", "Study", "read_study"]
 STAGES_FILE = "analysis.json"
+BUSY = "the machine was busy"
 Placed = list[tuple[Measured, Roofs, "pd.DataFrame"]]
 
 
@@ -102,11 +103,22 @@ class Study:
         known = [table for table in (self.points, self.capture_points) if len(table)]
         return pd.concat(known, ignore_index=True) if known else self.points
 
+    @property
+    def disturbed(self) -> dict[str, str]:
+        """The runs during which the machine was busy, and how that shows."""
+        if "disturbed" not in self.runs:
+            return {}
+        known = zip(self.runs["run_id"], self.runs["disturbed"], strict=True)
+        return {str(run_id): str(reason) for run_id, reason in known if plain(reason)}
+
     def notes_on(self, points: pd.DataFrame) -> list[str]:
-        """What is to be known about the counters of each point."""
+        """What is to be known about the times and the counters of each point."""
+        busy = {run_id: (f"{BUSY}: {reason}",) for run_id, reason in self.disturbed.items()}
         return [
-            "; ".join(self.notes.get(run_id, ())) if provenance == "counter" else ""
-            for run_id, provenance in zip(points["run_id"], points["provenance"], strict=True)
+            "; ".join((*busy.get(run_id, ()), *(self.notes.get(run_id, ()) if counts else ())))
+            for run_id, counts in zip(
+                points["run_id"], points["provenance"].eq("counter"), strict=True
+            )
         ]
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from typing import Any
 from ridgeline.report.cases import Case, cases, samples_per_s
 from ridgeline.report.configuration import NETWORK
 from ridgeline.report.rows import number, records
-from ridgeline.report.study import Study
+from ridgeline.report.study import BUSY, Study
 from ridgeline.units import format_percent, format_time, si
 
 MOST_SENTENCES = 6
@@ -53,10 +53,13 @@ class Configuration:
     energy_j_per_sample: float | None
     interval_s: tuple[float, float] | None = None  # 95 %, of the step's median
     flag: str = ""
+    disturbed: str = ""  # how it shows that the machine was busy
 
     @property
     def caution(self) -> str:
         """Said with the numbers where the steps were not steady."""
+        if self.disturbed:
+            return f"{BUSY} ({self.disturbed}); measure again when it is quiet"
         if self.interval_s is None:
             return "too few steps to say how sure that is"
         low, high = self.interval_s
@@ -129,6 +132,7 @@ def _configuration(run: dict[str, Any], case: Case, step: dict[str, Any]) -> Con
         energy_j_per_sample=number(run.get("energy_j_per_sample")),
         interval_s=_interval(run),
         flag=str(step.get("flag") or ""),
+        disturbed=str(run.get("disturbed") or ""),
     )
 
 

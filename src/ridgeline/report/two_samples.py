@@ -34,6 +34,7 @@ T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2
 Z_QUANTILE = 1.960
 
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
+NOT_JUDGED = "not judged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class Change:
     interval: tuple[float, float] | None  # of the ratio, 95 %; None for too few samples
     test: RankTest
     runs: tuple[int, int]
+    is_judged: bool = True  # False: the samples say more about the machine than about the runs
 
     @property
     def ratio(self) -> float:
@@ -69,19 +71,23 @@ class Change:
     @property
     def is_shown(self) -> bool:
         """Whether interval and test both say that this is more than noise."""
-        if self.interval is None or self.test.p >= 1 - CONFIDENCE:
+        if not self.is_judged or self.interval is None or self.test.p >= 1 - CONFIDENCE:
             return False
         low, high = self.interval
         return low > 1 or high < 1
 
     @property
     def verdict(self) -> str:
+        if not self.is_judged:
+            return NOT_JUDGED
         if not self.is_shown:
             return NO_DIFFERENCE
         return SLOWER if self.ratio > 1 else FASTER
 
 
-def compare_groups(before: Group, after: Group, *, of: str = "steps", seed: int = 0) -> Change:
+def compare_groups(
+    before: Group, after: Group, *, of: str = "steps", seed: int = 0, is_judged: bool = True
+) -> Change:
     """The ratio of two medians of positive samples, with its interval and a test."""
     logs = _interval(before, after, np.log, seed=seed)
     return Change(
@@ -90,6 +96,7 @@ def compare_groups(before: Group, after: Group, *, of: str = "steps", seed: int 
         interval=(exp(logs[0]), exp(logs[1])) if logs else None,
         test=_test(before, after, of),
         runs=(len(before), len(after)),
+        is_judged=is_judged,
     )
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
 from ridgeline.report.checked import check_run, check_table
-from ridgeline.report.configuration import LOADING, config_text
+from ridgeline.report.configuration import LOADING, config_text, environment_text
+from ridgeline.report.run_facts import disturbance
 from ridgeline.store import IN_RESULTS, ResultsFolder, Run, atomic_write_text
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def _metrics_row(run: Run) -> dict[str, Any]:
         "step_interval_high_s": high,
         **{f"{phase}_s": _phase(found, phase) for phase in SPLIT},
         "threads": found.get("threads"),
+        "environment": environment_text(made),
         "busy_fraction": found.get("busy_fraction"),
         "kernel_time_s": (found.get("kernels") or {}).get("time_s"),
         "energy_meter": energy.get("meter"),
@@ -152,6 +154,7 @@ def _metrics_row(run: Run) -> dict[str, Any]:
         **{name: during.get(name) for name in ("clock_hz", "memory_clock_hz", "temperature_c")},
         "throttle_reasons": ";".join(during.get("throttle_reasons") or ()),
         "warnings": len(found.get("warnings") or ()),
+        "disturbed": disturbance(run),
     }
 
 
@@ -209,7 +212,8 @@ def _key(run: Run) -> dict[str, Any]:
 def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     """The layers of one run. `input_size` is the layer's own; mean_ms is of a step.
 
-    `percentage` is mean_ms of the sum of all layers' mean_ms: the mean step of this pass.
+    `percentage` is `time_s`, a median, of the sum of all layers' medians. It is made here, since
+    earlier versions stored shares of means.
     """
     new = table.drop(columns=[*SAMPLES])
     new = new.assign(
@@ -218,6 +222,7 @@ def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
         input_size=new["input_shape"].map(_spatial),
         mean_ms=MS * new["mean_s"],
         std_ms=MS * new["std_s"],
+        percentage=100 * new["time_s"] / new["time_s"].sum(),
         precision=run.found["precision"],
         backend=run.found["backend"],
         mode=run.asked["mode"],
@@ -233,9 +238,9 @@ LAYER_COLUMNS = (
     "energy_per_layer_j", "power_samples", "energy_attribution",
 )  # fmt: skip
 LAYERS_NEED = (  # what is not made here
-    *SAMPLES, "layer", "input_shape", "mean_s", "std_s",
+    *SAMPLES, "layer", "input_shape", "time_s", "mean_s", "std_s",
     *(name for name in LAYER_COLUMNS
-      if name not in ("model", "algorithm", "input_size", "mean_ms", "std_ms")),
+      if name not in ("model", "algorithm", "input_size", "mean_ms", "std_ms", "percentage")),
 )  # fmt: skip
 
 

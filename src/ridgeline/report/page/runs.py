@@ -16,7 +16,7 @@ from ridgeline.report.configuration import (
 from ridgeline.report.page.columns import Words, is_missing, numbers
 from ridgeline.report.repeat import repeat_command
 from ridgeline.report.rows import records
-from ridgeline.report.study import Study
+from ridgeline.report.study import BUSY, Study
 from ridgeline.roofline.place import flops_columns, roof_of
 from ridgeline.store import Run
 
@@ -116,7 +116,9 @@ def settings_told(runs: pd.DataFrame) -> list[str]:
 
 
 def _flags(row: Mapping[str, Any]) -> str:
-    found = (row.get(name) for name in ("flag", "flags", "clock_flag"))
+    found = [row.get(name) for name in ("flag", "flags", "clock_flag")]
+    if row.get("disturbed"):
+        found.append(f"{BUSY}: {row['disturbed']}")
     return "\n".join(str(text) for text in found if text and not is_missing(text))
 
 

@@ -1,0 +1,41 @@
+"""What `ridgeline roofline` prints of steps that are known."""
+
+from __future__ import annotations
+
+import pytest
+from tests.report.hand_study import make_study, run_row, step_row
+
+from ridgeline.cli.show_study import print_steps
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_rows_say_in_what_runs_differ_and_which_were_disturbed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # given a run with the defaults, and one with one thread while the machine was busy
+    one = {"run_id": "b", "label": "one", "threads": 1, "environment": "OMP_NUM_THREADS=1"}
+    reason = "other programs had the processor"
+    runs = [run_row(label="all", disturbed=""), run_row(**one, disturbed=reason)]
+
+    print_steps(make_study(runs, [step_row(), step_row(run_id="b", time_s=0.04)]))
+
+    out = capsys.readouterr().out.splitlines()
+    head = next(line for line in out if "headroom" in line)
+    rows = [dict(zip(cells(head), cells(line), strict=True)) for line in out if "fp32" in line]
+    assert [(row["settings"], row["step"]) for row in rows] == [
+        ("all, 2 threads", "20.0 ms"),
+        ("one, 1 thread, OMP_NUM_THREADS=1", "40.0 ms*"),
+    ]
+    assert out[-1].strip() == "* the machine was busy: other programs had the processor"
+
+
+def test_repeats_need_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [run_row(), run_row(run_id="b")]
+
+    print_steps(make_study(runs, [step_row(), step_row(run_id="b")]))
+
+    out = capsys.readouterr().out
+    assert "settings" not in out and "*" not in out
