@@ -66,6 +66,11 @@ def device_of(run: Run) -> str:
     return f"cuda:{run.asked.get('device') or 0}" if kind == "cuda" else kind
 
 
+def threads_of(run: Run) -> int | None:
+    """Threads of the operators on a CPU; None on other devices, and where nobody wrote it down."""
+    return _whole(run.found.get("threads")) if run.found.get("backend") == "cpu" else None
+
+
 def parts_of(run: Run) -> int:
     """Batches of a step; inference has no optimizer to gather for."""
     if run.asked.get("mode") != "train":

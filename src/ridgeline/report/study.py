@@ -98,11 +98,16 @@ class Study:
         return pd.concat(known, ignore_index=True) if known else self.points
 
     def notes_on(self, points: pd.DataFrame) -> list[str]:
-        """What is to be known about the counters of each point."""
+        """What is to be known about the ceilings and the counters of each point."""
+        bases = {machine.env: machine.roofs.basis for machine in self.machines}
+        told = points.reindex(columns=["run_id", "env", "provenance"])
         return [
-            "; ".join(self.notes.get(run_id, ())) if provenance == "counter" else ""
-            for run_id, provenance in zip(points["run_id"], points["provenance"], strict=True)
+            "; ".join(filter(None, [bases.get(env), *self._counter_notes(run_id, provenance)]))
+            for run_id, env, provenance in told.itertuples(index=False, name=None)
         ]
+
+    def _counter_notes(self, run_id: str, provenance: str) -> tuple[str, ...]:
+        return self.notes.get(run_id, ()) if provenance == "counter" else ()
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:
         """The largest headrooms of all runs, as shares of their steps; a layer appears once."""
@@ -164,7 +169,7 @@ def read_study(
         capture_points=of_captures,
         profiles=profiles.of_run,
         notes=reader.notes,
-        remarks=tuple(dict.fromkeys(reader.remarks)),
+        remarks=tuple(dict.fromkeys([*machines.bases(), *reader.remarks])),
         stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),
