@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ridgeline.roofline.findings import Setting, advice, find, meaning
+from ridgeline.roofline.findings import Setting, advice, find, meaning, saving, saving_basis
 from ridgeline.roofline.roofs import Roofs
 
 GPU = Roofs(
@@ -112,6 +112,26 @@ def test_what_the_operating_system_takes_is_a_finding_of_its_own() -> None:
     assert first["headroom_s"] == pytest.approx(0.012)
     assert first["share"] == pytest.approx(0.4)
     assert "MALLOC_" in first["advice"]
+    assert first["meaning"].endswith(
+        "; this time is also part of the layers' times, so the two do not add up"
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "share", "says"),
+    [
+        ("conv", 0.2, "about 6.00 ms, 20.0 % of the step, if it ran at its floor"),
+        ("conv", float("nan"), "about 6.00 ms, if it ran at its floor"),
+        ("(host)", 0.2, "about 6.00 ms, 20.0 % of the step, if the GPU never waited for the host"),
+        ("(system)", 0.2,
+         "about 6.00 ms, 20.0 % of the step, if the operating system had nothing to do"),
+    ],
+)  # fmt: skip
+def test_what_could_be_saved_is_an_estimate_with_its_condition(
+    layer: str, share: float, says: str
+) -> None:
+    finding = {**PIECE, "layer": layer, "share": share}
+    assert f"{saving(finding)}, {saving_basis(finding)}" == says
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ class Study:
         return self.notes.get(run_id, ()) if provenance == "counter" else ()
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:
-        """The largest headrooms of all runs, as shares of their steps; a layer appears once."""
-        ranked = self.findings.sort_values("share", ascending=False)
+        """The largest headrooms of all runs, by their time; a layer appears once."""
+        ranked = self.findings.sort_values("headroom_s", ascending=False)
         of_model = ranked["model"].mask(ranked["layer"].isin([HOST, SYSTEM]), "")  # told once
         return ranked[~(of_model + "\n" + ranked["layer"]).duplicated()].head(most)
 

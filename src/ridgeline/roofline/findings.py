@@ -19,6 +19,11 @@ OPTIMIZER = "(optimizer)"
 GOOD = 0.8  # of its roof: hardly anything to gain below it
 IDLE = 0.1  # of a step without kernels, or in the operating system, is worth a finding
 LAYERS_OFF = 0.2  # of the step: layers that add up to so much more or less are to be doubted
+NO_BOUND = (
+    "Headroom is an estimate of what can be saved, not a bound: advice that changes the work itself"
+    " (another precision, fused operators, memory that is kept) can save more."
+)
+OVERLAPS = "this time is also part of the layers' times, so the two do not add up"
 LOW_PRECISIONS = ("bf16", "fp16", "amp")
 TENSOR_ROOFS = ("tf32 matrix", "fp16 matrix", "bf16 matrix")
 
@@ -99,6 +104,22 @@ def _row(
     }
 
 
+def saving(finding: Mapping[str, Any]) -> str:
+    """How much time a finding is about: `about 140 ms, 12.0 % of the step`."""
+    share = finding["share"]
+    of_step = f", {format_percent(share)} of the step" if share == share else ""
+    return f"about {format_time(finding['headroom_s'])}{of_step}"
+
+
+def saving_basis(finding: Mapping[str, Any]) -> str:
+    """Under which condition that would be saved."""
+    conditions = {
+        HOST: "if the GPU never waited for the host",
+        SYSTEM: "if the operating system had nothing to do",
+    }
+    return conditions.get(str(finding["layer"]), "if it ran at its floor")
+
+
 def caution(setting: Setting) -> str:
     """Said with a layer's numbers where the layers do not add up to their step."""
     sum_s, step_s = setting.layer_sum_s, setting.step_time_s
@@ -158,7 +179,8 @@ def _system(points: Sequence[dict[str, Any]], setting: Setting) -> dict[str, Any
         "headroom_s": taken_s,
         "share": taken_s / setting.step_time_s,
         "meaning": f"for about {format_time(taken_s)} of each step the operating system is at work,"
-        " mostly handing out memory that the C library has given back",
+        " mostly handing out memory that the C library has given back;"
+        f" {OVERLAPS}",
         "advice": "a smaller batch, or let the C library keep its memory: MALLOC_MMAP_MAX_=0"
         " MALLOC_TRIM_THRESHOLD_=-1 MALLOC_TOP_PAD_=268435456 before the command (glibc)",
     }
