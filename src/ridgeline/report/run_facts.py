@@ -51,6 +51,7 @@ def setting_of(run: Run, profile: Run | None = None) -> Setting:
         is_compiled=bool(asked.get("compile")),
         is_channels_last=bool(asked.get("channels_last")),
         is_tuned=bool(asked.get("cudnn_benchmark")),
+        batch_size=_whole(asked.get("batch_size")),
         step_time_s=float(found["step_time_s"]["median"]),
         kernel_time_s=kernels.get("time_s"),
         kernel_launches=_whole(kernels.get("kernels")),
