@@ -58,8 +58,7 @@ def texts_in(module: str) -> list[str]:
             found.append("".join(
                 str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
             ))  # fmt: skip
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_text and id(node) not in docs | inner:
+        elif isinstance(node, ast.Constant) and id(node) not in docs | inner:
             found.append(str(node.value))
     return found
 

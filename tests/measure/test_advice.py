@@ -87,8 +87,8 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         ),
         (
             measured(timing=timing_of(*[1.0] * 10, data_s=0.25), settings=Settings(data="photos")),
-            "25.0 % of a step is spent waiting for data; try --workers 2 --pin-memory, or "
-            "--data synthetic to time the model alone",
+            "25.0 % of a step is spent waiting for data; try `ridgeline run … --workers 2 "
+            "--pin-memory`, or time the model alone with `ridgeline run … --data synthetic`",
         ),
         (
             measured(
@@ -257,8 +257,8 @@ def test_a_gpu_that_waits_for_data_is_not_told_to_launch_less() -> None:
 
     assert warnings(waits, None) == [
         "the GPU works 500 ms of a 1 s step (50.0 %); for much of the rest it waits for data",
-        "25.0 % of a step is spent waiting for data; try --workers 2 --pin-memory, or "
-        "--data synthetic to time the model alone",
+        "25.0 % of a step is spent waiting for data; try `ridgeline run … --workers 2 "
+        "--pin-memory`, or time the model alone with `ridgeline run … --data synthetic`",
     ]
 
 

@@ -239,7 +239,8 @@ def _unaligned_side(point: dict[str, Any], setting: Setting, roofs: Roofs) -> in
         return None
     if efficiency is None or not efficiency < FAR:
         return None
-    sides = [int(side) for side in str(point.get("product_sides") or "").split("x") if side]
+    texts = str(point.get("product_sides") or "").split("x")
+    sides = [int(text) for text in texts if text.isdecimal()]
     return max((s for s in sides if s >= WIDE_SIDE and s % aligned), default=None)
 
 

@@ -100,7 +100,7 @@ def _launches(ops: pd.DataFrame, *, is_fused: bool) -> pd.Series:
 def _product_sides(ops: pd.DataFrame) -> pd.Series:
     """Both sides of the second matrix of each forward product, as `768x50257`: the weights."""
     is_product = ops["op"].isin(PRODUCTS) & ops["phase"].eq("forward")
-    return ops["input_shapes"].str.rpartition(" ")[2].where(is_product, "")
+    return ops["input_shapes"].str.split(" ").str[-1].where(is_product, "").fillna("")
 
 
 def _layer(ops: pd.DataFrame) -> pd.Series:
