@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -104,11 +104,12 @@ def measure(
     from ridgeline.measure.result import measure_module, measure_named
 
     chosen = _settings("measure", settings)
-    if not isinstance(model, str | Path):
-        return measure_module(model, inputs, chosen, mode=mode, batch_size=batch_size, loss=loss)
     size = DEFAULT_BATCH if batch_size is None else batch_size
-    named = replace(spec(str(model), size, input_size, seq_len, config), mode=mode)
-    return measure_named(named, chosen)
+    with _answering_in_python():
+        if isinstance(model, str | Path):
+            named = replace(spec(str(model), size, input_size, seq_len, config), mode=mode)
+            return measure_named(named, chosen)
+        return measure_module(model, inputs, chosen, mode=mode, batch_size=batch_size, loss=loss)
 
 
 def analyze(
@@ -123,6 +124,7 @@ def analyze(
     loss: Callable[[Any], Any] | None = None,
     results: str | Path = "results",
     quick: bool = False,
+    remeasure: bool = False,
     title: str | None = None,
     notebook: bool = False,
     **settings: Any,
@@ -130,7 +132,7 @@ def analyze(
     """Tell how fast a model could be here, how fast it is and what holds it back; write the report.
 
     `model` is a name, or any module with `inputs`. The machine is measured once and kept in
-    `results`. `settings` are those of `measure`: backend, precision, iters, optimizer, …
+    `results`, unless `remeasure`. `settings` are those of `measure`: backend, precision, iters, …
     """
     from dataclasses import replace
 
@@ -139,12 +141,13 @@ def analyze(
     check_model(model, inputs)
     chosen = replace(_settings("analyze", settings), layers=True)
     named = None
-    if isinstance(model, str | Path):
-        named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
-    return analyze_here(
-        model, inputs, named, chosen, mode=mode, results=Path(results), quick=quick, loss=loss,
-        title=title, notebook=notebook,
-    )  # fmt: skip
+    with _answering_in_python():
+        if isinstance(model, str | Path):
+            named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
+        return analyze_here(
+            model, inputs, named, chosen, mode=mode, results=Path(results), quick=quick, loss=loss,
+            title=title, notebook=notebook, remeasure=remeasure,
+        )  # fmt: skip
 
 
 def profile(
@@ -267,7 +270,22 @@ def _settings(function: str, given: Mapping[str, Any]) -> Settings:
             f"{function} takes no {', '.join(unknown)}",
             hint=f"the settings are {', '.join(Settings.__dataclass_fields__)}",
         )
-    return Settings(**given)
+    with _answering_in_python():
+        return Settings(**given)
+
+
+@contextmanager
+def _answering_in_python() -> Iterator[None]:
+    """Errors name arguments where those of the command line name options."""
+    from ridgeline.measure.settings import as_arguments
+
+    try:
+        yield
+    except RidgelineError as error:
+        problem, hint = as_arguments(error.problem), as_arguments(error.hint)
+        if (problem, hint) == (error.problem, error.hint):
+            raise
+        raise RidgelineError(problem, hint=hint) from error
 
 
 def export(

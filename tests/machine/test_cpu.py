@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ridgeline.machine import cpu, cpu_build, cpu_kernels, cpu_launch, cpu_levels, cpu_matrix
-from ridgeline.machine.ceiling import Ceiling, Missing
+from ridgeline.machine.ceiling import ONE_CORE, Ceiling, Missing
 from ridgeline.machine.cpu_build import BuildError, Compiler, find_compiler
 from ridgeline.machine.cpu_conditions import Watch
 from ridgeline.machine.cpu_kernels import Kernels, Probe, Span
@@ -67,7 +67,7 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
     assert all(len(ceiling.samples) >= 10 for ceiling in ceilings)
     assert {ceiling.device for ceiling in ceilings} == {"cpu"}
     assert len({ceiling.key for ceiling in ceilings}) == len(ceilings)
-    read = {c.level: c.best for c in ceilings if c.pattern == "read"}
+    read = {c.level: c.best for c in ceilings if c.pattern == "read" and c.what is None}
     assert read["l1"] >= read["dram"]
     compute = {(c.path, c.precision) for c in ceilings if c.kind == "compute"}
     assert {("vector", "fp32"), ("vector", "fp64"), ("matrix", "fp32")} <= compute
@@ -378,8 +378,23 @@ def test_the_kernels_clock_goes_before_a_measured_one(tmp_path: Path) -> None:
     assert Watch([0], cycles_per_s=lambda: 1.0, root=tmp_path).clock_hz() == 2.4e9
 
 
+def test_memory_is_measured_on_one_core_too(
+    c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given two threads, which may share a core here
+    monkeypatch.setattr(cpu, "c_kernels", lambda: c_kernels)
+    monkeypatch.setattr(cpu, "cpus_to_use", lambda threads: (0, 0))
+
+    ceilings, _ = cpu.measure_cpu(quick=True)
+
+    memory = {(c.level, c.threads, c.what) for c in ceilings if c.kind == "bandwidth"}
+    assert {("dram", 2, None), ("dram", 1, ONE_CORE)} <= memory
+    levels = {level for level, _, _ in memory}
+    assert memory == {(x, n, w) for x in levels for n, w in ((2, None), (1, ONE_CORE))}
+
+
 def test_a_one_core_ceiling_has_a_key_of_its_own() -> None:
     def ceiling(what: str | None) -> Ceiling:
         return Ceiling(kind="compute", device="cpu", samples=(1.0,), how="", what=what)
 
-    assert ceiling(cpu.ONE_CORE).key != ceiling(None).key
+    assert ceiling(ONE_CORE).key != ceiling(None).key

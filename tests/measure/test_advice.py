@@ -87,29 +87,30 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         ),
         (
             measured(timing=timing_of(*[1.0] * 10, data_s=0.25), settings=Settings(data="photos")),
-            "25.0 % of a step is spent waiting for data; try --workers 2 --pin-memory, or "
-            "--data synthetic to time the model alone",
+            "25.0 % of a step is spent waiting for data; try `ridgeline run … --workers 2 "
+            "--pin-memory`, or time the model alone with `ridgeline run … --data synthetic`",
         ),
         (
             measured(
                 timing=timing_of(*[1.0] * 10, data_s=0.5),
                 settings=Settings(data="photos", workers=4),
             ),
-            "50.0 % of a step is spent waiting for data; try --workers 8 --pin-memory, or "
-            "--data synthetic to time the model alone",
+            "50.0 % of a step is spent waiting for data; try `ridgeline run … --workers 8 "
+            "--pin-memory`, or time the model alone with `ridgeline run … --data synthetic`",
         ),
         (
             measured(timing=timing_of(*[1.0, 1.2] * 10)),
             "step times are unstable: the middle 80 % of them span 18.2 % of the median; close "
-            "other programs, and see with --repeats 3 how far medians move",
+            "other programs, and see with `ridgeline run … --repeats 3` how far medians move",
         ),
         (
             measured(warmup=WarmUp(times_s=(1.0,) * 12, is_steady=False)),
-            "times were not steady after 12 warm-up steps; try --warmup-iters 36",
+            "times were not steady after 12 warm-up steps; try `ridgeline run … --warmup-iters 36`",
         ),
         (
             measured(warmup=WarmUp(times_s=(1.0,), is_steady=None)),
-            "too few warm-up steps (1) to tell whether times are steady; try --warmup-iters 10",
+            "too few warm-up steps (1) to tell whether times are steady; try "
+            "`ridgeline run … --warmup-iters 10`",
         ),
         (
             measured(during=Conditions(throttle_reasons=("power cap", "heat"))),
@@ -256,8 +257,8 @@ def test_a_gpu_that_waits_for_data_is_not_told_to_launch_less() -> None:
 
     assert warnings(waits, None) == [
         "the GPU works 500 ms of a 1 s step (50.0 %); for much of the rest it waits for data",
-        "25.0 % of a step is spent waiting for data; try --workers 2 --pin-memory, or "
-        "--data synthetic to time the model alone",
+        "25.0 % of a step is spent waiting for data; try `ridgeline run … --workers 2 "
+        "--pin-memory`, or time the model alone with `ridgeline run … --data synthetic`",
     ]
 
 
@@ -273,7 +274,7 @@ def test_layers_of_a_compiled_model_are_not_held_against_its_step() -> None:
 def test_a_loss_that_is_no_number(loss: float) -> None:
     assert warnings(measured(), torch.tensor(loss)) == [
         "the loss is no longer a finite number; times are not affected, but the numbers are not a "
-        "training: try a smaller --lr"
+        "training: try a smaller rate, `ridgeline run … --lr 0.001`"
     ]
 
 

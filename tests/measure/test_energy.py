@@ -289,7 +289,7 @@ def test_windows_that_differ_are_told_with_a_remedy() -> None:
     assert advice(energy_of(100.0, 101.0, 102.0)) == []
     assert advice(energy_of(0.0, 0.0, 0.0)) == []
     assert advice(energy_of(100.0, 106.0, 112.0)) == [
-        "windows differ by 11.3 %: run longer with --energy-time 12"
+        "windows differ by 11.3 %: run longer with `ridgeline run … --energy-time 12`"
     ]
 
 

@@ -319,7 +319,8 @@ def test_a_cpu_has_nothing_to_pin_and_says_so(monkeypatch: pytest.MonkeyPatch, d
     assert (made.data, made.warnings) == (
         data,
         [
-            "too few warm-up steps (1) to tell whether times are steady; try --warmup-iters 10",
+            "too few warm-up steps (1) to tell whether times are steady; try "
+            "`ridgeline run … --warmup-iters 10`",
             "--pin-memory has no effect in this run",
         ],
     )

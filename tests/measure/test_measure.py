@@ -2,10 +2,15 @@
 
 import pytest
 import torch
+from tests.report.hand_study import make_study, run_row, step_row
 from torch import nn
 
 import ridgeline
+from ridgeline.analyze.module import AnalyzeResult
+from ridgeline.analyze.outputs import Outputs
+from ridgeline.analyze.stages import Stages
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.result import MeasureResult
 
 NET, BATCH = nn.Linear(3, 2), torch.zeros(4, 3)
 
@@ -30,3 +35,33 @@ def test_the_batch_is_that_of_the_inputs(
     result = ridgeline.measure(NET, BATCH, mode="infer", iters=2, energy=False, **given)  # type: ignore[arg-type]
 
     assert (result.batch_size, result.found["samples_per_step"]) == (4, 4)
+
+
+def test_errors_name_arguments() -> None:
+    with pytest.raises(RidgelineError) as caught:
+        ridgeline.measure(NET, BATCH, prefetch_factor=2)
+
+    assert (caught.value.problem, caught.value.hint) == (
+        "prefetch_factor needs workers that could fetch",
+        "add workers=2 or more",
+    )
+
+
+def test_warnings_name_arguments() -> None:
+    found = {"warnings": ["times were not steady; try `ridgeline run … --warmup-iters 36`"]}
+    result = MeasureResult(model="net", batch_size=4, mode="infer", found=found)
+    assert result.warnings == ["times were not steady; try `warmup_iters=36`"]
+
+
+def test_advice_of_an_analysis_names_arguments() -> None:
+    # given findings whose advice names options of the command line
+    finding = {"run_id": "a", "model": "net", "layer": "conv", "meaning": "takes 6 ms",
+               "headroom_s": 0.006, "share": 0.2,
+               "advice": "--channels-last gives convolutions faster kernels"}  # fmt: skip
+    study = make_study([run_row()], [step_row()], [finding])
+    result = AnalyzeResult(study=study, outputs=Outputs(), stages=Stages(), run_id="a")
+    # then the answer of the function names its arguments, wherever it is read
+    says = "channels_last=True gives convolutions faster kernels"
+    assert result.findings["advice"].to_list() == [says]
+    assert f"conv: takes 6 ms; {says}" in str(result)
+    assert says in result._repr_html_()

@@ -97,7 +97,7 @@ def test_few_samples_say_something_only_when_they_are_far_apart() -> None:
 def test_wide_samples() -> None:
     assert advice([1.0, 1.2] * 10) == [
         "step times are unstable: the middle 80 % of them span 18.2 % of the median; close other "
-        "programs, and see with --repeats 3 how far medians move"
+        "programs, and see with `ridgeline run … --repeats 3` how far medians move"
     ]
 
 
@@ -107,8 +107,8 @@ def test_wide_samples() -> None:
 )
 def test_samples_that_drift(later: float, text: str) -> None:
     assert advice([1.0] * 10 + [later] * 10) == [
-        f"{text} during the measurement; warm up longer with --warmup-iters, and look at clocks "
-        "and temperature"
+        f"{text} during the measurement; warm up longer with `ridgeline run … --warmup-iters`, and "
+        "look at clocks and temperature"
     ]
 
 

@@ -236,9 +236,19 @@ def test_what_to_fix_first_is_ranked_as_on_the_page(tmp_path: Path) -> None:
     text = report_text(study, folder=tmp_path)
 
     told = text.partition("What to fix first")[2]
-    places = [told.index(f"| {layer} |") for layer in ("doubted", "short", "middle", "long")]
+    places = [told.index(f"| {layer} |") for layer in ("doubted", "long", "middle", "short")]
     assert places == sorted(places)
-    assert [row["layer"] for row in summary(study).findings] == ["doubted", "short", "middle"]
+    assert [row["layer"] for row in summary(study).findings] == ["doubted", "long", "middle"]
+    assert "not a bound" in told
+    assert "(system)" not in told  # the operating system is no finding here
+
+
+def test_the_time_of_the_operating_system_is_said_to_be_within_the_layers(tmp_path: Path) -> None:
+    finding = {"run_id": "a", "model": "net", "layer": "(system)", "headroom_s": 0.01, "share": 0.5}
+    text = report_text(make_study([run_row()], [step_row()], [finding]), folder=tmp_path)
+    assert (
+        "Of (system): this time is also part of the layers' times, so the two do not add up."
+    ) in text
 
 
 def test_the_cases_of_a_study_are_made_once(

@@ -19,12 +19,14 @@ from tests.browser.studies import (
     other_machine,
     study,
 )
+from tests.report.hand_study import layer_row, make_study, run_row, step_row
 
 from ridgeline.report.page import points as page_points
 from ridgeline.report.page import write_page
 from ridgeline.report.page.build import SCRIPTS, asset, scripts
 from ridgeline.report.page.columns import Words, numbers, rounded, to_script
 from ridgeline.report.page.points import chosen
+from ridgeline.report.summary import floor_notes
 
 DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
@@ -196,3 +198,28 @@ def test_runs_without_any_point_are_still_told(tmp_path: Path) -> None:
     got = payload(write_page(told, tmp_path / "page.html"))
     assert got["points"] == {"count": 0}
     assert got["runs"]["count"] == 2
+
+
+def test_headrooms_are_estimates_with_their_condition(tmp_path: Path) -> None:
+    text = write_page(study(), tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "could save up to" not in text
+    assert "<span>an estimate of what it could save</span>" in text
+    assert "<span>if it ran at its floor</span>" in text
+    assert "not a bound" in text
+
+
+def test_layers_say_why_their_floors_add_up_to_more_than_that_of_the_step(tmp_path: Path) -> None:
+    # given a step with a floor of 10 ms, and layers with floors of 8 and 6 ms
+    layers = [layer_row("conv", floor_s=0.008), layer_row("relu", floor_s=0.006, bound="dram")]
+    made = make_study([run_row()], [step_row(), *layers])
+    note = (
+        "The floors of the layers add up to 14.0 ms, more than the 10.0 ms of the step: a layer's"
+        " floor is the largest of its own terms (arithmetic, memory, launches), and the step's is"
+        " the largest of their sums."
+    )
+    # then it is said with the run's layers on the page
+    data = payload(write_page(made, tmp_path / "page.html"))
+    assert [data["words"][place] for place in data["runs"]["floor_note"]] == [note]
+    # and not where they add up to no more than the step's
+    assert floor_notes(made) == {"a": note}
+    assert floor_notes(make_study([run_row()], [step_row(), layers[0]])) == {}

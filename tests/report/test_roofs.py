@@ -17,7 +17,9 @@ CEILINGS = [
     Ceiling(kind="bandwidth", device="d", level="l2", pattern="read", samples=(8e12,), how=""),
     Ceiling(kind="bandwidth", device="d", level="dram", pattern="copy", samples=(4e12,), how=""),
     Ceiling(kind="bandwidth", device="d", level="dram", pattern="read", samples=(4.4e12,), how=""),
-]
+    Ceiling(kind="bandwidth", device="d", level="dram", pattern="read", samples=(1e12,), how="",
+            what="one core"),
+]  # fmt: skip
 
 
 def test_roofs_by_hand() -> None:

@@ -305,3 +305,54 @@ def test_processors_of_one_model_with_other_cores_are_other_machines(
     # then each stands under its own roof
     runs = read_study(results).runs
     assert runs[runs["backend"].eq("cpu")]["env"].to_list() == ["xeon-2c", "xeon-64c"]
+
+
+def store_threads(results: ResultsFolder) -> dict[str, str]:
+    """Two cores of 100 GFLOP/s, of which one does 60; runs of two threads and of one."""
+    (run,) = results.read_runs()
+    passport = read_passport(DATA / "passport-h200.json")
+    ceilings = tuple(
+        Ceiling(kind="compute", device="cpu", path="vector", precision="fp32", threads=threads,
+                what=what, samples=(rate,), how="by hand")
+        for threads, what, rate in ((2, None, 1e11), (1, "one core", 6e10))
+    )  # fmt: skip
+    cpu = {"model": "Xeon", "usable_cores": 2}
+    known = replace(passport, name="xeon", ceilings=ceilings, description={"cpu": cpu})
+    Passports(results.path).write(known)
+    host = {**run.provenance["host"], "usable_cores": 2}
+    found = {**run.found, "backend": "cpu", "device_name": "Xeon", "precision": "fp32"}
+    store_count(results, precision="fp32")
+    return {
+        name: results.write_run(
+            label=name, asked={**run.asked, "precision": "fp32"},
+            provenance={**run.provenance, "host": host}, found={**found, "threads": threads},
+        ).run_id
+        for name, threads in (("two", 2), ("one", 1), ("unknown", None))
+    }  # fmt: skip
+
+
+def test_a_run_of_one_thread_stands_under_the_ceilings_of_one_core(results: ResultsFolder) -> None:
+    # given runs of two threads, of one, and of nobody knows how many
+    ids = store_threads(results)
+    study = read_study(results, run_ids=[*ids.values()])
+    # then the one-thread run has the floor of one core: 11.8 TFLOP at 60 GFLOP/s
+    steps = study.points[study.points["grain"].eq("step")].set_index("run_id")
+    floors = {name: steps.loc[run_id, "floor_s"] for name, run_id in ids.items()}
+    assert floors == pytest.approx(
+        {"two": 11.8e12 / 1e11, "one": 11.8e12 / 6e10, "unknown": 11.8e12 / 1e11}
+    )
+    # and is on a machine of its own, whose ceilings are explained with the point
+    assert [m.env for m in study.machines] == ["xeon", "xeon-1-thread"]
+    basis = "ceilings of 1 of 2 threads: fp32 vector as measured on one core"
+    notes = dict(zip(study.points["run_id"], study.notes_on(study.points), strict=True))
+    assert [notes[run_id] for run_id in ids.values()] == ["", basis, ""]
+    assert study.remarks == (f"xeon-1-thread: {basis}",)
+
+
+def test_peaks_of_a_machine_hold_for_some_of_its_threads(results: ResultsFolder) -> None:
+    ids = store_threads(results)
+    given = {"xeon": given_roofs("xeon", "cpu", compute={"fp32": 2e11}, dram_bytes_per_s=None)}
+    study = read_study(results, run_ids=[ids["one"]], given=given)
+    step = study.points[study.points["grain"].eq("step")].iloc[0]
+    assert step["floor_s"] == pytest.approx(11.8e12 / 2e11)
+    assert study.problems == ()

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ridgeline.roofline.findings import Setting, advice, find, meaning
+from ridgeline.roofline.findings import Setting, advice, find, meaning, saving, saving_basis
 from ridgeline.roofline.roofs import Roofs
 
 GPU = Roofs(
@@ -78,14 +78,19 @@ def test_meaning_in_words() -> None:
     ("piece", "setting", "roofs", "says"),
     [
         # 2e11 FLOP at 8e14: 250 µs instead of 4 ms
-        ({}, {}, GPU, "--precision tf32 or amp (amp: floor of the arithmetic 4.00 ms → 250 µs)"),
+        (
+            {},
+            {},
+            GPU,
+            "--precision tf32 or --precision amp (amp: floor of the arithmetic 4.00 ms → 250 µs)",
+        ),
         ({}, {"precision": "amp"}, GPU, "--channels-last"),
         ({"bound": "dram", "kind": "ReLU"}, {}, GPU, "--compile"),
         ({"bound": "dram"}, {}, CPU, "--channels-last"),
         ({"bound": "dram", "layer": "(optimizer)"}, {}, GPU, "fused=True"),
         ({"bound": "launch"}, {}, GPU, "larger batch"),
         ({"efficiency": 0.95}, {"precision": "amp"}, GPU, "only less work helps"),
-        ({"kind": "Linear"}, {"is_compiled": True}, CPU, "compare a few with -b 1,4,16"),
+        ({"kind": "Linear"}, {"is_compiled": True}, CPU, "compare a few by --batch-size"),
         ({"bound": "launch"}, {}, CPU, "--compile-mode default"),
         ({"bound": None}, {}, CPU, "find out what it does"),
     ],
@@ -112,6 +117,26 @@ def test_what_the_operating_system_takes_is_a_finding_of_its_own() -> None:
     assert first["headroom_s"] == pytest.approx(0.012)
     assert first["share"] == pytest.approx(0.4)
     assert "MALLOC_" in first["advice"]
+    assert first["meaning"].endswith(
+        "; this time is also part of the layers' times, so the two do not add up"
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "share", "says"),
+    [
+        ("conv", 0.2, "about 6.00 ms, 20.0 % of the step, if it ran at its floor"),
+        ("conv", float("nan"), "about 6.00 ms, if it ran at its floor"),
+        ("(host)", 0.2, "about 6.00 ms, 20.0 % of the step, if the GPU never waited for the host"),
+        ("(system)", 0.2,
+         "about 6.00 ms, 20.0 % of the step, if the operating system had nothing to do"),
+    ],
+)  # fmt: skip
+def test_what_could_be_saved_is_an_estimate_with_its_condition(
+    layer: str, share: float, says: str
+) -> None:
+    finding = {**PIECE, "layer": layer, "share": share}
+    assert f"{saving(finding)}, {saving_basis(finding)}" == says
 
 
 @pytest.mark.parametrize(
@@ -126,3 +151,52 @@ def test_layers_that_do_not_add_up_are_told_with_caution(
     found = find(layers({}), setting, GPU).query("layer == 'conv'").iloc[0]
     assert ("with caution" in found["meaning"]) is is_doubted
     assert found["share"] == pytest.approx(0.006 / max(sum_s, 0.03))
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting", "roofs", "is_padded"),
+    [
+        ({}, {}, GPU, True),
+        ({"bound": "compute"}, {"precision": "amp"}, GPU, True),
+        ({}, {"precision": "tf32"}, GPU, True),
+        ({"product_sides": "768x50260"}, {"precision": "tf32"}, GPU, False),  # a multiple of 4
+        ({"product_sides": "768x50260"}, {}, GPU, True),  # and none of 8
+        ({"product_sides": "768x50304"}, {}, GPU, False),
+        ({"product_sides": "768x10"}, {}, GPU, False),  # padded, it would be six times the work
+        ({"product_sides": ""}, {}, GPU, False),
+        ({"efficiency": 0.6}, {}, GPU, False),  # it has found a good kernel
+        ({}, {"is_compiled": True}, GPU, False),  # which pads
+        ({}, {"precision": "fp32"}, GPU, False),  # no tensor cores
+        ({}, {}, CPU, False),
+    ],
+)
+def test_a_large_product_with_an_odd_side_is_to_be_padded(
+    changes: dict[str, Any], setting: dict[str, Any], roofs: Roofs, is_padded: bool
+) -> None:
+    head = {"layer": "lm_head", "kind": "Linear", "bound": "dram", "efficiency": 0.15,
+            "product_sides": "768x50257"}  # fmt: skip
+    chosen = Setting(**{"precision": "bf16", "step_time_s": 0.03, **setting})
+    text = advice({**PIECE, **head, **changes}, chosen, roofs)
+    assert text.startswith("pad its side of ") is is_padded
+    if not changes and not setting and roofs is GPU:
+        assert text == (
+            "pad its side of 50257 to 50304, a multiple of 64: for what is no multiple of 8 the"
+            " library takes slow kernels; --compile-mode default pads by itself"
+        )
+
+
+def test_a_layer_that_counters_saw_has_the_sides_of_its_count() -> None:
+    head = {"layer": "lm_head", "bound": "l1", "efficiency": 0.15}
+    points = layers(
+        {**head, "provenance": "counter", "product_sides": ""},
+        {**head, "provenance": "static", "product_sides": "768x50257"},
+    )
+    (found,) = find(points, Setting(precision="bf16", step_time_s=0.03), GPU)["advice"]
+    assert found.startswith("pad its side of 50257")
+
+
+@pytest.mark.parametrize(("batch_size", "is_advised"), [(1, False), (2, True), (None, True)])
+def test_a_batch_of_one_cannot_be_smaller(batch_size: int | None, is_advised: bool) -> None:
+    setting = Setting(precision="fp32", step_time_s=0.03, system_s=0.012, batch_size=batch_size)
+    first = find(layers({}), setting, CPU).iloc[0]
+    assert ("smaller batch" in first["advice"]) is is_advised

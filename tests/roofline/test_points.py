@@ -109,6 +109,23 @@ def test_layers_are_joined_by_their_path() -> None:
     assert one(points, grain="layer", layer="(optimizer)", phase="all")["flops"] == 20
 
 
+def test_a_layer_has_the_sides_of_its_largest_forward_product() -> None:
+    # given two products in a layer, with a bias and without, and the gradient of one
+    ops = pd.DataFrame(
+        [
+            ("fc", "aten::mm", "matmul", "forward", "fp32", "4x8 8x9", 288, 0, 576, 1, 1),
+            ("fc", "aten::addmm", "matmul", "forward", "fp32", "5 4x8 8x5", 160, 20, 340, 1, 1),
+            ("fc", "aten::mm", "matmul", "weight-grad", "fp32", "9x4 4x8", 288, 0, 576, 1, 1),
+            ("relu", "aten::relu", "pointwise", "forward", "fp32", "4x9", 0, 36, 36, 1, 1),
+        ],
+        columns=OP_COLUMNS,
+    )
+    points = points_of(counted=Counted(ops=ops))
+    sides = points[points["grain"].eq("layer")].set_index(["layer", "phase"])["product_sides"]
+    assert sides["fc", "all"] == sides["fc", "backward"] == "8x9"
+    assert sides["relu", "all"] == ""
+
+
 def test_what_is_in_no_layer_is_one() -> None:
     # given operators outside of layers, 10 FLOP forward and 10 backward, timed as the loss' and as
     # the model's own

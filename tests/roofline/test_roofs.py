@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.passport import read_passport
+from ridgeline.machine.ceiling import Ceiling
+from ridgeline.machine.passport import Passport, read_passport
 from ridgeline.machine.published import published
 from ridgeline.roofline.roofs import (
     GIGA,
@@ -52,6 +54,76 @@ def test_the_datasheet_is_a_second_set_of_roofs() -> None:
     assert roofs.compute["bf16 matrix"] == pytest.approx(989e12, rel=0.01)  # dense
     assert roofs.bandwidth["dram"] == pytest.approx(4.8e12, rel=0.01)
     assert roofs.integer == {"int8 matrix": pytest.approx(1979e12, rel=0.01)}
+
+
+def cpu_passport(*more: Ceiling) -> Passport:
+    """Four cores: 400 GFLOP/s of fp32 vectors, of which one core does 160; 100 GB/s."""
+
+    def rate(kind: str, threads: int, best: float, **fields: Any) -> Ceiling:
+        what = "one core" if threads == 1 else None
+        return Ceiling(kind=kind, device="cpu", threads=threads, what=what, samples=(best,),
+                       how="by hand", **fields)  # fmt: skip
+
+    ceilings = (
+        rate("compute", 4, 4e11, path="vector", precision="fp32"),
+        rate("compute", 1, 1.6e11, path="vector", precision="fp32"),
+        rate("compute", 4, 3e11, path="matrix", precision="fp32"),
+        rate("bandwidth", 4, 1e11, level="dram", pattern="read"),
+        *more,
+    )
+    cpu = {"model": "Xeon", "usable_cores": 4}
+    return replace(PASSPORT, name="xeon", ceilings=ceilings, description={"cpu": cpu})
+
+
+@pytest.mark.parametrize(
+    ("threads", "vector", "env", "source"),
+    [
+        (1, 1.6e11, "xeon-1-thread", "one core"),
+        (2, 2.4e11, "xeon-2-threads", "interpolated"),  # 160 + 1/3 of the other 240
+        (4, 4.0e11, "xeon", "measured"),
+        (8, 4.0e11, "xeon", "measured"),
+        (None, 4.0e11, "xeon", "measured"),
+    ],
+)
+def test_a_run_with_fewer_threads_has_ceilings_of_its_own(
+    threads: int | None, vector: float, env: str, source: str
+) -> None:
+    roofs = measured_roofs(cpu_passport(), "cpu", threads)
+    assert roofs.compute["fp32 vector"] == pytest.approx(vector)
+    assert roofs.compute["fp32 matrix"] == pytest.approx(0.75 * vector)  # as on all cores
+    assert roofs.bandwidth == {"dram": 1e11}
+    assert (roofs.env, roofs.source) == (env, source)
+
+
+def test_it_is_said_how_ceilings_of_some_threads_were_found() -> None:
+    assert measured_roofs(cpu_passport(), "cpu").basis == ""
+    assert measured_roofs(cpu_passport(), "cpu", 1).basis == (
+        "ceilings of 1 of 4 threads: fp32 vector as measured on one core; fp32 matrix scaled in the"
+        " same way; DRAM as on all cores, since one core was not measured alone"
+    )
+    assert measured_roofs(cpu_passport(), "cpu", 2).basis.startswith(
+        "ceilings of 2 of 4 threads: fp32 vector between those of one core and of all; "
+    )
+
+
+def test_memory_that_was_measured_on_one_core_is_that_of_one_thread() -> None:
+    dram = Ceiling(kind="bandwidth", device="cpu", threads=1, what="one core", samples=(4e10,),
+                   level="dram", pattern="read", how="by hand")  # fmt: skip
+    one, two = (measured_roofs(cpu_passport(dram), "cpu", threads) for threads in (1, 2))
+    assert one.bandwidth == {"dram": 4e10}
+    assert two.bandwidth == {"dram": pytest.approx(6e10)}
+    assert "DRAM" not in one.basis
+
+
+def test_without_ceilings_of_one_core_those_of_all_stay_with_a_word() -> None:
+    passport = cpu_passport()
+    of_all = tuple(c for c in passport.ceilings if c.what is None)
+    roofs = measured_roofs(replace(passport, ceilings=of_all), "cpu", 1)
+    assert roofs.compute == {"fp32 vector": 4e11, "fp32 matrix": 3e11}
+    assert roofs.basis == (
+        "1 of 4 threads ran, under the ceilings of all: one core was not measured alone, so"
+        " efficiencies look too low"
+    )
 
 
 def test_products_in_fp32_may_use_whatever_computes_fp32() -> None:

@@ -13,7 +13,7 @@ from ridgeline.analyze.outputs import Outputs, write_figures, write_points, writ
 from ridgeline.analyze.passport import MachineTask, machine_task
 from ridgeline.analyze.stages import Stages
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.settings import Settings
+from ridgeline.measure.settings import Settings, as_arguments
 from ridgeline.measure.tasks import Task, question
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.study import Study, read_study
@@ -50,8 +50,9 @@ class AnalyzeResult:
 
     @property
     def findings(self) -> pd.DataFrame:
-        """What to fix first: the largest headroom at the top."""
-        return self.study.findings
+        """What to fix first: the largest headroom at the top; advice names arguments."""
+        found = self.study.findings
+        return found.assign(advice=[as_arguments(str(text)) for text in found["advice"]])
 
     @property
     def points(self) -> pd.DataFrame:
@@ -61,7 +62,10 @@ class AnalyzeResult:
     def __str__(self) -> str:
         told = summary(self.study)
         lines = [*told.headline]
-        lines += [f"{row['layer']}: {row['meaning']}; {row['advice']}" for row in told.findings]
+        lines += [
+            f"{row['layer']}: {row['meaning']}; {as_arguments(row['advice'])}"
+            for row in told.findings
+        ]
         return "\n".join([*lines, f"report: {self.report}"])
 
     def _repr_html_(self) -> str:
@@ -71,7 +75,7 @@ class AnalyzeResult:
         words = "".join(f"<p>{escape(line)}</p>" for line in told.headline)
         rows = "".join(
             f"<tr><td>{escape(str(row['layer']))}</td><td>{escape(str(row['meaning']))}</td>"
-            f"<td>{escape(str(row['advice']))}</td></tr>"
+            f"<td>{escape(as_arguments(str(row['advice'])))}</td></tr>"
             for row in told.findings
         )
         head = "<tr><th>layer</th><th>meaning</th><th>what to try</th></tr>"
@@ -90,6 +94,7 @@ def analyze_here(
     loss: Callable[[Any], Any] | None,
     title: str | None,
     notebook: bool,
+    remeasure: bool = False,
     with_counters: bool = True,
 ) -> AnalyzeResult:
     """All stages in this process. `spec` names a model; without one `model` is a module."""
@@ -98,10 +103,10 @@ def analyze_here(
     stages, outputs = Stages(), Outputs()
     device = _device(settings)
     with stages.begin("machine") as stage:
-        task = MachineTask(results=results, device=device, quick=quick, remeasure=False)
+        task = MachineTask(results=results, device=device, quick=quick, remeasure=remeasure)
         found = machine_task(task, lambda what: None)
         stage.status = "cached" if found.is_cached else "done"
-        stage.reason = found.note
+        stage.reason = as_arguments(found.note)
     run = _run(model, inputs, spec, settings, mode=mode, loss=loss, folder=folder)
     stages.note("run", "one run with its layers")
     with stages.begin("count"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.cli import show_runs, show_study
 from ridgeline.cli.tables import print_text, screen
 from ridgeline.report.summary import summary
+from ridgeline.roofline.findings import saving, saving_basis
 
 if TYPE_CHECKING:
     from ridgeline.cli.analyzed import Analysis
@@ -62,7 +63,8 @@ def finding_lines(findings: Sequence[dict[str, Any]]) -> list[str]:
         where = f"{row['layer']} of {row['model']} (batch {row['batch_size']}, {row['precision']})"
         first = given.setdefault(str(row["advice"]), number)
         advice = f"Try: {row['advice']}." if first == number else f"Try what {first}. says."
-        lines.append(f"{number}. {where} {row['meaning']}. {advice}")
+        estimate = f"An estimate of what it could save: {saving(row)}, {saving_basis(row)}."
+        lines.append(f"{number}. {where} {row['meaning']}. {estimate} {advice}")
     return lines
 
 

@@ -9,6 +9,7 @@ from ridgeline.cli.tables import Grid, print_grid, print_text, screen
 from ridgeline.report.configuration import all_settings, describe_differences
 from ridgeline.report.rows import number
 from ridgeline.report.study import BUSY
+from ridgeline.report.summary import floor_notes
 from ridgeline.roofline.kernel_names import short_kernel
 from ridgeline.units import format_percent, format_time, si
 
@@ -137,6 +138,10 @@ def print_layers(study: Study, top: int) -> None:
         screen(),
         Grid(header=header, rows=body, text_columns=4, spare=(("kind",), ("floor",), ("work",))),
     )
+    notes = floor_notes(study)
+    for run_id, p in shown.drop_duplicates("run_id").set_index("run_id").iterrows():
+        if run_id in notes:
+            print_text(screen(), f"{p['model']}, batch {p['batch_size']}: {notes[str(run_id)]}")
 
 
 def print_flags(study: Study) -> None:

@@ -72,7 +72,7 @@ def choose_runs(
         return None
     found = [*labels]
     if wanted:
-        named = {run_id: [*names, machines[run_id]] for run_id, names in labels.items()}
+        named = {run_id: [*names, *machines[run_id]] for run_id, names in labels.items()}
         found = [run_id for name in wanted for run_id in _matching(named, name)]
     if label is not None:
         labelled = _matching(labels, label)
@@ -87,8 +87,8 @@ def choose_runs(
 
 def _names(
     results: ResultsFolder, problems: list[str]
-) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Of every run and capture what it may be called, and its machine."""
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Of every run and capture what it may be called, and what its machine may be."""
     from ridgeline.report.machines import Machines
     from ridgeline.report.profiles import label_of, stored_profiles
     from ridgeline.report.views import measured_runs
@@ -99,7 +99,8 @@ def _names(
     labels = {run.run_id: [str(run.asked["model"]), str(run.asked["label"])] for run in runs}
     labels |= {run.run_id: [label_of(run), stored.names[run.run_id]] for run in stored.captures}
     machines = Machines(results, [], {}, None)
-    return labels, {run.run_id: machines.of(run).env for run in (*runs, *stored.captures)}
+    roofs = {run.run_id: machines.of(run).roofs for run in (*runs, *stored.captures)}
+    return labels, {run_id: [one.env, one.whole_env] for run_id, one in roofs.items()}
 
 
 def _matching(named: Mapping[str, Sequence[str]], name: str) -> list[str]:

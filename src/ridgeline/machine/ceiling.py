@@ -11,6 +11,7 @@ from ridgeline.sensors.conditions import Conditions
 
 KINDS = ("compute", "bandwidth", "launch", "power")
 LOWER_IS_BETTER = ("launch",)
+ONE_CORE = "one core"  # in `what`: a ceiling of one thread beside that of all
 UNITS = {
     "compute": "flops_per_s",
     "bandwidth": "bytes_per_s",

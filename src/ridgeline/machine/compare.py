@@ -121,9 +121,9 @@ def drift(before: Passport, after: Passport) -> list[str]:
 
 def label(ceiling: Ceiling) -> str:
     """What a ceiling is of, in words: `bf16 matrix`, `dram copy`, `graph replay`."""
+    share = f", {ceiling.what}" if ceiling.what else ""  # of one core, beside that of all
     if ceiling.kind == "compute":
-        share = f", {ceiling.what}" if ceiling.what else ""  # of one core, beside that of all
         return f"{ceiling.precision} {ceiling.path}{share}"
     if ceiling.kind == "bandwidth":
-        return f"{ceiling.level} {ceiling.pattern}"
+        return f"{ceiling.level} {ceiling.pattern}{share}"
     return f"{ceiling.what} {ceiling.kind}"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ridgeline.machine import cpu_levels, cpu_matrix
-from ridgeline.machine.ceiling import Ceiling, Missing
+from ridgeline.machine.ceiling import ONE_CORE, Ceiling, Missing
 from ridgeline.machine.cpu_build import BuildError, processor
 from ridgeline.machine.cpu_conditions import Watch
 from ridgeline.machine.cpu_cores import cpus_to_use
@@ -40,7 +40,6 @@ from ridgeline.machine.limits import find_limits
 from ridgeline.machine.sampling import in_rounds
 from ridgeline.units import format_bytes
 
-ONE_CORE = "one core"  # in `what`: a ceiling of one thread beside that of all
 NEEDS_KERNELS = "needs a C compiler (gcc or clang) or numba (`pip install 'ridgeline[fast]'`)"
 NO_INSTRUCTION = {
     "vector_fp16": "AVX512-FP16 or Arm's half-precision vectors",
@@ -74,9 +73,11 @@ def measure_cpu(
     """
     plan = QUICK if quick else FULL
     cpus = cpus_to_use(threads)
-    described = cpu_levels.shares(cpu_levels.read_caches(cpus[0]), cpus)
+    caches = cpu_levels.read_caches(cpus[0])
+    described = cpu_levels.shares(caches, cpus)
+    alone_bytes = _bytes_per_thread(cpu_levels.shares(caches, cpus[:1]), 1) // 2
     sources, missing = find_kernels()
-    with Team(cpus, _bytes_per_thread(described, len(cpus))) as team:
+    with Team(cpus, _bytes_per_thread(described, len(cpus)), alone_bytes) as team:
         with stage(plan, "kernels", progress):
             kernels = choose(team, sources, len(cpus))
         cycles = kernels.get("cycles")
@@ -207,16 +208,28 @@ def _memory_probes(
                 kernels = session.kernels.get(name)
                 if kernels is None:
                     continue
-                probes[f"{level.name}/{name}"] = (
-                    Probe(session.team, kernels, name, threads=session.threads,
-                          size_bytes=size_bytes),
-                    {"kind": "bandwidth", "level": level.name, "pattern": pattern,
-                     "threads": session.threads,
-                     "working_set_bytes": size_bytes * session.threads,
-                     "how": _memory_how(kernels, name, level, size_bytes)},
-                )  # fmt: skip
+                for threads in sorted({session.threads, 1}, reverse=True):
+                    probes[f"{level.name}/{name}/{threads}"] = _memory_probe(
+                        session, kernels, name, level, pattern, size_bytes, threads
+                    )
     session.missing += _no_memory(levels, described, patterns)
     return probes
+
+
+def _memory_probe(
+    session: Session, kernels: Kernels, name: str, level: Level, pattern: str, size_bytes: int,
+    threads: int,
+) -> tuple[Probe, dict[str, Any]]:  # fmt: skip
+    """A kernel on all cores or on one, which alone has all of the last cache to itself."""
+    is_alone = threads < session.threads
+    if is_alone and level.name == "dram":
+        size_bytes = session.team.bytes_of_first
+    fields = {
+        "kind": "bandwidth", "level": level.name, "pattern": pattern, "threads": threads,
+        "what": ONE_CORE if is_alone else None, "working_set_bytes": size_bytes * threads,
+        "how": _memory_how(kernels, name, level, size_bytes),
+    }  # fmt: skip
+    return Probe(session.team, kernels, name, threads=threads, size_bytes=size_bytes), fields
 
 
 def _curves(

@@ -36,9 +36,12 @@ class Team:
     Each is pinned to one of `cpus` where the system can do that; the calling thread is not.
     """
 
-    def __init__(self, cpus: Sequence[int], bytes_per_thread: int) -> None:
+    def __init__(
+        self, cpus: Sequence[int], bytes_per_thread: int, bytes_of_first: int | None = None
+    ) -> None:
         self.cpus = tuple(cpus)
         self.bytes_per_thread = bytes_per_thread
+        self.bytes_of_first = max(bytes_per_thread, bytes_of_first or 0)  # it also works alone
         self._tasks: list[SimpleQueue[Any]] = [SimpleQueue() for _ in self.cpus]
         self._threads = [
             threading.Thread(target=self._work, args=(i,), daemon=True, name=f"ceiling-{i}")
@@ -77,7 +80,7 @@ class Team:
             _settle(future, _on, made, body)
 
     def _worker(self, index: int) -> Worker:
-        memory = huge_memory(self.bytes_per_thread)
+        memory = huge_memory(self.bytes_per_thread if index else self.bytes_of_first)
         memory[:] = 0  # zeros: no denormal numbers, and every page is there before it is timed
         return Worker(index=index, memory=memory, address=memory.ctypes.data)
 

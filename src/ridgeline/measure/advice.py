@@ -63,7 +63,8 @@ def _data(measured: Measurement) -> list[str]:
     more = max(2, 2 * measured.settings.workers)
     return [
         f"{format_percent(share)} of a step is spent waiting for data; "
-        f"try --workers {more} --pin-memory, or --data synthetic to time the model alone"
+        f"try `ridgeline run … --workers {more} --pin-memory`, or time the model alone with "
+        "`ridgeline run … --data synthetic`"
     ]
 
 
@@ -72,12 +73,12 @@ def _steadiness(measured: Measurement) -> list[str]:
     if measured.warmup.is_steady is None:
         found.append(
             f"too few warm-up steps ({len(measured.warmup.times_s)}) to tell whether times are "
-            "steady; try --warmup-iters 10"
+            "steady; try `ridgeline run … --warmup-iters 10`"
         )
     if measured.warmup.is_steady is False:
         found.append(
             f"times were not steady after {len(measured.warmup.times_s)} warm-up steps; "
-            f"try --warmup-iters {3 * len(measured.warmup.times_s)}"
+            f"try `ridgeline run … --warmup-iters {3 * len(measured.warmup.times_s)}`"
         )
     return found
 
@@ -154,7 +155,7 @@ def _loss(measured: Measurement, loss: Tensor | None) -> list[str]:
         return ["the output has numbers that are not finite; times are not affected"]
     return [
         "the loss is no longer a finite number; times are not affected, but the numbers are not a "
-        "training: try a smaller --lr"
+        "training: try a smaller rate, `ridgeline run … --lr 0.001`"
     ]
 
 

@@ -241,7 +241,8 @@ def advice(energy: Energy) -> list[str]:
     if wide > WIDE and not found:
         longer_s = ceil(2 * energy.duration_s)
         found.append(
-            f"windows differ by {format_percent(wide)}: run longer with --energy-time {longer_s}"
+            f"windows differ by {format_percent(wide)}: run longer with "
+            f"`ridgeline run … --energy-time {longer_s}`"
         )
     ratio = energy.counter_over_sampled
     if ratio is not None and abs(ratio - 1) > DISAGREE:

@@ -88,7 +88,7 @@ def run_isolated(
                 _ensure_server()
             with interrupts_later():  # an interrupt finds a process that can be ended, or none
                 process, ours = _started(work, task)
-        return _listen(ours, process, hear)
+        return _listen(ours, process, hear, task)
     finally:
         if process is not None:
             _end(process)
@@ -194,24 +194,24 @@ def _main_module_unseen() -> Iterator[None]:
         vars(main).update(hidden)
 
 
-def _listen(ours: Any, process: Any, hear: Callable[[Any], None]) -> Outcome[Any]:
+def _listen(ours: Any, process: Any, hear: Callable[[Any], None], task: Any) -> Outcome[Any]:
     while True:
         connection.wait([ours, process.sentinel])
         if not ours.poll():
             process.join()
-            return Outcome(failure=died(process.exitcode))
+            return Outcome(failure=died(process.exitcode, task))
         try:
             message = ours.recv()
         except (EOFError, OSError):  # it died; OSError: in the middle of a message
             process.join()
-            return Outcome(failure=died(process.exitcode))
+            return Outcome(failure=died(process.exitcode, task))
         if isinstance(message, Outcome):
             process.join(ENDING_S)
             return message
         hear(message)
 
 
-def died(exit_code: int | None) -> Failure:
+def died(exit_code: int | None, task: Any = None) -> Failure:
     """Of a process that ended without an answer."""
     if exit_code is not None and exit_code < 0:
         names = {one.value: one.name for one in signal.Signals}
@@ -219,7 +219,7 @@ def died(exit_code: int | None) -> Failure:
         killed = exit_code == -signal.SIGKILL
         return Failure(
             reason=f"the process was ended by {name}",
-            hint="most often the system ran out of memory: try a smaller --batch-size"
+            hint=f"most often the system ran out of memory: try {_smaller(task)}"
             if killed
             else "the model or a library under it crashed; PYTHONFAULTHANDLER=1 shows where",
             is_out_of_memory=killed,
@@ -237,7 +237,7 @@ def attempt(work: Work[Answer], task: Any, send: Send) -> Outcome[Answer]:
     except RidgelineError as error:
         return Outcome(failure=Failure(reason=error.problem, hint=error.hint, is_input=True))
     except (Exception, SystemExit) as error:  # a model may call sys.exit
-        return Outcome(failure=_failure(error))
+        return Outcome(failure=_failure(error, task))
 
 
 @contextmanager
@@ -254,12 +254,18 @@ def stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def _failure(error: BaseException) -> Failure:
+def _smaller(task: Any) -> str:
+    """What takes less memory than a step did: less than one sample there is not."""
+    batch_size = getattr(getattr(task, "spec", None), "batch_size", None)
+    return "a smaller input" if batch_size == 1 else "a smaller --batch-size"
+
+
+def _failure(error: BaseException, task: Any = None) -> Failure:
     text, log = _words(error), "".join(traceback.format_exception(error))
     if is_out_of_memory(error):
         return Failure(
             reason=f"out of memory: {text}" if text else "out of memory",
-            hint="try a smaller --batch-size, --precision amp, or --find-max-batch",
+            hint=f"try {_smaller(task)}, --precision amp, or `ridgeline run … --find-max-batch`",
             is_out_of_memory=True,
             log=log,
         )
@@ -293,7 +299,7 @@ def _main(theirs: Any, work: Work[Any], task: Any) -> None:
     try:
         outcome = attempt(work, task, theirs.send)
     except KeyboardInterrupt as error:  # no Ctrl-C comes here: the model raised it
-        outcome = Outcome(failure=_failure(error))
+        outcome = Outcome(failure=_failure(error, task))
     with suppress(OSError):  # nobody listens any more
         theirs.send(outcome)
     theirs.close()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.found import found, tables
 from ridgeline.measure.measurement import measure_workload
-from ridgeline.measure.settings import Settings, check_mode
+from ridgeline.measure.settings import Settings, as_arguments, check_mode
 from ridgeline.measure.tensors import tensors_in
 from ridgeline.provenance import Provenance, collect
 from ridgeline.records import WorkloadSpec
@@ -70,7 +70,8 @@ class MeasureResult:
 
     @property
     def warnings(self) -> list[str]:
-        return list(self.found["warnings"])
+        """What to know about the numbers; advice names arguments of `ridgeline.measure`."""
+        return [as_arguments(text) for text in self.found["warnings"]]
 
     @property
     def layers(self) -> pd.DataFrame:

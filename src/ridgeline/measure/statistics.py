@@ -89,13 +89,15 @@ def advice(samples: Sequence[float]) -> list[str]:
     if (wide := spread(samples)) > WIDE:
         found.append(
             f"step times are unstable: the middle 80 % of them span {format_percent(wide)} of the "
-            "median; close other programs, and see with --repeats 3 how far medians move"
+            "median; close other programs, and see with `ridgeline run … --repeats 3` how far "
+            "medians move"
         )
     if abs(moved := drift(samples)) > DRIFT:
         what = "slower" if moved > 0 else "faster"
         found.append(
             f"steps became {format_percent(abs(moved))} {what} during the measurement; "
-            "warm up longer with --warmup-iters, and look at clocks and temperature"
+            "warm up longer with `ridgeline run … --warmup-iters`, and look at clocks and "
+            "temperature"
         )
     return found
 

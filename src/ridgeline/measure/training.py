@@ -289,7 +289,9 @@ def explained(settings: TrainSettings) -> Iterator[None]:
 def _too_large(settings: TrainSettings) -> RidgelineError:
     return RidgelineError(
         f"{settings.model} with batches of {settings.batch_size} does not fit into memory",
-        hint="try a smaller --batch-size, or --amp on a GPU",
+        hint="try a smaller --batch-size, or --amp on a GPU"
+        if settings.batch_size > 1
+        else "try a smaller --image-size, or --amp on a GPU",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ridgeline.machine.ceiling import Ceiling
+from ridgeline.machine.ceiling import ONE_CORE, Ceiling
 from ridgeline.report.study import Machine
 from ridgeline.roofline.roofs import flat_unit
 from ridgeline.units import format_time, si
@@ -62,6 +62,8 @@ def _launch(machine: Machine, name: str, each_s: float) -> dict[str, Any]:
 def _origin(machine: Machine, kind: str, name: str, value: float) -> dict[str, Any]:
     """Where a roof is from; a given roof may replace one that the passport has, too."""
     source = machine.roofs.source
+    if source == ONE_CORE:  # and not among those that were measured
+        source = "scaled"
     for ceiling in _ceilings(machine, kind):
         if ceiling.best == value and _name(ceiling) == name:
             return {

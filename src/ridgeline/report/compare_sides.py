@@ -291,7 +291,10 @@ def _notes(
 def _about_runs(rows: Sequence[Compared]) -> Iterable[str]:
     fewest = min(min(row.time.runs) for row in rows)
     if any(row.time.interval is None for row in rows):
-        yield "too few steps for an interval, so no difference is shown; measure with --iters 20"
+        yield (
+            "too few steps for an interval, so no difference is shown; measure with"
+            " `ridgeline run … --iters 20`"
+        )
     if fewest == 1:
         both = all(row.time.runs == (1, 1) for row in rows)
         yield (

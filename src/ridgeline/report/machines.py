@@ -10,7 +10,7 @@ from ridgeline.machine.datasheets import datasheet_for
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.machine.published import published
 from ridgeline.profile.keeping import is_capture
-from ridgeline.report.run_facts import device_of
+from ridgeline.report.run_facts import device_of, threads_of
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
 from ridgeline.store import ResultsFolder, Run
 
@@ -44,23 +44,27 @@ class Machines:
         everywhere: Roofs | None,
     ) -> None:
         self.problems, self.given, self.everywhere = problems, given, everywhere
-        self.found: dict[tuple[str, str, str], Machine] = {}
+        self.found: dict[tuple[str, str, str, str], Machine] = {}
+        self._of_run: dict[tuple[str, str, str, int | None], Machine] = {}
         self._passports = _readable_passports(results, problems)
 
     def of(self, run: Run) -> Machine:
         """The machine that a run ran on."""
         device = device_of(run)
         cores = (run.provenance.get("host") or {}).get("usable_cores") if device == "cpu" else None
-        key = (str(run.found.get("device_name")), device, str(cores))
-        if key not in self.found:
-            self.found[key] = self._replaced(self._find(run))
-        return self.found[key]
+        name, threads = str(run.found.get("device_name")), threads_of(run)
+        place = (name, device, str(cores), threads)
+        if place not in self._of_run:
+            machine = self._replaced(self._find(run))
+            key = (name, device, str(cores), machine.env)  # all cores, however many were named
+            self._of_run[place] = self.found.setdefault(key, machine)
+        return self._of_run[place]
 
     def _find(self, run: Run) -> Machine:
         device, name = device_of(run), str(run.found.get("device_name") or "")
         for passport in self._passports:
             if _is_of(passport, device, name, run):
-                return _machine(passport, device)
+                return _machine(passport, device, threads_of(run))
         sheet = datasheet_for(name) if device != "cpu" and name else None
         env = _slug(name or (UNNAMED if is_capture(run) else device))
         if sheet is not None:
@@ -87,7 +91,7 @@ class Machines:
 
     def _replaced(self, machine: Machine) -> Machine:
         """With the roofs that the user gave instead of those measured; the others stay."""
-        given = self.given.get(machine.env) or self.everywhere
+        given = self._given(machine)
         if given is None or not (given.flats or given.bandwidth):
             return machine
         old = machine.roofs
@@ -95,6 +99,7 @@ class Machines:
             old,
             source=given.source,
             others=old.source if _are_left(old, given) else "",
+            basis=old.basis if _are_left(old, given) else "",
             compute={**old.compute, **given.compute},
             integer={**old.integer, **given.integer},
             bandwidth={**old.bandwidth, **given.bandwidth},
@@ -102,22 +107,33 @@ class Machines:
         )
         return replace(machine, roofs=roofs)
 
+    def _given(self, machine: Machine) -> Roofs | None:
+        """The roofs that the user gave for a machine, or for that of which it is some threads."""
+        names = (machine.env, machine.roofs.whole_env)
+        return next((self.given[name] for name in names if name in self.given), self.everywhere)
+
     def given_bounds(self) -> dict[str, Collection[str]]:
         """By machine, which of its roofs the user gave: `compute`, `dram`."""
         found: dict[str, Collection[str]] = {}
         for machine in self.found.values():
-            given = self.given.get(machine.env) or self.everywhere
+            given = self._given(machine)
             if given is not None:
                 found[machine.env] = {*(["compute"] if given.flats else []), *given.bandwidth}
         return found
 
+    def bases(self) -> list[str]:
+        """How ceilings of some threads were found, machine by machine."""
+        every = [machine.roofs for machine in self.found.values()]
+        return [f"{roofs.env}: {roofs.basis}" for roofs in every if roofs.basis]
+
     def unused_peaks(self) -> list[str]:
         """Roofs that the user gave for machines that are not here."""
         here = [machine.env for machine in self.found.values()]
+        whole = [machine.roofs.whole_env for machine in self.found.values()]
         return [
             f"the peaks of {env!r} were not used: the machines here are {', '.join(here) or 'none'}"
             for env in self.given
-            if env not in here
+            if env not in (*here, *whole)
         ]
 
 
@@ -127,9 +143,9 @@ def _are_left(old: Roofs, given: Roofs) -> bool:
     return is_slope_left or not old.flats.keys() <= given.flats.keys()
 
 
-def _machine(passport: Passport, device: str) -> Machine:
-    roofs = measured_roofs(passport, device)
-    entries = published(passport).get(device)
+def _machine(passport: Passport, device: str, threads: int | None) -> Machine:
+    roofs = measured_roofs(passport, device, threads)
+    entries = published(passport).get(device) if not roofs.whole_env else None
     sheet = None
     if entries:
         sheet = datasheet_roofs(entries, env=passport.name, device=device,

@@ -33,13 +33,11 @@ def compute_roofs(ceilings: Iterable[Ceiling]) -> list[Roof]:
 
 def memory_roofs(ceilings: Iterable[Ceiling]) -> list[Roof]:
     """One slope for each memory level, slowest first: the best of its patterns is the roof."""
-    found = list(ceilings)
-    roofs = []
-    for level in LEVELS:
-        rates = {c.pattern: c.best for c in found if c.kind == "bandwidth" and c.level == level}
-        if rates:
-            roofs.append(Roof(label=level.upper(), bytes_per_s=max(rates.values())))
-    return roofs
+    best: dict[str, float] = {}
+    for c in ceilings:
+        if c.kind == "bandwidth" and c.level in LEVELS:
+            best[c.level] = max(best.get(c.level, 0.0), c.best)
+    return [Roof(label=level.upper(), bytes_per_s=best[level]) for level in LEVELS if level in best]
 
 
 def ridge(compute: Roof, memory: Roof) -> float:

@@ -54,6 +54,7 @@ def setting_of(run: Run, profile: Run | None = None) -> Setting:
         is_compiled=bool(asked.get("compile")),
         is_channels_last=bool(asked.get("channels_last")),
         is_tuned=bool(asked.get("cudnn_benchmark")),
+        batch_size=_whole(asked.get("batch_size")),
         step_time_s=float(found["step_time_s"]["median"]),
         kernel_time_s=kernels.get("time_s"),
         kernel_launches=_whole(kernels.get("kernels")),
@@ -88,6 +89,11 @@ def device_of(run: Run) -> str:
     """`cpu`, `mps`, `cuda:0`."""
     kind = str(run.found.get("backend"))
     return f"cuda:{run.asked.get('device') or 0}" if kind == "cuda" else kind
+
+
+def threads_of(run: Run) -> int | None:
+    """Threads of the operators on a CPU; None on other devices, and where nobody wrote it down."""
+    return _whole(run.found.get("threads")) if run.found.get("backend") == "cpu" else None
 
 
 def parts_of(run: Run) -> int:

@@ -26,6 +26,7 @@ from ridgeline.report.tables import (
     text,
 )
 from ridgeline.report.words import counted
+from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,10 +222,12 @@ def _findings(material: Material) -> Iterator[str]:
     if first.empty:
         return
     yield (
-        "What to fix first: the largest headrooms as shares of their steps, a layer of a model once"
-        " and waiting for the host once."
+        "What to fix first: the largest headrooms, a layer of a model once and waiting for the host"
+        f" once. {NO_BOUND}"
     )
     yield table(first.head(MOST_FINDINGS), compact(SHOWN["findings"]))
+    if first.head(MOST_FINDINGS)["layer"].eq(SYSTEM).any():
+        yield f"Of {SYSTEM}: {OVERLAPS}."
 
 
 def figures(material: Material, section: str) -> Iterator[str]:

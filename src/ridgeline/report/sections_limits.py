@@ -58,6 +58,8 @@ def _of_roofs(material: Material) -> Iterator[str]:
             )
         if machine.roofs.source in NOT_MEASURED:
             yield f"The roofs of {machine.env} {NOT_MEASURED[machine.roofs.source]}"
+        if machine.roofs.basis:
+            yield f"The roofs of {machine.env}: {machine.roofs.basis}"
 
 
 def _of_points(material: Material) -> Iterator[str]:

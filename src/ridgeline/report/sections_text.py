@@ -183,6 +183,8 @@ def _machine(machine: Machine, device: str) -> list[str]:
 
 def _source(machine: Machine) -> str:
     roofs = machine.roofs
+    if roofs.basis:
+        return roofs.basis
     if roofs.source != "measured":
         return roofs.source
     when = f" {roofs.measured_at[:10]}" if roofs.measured_at else ""

@@ -112,18 +112,26 @@ class Study:
         return {str(run_id): str(reason) for run_id, reason in known if plain(reason)}
 
     def notes_on(self, points: pd.DataFrame) -> list[str]:
-        """What is to be known about the times and the counters of each point."""
-        busy = {run_id: (f"{BUSY}: {reason}",) for run_id, reason in self.disturbed.items()}
+        """What is to be known about the times, the ceilings and the counters of each point."""
+        busy = {run_id: f"{BUSY}: {reason}" for run_id, reason in self.disturbed.items()}
+        bases = {machine.env: machine.roofs.basis for machine in self.machines}
+        keys = points.reindex(columns=["run_id", "env", "provenance"])
         return [
-            "; ".join((*busy.get(run_id, ()), *(self.notes.get(run_id, ()) if counts else ())))
-            for run_id, counts in zip(
-                points["run_id"], points["provenance"].eq("counter"), strict=True
+            "; ".join(
+                filter(
+                    None,
+                    [busy.get(run_id), bases.get(env), *self._counter_notes(run_id, provenance)],
+                )
             )
+            for run_id, env, provenance in keys.itertuples(index=False, name=None)
         ]
 
+    def _counter_notes(self, run_id: str, provenance: str) -> tuple[str, ...]:
+        return self.notes.get(run_id, ()) if provenance == "counter" else ()
+
     def top_findings(self, most: int = 3) -> pd.DataFrame:
-        """The largest headrooms of all runs, as shares of their steps; a layer appears once."""
-        ranked = self.findings.sort_values("share", ascending=False)
+        """The largest headrooms of all runs, by their time; a layer appears once."""
+        ranked = self.findings.sort_values("headroom_s", ascending=False)
         of_model = ranked["model"].mask(ranked["layer"].isin([HOST, SYSTEM]), "")  # told once
         return ranked[~(of_model + "\n" + ranked["layer"]).duplicated()].head(most)
 
@@ -181,7 +189,7 @@ def read_study(
         capture_points=of_captures,
         profiles=profiles.of_run,
         notes=reader.notes,
-        remarks=tuple(dict.fromkeys(reader.remarks)),
+        remarks=tuple(dict.fromkeys([*machines.bases(), *reader.remarks])),
         stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),

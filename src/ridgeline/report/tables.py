@@ -25,6 +25,7 @@ from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_tab
 from ridgeline.report.rows import number, plain
 from ridgeline.report.study import Study
 from ridgeline.report.words import three_digits
+from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.roofline.roofs import LEVELS
 from ridgeline.store import IN_RESULTS, atomic_write_text
 from ridgeline.units import format_percent
@@ -162,7 +163,7 @@ CAPTIONS = {
     "kernels": f"The {LONGEST} longest kernels of each profiled run and each capture",
     "captures": "Captures; their time is the sum of their kernels' times",
     "ceilings": "Roofs of the machines",
-    "findings": "What to fix first: the largest headrooms as shares of their steps",
+    "findings": f"What to fix first: the largest headrooms. {NO_BOUND} Of {SYSTEM}: {OVERLAPS}.",
 }
 
 

@@ -16,9 +16,18 @@ MOST = 10  # findings of a run
 HOST = "(host)"
 SYSTEM = "(system)"
 OPTIMIZER = "(optimizer)"
+FAR = 0.5  # of its roof: another kernel may be faster
+WIDE_SIDE = 512  # of a matrix: below it, padding to a multiple of PADDED adds much work
+PADDED = 64
+ALIGNED = {"fp16": 8, "bf16": 8, "amp": 8, "tf32": 4}  # numbers that fast kernels load at once
 GOOD = 0.8  # of its roof: hardly anything to gain below it
 IDLE = 0.1  # of a step without kernels, or in the operating system, is worth a finding
 LAYERS_OFF = 0.2  # of the step: layers that add up to so much more or less are to be doubted
+NO_BOUND = (
+    "Headroom is an estimate of what can be saved, not a bound: advice that changes the work itself"
+    " (another precision, fused operators, memory that is kept) can save more."
+)
+OVERLAPS = "this time is also part of the layers' times, so the two do not add up"
 LOW_PRECISIONS = ("bf16", "fp16", "amp")
 TENSOR_ROOFS = ("tf32 matrix", "fp16 matrix", "bf16 matrix")
 
@@ -37,6 +46,7 @@ class Setting:
     is_compiled: bool = False
     is_channels_last: bool = False
     is_tuned: bool = False  # cuDNN may try its algorithms
+    batch_size: int | None = None
     step_time_s: float = 0.0
     kernel_time_s: float | None = None
     kernel_launches: int | None = None
@@ -67,9 +77,11 @@ def find_rows(
     timed = [p for p in points if p["time_s"] == p["time_s"] and p["headroom_s"] > 0]
     pieces = [p for p in timed if p["grain"] == "layer" and p["phase"] == "all"]
     pieces = pieces or [p for p in timed if p["grain"] == "phase"]
+    sides = {p["layer"]: p["product_sides"] for p in pieces if p.get("product_sides")}
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for piece in sorted(pieces, key=lambda p: str(p["provenance"])):  # counters before counts
-        best.setdefault((piece["layer"], piece["phase"]), piece)
+        known = {**piece, "product_sides": sides.get(piece["layer"], "")}  # which only a count has
+        best.setdefault((piece["layer"], piece["phase"]), known)
     largest = sorted(best.values(), key=_headroom)[:most]
     rows = [_row(point, setting, roofs, executed or {}) for point in largest]
     rows += [row for row in (_host(points, setting), _system(points, setting)) if row is not None]
@@ -97,6 +109,22 @@ def _row(
         "meaning": meaning(point) + why + caution(setting),
         "advice": advice(point, setting, roofs),
     }
+
+
+def saving(finding: Mapping[str, Any]) -> str:
+    """How much time a finding is about: `about 140 ms, 12.0 % of the step`."""
+    share = finding["share"]
+    of_step = f", {format_percent(share)} of the step" if share == share else ""
+    return f"about {format_time(finding['headroom_s'])}{of_step}"
+
+
+def saving_basis(finding: Mapping[str, Any]) -> str:
+    """Under which condition that would be saved."""
+    conditions = {
+        HOST: "if the GPU never waited for the host",
+        SYSTEM: "if the operating system had nothing to do",
+    }
+    return conditions.get(str(finding["layer"]), "if it ran at its floor")
 
 
 def caution(setting: Setting) -> str:
@@ -158,9 +186,11 @@ def _system(points: Sequence[dict[str, Any]], setting: Setting) -> dict[str, Any
         "headroom_s": taken_s,
         "share": taken_s / setting.step_time_s,
         "meaning": f"for about {format_time(taken_s)} of each step the operating system is at work,"
-        " mostly handing out memory that the C library has given back",
-        "advice": "a smaller batch, or let the C library keep its memory: MALLOC_MMAP_MAX_=0"
-        " MALLOC_TRIM_THRESHOLD_=-1 MALLOC_TOP_PAD_=268435456 before the command (glibc)",
+        " mostly handing out memory that the C library has given back;"
+        f" {OVERLAPS}",
+        "advice": ("" if setting.batch_size == 1 else "a smaller batch, or ")
+        + "let the C library keep its memory: MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1"
+        " MALLOC_TOP_PAD_=268435456 in the environment of the process (glibc)",
     }
 
 
@@ -186,6 +216,9 @@ def advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
         return _less_work(point, setting, roofs)
     if point.get("layer") == OPTIMIZER:
         return "a fused optimizer (torch's fused=True), which updates all weights in a few kernels"
+    side = _unaligned_side(point, setting, roofs)
+    if side is not None:
+        return _padding_advice(side, setting)
     ways: dict[str, Callable[[dict[str, Any], Setting, Roofs], str]] = {
         "compute": _compute_advice,
         "launch": lambda _point, setting, roofs: _launch_advice(setting, roofs),
@@ -196,12 +229,38 @@ def advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
     return ways.get(bound, _memory_advice)(point, setting, roofs)
 
 
+def _unaligned_side(point: dict[str, Any], setting: Setting, roofs: Roofs) -> int | None:
+    """The longest side of a product on tensor cores that makes libraries take a slow kernel.
+
+    Only of a product that is far below its roof. A compiler pads by itself.
+    """
+    aligned, efficiency = ALIGNED.get(setting.precision), point.get("efficiency")
+    if not roofs.device.startswith("cuda") or aligned is None or setting.is_compiled:
+        return None
+    if efficiency is None or not efficiency < FAR:
+        return None
+    texts = str(point.get("product_sides") or "").split("x")
+    sides = [int(text) for text in texts if text.isdecimal()]
+    return max((s for s in sides if s >= WIDE_SIDE and s % aligned), default=None)
+
+
+def _padding_advice(side: int, setting: Setting) -> str:
+    padded = -(-side // PADDED) * PADDED
+    return (
+        f"pad its side of {side} to {padded}, a multiple of {PADDED}: for what is no multiple of"
+        f" {ALIGNED[setting.precision]} the library takes slow kernels; --compile-mode default pads"
+        " by itself"
+    )
+
+
 def _compute_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
     kind = str(point.get("kind", "")).lower()
     tries = []
     if roofs.device.startswith("cuda"):
         if setting.precision == "fp32" and _has_tensor_cores(roofs):
-            tries.append(f"use tensor cores: --precision tf32 or amp{_gain(point, roofs)}")
+            tries.append(
+                f"use tensor cores: --precision tf32 or --precision amp{_gain(point, roofs)}"
+            )
         if "conv" in kind and not setting.is_channels_last:
             tries.append("--channels-last gives convolutions faster kernels")
         if "conv" in kind and not setting.is_tuned:
@@ -213,7 +272,7 @@ def _compute_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> st
         if not setting.is_compiled:
             tries.append("--compile-mode default merges what surrounds it")
         if not tries:
-            tries.append("another batch size: compare a few with -b 1,4,16")
+            tries.append("another batch size: compare a few by --batch-size")
     return "; ".join(tries)
 
 
@@ -245,7 +304,8 @@ def _less_work(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str:
     """For a piece that is near its roof: only less work, or a higher roof, helps."""
     is_fp32_products = point.get("bound") == "compute" and setting.precision == "fp32"
     if is_fp32_products and _has_tensor_cores(roofs):
-        return f"it is near its roof; a higher one: --precision tf32 or amp{_gain(point, roofs)}"
+        gain = _gain(point, roofs)
+        return f"it is near its roof; a higher one: --precision tf32 or --precision amp{gain}"
     if is_fp32_products and _bf16_is_faster(roofs):
         return "it is near its roof; a higher one: --precision bf16"
     return "it is near its roof: only less work helps, such as a smaller input or a leaner layer"

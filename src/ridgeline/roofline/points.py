@@ -25,7 +25,8 @@ PHASE_ORDER = ("forward", "backward", *BACKWARD, "optimizer")
 
 COLUMNS = (
     "run_id", "env", "device", "model", "label", "mode", "precision", "batch_size",
-    "grain", "name", "layer", "phase", "kind", "shapes", "provenance", "time_provenance",
+    "grain", "name", "layer", "phase", "kind", "shapes", "product_sides", "provenance",
+    "time_provenance",
     "flops", "dram_bytes", "least_bytes", "fused_bytes", "l3_bytes", "l2_bytes", "l1_bytes",
     "launches", "ai", "ai_high", "time_s", "attained_flops_per_s",
     *(f"{name}_s" for name in BOUNDS), "floor_s", "bound", "efficiency", "headroom_s",
@@ -201,7 +202,14 @@ def _layers(pieces: pd.DataFrame, counted: Counted, parts: int) -> pd.DataFrame:
     ways = pieces.assign(phase=direction)
     apart = grouped(ways[direction.isin(["forward", "backward"])], ["layer", "phase"])
     table = pd.concat([whole, apart], ignore_index=True).assign(grain="layer")
-    return table.assign(name=table["layer"])
+    return table.assign(name=table["layer"], product_sides=table["layer"].map(_sides(pieces)))
+
+
+def _sides(pieces: pd.DataFrame) -> dict[str, str]:
+    """By layer: the sides of its largest product, `768x50257`."""
+    products = pieces[pieces["product_sides"].ne("")].sort_values("flops", ascending=False)
+    first = products.drop_duplicates("layer")
+    return dict(zip(first["layer"], first["product_sides"], strict=True))
 
 
 def _with_times(
@@ -341,7 +349,7 @@ def finished(tables: Sequence[tuple[Measured, Roofs, pd.DataFrame]]) -> pd.DataF
     points["fused_floor_s"] = _fused_floor_s(points)
     by = points["time_provenance"].fillna("measured") if "time_provenance" in points else "measured"
     points["time_provenance"] = pd.Series(by, points.index).where(points["time_s"].notna(), "")
-    for name in ("shapes", "kind", "layer"):
+    for name in ("shapes", "product_sides", "kind", "layer"):
         points[name] = points[name].fillna("") if name in points else ""
     return points.reindex(columns=[*COLUMNS, *sorted(flops_columns(points))])
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.ceiling import ONE_CORE, Ceiling
 from ridgeline.machine.passport import Passport
 
 LEVELS = ("dram", "l3", "l2", "l1")
@@ -29,7 +30,9 @@ class Roofs:
     env: str  # the machine's name, as it goes into file names
     device: str  # "cpu", "cuda:0", "mps"
     device_name: str = ""
-    source: str = "measured"  # or "datasheet", "given"
+    source: str = "measured"  # or "one core", "interpolated", "datasheet", "given"
+    basis: str = ""  # how ceilings of some of the threads were found
+    whole_env: str = ""  # the machine of which these are some threads
     others: str = ""  # the source of those that were not given, where some were
     compute: Mapping[str, float] = field(default_factory=dict)  # "fp16 matrix" → FLOP/s
     integer: Mapping[str, float] = field(default_factory=dict)  # "int8 matrix" → operations/s
@@ -93,41 +96,114 @@ def _paths(precision: str, path: str) -> tuple[str, ...]:
     return ("matrix", "vector") if precision in FMA_UNITS else (path,)
 
 
-def measured_roofs(passport: Passport, device: str) -> Roofs:
-    """The best that was measured of each ceiling of a device."""
-    mine = [c for c in passport.ceilings if c.device == device and c.what != "one core"]
-    compute: dict[str, float] = {}
-    integer: dict[str, float] = {}
-    bandwidth: dict[str, float] = {}
-    for c in mine:
-        if c.kind == "compute":
-            rates = integer if is_integer(str(c.precision)) else compute
-            _keep_best(rates, f"{c.precision} {c.path}", c.best)
-        elif c.kind == "bandwidth" and c.level in LEVELS:
-            _keep_best(bandwidth, str(c.level), c.best)
-    clocks = [c.conditions.clock_hz for c in mine if c.conditions.clock_hz]
+def measured_roofs(passport: Passport, device: str, threads: int | None = None) -> Roofs:
+    """The best that was measured of each ceiling of a device.
+
+    `threads` are those of a run: with fewer than the ceilings have, it gets ceilings of its own.
+    """
+    ours = [c for c in passport.ceilings if c.device == device]
+    mine = [c for c in ours if c.what != ONE_CORE]
+    compute, bandwidth = _best_rates(mine)
     level, size = _last_cache(passport.description, device)
-    return Roofs(
+    roofs = Roofs(
         env=env_of(passport, device),
         device=device,
         device_name=device_name(passport, device),
-        compute=compute,
-        integer=integer,
+        compute={name: rate for name, rate in compute.items() if not is_integer(name)},
+        integer={name: rate for name, rate in compute.items() if is_integer(name)},
         bandwidth=bandwidth,
         launch_s={str(c.what): c.best for c in mine if c.kind == "launch"},
         cache_level=level,
         cache_bytes=size,
-        clock_hz=max(clocks, default=None),
-        clocks_hz={
-            str(c.level) if c.kind == "bandwidth" else f"{c.precision} {c.path}": (
-                c.conditions.clock_hz
-            )
-            for c in sorted(mine, key=lambda c: c.best)  # the best one's clock stays
-            if c.kind in ("compute", "bandwidth") and c.conditions.clock_hz
-        },
         measured_at=passport.measured_at,
         is_quick=passport.is_quick,
+        **_clocks(mine),
     )
+    every = max((c.threads or 0 for c in mine if c.kind == "compute"), default=0)
+    if device != "cpu" or not threads or threads >= every:
+        return roofs
+    return _roofs_of_threads(roofs, [c for c in ours if c.what == ONE_CORE], threads, every)
+
+
+def _best_rates(ceilings: Iterable[Ceiling]) -> tuple[dict[str, float], dict[str, float]]:
+    """Operations per second by precision and path, bytes per second by level."""
+    compute: dict[str, float] = {}
+    bandwidth: dict[str, float] = {}
+    for c in ceilings:
+        if c.kind == "compute":
+            _keep_best(compute, f"{c.precision} {c.path}", c.best)
+        elif c.kind == "bandwidth" and c.level in LEVELS:
+            _keep_best(bandwidth, str(c.level), c.best)
+    return compute, bandwidth
+
+
+def _clocks(ceilings: Sequence[Ceiling]) -> dict[str, Any]:
+    """The highest clock that was seen, and that of the best of each compute and memory ceiling."""
+    by_name = {
+        str(c.level) if c.kind == "bandwidth" else f"{c.precision} {c.path}": c.conditions.clock_hz
+        for c in sorted(ceilings, key=lambda c: c.best)  # the best one's clock stays
+        if c.kind in ("compute", "bandwidth") and c.conditions.clock_hz
+    }
+    clocks = [c.conditions.clock_hz for c in ceilings if c.conditions.clock_hz]
+    return {"clock_hz": max(clocks, default=None), "clocks_hz": by_name}
+
+
+def _roofs_of_threads(roofs: Roofs, of_one: Sequence[Ceiling], threads: int, every: int) -> Roofs:
+    """The ceilings of some threads of a CPU: those of one core, or on the line to all cores.
+
+    A rate that was not measured on one core is scaled as the vector rate of its precision, or as
+    the rate of which one core reaches most. Memory that was not measured on one core keeps the rate
+    of all cores, so that no floor is too high.
+    """
+    compute, bandwidth = _best_rates(of_one)
+    is_one = threads == 1
+    name = f"{roofs.env}-{threads}-thread{'' if is_one else 's'}"
+    part_of = replace(roofs, env=name, whole_env=roofs.env)
+    if not compute:
+        basis = f"{threads} of {every} threads ran, under the ceilings of all: one core was not"
+        return replace(part_of, basis=f"{basis} measured alone, so efficiencies look too low")
+    part = (threads - 1) / (every - 1)
+    shares = {
+        name: (one + part * (roofs.flats[name] - one)) / roofs.flats[name]
+        for name, one in compute.items()
+        if name in roofs.flats
+    }
+    flats = {name: rate * _share(name, shares) for name, rate in roofs.flats.items()}
+    memory = {
+        level: bandwidth.get(level, rate) + part * (rate - bandwidth.get(level, rate))
+        for level, rate in roofs.bandwidth.items()
+    }
+    return replace(
+        part_of,
+        source=ONE_CORE if is_one else "interpolated",
+        basis=_basis(roofs, shares, bandwidth, threads, every),
+        compute={name: rate for name, rate in flats.items() if not is_integer(name)},
+        integer={name: rate for name, rate in flats.items() if is_integer(name)},
+        bandwidth=memory,
+        **(_clocks(of_one) if is_one else {}),
+    )
+
+
+def _share(name: str, shares: Mapping[str, float]) -> float:
+    """What some threads reach of a rate of all."""
+    precision = name.partition(" ")[0]
+    return shares.get(name) or shares.get(f"{precision} vector") or max(shares.values())
+
+
+def _basis(
+    roofs: Roofs, shares: Mapping[str, float], bandwidth: Mapping[str, float], threads: int,
+    every: int,
+) -> str:  # fmt: skip
+    """How the ceilings of some threads were found, in a sentence."""
+    how = "as measured on one core" if threads == 1 else "between those of one core and of all"
+    text = f"ceilings of {threads} of {every} threads: {', '.join(shares)} {how}"
+    scaled = [name for name in roofs.flats if name not in shares]
+    if scaled:
+        text += f"; {', '.join(scaled)} scaled in the same way"
+    same = [level.upper() for level in roofs.bandwidth if level not in bandwidth]
+    if same:
+        text += f"; {', '.join(same)} as on all cores, since one core was not measured alone"
+    return text
 
 
 def is_integer(precision: str) -> bool:

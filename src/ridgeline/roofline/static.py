@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLOATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
+PRODUCTS = ("aten::mm", "aten::addmm")  # of two matrices, of which the second is the last operand
 IN_NO_LAYER = "(model)"
 OUTSIDE = (IN_NO_LAYER, "(forward)", "(loss)")
 """The model's own operators and its loss: a count, a clock and a profile tell them apart in
@@ -51,6 +52,7 @@ def static_pieces(
     pieces["least_bytes"] = (moved * times).mask(fits | is_unknown, 0.0)
     if cache_level is not None:
         pieces[f"{cache_level}_bytes"] = (moved * times).mask(is_unknown, 0.0)
+    pieces["product_sides"] = _product_sides(ops)
     pieces["launches"] = _launches(ops, is_fused=is_fused) * times
     pieces["layer"] = _layer(ops)
     return pieces
@@ -90,6 +92,12 @@ def _launches(ops: pd.DataFrame, *, is_fused: bool) -> pd.Series:
     where = ops["path"] + "\n" + ops["op"]
     both = ops["phase"].eq("weight-grad") & where.isin(where[ops["phase"].eq("input-grad")])
     return (moves & ops["phase"].ne("optimizer") & ~both) * 1
+
+
+def _product_sides(ops: pd.DataFrame) -> pd.Series:
+    """Both sides of the second matrix of each forward product, as `768x50257`: the weights."""
+    is_product = ops["op"].isin(PRODUCTS) & ops["phase"].eq("forward")
+    return ops["input_shapes"].str.split(" ").str[-1].where(is_product, "").fillna("")
 
 
 def _layer(ops: pd.DataFrame) -> pd.Series:

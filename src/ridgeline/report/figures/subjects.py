@@ -53,12 +53,16 @@ class Subject:
     @property
     def device(self) -> str:
         """The device as people know it."""
-        return short_device(self.roofs.device_name) or self.machine.env
+        name = short_device(self.roofs.device_name) or self.machine.env
+        whole = self.roofs.whole_env
+        return f"{name}, {self.machine.env[len(whole) + 1 :].replace('-', ' ')}" if whole else name
 
     def roofs_told(self, drawn: Sequence[str]) -> str:
         """Where the roofs come from, and the clock of those that are drawn, for a title."""
         told = {
             "measured": "roofs as measured",
+            "one core": "roofs of one core, as measured",
+            "interpolated": "roofs of some threads, between those of one core and of all",
             "datasheet": "roofs of the datasheet, not measured",
             "given": "roofs as given",
         }.get(self.roofs.source, "")

@@ -15,7 +15,7 @@ from ridgeline.report.page.runs import run_columns
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS, Summary, sentence, summary
 from ridgeline.report.words import counted, listed
-from ridgeline.units import format_percent, format_time
+from ridgeline.roofline.findings import NO_BOUND, saving, saving_basis
 from ridgeline.version import __version__
 
 FORMAT = 1  # of the payload
@@ -30,6 +30,7 @@ class Headroom:
     name: str
     where: str
     saves: str
+    basis: str  # under which condition
     floor_share: float  # of the piece's time, for its bar
     held_by: str
     meaning: str
@@ -53,6 +54,7 @@ class Content:
     made_by: str
     headline: tuple[Sentence, ...]
     headrooms: tuple[Headroom, ...]
+    no_bound: str  # said with the headrooms
     machines: tuple[Card, ...]
     stages: tuple[Mapping[str, str], ...]
     problems: tuple[str, ...]
@@ -86,6 +88,7 @@ def content(study: Study, *, title: str | None) -> Content:
         made_by=f"ridgeline {__version__}",
         headline=tuple(_headline(told, study)),
         headrooms=tuple(_headroom(row, titles, study) for row in told.findings),
+        no_bound=NO_BOUND,
         machines=tuple(card(machine, study) for machine in study.machines),
         stages=study.stages,
         problems=study.problems,
@@ -127,15 +130,14 @@ def _few(names: list[str], kind: str) -> str:
 
 
 def _headroom(row: Mapping[str, Any], titles: Mapping[str, str], study: Study) -> Headroom:
-    share = row["share"]
-    of_step = "" if is_missing(share) else f", {format_percent(share)} of the step"
     run_id, name = str(row["run_id"]), str(row["layer"])
     bound = row["bound"]
     efficiency = row["efficiency"]
     return Headroom(
         name=name,
         where=f"{titles.get(run_id, row['model'])}, on {row['env']}",
-        saves=f"{format_time(row['headroom_s'])}{of_step}",
+        saves=saving(row),
+        basis=saving_basis(row),
         floor_share=0.0 if is_missing(efficiency) else min(1.0, max(0.0, float(efficiency))),
         held_by=WORDS.get(bound, bound) if isinstance(bound, str) else "not known",
         meaning=str(row["meaning"]),

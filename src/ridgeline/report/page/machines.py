@@ -80,13 +80,13 @@ def card(machine: Machine, study: Study) -> Card:
     """What the table of a machine shows."""
     roofs, passport = machine.roofs, machine.passport
     mine = [c for c in passport.ceilings if c.device == roofs.device] if passport else []
-    is_measured = passport is not None and roofs.source == "measured"
+    is_measured = passport is not None and roofs.source == "measured" and not roofs.basis
     rows = [_row(c, machine, passport) for c in mine] if passport and is_measured else []
     return Card(
         title=title(machine, study),
         device_name=roofs.device_name,
         device=study.device_told(machine),
-        source=SOURCES.get(roofs.source, roofs.source),
+        source=roofs.basis or SOURCES.get(roofs.source, roofs.source),
         facts=tuple(_facts(machine)),
         rows=tuple(rows or _plain_rows(roofs)),
         missing=tuple((m.what, m.reason) for m in passport.missing) if passport else (),

@@ -17,6 +17,7 @@ from ridgeline.report.page.columns import Words, is_missing, numbers
 from ridgeline.report.repeat import repeat_command
 from ridgeline.report.rows import records
 from ridgeline.report.study import BUSY, Study
+from ridgeline.report.summary import floor_notes
 from ridgeline.roofline.place import flops_columns, roof_of
 from ridgeline.store import Run
 
@@ -54,7 +55,7 @@ TEXTS = {
 }
 STORED = ("status", "command", "versions", "warnings", "no_energy")  # that only the run says
 OF_CAPTURES = ("files", "device")
-WORD_COLUMNS = ("id", *TEXTS, *STORED, "setting", "flags", *OF_CAPTURES)
+WORD_COLUMNS = ("id", *TEXTS, *STORED, "setting", "flags", "floor_note", *OF_CAPTURES)
 SHOWN = ("model", "mode", "precision")  # beside the machine and the batch, wherever a run is named
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
 
@@ -75,6 +76,8 @@ def run_columns(study: Study, words: Words) -> dict[str, Any]:
     rows = records(runs)
     columns["setting"] = words.column(settings_told(runs))
     columns["flags"] = words.column(_flags(row) for row in rows)
+    notes = floor_notes(study)
+    columns["floor_note"] = words.column(notes.get(run_id, "") for run_id in ids)
     columns["machine"] = [machine_of(row, raw.get(row["run_id"]), study) for row in rows]
     for name, source in FROM_TABLE.items():
         columns[name] = numbers(runs[source]) if source in runs else None

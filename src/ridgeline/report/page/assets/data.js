@@ -74,6 +74,7 @@ const R = unpack(
     "no_energy",
     "setting",
     "flags",
+    "floor_note",
     "files",
     "device",
   ],
