@@ -245,7 +245,7 @@ def test_heard_at_every_moment_of_an_analysis(tmp_path: Path) -> None:
     moments = [(stage, delay_s) for stage, delays in MOMENTS.items() for delay_s in delays]
     folders = [tmp_path / str(number) for number in range(len(moments))]
     with ThreadPoolExecutor(2) as pool:
-        ends = list(pool.map(lambda m, f: analyze_until(*m, f), moments, folders))
+        ends = list(pool.map(analyze_until, *zip(*moments, strict=True), folders))
     for moment, folder, (code, err) in zip(moments, folders, ends, strict=True):
         # then it ends as interrupted, says so once, and says what it kept
         results = ResultsFolder(folder / "results")

@@ -98,7 +98,8 @@ def show_apart(
 ) -> str:
     """A value in its form, with as many more digits as it takes to differ from unequal limits."""
     unequal = [limit for limit in limits if limit != value]
-    forms = (form, *(partial(_show_digits, digits, factor, unit) for digits in MORE_DIGITS))
+    longer = [partial(_show_digits, digits, factor, unit) for digits in MORE_DIGITS]
+    forms: list[Callable[[float], str]] = [form, *longer]
     texts = (show(value) for show in forms if show(value) not in map(show, unequal))
     return next(texts, form(value))
 

@@ -83,7 +83,7 @@ def _read_names(mangled: str) -> tuple[str, str]:
     """`a::b`, and what follows, of `N1a1b…`: names with their lengths before them."""
     start = _BEFORE_NAMES.match(mangled)
     assert start is not None  # it matches nothing, too
-    names, rest = [], mangled[start.end() :]
+    names, rest = list[str](), mangled[start.end() :]
     while (size := _SIZE.match(rest)) and (start["nested"] or not names):
         end = size.end() + int(size[0])
         names.append(rest[size.end() : end])
