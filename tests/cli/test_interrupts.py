@@ -7,36 +7,55 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
+from tests.cli.analyzed_here import store_passport
 from tests.cli.small_runs import NET
 
 from ridgeline.cli import interrupts
-from ridgeline.cli.interrupts import stop_if_pressed, stopped_at_once
+from ridgeline.cli.interrupts import (
+    interrupts_too_late,
+    stop_if_pressed,
+    stopped_at_once,
+    was_pressed,
+)
 from ridgeline.cli.progress import RunProgress, progress_bar
+from ridgeline.store import ResultsFolder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
-LOST = """
-import signal, sys, weakref
-from ridgeline.cli import main, show_compare
+COMMAND = """
+import signal, sys, time, weakref
+from ridgeline.cli import main
+from ridgeline.cli.progress import RunProgress
 from ridgeline.report import compare_sides
 
 class Thing: ...
 
-def find(*arguments, **options):
-    # an interrupt in a callback of the garbage collector, which throws it away
-    thing = Thing()
-    kept = weakref.ref(thing, lambda ref: signal.raise_signal(signal.SIGINT))
-    del thing
-    print("went on", flush=True)
-    from ridgeline.cli.progress import RunProgress
-    RunProgress().start("the next piece of work")
-    print("not reached", flush=True)
+def interrupt(*_):
+    signal.raise_signal(signal.SIGINT)
 
-compare_sides.compare = find
+def interrupt_callback():
+    thing = Thing()
+    watched = weakref.ref(thing, interrupt)
+    del thing
+
+def interrupt_import():
+    # the callback that removes the lock of a module which has been imported
+    def interrupt_lock(frame, event, argument):
+        if event == "call" and frame.f_code.co_name == "cb":
+            sys.setprofile(None)
+            interrupt()
+    sys.setprofile(interrupt_lock)
+    import this_is_imported
+
+def compare(*arguments, **options):
+    {body}
+
+compare_sides.compare = compare
 sys.argv = ["ridgeline", "compare", "a", "b"]
 main()
 """
@@ -60,9 +79,60 @@ def program(text: str, *, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_one_that_was_thrown_away_is_raised_again(tmp_path: Path) -> None:
-    done = program(LOST, folder=tmp_path)
+    # given an interrupt in a callback of the garbage collector, which throws it away
+    body = """
+    interrupt_callback()
+    print("went on", flush=True)
+    RunProgress().start("the next unit of work")
+    print("not reached", flush=True)
+"""
+    done = program(COMMAND.format(body=body), folder=tmp_path)
+    # then the next unit of work does not begin
     assert (done.returncode, done.stdout) == (130, "went on\n")
     assert done.stderr == "ridgeline: interrupted\n"
+
+
+@pytest.mark.parametrize("lost", ["interrupt_callback", "interrupt_import"])
+def test_one_that_was_thrown_away_is_sent_again(tmp_path: Path, lost: str) -> None:
+    # given an interrupt that Python throws away, and work that looks for none
+    (tmp_path / "this_is_imported.py").touch()
+    body = f"{lost}(); print('went on', flush=True); time.sleep(60); print('not reached')"
+    start_s = time.monotonic()
+    done = program(COMMAND.format(body=body), folder=tmp_path)
+    # then it ends long before that work would have
+    assert (done.returncode, done.stdout) == (130, "went on\n")
+    assert done.stderr == "ridgeline: interrupted\n"
+    assert time.monotonic() - start_s < 50
+
+
+@pytest.mark.parametrize(
+    "ending", ["sys.exit(0)", "sys.exit(3)", "raise ImportError('a module did not load')"]
+)
+def test_one_that_a_library_kept_to_itself_is_the_exit_code(tmp_path: Path, ending: str) -> None:
+    # given a library that catches an interrupt, and a command that ends in its own way
+    body = f"""
+    try:
+        interrupt()
+    except BaseException:
+        pass
+    {ending}
+"""
+    done = program(COMMAND.format(body=body), folder=tmp_path)
+    # then it ends as one that was interrupted
+    assert (done.returncode, done.stderr) == (130, "ridgeline: interrupted\n")
+
+
+def test_when_all_is_shown_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given an interrupt while the result of finished work is shown
+    monkeypatch.setattr(interrupts, "_pressed", [])
+    before = signal.signal(signal.SIGINT, interrupts._note)
+    try:
+        with interrupts_too_late():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    # then nothing is left to stop
+    assert not was_pressed()
 
 
 def test_when_all_is_done_it_is_too_late(tmp_path: Path) -> None:
@@ -115,3 +185,76 @@ def test_heard_while_the_server_imports(tmp_path: Path) -> None:
     # then it ends, long before the server would have been ready, and takes that with it
     assert (process.returncode, err) == (130, "ridgeline: interrupted\n")
     assert psutil.wait_procs(server, timeout=20)[1] == []
+
+
+STAGES = """
+import sys
+from ridgeline.cli import main, progress
+
+def mark(name):
+    usual = getattr(progress.StageProgress, name)
+    def marked(self, what, *arguments, **options):
+        print("at", what, file=sys.stderr, flush=True)
+        return usual(self, what, *arguments, **options)
+    setattr(progress.StageProgress, name, marked)
+
+mark("start")
+mark("update")
+print("at begin", file=sys.stderr, flush=True)
+main()
+"""
+MOMENTS = {  # of a stage: seconds after it said that it begins
+    "begin": (0.0, 0.4, 1.2),  # the server of processes imports torch
+    "machine": (0.0, 0.1, 0.6),
+    "counting": (0.0, 0.03, 0.1),
+    "net.py:make, batch 2, fp32": (0.0, 0.2, 0.6),
+    "report": (0.0, 0.1, 0.5, 1.5),
+    "page": (0.0, 0.05),
+    "report.md": (0.0,),
+    "tables": (0.0,),
+}
+
+
+def analyze_until(stage: str, delay_s: float, folder: Path) -> tuple[int, str]:
+    """The exit code and stderr of an analysis that is interrupted in a stage."""
+    folder.mkdir()
+    (folder / "net.py").write_text(NET)
+    if stage != "machine":  # which is then measured
+        store_passport(folder / "results")
+    process = subprocess.Popen(
+        [sys.executable, "-c", STAGES, "analyze", "net.py:make", "--input-size", "4", "-b", "2",
+         "--backend", "cpu", "--iters", "5", "--quick"],
+        cwd=folder, text=True, start_new_session=True, bufsize=1,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line == f"at {stage}\n":
+            break
+    time.sleep(delay_s)
+    os.killpg(process.pid, signal.SIGINT)
+    err = process.stderr.read()
+    return process.wait(), err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="a server of processes")
+def test_heard_at_every_moment_of_an_analysis(tmp_path: Path) -> None:
+    # given moments of every stage, when an analysis is interrupted then
+    moments = [(stage, delay_s) for stage, delays in MOMENTS.items() for delay_s in delays]
+    folders = [tmp_path / str(number) for number in range(len(moments))]
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(analyze_until, *zip(*moments, strict=True), folders))
+    for moment, folder, (code, err) in zip(moments, folders, ends, strict=True):
+        # then it ends as interrupted, says so once, and says what it kept
+        results = ResultsFolder(folder / "results")
+        runs = [run for run in results.read_runs() if run.asked["command"] == "run"]
+        kept = f"; runs kept: {len(runs)}; `ridgeline report` tells about them" if runs else ""
+        last = f"ridgeline: interrupted{kept}"
+        assert (moment, code, err.splitlines()[-1:]) == (moment, 130, [last])
+        assert err.count("interrupted") == 1
+        assert "Traceback" not in err
+        # and every run that is there can be read
+        for table in results.path.glob("runs/[!.]*/*.parquet"):
+            assert len(results.read_table(table.parent.name, table.stem).columns)

@@ -116,6 +116,56 @@ def test_backward_is_judged_in_every_configuration() -> None:
     )
 
 
+def test_a_number_is_not_rounded_to_the_limit_that_it_misses() -> None:
+    # given training whose backward takes 2.5004 times as long as forward, and 2.5 times
+    over = run_row(forward_s=0.01, backward_s=0.025004)
+    at = run_row(forward_s=0.01, backward_s=0.025)
+    # then what is beyond 2.5 reads as such, and what is not has no digits that it does not need
+    assert verdict(make_study([over]), "H4").evidence == (
+        "0 of 1 test met: net, batch 8, fp32 training on toy: 2.5004."
+    )
+    assert verdict(make_study([at]), "H4").evidence == (
+        "1 of 1 test met: net, batch 8, fp32 training on toy: 2.5."
+    )
+
+
+def test_neither_are_gains_efficiencies_shares_and_rates() -> None:
+    # given 1.0499 times the samples per second, at an efficiency of 79.99 %
+    study = batches((8, 0.08), (16, 0.16 / 1.0499))
+    study.points["efficiency"] = 0.7999
+    # then neither reads like the limit: 1.05, or 80 %
+    evidence = verdict(study, "H1").evidence
+    assert "per doubling 1.0499 times, efficiency 79.99 % at the end" in evidence
+    # given models on two sides of the ridge at 10 FLOP/B with about the same share of the roof
+    thin = {"run_id": "t", "model": "thin", "ai": 9.999, "attained_flops_per_s": 8.0004e11}
+    dense = {"run_id": "d", "model": "dense", "ai": 10.001, "attained_flops_per_s": 8e11}
+    study = make_study([run_row(run_id="t", model="thin"), run_row(run_id="d", model="dense")],
+                       [step_row(**thin), step_row(**dense)])  # fmt: skip
+    evidence = verdict(study, "H2").evidence
+    assert "has 9.999 FLOP/B" in evidence
+    assert "has 10.001 FLOP/B" in evidence
+    assert "attains 80.004 % of" in evidence
+    # given rates 1.5003 times apart
+    study.points["attained_flops_per_s"] = [1.5003e11, 1e11]
+    assert "1.5003 times apart" in verdict(study, "H5").evidence
+
+
+def test_nor_two_gains_to_one_another() -> None:
+    # given layers bound by arithmetic that become 3.0003 times as fast, and others 3 times
+    study = make_study(
+        [run_row(run_id="full"), run_row(run_id="amp", precision="amp")],
+        [
+            layer_row("conv", run_id="full", time_s=0.0120012, bound="compute"),
+            layer_row("norm", run_id="full", time_s=0.006, bound="dram"),
+            layer_row("conv", run_id="amp", time_s=0.004, bound="dram"),
+            layer_row("norm", run_id="amp", time_s=0.002, bound="dram"),
+        ],
+    )
+    assert verdict(study, "H3").evidence.endswith(
+        "layers bound by arithmetic 3.0003 times as fast, the others 3 times."
+    )
+
+
 @pytest.mark.parametrize(("rate", "outcome"), [(6e11, HELD), (1e12, FAILED)])
 def test_time_follows_flops(rate: float, outcome: str) -> None:
     study = make_study(

@@ -74,6 +74,8 @@ def test_a_run_has_the_kernels_of_its_profile(results: ResultsFolder, study: Stu
     assert [row["time_s"] for row in steps.values()] == [STEP_S, STEP_S]
     assert steps["counter"]["flops"] == pytest.approx(797.7e9 + 21.9e9, rel=0.01)
     assert steps["counter"]["dram_bytes"] == 10_510_359_552
+    # and has one number of kernels: the run saw 640, copies among them perhaps
+    assert [row["launches"] for row in steps.values()] == [637, 637]
     phases = study.points[
         study.points["grain"].eq("phase") & study.points["provenance"].eq("counter")
     ]

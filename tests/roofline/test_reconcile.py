@@ -224,6 +224,21 @@ def test_every_cause_has_an_explanation_and_a_row_here() -> None:
         ("triton_per_fused_1", "other"),
         ("void scal_kernel<float, 1>(cublasTransposeParams<float>, float const*)", "other"),
         ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8>(float*, int)", "norm"),
+        # the function first: what is among the arguments of its template is not what it does
+        ("void gemm_kernel<Tile<64>, layout::NoPermute, Padding>", "product"),
+        ("void batch_norm_kernel<float, TransposedGemm<2>>", "norm"),
+        # a frame is what its argument is, and not what the arguments of that are
+        ("void cutlass::Kernel<cutlass::conv::ImplicitGemmConvolution<NoPermute>>", "product"),
+        ("void cutlass::device_kernel<flash::FlashAttnFwdSm90<Gemm>>(Params)", "attention"),
+        ("void cutlass::Kernel2<Unheard<layout::NoPermute>>(Params)", "product"),
+        ("void at::reduce_kernel<512, 1, at::ReduceOp<float, at::NormTwoOps<float>>>", "norm"),
+        (
+            "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11thread"
+            "blockENSO_9NoPermuteELb0EEEEvNT_6ParamsE",
+            "product",
+        ),
+        ("_ZN7cutlass13device_kernelIN5flash17FlashAttnFwdSm90INS_4gemmI", "attention"),
+        ("_Z8fmha_fwd12GemmPadding_", "attention"),
     ],
 )
 def test_families_by_name(name: str, wanted: str) -> None:

@@ -39,17 +39,27 @@ def main(argv: list[str] | None = None) -> None:
 
     With `argv` it is run inside of somebody's program, whose signals are left alone.
     """
+    is_own_process = argv is None
     try:
-        from ridgeline.cli.interrupts import watch
+        try:
+            from ridgeline.cli.interrupts import was_pressed, watch
 
-        if argv is None:
-            watch()
-        from ridgeline.cli.app import run  # takes a while itself, and Ctrl-C may come then
+            if is_own_process:
+                watch()
+            from ridgeline.cli.app import run  # takes a while itself, and Ctrl-C may come then
 
-        run(sys.argv[1:] if argv is None else argv)
+            run(sys.argv[1:] if argv is None else argv)
+        finally:
+            if is_own_process:  # all is done: what is left is the end of large libraries
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:
-        print("ridgeline: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    finally:
-        if argv is None:  # all is done: what is left is the end of large libraries
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _end_interrupted()
+    except SystemExit as end:
+        if is_own_process and was_pressed() and end.code != INTERRUPTED:  # it was thrown away
+            _end_interrupted()
+        raise
+
+
+def _end_interrupted() -> None:
+    print("ridgeline: interrupted", file=sys.stderr)
+    sys.exit(INTERRUPTED)

@@ -17,6 +17,7 @@ from ridgeline.analyze.passport import DeviceTask, MachineTask, device_task, mac
 from ridgeline.analyze.stages import Stages
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_analysis
+from ridgeline.cli.interrupts import import_tables, interrupts_raised
 from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner, raise_last, tell_failed
 from ridgeline.cli.progress import StageProgress, stage_progress
 from ridgeline.errors import RidgelineError
@@ -113,18 +114,21 @@ class Analysis:
         specs = tuple(wanted.spec(model) for model in wanted.models)
         results = ResultsFolder(wanted.results)
         results.check_writable()
-        study: Study | None = None
         try:
-            device = self._device(specs)
-            with stage_progress(self._expected_s(device), quiet=wanted.quiet) as progress:
-                self._measure_machine(device, progress)
-                counted = self._count(specs, progress)
-                self._run_models(results, counted, progress)
-                self._profile(results, device, progress)
-                study = self._join(results, progress)
+            with interrupts_raised():
+                self._answer(results, self._do_stages(specs, results))
         except KeyboardInterrupt:
             self._interrupted(results)
-        self._answer(results, study)
+
+    def _do_stages(self, specs: tuple[WorkloadSpec, ...], results: ResultsFolder) -> Study | None:
+        device = self._device(specs)
+        import_tables()
+        with stage_progress(self._expected_s(device), quiet=self.wanted.quiet) as progress:
+            self._measure_machine(device, progress)
+            counted = self._count(specs, progress)
+            self._run_models(results, counted, progress)
+            self._profile(results, device, progress)
+            return self._join(results, progress)
 
     def _device(self, specs: tuple[WorkloadSpec, ...]) -> str:
         """The device that will be used; a model or a device that is not there ends it here."""

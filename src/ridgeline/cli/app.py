@@ -23,6 +23,7 @@ from ridgeline.cli import (
     train,
 )
 from ridgeline.cli import run as run_command
+from ridgeline.cli.interrupts import interrupts_raised
 from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout, open_stderr
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
@@ -98,7 +99,7 @@ def run(arguments: list[str]) -> None:
     debug = "--debug" in arguments
     open_stderr()
     try:
-        with guarded_stdout():
+        with interrupts_raised(), guarded_stdout():
             app(args=arguments, prog_name="ridgeline", standalone_mode=True)
     except StdoutError as error:
         give_up_stdout()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ridgeline.cli import INTERRUPTED
+from ridgeline.cli.interrupts import interrupts_too_late
 from ridgeline.cli.train_text import (
     download_progress,
     epoch_progress,
@@ -31,7 +31,6 @@ from ridgeline.measure.train_loop import ProfiledStep, profile_one_step, train
 from ridgeline.measure.train_records import EpochResult, TrainResult, TrainSettings
 from ridgeline.measure.training import Trainer, explained, made_on
 from ridgeline.provenance import collect
-from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.workloads.cifar10 import Images, load_cifar10
 from ridgeline.workloads.classifiers import file_stem
@@ -227,7 +226,7 @@ def _train(asked: Asked, prepared: Prepared, trainer: Trainer, trained: Trained)
         result = train(
             trainer, prepared.files, save_every=asked.save_every, tell=tell, tell_epoch=tell_epoch
         )
-    with suppress(KeyboardInterrupt), interrupts_later():  # all is done: too late to stop it
+    with interrupts_too_late():
         run = _keep(asked, prepared, result)
         if asked.as_json:
             _print_json(_as_json("ok", result, prepared, run))

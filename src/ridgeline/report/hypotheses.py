@@ -2,12 +2,15 @@
 
 A hypothesis held where every test of it came out that way, held in part where some did, did not
 hold where none did, and cannot be decided where the study has no data to test it with.
+
+A number has three digits, and more where it would read like the limit that it is above or below.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from ridgeline.report.analysis import WIDTH, ids, per_doubling
@@ -16,7 +19,7 @@ from ridgeline.report.cases import Case, alike, cases, largest, series
 from ridgeline.report.configuration import NETWORK
 from ridgeline.report.rows import number
 from ridgeline.report.study import BUSY, Study
-from ridgeline.report.words import counted, listed, some, times
+from ridgeline.report.words import counted, listed, some, three_digits, times
 from ridgeline.units import format_percent, format_ratio, si
 
 HELD, PARTLY, FAILED, OPEN = "held", "held in part", "did not hold", "cannot be decided here"
@@ -24,6 +27,7 @@ GAIN = 1.05  # per doubling of the batch
 NEAR_ROOF = 0.8
 BACKWARD = (1.5, 2.5)
 SAME_RATE = 1.5
+MORE_DIGITS = range(4, 18)  # more than three, up to all of a float
 ONE_ROOF = ("env", "mode", "precision")  # cases that share them are judged by the same roofs
 
 
@@ -92,6 +96,29 @@ def _judge(hypothesis: Hypothesis, study: Study, found: Sequence[Case], total: i
     )
 
 
+def show_apart(
+    value: float,
+    *limits: float,
+    form: Callable[[float], str] = format_ratio,
+    factor: float = 1.0,
+    unit: str = "",
+) -> str:
+    """A value in its form, with as many more digits as it takes to differ from unequal limits."""
+    unequal = [limit for limit in limits if limit != value]
+    longer = [partial(_show_digits, digits, factor, unit) for digits in MORE_DIGITS]
+    forms: list[Callable[[float], str]] = [form, *longer]
+    texts = (show(value) for show in forms if show(value) not in map(show, unequal))
+    return next(texts, form(value))
+
+
+def _show_digits(digits: int, factor: float, unit: str, value: float) -> str:
+    return f"{factor * value:.{digits}g}{unit}"
+
+
+show_times = partial(show_apart, form=three_digits)
+show_percent = partial(show_apart, form=format_percent, factor=100.0, unit=" %")
+
+
 def larger_batches(_study: Study, found: Sequence[Case]) -> list[Test]:
     """H1, tested on each series of batch sizes."""
     tests = []
@@ -103,11 +130,11 @@ def larger_batches(_study: Study, found: Sequence[Case]) -> list[Test]:
         sizes = listed(str(case.batch_size) for case in group)
         text = (
             f"{group[0].family} on {group[0].env}, batches {sizes}: per doubling"
-            f" {listed(times(gain) for gain in gains)}"
+            f" {listed(f'{show_times(gain, GAIN)} times' for gain in gains)}"
         )
         efficiency = group[-1].efficiency
         if efficiency is not None:
-            text += f", efficiency {format_percent(efficiency)} at the end"
+            text += f", efficiency {show_percent(efficiency, NEAR_ROOF)} at the end"
         tests.append(Test(is_met=is_met, text=text, run_ids=ids(group)))
     return tests
 
@@ -141,19 +168,21 @@ def both_sides(_study: Study, found: Sequence[Case]) -> list[Test]:
         tests.append(
             Test(
                 is_met=is_met,
-                text=f"{_side(best_low, 'below')}, while {_side(worst_high, 'above')}",
+                text=f"{_side(best_low, 'below', worst_high)}, while"
+                f" {_side(worst_high, 'above', best_low)}",
                 run_ids=ids([*low, *high]),
             )
         )
     return tests
 
 
-def _side(case: Case, side: str) -> str:
+def _side(case: Case, side: str, other: Case) -> str:
     where = f" on {case.env}" if side == "below" else ""
+    intensity, limit, share = case.intensity or 0, ridge(case) or 0, roof_share(case) or 0
     return (
-        f"{case.title}{where} has {format_ratio(case.intensity or 0, 'FLOP/B')}{_at_best(case)},"
-        f" {side} its ridge at {format_ratio(ridge(case) or 0)}, and attains"
-        f" {format_percent(roof_share(case) or 0)} of the arithmetic roof"
+        f"{case.title}{where} has {show_apart(intensity, limit)} FLOP/B{_at_best(case)},"
+        f" {side} its ridge at {show_apart(limit, intensity)}, and attains"
+        f" {show_percent(share, roof_share(other) or 0)} of the arithmetic roof"
     )
 
 
@@ -185,8 +214,9 @@ def lower_precision(_study: Study, found: Sequence[Case]) -> list[Test]:
                 Test(
                     is_met=bound > free,
                     text=f"{base.model}, batch {base.batch_size} on {base.env}, {case.precision}"
-                    f" against {base.precision}: layers bound by arithmetic {times(bound)} as fast,"
-                    f" the others {times(free)}",
+                    f" against {base.precision}: layers bound by arithmetic"
+                    f" {show_times(bound, free)} times as fast,"
+                    f" the others {show_times(free, bound)} times",
                     run_ids=ids([base, case]),
                 )
             )
@@ -213,7 +243,7 @@ def backward_twice(_study: Study, found: Sequence[Case]) -> list[Test]:
     return [
         Test(
             is_met=low <= ratio <= high,
-            text=f"{case.title} on {case.env}: {format_ratio(ratio)}",
+            text=f"{case.title} on {case.env}: {show_apart(ratio, low, high)}",
             run_ids=case.run_ids,
         )
         for case in found
@@ -235,7 +265,8 @@ def time_follows_flops(_study: Study, found: Sequence[Case]) -> list[Test]:
             Test(
                 is_met=spread <= SAME_RATE,
                 text=f"on {group[0].env}, rates reach from {si(rates[slow], 'FLOP/s')} ({slow}) to"
-                f" {si(rates[fast], 'FLOP/s')} ({fast}), {times(spread)} apart",
+                f" {si(rates[fast], 'FLOP/s')} ({fast}),"
+                f" {show_times(spread, SAME_RATE)} times apart",
                 run_ids=ids(group),
             )
         )

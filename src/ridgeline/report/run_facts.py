@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ridgeline.measure.advice import is_processor_shared
 from ridgeline.measure.statistics import is_disturbed
 from ridgeline.report.configuration import MADE_UP
@@ -12,11 +14,10 @@ from ridgeline.store import Run
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 
-def measured_facts(run: Run) -> Measured:
-    """What a roofline needs of a stored run."""
+def measured_facts(run: Run, profile: Run | None = None) -> Measured:
+    """What a roofline needs of a stored run, and of its profile."""
     asked, found = run.asked, run.found
     split = found.get("split_s") or {}
-    kernels = found.get("kernels") or {}
     compiled = asked.get("compile")
     layers = found.get("layers") or {}
     return Measured(
@@ -32,7 +33,7 @@ def measured_facts(run: Run) -> Measured:
             for phase in ("forward", "backward", "optimizer")
             if phase in split and split[phase]["median"]
         },
-        kernel_launches=_whole(kernels.get("kernels")),
+        kernel_launches=_whole(_step_kernels(run, profile).get("kernels")),
         parts=parts_of(run),
         is_compiled=bool(compiled),
         is_graph=compiled in GRAPH_MODES,
@@ -41,12 +42,9 @@ def measured_facts(run: Run) -> Measured:
 
 
 def setting_of(run: Run, profile: Run | None = None) -> Setting:
-    """What has been tried, and what the findings rest on; a profile knows the kernels better."""
+    """What has been tried, and what the findings rest on."""
     asked, found = run.asked, run.found
-    kernels = found.get("kernels") or {}
-    if profile is not None and profile.found.get("kernel_time_s"):
-        kernels = {"time_s": profile.found.get("busy_time_s") or profile.found["kernel_time_s"],
-                   "kernels": profile.found.get("launches")}  # fmt: skip
+    kernels = _step_kernels(run, profile)
     is_cpu = found.get("backend") == "cpu"
     usage, iters = (found.get("timed_usage") or {}) if is_cpu else {}, found.get("iters")
     return Setting(
@@ -83,6 +81,17 @@ def disturbance(run: Run) -> str:
         ratio = step["mean"] / step["median"]
         return f"some steps were held up: their mean is {ratio:.2f} times their median"
     return ""
+
+
+def _step_kernels(run: Run, profile: Run | None) -> dict[str, Any]:
+    """Time and number of a step's kernels. A profile knows them better.
+
+    Runs of older versions counted copies by the driver as kernels.
+    """
+    if profile is None or not profile.found.get("kernel_time_s"):
+        return run.found.get("kernels") or {}
+    time_s = profile.found.get("busy_time_s") or profile.found["kernel_time_s"]
+    return {"time_s": time_s, "kernels": profile.found.get("launches")}
 
 
 def device_of(run: Run) -> str:

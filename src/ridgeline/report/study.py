@@ -266,7 +266,8 @@ class _Reader:
 
     def points(self, run: Run) -> Placed:
         """The placed pieces of one run; on the way, its kernels are set beside its count."""
-        roofs, measured = self.machines.of(run).roofs, measured_facts(run)
+        roofs = self.machines.of(run).roofs
+        measured = measured_facts(run, self.profiles.of_run.get(run.run_id))
         kernels = self._kernels_of(run)
         layers = self._table(run, "layers")
         if layers is not None and kernels is not None and measured.layers_without_gaps:

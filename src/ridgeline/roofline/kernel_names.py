@@ -1,9 +1,16 @@
-"""What a kernel's name tells about the way it computes. Names are the libraries' own: a hint."""
+"""What a kernel's name tells about the way it computes. Names are the libraries' own: a hint.
+
+A kernel is filed by the name of its function. The arguments of its template count where that name
+says little: `elementwise_kernel<copy_kernel…>` copies, `cutlass::Kernel<ImplicitGemm…<…>>` is a
+product, whatever layouts are among the arguments of the argument.
+"""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+
+from ridgeline.profile.kernel_names import demangled
 
 FAMILIES: dict[str, str] = {  # the first that fits; case does not matter
     "winograd": r"winograd",
@@ -25,6 +32,9 @@ _SPLIT_PRODUCT = re.compile(r"(?:gemm|nvjet|xmma|cutlass).*split_?k", re.IGNOREC
 _PARAMETERS = re.compile(  # of a function, not numbers among template arguments
     r"(?<=[\w>])\((?:int|T\d|const|unsigned|at::|long|float|__half|cudnn).*$"
 )
+_FRAME = re.compile(r"(?:^|::)cutlass\w*::(?:device_kernel|kernel2?)$", re.IGNORECASE)
+_BEFORE_NAMES = re.compile(r"(?:_Z)?(?P<nested>N[rVK]*)?(?:St|S[0-9A-Z]*_)?")
+_SIZE = re.compile(r"[1-9]\d{0,3}")
 _NAMELESS = re.compile(r"^void |<unnamed>::|\(anonymous namespace\)::")
 OTHER = "other"
 LONGEST = 90
@@ -33,10 +43,52 @@ LONGEST = 90
 @lru_cache(maxsize=4096)
 def family(kernel: str) -> str:
     """The family of a kernel: `winograd`, `product`, `layout`, …; `other` if no name fits."""
-    function = _without_parameters(kernel)
-    if _SPLIT_PRODUCT.search(function):  # a product that leaves partial sums, not their reduction
+    fitting = OTHER
+    for text in _texts(kernel):
+        fitting = _fit(text)
+        if fitting not in (OTHER, "pointwise"):  # which is what many a frame is named after
+            break
+    return fitting
+
+
+def _texts(kernel: str) -> tuple[str, ...]:
+    """What to file a kernel by, the first that says something: function, argument, all of it."""
+    function = _without_parameters(_spell(kernel))
+    own, _, arguments = function.partition("<")
+    argument = arguments.partition("<")[0]
+    if _FRAME.search(own):
+        return argument, own
+    return own, f"{own}<{argument}", function
+
+
+def _fit(text: str) -> str:
+    if _SPLIT_PRODUCT.search(text):  # a product that leaves partial sums, not their reduction
         return "product"
-    return next((name for name, found in _PATTERNS.items() if found.search(function)), OTHER)
+    return next((name for name, found in _PATTERNS.items() if found.search(text)), OTHER)
+
+
+def _spell(kernel: str) -> str:
+    """`a::Kernel<b::Gemm<…` of a mangled name, the rest as it is where no library can read it."""
+    name = demangled(kernel) if kernel.startswith("_Z") else kernel
+    if not name.startswith("_Z"):
+        return name
+    own, rest = _read_names(name)
+    if not rest.startswith("I"):
+        return own or name
+    argument, rest = _read_names(rest[1:])
+    return f"{own}<{argument}<{rest}"
+
+
+def _read_names(mangled: str) -> tuple[str, str]:
+    """`a::b`, and what follows, of `N1a1b…`: names with their lengths before them."""
+    start = _BEFORE_NAMES.match(mangled)
+    assert start is not None  # it matches nothing, too
+    names, rest = list[str](), mangled[start.end() :]
+    while (size := _SIZE.match(rest)) and (start["nested"] or not names):
+        end = size.end() + int(size[0])
+        names.append(rest[size.end() : end])
+        rest = rest[end:]
+    return "::".join(names), rest
 
 
 def _without_parameters(kernel: str) -> str:
