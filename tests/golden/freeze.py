@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.golden import parts
 
@@ -96,14 +97,17 @@ def read(part: str) -> dict[str, Any]:
     if path is None:
         sys.exit(f"{part} is not stored: run with --part {part} --write")
     content = path.read_bytes()
-    stored: dict[str, Any] = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+    stored: dict[str, Any] = json.loads(
+        gzip.decompress(content) if path.suffix == ".gz" else content
+    )
     return stored
 
 
 def compute(part: str, *, fast: bool = False, shared: Path = parts.SHARED) -> Any:
     """A part as it is now, in JSON's own types; the terminal has 100 columns."""
-    os.environ |= {"COLUMNS": "100", "LINES": "40", "NO_COLOR": "1", "TERM": "dumb"}
-    found = parts.captures(fast, shared) if part == "captures" else parts.PARTS[part](fast)
+    terminal = {"COLUMNS": "100", "LINES": "40", "NO_COLOR": "1", "TERM": "dumb"}
+    with patch.dict(os.environ, terminal):
+        found = parts.captures(fast, shared) if part == "captures" else parts.PARTS[part](fast)
     return json.loads(json.dumps(found))
 
 
@@ -144,9 +148,8 @@ def read_versions() -> dict[str, str]:
 
 def find_other_versions() -> list[str]:
     """The libraries that are not those of the goldens."""
-    stored = json.loads(VERSIONS.read_text())
-    return [f"{name} {version}, goldens {stored.get(name)}"
-            for name, version in read_versions().items() if stored.get(name) != version]  # fmt: skip
+    stored, here = json.loads(VERSIONS.read_text()), read_versions()
+    return [f"{n} {here[n]}, goldens {stored.get(n)}" for n in here if stored.get(n) != here[n]]
 
 
 def main() -> int:
