@@ -8,7 +8,7 @@ PEERS := build/bench-site
 PARTS := .[torch,hf,nvidia,ncu,onnx,fast,docs,test]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs clean
+.PHONY: help setup demo test golden check bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: $(STAMP) ## Analyze ResNet-18 and MobileNetV2 on the CPU; ends with the pa
 
 test: $(STAMP) ## Run the tests
 	$(BIN)/python -m pytest -n 2
+
+golden: $(STAMP) ## Compare counts, views and commands with what is stored in tests/golden; about ten minutes
+	$(BIN)/python -m tests.golden.freeze
 
 check: $(STAMP) ## Lint, formatting and types
 	$(BIN)/python -m ruff check .
