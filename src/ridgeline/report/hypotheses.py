@@ -19,7 +19,7 @@ from ridgeline.report.cases import Case, alike, cases, largest, series
 from ridgeline.report.configuration import NETWORK
 from ridgeline.report.rows import number
 from ridgeline.report.study import BUSY, Study
-from ridgeline.report.words import counted, listed, some, three_digits, times
+from ridgeline.report.words import counted, listed, some, three_digits
 from ridgeline.units import format_percent, format_ratio, si
 
 HELD, PARTLY, FAILED, OPEN = "held", "held in part", "did not hold", "cannot be decided here"
