@@ -75,7 +75,8 @@ def test_hover_tells_all_about_a_point(opened: Opened) -> None:
     page = opened(study())
     hover(page, point_at(page, "features.0"))
     told = page.inner_text("#details")
-    for text in ("features.0", "Conv2d, whole, 128×64×8×8", "12.0 TFLOP", "24.0 GB … 4.00 GB",
+    for text in ("features.0", "Conv2d, whole, 128×64×8×8", "12.0 TFLOP",
+                 "bytes moved\n24.0 GB", "bytes, fused\n4.00 GB",
                  "40.0 ms", "arithmetic", "nvidia-h200-128", "static: counted from the graph",
                  "ridgeline run vgg16 -b 128"):  # fmt: skip
         assert text in told
