@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Report, Table, one_line
-from ridgeline.count.onnx.against import Against, Difference
-from ridgeline.count.onnx.pieces import EXPLANATIONS
 from ridgeline.errors import RidgelineError
-from ridgeline.export import Exported
+from ridgeline.onnx.against import Against, Difference
+from ridgeline.onnx.export import Exported
+from ridgeline.onnx.pieces import EXPLANATIONS
 
 BATCH = 2  # of the counts; the files leave it open, and were made with another
 CHANGES = ("other_flops", "read_bytes", "written_bytes")  # columns of both tables
@@ -74,7 +74,7 @@ def run() -> Report:
 def measure(case: Case, folder: Path) -> Found:
     import ridgeline
     from ridgeline.api import spec
-    from ridgeline.count.onnx.beside import count_beside
+    from ridgeline.onnx.beside import count_beside
 
     path = folder / f"{case.name}.onnx"
     exported = ridgeline.export(case.name, path, **case.export)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ridgeline.analyze.module import AnalyzeResult
     from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
-    from ridgeline.export.result import Exported
     from ridgeline.measure.result import MeasureResult
     from ridgeline.measure.settings import Settings
+    from ridgeline.onnx.export.result import Exported
     from ridgeline.profile.capture import Capture
     from ridgeline.profile.result import ProfileResult
     from ridgeline.report.compare_machines import MachineComparison
@@ -57,7 +57,7 @@ def count(
     from ridgeline.workloads.sources import is_onnx
 
     if isinstance(model, str | Path) and is_onnx(model):
-        from ridgeline.count.onnx import count_onnx
+        from ridgeline.onnx import count_onnx
 
         return count_onnx(
             Path(model), batch_size=batch_size, dims=dims or {}, mode=mode, optimizer=optimizer,
@@ -294,8 +294,8 @@ def export(
     """
     from dataclasses import replace
 
-    from ridgeline.export.destination import destination
-    from ridgeline.export.settings import ExportSettings, check_packages
+    from ridgeline.onnx.export.destination import destination
+    from ridgeline.onnx.export.settings import ExportSettings, check_packages
     from ridgeline.units import parse_bytes
 
     settings = ExportSettings(
@@ -305,8 +305,8 @@ def export(
         external_above_bytes=parse_bytes(external_above),
     )
     check_packages(settings)
-    from ridgeline.export.attempts import export as write
-    from ridgeline.export.subject import module_subject, named_subject
+    from ridgeline.onnx.export.attempts import export as write
+    from ridgeline.onnx.export.subject import module_subject, named_subject
 
     if isinstance(model, str | Path):
         asked = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)

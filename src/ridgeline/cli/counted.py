@@ -15,11 +15,11 @@ from ridgeline.cli.show_against import check_same
 from ridgeline.count.capacity import max_batch
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
 from ridgeline.count.growth import growth as find_growth
-from ridgeline.count.onnx.against import Against
-from ridgeline.count.onnx.beside import count_beside
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
+from ridgeline.onnx.against import Against
+from ridgeline.onnx.beside import count_beside
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.sources import is_onnx
 

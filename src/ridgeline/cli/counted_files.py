@@ -38,7 +38,7 @@ def check_options(asked: Asked) -> None:
 
 def check_against(asked: Asked) -> None:
     """Refuse what cannot be compared before anything is counted."""
-    from ridgeline.count.onnx.beside import SEQUENCE, check_comparable
+    from ridgeline.onnx.beside import SEQUENCE, check_comparable
 
     if asked.against is None:
         return
@@ -57,7 +57,7 @@ def check_against(asked: Asked) -> None:
 
 
 def count_file(asked: Asked, model: str, batch_size: int) -> CountResult:
-    from ridgeline.count.onnx import count_onnx
+    from ridgeline.onnx import count_onnx
 
     return count_onnx(
         Path(model),

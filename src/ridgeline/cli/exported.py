@@ -11,10 +11,10 @@ from typing import Any
 
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
-from ridgeline.export import Checked, Exported, ExportSettings, destination
-from ridgeline.export.task import ExportTask, export_task
 from ridgeline.measure.isolation import Failure, run_isolated, stdout_to_stderr
 from ridgeline.measure.tasks import torch_needed
+from ridgeline.onnx.export import Checked, Exported, ExportSettings, destination
+from ridgeline.onnx.export.task import ExportTask, export_task
 from ridgeline.plain import plain_text
 from ridgeline.records import WorkloadSpec
 from ridgeline.units import format_bytes

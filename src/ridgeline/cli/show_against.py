@@ -16,15 +16,15 @@ from ridgeline.cli.tables import (
     print_text,
     total_width,
 )
-from ridgeline.count.onnx.pieces import EXPLANATIONS, UNEXPLAINED
 from ridgeline.errors import RidgelineError
+from ridgeline.onnx.pieces import EXPLANATIONS, UNEXPLAINED
 from ridgeline.records import Cost
 from ridgeline.units import format_bytes, format_percent, si
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ridgeline.count.onnx.against import Against
+    from ridgeline.onnx.against import Against
 
 HEADER = ["cause", "what", "places", "MACs", "other FLOPs", "transcend.", "read", "written"]
 COSTS = ("macs", "other_flops", "transcendentals", "read_bytes", "written_bytes")
