@@ -47,7 +47,7 @@ def run(
 
 def next_command(spec: WorkloadSpec, path: Path) -> str:
     """How the file is compared with what it was made from, the same size and configuration."""
-    command = ["ridgeline", "count", spec.model, "--against", str(path)]
+    command = ["ridgeline", "count", spec.model, "--compare-onnx", str(path)]
     if spec.input_size is not None:
         command += ["--input-size", ",".join(map(str, spec.input_size))]
     if spec.seq_len is not None:

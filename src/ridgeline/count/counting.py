@@ -264,7 +264,6 @@ def _result(name: str, batch_size: int, run: _Run, settings: Settings) -> CountR
         traced_on=run.traced_on,
         notes=_notes(run, settings),
         input_storages=traced.input_storages,
-        output_storages=traced.output_storages,
     )
 
 

@@ -74,7 +74,6 @@ class CountResult:
     traced_on: str  # "meta" or "real"
     notes: tuple[str, ...] = ()
     input_storages: frozenset[int] = frozenset()  # of what the model was given
-    output_storages: frozenset[int] = frozenset()  # of what it returned
 
     @cached_property
     def total(self) -> Total:

@@ -52,7 +52,6 @@ class Traced:
     fixed_storages: dict[int, int]  # storage of every parameter, buffer and input → its bytes
     output_bytes: int
     input_storages: frozenset[int]
-    output_storages: frozenset[int]
 
 
 def run_step(step: Step, *, keep_values: bool) -> Traced:
@@ -99,7 +98,6 @@ class _Runner:
             output = self._forward()
             kept_bytes = memory.live_bytes - base_bytes
             output_bytes = distinct_bytes(tensors_in(output))
-            returned = frozenset(map(self.tracer.storage_of, tensors_in(output)))
             if training:
                 self._backward(output)
                 del output
@@ -112,7 +110,6 @@ class _Runner:
             fixed_storages=fixed,
             output_bytes=output_bytes,
             input_storages=given,
-            output_storages=returned,
             memory=Memory(
                 parameter_bytes=distinct_bytes(self.weights),
                 buffer_bytes=distinct_bytes(self.buffers),

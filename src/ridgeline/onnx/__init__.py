@@ -21,12 +21,7 @@ training.py   the estimate of a training step; gradients.py by operator; tape.py
               optimizers.py the update of a weight
 weights.py    parameters and buffers, unlearned.py those that no training changes; alive.py memory
 counting.py   all of it together: file → CountResult
-beside.py     a PyTorch model and its file; against.py what differs, causes.py why: products.py
-              of products, recipes.py and written.py which nodes an operator is, natures.py
-              other functions, reductions.py sums and maxima, ways.py operators written as other
-              work, other_dtype.py a file in fp16, quantised.py one in small integers, fused.py
-              onnxruntime's nodes as their parts; operands.py what is of weights only or done
-              twice, biases.py what a bias is; as_pieces.py and pieces.py what is compared
+compare.py    the comparison of a PyTorch model with its file
 
 Importing this package does not import onnx, which may be missing: needed.py says what to do then.
 """
