@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.export.result import data_file
+from ridgeline.onnx.export.records import data_file
 from ridgeline.workloads.sources import ONNX_ENDING
 
 

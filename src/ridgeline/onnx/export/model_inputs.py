@@ -1,10 +1,10 @@
-"""What is exported: a module, and its inputs at any batch size and sequence length."""
+"""A model to export: its module, its inputs at any batch and sequence length, its open axes."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,18 +13,23 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.export.settings import check_mode
+from ridgeline.onnx.export.records import check_mode
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import Inputs, Workload, resolve
 
 LEAST_SEQ_LEN = 4  # its half is not 1, which torch takes for a constant
 SMALL = 0.02  # the spread that transformers' libraries start weights with
 
+BATCH, SEQUENCE = "batch", "sequence"  # names of open dimensions
+LEAST_OPEN = 2  # torch takes a size of 1 for a constant
+
+Shapes = Mapping[str, tuple[int, ...]]  # of each input, by name
+Axes = dict[str, dict[int, str]]  # input → axis → name of the dimension
 Feed = Callable[[int, int | None], Inputs]  # batch size, tokens (None: as asked) → inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ExportModel:
     """A model to export, with all it needs to be traced and tried."""
 
     name: str
@@ -37,6 +42,11 @@ class Subject:
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
+
+    @property
+    def traced_batch(self) -> int:
+        """The batch of an export that leaves it open."""
+        return max(self.batch_size, LEAST_OPEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +66,11 @@ class Call:
             pair for name, value in self.named().items() for pair in tensors_in(name, value)
         )
 
-    def changed(self, change: Callable[[Tensor], Tensor]) -> Call:
-        """The same call with other tensors."""
-        args, kwargs = (_with_tensors(value, change) for value in (self.args, self.kwargs))
-        return replace(self, args=args, kwargs=kwargs)
-
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tuple(tensor.shape) for name, tensor in self.tensors().items()}
 
 
-def call(module: nn.Module, inputs: Inputs) -> Call:
+def make_call(module: nn.Module, inputs: Inputs) -> Call:
     """The inputs as the module takes them."""
     parameters = inspect.signature(module.forward).parameters.values()
     ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -89,43 +94,43 @@ def tensors_in(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
             yield from tensors_in(f"{name}_{number}" if name else str(number), item)
 
 
-def _with_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """An argument with its tensors changed."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):
-        return {key: _with_tensors(item, change) for key, item in value.items()}
+        return {key: _map_tensors(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_with_tensors(item, change) for item in value)
+        return type(value)(_map_tensors(item, change) for item in value)
     return value
 
 
 # ---------------------------------------------------------------- from a name
 
 
-def named_subject(spec: WorkloadSpec) -> Subject:
+def model_by_name(spec: WorkloadSpec) -> ExportModel:
     """The model that `spec` names."""
     workload = resolve(spec)
-    seq_len, other = _sequences(spec, workload)
-    return Subject(
+    seq_len, other = _sequence_lengths(spec, workload)
+    return ExportModel(
         name=spec.model,
         mode=spec.mode,
-        build=lambda: _built(workload),
-        feed=lambda batch, tokens: _fed(spec, workload, batch, tokens),
+        build=lambda: _build(workload),
+        feed=lambda batch, tokens: _make_inputs(spec, workload, batch, tokens),
         batch_size=spec.batch_size,
         seq_len=seq_len,
         other_seq_len=other,
     )
 
 
-def _fed(spec: WorkloadSpec, workload: Workload, batch: int, tokens: int | None) -> Inputs:
+def _make_inputs(spec: WorkloadSpec, workload: Workload, batch: int, tokens: int | None) -> Inputs:
     if tokens is not None:
         workload = resolve(replace(spec, seq_len=tokens))
     with torch.device("cpu"):
         return workload.inputs(batch)
 
 
-def _sequences(spec: WorkloadSpec, workload: Workload) -> tuple[int | None, int | None]:
+def _sequence_lengths(spec: WorkloadSpec, workload: Workload) -> tuple[int | None, int | None]:
     """The tokens of the input, and another number that the model takes; None where it has none.
 
     Half of it, since a model may have no place for more.
@@ -140,7 +145,7 @@ def _sequences(spec: WorkloadSpec, workload: Workload) -> tuple[int | None, int 
     return None, None
 
 
-def _built(workload: Workload) -> nn.Module:
+def _build(workload: Workload) -> nn.Module:
     """On the CPU. Weights that a library starts at zero are made random: else the answer is zero.
 
     The weights of a file of the user's own are his.
@@ -162,15 +167,15 @@ def _built(workload: Workload) -> nn.Module:
 # ---------------------------------------------------------------- from a module
 
 
-def module_subject(model: nn.Module, inputs: Any, mode: str) -> Subject:
+def model_of_module(model: nn.Module, inputs: Any, mode: str) -> ExportModel:
     """A module with its inputs; another batch is made of the same samples."""
-    given = _as_inputs(model, inputs)
-    size = _batch_size(given)
-    return Subject(
+    example = _as_inputs(model, inputs)
+    size = _batch_size(example)
+    return ExportModel(
         name=type(model).__name__,
         mode=mode,
         build=lambda: copy.deepcopy(model).cpu().train(mode == "train"),
-        feed=lambda batch, tokens: _resized(given, size, batch),
+        feed=lambda batch, tokens: _resize(example, size, batch),
         batch_size=size,
     )
 
@@ -197,11 +202,63 @@ def _batch_size(inputs: Inputs) -> int:
     return int(found[0].shape[0]) if found else 1
 
 
-def _resized(inputs: Inputs, size: int, batch: int) -> Inputs:
-    def resized(tensor: Tensor) -> Tensor:
+def _resize(inputs: Inputs, size: int, batch: int) -> Inputs:
+    def resize(tensor: Tensor) -> Tensor:
         tensor = tensor.detach().cpu()
         is_batched = tensor.ndim > 0 and tensor.shape[0] == size
         return tensor[torch.arange(batch) % size] if is_batched else tensor
 
-    args, kwargs = (_with_tensors(value, resized) for value in (inputs.args, inputs.kwargs))
+    args, kwargs = (_map_tensors(value, resize) for value in (inputs.args, inputs.kwargs))
     return Inputs(args=args, kwargs=kwargs)
+
+
+# ---------------------------------------------------------------- open axes
+
+
+def find_open_axes(module: nn.Module, model: ExportModel) -> Axes:
+    """The axes that are the batch or the sequence: those that differ in inputs of other sizes."""
+    size = model.traced_batch
+    shapes = make_call(module, model.feed(size, None)).shapes()
+    larger = make_call(module, model.feed(size + 1, None)).shapes()
+    batch = compare_shapes(shapes, larger, name=BATCH, size=size)
+    if not names_in(batch) or model.other_seq_len is None or model.seq_len is None:
+        return batch
+    shorter = make_call(module, model.feed(size, model.other_seq_len)).shapes()
+    sequence = compare_shapes(shapes, shorter, name=SEQUENCE, size=model.seq_len)
+    return {
+        key: dict(sorted({**sequence.get(key, {}), **axes}.items())) for key, axes in batch.items()
+    }
+
+
+def compare_shapes(shapes: Shapes, other: Shapes, *, name: str, size: int) -> Axes:
+    """The axes that differ; none where the inputs are not the same tensors, as a list of images.
+
+    An axis of `size` is called `name`; another that changes with it gets a name of its own.
+    """
+    if {key: len(shape) for key, shape in shapes.items()} != {
+        key: len(shape) for key, shape in other.items()
+    }:
+        return {}
+    return {
+        key: {
+            axis: name if side == size else f"{key}_{name}"
+            for axis, (side, changed) in enumerate(zip(shape, other[key], strict=True))
+            if side != changed
+        }
+        for key, shape in shapes.items()
+    }
+
+
+def names_in(axes: Axes) -> tuple[str, ...]:
+    """The dimensions that are open, each once."""
+    return tuple(dict.fromkeys(name for axis in axes.values() for name in axis.values()))
+
+
+def nest_axes(value: Any, key: str, axes: Axes) -> Any:
+    """The axes in the form of the argument itself, as torch.export wants them."""
+    if isinstance(value, dict):
+        return {name: nest_axes(item, f"{key}_{name}", axes) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [nest_axes(item, f"{key}_{n}", axes) for n, item in enumerate(value)]
+        return type(value)(items)
+    return axes.get(key) or None

@@ -16,18 +16,15 @@ from typing import Any
 
 import onnx_ir
 import torch
-from onnx_ir.external_data import convert_tensors_to_external
 from torch import nn
 
-from ridgeline.onnx.export.dimensions import Axes, as_nested
-from ridgeline.onnx.export.recorded import Fixed, watched
-from ridgeline.onnx.export.result import Port, data_file
-from ridgeline.onnx.export.subject import Call, tensors_in
+from ridgeline.onnx.export.model_inputs import Axes, Call, nest_axes, tensors_in
+from ridgeline.onnx.export.records import Port, data_file
 from ridgeline.workloads import refuse_downloads
 
 DYNAMO, TORCHSCRIPT = "dynamo", "torchscript"
 DYNAMO_OLDEST_OPSET = 18  # asked for an older one, it writes 18 and says so in a log
-SMALL_BYTES = 1024  # weights up to this stay in the model's own file, where they may
+SMALL_BYTES = 1024  # tensors up to this stay in the model's own file: shapes may need them
 PRIVATE = ("pkg.torch.onnx.stack_trace",)  # names folders of the machine that made the file
 NOISY = ("torch.onnx", "onnxscript", "onnx_ir", "torch.export", "torch.fx", "torch._dynamo")
 
@@ -38,7 +35,6 @@ class Traced:
 
     exporter: str
     graph: onnx_ir.Model
-    fixed: tuple[Fixed, ...] = ()  # what the run that was traced decided, for all runs
 
     @property
     def opset(self) -> int:
@@ -53,37 +49,17 @@ class Traced:
         values = self.graph.graph.initializers.values()
         return sum(v.const_value.nbytes for v in values if v.const_value is not None)
 
-    def apart(self, inline_bytes: int) -> list[Any]:
-        """The weights that get a file of their own, if there are more than `inline_bytes`.
-
-        Small ones stay, unless they alone are too many; numbers that shapes depend on always do.
-        """
-        if self.weight_bytes <= inline_bytes:
-            return []
-        large, small, left = [], [], 0
-        for value in self.graph.graph.initializers.values():
-            tensor = value.const_value
-            if tensor is None:
-                continue
-            if tensor.nbytes > SMALL_BYTES:
-                large.append(value)
-                continue
-            left += tensor.nbytes
-            if tensor.dtype.is_floating_point() and len(tensor.shape):
-                small.append(value)
-        return large if left <= inline_bytes else [*large, *small]
-
     def operators(self) -> set[str]:
         return {node.op_type for node in self.graph.graph}
 
 
 def run(module: nn.Module, call: Call) -> dict[str, torch.Tensor]:
     """What the module answers, by name: `logits`, or `output` where it has none."""
-    kept = {name: value.clone() for name, value in module.named_buffers()}
+    buffers = {name: value.clone() for name, value in module.named_buffers()}
     with torch.no_grad(), refuse_downloads():
         answer = module(*call.args, **call.kwargs)
     for name, value in module.named_buffers():  # a batch norm in training moves its statistics
-        value.detach().copy_(kept[name])
+        value.detach().copy_(buffers[name])
     return dict(tensors_in("" if isinstance(answer, dict) else "output", answer))
 
 
@@ -92,25 +68,23 @@ def trace(
     opset: int | None, mode: str,
 ) -> Traced:  # fmt: skip
     """The module as a graph whose `axes` are open; raises what torch raises."""
-    fixed: list[Fixed] = []
-    with quiet(), torch.no_grad(), refuse_downloads(), _attention_in_parts():
+    with quiet(), torch.no_grad(), refuse_downloads(), _unfused_attention():
         if exporter == DYNAMO:
             graph = _by_dynamo(module, call, axes, list(outputs), opset)
         else:
-            sides = _open_sides(call, axes)
-            with watched(sides) as fixed, _switches_left_alone(module, call):
+            with _without_defaults(module, call):
                 graph = _by_torchscript(module, call, axes, list(outputs), opset, mode)
-    traced = Traced(exporter=exporter, graph=graph, fixed=tuple(fixed))
+    traced = Traced(exporter=exporter, graph=graph)
     if opset is not None and traced.opset != opset:
         raise RuntimeError(f"torch's {exporter} exporter wrote opset {traced.opset}, not {opset}")
-    _forget_places(graph)
+    _remove_local_paths(graph)
     return traced
 
 
 def _by_dynamo(
     module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None
 ) -> onnx_ir.Model:
-    shapes = {name: as_nested(value, name, axes) for name, value in call.named().items()}
+    shapes = {name: nest_axes(value, name, axes) for name, value in call.named().items()}
     program = torch.onnx.export(
         module,
         call.args,
@@ -150,16 +124,8 @@ def _by_torchscript(
     return onnx_ir.from_proto(onnx.load_from_string(written.getvalue()))
 
 
-def _open_sides(call: Call, axes: Axes) -> list[list[bool]]:
-    """Of each input tensor, which of its axes are open."""
-    return [
-        [axis in axes.get(name, {}) for axis in range(len(shape))]
-        for name, shape in call.shapes().items()
-    ]
-
-
 @contextmanager
-def _attention_in_parts() -> Iterator[None]:
+def _unfused_attention() -> Iterator[None]:
     """Without the fused kernels of inference, which have no counterpart in older opsets."""
     was_on = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -170,7 +136,7 @@ def _attention_in_parts() -> Iterator[None]:
 
 
 @contextmanager
-def _switches_left_alone(module: nn.Module, call: Call) -> Iterator[None]:
+def _without_defaults(module: nn.Module, call: Call) -> Iterator[None]:
     """The older exporter makes tensors of defaults, and `is_causal=False` must not be one."""
     parameters = list(inspect.signature(module.forward).parameters.values())
     has_switches = any(isinstance(p.default, bool) for p in parameters[len(call.args) :])
@@ -185,7 +151,7 @@ def _switches_left_alone(module: nn.Module, call: Call) -> Iterator[None]:
         del module.forward
 
 
-def _forget_places(graph: onnx_ir.Model) -> None:
+def _remove_local_paths(graph: onnx_ir.Model) -> None:
     """A file is given to others: where it was made on this machine is nobody's business."""
     for owner in (graph.graph, *graph.functions.values()):
         for node in owner:
@@ -201,7 +167,7 @@ def quiet() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), nothing_printed():
+        with warnings.catch_warnings(), discard_output():
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -210,7 +176,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def nothing_printed() -> Iterator[None]:
+def discard_output() -> Iterator[None]:
     """Also by code that does not print by way of Python."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -232,20 +198,14 @@ def nothing_printed() -> Iterator[None]:
 
 
 def write(traced: Traced, path: Path, *, inline_bytes: int) -> None:
-    """The graph as a file; weights of more than `inline_bytes` in one of their own beside it."""
-    data_file(path).unlink(missing_ok=True)  # of an attempt before
-    values = traced.apart(inline_bytes)
-    kept = [value.const_value for value in values]
-    try:
-        if values:
-            data = data_file(path)
-            moved = convert_tensors_to_external(kept, data.parent, data.name)
-            for value, tensor in zip(values, moved, strict=True):
-                value.const_value = tensor
-        onnx_ir.save(traced.graph, path)
-    finally:
-        for value, tensor in zip(values, kept, strict=True):
-            value.const_value = tensor
+    """Write the graph; of more than `inline_bytes` of weights, large ones go to a second file."""
+    data = data_file(path)
+    data.unlink(missing_ok=True)  # of an attempt before
+    is_large = traced.weight_bytes > inline_bytes
+    name = data.name if is_large else None
+    onnx_ir.save(traced.graph, path, external_data=name, size_threshold_bytes=SMALL_BYTES)
+    if data.exists() and not data.stat().st_size:
+        data.unlink()
 
 
 def ports(values: Sequence[Any]) -> tuple[Port, ...]:
