@@ -214,9 +214,12 @@ class Group:
     def change(self) -> Cost:
         return _total(self.onnx) - _total(self.pytorch)
 
-    def remove(self, group: Group) -> None:
-        self.pytorch = [op for op in self.pytorch if op not in group.pytorch]
-        self.onnx = [op for op in self.onnx if op not in group.onnx]
+    def without(self, groups: Iterable[Group]) -> Group:
+        taken = {id(op) for group in groups for op in (*group.pytorch, *group.onnx)}
+        return Group(
+            [op for op in self.pytorch if id(op) not in taken],
+            [op for op in self.onnx if id(op) not in taken],
+        )
 
 
 Explained = list[tuple[str, Group]]
@@ -345,9 +348,9 @@ def _explain(module: Group) -> Explained:
     rest = _cancel_equal(module)
     found: Explained = []
     for rule in (_explain_products, _explain_alone, _explain_work):
-        for cause, group in rule(rest):
-            found.append((cause, group))
-            rest.remove(group)
+        explained = rule(rest)
+        found += explained
+        rest = rest.without(group for _, group in explained)
     return found
 
 
@@ -368,25 +371,25 @@ def _cancel_equal(module: Group) -> Group:
 
 def _explain_products(module: Group) -> Explained:
     """Products of equal MACs and results: the bias is gone, is new, or is a node of its own."""
+    products: dict[tuple[int, int, int], list[OpRecord]] = defaultdict(list)
+    adds: dict[int, list[OpRecord]] = defaultdict(list)
+    for node in module.onnx:
+        products[_product_key(node)].append(node)
+        if node.name == "Add":
+            adds[node.cost.other_flops].append(node)
     found: Explained = []
-    nodes = [node for node in module.onnx if node.cost.macs]
-    adds = [node for node in module.onnx if node.name == "Add"]
     for op in module.pytorch:
-        key = (op.cost.macs, op.cost.written_bytes)
-        node = next((n for n in nodes if (n.cost.macs, n.cost.written_bytes) == key), None)
-        if not op.cost.macs or node is None:
-            continue
-        missing = op.cost.other_flops - node.cost.other_flops
-        if (op.cost.transcendentals, missing) == (node.cost.transcendentals, 0):
-            continue  # other bytes alone: not of a bias
-        nodes.remove(node)
-        add = next((one for one in adds if one.cost.other_flops == missing), None)
-        if add is None and op.cost.transcendentals == node.cost.transcendentals:
-            found.append((BIAS, Group([op], [node])))
-        elif add is not None:
-            adds.remove(add)
-            found.append((DECOMPOSED, Group([op], [node, add])))
+        nodes = products[_product_key(op)] if op.cost.macs else []
+        missing = op.cost.other_flops - nodes[0].cost.other_flops if nodes else 0
+        if missing and adds[missing]:
+            found.append((DECOMPOSED, Group([op], [nodes.pop(0), adds[missing].pop(0)])))
+        elif missing:
+            found.append((BIAS, Group([op], [nodes.pop(0)])))
     return found
+
+
+def _product_key(op: OpRecord) -> tuple[int, int, int]:
+    return op.cost.macs, op.cost.written_bytes, op.cost.transcendentals
 
 
 def _explain_alone(module: Group) -> Explained:
@@ -426,12 +429,11 @@ def _find_added_cause(node: OpRecord) -> str:
 
 def _explain_work(module: Group) -> Explained:
     """The rest is one operator as other nodes, if both sides have about as much work."""
-    rest = Group([*module.pytorch], [*module.onnx])
-    if not rest.pytorch and not rest.onnx:
+    if not module.pytorch and not module.onnx:
         return []
-    works = [sum(op.work for op in side) for side in (rest.pytorch, rest.onnx)]
-    is_like = max(works) <= LARGEST_RATIO * min(works) and not rest.change.macs
-    return [(DECOMPOSED if is_like and rest.pytorch and rest.onnx else OTHER, rest)]
+    works = [sum(op.work for op in side) for side in (module.pytorch, module.onnx)]
+    is_alike = max(works) <= LARGEST_RATIO * min(works) and not module.change.macs
+    return [(DECOMPOSED if is_alike and module.pytorch and module.onnx else OTHER, module)]
 
 
 # ---------------------------------------------------------------- sums
