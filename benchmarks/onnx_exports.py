@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Report, Table, one_line
-from ridgeline.count.onnx.against import Against, Difference
-from ridgeline.count.onnx.pieces import EXPLANATIONS
 from ridgeline.errors import RidgelineError
-from ridgeline.export import Exported
+from ridgeline.onnx.compare import EXPLANATIONS, Difference, OnnxComparison
+from ridgeline.onnx.export import Exported
 
 BATCH = 2  # of the counts; the files leave it open, and were made with another
 CHANGES = ("other_flops", "read_bytes", "written_bytes")  # columns of both tables
-LEAST_SHARE = 0.001  # of the bytes: smaller causes are in `ridgeline count --against`
+LEAST_SHARE = 0.001  # of the bytes: smaller causes are in `ridgeline count --compare-onnx`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ CASES = (
 class Found:
     case: Case
     exported: Exported
-    against: Against
+    comparison: OnnxComparison
 
 
 def run() -> Report:
@@ -64,7 +63,7 @@ def run() -> Report:
         for case in CASES:
             try:
                 found.append(measure(case, Path(folder)))
-                print(f"  {case.name}: {found[-1].against.onnx.macs:,} MACs", flush=True)
+                print(f"  {case.name}: {found[-1].comparison.onnx.macs:,} MACs", flush=True)
             except RidgelineError as error:
                 failed.append((case, error))
                 print(f"  {case.name}: {error}", flush=True)
@@ -74,19 +73,19 @@ def run() -> Report:
 def measure(case: Case, folder: Path) -> Found:
     import ridgeline
     from ridgeline.api import spec
-    from ridgeline.count.onnx.beside import count_beside
+    from ridgeline.onnx.compare import compare_with_onnx
 
     path = folder / f"{case.name}.onnx"
     exported = ridgeline.export(case.name, path, **case.export)
     pytorch = ridgeline.count(case.name, batch_size=case.batch)
     asked = spec(case.name, case.batch, None, None, None)
-    _, against = count_beside(pytorch, path, spec=asked)
+    _, comparison = compare_with_onnx(pytorch, path, spec=asked)
     path.unlink()
-    return Found(case=case, exported=exported, against=against)
+    return Found(case=case, exported=exported, comparison=comparison)
 
 
 def report(found: list[Found], failed: list[tuple[Case, RidgelineError]]) -> Report:
-    equal = sum(one.against.has_equal_macs for one in found)
+    equal = sum(one.comparison.has_equal_macs for one in found)
     tables = [
         Table(
             columns=("network", "batch", "MACs, PyTorch", "MACs, ONNX", "difference",
@@ -95,7 +94,7 @@ def report(found: list[Found], failed: list[tuple[Case, RidgelineError]]) -> Rep
         ),
         Table(
             title="Why the rest differs",
-            columns=("network", "cause", "what", "places", "other FLOPs", "bytes read",
+            columns=("network", "cause", "operators", "modules", "other FLOPs", "bytes read",
                      "bytes written"),
             rows=[row for one in found for row in causes(one)],
             text_columns=3,
@@ -122,14 +121,14 @@ def report(found: list[Found], failed: list[tuple[Case, RidgelineError]]) -> Rep
         title="Networks and their ONNX files",
         summary=[
             f"**The MACs of {equal} of {len(CASES)} networks are the same through PyTorch and "
-            "through the ONNX file, to the last one.** Other FLOPs and bytes differ because the "
-            "file is another program; the causes below add up to the whole difference."
+            "through the ONNX file, in total and in every module.** Other FLOPs and bytes differ "
+            "because the file is another program; the causes below add up to the whole difference."
         ],
         tables=tables,
         notes=[
             "Each network is exported by `ridgeline export`, with random weights and with its "
             "batch (and sequence) left open, checked by onnx.checker and by onnxruntime beside "
-            "torch at two batch sizes, and counted by `ridgeline count MODEL --against FILE`. "
+            "torch at two batch sizes, and counted by `ridgeline count MODEL --compare-onnx FILE`. "
             "Changes are those from PyTorch to the file; "
             f"causes of less than {LEAST_SHARE:.1%} of the bytes and of the other FLOPs are left "
             "out of the table. A difference is relative to the largest value of the output.",
@@ -139,38 +138,38 @@ def report(found: list[Found], failed: list[tuple[Case, RidgelineError]]) -> Rep
 
 
 def products(one: Found) -> tuple[object, ...]:
-    against = one.against
-    macs = against.onnx.macs - against.pytorch.macs
+    comparison = one.comparison
+    macs = comparison.onnx.macs - comparison.pytorch.macs
     return (
-        one.case.name, one.case.batch, f"{against.pytorch.macs:,}", f"{against.onnx.macs:,}",
+        one.case.name, one.case.batch, f"{comparison.pytorch.macs:,}", f"{comparison.onnx.macs:,}",
         f"**{macs:+,}**" if macs else "0",
-        *(share(against, getattr(against.change, name), name) for name in CHANGES),
+        *(share(comparison, getattr(comparison.change, name), name) for name in CHANGES),
     )  # fmt: skip
 
 
-def share(against: Against, change: int, name: str) -> str:
+def share(comparison: OnnxComparison, change: int, name: str) -> str:
     """A change as a part of what PyTorch does."""
-    whole = getattr(against.pytorch, name)
+    whole = getattr(comparison.pytorch, name)
     return f"{change / whole:+.2%}" if change and whole else "0"
 
 
 def causes(one: Found) -> list[tuple[object, ...]]:
     return [
-        (one.case.name, row.cause, row.what, row.places,
-         *(share(one.against, getattr(row.change, name), name) for name in CHANGES))
-        for row in one.against.differences
-        if matters(one.against, row)
+        (one.case.name, row.cause, row.what, row.modules,
+         *(share(one.comparison, getattr(row.change, name), name) for name in CHANGES))
+        for row in one.comparison.differences
+        if matters(one.comparison, row)
     ]  # fmt: skip
 
 
-def matters(against: Against, row: Difference) -> bool:
+def matters(comparison: OnnxComparison, row: Difference) -> bool:
     moved = abs(row.change.read_bytes) + abs(row.change.written_bytes)
-    flops = abs(row.change.other_flops) / max(against.pytorch.other_flops, 1)
-    return moved / max(against.pytorch.moved_bytes, 1) >= LEAST_SHARE or flops >= LEAST_SHARE
+    flops = abs(row.change.other_flops) / max(comparison.pytorch.other_flops, 1)
+    return moved / max(comparison.pytorch.moved_bytes, 1) >= LEAST_SHARE or flops >= LEAST_SHARE
 
 
 def meanings(found: list[Found]) -> dict[str, str]:
-    named = {row.cause for one in found for row in one.against.differences}
+    named = {row.cause for one in found for row in one.comparison.differences}
     return {cause: text for cause, text in EXPLANATIONS.items() if cause in named}
 
 

@@ -114,7 +114,7 @@ def _counted(counter: str, path: Path, nodes: int) -> Counted:
 
 def ridgeline(path: str) -> dict[str, Any]:
     """Our own count."""
-    from ridgeline.count.onnx import count_onnx
+    from ridgeline.onnx import count_onnx
 
     before = start_memory()
     start_s = perf_counter()

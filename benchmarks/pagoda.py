@@ -103,7 +103,7 @@ def run() -> Report:
 def counts(network: Network, folder: Path) -> dict[int, list[tuple[int, CountResult]]]:
     """By batch: counts with the factor of each. BERT's layers are alike: one and two give all."""
     import ridgeline
-    from ridgeline.count.onnx import count_onnx
+    from ridgeline.onnx import count_onnx
 
     found: dict[int, list[tuple[int, CountResult]]] = {batch: [] for batch in BATCHES}
     for factor, layers in LAYERS.get(network.row, ((1, None),)):

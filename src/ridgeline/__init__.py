@@ -10,7 +10,7 @@ A map of the package, in the order data flows:
     sensors      what a device says while it works: clocks, temperature, power, energy
     workloads    what is run: models by source, their inputs
     count        what a model must do: FLOPs, bytes, parameters, memory
-    export       a model as an ONNX file that was checked
+    onnx         ONNX files: counted, exported with a check, compared with PyTorch
     machine      what a machine is and can do: description, doctor, ceilings, passports
     measure      what a model does: time, energy and memory of its steps; real training
     profile      what the hardware did: counters read here, captures made elsewhere
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from ridgeline import api
 from ridgeline.api import (
     compare,
+    export,
     formula,
     growth,
     import_capture,
@@ -39,13 +40,12 @@ from ridgeline.records import Cost
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline.api import analyze, count, export, measure, profile, report, roofline
+    from ridgeline.api import analyze, count, measure, profile, report, roofline
 else:  # the room and its main function share a name: the room itself is made callable
-    from ridgeline import analyze, count, export, measure, profile, report, roofline
+    from ridgeline import analyze, count, measure, profile, report, roofline
 
     make_callable(analyze, api.analyze)
     make_callable(count, api.count)
-    make_callable(export, api.export)
     make_callable(measure, api.measure)
     make_callable(profile, api.profile)
     make_callable(report, api.report)

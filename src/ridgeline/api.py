@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ridgeline.analyze.module import AnalyzeResult
     from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
-    from ridgeline.export.result import Exported
     from ridgeline.measure.result import MeasureResult
     from ridgeline.measure.settings import Settings
+    from ridgeline.onnx.export.records import Exported
     from ridgeline.profile.capture import Capture
     from ridgeline.profile.result import ProfileResult
     from ridgeline.report.compare_machines import MachineComparison
@@ -57,7 +57,7 @@ def count(
     from ridgeline.workloads.sources import is_onnx
 
     if isinstance(model, str | Path) and is_onnx(model):
-        from ridgeline.count.onnx import count_onnx
+        from ridgeline.onnx import count_onnx
 
         return count_onnx(
             Path(model), batch_size=batch_size, dims=dims or {}, mode=mode, optimizer=optimizer,
@@ -312,8 +312,8 @@ def export(
     """
     from dataclasses import replace
 
-    from ridgeline.export.destination import destination
-    from ridgeline.export.settings import ExportSettings, check_packages
+    from ridgeline.onnx.export.destination import destination
+    from ridgeline.onnx.export.records import ExportSettings, check_packages
     from ridgeline.units import parse_bytes
 
     settings = ExportSettings(
@@ -323,16 +323,16 @@ def export(
         external_above_bytes=parse_bytes(external_above),
     )
     check_packages(settings)
-    from ridgeline.export.attempts import export as write
-    from ridgeline.export.subject import module_subject, named_subject
+    from ridgeline.onnx.export.checked import export_model
+    from ridgeline.onnx.export.model_inputs import model_by_name, model_of_module
 
     if isinstance(model, str | Path):
         asked = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
-        subject = named_subject(asked)
+        source = model_by_name(asked)
     else:
-        subject = module_subject(model, inputs, mode)
+        source = model_of_module(model, inputs, mode)
     with destination(Path(path), force=force) as place:
-        done = write(subject, settings, place.draft, lambda step: None)
+        done = export_model(source, settings, place.draft, lambda step: None)
         place.commit()
     return done.at(Path(path))
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from onnx import helper
-from tests.count.onnx.models import model, x
+from tests.onnx.models import model, x
 
 from ridgeline.cli import main
 from ridgeline.store import ResultsFolder

@@ -52,7 +52,7 @@ def test_a_file_of_ones_own(net: str, capsys: pytest.CaptureFixture[str], tmp_pa
     ]
     assert lines[2].startswith("  check   batch 1: onnxruntime and torch differ by at most ")
     assert lines[3].startswith("  check   batch 3: onnxruntime and torch differ by at most ")
-    assert "next: ridgeline count net.py:make --against net.onnx" in err
+    assert "next: ridgeline count net.py:make --compare-onnx net.onnx" in err
     assert sorted(p.name for p in tmp_path.iterdir() if "pycache" not in p.name) == [
         "net.onnx", "net.py",
     ]  # fmt: skip
@@ -159,5 +159,6 @@ def test_tab_completion(typed: tuple[str, ...], offered: list[str]) -> None:
 def test_the_next_command_repeats_what_the_model_was_made_with() -> None:
     spec = WorkloadSpec(model="net.py:make", input_size=(3, 32, 32), config={"width": "4"})
     assert next_command(spec, Path("a file.onnx")) == (
-        "ridgeline count net.py:make --against 'a file.onnx' --input-size 3,32,32 --config width=4"
+        "ridgeline count net.py:make --compare-onnx 'a file.onnx'"
+        " --input-size 3,32,32 --config width=4"
     )

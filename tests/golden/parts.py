@@ -156,10 +156,10 @@ def zoo(fast: bool) -> Goldens:
 
 def onnx_nodes(fast: bool) -> Goldens:
     """The node tests that onnx makes of itself."""
-    from tests.count.onnx.test_nodes_of_onnx import cases, open_dims, values_of
+    from tests.onnx.test_nodes_of_onnx import cases, open_dims, values_of
 
     from ridgeline import RidgelineError
-    from ridgeline.count.onnx import count_onnx
+    from ridgeline.onnx import count_onnx
 
     found: Goldens = {}
     with tempfile.TemporaryDirectory() as folder:

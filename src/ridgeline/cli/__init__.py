@@ -8,7 +8,7 @@ doctor.py   machine.py   count.py: the commands
 machine_text.py  what `machine` prints
 counted.py  the work behind `count`; show.py prints it, files.py keeps it; counted_files.py
             the options of ONNX files
-show_against.py  what `count MODEL --against FILE.onnx` shows
+render_onnx_comparison.py  what `count MODEL --compare-onnx FILE.onnx` shows
 export.py   the command, exported.py the work behind it and what it shows
 run.py      the command, measured.py the work behind it, show_runs.py what it shows;
             largest_batch.py finds the largest batch

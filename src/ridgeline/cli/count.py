@@ -40,7 +40,7 @@ EXAMPLES = """
   ridgeline count net.py:make --input-size 3,64,64 --formulas
   ridgeline count resnet50 --mode train --find-max-batch 24GB
   ridgeline count bert.onnx -b 8 --dim seq=128
-  ridgeline count resnet50 -b 8 --against resnet50.onnx
+  ridgeline count resnet50 -b 8 --compare-onnx resnet50.onnx
   ridgeline count --list 'resnet*'
 """
 
@@ -117,12 +117,13 @@ def count(
         str | None,
         typer.Option(metavar="BYTES", help="Largest batch that fits in 24GB, 80GiB, …"),
     ] = None,
-    against: Annotated[
+    compare_onnx: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.onnx", help="Compare with the model's ONNX file, and say why it differs."
         ),
     ] = None,
+    against: Annotated[Path | None, typer.Option(hidden=True)] = None,  # its former name
     form: Annotated[
         str,
         typer.Option(
@@ -199,7 +200,7 @@ def count(
             formulas=formulas,
             growth=growth,
             limit_bytes=parse_bytes(find_max_batch) if find_max_batch is not None else None,
-            against=against,
+            compare_onnx=compare_onnx or against,
             form=form,
             table=table,
             outputs=tuple(output or ()),

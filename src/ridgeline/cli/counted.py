@@ -11,15 +11,14 @@ from typing import Any
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, counted_files, files, show
 from ridgeline.cli.progress import progress_bar
-from ridgeline.cli.show_against import check_same
+from ridgeline.cli.render_onnx_comparison import check_same_macs
 from ridgeline.count.capacity import max_batch
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
 from ridgeline.count.growth import growth as find_growth
-from ridgeline.count.onnx.against import Against
-from ridgeline.count.onnx.beside import count_beside
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
+from ridgeline.onnx.compare import OnnxComparison, compare_with_onnx
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.sources import is_onnx
 
@@ -41,7 +40,7 @@ class Asked:
     formulas: bool
     growth: bool
     limit_bytes: int | None
-    against: Path | None
+    compare_onnx: Path | None
     form: str
     table: str
     outputs: tuple[Path, ...]
@@ -68,14 +67,14 @@ class Counted:
     results: list[CountResult] = field(default_factory=list)
     growths: dict[str, Growth] = field(default_factory=dict)
     max_batches: dict[str, int] = field(default_factory=dict)
-    againsts: list[Against] = field(default_factory=list)
+    comparisons: list[OnnxComparison] = field(default_factory=list)
     errors: list[tuple[str, RidgelineError]] = field(default_factory=list)
 
 
 def check(asked: Asked) -> None:
     """Refuse what cannot be counted before any work."""
     _ = asked.settings  # refuses an unknown mode, precision or optimizer
-    counted_files.check_against(asked)
+    counted_files.check_comparison(asked)
     counted_files.check_options(asked)
 
 
@@ -94,8 +93,8 @@ def run(asked: Asked) -> None:
         sys.exit(INTERRUPTED)
     if counted.errors:
         _raise_errors(counted.errors)
-    for against in counted.againsts:
-        check_same(against)
+    for comparison in counted.comparisons:
+        check_same_macs(comparison)
 
 
 def _answer(asked: Asked, counted: Counted) -> None:
@@ -136,8 +135,8 @@ def _count_model(asked: Asked, counted: Counted, model: str, step: Callable[[str
         step(f"{model}, batch {batch_size}")
         result = _count(asked, model, batch_size)
         counted.results.append(result)
-        if asked.against is not None:
-            _count_against(asked, counted, model, result)
+        if asked.compare_onnx is not None:
+            _compare_with_onnx(asked, counted, model, result)
     if asked.growth:
         spec = asked.spec(model)
         counted.growths[model] = find_growth(
@@ -157,13 +156,13 @@ def _count(asked: Asked, model: str, batch_size: int) -> CountResult:
     return count_workload(asked.spec(model, batch_size), asked.settings)
 
 
-def _count_against(asked: Asked, counted: Counted, model: str, result: CountResult) -> None:
+def _compare_with_onnx(asked: Asked, counted: Counted, model: str, result: CountResult) -> None:
     """The ONNX file of the model, at the same sizes, and how it differs."""
-    assert asked.against is not None
+    assert asked.compare_onnx is not None
     spec = asked.spec(model, result.batch_size)
-    onnx, against = count_beside(result, asked.against, spec=spec, dims=asked.dims)
+    onnx, comparison = compare_with_onnx(result, asked.compare_onnx, spec=spec, dims=asked.dims)
     counted.results.append(onnx)
-    counted.againsts.append(against)
+    counted.comparisons.append(comparison)
 
 
 def _max_batch(asked: Asked, model: str, step: Callable[[str], None]) -> int:

@@ -17,7 +17,7 @@ def check_options(asked: Asked) -> None:
     """Refuse options that mean nothing for what was named."""
     files = [model for model in asked.models if is_onnx(model)]
     if not files:
-        if asked.dims and asked.against is None:
+        if asked.dims and asked.compare_onnx is None:
             raise RidgelineError(
                 "--dim is for .onnx files",
                 hint="PyTorch models take --batch-size, --input-size and --seq-len",
@@ -36,18 +36,18 @@ def check_options(asked: Asked) -> None:
             raise RidgelineError(f"{option} means nothing for {files[0]}", hint=hint)
 
 
-def check_against(asked: Asked) -> None:
+def check_comparison(asked: Asked) -> None:
     """Refuse what cannot be compared before anything is counted."""
-    from ridgeline.count.onnx.beside import SEQUENCE, check_comparable
+    from ridgeline.onnx.compare import SEQUENCE, check_comparable
 
-    if asked.against is None:
+    if asked.compare_onnx is None:
         return
     if len(asked.models) != 1 or is_onnx(asked.models[0]):
         raise RidgelineError(
-            "--against compares one PyTorch model with its file",
-            hint="for example: ridgeline count resnet50 --against resnet50.onnx",
+            "--compare-onnx compares one PyTorch model with its file",
+            hint="for example: ridgeline count resnet50 --compare-onnx resnet50.onnx",
         )
-    check_comparable(asked.against, mode=asked.mode, precision=asked.precision)
+    check_comparable(asked.compare_onnx, mode=asked.mode, precision=asked.precision)
     length = asked.dims.get(SEQUENCE, asked.seq_len)
     if asked.seq_len is not None and length != asked.seq_len:
         raise RidgelineError(
@@ -57,7 +57,7 @@ def check_against(asked: Asked) -> None:
 
 
 def count_file(asked: Asked, model: str, batch_size: int) -> CountResult:
-    from ridgeline.count.onnx import count_onnx
+    from ridgeline.onnx import count_onnx
 
     return count_onnx(
         Path(model),

@@ -10,7 +10,7 @@ import typer
 from ridgeline.cli.arguments import config_values, sizes, whole_numbers
 from ridgeline.cli.choices import MODELS, SOURCES, complete
 from ridgeline.errors import RidgelineError
-from ridgeline.export.settings import ExportSettings, check_mode, check_packages
+from ridgeline.onnx.export.records import ExportSettings, check_mode, check_packages
 from ridgeline.records import MODES, WorkloadSpec
 from ridgeline.units import parse_bytes
 from ridgeline.workloads.sources import is_onnx
@@ -24,7 +24,7 @@ EXAMPLES = """
   ridgeline export net.py:make -o net.onnx --input-size 3,64,64 --static -b 8
   ridgeline export resnet18_cifar -o training.onnx --mode train
   ridgeline export vit_b_16 -o vit.onnx --json | jq '.exported.checks'
-  ridgeline count resnet50 --against resnet50.onnx -b 8
+  ridgeline count resnet50 --compare-onnx resnet50.onnx -b 8
 
 [bold]Exit code[/]: 0 the file is written and passed its checks; 2 it could not be made; 130
 interrupted. There is a whole file afterwards or none.

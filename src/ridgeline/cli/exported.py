@@ -11,10 +11,16 @@ from typing import Any
 
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
-from ridgeline.export import Checked, Exported, ExportSettings, destination
-from ridgeline.export.task import ExportTask, export_task
 from ridgeline.measure.isolation import Failure, run_isolated, stdout_to_stderr
 from ridgeline.measure.tasks import torch_needed
+from ridgeline.onnx.export import (
+    CheckResult,
+    Exported,
+    ExportSettings,
+    ExportTask,
+    destination,
+    run_export_task,
+)
 from ridgeline.plain import plain_text
 from ridgeline.records import WorkloadSpec
 from ridgeline.units import format_bytes
@@ -47,7 +53,7 @@ def run(
 
 def next_command(spec: WorkloadSpec, path: Path) -> str:
     """How the file is compared with what it was made from, the same size and configuration."""
-    command = ["ridgeline", "count", spec.model, "--against", str(path)]
+    command = ["ridgeline", "count", spec.model, "--compare-onnx", str(path)]
     if spec.input_size is not None:
         command += ["--input-size", ",".join(map(str, spec.input_size))]
     if spec.seq_len is not None:
@@ -73,9 +79,9 @@ def _export(
         task = ExportTask(spec=spec, settings=settings, draft=place.draft)
         if debug:
             with torch_needed(), stdout_to_stderr():
-                done = export_task(task, step)
+                done = run_export_task(task, step)
         else:
-            outcome = run_isolated(export_task, task, step)
+            outcome = run_isolated(run_export_task, task, step)
             if outcome.failure is not None:
                 raise _error(spec.model, outcome.failure)
             done = outcome.value()
@@ -97,7 +103,7 @@ def _print_json(content: dict[str, Any]) -> None:
     print(json.dumps({"schema": SCHEMA, **content}, indent=2))
 
 
-def _compared(check: Checked) -> str:
+def _compared(check: CheckResult) -> str:
     if not check.numbers:
         return "nothing was compared: no output has a finite number, in onnxruntime or in torch"
     return (

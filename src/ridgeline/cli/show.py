@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli import show_against
+from ridgeline.cli import render_onnx_comparison as render
 from ridgeline.cli.count import SCHEMA, error_dict
 from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, print_text, screen
 from ridgeline.count import layers
@@ -52,8 +52,8 @@ def as_json(counted: Counted, asked: Asked | None = None) -> dict[str, Any]:
         answer["growth"] = {model: growth_dict(g) for model, g in counted.growths.items()}
     if counted.max_batches:
         answer["max_batch"] = counted.max_batches
-    if counted.againsts:
-        answer["against"] = [against.to_dict() for against in counted.againsts]
+    if counted.comparisons:
+        answer["onnx_comparison"] = [one.to_dict() for one in counted.comparisons]
     if counted.errors:
         answer["errors"] = [error_dict(model, error) for model, error in counted.errors]
     return answer
@@ -249,9 +249,9 @@ def heading(result: CountResult) -> str:
 def _print_tables(asked: Asked, counted: Counted) -> None:
     console = screen()
     print_grid(console, Grid(header=SUMMARY_HEADER, rows=summary_rows(counted.results), turns=True))
-    for against in counted.againsts:
-        show_against.print_against(console, against)
-    for result in counted.results if not counted.againsts else ():
+    for comparison in counted.comparisons:
+        render.print_comparison(console, comparison, asked.depth)
+    for result in counted.results if not counted.comparisons else ():
         _print_result(console, asked, result)
     for model, growth in counted.growths.items():
         print_text(console, "\n" + "\n".join(growth_lines(model, growth)))
@@ -292,10 +292,10 @@ def _rows(asked: Asked, result: CountResult) -> tuple[list[str], Rows, list[str]
 
 def as_markdown(asked: Asked, counted: Counted) -> str:
     parts = [_markdown(SUMMARY_HEADER, summary_rows(counted.results))]
-    for against in counted.againsts:
-        parts += [f"## {show_against.heading(against)}", show_against.verdict(against)]
-        parts.append(_markdown(show_against.HEADER, show_against.difference_rows(against)))
-        parts += show_against.explanation_lines(against)
+    for comparison in counted.comparisons:
+        parts += [f"## {render.heading(comparison)}", render.verdict(comparison)]
+        parts += [_markdown(*table) for table in render.tables(comparison, asked.depth)]
+        parts += render.explanation_lines(comparison)
     for result in counted.results:
         parts.append(f"## {heading(result)}")
         if result.mode == "train":

@@ -11,6 +11,5 @@ evaluate.py   traced calls + formulas → costs
 result.py     the answer; layers.py is its table by module
 memory.py     what is alive when; storages.py which storage is which
 parts.py      what the answer is made of; settings.py how to count
-onnx/         the same for an ONNX file, without torch
 growth.py     how cost grows with batch and input size; capacity.py the largest batch
 """

@@ -1,0 +1,150 @@
+"""The settings of an export, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.records import MODES
+
+OLDEST_OPSET = 9  # of torch's older exporter that is still worth having
+LARGEST_INLINE_BYTES = 2_000_000_000  # protobuf stops at 2 GiB, and the graph needs some of it
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+INSTALL = "pip install 'ridgeline[onnx]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSettings:
+    """Everything but the model and the place of the file."""
+
+    opset: int | None = None  # None: what torch's exporter uses by itself
+    is_static: bool = False  # all dimensions are numbers
+    is_checked: bool = True
+    external_above_bytes: int = 1_000_000_000  # weights of more than this get a file of their own
+
+    def __post_init__(self) -> None:
+        if self.opset is not None and self.opset < OLDEST_OPSET:
+            raise RidgelineError(
+                f"opset {self.opset} is too old",
+                hint=f"{OLDEST_OPSET} is the oldest; leave --opset out for torch's own choice",
+            )
+
+    @property
+    def inline_bytes(self) -> int:
+        """So many bytes of weights go into the model's own file."""
+        return min(self.external_above_bytes, LARGEST_INLINE_BYTES)
+
+
+def check_mode(mode: str) -> None:
+    if mode not in MODES:
+        raise RidgelineError(f"mode {mode!r} is not known", hint=f"choose {', '.join(MODES)}")
+
+
+def check_packages(settings: ExportSettings) -> None:
+    """Say how to install what is missing."""
+    needed = PACKAGES if settings.is_checked else PACKAGES[:-1]
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise RidgelineError(f"export needs {', '.join(missing)}", hint=INSTALL)
+
+
+def check_opset(settings: ExportSettings) -> None:
+    """Refuse an opset that the onnx package does not know. Imports onnx."""
+    from onnx.defs import onnx_opset_version
+
+    newest = onnx_opset_version()
+    if settings.opset is not None and settings.opset > newest:
+        raise RidgelineError(
+            f"opset {settings.opset} is not known", hint=f"{newest} is the newest of this onnx"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """An input or output of the file; a dimension is a number or a name."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}[{', '.join(str(side) for side in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """torch and onnxruntime on the same input: how far their outputs are apart.
+
+    The relative difference of an output is its largest difference over its largest value.
+    """
+
+    batch_size: int
+    seq_len: int | None
+    outputs: int
+    numbers: int  # compared in all outputs; NaN and infinity cannot be
+    absolute: float  # the largest of all outputs
+    relative: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """An ONNX file, what is in it, and how it was made."""
+
+    model: str
+    path: Path
+    mode: str
+    exporter: str  # "dynamo" or "torchscript"
+    opset: int
+    nodes: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    file_bytes: int
+    data_bytes: int = 0  # of the weights beside it, if they have a file of their own
+    checks: tuple[CheckResult, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def data_path(self) -> Path | None:
+        """Where the weights are, if they have a file of their own."""
+        return data_file(self.path) if self.data_bytes else None
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The names of the dimensions that are left open."""
+        sides = (side for port in self.inputs for side in port.shape)
+        return tuple(dict.fromkeys(side for side in sides if isinstance(side, str)))
+
+    def at(self, path: Path) -> Exported:
+        """The same, moved."""
+        return replace(self, path=path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; see docs/export.md."""
+        return {
+            "model": self.model,
+            "file": str(self.path),
+            "data_file": str(self.data_path) if self.data_path else None,
+            "file_bytes": self.file_bytes,
+            "data_bytes": self.data_bytes,
+            "mode": self.mode,
+            "exporter": self.exporter,
+            "opset": self.opset,
+            "nodes": self.nodes,
+            "dimensions": list(self.dimensions),
+            "inputs": [_port_dict(port) for port in self.inputs],
+            "outputs": [_port_dict(port) for port in self.outputs],
+            "checks": [asdict(check) for check in self.checks],
+            "notes": list(self.notes),
+        }
+
+
+def data_file(path: Path) -> Path:
+    """Where weights that are too large for the file itself go: beside it."""
+    return path.with_name(path.name + ".data")
+
+
+def _port_dict(port: Port) -> dict[str, Any]:
+    return {"name": port.name, "dtype": port.dtype, "shape": list(port.shape)}

@@ -1,0 +1,290 @@
+"""From a file to a checked model: only small tensors are read, external data never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx.declared import LARGEST, MOST_DIMS, item_type
+from ridgeline.onnx.needed import onnx_needed
+from ridgeline.onnx.skeleton import broken, read_skeleton
+
+if TYPE_CHECKING:
+    from onnx import (
+        AttributeProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        SparseTensorProto,
+        TensorProto,
+    )
+
+EXTERNAL = 1  # TensorProto.DataLocation
+MOST_INPUT_DIMS = 1_000_000  # of all inputs, weights among them
+# operators whose attributes are graphs; control.py walks them
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "FlexAttention"})
+
+
+def load(path: Path) -> ModelProto:
+    """Read a model's graph; refuse what cannot be counted with one clear error."""
+    with onnx_needed():
+        import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    if not path.exists():
+        raise RidgelineError(f"there is no file {path}", hint="check the name of the .onnx file")
+    if not path.is_file():
+        raise RidgelineError(f"{path} is not a file", hint="name an .onnx file")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(read_skeleton(path))
+    except DecodeError as error:
+        raise broken(path, "its bytes are not those of an ONNX model") from error
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise broken(path, "it has no graph")
+    for tensor in _tensors(model):
+        _check_tensor(path, tensor)
+    _check_inputs(path, model.graph)
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise broken(path, "a name in it is not text")
+    return model
+
+
+def _texts(model: ModelProto) -> Iterator[object]:
+    """All names; protobuf hands on what is not UTF-8 as bytes."""
+    yield from (opset.domain for opset in model.opset_import)
+    yield from _names(model.graph.node)
+    yield from _types(model.graph)
+    yield from (tensor.name for tensor in model.graph.initializer)
+    for function in model.functions:
+        yield from (function.domain, function.name, function.overload)
+        yield from (*function.input, *function.output)
+        yield from _names(function.node)
+
+
+def _names(nodes: Iterable[NodeProto]) -> Iterator[object]:
+    for node in nodes:
+        yield from (node.op_type, node.domain, node.overload, node.name, *node.input, *node.output)
+        for entry in node.metadata_props:
+            yield from (entry.key, entry.value)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            for graph in subgraphs_of(attribute):
+                yield from _names(graph.node)
+                yield from _types(graph)
+                yield from (tensor.name for tensor in graph.initializer)
+
+
+def _types(graph: GraphProto) -> Iterator[object]:
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        kind = item_type(value.type)
+        if kind is not None:
+            yield from (dim.dim_param for dim in kind.shape.dim[:MOST_DIMS])
+
+
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor kept in the model, also in functions that nothing calls, and for training."""
+    yield from _stored(model.graph)
+    for training in model.training_info:
+        yield from _stored(training.initialization)
+        yield from _stored(training.algorithm)
+    for function in model.functions:
+        yield from _held(function.attribute_proto)
+        yield from _held(a for node in function.node for a in node.attribute)
+
+
+def _stored(graph: GraphProto) -> Iterator[TensorProto]:
+    """Every tensor kept in the graph and in the graphs inside it."""
+    yield from graph.initializer
+    yield from _parts(graph.sparse_initializer)
+    yield from _held(a for node in graph.node for a in node.attribute)
+
+
+def _held(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
+    for attribute in attributes:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        if attribute.HasField("sparse_tensor"):
+            yield from _parts([attribute.sparse_tensor])
+        yield from _parts(attribute.sparse_tensors)
+        for inner in subgraphs_of(attribute):
+            yield from _stored(inner)
+
+
+def _parts(tensors: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
+    for sparse in tensors:
+        yield sparse.values
+        yield sparse.indices
+
+
+def subgraphs_of(attribute: AttributeProto) -> list[GraphProto]:
+    """The graphs that an attribute holds."""
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
+def _check_tensor(path: Path, tensor: TensorProto) -> None:
+    if len(tensor.dims) > MOST_DIMS or any(not 0 <= d <= LARGEST for d in tensor.dims):
+        raise broken(path, f"the tensor {tensor.name!r} has impossible dimensions")
+    if tensor.data_location != EXTERNAL:
+        return
+    for entry in tensor.external_data:
+        if not isinstance(entry.value, str):  # protobuf hands on what is not UTF-8 as bytes
+            raise broken(path, f"where the data of {tensor.name!r} are is not text")
+        if entry.key == "location" and _leaves(entry.value):
+            raise RidgelineError(
+                f"{path}: the data of {tensor.name!r} are said to be at {entry.value!r},"
+                " outside of the model's folder",
+                hint="do not trust this file; external data must lie beside the model",
+            )
+
+
+def _check_inputs(path: Path, graph: GraphProto) -> None:
+    total = 0
+    for value in graph.input:
+        kind = item_type(value.type)
+        rank = len(kind.shape.dim) if kind is not None else 0
+        if rank > MOST_DIMS:
+            raise broken(path, f"the input {value.name!r} has more than {MOST_DIMS} dimensions")
+        largest = max((dim.dim_value for dim in kind.shape.dim), default=0) if kind else 0
+        if largest > LARGEST:
+            raise broken(path, f"a side of the input {value.name!r} is too large: {largest}")
+        total += rank
+    if total > MOST_INPUT_DIMS:
+        raise broken(path, f"its inputs have more than {MOST_INPUT_DIMS:,} dimensions")
+
+
+def _leaves(location: str) -> bool:
+    """Whether a path of external data could lead out of the model's folder."""
+    posix, windows = PurePosixPath(location), PureWindowsPath(location)
+    return (
+        posix.is_absolute()
+        or windows.is_absolute()
+        or bool(windows.drive)
+        or ".." in posix.parts
+        or ".." in windows.parts
+        or "\0" in location
+    )
+
+
+def own_names(graph: GraphProto) -> set[str]:
+    """Names that a graph has before its first node: inputs and stored tensors."""
+    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    return stored | {i.name for i in graph.input}
+
+
+def ordered(
+    nodes: Iterable[NodeProto],
+    own: set[str],
+    results: Iterable[str],
+    path: str,
+    *,
+    around: Callable[[str], bool] = lambda name: False,
+) -> list[NodeProto]:
+    """The nodes such that each comes after those it needs; `around` knows the names outside.
+
+    A cycle, a name that nothing writes and a name that is written twice are errors. Nearly every
+    file is in order already, and then this is one pass.
+    """
+    nodes, own = list(nodes), {"", *own}
+    written = _written(nodes, own, path)
+
+    def is_made(name: str) -> bool:
+        return name in own or name in written or around(name)
+
+    for name in results:
+        if not is_made(name):
+            raise _unmade(path, f"nothing makes the result {name!r}")
+    if _in_order(nodes, own, around):
+        return nodes
+    for node in nodes:
+        for name in _needs_surely(node):
+            if not is_made(name):
+                raise _unmade(path, f"node {_called(node)!r} reads {name!r}, which nothing makes")
+    return _sorted(nodes, lambda name: name in own or around(name), path)
+
+
+def _written(nodes: list[NodeProto], own: set[str], path: str) -> set[str]:
+    """All names that the nodes write; each is written once, and is not an input."""
+    written: set[str] = set()
+    for node in nodes:
+        for name in filter(None, node.output):
+            if name in written or name in own:
+                raise RidgelineError(
+                    f"{path}: {name!r} is made more than once, here by node {_called(node)!r}",
+                    hint="every name of an ONNX graph is made once; export the model again",
+                )
+            written.add(name)
+    return written
+
+
+def _unmade(path: str, problem: str) -> RidgelineError:
+    return RidgelineError(
+        f"{path}: {problem}",
+        hint="there is no input, stored tensor or node of that name; export the model again",
+    )
+
+
+def _called(node: NodeProto) -> str:
+    return node.name or node.op_type
+
+
+def needs(node: NodeProto) -> set[str]:
+    """Names that a node uses, also from within its subgraphs."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        for graph in subgraphs_of(attribute):
+            names |= free_names(graph)
+    return names
+
+
+def free_names(graph: GraphProto) -> set[str]:
+    """Names that a graph takes from around it."""
+    own = own_names(graph)
+    used: set[str] = {o.name for o in graph.output}
+    for node in graph.node:
+        used |= needs(node)
+        own |= set(node.output)
+    return used - own
+
+
+def _needs_surely(node: NodeProto) -> Iterable[str]:
+    """Names that a node cannot do without; what other operators do with graphs is not known."""
+    return needs(node) if node.op_type in WITH_GRAPHS else node.input
+
+
+def _in_order(nodes: list[NodeProto], own: set[str], around: Callable[[str], bool]) -> bool:
+    seen = set(own)
+    for node in nodes:
+        if any(name not in seen and not around(name) for name in _needs_surely(node)):
+            return False
+        seen.update(node.output)
+    return True
+
+
+def _sorted(nodes: list[NodeProto], is_known: Callable[[str], bool], path: str) -> list[NodeProto]:
+    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    wants = [{maker[n] for n in needs(node) if n in maker and not is_known(n)} for node in nodes]
+    users: list[list[int]] = [[] for _ in nodes]
+    for i, before in enumerate(wants):
+        for j in before:
+            users[j].append(i)
+    waiting = [len(before) for before in wants]
+    ready = [i for i, count in enumerate(waiting) if not count][::-1]
+    order: list[NodeProto] = []
+    while ready:
+        i = ready.pop()
+        order.append(nodes[i])
+        for j in users[i]:
+            waiting[j] -= 1
+            if not waiting[j]:
+                ready.append(j)
+    if len(order) < len(nodes):
+        stuck = next(i for i, count in enumerate(waiting) if count)
+        raise RidgelineError(
+            f"{path}: the graph has a cycle through node {_called(nodes[stuck])!r}",
+            hint="an ONNX graph has none; `onnx.checker.check_model` says more",
+        )
+    return order

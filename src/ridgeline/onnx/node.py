@@ -1,0 +1,243 @@
+"""What formulas see of a node: its operands and results, its attributes, no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.count.parts import Moved
+from ridgeline.onnx.dtypes import UNKNOWN, Dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Shape = tuple[int, ...]
+_NUMBERS = count()
+RANDOM = ("Random", "Bernoulli", "Multinomial")
+ITEM_BYTES, NUMBER_BYTES = 256, 40  # of a Tensor, and of a number in a list
+
+
+def new_number() -> int:
+    """One that no value has yet."""
+    return next(_NUMBERS)
+
+
+@dataclass(slots=True)
+class Tensor:
+    """A value of the graph: its type, and its elements where they are few and known."""
+
+    name: str
+    dims: Shape | None  # None: not known
+    elem: int  # TensorProto.DataType
+    dtype: Dtype
+    value: np.ndarray[Any, Any] | None = None
+    items: tuple[Tensor, ...] | None = None  # of a sequence
+    is_weight: bool = False  # stored in the file
+    ident: int = field(default_factory=new_number)  # the same value under other names
+    each: Tensor | None = None  # what the items of a sequence of unknown length are like
+    slot: int | None = None  # of a loop's state: under one name a new value in every pass
+    channels: int | None = None  # of a blocked layout: those that are not padding, if some are
+    fill: np.ndarray[Any, Any] | None = None  # too many elements to follow, but all are this one
+    outside: str = ""  # few elements, but they depend on this tensor's, which another file has
+
+    @property
+    def key(self) -> int:
+        """Tells values apart, also the state of a loop from what it was at first."""
+        return self.ident if self.slot is None else self.slot
+
+    @property
+    def shape(self) -> Shape:
+        return self.dims or ()
+
+    @property
+    def is_known(self) -> bool:
+        if self.items is not None:
+            return all(item.is_known for item in self.items)
+        return self.dims is not None and self.dtype is not UNKNOWN
+
+    @property
+    def numel(self) -> int:
+        if self.items is not None:
+            return sum(item.numel for item in self.items)
+        return prod(self.dims) if self.dims is not None else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Packed as ONNX packs them: two int4 in a byte."""
+        if self.items is not None:
+            return sum(item.nbytes for item in self.items)
+        return (self.numel * self.dtype.bits + 7) // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.is_float
+
+    @property
+    def moved(self) -> Moved:
+        return Moved(self.key, self.nbytes, is_weight=self.is_weight)
+
+    @property
+    def moved_gradient(self) -> Moved:
+        return Moved(("gradient", self.key), self.nbytes, is_weight=self.is_weight)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Known beforehand, so the same in every step."""
+        return self.value is not None or self.fill is not None
+
+    @property
+    def is_zero(self) -> bool:
+        known = self.fill if self.value is None else self.value
+        return known is not None and known.dtype != object and not known.any()
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept of it here: elements that are known, items of a sequence."""
+        held = len(self.items) * ITEM_BYTES if self.items else 0
+        return held + self.value.nbytes if self.value is not None else held
+
+    def bytes_of(self, elements: int) -> int:
+        """So many elements of this type."""
+        return (elements * self.dtype.bits + 7) // 8
+
+
+def plain_domain(name: str) -> str:
+    """The standard domain has two names; the shorter one is used here."""
+    return "" if name == "ai.onnx" else name
+
+
+def unknown_tensor(name: str) -> Tensor:
+    return Tensor(name, None, 0, UNKNOWN)
+
+
+@dataclass
+class NodeCall:
+    """The input of every formula; one call of one operator."""
+
+    name: str
+    op_type: str
+    domain: str  # "" is ai.onnx
+    version: int  # of the domain's operator set
+    attributes: Mapping[str, Any]
+    operands: tuple[Tensor | None, ...]
+    results: tuple[Tensor | None, ...]
+    causal: str = "full"
+    refused: str = ""  # why onnx's own inference does not take the node
+
+    @property
+    def op(self) -> str:
+        return f"{self.domain or 'onnx'}::{self.op_type}"
+
+    @property
+    def settings_bytes(self) -> int:
+        """About what its attributes take, as Python's numbers and texts."""
+        values = self.attributes.values()
+        return sum(len(v) * NUMBER_BYTES for v in values if isinstance(v, list | bytes))
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        value = self.attributes.get(name, default)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+    def whole(self, name: str, default: int) -> int:
+        """An attribute that is one whole number."""
+        value = self.attributes.get(name, default)
+        if not isinstance(value, int):
+            raise MalformedError(f"{name} is not a whole number")
+        return value
+
+    def wholes(self, name: str) -> list[int]:
+        """An attribute that is a list of whole numbers; empty where it is left out."""
+        values = self.attributes.get(name, [])
+        if not isinstance(values, list) or not all(isinstance(v, int) for v in values):
+            raise MalformedError(f"{name} is not a list of whole numbers")
+        return values
+
+    def get(self, index: int) -> Tensor | None:
+        """An operand by its place, None where it is left out."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    def has(self, index: int) -> bool:
+        return self.get(index) is not None
+
+    def given(self, index: int) -> Tensor:
+        """An operand that the operator cannot do without."""
+        tensor = self.get(index)
+        if tensor is None:
+            raise MalformedError(f"operand {index} is missing")
+        return tensor
+
+    def __post_init__(self) -> None:
+        self.inputs: tuple[Tensor, ...] = tuple(t for t in self.operands if t is not None)
+        self.outputs: tuple[Tensor, ...] = ()
+        self.set_results(self.results)
+
+    def set_results(self, results: Sequence[Tensor | None]) -> None:
+        self.results = tuple(results)
+        self.outputs = tuple(t for t in results if t is not None)
+
+    @property
+    def x(self) -> Tensor:
+        return self.given(0)
+
+    @property
+    def out(self) -> Tensor:
+        if not self.outputs:
+            raise MalformedError("there is no result")
+        return self.outputs[0]
+
+    @property
+    def is_float(self) -> bool:
+        return any(t.is_float for t in self.inputs) or any(t.is_float for t in self.outputs)
+
+    @property
+    def read_bytes(self) -> int:
+        """Each distinct operand once."""
+        if len(self.inputs) == 1:
+            return self.inputs[0].nbytes
+        return sum(t.nbytes for t in {t.ident: t for t in self.inputs}.values())
+
+    @property
+    def written_bytes(self) -> int:
+        return sum(t.nbytes for t in self.outputs)
+
+    def moves(self, phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
+        """The tensors that are read and written; backward reads and writes gradients, too."""
+        if "forward" in phases:
+            return [t.moved for t in self.inputs], [t.moved for t in self.outputs]
+        wanted = {"input-grad": False, "weight-grad": True}
+        sides = [is_weight for phase, is_weight in wanted.items() if phase in phases]
+        written = [t.moved_gradient for t in self.inputs if t.is_float and t.is_weight in sides]
+        gradients = [t.moved_gradient for t in self.outputs if t.is_float]
+        return [*(t.moved for t in self.inputs), *gradients], written
+
+    @property
+    def dtype_name(self) -> str:
+        """The precision of the work: that of the widest floating-point operand, else the result."""
+        floats = [t.dtype for t in (*self.inputs, *self.outputs) if t.is_float]
+        if floats:
+            return max(floats, key=lambda dtype: dtype.bits).name
+        tensors = (*self.outputs, *self.inputs)
+        return tensors[0].dtype.name if tensors else ""
+
+
+class Constants:
+    """The values of a graph that are made from stored and known ones alone."""
+
+    def __init__(self, calls: Iterable[NodeCall]) -> None:
+        self.idents: set[int] = set()
+        for call in calls:
+            if not call.op_type.startswith(RANDOM) and all(t in self for t in call.inputs):
+                self.idents.update(t.ident for t in call.outputs)
+
+    def __contains__(self, tensor: object) -> bool:
+        if not isinstance(tensor, Tensor):
+            return False
+        is_one = tensor.is_weight or tensor.is_fixed or tensor.ident in self.idents
+        return is_one and tensor.slot is None
+
+
+class MalformedError(Exception):
+    """A node that breaks its operator's rules; it is listed as unknown."""

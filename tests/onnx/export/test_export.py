@@ -1,0 +1,312 @@
+"""`ridgeline.export`: small models of every kind, as files that compute the same."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ridgeline
+from ridgeline.errors import RidgelineError
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+SMALL_LSTM = {"vocab_size": 40, "embedding_size": 8, "hidden_size": 8}
+SMALL_BERT = {
+    "vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 32, "max_position_embeddings": 32,
+}  # fmt: skip
+
+
+class Net(nn.Module):
+    """A convolution, its batch norm, an average and a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.head(self.norm(self.conv(images)).relu().mean((2, 3)))
+        return out
+
+
+def graph_of(path: Path) -> Any:
+    return onnx.load(str(path)).graph
+
+
+def test_a_module_with_an_open_batch(tmp_path: Path) -> None:
+    # given a module on three samples
+    module, images = Net(), torch.rand(3, 3, 8, 8)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    # when it is exported
+    done = ridgeline.export(module, tmp_path / "net.onnx", images)
+    # then its batch is open, and the file was tried at two batch sizes
+    assert [str(port) for port in done.inputs] == ["images float32[batch, 3, 8, 8]"]
+    assert [str(port) for port in done.outputs] == ["output float32[batch, 5]"]
+    assert [check.batch_size for check in done.checks] == [3, 5]
+    assert all(check.relative < 1e-5 for check in done.checks)
+    assert done.exporter == "dynamo"
+    assert done.notes == ()
+    # and it answers for a batch that nobody tried; the module is as it was
+    session = onnxruntime.InferenceSession(str(done.path), providers=["CPUExecutionProvider"])
+    other = torch.rand(7, 3, 8, 8)
+    (found,) = session.run(None, {"images": other.numpy()})
+    expected = module.eval()(other).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
+
+
+def test_a_static_file_has_numbers_alone(tmp_path: Path) -> None:
+    done = ridgeline.export(
+        "resnet18_cifar", tmp_path / "net.onnx", batch_size=2, input_size=16, static=True
+    )
+    assert done.dimensions == ()
+    assert done.inputs[0].shape == (2, 3, 16, 16)
+    assert [check.batch_size for check in done.checks] == [2]
+
+
+def test_lstm_with_open_batch_and_sequence(tmp_path: Path) -> None:
+    done = ridgeline.export("lstm", tmp_path / "lstm.onnx", config=SMALL_LSTM, seq_len=10)
+    assert str(done.inputs[0]) == "ids int64[batch, sequence]"
+    assert str(done.outputs[0]) == "output float32[batch, sequence, 40]"
+    assert [(check.batch_size, check.seq_len) for check in done.checks] == [(1, 10), (3, 5)]
+    assert sum(node.op_type == "LSTM" for node in graph_of(done.path).node) == 2
+
+
+def test_a_small_bert(tmp_path: Path) -> None:
+    done = ridgeline.export("bert", tmp_path / "bert.onnx", config=SMALL_BERT, seq_len=12)
+    assert str(done.inputs[0]) == "input_ids int64[batch, sequence]"
+    assert str(done.outputs[0]) == "logits float32[batch, sequence, 99]"
+    assert max(check.relative for check in done.checks) < 1e-4
+
+
+def test_our_yolo(tmp_path: Path) -> None:
+    done = ridgeline.export("yolo", tmp_path / "yolo.onnx", input_size=64)
+    assert str(done.inputs[0]) == "images float32[batch, 3, 64, 64]"
+    assert str(done.outputs[0]) == "output float32[batch, 84, 84]"  # 8² + 4² + 2² places
+
+
+def test_a_training_graph_keeps_its_batch_norms(tmp_path: Path) -> None:
+    # when a model is exported for training
+    done = ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(4, 3, 8, 8), mode="train")
+    # then its batch norm uses the batch's statistics, and what a file cannot hold is said
+    (norm,) = [node for node in graph_of(done.path).node if node.op_type == "BatchNormalization"]
+    assert {a.name: a.i for a in norm.attribute}["training_mode"] == 1
+    assert done.exporter == "torchscript"
+    assert max(check.relative for check in done.checks) < 1e-4
+    (note,) = done.notes
+    assert note.endswith("torch's exporters write no backward pass and no optimizer")
+
+
+def test_dropout_cannot_be_compared(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    done = ridgeline.export(module, tmp_path / "net.onnx", torch.rand(2, 4), mode="train")
+    assert done.checks == ()
+    assert "not compared with torch: Dropout draws random numbers" in done.notes
+
+
+@pytest.mark.parametrize(("opset", "exporter"), [(17, "torchscript"), (21, "dynamo")])
+def test_the_opset_that_was_asked_for(tmp_path: Path, opset: int, exporter: str) -> None:
+    done = ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), opset=opset)
+    assert (done.opset, done.exporter) == (opset, exporter)
+    assert onnx.load(str(done.path)).opset_import[0].version == opset
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_attention_in_an_opset_that_has_none(is_on: bool, tmp_path: Path) -> None:
+    # given a layer that torch runs in one fused operator where it may
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    torch.backends.mha.set_fastpath_enabled(is_on)
+    try:
+        done = ridgeline.export(layer, tmp_path / "net.onnx", torch.rand(2, 5, 8), opset=17)
+        # then it is written in parts, and torch runs as it did before
+        assert (done.opset, len(done.checks), done.notes) == (17, 2, ())
+        assert torch.backends.mha.get_fastpath_enabled() is is_on
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+def test_norms_that_start_at_zero_do_not_hide_what_is_before_them() -> None:
+    from ridgeline.onnx.export.model_inputs import _build
+    from ridgeline.workloads import Inputs, Workload
+
+    def build() -> nn.Module:
+        module = Net()
+        nn.init.zeros_(module.norm.weight)
+        return module
+
+    def made(source: str) -> nn.Module:
+        return _build(
+            Workload(name="net", source=source, mode="infer", make=build,
+                     make_inputs=lambda _: Inputs())
+        )  # fmt: skip
+
+    # given a scale of zeros in a library: it is made one or so, and shifts are left alone
+    weights = dict(made("timm").named_parameters())
+    assert (weights["norm.weight"] - 1).abs().max() < 0.2
+    assert len(set(weights["norm.weight"].tolist())) == 4
+    assert weights["norm.bias"].tolist() == [0, 0, 0, 0]
+    # and one of the user's own, which is his
+    assert dict(made("file").named_parameters())["norm.weight"].tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("opset", [5, 999])
+def test_an_opset_that_is_not_there(tmp_path: Path, opset: int) -> None:
+    with pytest.raises(RidgelineError, match=f"opset {opset} is"):
+        ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), opset=opset)
+
+
+def test_a_mode_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(
+        RidgelineError, match="mode 'learn' is not known\n  hint: choose infer, train"
+    ):
+        ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), mode="learn")
+
+
+def test_large_weights_get_a_file_of_their_own(tmp_path: Path) -> None:
+    # given a product with 64 · 64 weights of 4 bytes
+    module, given = nn.Linear(64, 64), torch.rand(2, 64)
+    # when weights of more than 10 kB are to be apart
+    done = ridgeline.export(module, tmp_path / "net.onnx", given, external_above="10kB")
+    # then they are beside the file, which still passed its checks
+    assert done.data_path == tmp_path / "net.onnx.data"
+    assert done.data_bytes >= 4 * 64 * 64 > done.file_bytes
+    assert len(done.checks) == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["net.onnx", "net.onnx.data"]
+
+
+class Doubled(nn.Module):
+    """No weights at all; the size of its result is a stored number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, 2, 3) * 2
+
+
+def test_without_weights_there_is_no_second_file(tmp_path: Path) -> None:
+    done = ridgeline.export(Doubled(), tmp_path / "net.onnx", torch.rand(2, 6), external_above=1)
+    assert done.data_path is None
+    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
+
+
+def test_no_folder_of_this_machine_is_in_the_file(tmp_path: Path) -> None:
+    done = ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8))
+    assert str(Path(__file__).parent).encode() not in done.path.read_bytes()
+    assert str(Path(torch.__file__).parent).encode() not in done.path.read_bytes()
+
+
+class Fixed(nn.Module):
+    """A batch of four and no other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.arange(4.0)[:, None]
+
+
+def test_a_batch_that_cannot_be_open_is_fixed(tmp_path: Path) -> None:
+    done = ridgeline.export(Fixed(), tmp_path / "net.onnx", torch.rand(4, 6))
+    assert done.inputs[0].shape == (4, 6)
+    assert done.notes
+    assert done.notes[0].startswith("not by torch's exporter, batch open")
+
+
+def test_a_file_that_computes_something_else_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ridgeline.onnx.export import checked
+
+    monkeypatch.setattr(checked, "TOLERANCE", -1.0)
+    with pytest.raises(RidgelineError, match=r"cannot be exported: .* differs by"):
+        ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_differences_by_hand() -> None:
+    from ridgeline.onnx.export.checked import compare_outputs
+
+    # 4.001 for 4: 0.001 apart, which is 1/4000 of the largest value; zeros are equal
+    expected = {"a": torch.tensor([1.0, -4.0]), "b": torch.zeros(2)}
+    found = [np.array([1.0, -4.001], np.float32), np.zeros(2, np.float32)]
+    got = compare_outputs(expected, found, batch_size=2, seq_len=None)
+    assert (got.outputs, got.batch_size) == (2, 2)
+    assert got.absolute == pytest.approx(0.001, rel=1e-3)
+    assert got.relative == pytest.approx(0.00025, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ([np.zeros(3)], r"a is \[2\] in torch and \[3\] in onnxruntime at batch 2"),
+        ([np.zeros(2), np.zeros(2)], "the file has 2 outputs, the model 1"),
+        ([np.array([np.nan, 1.0])], "a has other NaN or infinities in onnxruntime"),
+        ([np.array([1.0, 2.0])], "a differs by 1 of its largest value"),
+        ([np.array([1.0, np.nan])], "a has other NaN or infinities in onnxruntime"),
+    ],
+)
+def test_answers_that_are_not_the_same(found: list[Any], message: str) -> None:
+    from ridgeline.onnx.export.checked import compare_outputs
+
+    with pytest.raises(RidgelineError, match=message) as raised:
+        compare_outputs({"a": torch.ones(2)}, found, batch_size=2, seq_len=None)
+    # the way out is the same for a command and for Python
+    assert raised.value.hint == "--no-check (in Python check=False) writes the file as it is"
+
+
+class NoNumber(nn.Module):
+    """The logarithm of what is below zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(-x.abs() - 1)
+
+
+def test_nothing_can_be_compared_where_all_is_nan(tmp_path: Path) -> None:
+    from ridgeline.cli.exported import lines
+
+    done = ridgeline.export(NoNumber(), tmp_path / "net.onnx", torch.rand(2, 4))
+    assert [check.numbers for check in done.checks] == [0, 0]
+    said = "nothing was compared: no output has a finite number, in onnxruntime or in torch"
+    assert [line for line in lines(done) if "check" in line] == [
+        f"  check   batch 2: {said}",
+        f"  check   batch 4: {said}",
+    ]
+
+
+class Silent(nn.Module):
+    def forward(self, x: Tensor) -> None:
+        return None
+
+
+def test_a_model_that_returns_no_tensor(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RidgelineError) as raised:
+        ridgeline.export(Silent(), tmp_path / "net.onnx", torch.rand(2, 4))
+    assert str(raised.value) == (
+        "Silent returns no tensor\n"
+        "  hint: its forward has to return a tensor, or a list or dictionary of tensors"
+    )
+    assert capfd.readouterr() == ("", "")
+
+
+def test_onnxruntime_does_not_speak_for_itself(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from ridgeline.onnx.export.checked import Session
+
+    # given a file of two rows that are to become three of five
+    node = onnx.helper.make_node("Reshape", ["x", "shape"], ["y"])
+    shape = onnx.numpy_helper.from_array(np.array([3, 5]), "shape")
+    sides = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (("x", ["a", 4]), ("y", None))]
+    graph = onnx.helper.make_graph([node], "g", sides[:1], sides[1:], [shape])
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "a.onnx"
+    )
+    # when it is run, then the error is one of ours, and nothing else is printed
+    with pytest.raises(RidgelineError, match="onnxruntime cannot run the file: ") as raised:
+        Session(tmp_path / "a.onnx").run({"x": torch.rand(2, 4)})
+    assert "ONNXRuntimeError" not in raised.value.problem
+    assert "/onnxruntime_src" not in raised.value.problem
+    assert capfd.readouterr() == ("", "")

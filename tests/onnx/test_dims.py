@@ -1,0 +1,403 @@
+"""Open dimensions: named, bound, asked for, never taken for 1."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import TensorProto, helper
+from tests.onnx.models import Operand, count, int64, known, model, one_node, typed, x
+
+from ridgeline.errors import RidgelineError
+
+RELU = [helper.make_node("Relu", ["a"], ["y"])]
+
+
+def relu(*shape: Any) -> Any:
+    return model(RELU, {"a": x(*shape)}, ["y"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "flops", "batch"),
+    [
+        (("batch", 3), {"batch_size": 8}, 24, 8),
+        (("N", 3), {"batch_size": 8}, 24, 8),
+        (("s77", 3), {"batch_size": 8}, 24, 8),
+        ((None, 3), {"batch_size": 8}, 24, 8),
+        (("batch", "seq"), {"batch_size": 8, "dims": {"seq": 5}}, 40, 8),
+        (("seq", "batch"), {"batch_size": 8, "dims": {"seq": 5}}, 40, 8),
+        (("batch", "seq"), {"dims": {"seq": 5, "batch": 8}}, 40, 8),
+        ((None, None), {"dims": {"a_1": 5, "a_0": 8}}, 40, 8),
+        (("batch", "2*batch"), {"batch_size": 3, "dims": {"2*batch": 6}}, 18, 3),
+        (("x_batch", "batch"), {"batch_size": 8, "dims": {"x_batch": 5}}, 40, 8),
+        (("batch_x", "Batch_Size"), {"batch_size": 8, "dims": {"batch_x": 5}}, 40, 8),
+        (("batch_size", "batch"), {"batch_size": 8, "dims": {"batch_size": 5}}, 40, 8),
+        (("n", "x_batch"), {"batch_size": 8, "dims": {"n": 5}}, 40, 8),
+        (("n", "k", "n-k"), {"batch_size": 2, "dims": {"k": 3, "n-k": 5}}, 30, 2),
+        ((4, 3), {}, 12, 4),
+        ((4, 3), {"batch_size": 4}, 12, 4),
+    ],
+)
+def test_dimensions_are_bound(
+    shape: tuple[Any, ...], settings: dict[str, Any], flops: int, batch: int, tmp_path: Path
+) -> None:
+    result = count(relu(*shape), tmp_path, **settings)
+
+    assert (result.total.other_flops, result.batch_size) == (flops, batch)
+
+
+def test_the_note_says_which_is_the_batch(tmp_path: Path) -> None:
+    result = count(relu("seq", "n"), tmp_path, batch_size=8, dims={"seq": 5})
+
+    assert result.notes == ("the batch of 8 is the dimension 'n' (input 'a', axis 1)",)
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "says"),
+    [
+        (("batch", "seq"), {},
+         "the file leaves 2 dimensions open: batch (of a[0]); seq (of a[1])\n"
+         "  hint: give --batch-size N (it is 'batch') and --dim seq=N"),
+        (("batch", "seq"), {"batch_size": 2},
+         "the file leaves 1 dimension open: seq (of a[1])\n  hint: give --dim seq=N"),
+        (("seq_len", 3), {"batch_size": 2},
+         "the file leaves 1 dimension open: seq_len (of a[0])\n  hint: give --dim seq_len=N"),
+        ((4, 3), {"batch_size": 8}, "the batch size is 4 in the file, not 8\n"
+         "  hint: leave --batch-size out, or export the model with a dynamic batch dimension"),
+        (("batch", 3), {"batch_size": 8, "dims": {"batch": 4}},
+         "--batch-size 8 and --dim batch=4 name the same dimension\n  hint: give one of them"),
+        (("batch", 3), {"batch_size": 8, "dims": {"sqe": 4}},
+         "no dimension, loop or node is called 'sqe'\n"
+         "  hint: the open dimensions of this file: batch"),
+        (("batch", "seq"), {"batch_size": 8, "dims": {"sqe": 4, "other": 5}},
+         "the file leaves 1 dimension open: seq (of a[1]); none is called 'sqe', 'other'\n"
+         "  hint: give --dim seq=N; by 'sqe', did you mean seq?"),
+        (("batch", "past + seq"), {},
+         "the file leaves 2 dimensions open: batch (of a[0]); past + seq (of a[1])\n"
+         "  hint: give --batch-size N (it is 'batch') and --dim past=N and --dim seq=N"),
+        (("batch", "past + seq"), {"batch_size": 3, "dims": {"past": 3}},
+         "the file leaves 1 dimension open: past + seq (of a[1])\n  hint: give --dim seq=N"),
+        (("seq", "2*seq+1"), {},
+         "the file leaves 2 dimensions open: seq (of a[0]); 2*seq+1 (of a[1])\n"
+         "  hint: give --dim seq=N"),
+        (("2*seq+1", 3), {"dims": {"sqe": 4}},
+         "the file leaves 1 dimension open: 2*seq+1 (of a[0]); none is called 'sqe'\n"
+         "  hint: give --dim seq=N; by 'sqe', did you mean seq?"),
+        (("batch", "2*batch"), {"batch_size": 3, "dims": {"2*batch": 7}},
+         "the dimension '2*batch' is 6 by the sizes of its names, not 7\n"
+         "  hint: leave it out, or give other sizes for the names in it"),
+        (("batch", 3), {"batch_size": 0},
+         "--batch-size: 0 is no size\n  hint: sizes are 1 or more"),
+        (("n", 3), {"dims": {"n": 0}},
+         "--dim n=0: this dimension is taken for the batch\n  hint: give 1 or more"),
+        (("seq", "\x1b[31m\n"), {"dims": {"seq": 5}},
+         "the file leaves 1 dimension open: \\x1b[31m\\n (of a[1])\n  hint: give --dim a_1=N"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_asked_for(
+    shape: tuple[Any, ...], settings: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RidgelineError) as raised:
+        count(relu(*shape), tmp_path, **settings)
+
+    assert str(raised.value) == says
+
+
+def three_of_a_name() -> Any:
+    """h = h·w, N times, in a Loop called N; h has N rows."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["h", "w"], ["h_out"]),
+         helper.make_node("Identity", ["go"], ["on"])],
+        "body",
+        [info("n", TensorProto.INT64, ()), info("go", TensorProto.BOOL, ()),
+         info("h", TensorProto.FLOAT, None)],
+        [info("on", TensorProto.BOOL, ()), info("h_out", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["N", "", "a"], ["y"], name="N", body=body)
+    stored = {"w": known([[1.0] * 8] * 8, "float32").array}
+    return model([loop], {"N": int64(), "a": x("N", 8)}, ["y"], stored=stored)
+
+
+def test_a_dimension_an_input_and_a_loop_of_one_name(tmp_path: Path) -> None:
+    # given the dimension, how often the loop runs is still asked for, by another name
+    with pytest.raises(RidgelineError) as raised:
+        count(three_of_a_name(), tmp_path, dims={"N": 4})
+
+    assert str(raised.value) == (
+        "how often these run is not in the file, or takes too long to find out: Loop 'N'\n"
+        "  hint: give --dim node:N=N"
+    )
+    for name in ("node:N", "input:N"):
+        result = count(three_of_a_name(), tmp_path, dims={"N": 4, name: 6})
+        assert (result.total.macs, result.batch_size) == (6 * 4 * 8 * 8, 4)
+
+
+def test_an_input_and_a_loop_of_one_name(tmp_path: Path) -> None:
+    # given another limit than the input N, which then is no number of passes
+    made = three_of_a_name()
+    made.graph.input.append(helper.make_tensor_value_info("most", TensorProto.INT64, ()))
+    made.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 4
+    made.graph.node[0].input[0] = "most"
+
+    with pytest.raises(RidgelineError, match=r"hint: give --dim node:N=N$"):
+        count(made, tmp_path, dims={"N": 3})
+    result = count(made, tmp_path, dims={"N": 3, "node:N": 6})
+    assert result.total.macs == 6 * 4 * 8 * 8
+
+
+def test_a_number_beside_the_one_that_is_taken(tmp_path: Path) -> None:
+    # given a loop that no dimension shares its name with, and two numbers for it
+    made = three_of_a_name()
+    made.graph.node[0].name = "again"
+    with pytest.raises(RidgelineError, match="no dimension, loop or node is called 'again'"):
+        count(made, tmp_path, dims={"N": 3, "again": 3, "node:again": 5})
+
+
+@pytest.mark.parametrize("name", ["node:other", "input:other", "node:a"])
+def test_a_mark_before_a_name_that_nothing_has(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match=f"no dimension, loop or node is called '{name}'"):
+        count(relu(2, 3), tmp_path, dims={name: 4})
+
+
+def test_a_dimension_of_many_inputs_is_not_listed_without_end(tmp_path: Path) -> None:
+    inputs = {f"a{n}": x("seq") for n in range(7)}
+    made = model([helper.make_node("Relu", ["a0"], ["y"])], inputs, ["y"])
+
+    with pytest.raises(RidgelineError) as raised:
+        count(made, tmp_path)
+
+    assert raised.value.problem == (
+        "the file leaves 1 dimension open: seq (of a0[0], a1[0], a2[0], a3[0], a4[0] and 2 more)"
+    )
+
+
+def test_weights_among_the_inputs_are_no_inputs(tmp_path: Path) -> None:
+    proto = model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": x("batch", 3)}, ["y"],
+                  stored={"w": known([[1.0]] * 3, "float32").array})  # fmt: skip
+    proto.graph.input.append(helper.make_tensor_value_info("w", 1, (3, 1)))
+
+    result = count(proto, tmp_path, batch_size=2)
+
+    assert (result.total.macs, result.params) == (6, 3)
+
+
+# ---------------------------------------------------------------- computed shapes
+
+
+def computed(*nodes: Any, inputs: dict[str, Operand] | None = None, **stored: Any) -> Any:
+    arrays = {name: known(value).array for name, value in stored.items()}
+    return model(nodes, inputs or {"a": x("batch", 6, 4)}, ["y"], stored=arrays)
+
+
+def node(op: str, operands: str, result: str, **attributes: Any) -> Any:
+    return helper.make_node(op, operands.split(), [result], name=result, **attributes)
+
+
+def test_a_shape_that_is_taken_apart_and_put_together(tmp_path: Path) -> None:
+    # GIVEN reshape(a, (batch, 24)) as exporters write it
+    proto = computed(
+        node("Shape", "a", "shape"),
+        node("Gather", "shape zero", "batch"),
+        node("Unsqueeze", "batch axis", "first"),
+        node("Concat", "first rest", "target", axis=0),
+        node("Reshape", "a target", "flat"),
+        node("Softmax", "flat", "y"),
+        zero=0, axis=[0], rest=[-1],
+    )  # fmt: skip
+
+    result = count(proto, tmp_path, batch_size=5)
+
+    assert result.op_costs[-1].call.outputs[0].shape == (5, 24)
+    assert (result.total.transcendentals, result.coverage) == (5 * 24, 1.0)
+
+
+def test_arithmetic_on_shapes(tmp_path: Path) -> None:
+    # GIVEN a range as long as 2·batch + 1
+    proto = computed(
+        node("Shape", "a", "shape"),
+        node("Slice", "shape zero one", "batch"),
+        node("Mul", "batch two", "twice"),
+        node("Add", "twice one", "more"),
+        node("Squeeze", "more zero", "end"),
+        node("Cast", "end", "end32", to=6),
+        node("Cast", "end32", "end64", to=7),
+        node("Range", "start end64 step", "steps"),
+        node("ConstantOfShape", "more", "filled"),
+        node("Cast", "steps", "floats", to=1),
+        node("Exp", "floats", "y"),
+        zero=[0], one=[1], two=[2], start=0, step=1,
+    )  # fmt: skip
+
+    result = count(proto, tmp_path, batch_size=5)
+
+    assert result.total.transcendentals == 11
+
+
+def test_where_equal_and_expand(tmp_path: Path) -> None:
+    # GIVEN expand with where(shape == -1, 1, shape), PyTorch's way
+    proto = computed(
+        node("Equal", "wanted minus", "is_minus"),
+        node("Where", "is_minus ones wanted", "target"),
+        node("Expand", "a target", "big"),
+        node("Exp", "big", "y"),
+        inputs={"a": x(1, 6, 4)}, wanted=[3, -1, -1], minus=[-1, -1, -1], ones=[1, 1, 1],
+    )  # fmt: skip
+
+    assert count(proto, tmp_path).total.transcendentals == 3 * 6 * 4
+
+
+def test_the_reference_evaluator_helps(tmp_path: Path) -> None:
+    proto = computed(
+        node("Shape", "a", "shape"),
+        node("ReduceProd", "shape", "all", keepdims=1),
+        node("Mod", "all five", "left"),
+        node("ConstantOfShape", "left", "filled"),
+        node("Exp", "filled", "y"),
+        five=[5],
+    )
+
+    assert count(proto, tmp_path, batch_size=2).total.transcendentals == 2 * 24 % 5
+
+
+def test_an_unknown_shape_is_listed(tmp_path: Path) -> None:
+    proto = model([node("Reshape", "a target", "b"), node("Exp", "b", "y")],
+                  {"a": x(2, 6), "target": int64(2)}, ["y"])  # fmt: skip
+
+    result = count(proto, tmp_path)
+
+    assert result.unknown == {"onnx::Exp": {"calls": 1, "bytes": 0, "share": 0.0}}
+    assert result.coverage == 0.5
+    assert result.notes == (
+        "onnx::Reshape 'b': the shape of its result is not known",
+        "so 1 node is not counted further on, of operands without a shape: 'y'",
+    )
+
+
+def test_a_value_can_be_given(tmp_path: Path) -> None:
+    proto = model([node("Reshape", "a target", "b"), node("Exp", "b", "y")],
+                  {"a": x(2, 6), "target": int64(2)}, ["y"])  # fmt: skip
+
+    result = count(proto, tmp_path, values={"target": [4, 3]})
+
+    assert (result.total.transcendentals, result.coverage) == (12, 1.0)
+
+
+def test_a_number_among_the_inputs_is_asked_for(tmp_path: Path) -> None:
+    # given the k of a TopK, which is an input
+    proto = one_node("TopK", [x(4, 8), int64(1)], outputs=2)
+    # then the note says how it is given, and so it is
+    note = "onnx::TopK 'it' not counted: the shape of 'out0', 'out1' is not known"
+    assert count(proto, tmp_path).notes == (f"{note}; --dim in1=N gives 'in1'",)
+    assert count(proto, tmp_path, dims={"in1": 3}).op_costs[0].call.outputs[0].shape == (4, 3)
+
+
+def test_what_depends_on_data_is_bounded_or_given(tmp_path: Path) -> None:
+    proto = one_node("NonZero", [x(4, 3)])
+
+    most, given = count(proto, tmp_path), count(proto, tmp_path, dims={"it": 5})
+
+    assert (most.total.written_bytes, given.total.written_bytes) == (2 * 12 * 8, 2 * 5 * 8)
+    assert most.notes == (
+        "NonZero 'it' keeps as much as its data say: the most it could is counted;"
+        " --dim it=N gives another number",
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "most", "written"),
+    [
+        (one_node("NonZero", [x(4, 3)]), 12, 2 * 12 * 8),
+        (one_node("Compress", [x(4, 3), typed(TensorProto.BOOL, 4)], axis=0), 4, 12 * 4),
+        (one_node("Compress", [x(4, 3), typed(TensorProto.BOOL, 2)], axis=0), 2, 6 * 4),
+        (one_node("Compress", [x(4, 3), typed(TensorProto.BOOL, 7)]), 7, 7 * 4),
+        (one_node("Unique", [x(4, 3)]), 12, 12 * 4),
+        (one_node("NonMaxSuppression", [x(1, 10, 4), x(1, 3, 10), known([2])]), 6, 6 * 3 * 8),
+        (one_node("StringNormalizer", [typed(TensorProto.STRING, 5)], stopwords=["a"]), 5, 5 * 8),
+    ],
+    ids=["NonZero", "Compress", "short condition", "flat", "Unique", "boxes", "words"],
+)
+def test_no_more_is_kept_than_there_is(made: Any, most: int, written: int, tmp_path: Path) -> None:
+    # given the most that an operator can keep, it is what is counted without a number
+    assert count(made, tmp_path).total.written_bytes == written
+    assert count(made, tmp_path, dims={"it": most}).total.written_bytes == written
+    # when more is asked for, it is refused
+    with pytest.raises(RidgelineError) as raised:
+        count(made, tmp_path, dims={"it": most + 1})
+    op = made.graph.node[0].op_type
+    assert str(raised.value) == (
+        f"{op} 'it' keeps {most} at most, not {most + 1}\n"
+        f"  hint: give a number up to {most}, or none: then that is counted"
+    )
+
+
+# ---------------------------------------------------------------- sequences
+
+
+def of_items(*shape: int | str | None, **attributes: Any) -> Any:
+    """ConcatFromSequence of an input `xs`, a sequence of tensors of one shape."""
+    joined = helper.make_node("ConcatFromSequence", ["xs"], ["y"], name="it", **attributes)
+    made = model([joined], {}, ["y"])
+    items = helper.make_tensor_type_proto(TensorProto.FLOAT, shape)
+    kind = helper.make_sequence_type_proto(items)
+    made.graph.input.append(helper.make_value_info("xs", kind))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "dims", "shape"),
+    [
+        (of_items(2, 3, axis=0), {"xs_length": 5}, (10, 3)),
+        (of_items(2, 3, axis=1, new_axis=1), {"xs_length": 5}, (2, 5, 3)),
+        (of_items(None, 3, axis=0), {"xs_length": 5, "xs_0": 4}, (20, 3)),
+        (of_items("rows", 3, axis=1), {"xs_length": 5, "rows": 4}, (4, 15)),
+    ],
+    ids=["joined", "stacked", "unnamed", "named"],
+)
+def test_the_length_of_a_sequence_is_a_size(
+    made: Any, dims: dict[str, int], shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    result = count(made, tmp_path, dims=dims)
+
+    n = prod(shape)  # every element is read once and written once
+    assert result.op_costs[0].call.outputs[0].shape == shape
+    assert (result.total.read_bytes, result.total.written_bytes) == (4 * n, 4 * n)
+    assert (result.memory.input_bytes, result.coverage) == (4 * n, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "says"),
+    [
+        (of_items(2, 3, axis=0), {},
+         "the file leaves 1 dimension open: xs_length (the length of xs)\n"
+         "  hint: give --dim xs_length=N"),
+        (of_items(None, 3, axis=0), {},
+         "the file leaves 2 dimensions open: xs_length (the length of xs); xs_0 (of xs[0])\n"
+         "  hint: give --dim xs_length=N and --dim xs_0=N"),
+        (of_items(2, 3, axis=0), {"batch_size": 8, "dims": {"xs_length": 5}},
+         "the file has no batch dimension, so the batch cannot be 8\n"
+         "  hint: leave --batch-size out; --dim NAME=N gives any open dimension by its name"),
+        (of_items(None, 3, axis=0), {"batch_size": 8, "dims": {"xs_length": 5, "xs_0": 2}},
+         "the file has no batch dimension, so the batch cannot be 8\n"
+         "  hint: leave --batch-size out; --dim NAME=N gives any open dimension by its name"),
+        (of_items(2, 3, axis=0), {"dims": {"xs_length": 5000}},
+         "--dim xs_length: 5000 items are too many\n"
+         "  hint: 4096 are the most that are counted"),
+    ],
+    ids=["length", "both", "batch of fixed items", "batch of open items", "too long"],
+)  # fmt: skip
+def test_the_sizes_of_a_sequence_are_asked_for(
+    made: Any, settings: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RidgelineError) as raised:
+        count(made, tmp_path, **settings)
+
+    assert str(raised.value) == says
+
+
+def test_a_dimension_of_the_items_may_be_called_the_batch(tmp_path: Path) -> None:
+    result = count(of_items("batch", 3, axis=0), tmp_path, batch_size=8, dims={"xs_length": 5})
+
+    assert (result.batch_size, result.total.written_bytes) == (8, 5 * 8 * 3 * 4)

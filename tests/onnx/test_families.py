@@ -1,0 +1,228 @@
+"""One row or more for every other family of operators, by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto
+from tests.onnx.models import (
+    ML,
+    MS,
+    Case,
+    Operand,
+    check,
+    int64,
+    known,
+    table,
+    typed,
+    uint8,
+    x,
+)
+
+F = 4
+
+
+def words(*shape: int) -> Operand:
+    return typed(TensorProto.STRING, *shape)
+
+
+@table(
+    Case("add", "Add", [x(2, 3), x(3)], other=6, read=9 * F, written=6 * F),
+    Case("integers are no work", "Add", [int64(2, 3), int64(3)], read=9 * 8),
+    Case("relu", "Relu", [x(2, 3)], other=6),
+    Case("sigmoid", "Sigmoid", [x(6)], other=18, transcendental=6),
+    Case("gelu", "Gelu", [x(6)], other=24, transcendental=6),
+    Case("gelu by tanh", "Gelu", [x(6)], other=48, transcendental=6,
+         attributes={"approximate": "tanh"}),
+    Case("clip by both", "Clip", [x(6), x(), x()], other=12),
+    Case("clip from below", "Clip", [x(6), x()], other=6),
+    Case("clip of old", "Clip", [x(6)], other=12, opset=6, attributes={"min": 0.0, "max": 6.0}),
+    Case("square", "Pow", [x(6), known(2.0, np.float32)], other=6),
+    Case("any power", "Pow", [x(6), x()], transcendental=6),
+    Case("sum of three", "Sum", [x(6), x(6), x(6)], other=12),
+    Case("where", "Where", [typed(TensorProto.BOOL, 6), x(6), x(6)], read=6 + 2 * 6 * F),
+    Case("quantise", "QuantizeLinear", [x(6), x(), uint8()], other=30, written=6),
+    Case("dequantise", "DequantizeLinear", [uint8(6), x(), uint8()], other=12, read=6 + F + 1),
+    Case("dequantise int4", "DequantizeLinear", [typed(TensorProto.INT4, 6), x()], other=6,
+         read=3 + F),
+    Case("bias and gelu", "BiasGelu", [x(2, 6), x(6)], other=60, transcendental=12, domain=MS),
+    Case("quick gelu", "QuickGelu", [x(6)], other=30, transcendental=6, domain=MS),
+    Case("quantised sum", "QLinearAdd",
+         [uint8(6), x(), uint8(), uint8(6), x(), uint8(), x(), uint8()], other=60, domain=MS),
+    Case("dropout at rest", "Dropout", [x(6)], read=0, written=0),
+    Case("softplus", "Softplus", [x(6)], other=18, transcendental=12),
+)  # fmt: skip
+def test_pointwise(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@table(
+    Case("batch norm", "BatchNormalization", [x(2, 3, 4, 4), x(3), x(3), x(3), x(3)],
+         other=2 * 96, transcendental=3, read=(96 + 12) * F),
+    Case("layer norm", "LayerNormalization", [x(2, 5, 8), x(8), x(8)], other=8 * 80,
+         transcendental=10),
+    Case("layer norm without bias", "LayerNormalization", [x(2, 5, 8), x(8)], other=7 * 80,
+         transcendental=10),
+    Case("instance norm", "InstanceNormalization", [x(2, 3, 4), x(3), x(3)], other=8 * 24,
+         transcendental=6),
+    Case("group norm", "GroupNormalization", [x(2, 6, 4), x(6), x(6)], other=8 * 48,
+         transcendental=2 * 3, attributes={"num_groups": 3}),
+    Case("rms norm", "RMSNormalization", [x(2, 5, 8), x(8)], other=4 * 80, transcendental=10,
+         opset=23),
+    Case("skip and layer norm", "SkipLayerNormalization",
+         [x(2, 5, 8), x(2, 5, 8), x(8), x(8), x(8)], other=10 * 80, transcendental=10, domain=MS),
+    Case("skip and rms norm", "SkipSimplifiedLayerNormalization", [x(2, 5, 8), x(2, 5, 8), x(8)],
+         other=5 * 80, transcendental=10, domain=MS),
+    Case("softmax", "Softmax", [x(2, 5)], other=40, transcendental=10),
+    Case("log-softmax", "LogSoftmax", [x(2, 5)], other=40, transcendental=12),
+    Case("lrn", "LRN", [x(1, 4, 2, 2)], other=(2 * 3 + 3) * 16, transcendental=16,
+         attributes={"size": 3}),
+)  # fmt: skip
+def test_norms(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@table(
+    Case("max pool", "MaxPool", [x(1, 2, 6, 6)], other=18 * 4,
+         attributes={"kernel_shape": [2, 2], "strides": [2, 2]}),
+    Case("average pool", "AveragePool", [x(1, 2, 6, 6)], other=18 * 5,
+         attributes={"kernel_shape": [2, 2], "strides": [2, 2]}),
+    Case("global norm of order 3", "GlobalLpPool", [x(1, 2, 6, 6)], other=2 * 72,
+         transcendental=72 + 2, attributes={"p": 3}),
+    Case("global average", "GlobalAveragePool", [x(1, 2, 6, 6)], other=72 + 2),
+    Case("nearest", "Resize", [x(1, 2, 3, 3), None, known([1, 1, 2, 2], np.float32)]),
+    Case("bilinear", "Resize", [x(1, 2, 3, 3), None, known([1, 1, 2, 2], np.float32)],
+         other=72 * 7, attributes={"mode": "linear"}),
+    Case("mean", "ReduceMean", [x(2, 6), known([1])], other=12 + 2),
+    Case("sum", "ReduceSum", [x(2, 6), known([1])], other=12),
+    Case("norm", "ReduceL2", [x(2, 6), known([1])], other=24, transcendental=2),
+    Case("largest", "ArgMax", [x(2, 6)], other=12, attributes={"axis": 1}),
+    Case("top k", "TopK", [x(2, 6), known([4])], other=12 * 2, outputs=2),
+    Case("fft", "DFT", [x(1, 8, 2)], other=5 * 8 * 3, opset=17, attributes={"axis": 1}),
+    Case("boxes", "NonMaxSuppression", [x(1, 10, 4), x(1, 3, 10), known([2])],
+         other=12 * 3 * 45, written=3 * 2 * 3 * 8),
+    Case("cross entropy", "SoftmaxCrossEntropyLoss", [x(4, 10), int64(4)], other=4 * 40 + 4,
+         transcendental=44),
+)  # fmt: skip
+def test_pooling_and_reductions(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@table(
+    Case("reshape is free", "Reshape", [x(2, 6), known([3, 4])], read=0, written=0),
+    Case("transpose is free", "Transpose", [x(2, 6)], read=0, written=0),
+    Case("slice is free", "Slice", [x(2, 6), known([0]), known([1])], read=0, written=0),
+    Case("concat", "Concat", [x(2, 6), x(2, 4)], read=20 * F, written=20 * F,
+         attributes={"axis": 1}),
+    Case("cast", "Cast", [x(6)], read=24, written=12, attributes={"to": TensorProto.FLOAT16}),
+    Case("gather reads what is named", "Gather", [x(1000, 8), int64(3)], read=24 * F + 24,
+         written=24 * F),
+    Case("scatter with a sum", "ScatterElements", [x(4, 4), int64(2, 4), x(2, 4)], other=8,
+         attributes={"reduction": "add"}),
+    Case("fill", "ConstantOfShape", [known([2, 3])], read=0, written=6 * F),
+    Case("pad", "Pad", [x(2, 2), known([1, 1, 1, 1])], written=16 * F),
+    Case("tokens that would repeat", "NGramRepeatBlock", [int64(2, 5), x(2, 100)],
+         read=10 * 8 + 200 * F, written=200 * F, domain=MS, attributes={"ngram_size": 3}),
+    # a string is a reference of 8 bytes; what it says has no length that the file tells
+    Case("words", "StringNormalizer", [words(1, 5)], read=5 * 8, written=5 * 8,
+         attributes={"case_change_action": "LOWER"}),
+    Case("words, at most all", "StringNormalizer", [words(5)], read=5 * 8, written=5 * 8,
+         attributes={"stopwords": ["the", "a"]}),
+    Case("words joined", "StringConcat", [words(2, 3), words(3)], read=9 * 8, written=6 * 8),
+    Case("words matched", "RegexFullMatch", [words(6)], read=6 * 8, written=6,
+         attributes={"pattern": "a.*"}),
+    Case("the most that is not zero", "NonZero", [x(2, 3)], written=2 * 6 * 8),
+)  # fmt: skip
+def test_moves(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+# an LSTM's hidden unit has 13 = 3·3 + 4 FLOPs (three sigmoids, f·c + i·g, o·tanh(c)) and 5
+# transcendentals
+
+
+@table(
+    Case("lstm", "LSTM", [x(5, 2, 3), x(1, 16, 3), x(1, 16, 4)], macs=5 * 2 * 16 * (3 + 4),
+         other=10 * (16 + 13 * 4), transcendental=10 * 5 * 4, outputs=3,
+         attributes={"hidden_size": 4}),
+    Case("lstm with biases", "LSTM", [x(5, 2, 3), x(1, 16, 3), x(1, 16, 4), x(1, 32)],
+         macs=10 * 16 * 7, other=10 * (3 * 16 + 13 * 4), transcendental=200, outputs=3,
+         attributes={"hidden_size": 4}),
+    Case("lstm both ways", "LSTM", [x(5, 2, 3), x(2, 16, 3), x(2, 16, 4)], macs=2 * 10 * 16 * 7,
+         other=2 * 10 * (16 + 13 * 4), transcendental=400, outputs=3,
+         attributes={"hidden_size": 4, "direction": "bidirectional"}),
+    Case("lstm, batch first", "LSTM", [x(2, 5, 3), x(1, 16, 3), x(1, 16, 4)], macs=10 * 16 * 7,
+         other=10 * (16 + 13 * 4), transcendental=200, outputs=3,
+         attributes={"hidden_size": 4, "layout": 1}),
+    Case("lstm of short sequences", "LSTM",
+         [x(5, 2, 3), x(1, 16, 3), x(1, 16, 4), None, known([5, 2], np.int32)], macs=7 * 16 * 7,
+         other=7 * (16 + 13 * 4), transcendental=7 * 20, outputs=3,
+         attributes={"hidden_size": 4}),
+    Case("lstm with peepholes", "LSTM",
+         [x(5, 2, 3), x(1, 16, 3), x(1, 16, 4), None, None, None, None, x(1, 12)],
+         macs=10 * 16 * 7, other=10 * (16 + 19 * 4), transcendental=200, outputs=3,
+         attributes={"hidden_size": 4}),
+    Case("gru", "GRU", [x(5, 2, 3), x(1, 12, 3), x(1, 12, 4)], macs=10 * 12 * 7,
+         other=10 * (12 + 10 * 4), transcendental=10 * 3 * 4, outputs=2,
+         attributes={"hidden_size": 4}),
+    Case("rnn", "RNN", [x(5, 2, 3), x(1, 4, 3), x(1, 4, 4), x(1, 8)], macs=10 * 4 * 7,
+         other=10 * 3 * 4, transcendental=10 * 4, outputs=2, attributes={"hidden_size": 4}),
+    Case("rnn with relu", "RNN", [x(5, 2, 3), x(1, 4, 3), x(1, 4, 4)], macs=10 * 4 * 7,
+         other=10 * (4 + 4), outputs=2, attributes={"hidden_size": 4, "activations": ["Relu"]}),
+)  # fmt: skip
+def test_recurrent(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@table(
+    Case("attention", "Attention", [x(2, 4, 5, 8), x(2, 4, 7, 8), x(2, 4, 7, 6)],
+         macs=2 * 4 * 35 * 14, other=5 * 2 * 4 * 35, transcendental=280, opset=23),
+    Case("of packed heads", "Attention", [x(2, 5, 32), x(2, 7, 32), x(2, 7, 32)],
+         macs=2 * 4 * 35 * 16, other=5 * 280, transcendental=280, opset=23,
+         attributes={"q_num_heads": 4, "kv_num_heads": 4}),
+    Case("of fewer key heads", "Attention", [x(2, 8, 5, 4), x(2, 2, 7, 4), x(2, 2, 7, 4)],
+         macs=2 * 8 * 35 * 8, other=5 * 560, transcendental=560, opset=23),
+    Case("with a mask of numbers", "Attention",
+         [x(2, 4, 5, 8), x(2, 4, 7, 8), x(2, 4, 7, 8), x(5, 7)], macs=2 * 4 * 35 * 16,
+         other=6 * 280, transcendental=280, opset=23),
+    Case("with a past", "Attention",
+         [x(2, 4, 1, 8), x(2, 4, 1, 8), x(2, 4, 1, 8), None, x(2, 4, 9, 8), x(2, 4, 9, 8)],
+         macs=2 * 4 * 10 * 16, other=5 * 80, transcendental=80, outputs=3, opset=23),
+    Case("onnxruntime's, with its projection", "Attention", [x(2, 5, 16), x(16, 48), x(48)],
+         macs=2 * 5 * 16 * 48 + 2 * 4 * 25 * 8, other=5 * 200 + 480, transcendental=200, domain=MS,
+         attributes={"num_heads": 4}),
+    Case("multi-head", "MultiHeadAttention", [x(2, 5, 16), x(2, 7, 16), x(2, 7, 16)],
+         macs=2 * 4 * 35 * 8, other=5 * 280, transcendental=280, domain=MS,
+         attributes={"num_heads": 4}),
+    Case("grouped, with a past", "GroupQueryAttention",
+         [x(2, 1, 32), x(2, 1, 16), x(2, 1, 16), x(2, 2, 9, 8), x(2, 2, 9, 8),
+          typed(TensorProto.INT32, 2), known(10, np.int32)],
+         macs=2 * 4 * 10 * 16, other=5 * 80, transcendental=80, outputs=3, domain=MS,
+         attributes={"num_heads": 4, "kv_num_heads": 2}),
+    Case("rotary", "RotaryEmbedding", [x(2, 4, 5, 8), x(5, 4), x(5, 4), int64(2, 5)],
+         other=3 * 320, opset=23),
+)  # fmt: skip
+def test_attention(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@table(
+    Case("linear classifier", "LinearClassifier", [x(5, 3)], macs=5 * 3 * 2,
+         other=10 + 10 + 3 * 10, transcendental=10, domain=ML, outputs=2,
+         attributes={"coefficients": [1.0] * 6, "intercepts": [0.0] * 2,
+                     "post_transform": "LOGISTIC", "classlabels_ints": [0, 1]}),
+    Case("scaler", "Scaler", [x(5, 3)], other=30, domain=ML,
+         attributes={"scale": [1.0], "offset": [0.0]}),
+    Case("a tree of depth 2", "TreeEnsembleRegressor", [x(5, 3)], other=5 * 2 + 5, domain=ML,
+         attributes={
+             "n_targets": 1,
+             "nodes_treeids": [0] * 5, "nodes_nodeids": [0, 1, 2, 3, 4],
+             "nodes_modes": ["BRANCH_LEQ", "BRANCH_LEQ", "LEAF", "LEAF", "LEAF"],
+             "nodes_featureids": [0, 1, 0, 0, 0], "nodes_values": [0.5, 0.5, 0.0, 0.0, 0.0],
+             "nodes_truenodeids": [1, 3, 0, 0, 0], "nodes_falsenodeids": [2, 4, 0, 0, 0],
+             "target_treeids": [0] * 3, "target_nodeids": [2, 3, 4], "target_ids": [0] * 3,
+             "target_weights": [1.0, 2.0, 3.0]}),
+)  # fmt: skip
+def test_classical(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)

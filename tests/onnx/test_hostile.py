@@ -1,0 +1,210 @@
+"""Files that would take gigabytes or hours: one clear error, soon, in little memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+from tests.onnx.models import model, one_node, x
+from tests.onnx.test_loading import MIB, field
+
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx import count_onnx, limits, skeleton
+
+MOST_S, MOST_MIB = 30, 1024  # a few seconds, but not beside other tests
+
+
+def node(
+    op: bytes = b"Relu", name: bytes = b"it", result: bytes = b"y", more: bytes = b""
+) -> bytes:
+    return field(1, field(1, b"a") + field(2, result) + field(3, name) + field(4, op) + more)
+
+
+def graph(*parts: bytes) -> bytes:
+    return field(7, b"".join(parts))
+
+
+def stored(dims: bytes = b"\x08\x01", payload: bytes = b"") -> bytes:
+    """An initializer `w` of int64."""
+    return field(5, dims + b"\x10\x07" + field(8, b"w") + payload)
+
+
+def attribute(number: int, body: bytes, kind: int) -> bytes:
+    return field(5, field(1, b"axes") + b"\xa0\x01" + bytes([kind]) + field(number, body))
+
+
+def open_input(name: bytes, rank: int) -> bytes:
+    shape = field(2, field(1, b"") * rank)
+    return field(11, field(1, name) + field(2, field(1, b"\x08\x01" + shape)))
+
+
+BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "the name of an operator": (
+        lambda: graph(node(op=b"a" * (60 * MIB))), "a name in it is longer than 64 KiB"),
+    "the name of a node": (
+        lambda: graph(node(name=b"a" * (60 * MIB))), "a name in it is longer than 64 KiB"),
+    "the name of a result": (
+        lambda: graph(node(result=b"a" * (60 * MIB))), "a name in it is longer than 64 KiB"),
+    "many long names": (
+        lambda: graph(*(node(name=b"a" * 60_000) for _ in range(4000))),
+        "its graph alone is larger than 256 MiB"),
+    "dimensions in one field": (
+        lambda: graph(node(), stored(dims=field(1, b"\x01" * (60 * MIB)))),
+        "it has more than 5,000,000 fields"),
+    "dimensions of many tensors": (
+        lambda: graph(node(), stored(dims=field(1, b"\x01" * 60_000)) * 4000),
+        "it has more than 5,000,000 fields"),
+    "numbers of an attribute": (
+        lambda: graph(node(more=attribute(8, b"\x01" * (60 * MIB), 7))),
+        "it has more than 5,000,000 fields"),
+    "floats of an attribute": (
+        lambda: graph(node(more=attribute(7, bytes(30 * MIB), 6))),
+        "it has more than 5,000,000 fields"),
+    "numbers of small tensors": (
+        lambda: graph(node(), stored(payload=field(7, b"\x01" * 60_000)) * 4000),
+        "its graph alone is larger than 256 MiB"),
+    "types of inputs": (
+        lambda: graph(node(), *(open_input(b"x%d" % n, 1900) for n in range(5000))),
+        "its inputs and outputs take more than 16 MiB"),
+    "an input of many dimensions": (
+        lambda: graph(node(), open_input(b"x", 1900)), "more than 64 dimensions"),
+    "an input of a million dimensions": (
+        lambda: graph(node(), open_input(b"x", 1_000_000)), "more than 64 dimensions"),
+    "an input of many million dimensions": (
+        lambda: graph(node(), open_input(b"x", 9_000_000)), "it has more than 5,000,000 fields"),
+    "inputs of many dimensions": (
+        lambda: graph(node(), *(open_input(b"x%d" % n, 60) for n in range(20_000))),
+        "its inputs have more than 1,000,000 dimensions"),
+    "nodes": (lambda: graph(field(1, field(4, b"Relu")) * 600_000), "more than 500,000 nodes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_in_the_file(name: str, tmp_path: Path) -> None:
+    make, says = BOMBS[name]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(make())
+
+    start_s = perf_counter()
+    with pytest.raises(RidgelineError, match=says):
+        count_onnx(path)
+
+    assert perf_counter() - start_s < MOST_S
+
+
+MEASURED = """
+import json, re, sys
+from pathlib import Path
+from ridgeline.onnx import count_onnx
+from ridgeline.errors import RidgelineError
+said = []
+for path in sys.argv[1:]:
+    try:
+        count_onnx(path)
+        said.append("")
+    except RidgelineError as error:
+        said.append(str(error))
+most_kib = re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]
+print(json.dumps([said, int(most_kib)]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the most memory")
+def test_bombs_take_little_memory(tmp_path: Path) -> None:
+    # given those that took most, and files just below what is refused
+    paths = []
+    for n, make in enumerate([*(BOMBS[name][0] for name in HEAVY), *LARGE]):
+        paths.append(tmp_path / f"{n}.onnx")
+        paths[-1].write_bytes(make())
+
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *paths], capture_output=True, text=True, check=True
+    )
+
+    said, most_kib = json.loads(done.stdout)
+    assert [bool(text) for text in said] == [True] * len(HEAVY) + [False] * len(LARGE)
+    assert most_kib / 1024 < MOST_MIB
+
+
+HEAVY = ("dimensions of many tensors", "numbers of an attribute", "types of inputs",
+         "an input of a million dimensions")  # fmt: skip
+LARGE: list[Callable[[], bytes]] = [
+    lambda: graph(node(more=attribute(8, b"\xff\x01" * 4_900_000, 7)), open_input(b"a", 0)),
+    lambda: graph(node(), open_input(b"a", 0), *(
+        field(5, b"\x08\x80\x20\x10\x0b" + field(8, b"w%d" % n) + field(9, bytes(32_768)))
+        for n in range(7500))),
+    lambda: graph(open_input(b"a", 0), *(
+        node(name=b"%d" % n + b"a" * 60_000, result=b"%d" % n) for n in range(2000))),
+]  # fmt: skip
+
+
+def test_text_that_nothing_needs_is_left_out(tmp_path: Path) -> None:
+    # given a node with 50 MiB of text, as compiled models are kept in, beside a plain one
+    made = one_node("Relu", [x(2, 3)])
+    made.graph.node.append(
+        helper.make_node("Engine", ["in0"], ["z"], domain="own", blob=b"a" * (50 * MIB))
+    )
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+
+    assert len(skeleton.read_skeleton(path)) < 1000
+    result = count_onnx(path)
+    assert (result.total.other_flops, list(result.unknown)) == (6, ["own::Engine"])
+
+
+# ---------------------------------------------------------------- small files that multiply
+
+
+def called(inner: list[Any], times: int, name: str = "") -> Any:
+    """A function of these nodes, called so many times."""
+    opsets = [helper.make_opsetid("", 21)]
+    function = helper.make_function("own", "f", ["a"], ["b"], inner, opsets)
+    calls = [
+        helper.make_node("f", ["a"], [f"y{n}"], domain="own", name=f"{name}{n}")
+        for n in range(times)
+    ]
+    return model(calls, {"a": x(2, 3)}, ["y0"], functions=[function])
+
+
+RELU = helper.make_node("Relu", ["a"], ["b"])
+CONSTANT = numpy_helper.from_array(np.zeros(4096), "v")
+RANGE = [helper.make_node("Range", ["zero", "many", "one"], [f"r{n}"]) for n in range(100)]
+PIECES = [helper.make_node("SplitToSequence", ["a"], [f"s{n}"]) for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        called([helper.make_node("Relu", ["a"], ["b"], name="n" * 60_000)], 100),
+        called([helper.make_node("Relu", ["a"], ["o" * 60_000]),
+                helper.make_node("Relu", ["o" * 60_000], ["b"])], 100),
+        called([RELU], 100, name="n" * 60_000),
+        called([helper.make_node("Relu", ["a"], ["b"], axes=[1] * 10_000)], 100),
+        called([helper.make_node("Einsum", ["a"], ["b"], equation="ij->ji" + " " * 10_000)], 100),
+        called([helper.make_node("Constant", [], ["c"], value=CONSTANT), RELU], 100),
+        model(RANGE, {}, ["r0"], stored={"zero": np.asarray(0), "one": np.asarray(1),
+                                         "many": np.asarray(4096)}),
+        model(PIECES, {"a": x(4096)}, ["s0"]),
+    ],
+    ids=["node names", "results", "paths", "lists", "texts", "constants", "ranges", "sequences"],
+)  # fmt: skip
+def test_what_multiplies_is_bounded(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    count_onnx(path)  # as it is, it is small enough
+
+    monkeypatch.setattr(limits, "MOST_KEPT_BYTES", MIB)  # so that the test is quick
+
+    with pytest.raises(RidgelineError, match="more than 1 MiB of names and values"):
+        count_onnx(path)

@@ -1,0 +1,414 @@
+"""Files that are large, broken or hostile: weights are never read, and there is one clear error."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tests.onnx.models import model, one_node, x
+
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx import count_onnx, limits, skeleton
+from ridgeline.onnx.load import needs
+from ridgeline.onnx.skeleton import read_skeleton
+
+MIB = 1 << 20
+
+
+def field(number: int, body: bytes) -> bytes:
+    """A field of bytes in protobuf's wire format."""
+    return varint(number << 3 | 2) + varint(len(body)) + body
+
+
+def varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def external(location: str, dims: tuple[int, ...] = (4, 3)) -> onnx.ModelProto:
+    proto = model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": x(2, 4)}, ["y"])
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=dims)
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    proto.graph.initializer.append(tensor)
+    return proto
+
+
+def saved(proto: onnx.ModelProto, folder: Path) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data_need_not_be_there(tmp_path: Path) -> None:
+    result = count_onnx(saved(external("weights.bin"), tmp_path))
+
+    assert (result.total.macs, result.params, result.memory.parameter_bytes) == (24, 12, 48)
+
+
+def test_external_data_of_100_gigabytes(tmp_path: Path) -> None:
+    proto = external("weights.bin", (160_000, 160_000))
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 160_000
+
+    result = count_onnx(saved(proto, tmp_path))
+
+    assert (result.params, result.total.macs) == (160_000**2, 2 * 160_000**2)
+
+
+@pytest.mark.parametrize(
+    "location", ["../w.bin", "/etc/passwd", "a/../../w.bin", "C:\\w.bin", "..\\w.bin", "a\0b"]
+)
+def test_external_data_outside_the_folder(location: str, tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match="outside of the model's folder\n  hint: do not trust"):
+        count_onnx(saved(external(location), tmp_path))
+
+
+def test_external_data_at_a_place_that_is_not_text(tmp_path: Path) -> None:
+    path = saved(external("weights.bin"), tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"weights.bin", b"weigh\xff\xfe.bin"))
+
+    with pytest.raises(RidgelineError, match=r"where the data of 'w' are is not text\n  hint: "):
+        count_onnx(path)
+
+
+def in_constant(tensor: TensorProto) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], ["w"], value=tensor)
+
+
+def in_sparse(tensor: TensorProto) -> onnx.NodeProto:
+    sparse = onnx.SparseTensorProto(values=tensor, dims=[4, 3])
+    return helper.make_node("Constant", [], ["w"], sparse_value=sparse)
+
+
+@pytest.mark.parametrize("held", [in_constant, in_sparse])
+@pytest.mark.parametrize("is_called", [True, False])
+def test_external_data_of_functions_are_in_the_folder_too(
+    held: Callable[[TensorProto], onnx.NodeProto], is_called: bool, tmp_path: Path
+) -> None:
+    # given own.f(a) = a·w, and w outside
+    (tensor,) = external("../w.bin").graph.initializer
+    inner = [held(tensor), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    function = helper.make_function("own", "f", ["a"], ["y"], inner, [helper.make_opsetid("", 21)])
+    call = helper.make_node("f", ["a"], ["y"], domain="own")
+    node = call if is_called else helper.make_node("Relu", ["a"], ["y"])
+    path = saved(model([node], {"a": x(2, 4)}, ["y"], functions=[function]), tmp_path)
+
+    with pytest.raises(RidgelineError) as raised:
+        count_onnx(path)
+
+    assert str(raised.value) == (
+        f"{path}: the data of 'w' are said to be at '../w.bin', outside of the model's folder\n"
+        "  hint: do not trust this file; external data must lie beside the model"
+    )
+
+
+def test_external_data_of_an_attribute_that_a_function_has_by_default(tmp_path: Path) -> None:
+    (tensor,) = external("../w.bin").graph.initializer
+    function = helper.make_function("own", "f", ["a"], ["y"],
+                                    [helper.make_node("Relu", ["a"], ["y"])],
+                                    [helper.make_opsetid("", 21)])  # fmt: skip
+    function.attribute_proto.append(helper.make_attribute("w", tensor))
+    node = helper.make_node("Relu", ["a"], ["y"])
+
+    with pytest.raises(RidgelineError, match="outside of the model's folder"):
+        count_onnx(saved(model([node], {"a": x(2, 4)}, ["y"], functions=[function]), tmp_path))
+
+
+@pytest.mark.parametrize("where", ["initialization", "algorithm"])
+def test_external_data_of_a_training_step_are_in_the_folder_too(where: str, tmp_path: Path) -> None:
+    proto = one_node("Relu", [x(2, 4)])
+    graph = getattr(proto.training_info.add(), where)
+    graph.initializer.extend(external("../w.bin").graph.initializer)
+
+    with pytest.raises(RidgelineError, match="outside of the model's folder"):
+        count_onnx(saved(proto, tmp_path))
+
+
+def test_a_training_step_in_the_file_is_not_counted(tmp_path: Path) -> None:
+    proto = external("weights.bin")
+    proto.training_info.add().algorithm.CopyFrom(proto.graph)
+
+    result = count_onnx(saved(proto, tmp_path))
+
+    assert (result.total.macs, result.params) == (24, 12)
+
+
+def test_a_file_above_2_gib_is_stepped_through(tmp_path: Path) -> None:
+    # GIVEN a file with 3 GiB of weights inside, most of it a hole on the disk
+    size = 3 << 30
+    tensor = b"\x08" + varint(size // 4) + b"\x10\x01" + b"\x42\x01w"  # dims, float, name "w"
+    raw = varint(9 << 3 | 2) + varint(size)
+    head = varint(5 << 3 | 2) + varint(len(tensor) + len(raw) + size) + tensor + raw
+    proto = model([helper.make_node("Mul", ["a", "w"], ["y"])], {"a": x(1)}, ["y"])
+    graph = proto.graph.SerializeToString()
+    proto.ClearField("graph")
+    path = tmp_path / "model.onnx"
+    with path.open("wb") as file:
+        file.write(proto.SerializeToString())
+        file.write(varint(7 << 3 | 2) + varint(len(graph) + len(head) + size) + graph + head)
+        file.truncate(file.tell() + size)
+
+    # WHEN it is counted
+    start_s = perf_counter()
+    tracemalloc.start()
+    result = count_onnx(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    # THEN nothing of the weights was read
+    assert result.params == size // 4
+    assert peak < 50 * MIB and perf_counter() - start_s < 10
+
+
+def test_weights_are_left_out_of_the_skeleton(tmp_path: Path) -> None:
+    weights = np.zeros((1000, 1000), np.float32)
+    node = helper.make_node("MatMul", ["a", "w"], ["y"])
+    path = saved(model([node], {"a": x(2, 1000)}, ["y"], stored={"w": weights}), tmp_path)
+
+    assert len(read_skeleton(path)) < 200 < path.stat().st_size
+    assert count_onnx(path).total.macs == 2 * 10**6
+
+
+WHOLE = one_node("Conv", [x(1, 2, 5, 5), x(3, 2, 3, 3)]).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not onnx at all, only words",
+        b"\x80\x04\x95 pickle",
+        b"PK\x03\x04" + bytes(100),
+        b"\xff" * 50,
+        bytes(1000),
+        field(7, b""),
+        WHOLE[:-5],
+        WHOLE[: len(WHOLE) // 2],
+    ],
+    ids=["empty", "text", "pickle", "zip", "ones", "zeros", "no graph", "cut", "half"],
+)
+def test_files_that_are_none(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+
+    with pytest.raises(RidgelineError) as raised:
+        count_onnx(path)
+
+    assert "is not a readable ONNX model" in raised.value.problem and raised.value.hint
+
+
+def test_no_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match="there is no file"):
+        count_onnx(tmp_path / "none.onnx")
+    with pytest.raises(RidgelineError, match="is not a file"):
+        count_onnx(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (field(7, field(1, b"") * 200_000), "more than 100,000 fields"),
+        (field(7, field(1, field(1, b"a" * 32_000)) * 300), "larger than 16 MiB"),
+    ],
+    ids=["empty nodes", "names of 32 kilobytes"],
+)
+def test_bombs(content: bytes, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skeleton, "MOST_FIELDS", 100_000)  # so that the test is quick
+    monkeypatch.setattr(skeleton, "LARGEST_SKELETON", 16 * MIB)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+
+    with pytest.raises(RidgelineError, match=says):
+        count_onnx(path)
+
+
+def test_graphs_in_graphs_without_end(tmp_path: Path) -> None:
+    body = b""
+    for _ in range(2000):  # graph { node { attribute { g
+        body = field(1, field(5, field(6, body)))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(field(7, body))
+
+    with pytest.raises(RidgelineError, match="nested more than 90 deep"):
+        count_onnx(path)
+
+
+def test_a_cycle(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["b"], ["a"], name="first"),
+        helper.make_node("Relu", ["a"], ["b"], name="second"),
+    ]
+
+    with pytest.raises(RidgelineError, match="the graph has a cycle through node 'first'"):
+        count_onnx(saved(model(nodes, {}, ["b"]), tmp_path))
+
+
+def test_nodes_out_of_order_are_put_in_order(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["b"], ["c"]), helper.make_node("Neg", ["a"], ["b"])]
+
+    result = count_onnx(saved(model(nodes, {"a": x(6)}, ["c"]), tmp_path))
+
+    assert [op.op for op in result.op_costs] == ["onnx::Neg", "onnx::Relu"]
+    assert result.total.other_flops == 12
+
+
+RELU = helper.make_node("Relu", ["a"], ["b"], name="first")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "problem"),
+    [
+        ([helper.make_node("Add", ["a", "lost"], ["b"], name="sum")],
+         "node 'sum' reads 'lost', which nothing makes"),
+        ([RELU, helper.make_node("Neg", ["a"], ["b"], name="second")],
+         "'b' is made more than once, here by node 'second'"),
+        ([RELU, helper.make_node("Relu", ["b"], ["a"], name="second")],
+         "'a' is made more than once, here by node 'second'"),
+        ([helper.make_node("Relu", ["a"], ["c"])], "nothing makes the result 'b'"),
+    ],
+    ids=["read, not made", "made twice", "an input that is made", "a result that is not"],
+)  # fmt: skip
+def test_names_that_do_not_fit(nodes: list[Any], problem: str, tmp_path: Path) -> None:
+    path = saved(model(nodes, {"a": x(6)}, ["b"]), tmp_path)
+
+    with pytest.raises(RidgelineError) as raised:
+        count_onnx(path)
+
+    assert raised.value.problem == f"{path}: {problem}"
+    assert raised.value.hint.endswith("export the model again")
+
+
+def chosen(*nodes: Any, sparse: bool = False) -> onnx.ModelProto:
+    """A graph whose If has these nodes in both branches; it comes before `late` is made."""
+    made = onnx.helper.make_graph(list(nodes), "branch", [], [onnx.ValueInfoProto(name="out")])
+    if sparse:
+        values = helper.make_tensor("few", TensorProto.FLOAT, (1,), [1.0])
+        indices = helper.make_tensor("places", TensorProto.INT64, (1,), [3])
+        made.sparse_initializer.append(helper.make_sparse_tensor(values, indices, (6,)))
+    both = [helper.make_node("If", ["c"], ["y"], name="if", then_branch=made, else_branch=made),
+            helper.make_node("Relu", ["a"], ["late"])]  # fmt: skip
+    return model(both, {"a": x(6)}, ["y"], stored={"c": np.asarray(True)})
+
+
+def test_graphs_inside_see_the_names_around_them(tmp_path: Path) -> None:
+    # given branches with an operand from outside, one that is left out, and a name used outside too
+    path = saved(chosen(helper.make_node("Clip", ["late", "", ""], ["out"])), tmp_path)
+    assert [op.op for op in count_onnx(path).op_costs] == ["onnx::Relu", "onnx::Clip"]
+    # and not those of nobody, nor the same name twice
+    path = saved(chosen(helper.make_node("Relu", ["lost"], ["out"])), tmp_path)
+    with pytest.raises(RidgelineError, match="node 'if' reads 'lost', which nothing makes"):
+        count_onnx(path)
+    twice = helper.make_node("Relu", ["a"], ["out"], name="again")
+    with pytest.raises(RidgelineError, match="'out' is made more than once, here by node 'again'"):
+        count_onnx(saved(chosen(twice, twice), tmp_path))
+
+
+def test_a_sparse_tensor_of_a_graph_inside_is_its_own(tmp_path: Path) -> None:
+    # given branches that add a sparse tensor of theirs to a value that is made later in the file
+    proto = chosen(helper.make_node("Add", ["late", "few"], ["out"]), sparse=True)
+    # then it is not looked for outside
+    assert needs(proto.graph.node[0]) == {"c", "late"}
+    result = count_onnx(saved(proto, tmp_path))
+    assert [(op.op, op.cost.other_flops) for op in result.op_costs] == [
+        ("onnx::Relu", 6), ("onnx::Add", 6),
+    ]  # fmt: skip
+
+
+def test_a_function_with_a_name_that_nothing_makes(tmp_path: Path) -> None:
+    inner = [helper.make_node("Add", ["a", "lost"], ["b"], name="sum")]
+    function = helper.make_function("own", "f", ["a"], ["b"], inner, [helper.make_opsetid("", 21)])
+    node = helper.make_node("f", ["a"], ["b"], domain="own")
+
+    with pytest.raises(RidgelineError, match="node 'sum' reads 'lost', which nothing makes"):
+        count_onnx(saved(model([node], {"a": x(1)}, ["b"], functions=[function]), tmp_path))
+
+
+def test_a_result_that_a_function_does_not_give_is_known_inside_too(tmp_path: Path) -> None:
+    # given a call that names two results of a function of one, and branches that read the second
+    inner = [helper.make_node("Relu", ["a"], ["b"])]
+    function = helper.make_function("own", "f", ["a"], ["b"], inner, [helper.make_opsetid("", 21)])
+    proto = chosen(helper.make_node("Relu", ["second"], ["out"]))
+    proto.graph.node.insert(0, helper.make_node("f", ["a"], ["first", "second"], domain="own"))
+    proto.functions.append(function)
+    # then it is listed as what is not known, and is no error
+    assert list(count_onnx(saved(proto, tmp_path)).unknown) == ["onnx::Relu"]
+
+
+def test_a_function_that_calls_itself(tmp_path: Path) -> None:
+    function = helper.make_function(
+        "own", "f", ["a"], ["b"], [helper.make_node("f", ["a"], ["b"], domain="own")],
+        [helper.make_opsetid("own", 1)],
+    )  # fmt: skip
+    node = helper.make_node("f", ["a"], ["b"], domain="own")
+
+    with pytest.raises(RidgelineError, match="nested more than 40 deep"):
+        count_onnx(saved(model([node], {"a": x(1)}, ["b"], functions=[function]), tmp_path))
+
+
+def test_functions_that_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(n: int) -> Any:
+        inner = [
+            helper.make_node(f"f{n + 1}", ["a"], ["c"], domain="own"),
+            helper.make_node(f"f{n + 1}", ["c"], ["b"], domain="own"),
+        ]
+        last = [helper.make_node("Relu", ["a"], ["b"])]
+        opsets = [helper.make_opsetid("own", 1), helper.make_opsetid("", 21)]
+        return helper.make_function(
+            "own", f"f{n}", ["a"], ["b"], last if n == 30 else inner, opsets
+        )
+
+    node = helper.make_node("f0", ["a"], ["b"], domain="own")
+    proto = model([node], {"a": x(1)}, ["b"], functions=[doubled(n) for n in range(31)])
+
+    monkeypatch.setattr(limits, "MOST_CALLS", 1000)  # so that the test is quick
+
+    with pytest.raises(RidgelineError, match="functions and loops make more than 1,000 nodes"):
+        count_onnx(saved(proto, tmp_path))
+
+
+WITHOUT_ONNX = """
+import sys
+sys.modules["onnx"] = None
+import ridgeline.cli.counted  # what `ridgeline count MODEL` imports needs no onnx
+from ridgeline.cli import main
+main(["count", "model.onnx"])
+"""
+
+
+def test_without_onnx_models_still_count_and_files_say_what_is_missing() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ONNX], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert "onnx cannot be imported" in done.stderr
+    assert "hint: pip install 'ridgeline[onnx]'" in done.stderr
+    assert "torch" not in done.stderr and "internal error" not in done.stderr
+
+
+def test_impossible_dimensions(tmp_path: Path) -> None:
+    proto = model([helper.make_node("Relu", ["w"], ["y"])], {}, ["y"])
+    proto.graph.initializer.append(TensorProto(name="w", data_type=1, dims=[-5, 3]))
+
+    with pytest.raises(RidgelineError, match="impossible dimensions"):
+        count_onnx(saved(proto, tmp_path))
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = saved(one_node("Relu", [x(1)]), tmp_path)
+    path.chmod(0)
+
+    with pytest.raises(RidgelineError, match="cannot be read"):
+        count_onnx(path)

@@ -1,0 +1,124 @@
+"""Every node test that onnx makes of itself, and the models inside its wheel."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from ridgeline.count.result import CountResult
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx import count_onnx
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+SMALL = 64  # elements of an input that may decide on a shape
+WITHOUT_FORMULA: dict[str, list[str]] = {
+    "onnx::StringSplit": ["test_string_split_empty_tensor"],  # how many pieces nothing has
+}
+"""Operators that are listed as unknown, and in which tests. All others have a formula."""
+
+
+@cache
+def cases() -> list[Any]:
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [case for case in collect_testcases(None) if case.model is not None]
+
+
+def values_of(case: Any) -> dict[str, Any]:
+    """Inputs that are small and whole, or lists: what shapes may depend on."""
+    names = [value.name for value in case.model.graph.input]
+    found: dict[str, Any] = {}
+    for name, value in zip(names, case.data_sets[0][0], strict=False):
+        if isinstance(value, list) and all(isinstance(item, np.ndarray) for item in value):
+            found[name] = value
+        elif not isinstance(value, list | dict) and value is not None:
+            array = np.asarray(value)
+            if array.dtype.kind not in "OUS" and array.size <= SMALL:
+                found[name] = array
+    return found
+
+
+def open_dims(case: Any) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for value, data in zip(case.model.graph.input, case.data_sets[0][0], strict=False):
+        if data is None and value.type.optional_type.elem_type.HasField("sequence_type"):
+            found[f"{value.name}_length"] = 0
+        shape = getattr(data, "shape", ())
+        for dim, size in zip(value.type.tensor_type.shape.dim, shape, strict=False):
+            if dim.dim_param:
+                found[dim.dim_param] = int(size)
+    return found
+
+
+def counted(folder: Path) -> Iterator[tuple[str, CountResult]]:
+    path = folder / "model.onnx"
+    for case in cases():
+        path.write_bytes(case.model.SerializeToString())
+        yield case.name, count_onnx(path, dims=open_dims(case), values=values_of(case))
+
+
+@pytest.mark.slow
+def test_every_node_test_is_counted(tmp_path: Path) -> None:
+    unknown: dict[str, list[str]] = {}
+    names = []
+
+    for name, result in counted(tmp_path):
+        names.append(name)
+        for op in result.unknown:
+            unknown.setdefault(op, []).append(name)
+
+    assert len(names) == len(cases()) > 1500
+    assert unknown == WITHOUT_FORMULA
+
+
+@pytest.mark.slow
+def test_without_values_a_node_test_ends_in_a_count_or_our_error(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    asked: list[str] = []
+
+    for case in cases():
+        path.write_bytes(case.model.SerializeToString())
+        try:
+            count_onnx(path, mode="train")
+        except RidgelineError:
+            asked.append(case.name)
+
+    assert len(asked) < 40
+    assert all(any(word in name for word in ASKED) for name in asked)
+
+
+ASKED = ("loop", "range", "sequence", "identity_opt", "optional_has")
+"""Node tests that leave a number of passes, or the length of a sequence, open."""
+
+
+LIGHT_MACS = {
+    "light_bvlc_alexnet": 654_560_384,
+    "light_densenet121": 2_834_161_664,
+    "light_inception_v1": 1_431_556_352,
+    "light_inception_v2": 2_018_851_840,
+    "light_resnet50": 4_089_184_256,
+    "light_shufflenet": 124_664_528,
+    "light_squeezenet": 349_151_936,
+    "light_vgg19": 19_632_062_464,
+    "light_zfnet512": 1_481_727_008,
+}
+
+
+@pytest.mark.parametrize("name", LIGHT_MACS)
+def test_the_models_in_the_wheel(name: str) -> None:
+    path = LIGHT / f"{name}.onnx"
+    if not path.exists():
+        pytest.skip(f"this onnx has no {name}")
+
+    result = count_onnx(path)
+
+    assert (result.total.macs, result.coverage) == (LIGHT_MACS[name], 1.0)

@@ -1,0 +1,128 @@
+"""What a file says of its results' shapes: it fills in what is unknown, and mends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tests.onnx.models import Operand, count, int64, known, model, one_node, typed, x
+
+Sizes = tuple[int | str, ...]
+
+
+def stating(proto: onnx.ModelProto, *shapes: Sizes) -> onnx.ModelProto:
+    """The model, with shapes of its outputs as exporters write them."""
+    for output, shape in zip(proto.graph.output, shapes, strict=True):
+        output.CopyFrom(helper.make_tensor_value_info(output.name, TensorProto.FLOAT, shape))
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes", "stated", "why"),
+    [
+        ("Add", [x("s", 3), x(5, 3)], {}, [("s", 3)], "Incompatible dimensions"),
+        ("Sum", [x("s", 3), x(5, 3), x("s", 3)], {}, [("s", 3)], "Incompatible dimensions"),
+        ("Where", [typed(TensorProto.BOOL, 1), x("s", 3), x(5, 3)], {}, [("s", 3)],
+         "Incompatible dimensions"),
+        ("Expand", [x("s", 3), known([5, 3])], {}, [(5, 3)], "Incompatible dimensions"),
+        ("Concat", [x("s", 3), x(5, 6)], {"axis": 1}, [("s", 9)], "Inferred=5 Declared=6"),
+        ("MatMul", [x(2, "s"), x(5, 4)], {}, [(2, 4)], "Incompatible dimensions"),
+        ("Split", [x("s", 3), known([2, 3])], {}, [(2, 3), (3, 3)], "the sum of 'split' (5)"),
+        ("Split", [x("s", 3), known([8, -2])], {}, [(8, 3), (2, 3)],
+         "a side of its result would be -2"),
+        ("Transpose", [x("s", 3)], {"perm": [0, 1, 2]}, [("s", 3)], "Invalid attribute perm"),
+        ("Softmax", [x("s", 3)], {"axis": 4}, [("s", 3)], "'axis' must be in [-2 , 1]"),
+        ("TopK", [x("s", 3), known([7])], {"axis": 0}, [(7, 3), (7, 3)],
+         "Axis has less than the requested k elements"),
+        ("Slice", [x("s", 3), known([0]), known([3]), known([5])], {}, [(3, 3)],
+         "Unexpected axis value: 5"),
+        ("Pad", [x("s", 3), known([0, 0, 0, 2, 3])], {}, [("s", 5)],
+         "Pads has incorrect number of values"),
+        ("Range", [known(0), known(2**63 - 1), known(1)], {}, [(6,)], "it would have more than"),
+    ],
+)  # fmt: skip
+def test_operands_that_do_not_fit_are_refused_all_the_same(
+    op: str,
+    operands: Sequence[Operand],
+    attributes: Mapping[str, Any],
+    stated: list[Sizes],
+    why: str,
+    tmp_path: Path,
+) -> None:
+    silent = one_node(op, operands, outputs=len(stated), **attributes)
+    proto = stating(one_node(op, operands, outputs=len(stated), **attributes), *stated)
+    dims = {"s": 6} if any("s" in operand.shape for operand in operands) else {}
+
+    result = count(proto, tmp_path, dims=dims)
+
+    # then it is as in a file that says nothing
+    assert why in result.notes[-1]
+    assert (list(result.unknown), result.coverage) == ([f"onnx::{op}"], 0)
+    assert result.notes == count(silent, tmp_path, dims=dims).notes
+
+
+def test_a_table_that_is_too_short(tmp_path: Path) -> None:
+    # given tokens with positions that are stored for 5 of them, as in an export of BERT
+    nodes = [helper.make_node("Add", ["tokens", "positions"], ["sum"], name="add"),
+             helper.make_node("Relu", ["sum"], ["y"], name="relu"),
+             helper.make_node("Relu", ["y"], ["z"], name="after")]  # fmt: skip
+    proto = model(nodes, {"tokens": x(2, "s", 4), "positions": x(1, 5, 4)}, ["z"])
+    for name in ("sum", "y", "z"):
+        stated = helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, "s", 4))
+        proto.graph.value_info.append(stated)
+
+    fitting = count(proto, tmp_path, dims={"s": 5})
+    longer = count(proto, tmp_path, dims={"s": 6})
+
+    assert (fitting.total.flops, fitting.notes, fitting.coverage) == (3 * 2 * 5 * 4, (), 1)
+    # then shapes after it are those that the file says
+    assert longer.total.flops == 2 * 6 * 4
+    assert longer.notes == (
+        "onnx::Add 'add' not counted: onnx refuses it: Incompatible dimensions",
+        "so 1 node is not counted further on, of operands without a shape: 'relu'",
+    )
+    assert longer.coverage < 1
+
+
+def test_what_is_not_known_is_filled_in(tmp_path: Path) -> None:
+    # given a shape that is data, of a result that the file calls (s, 4)
+    nodes = [helper.make_node("Reshape", ["a", "shape"], ["y"]),
+             helper.make_node("Relu", ["y"], ["z"])]  # fmt: skip
+    proto = model(nodes, {"a": x(4, "s"), "shape": int64(2)}, ["z"])
+    stated = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("s", 4))
+    proto.graph.value_info.append(stated)
+
+    result = count(proto, tmp_path, dims={"s": 3})
+
+    assert (result.total.flops, result.notes, result.coverage) == (12, (), 1)
+
+
+def test_what_onnx_knows_goes_before_what_the_file_says(tmp_path: Path) -> None:
+    proto = stating(one_node("Relu", [x(2, 3)]), (7, 7))
+
+    assert count(proto, tmp_path).total.flops == 6
+
+
+def test_values_in_external_data(tmp_path: Path) -> None:
+    # given sizes, of which some are in a file that is not opened
+    nodes = [helper.make_node("Concat", ["some", "four"], ["sizes"], axis=0),
+             helper.make_node("Reshape", ["a", "sizes"], ["y"], name="reshape")]  # fmt: skip
+    stored = {"some": known([2, 3]).array, "four": known([4]).array}
+    proto = model(nodes, {"a": x(4, 6)}, ["y"], stored=stored)
+    outside = proto.graph.initializer[0]
+    outside.ClearField("raw_data")
+    outside.data_location = TensorProto.EXTERNAL
+    outside.external_data.add(key="location", value="sizes.bin")
+
+    result = count(proto, tmp_path)
+
+    assert result.notes == (
+        "onnx::Reshape 'reshape' not counted: the values of 'some' are in external data, which are"
+        " never opened",
+    )
+    assert result.coverage < 1
+    assert count(stating(proto, (2, 3, 4)), tmp_path).coverage == 1

@@ -1,0 +1,381 @@
+"""The estimate of a training step: gradients of products exactly, the others by rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx import helper
+from tests.onnx.models import check_formulas, count, int64, model, weight, x
+from torch import nn
+
+import ridgeline
+from ridgeline.count.per_element import RMS_NORM_BACKWARD
+from ridgeline.count.result import CountResult
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx.optimizers import OPTIMIZERS
+from ridgeline.onnx.training import NOTE
+from ridgeline.records import Cost
+
+F = 4
+
+
+def two_layers() -> Any:
+    """relu(a·w1 + b1)·w2"""
+    nodes = [
+        helper.make_node("Gemm", ["a", "w1", "b1"], ["h"], name="first"),
+        helper.make_node("Relu", ["h"], ["r"], name="relu"),
+        helper.make_node("MatMul", ["r", "w2"], ["y"], name="second"),
+    ]
+    stored = {"w1": weight(3, 4), "b1": weight(4), "w2": weight(4, 5)}
+    return model(nodes, {"a": x(2, 3)}, ["y"], stored=stored)
+
+
+def test_gradients_of_two_layers(tmp_path: Path) -> None:
+    result = count(two_layers(), tmp_path, mode="train")
+
+    rows = [(op.path, op.phase, op.cost) for op in result.op_costs if op.phase != "forward"]
+    assert rows == [
+        ("second", "input-grad",
+         Cost(macs=2 * 4 * 5, read_bytes=(10 + 20) * F, written_bytes=8 * F)),
+        ("second", "weight-grad",
+         Cost(macs=2 * 4 * 5, read_bytes=(10 + 8) * F, written_bytes=20 * F)),
+        ("relu", "input-grad", Cost(other_flops=8, read_bytes=16 * F, written_bytes=8 * F)),
+        # nobody needs the gradient of the input
+        ("first", "weight-grad", Cost(macs=2 * 3 * 4, other_flops=8, read_bytes=(8 + 6) * F,
+                                      written_bytes=(12 + 4) * F)),
+        ("first", "optimizer", Cost(other_flops=24, read_bytes=24 * F, written_bytes=12 * F)),
+        ("first", "optimizer", Cost(other_flops=8, read_bytes=8 * F, written_bytes=4 * F)),
+        ("second", "optimizer", Cost(other_flops=40, read_bytes=40 * F, written_bytes=20 * F)),
+    ]  # fmt: skip
+    assert NOTE in result.notes
+    assert result.memory.gradient_bytes == (12 + 4 + 20) * F
+
+
+def test_a_file_in_which_nothing_is_trained_says_so(tmp_path: Path) -> None:
+    # given a·dequantised(w), with weights of 8 bits
+    nodes = [helper.make_node("DequantizeLinear", ["w", "scale"], ["v"]),
+             helper.make_node("MatMul", ["a", "v"], ["y"])]  # fmt: skip
+    stored = {"w": np.ones((3, 4), np.int8), "scale": np.float32(0.5)}
+
+    result = count(model(nodes, {"a": x(2, 3)}, ["y"], stored=stored), tmp_path, mode="train")
+
+    assert (list(result.phases), result.params, result.total.macs) == (["forward"], 12, 2 * 3 * 4)
+    assert result.notes == (
+        "nothing in this file has a gradient, as no floating-point parameter leads to a"
+        " floating-point result: there is no backward pass",
+    )
+
+
+@pytest.mark.parametrize("op", ["RMSNormalization", "SimplifiedLayerNormalization"])
+def test_one_norm_under_two_names(op: str, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
+        helper.make_node(op, ["h", "g"], ["y"], name="norm"),
+    ]
+    stored = {"w": weight(3, 4), "g": weight(4)}
+    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored=stored, opset=23)
+    result = count(proto, tmp_path, mode="train")
+    # 7 FLOPs an element: 6 and one more for the weight
+    [cost] = [op.cost for op in result.op_costs if (op.path, op.phase) == ("norm", "input-grad")]
+    assert cost.other_flops == (RMS_NORM_BACKWARD[0] + 1) * 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "forward", "backward"),
+    [({"training_mode": 1}, 6, 5), ({}, 2, 1)],
+    ids=["statistics of the batch", "fixed statistics"],
+)
+def test_a_batch_norm_has_the_gradients_of_pytorch(
+    settings: dict[str, Any], forward: int, backward: int, tmp_path: Path
+) -> None:
+    # given a convolution to 4 channels and its batch norm, as a file and as a module
+    nodes = [
+        helper.make_node("Conv", ["a", "w"], ["h"], name="conv"),
+        helper.make_node("BatchNormalization", ["h", "g", "b", "m", "v"],
+                         ["y", "m2", "v2"][: 3 if settings else 1], name="norm", **settings),
+    ]  # fmt: skip
+    stored = {"w": weight(4, 3, 1, 1), **{name: weight(4) for name in "gbmv"}}
+    proto = model(nodes, {"a": x(2, 3, 5, 5)}, ["y"], stored=stored)
+    module = nn.Sequential(nn.Conv2d(3, 4, 1, bias=False), nn.BatchNorm2d(4))
+
+    ours = count(proto, tmp_path, mode="train")
+
+    # then a file for training has the numbers of a step in PyTorch
+    rows = {op.phase: op.cost.flops for op in ours.op_costs if op.path == "norm"}
+    n = 2 * 4 * 5 * 5
+    assert rows == {"forward": forward * n, "input-grad": backward * n, "weight-grad": 4 * n,
+                    "optimizer": 2 * 4}  # fmt: skip
+    if settings:
+        theirs = ridgeline.count(module, torch.empty(2, 3, 5, 5), mode="train")
+        assert {op.phase: op.cost.flops for op in theirs.op_costs if "norm" in op.op} == {
+            phase: flops for phase, flops in rows.items() if phase != "optimizer"
+        }
+
+
+def test_gradients_of_a_residual_are_added(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
+        helper.make_node("Relu", ["h"], ["r"], name="relu"),
+        helper.make_node("Add", ["h", "r"], ["y"], name="sum"),
+    ]
+    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": weight(3, 4)})
+
+    result = count(proto, tmp_path, mode="train")
+
+    backward = [(op.path, op.phase, op.cost.flops) for op in result.op_costs if "grad" in op.phase]
+    assert backward == [
+        ("relu", "input-grad", 8),
+        ("product", "input-grad", 8),  # h has two gradients
+        ("product", "weight-grad", 2 * 2 * 3 * 4),
+    ]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_as_pytorch_runs_them(name: str, tmp_path: Path) -> None:
+    # GIVEN the same layer as a module and as a file
+    layer = nn.Linear(30, 40, bias=False)
+    proto = model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": x(2, 30)}, ["y"],
+                  stored={"w": weight(30, 40)})  # fmt: skip
+
+    theirs = ridgeline.count(layer, torch.empty(2, 30), mode="train", optimizer=name)
+    ours = count(proto, tmp_path, mode="train", optimizer=name)
+
+    steps = 16  # a step counter and what is done to it: a few FLOPs and bytes
+    expected, found = theirs.phase("optimizer"), ours.phase("optimizer")
+    assert 0 <= expected.flops - found.flops <= steps
+    assert expected.transcendentals == found.transcendentals
+    assert 0 <= expected.moved_bytes - found.moved_bytes <= 8 * steps
+    assert 0 <= theirs.memory.optimizer_bytes - ours.memory.optimizer_bytes <= steps
+
+
+def test_an_optimizer_without_a_rule(tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match="adafactor cannot be counted for an ONNX file"):
+        count(two_layers(), tmp_path, mode="train", optimizer="adafactor")
+
+
+def test_an_optimizer_without_a_rule_in_a_file_without_weights(tmp_path: Path) -> None:
+    proto = model([helper.make_node("Relu", ["a"], ["y"])], {"a": x(2)}, ["y"])
+    with pytest.raises(RidgelineError, match="sdg cannot be counted for an ONNX file"):
+        count(proto, tmp_path, mode="train", optimizer="sdg")
+
+
+class Small(nn.Module):
+    """Convolutions, one of them grouped, attention's products and linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Conv2d(3, 8, 3, padding=1)
+        self.two = nn.Conv2d(8, 8, 3, groups=4, stride=2)
+        self.lin = nn.Linear(8, 16)
+        self.out = nn.Linear(16, 4)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        maps = self.two(torch.relu(self.one(image))).flatten(2).transpose(1, 2)
+        keys = self.lin(maps)
+        seen = torch.softmax(keys @ keys.transpose(1, 2), -1) @ keys
+        answer: torch.Tensor = self.out(seen.mean(1))
+        return answer
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_the_same_network_through_both(mode: str, tmp_path: Path) -> None:
+    path = tmp_path / "small.onnx"
+    module = Small().eval()
+    torch.onnx.export(module, (torch.randn(2, 3, 9, 9),), str(path), dynamo=False,
+                      input_names=["x"], dynamic_axes={"x": {0: "batch"}})  # fmt: skip
+
+    theirs = ridgeline.count(module, torch.empty(5, 3, 9, 9), mode=mode)
+    ours = ridgeline.count(str(path), batch_size=5, mode=mode)
+
+    phases = {name: cost.macs for name, cost in theirs.phases.items()}
+    assert {name: cost.macs for name, cost in ours.phases.items()} == phases
+    assert ours.params == theirs.params
+
+
+def macs(result: CountResult) -> dict[str, int]:
+    return {name: cost.macs for name, cost in result.phases.items() if cost.macs}
+
+
+class AfterLookup(nn.Module):
+    """An embedding, and two layers without biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(100, 16)
+        self.one = nn.Linear(16, 32, bias=False)
+        self.two = nn.Linear(32, 8, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.two(torch.relu(self.one(self.table(ids))))
+        return answer
+
+
+def test_what_is_looked_up_by_data_is_no_weight(tmp_path: Path) -> None:
+    # given 2 · 6 words in a table, then layers of 16 · 32 and 32 · 8
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["e"], name="lookup"),
+             helper.make_node("MatMul", ["e", "w1"], ["h"]),
+             helper.make_node("Relu", ["h"], ["r"]),
+             helper.make_node("MatMul", ["r", "w2"], ["y"])]  # fmt: skip
+    stored = {"table": weight(100, 16), "w1": weight(16, 32), "w2": weight(32, 8)}
+    proto = model(nodes, {"ids": int64(2, 6)}, ["y"], stored=stored)
+    # when the file and the module are counted
+    ours = count(proto, tmp_path, mode="train")
+    ids = torch.zeros(2, 6, dtype=torch.int64)
+    theirs = ridgeline.count(AfterLookup(), ids, mode="train")
+    # then both layers have both gradients, and the table's is a weight's
+    each = 2 * 6 * (16 * 32 + 32 * 8)
+    assert macs(ours) == {"forward": each, "input-grad": each, "weight-grad": each}
+    assert macs(ours) == macs(theirs)
+    assert [op.phase for op in ours.op_costs if op.path == "lookup"][1:] == [
+        "weight-grad", "optimizer",
+    ]  # fmt: skip
+
+
+class LowRank(nn.Module):
+    """x·(W + A·B)"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(16, 16))
+        self.a = nn.Parameter(torch.zeros(16, 4))
+        self.b = nn.Parameter(torch.zeros(4, 16))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs @ (self.w + self.a @ self.b)
+
+
+def test_what_weights_alone_make_is_a_weight(tmp_path: Path) -> None:
+    # given a weight and a correction of a low rank
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["ab"]),
+             helper.make_node("Add", ["w", "ab"], ["sum"]),
+             helper.make_node("MatMul", ["x", "sum"], ["y"])]  # fmt: skip
+    stored = {"w": weight(16, 16), "a": weight(16, 4), "b": weight(4, 16)}
+    proto = model(nodes, {"x": x(2, 16)}, ["y"], stored=stored)
+
+    ours = count(proto, tmp_path, mode="train")
+    theirs = ridgeline.count(LowRank(), torch.empty(2, 16), mode="train")
+
+    made = 16 * 4 * 16
+    assert macs(ours) == {"forward": 512 + made, "weight-grad": 512 + 2 * made}
+    assert macs(ours) == macs(theirs)
+
+
+class Contracted(nn.Module):
+    """A layer of 4 · 4 on (2, 4), then a contraction of its result with weights."""
+
+    def __init__(self, equation: str, shapes: list[tuple[int, ...]]) -> None:
+        super().__init__()
+        self.equation = equation
+        self.layer = nn.Linear(4, 4, bias=False)
+        self.weights = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.einsum(self.equation, self.layer(inputs), *self.weights)
+
+
+LAYER = 2 * 4 * 4
+CONTRACTIONS: dict[str, tuple[list[tuple[int, ...]], int, int]] = {  # MACs of its gradients
+    "ij,jk->ik": ([(4, 3)], 24, 24),
+    # ijk = 24, then ikl = 30: the first step's result, and the last operand
+    "ij,kj,kl->il": ([(3, 4), (3, 5)], 24 + 30, 24 + 30),
+    "ij,jk,kl,l->i": ([(4, 3), (3, 5), (5,)], 24 + 30 + 10, 24 + 30 + 10),
+    "ij,ij,jk->ik": ([(2, 4), (4, 3)], 24, 24),  # products of elements, then 2 · 4 · 3
+    "ij,k->ijk": ([(3,)], 0, 0),
+}
+
+
+@pytest.mark.parametrize("equation", CONTRACTIONS)
+def test_contractions_of_several_operands(equation: str, tmp_path: Path) -> None:
+    # given the same contraction in a file and in a module
+    shapes, to_input, to_weight = CONTRACTIONS[equation]
+    names = [f"w{n}" for n, _ in enumerate(shapes)]
+    nodes = [helper.make_node("MatMul", ["a", "w"], ["h"]),
+             helper.make_node("Einsum", ["h", *names], ["y"], equation=equation)]  # fmt: skip
+    stored = {"w": weight(4, 4), **{n: weight(*s) for n, s in zip(names, shapes, strict=True)}}
+    proto = model(nodes, {"a": x(2, 4)}, ["y"], stored=stored)
+
+    ours = count(proto, tmp_path, mode="train")
+    theirs = ridgeline.count(Contracted(equation, shapes), torch.empty(2, 4), mode="train")
+
+    assert ours.phase("input-grad").macs == to_input
+    assert ours.phase("weight-grad").macs == LAYER + to_weight
+    for phase in ("forward", "input-grad", "weight-grad"):
+        assert ours.phase(phase).macs == theirs.phase(phase).macs
+        assert ours.phase(phase).other_flops == theirs.phase(phase).other_flops
+    check_formulas(ours)
+
+
+def test_a_first_operand_that_is_data_makes_the_rest_data(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Einsum", ["a", "v", "u"], ["y"], equation="ij,jk,kl->il")]
+    stored = {"v": weight(4, 3), "u": weight(3, 5)}
+
+    result = count(model(nodes, {"a": x(2, 4)}, ["y"], stored=stored), tmp_path, mode="train")
+
+    # 24 for v, 30 for u; 30 for what a and v make
+    assert macs(result) == {"forward": 54, "input-grad": 30, "weight-grad": 54}
+
+
+def test_a_value_times_itself_has_two_gradients(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
+             helper.make_node("Mul", ["h", "h"], ["y"], name="square")]  # fmt: skip
+    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": weight(3, 4)})
+
+    result = count(proto, tmp_path, mode="train")
+
+    flops = [(op.path, op.cost.flops) for op in result.op_costs if op.phase == "input-grad"]
+    assert flops == [("square", 2 * 8), ("product", 8)]  # g·h twice, and their sum
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: str, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.layers = getattr(nn, kind)(10, 20, 2, bidirectional=bidirectional)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.layers(inputs)[0]
+        return answer
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
+@pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_a_first_state_that_is_constant_has_no_gradient(
+    kind: str, gates: int, bidirectional: bool, tmp_path: Path
+) -> None:
+    # given two layers of 20 units; 9 steps of 2 sequences
+    module = Recurrent(kind, bidirectional=bidirectional)
+    path = tmp_path / "recurrent.onnx"
+    torch.onnx.export(module, (torch.zeros(9, 2, 10),), str(path), dynamo=False)
+
+    ours = ridgeline.count(str(path), mode="train")
+    theirs = ridgeline.count(module, torch.empty(9, 2, 10), mode="train")
+
+    # then the state has a gradient in 8 of the 9 steps, the second layer's input in all
+    ways = 1 + bidirectional
+    rows = 2 * ways * gates * 20
+    assert ours.phase("input-grad").macs == rows * (2 * 8 * 20 + 9 * ways * 20)
+    assert macs(ours) == macs(theirs)
+
+
+def test_a_deformable_convolution_hands_gradients_to_its_offsets(tmp_path: Path) -> None:
+    # given offsets from a convolution of the image; 2 · 12 · 7 · 7 results of 4 · 9 products
+    nodes = [
+        helper.make_node("Conv", ["a", "wo"], ["o"], name="offsets", pads=[1, 1, 1, 1]),
+        helper.make_node("DeformConv", ["a", "w", "o", "b"], ["y"], name="it", group=2,
+                         pads=[1, 1, 1, 1]),
+    ]  # fmt: skip
+    stored = {"wo": weight(18, 8, 3, 3), "w": weight(12, 4, 3, 3), "b": weight(12)}
+    proto = model(nodes, {"a": x(2, 8, 7, 7)}, ["y"], stored=stored, opset=22)
+
+    result = count(proto, tmp_path, mode="train")
+
+    out, products = 2 * 12 * 49, 2 * 12 * 49 * 4 * 9
+    samples = 2 * 8 * 49 * 9
+    found = {op.phase: op.cost for op in result.op_costs if op.path == "it"}
+    assert (found["input-grad"].macs, found["input-grad"].other_flops) == (products, 7 * samples)
+    assert (found["weight-grad"].macs, found["weight-grad"].other_flops) == (products, out)
+    assert macs(result)["weight-grad"] == products + 2 * 18 * 49 * 8 * 9
+    check_formulas(result)

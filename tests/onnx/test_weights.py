@@ -1,0 +1,233 @@
+"""What of a file counts as parameters, and how many weights a packed tensor holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from tests.onnx.models import MS, count, int64, model, weight, x
+
+import ridgeline
+from ridgeline.onnx import count_onnx
+
+F = 4  # bytes of a float32
+
+
+def floats(*shape: int) -> Any:
+    return np.zeros(shape, np.float32)
+
+
+def packed(*shape: int) -> Any:
+    return np.zeros(shape, np.uint8)
+
+
+# a linear layer of 64 features to 8 in blocks of 32: N = 8, K = 64, two blocks a row
+N_BITS = {"N": 8, "K": 64, "block_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("stored", "attributes", "params", "param_bytes", "buffer_bytes"),
+    [
+        ({"w": packed(8, 2, 16), "s": floats(8, 2)}, {"bits": 4}, 8 * 64, 8 * 32, 16 * F),
+        ({"w": packed(8, 2, 32), "s": floats(8, 2)}, {"bits": 8}, 8 * 64, 8 * 64, 16 * F),
+        ({"w": packed(8, 2, 8), "s": floats(8, 2)}, {"bits": 2}, 8 * 64, 8 * 16, 16 * F),
+        # zero points and the order of groups are buffers too, a bias is not
+        ({"w": packed(8, 2, 16), "s": floats(8, 2), "z": packed(8, 1),
+          "g": np.zeros(64, np.int32), "b": floats(8)},
+         {"bits": 4}, 8 * 64 + 8, 8 * 32 + 8 * F, 16 * F + 8 + 64 * 4),
+        # K = 40 is stored as two blocks of 32: what pads the last one is no weight
+        ({"w": packed(8, 2, 16), "s": floats(8, 2)}, {"bits": 4, "K": 40}, 8 * 40, 8 * 32, 16 * F),
+    ],
+    ids=["4 bits", "8 bits", "2 bits", "all operands", "a padded block"],
+)  # fmt: skip
+def test_packed_weights_are_parameters_one_by_one(
+    stored: Mapping[str, Any], attributes: Mapping[str, int], params: int, param_bytes: int,
+    buffer_bytes: int, tmp_path: Path,
+) -> None:  # fmt: skip
+    settings: dict[str, Any] = {**N_BITS, **attributes}
+    node = helper.make_node("MatMulNBits", ["a", *stored], ["y"], domain=MS, **settings)
+    made = model([node], {"a": x(2, settings["K"])}, ["y"], stored=stored)
+
+    result = count(made, tmp_path)
+
+    assert (result.params, result.total.macs) == (params, 2 * 8 * settings["K"])
+    assert result.memory.parameter_bytes == param_bytes  # as stored
+    assert result.memory.buffer_bytes == buffer_bytes
+    assert result.layers().iloc[0]["params"] == params
+
+
+def test_weights_that_do_not_fit_their_bytes_are_not_counted(tmp_path: Path) -> None:
+    # given 256 bytes, that hold 512 weights of 4 bits and not the 1024 of N = 16
+    stored = {"w": packed(8, 2, 16), "s": floats(8, 2)}
+    node = helper.make_node(
+        "MatMulNBits", ["a", *stored], ["y"], domain=MS, N=16, K=64, block_size=32, bits=4
+    )
+    result = count(model([node], {"a": x(2, 64)}, ["y"], stored=stored), tmp_path)
+
+    assert list(result.unknown) == ["com.microsoft::MatMulNBits"]
+    assert "256 bytes do not hold 16·64 weights of 4 bits" in result.notes[0]
+
+
+def test_a_flat_blob_of_4_bits(tmp_path: Path) -> None:
+    # given 5·7 weights in (5·7 + 1)/2 bytes, and one scale for each 16 of them
+    stored = {"w": packed(18), "s": floats(3)}
+    node = helper.make_node(
+        "MatMulBnb4", ["a", "w", "s"], ["y"], domain=MS, N=5, K=7, block_size=16, quant_type=1
+    )
+    result = count(model([node], {"a": x(2, 7)}, ["y"], stored=stored), tmp_path)
+
+    assert (result.params, result.total.macs) == (35, 2 * 35)
+    assert (result.memory.parameter_bytes, result.memory.buffer_bytes) == (18, 3 * F)
+
+
+def test_packed_experts(tmp_path: Path) -> None:
+    # given 4 experts of 8 → 6 → 8 features in 4 bits: two weights in a byte
+    stored = {"one": packed(4, 6, 4), "s1": floats(4, 6), "two": packed(4, 8, 3),
+              "s2": floats(4, 8)}  # fmt: skip
+    operands = ["a", "router", "one", "s1", "", "two", "s2"]
+    node = helper.make_node("QMoE", operands, ["y"], domain=MS, k=2, expert_weight_bits=4)
+
+    result = count(model([node], {"a": x(3, 8), "router": x(3, 4)}, ["y"], stored=stored), tmp_path)
+
+    assert result.params == 4 * (6 * 8 + 8 * 6)
+    assert result.total.macs == 3 * 2 * (6 * 8 + 8 * 6)
+    assert result.memory.parameter_bytes == 4 * 24 + 4 * 24
+
+
+@pytest.mark.parametrize(("bits", "features"), [(4, 32), (8, 16), (2, 64)])
+def test_packed_embeddings(bits: int, features: int, tmp_path: Path) -> None:
+    # given a table of 10 rows of 16 bytes
+    stored = {"table": packed(10, 16), "s": floats(10, 1)}
+    inputs = {"ids": int64(3)}
+    node = helper.make_node(
+        "GatherBlockQuantized", ["table", "ids", "s"], ["y"], domain=MS, bits=bits, block_size=16
+    )
+    result = count(model([node], inputs, ["y"], stored=stored), tmp_path)
+
+    assert (result.params, result.memory.parameter_bytes) == (10 * features, 160)
+    assert result.total.written_bytes == 3 * features * F
+    assert result.total.read_bytes == 3 * 16 + 3 * 8 + 3 * F  # rows, their numbers, their scales
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("val_70", 12),
+        ("onnx::Mul_12", 12),
+        ("340", 12),
+        ("/attn/Sqrt_output_0", 12),
+        # the path of a parameter
+        ("scale", 12 + 1),
+        ("layers.0.scale", 12 + 1),
+    ],
+)
+@pytest.mark.parametrize("op", ["Mul", "Div", "Add"])
+def test_a_single_number_that_an_exporter_named(
+    op: str, name: str, params: int, tmp_path: Path
+) -> None:
+    # given a product with 3x4 weights, and a number that every element is multiplied with
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
+        helper.make_node(op, ["h", name], ["y"], name="scaled"),
+    ]
+    stored = {"w": np.ones((3, 4), np.float32), name: np.ones(1, np.float32)}
+    result = count(model(nodes, {"a": x(2, 3)}, ["y"], stored=stored), tmp_path, mode="train")
+    # then it is a parameter, with a gradient and an update, if its name is that of one
+    learned = [phase for path, phase in {(op.path, op.phase) for op in result.op_costs}
+               if path == "scaled" and phase in ("weight-grad", "optimizer")]  # fmt: skip
+    assert result.params == params
+    assert sorted(learned) == (["optimizer", "weight-grad"] if params > 12 else [])
+
+
+def test_numbers_under_a_made_up_name_are_weights_where_there_are_several(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Mul", ["a", "val_3"], ["y"])]
+    stored = {"val_3": np.ones(4, np.float32)}
+    assert count(model(nodes, {"a": x(2, 4)}, ["y"], stored=stored), tmp_path).params == 4
+
+
+def test_attention_of_pytorch_has_the_parameters_of_the_module(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    # given a layer with attention, of which no two tensors are alike, for they would be stored once
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    # when it is exported, which stores the root of attention's scale
+    done = ridgeline.export(layer, tmp_path / "layer.onnx", torch.rand(2, 5, 8))
+    # then that is not one of its parameters
+    result = count_onnx(done.path, batch_size=2)
+    assert result.params == sum(p.numel() for p in layer.parameters())
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift", "number", "params"),
+    [
+        # ones and zeros that stand for nothing
+        ("val_3", "val_4", 0, 0),
+        ("onnx::Mul_3", "/n/Constant_2_output_0", 0, 0),
+        # the paths of parameters, also before training
+        ("norm.weight", "norm.bias", 0, 8 + 8),
+        ("val_3", "norm.bias", 0, 8),
+        # other numbers were learned, whatever their name
+        ("val_3", "val_4", 0.5, 8 + 8),
+    ],
+)
+@pytest.mark.parametrize("op", ["InstanceNormalization", "LayerNormalization"])
+def test_the_ones_and_zeros_of_a_norm_without_scale_and_shift(
+    op: str, scale: str, shift: str, number: float, params: int, tmp_path: Path
+) -> None:
+    nodes = [helper.make_node(op, ["a", scale, shift], ["y"])]
+    stored = {scale: np.full(8, 1 + number, np.float32), shift: np.full(8, number, np.float32)}
+    result = count(model(nodes, {"a": x(2, 8, 8)}, ["y"], stored=stored), tmp_path)
+    assert (result.params, result.memory.buffer_bytes) == (params, (16 - params) * F)
+
+
+def wave_tables(nodes: list[Any], one: Any, other: Any) -> Any:
+    """y = a·cos + a·sin, with such tables."""
+    nodes += [
+        helper.make_node("Mul", ["a", "cos"], ["b"]),
+        helper.make_node("Mul", ["a", "sin"], ["c"]),
+        helper.make_node("Add", ["b", "c"], ["y"]),
+    ]
+    return model(nodes, {"a": x(2, 6, 4)}, ["y"], stored={"cos": one, "sin": other})
+
+
+ANGLES = np.outer(np.arange(6), [1, 1 / 100, 1, 1 / 100]).astype(np.float32)
+ONES = np.ones((6, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "params"),
+    [
+        (np.cos(ANGLES), np.sin(ANGLES), 0),
+        (np.cos(ANGLES[3:]).reshape(3, 1, 4), np.sin(ANGLES[3:]).reshape(3, 1, 4), 0),
+        (np.cos(ANGLES), np.sin(ANGLES) / 2, 24 + 24),
+        (np.cos(ANGLES), ONES, 24 + 24),
+        (ONES, 0 * ONES, 24 + 24),  # as a scale is before training
+    ],
+    ids=["waves", "later positions", "half a wave", "one table", "ones and zeros"],
+)
+def test_cosines_and_sines_in_two_tables(one: Any, other: Any, params: int, tmp_path: Path) -> None:
+    made = wave_tables([], one, other)
+    if one.ndim == 3:
+        made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1
+    assert count(made, tmp_path).params == params
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [(".a", "a"), (".", "MatMul_0"), ("..", "MatMul_0"), ("/.a/b", "a.b"), ("a..b", "a.b")],
+)
+def test_a_name_with_dots_at_its_ends(name: str, path: str, tmp_path: Path) -> None:
+    # given one product of 4·8·8 MACs, when it is told by layer
+    node = helper.make_node("MatMul", ["a", "w"], ["y"], name=name)
+    made = model([node], {"a": x(4, 8)}, ["y"], stored={"w": weight(8, 8)})
+    layers = count(made, tmp_path).layers().set_index("path")
+    # then the whole model and the node have it once
+    assert layers["macs"].groupby(level=0).agg(list).to_dict()[path] == [256]
+    assert layers.iloc[0][["macs", "params"]].tolist() == [256, 64]
