@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ridgeline.onnx.formulas.pointwise import DYNAMIC_QUANTISE
+from ridgeline.onnx.formulas.products import REQUANTISE
 from tests.onnx.models import MS, Operand, count, int8, one_node, uint8, x
 
 from ridgeline.onnx import quantised
 from ridgeline.onnx.against import gathered
 from ridgeline.onnx.causes import explain
-from ridgeline.onnx.formulas.pointwise import DYNAMIC_QUANTISE
-from ridgeline.onnx.formulas.products import REQUANTISE
 from ridgeline.onnx.fused import parts_of
 from ridgeline.onnx.pieces import OF_VALUES, OF_ZEROS, Piece, Place
 from ridgeline.onnx.products import balanced, padded, same_products, with_additions

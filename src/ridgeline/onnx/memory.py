@@ -1,4 +1,4 @@
-"""Bytes alive at once, and the least that must move, from the nodes in their order."""
+"""The peak of live bytes, and the least bytes that must move, from the nodes in their order."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from ridgeline.count.parts import Memory
 from ridgeline.count.result import IdealBytes
 from ridgeline.onnx.node import Tensor
-from ridgeline.onnx.optimizers import state_bytes
-from ridgeline.onnx.row import Row
+from ridgeline.onnx.node_cost import NodeCost
+from ridgeline.onnx.training import state_bytes
 from ridgeline.onnx.weights import Stored
 
 VIEW = "view"
 
 
-def forward_peak(rows: list[Row], results: set[str]) -> tuple[int, str]:
+def forward_peak(rows: list[NodeCost], results: set[str]) -> tuple[int, str]:
     """The most bytes of activations alive at once, and where; a view keeps its source alive."""
     source: dict[int, int] = {}  # a view's ident → that of what it looks at
     last: dict[int, int] = {}
@@ -22,7 +22,7 @@ def forward_peak(rows: list[Row], results: set[str]) -> tuple[int, str]:
     for place, row in enumerate(rows):
         for tensor in row.call.inputs:
             last[source.get(tensor.ident, tensor.ident)] = place
-        for tensor in _made(row):
+        for tensor in _results(row):
             if row.kind == VIEW and row.call.inputs:
                 first = row.call.inputs[0].ident
                 source[tensor.ident] = source.get(first, first)
@@ -37,12 +37,14 @@ def forward_peak(rows: list[Row], results: set[str]) -> tuple[int, str]:
     return _sweep(rows, size, ends)
 
 
-def _made(row: Row) -> list[Tensor]:
+def _results(row: NodeCost) -> list[Tensor]:
     """A node's results; what a Constant gives is stored."""
     return [t for t in row.call.outputs if not t.is_weight]
 
 
-def _sweep(rows: list[Row], size: dict[int, int], ends: dict[int, list[int]]) -> tuple[int, str]:
+def _sweep(
+    rows: list[NodeCost], size: dict[int, int], ends: dict[int, list[int]]
+) -> tuple[int, str]:
     live = peak = 0
     where = "before the first operator"
     for place, row in enumerate(rows):
@@ -53,8 +55,8 @@ def _sweep(rows: list[Row], size: dict[int, int], ends: dict[int, list[int]]) ->
     return peak, where
 
 
-def memory(
-    rows: list[Row],
+def step_memory(
+    rows: list[NodeCost],
     inputs: list[Tensor],
     outputs: list[Tensor],
     stored: Stored,
@@ -78,21 +80,21 @@ def memory(
         )
     gradients = sum(t.nbytes for t in stored.trained.values())
     state = state_bytes(optimizer, stored)
-    made = [(row.repeats, t) for row in rows if row.kind != VIEW for t in _made(row)]
-    kept = sum(times * t.nbytes for times, t in made if t.is_float)
+    results = [(row.repeats, t) for row in rows if row.kind != VIEW for t in _results(row)]
+    activations = sum(times * t.nbytes for times, t in results if t.is_float)
     return Memory(
         parameter_bytes=stored.param_bytes,
         buffer_bytes=stored.buffer_bytes,
         input_bytes=input_bytes,
         gradient_bytes=gradients,
         optimizer_bytes=state,
-        activation_bytes=kept,
-        peak_bytes=fixed + gradients + state + kept,
+        activation_bytes=activations,
+        peak_bytes=fixed + gradients + state + activations,
         peak_at="the end of the forward pass (estimate)",
     )
 
 
-def _reads(row: Row) -> Iterator[tuple[Tensor, int]]:
+def _reads(row: NodeCost) -> Iterator[tuple[Tensor, int]]:
     """Operands, with the bytes read of each; the largest is the table of which some are not."""
     left = row.work.read_bytes if row.work is not None and row.kind != VIEW else None
     if left is None:
@@ -104,12 +106,18 @@ def _reads(row: Row) -> Iterator[tuple[Tensor, int]]:
         yield tensor, read
 
 
-def ideal(
-    rows: Iterable[Row], outputs: list[Tensor], inputs: list[Tensor], found: Memory, *, mode: str
+def ideal_bytes(
+    rows: Iterable[NodeCost],
+    outputs: list[Tensor],
+    inputs: list[Tensor],
+    memory: Memory,
+    *,
+    links: Iterable[tuple[int, int]],
+    mode: str,
 ) -> IdealBytes:
     """Each tensor moved once; a table of which only some rows are looked up counts with these."""
     own = {t.ident: t.nbytes for t in inputs}
-    seen: dict[int, int] = {}
+    seen = {a: own[a] for a, _ in links if a in own}  # those that loops take
     for row in rows:
         for tensor, read in _reads(row):
             if tensor.is_weight or tensor.ident in own:
@@ -117,9 +125,9 @@ def ideal(
     touched = sum(seen.values())
     if mode == "infer":
         return IdealBytes(read_bytes=touched, written_bytes=sum(t.nbytes for t in outputs))
-    gradients, state = found.gradient_bytes, found.optimizer_bytes
-    kept = found.activation_bytes
+    gradients, state = memory.gradient_bytes, memory.optimizer_bytes
+    activations = memory.activation_bytes
     return IdealBytes(
-        read_bytes=2 * touched - found.input_bytes + kept + gradients + state,
-        written_bytes=kept + gradients + gradients + state,
+        read_bytes=2 * touched - memory.input_bytes + activations + gradients + state,
+        written_bytes=activations + gradients + gradients + state,
     )
