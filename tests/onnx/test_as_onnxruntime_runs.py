@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from tests.onnx.models import count, int64, known, model, one_node, typed, value_info, x
+from tests.onnx.models import count, int64, model, one_node, typed, value_info, x
 
 BOOL = TensorProto.BOOL
 W = {"w": np.zeros((8, 8), np.float32)}
@@ -44,16 +44,6 @@ def test_a_thresholded_relu_in_any_opset(opset: int, tmp_path: Path) -> None:
     result = count(model(nodes, {"a": x(3, 8)}, ["y"], stored=W, opset=opset), tmp_path)
 
     assert (result.total.macs, result.coverage) == (3 * 64, 1)
-
-
-def test_a_slice_from_before_onnx_1(tmp_path: Path) -> None:
-    # given rows 1 and 2 of 4, and the last 5 of 8 columns
-    operands = [x(4, 8), known([1, -5]), known([3, 99]), known([0, 1])]
-
-    result = count(one_node("DynamicSlice", operands, opset=9), tmp_path)
-
-    assert result.modules[""].output_shapes == ((2, 5),)
-    assert (result.coverage, result.notes) == (1, ())
 
 
 @pytest.mark.parametrize("imported", ["", "ai.onnx"])
@@ -112,43 +102,6 @@ def batched_scan(lengths: list[int] | None) -> Any:
     return model([scan], inputs, ["h_end", "os"], stored=stored, opset=8)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "steps"), [([5, 2, 1], 8), ([5, 5, 5], 15), ([2, 0, 2], 4), ([0, 0, 0], 0)]
-)
-def test_steps_beyond_a_sequence_are_not_counted(
-    lengths: list[int], steps: int, tmp_path: Path
-) -> None:
-    result = count(batched_scan(lengths), tmp_path)
-
-    assert (result.total.macs, result.total.other_flops) == (steps * 256, steps * 2 * 32)
-    assert result.modules[""].output_shapes == ((3, 4, 8), (3, 5, 4, 8))
-    assert (result.coverage, result.notes) == (1, ())
-
-
-def test_gradients_of_sequences_of_several_lengths(tmp_path: Path) -> None:
-    # then the weight has one in all 8 steps, the state in all but the first of each sequence
-    result = count(batched_scan([5, 2, 1]), tmp_path, mode="train")
-
-    assert result.total.macs == (8 + 8 + (4 + 1 + 0)) * 256
-
-
-def test_lengths_that_are_data(tmp_path: Path) -> None:
-    result = count(batched_scan(None), tmp_path)
-
-    assert (result.total.macs, result.notes) == (
-        15 * 256,
-        ("Scan 'scan': the lengths of its sequences are data: all are taken as 5 long",),
-    )
-
-
-@pytest.mark.parametrize("lengths", [[6, 1, 1], [-1, 1, 1], [5, 5]])
-def test_lengths_that_cannot_be(lengths: list[int], tmp_path: Path) -> None:
-    result = count(batched_scan(lengths), tmp_path)
-
-    assert (result.total.macs, list(result.unknown)) == (0, ["onnx::Scan"])
-    assert "its sequence_lens are not 3 numbers from 0 to 5" in result.notes[0]
-
-
 def loop(limit: str, condition: list[Any]) -> Any:
     """`h = h·w`, stacking the first row of h in every pass."""
     body = helper.make_graph(
@@ -170,14 +123,3 @@ def test_a_loop_that_is_not_run_stacks_nothing(tmp_path: Path) -> None:
     assert result.modules[""].output_shapes == ((4, 8), (0, 8), (0, 8))
     assert [op.path for op in result.op_costs] == ["MatMul_1"]
     assert (result.total.macs, result.coverage, result.notes) == (0, 1, ())
-
-
-def test_a_loop_with_neither_limit_nor_condition(tmp_path: Path) -> None:
-    # given a body that goes on while n < 3: passes 0, 1, 2 and 3
-    result = count(loop("", [node("Less", ["n", "three"], ["on"])]), tmp_path)
-
-    assert result.total.macs == 4 * 256 + 4 * 64
-    assert result.notes == (
-        "Loop 'it' has neither a limit nor a condition, so by ONNX it never ends; the 4 passes are"
-        " counted after which onnxruntime stops by its body's condition",
-    )

@@ -75,5 +75,5 @@ def test_a_function_that_is_there_twice(twice: Any, name: str, tmp_path: Path) -
 
     assert str(raised.value) == (
         f"{tmp_path / 'model.onnx'}: it has the function {name!r} more than once\n"
-        "  hint: which one is meant cannot be told; export the model again"
+        "  hint: which one is meant is not in the file; export the model again"
     )

@@ -73,7 +73,7 @@ def ends_well(content: bytes, mode: str) -> None:
 CHANGES = st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 255)), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 3), changes=CHANGES, cut=st.integers(0, 1 << 30), train=st.booleans())
 def test_changed_bytes(seed: int, changes: list[tuple[int, int]], cut: int, train: bool) -> None:
     content = bytearray(seeds()[seed % len(seeds())])
@@ -88,7 +88,7 @@ def test_changed_bytes(seed: int, changes: list[tuple[int, int]], cut: int, trai
 OPS = sorted({schema.name for schema in onnx.defs.get_all_schemas()})
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_changed_graphs(data: st.DataObject) -> None:
     """Files that parse, with other operators, operands, attributes, shapes and types in them."""

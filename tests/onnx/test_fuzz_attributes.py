@@ -24,7 +24,7 @@ from tests.onnx.test_nodes_of_onnx import LIGHT, cases, open_dims, values_of
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx import count_onnx
 
-EXAMPLES = int(os.environ.get("RIDGELINE_FUZZ_EXAMPLES", "600"))  # by hand: a million
+EXAMPLES = int(os.environ.get("RIDGELINE_FUZZ_EXAMPLES", "300"))  # by hand: a million
 MOST_S = 20.0  # a busy machine is slow; what has no end takes longer
 
 Seed = tuple[onnx.ModelProto, dict[str, int], dict[str, Any]]
@@ -41,10 +41,10 @@ def seeds() -> list[Seed]:
 @cache
 def contributed() -> list[onnx.ModelProto]:
     """onnxruntime's operators, as our tables of hand-computed numbers have them."""
-    from tests.onnx import test_contributed, test_families, test_products
+    from tests.onnx import test_contributed, test_ops
 
     found = []
-    for module in (test_contributed, test_families, test_products):
+    for module in (test_contributed, test_ops):
         for value in vars(module).values():
             for mark in getattr(value, "pytestmark", []):
                 tabled = mark.args[1] if mark.name == "parametrize" else []

@@ -17,7 +17,7 @@ from tests.onnx.models import model, one_node, x
 from tests.onnx.test_loading import MIB, field
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx import count_onnx, limits, skeleton
+from ridgeline.onnx import count_onnx, scope, skeleton
 
 MOST_S, MOST_MIB = 30, 1024  # a few seconds, but not beside other tests
 
@@ -204,7 +204,7 @@ def test_what_multiplies_is_bounded(
     path.write_bytes(made.SerializeToString())
     count_onnx(path)  # as it is, it is small enough
 
-    monkeypatch.setattr(limits, "MOST_KEPT_BYTES", MIB)  # so that the test is quick
+    monkeypatch.setattr(scope, "MOST_HELD_BYTES", MIB)  # so that the test is quick
 
     with pytest.raises(RidgelineError, match="more than 1 MiB of names and values"):
         count_onnx(path)

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from tests.onnx.models import model, one_node, x
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx import count_onnx, limits, skeleton
+from ridgeline.onnx import count_onnx, scope, skeleton
 from ridgeline.onnx.load import needs
 from ridgeline.onnx.skeleton import read_skeleton
 
@@ -373,7 +373,7 @@ def test_functions_that_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     node = helper.make_node("f0", ["a"], ["b"], domain="own")
     proto = model([node], {"a": x(1)}, ["b"], functions=[doubled(n) for n in range(31)])
 
-    monkeypatch.setattr(limits, "MOST_CALLS", 1000)  # so that the test is quick
+    monkeypatch.setattr(scope, "MOST_CALLS", 1000)  # so that the test is quick
 
     with pytest.raises(RidgelineError, match="functions and loops make more than 1,000 nodes"):
         count_onnx(saved(proto, tmp_path))

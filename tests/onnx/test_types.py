@@ -66,33 +66,6 @@ def test_a_sequence_with_notes(tmp_path: Path) -> None:
 LONG = "s" * 5000
 
 
-def test_a_dimension_of_a_long_name(tmp_path: Path) -> None:
-    # given one of 5,000 characters, which nobody writes on a command line
-    made = product(("batch", LONG, 3))
-
-    with pytest.raises(RidgelineError) as raised:
-        count(made, tmp_path)
-
-    assert str(raised.value) == (
-        f"the file leaves 2 dimensions open: batch (of a[0]); {'s' * 200}… (of a[1])\n"
-        "  hint: give --batch-size N (it is 'batch') and --dim a_1=N"
-    )
-    sizes = [{"a_1": 5}, {LONG: 5}, {"a_1": 5, LONG: 5}]
-    assert [count(made, tmp_path, batch_size=2, dims=dims).total.macs for dims in sizes] == [
-        2 * 5 * 3 * 3
-    ] * 3
-
-
-def test_two_numbers_for_a_dimension_of_a_long_name(tmp_path: Path) -> None:
-    with pytest.raises(RidgelineError) as raised:
-        count(product((LONG, 3)), tmp_path, dims={LONG: 4, "a_0": 5})
-
-    assert str(raised.value) == (
-        f"--dim a_0=5 is the dimension '{'s' * 200}…', which is given as 4, too\n"
-        "  hint: give one of them"
-    )
-
-
 def test_a_name_beyond_64_kib(tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match="a name in it is longer than 64 KiB"):
         count(product(("s" * 70_000, 3)), tmp_path)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from tests.onnx.models import MS, count, int64, model, weight, x
+from tests.onnx.models import MS, count, model, weight, x
 
 import ridgeline
 from ridgeline.onnx import count_onnx
@@ -70,47 +70,6 @@ def test_weights_that_do_not_fit_their_bytes_are_not_counted(tmp_path: Path) -> 
 
     assert list(result.unknown) == ["com.microsoft::MatMulNBits"]
     assert "256 bytes do not hold 16·64 weights of 4 bits" in result.notes[0]
-
-
-def test_a_flat_blob_of_4_bits(tmp_path: Path) -> None:
-    # given 5·7 weights in (5·7 + 1)/2 bytes, and one scale for each 16 of them
-    stored = {"w": packed(18), "s": floats(3)}
-    node = helper.make_node(
-        "MatMulBnb4", ["a", "w", "s"], ["y"], domain=MS, N=5, K=7, block_size=16, quant_type=1
-    )
-    result = count(model([node], {"a": x(2, 7)}, ["y"], stored=stored), tmp_path)
-
-    assert (result.params, result.total.macs) == (35, 2 * 35)
-    assert (result.memory.parameter_bytes, result.memory.buffer_bytes) == (18, 3 * F)
-
-
-def test_packed_experts(tmp_path: Path) -> None:
-    # given 4 experts of 8 → 6 → 8 features in 4 bits: two weights in a byte
-    stored = {"one": packed(4, 6, 4), "s1": floats(4, 6), "two": packed(4, 8, 3),
-              "s2": floats(4, 8)}  # fmt: skip
-    operands = ["a", "router", "one", "s1", "", "two", "s2"]
-    node = helper.make_node("QMoE", operands, ["y"], domain=MS, k=2, expert_weight_bits=4)
-
-    result = count(model([node], {"a": x(3, 8), "router": x(3, 4)}, ["y"], stored=stored), tmp_path)
-
-    assert result.params == 4 * (6 * 8 + 8 * 6)
-    assert result.total.macs == 3 * 2 * (6 * 8 + 8 * 6)
-    assert result.memory.parameter_bytes == 4 * 24 + 4 * 24
-
-
-@pytest.mark.parametrize(("bits", "features"), [(4, 32), (8, 16), (2, 64)])
-def test_packed_embeddings(bits: int, features: int, tmp_path: Path) -> None:
-    # given a table of 10 rows of 16 bytes
-    stored = {"table": packed(10, 16), "s": floats(10, 1)}
-    inputs = {"ids": int64(3)}
-    node = helper.make_node(
-        "GatherBlockQuantized", ["table", "ids", "s"], ["y"], domain=MS, bits=bits, block_size=16
-    )
-    result = count(model([node], inputs, ["y"], stored=stored), tmp_path)
-
-    assert (result.params, result.memory.parameter_bytes) == (10 * features, 160)
-    assert result.total.written_bytes == 3 * features * F
-    assert result.total.read_bytes == 3 * 16 + 3 * 8 + 3 * F  # rows, their numbers, their scales
 
 
 @pytest.mark.parametrize(
@@ -199,24 +158,6 @@ def wave_tables(nodes: list[Any], one: Any, other: Any) -> Any:
 
 ANGLES = np.outer(np.arange(6), [1, 1 / 100, 1, 1 / 100]).astype(np.float32)
 ONES = np.ones((6, 4), np.float32)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "params"),
-    [
-        (np.cos(ANGLES), np.sin(ANGLES), 0),
-        (np.cos(ANGLES[3:]).reshape(3, 1, 4), np.sin(ANGLES[3:]).reshape(3, 1, 4), 0),
-        (np.cos(ANGLES), np.sin(ANGLES) / 2, 24 + 24),
-        (np.cos(ANGLES), ONES, 24 + 24),
-        (ONES, 0 * ONES, 24 + 24),  # as a scale is before training
-    ],
-    ids=["waves", "later positions", "half a wave", "one table", "ones and zeros"],
-)
-def test_cosines_and_sines_in_two_tables(one: Any, other: Any, params: int, tmp_path: Path) -> None:
-    made = wave_tables([], one, other)
-    if one.ndim == 3:
-        made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1
-    assert count(made, tmp_path).params == params
 
 
 @pytest.mark.parametrize(

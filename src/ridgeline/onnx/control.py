@@ -1,200 +1,258 @@
-"""If, Loop, Scan and SequenceMap: graphs inside the graph, taken or repeated."""
+"""If, Loop, Scan and SequenceMap: graphs inside a node.
+
+Of an If the branch that is taken is counted (where data decide, the costlier one); of a loop the
+body once, at the shapes of its first iteration, times the trip count.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from ridgeline.count.parts import shapes_text
-from ridgeline.onnx.infer import make
-from ridgeline.onnx.inner import add_rows, body_of, stacked, walked, weight_of
-from ridgeline.onnx.loops import run_loop
-from ridgeline.onnx.node import MalformedError, NodeCall, Tensor, unknown_tensor
-from ridgeline.onnx.passes import Passes, add_states, as_state, pairs
-from ridgeline.onnx.results import results_of
-from ridgeline.onnx.row import Row, row_of
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx.dims import show_name
+from ridgeline.onnx.dtypes import BOOL, INT64
+from ridgeline.onnx.graph import Results, Runner, Walk
+from ridgeline.onnx.infer import from_array, make_tensor
+from ridgeline.onnx.node import MalformedError, NodeCall, Tensor, new_ident, unknown_tensor
+from ridgeline.onnx.node_cost import NodeCost
 from ridgeline.onnx.scope import Scope
-from ridgeline.onnx.sequences import sequence
-from ridgeline.onnx.trips import refuse_passes, told_passes
+from ridgeline.onnx.values import make_sequence
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import GraphProto, NodeProto, ValueInfoProto
 
-    from ridgeline.onnx.walk import Walk
-
-Results = Sequence[Tensor | None]
-
-
-def is_control(call: NodeCall) -> bool:
-    """Whether a node is one that this module walks."""
-    return (call.domain, call.op_type) in RUNNERS
-
-
-def run(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
-    """Walk the graphs inside; their rows are added, their results are the node's."""
-    return RUNNERS[call.domain, call.op_type](walk, call, node, scope, path)
-
+MOST_TRIPS = 1 << 40  # with a condition more is "until it is false"
 
 # ---------------------------------------------------------------- If
 
 
-def _branch(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
-    """The branch that is known to be taken, else the one that costs more.
-
-    Of results whose shapes differ between the two, the larger one goes on. The weights of both are
-    loaded, so the other's nodes that use some are listed too, as not taken.
-    """
-    refuse_passes(walk, call)
+def _run_if(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+    """The branch that is known to be taken, else the one that costs more."""
     names = ("then_branch", "else_branch")
     condition = call.get(0)
-    if condition is not None and condition.value is not None and condition.value.size == 1:
-        name = names[0] if bool(condition.value.ravel()[0]) else names[1]
-        results, rows = walked(walk, body_of(call, name), (), scope, path)
-        add_rows(walk, rows)
-        return results
-    both = [walked(walk, body_of(call, name), (), scope, path) for name in names]
-    costs = [weight_of(rows) for _, rows in both]
-    chosen = 0 if costs[0] >= costs[1] else 1
-    words = [name.replace("_", " ") for name in names]
-    walk.note(
-        f"If {call.name!r} is decided by data: its {words[chosen]}, the costlier one, is counted"
-    )
-    (results, rows), (others, spared) = both[chosen], both[1 - chosen]
-    add_rows(walk, rows)
-    add_rows(walk, _not_taken(spared))
-    enlarged = [_larger(*pair) for pair in zip_longest(results, others[: len(results)])]
-    for name, was, now in zip(node.output, results, enlarged, strict=False):
-        if now is not was:
-            walk.note(
-                f"If {call.name!r}: its result {name!r} is taken to be {_sizes(now)}, as its"
-                f" {words[1 - chosen]} makes it, which is more than {_sizes(was)}"
-            )
-    return enlarged
-
-
-def _not_taken(rows: list[Row]) -> list[Row]:
-    """Those that use what is stored, and the ones it passes through."""
-    if not any(t.is_weight for row in rows for t in row.call.inputs):
-        return []
-    for row in rows:
-        row.is_taken = False
-    return rows
-
-
-def _larger(chosen: Tensor, other: Tensor | None) -> Tensor:
-    """The chosen branch's result, of the other's shape where that has more elements."""
-    if other is None or None in (chosen.dims, other.dims) or other.numel <= chosen.numel:
-        return chosen
-    return replace(chosen, dims=other.dims, value=None, fill=None, channels=None)
-
-
-def _sizes(tensor: Tensor) -> str:
-    return shapes_text((tensor.shape,))
-
-
-# ---------------------------------------------------------------- Scan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scanned:
-    """A Scan's operands by what becomes of them; version 8 has a batch dimension before all."""
-
-    states: list[Tensor | None]
-    sliced: list[Tensor | None]
-    axes: list[int]  # along which each is sliced
-    is_batched: bool
-
-    @classmethod
-    def of(cls, call: NodeCall) -> _Scanned:
-        is_batched = call.version < 9
-        operands = list(call.operands[1:] if is_batched else call.operands)
-        count = min(max(call.whole("num_scan_inputs", 0), 0), len(operands))
-        axes = call.wholes("scan_input_axes") or [0] * count
-        return cls(
-            states=operands[: len(operands) - count],
-            sliced=operands[len(operands) - count :],
-            axes=[1] * count if is_batched else axes,
-            is_batched=is_batched,
-        )
-
-    @property
-    def length(self) -> int | None:
-        """How many slices there are; None where that is not known."""
-        return _length(self.sliced[0], self.axes[0]) if self.sliced and self.axes else None
-
-    @property
-    def batch(self) -> int:
-        operands = [*self.states, *self.sliced]
-        return (_length(operands[0], 0) if self.is_batched and operands else 1) or 1
-
-    def states_inside(self) -> list[Tensor | None]:
-        states = [_without(t, (0,)) if self.is_batched else t for t in self.states]
-        return [as_state(replace(t, value=None)) if t is not None else None for t in states]
-
-    def slices(self) -> list[Tensor | None]:
-        pairs_of = zip(self.sliced, self.axes, strict=False)
-        return [_without(t, (0, 1) if self.is_batched else (axis,)) for t, axis in pairs_of]
-
-
-def _scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
-    """The body for each slice of the scanned operands."""
-    body, scanned = body_of(call, "body"), _Scanned.of(call)
-    trips, kept = _scan_trips(walk, call, scanned), len(scanned.states)
-    results: list[Tensor] = []
-    for length, copies in _sequences(walk, call, scanned, trips).items():
-        states, slices = scanned.states_inside(), scanned.slices()
-        outputs, rows = walked(walk, body, (*states, *slices), scope, path)
-        passes = Passes(trips=length, copies=copies, sliced=pairs(scanned.sliced, slices))
-        add_states(passes, scanned.states, states, outputs)
-        add_rows(walk, rows, passes)
-        results = results or _scan_results(call, scanned, outputs, trips)
-        passes.finals = pairs(outputs[:kept], results[:kept])
-        passes.stacked = pairs(outputs[kept:], results[kept:])
+    taken = condition.first_value if condition is not None else None
+    if taken is not None:
+        names = (names[0] if taken else names[1],) * 2
+    both = [walk.walk_body(_body(call, name), (), scope, path) for name in dict.fromkeys(names)]
+    chosen = max(range(len(both)), key=lambda place: (_total_cost(both[place][1]), -place))
+    if taken is None:
+        name = names[chosen].replace("_", " ")
+        walk.note(f"If {call.name!r} is decided by data: its {name}, the costlier one, is counted")
+    results, rows = both[chosen]
+    walk.rows += rows
     return results
 
 
-def _sequences(walk: Walk, call: NodeCall, scanned: _Scanned, trips: int) -> dict[int, int]:
-    """Numbers of passes, and how many sequences have each; version 8 may give them one by one."""
-    lengths = call.get(0) if scanned.is_batched else None
-    if lengths is None or lengths.value is None:
-        if lengths is not None:
-            walk.note(
-                f"Scan {call.name!r}: the lengths of its sequences are data: all are taken as"
-                f" {trips} long"
-            )
-        return {trips: scanned.batch}
-    known = [int(length) for length in lengths.value.ravel()]
-    if len(known) != scanned.batch or not all(0 <= length <= trips for length in known):
-        raise MalformedError(f"its sequence_lens are not {scanned.batch} numbers from 0 to {trips}")
-    counted = Counter(length for length in known if length)
-    return dict(counted) or {0: scanned.batch}
+def _body(call: NodeCall, name: str) -> GraphProto:
+    graph = call.attr(name)
+    if graph is None or not hasattr(graph, "node"):
+        raise RidgelineError(
+            f"{call.op_type} {call.name!r} has no {name}",
+            hint="the file is broken; `onnx.checker.check_model` says more",
+        )
+    return graph  # type: ignore[no-any-return]  # attributes are of any type
 
 
-def _scan_trips(walk: Walk, call: NodeCall, scanned: _Scanned) -> int:
-    """As many as there are slices, else as given; else they are asked for."""
-    if scanned.length is not None:
-        return told_passes(walk, call, scanned.length)
-    given = walk.bound.given_for(call.name)
-    if given is None:
-        walk.ask_for(call.name)
-    return 1 if given is None else given
+def _total_cost(rows: list[NodeCost]) -> tuple[int, int]:
+    costs = [(row.work.cost(row.call), row.repeats) for row in rows if row.work is not None]
+    flops = sum(cost.flops * repeats for cost, repeats in costs)
+    return flops, sum(cost.moved_bytes * repeats for cost, repeats in costs)
 
 
-def _scan_results(
-    call: NodeCall, scanned: _Scanned, outputs: list[Tensor], trips: int
+# ---------------------------------------------------------------- Loop and Scan
+
+
+def _trip_count(walk: Walk, call: NodeCall, in_file: int | None, *, is_limit: bool = False) -> int:
+    """As the file says, or the user; another number for the same loop is an error.
+
+    Inside of functions and other loops the same node may run several times: the file goes first.
+    """
+    walk.loops[call.name] = call.op_type
+    number = walk.bound.node_number(call.name)
+    if in_file is None:
+        if number is None:
+            walk.missing_trips.setdefault(call.name)
+        return 1 if number is None else number
+    if number is None or number == in_file or walk.limits.is_nested:
+        return in_file
+    if is_limit and number < in_file:
+        return number
+    raise RidgelineError(
+        f"the trip count of {call.op_type} {call.name!r} is {'at most ' * is_limit}{in_file} in the"
+        f" file, not {number}",
+        hint=f"leave --dim {show_name(walk.bound.option_name(call.name))} out,"
+        " or export the model with a dynamic trip count",
+    )
+
+
+def _loop_trips(walk: Walk, call: NodeCall) -> int:
+    """By the limit; a condition that data decide is taken to hold until then."""
+    for place, name, elem in ((0, "limit", INT64), (1, "condition", BOOL)):
+        operand = call.get(place)
+        if operand is not None and operand.elem not in (elem, 0):
+            raise MalformedError(f"its {name} is {operand.dtype.name}")
+    limit, condition = call.get(0), call.get(1)
+    if condition is not None and condition.first_value == 0:
+        return _trip_count(walk, call, 0)
+    most = limit.first_value if limit is not None else None
+    if most is None or (condition is not None and most >= MOST_TRIPS):
+        return _trip_count(walk, call, None)
+    can_stop = bool(_body(call, "body").output) and condition is not None
+    trips = _trip_count(walk, call, max(int(most), 0), is_limit=can_stop)
+    if can_stop and walk.bound.node_number(call.name) is None:
+        walk.note(f"Loop {call.name!r} is taken to run to its limit of {trips}")
+    return trips
+
+
+def _run_loop(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+    """The iteration number, the condition and the states in; condition, states and stacks out."""
+    body, trips, first = _body(call, "body"), _loop_trips(walk, call), list(call.operands[2:])
+    states = _initial_states(first, body.input[2:], body.output[1:], keep_values=trips == 1)
+    number, condition = make_tensor("", INT64, ()), make_tensor("", BOOL, ())
+    notes = dict(walk.notes)
+    outputs, rows = walk.walk_body(body, (number, condition, *states), scope, path)
+    if unknown := _count_unknown(rows):  # shapes may depend on values: those of the first iteration
+        number = from_array("", np.asarray(0, np.int64))
+        known = [s and a and replace(s, value=a.value) for s, a in zip(states, first, strict=True)]
+        again = walk.walk_body(body, (number, condition, *known), scope, path)
+        if _count_unknown(again[1]) < unknown:
+            outputs, rows = again
+            _note_first_iteration(walk, call)
+    after, parts = outputs[1 : 1 + len(first)], outputs[1 + len(first) :]
+    stacks = [_stack(t, trips, 0) for t in parts[: max(len(node.output) - len(first), 0)]]
+    if not trips:
+        walk.notes = notes
+        return [*first, *stacks]
+    walk.link(parts, stacks)
+    return [*_repeat(walk, call, rows, trips, first, states, after), *stacks]
+
+
+def _initial_states(
+    first: list[Tensor | None],
+    formal: Sequence[ValueInfoProto],
+    after: Sequence[ValueInfoProto],
+    *,
+    keep_values: bool = False,
+) -> list[Tensor | None]:
+    """The states in the body: new values, but for those that no iteration changes, and weights."""
+    same = {i.name for i, o in zip(formal, after, strict=False) if i.name == o.name}
+    states: list[Tensor | None] = []
+    for tensor, name in zip_longest(first, (i.name for i in formal[: len(first)])):
+        if tensor is None or name in same:
+            states.append(tensor)
+            continue
+        ident = tensor.ident if tensor.is_weight else new_ident()
+        value = tensor.value if keep_values else None
+        states.append(replace(tensor, ident=ident, value=value))
+    return states
+
+
+def _repeat(
+    walk: Walk,
+    call: NodeCall,
+    rows: list[NodeCost],
+    trips: int,
+    first: list[Tensor | None],
+    states: list[Tensor | None],
+    after: list[Tensor],
 ) -> list[Tensor]:
-    """The last states, and what every pass made, stacked; with the batch before them."""
-    kept = len(scanned.states)
-    axes = [*call.wholes("scan_output_axes"), *[0] * len(outputs)]
-    made = (stacked(t, trips, axis) for t, axis in zip(outputs[kept:], axes, strict=False))
-    results = [*outputs[:kept], *made]
-    return [stacked(t, scanned.batch, 0) for t in results] if scanned.is_batched else results
+    """Add a body's rows as often as it runs; the states after the last iteration."""
+    for row in rows:
+        row.repeats *= trips
+    walk.rows += rows
+    finals = [_final_state(a, b, trips) for a, b in zip(first, after, strict=False)]
+    walk.link(first, states)
+    walk.link(after, states)
+    walk.link(after, finals)
+    if trips > 1 and any(_changes_shape(a, b) for a, b in zip(first, after, strict=False)):
+        _note_first_iteration(walk, call)
+    return finals
 
 
-def _length(t: Tensor | None, axis: int) -> int | None:
+def _final_state(before: Tensor | None, after: Tensor, trips: int) -> Tensor:
+    """A side that grows is taken to grow as much in each iteration as in the first."""
+    if trips == 1:
+        return after
+    final = replace(after, value=None, ident=new_ident())
+    if before is None or not _changes_shape(before, after):
+        return final
+    if before.items is not None or before.dims is None or after.dims is None:
+        return replace(unknown_tensor(after.name), each=_item_type(after))
+    if len(before.dims) != len(after.dims):
+        return unknown_tensor(after.name)
+    sides = zip(before.dims, after.dims, strict=True)
+    dims = tuple(a + trips * (b - a) for a, b in sides)
+    return replace(make_tensor(after.name, after.elem, dims), ident=final.ident)
+
+
+def _item_type(tensor: Tensor) -> Tensor | None:
+    return tensor.items[0] if tensor.items else tensor.each
+
+
+def _changes_shape(a: Tensor | None, b: Tensor) -> bool:
+    """Another shape, or a sequence of another length."""
+    if a is None or (a.items is None) != (b.items is None):
+        return True
+    if a.items is not None and b.items is not None:
+        return len(a.items) != len(b.items)
+    return a.dims != b.dims
+
+
+def _note_first_iteration(walk: Walk, call: NodeCall) -> None:
+    walk.note(
+        f"the shapes in {call.op_type} {call.name!r} change from iteration to iteration: all are"
+        " counted with those of the first"
+    )
+
+
+def _count_unknown(rows: list[NodeCost]) -> int:
+    return sum(not t.is_known for row in rows for t in row.call.outputs)
+
+
+def _stack(t: Tensor, count: int, axis: int) -> Tensor:
+    if t.dims is None:
+        return unknown_tensor(t.name)
+    axis %= len(t.dims) + 1
+    return make_tensor(t.name, t.elem, (*t.dims[:axis], count, *t.dims[axis:]))
+
+
+def _run_scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+    """The body for each slice of the scanned operands; version 8 has a batch dimension first."""
+    body, is_batched = _body(call, "body"), call.version < 9
+    operands = list(call.operands[1:] if is_batched else call.operands)
+    count = min(max(call.int_attr("num_scan_inputs", 0), 0), len(operands))
+    first, sliced = operands[: len(operands) - count], operands[len(operands) - count :]
+    axes = [1] * count if is_batched else call.int_list("scan_input_axes") or [0] * count
+    batch = (_side(operands[0], 0) or 1) if is_batched and operands else 1
+    if is_batched:
+        first = [_without(t, (0,)) for t in first]
+        if call.has(0):
+            walk.note(f"Scan {call.name!r}: all its sequences are taken to be of full length")
+    states = _initial_states(first, body.input, body.output)
+    axes_lists = [(0, 1) if is_batched else (axis,) for axis in axes]
+    slices = [_without(t, gone) for t, gone in zip(sliced, axes_lists, strict=False)]
+    trips = _trip_count(walk, call, _side(sliced[0], axes[0]) if sliced and axes else None)
+    outputs, rows = walk.walk_body(body, (*states, *slices), scope, path)
+    after, parts = outputs[: len(first)], outputs[len(first) :]
+    for row in rows:
+        row.repeats *= batch
+    finals: list[Tensor] = _repeat(walk, call, rows, trips, first, states, after)
+    out_axes = [*call.int_list("scan_output_axes"), *[0] * len(parts)]
+    stacks = [_stack(t, trips, axis) for t, axis in zip(parts, out_axes, strict=False)]
+    if is_batched:
+        finals, stacks = ([_stack(t, batch, 0) for t in each] for each in (finals, stacks))
+        walk.link(after, finals)
+    walk.link(sliced, slices)
+    walk.link(parts, stacks)
+    return [*finals, *stacks]
+
+
+def _side(t: Tensor | None, axis: int) -> int | None:
     if t is None or t.dims is None or not -len(t.dims) <= axis < len(t.dims):
         return None
     return t.dims[axis]
@@ -204,62 +262,58 @@ def _without(t: Tensor | None, axes: tuple[int, ...]) -> Tensor | None:
     if t is None or t.dims is None:
         return t
     gone = {axis % max(len(t.dims), 1) for axis in axes}
-    return make(t.name, t.elem, tuple(d for n, d in enumerate(t.dims) if n not in gone))
+    return make_tensor(t.name, t.elem, tuple(d for n, d in enumerate(t.dims) if n not in gone))
 
 
 # ---------------------------------------------------------------- SequenceMap, FlexAttention
 
 
-def _map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+def _run_map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
     """The body for each item; items may differ in shape, so each is walked."""
-    body, first = body_of(call, "body"), call.get(0)
+    body, first = _body(call, "body"), call.get(0)
     items = first.items if first is not None else None
+    trips = _trip_count(walk, call, len(items) if items is not None else None)
     if items is None:
-        count = walk.bound.given_for(call.name)
-        if count is None:
-            walk.ask_for(call.name)
-            return [unknown_tensor(name) for name in node.output]
         each = first.each if first is not None else None
-        items = (each or unknown_tensor("item"),) * count
-    told_passes(walk, call, len(items))
+        items = (each or unknown_tensor("item"),) * trips
     lists: list[list[Tensor]] = [[] for _ in node.output]
     for place, item in enumerate(items):
         inputs = [item, *(_item(t, place) for t in call.operands[1:])]
-        outputs, rows = walked(walk, body, inputs, scope, path)
-        add_rows(walk, rows)
+        outputs, rows = walk.walk_body(body, inputs, scope, path)
+        walk.rows += rows
         for made, output in zip(lists, outputs, strict=False):
             made.append(output)
-    return [sequence(name, tuple(made)) for name, made in zip(node.output, lists, strict=True)]
+    return [make_sequence(name, tuple(made)) for name, made in zip(node.output, lists, strict=True)]
 
 
 def _item(t: Tensor | None, place: int) -> Tensor | None:
-    """An item of a sequence; what is none is the same for all."""
+    """An item of a sequence; another operand is the same for all."""
     if t is None or t.items is None or place >= len(t.items):
         return t
     return t.items[place]
 
 
-def _flex(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
+def _run_flex_attention(
+    walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
+) -> Results:
     """Attention, and the graphs that change its scores and probabilities."""
-    refuse_passes(walk, call)
-    results = results_of(walk, call, node, {})
-    walk.rows.append(row_of(call, path))
+    results = walk.add_node(call, node, path, {})
     q, k = call.get(0), call.get(1)
     if q is None or k is None or len(q.shape) != 4 or len(k.shape) != 4:
         return results
-    scores = make("scores", q.elem, (*q.shape[:3], k.shape[2]))
+    scores = make_tensor("scores", q.elem, (*q.shape[:3], k.shape[2]))
     for name in ("score_mod", "prob_mod"):
         if call.attr(name) is not None:
-            _, rows = walked(walk, body_of(call, name), (scores,), scope, f"{path}.{name}")
-            add_rows(walk, rows)
+            _, rows = walk.walk_body(_body(call, name), (scores,), scope, f"{path}.{name}")
+            walk.rows += rows
     return results
 
 
-RUNNERS: dict[tuple[str, str], Callable[[Walk, NodeCall, NodeProto, Scope, str], Results]] = {
-    ("", "If"): _branch,
-    ("", "Loop"): run_loop,
-    ("", "Scan"): _scan,
-    ("", "SequenceMap"): _map,
-    ("ai.onnx.preview", "FlexAttention"): _flex,
+RUNNERS: Mapping[tuple[str, str], Runner] = {
+    ("", "If"): _run_if,
+    ("", "Loop"): _run_loop,
+    ("", "Scan"): _run_scan,
+    ("", "SequenceMap"): _run_map,
+    ("ai.onnx.preview", "FlexAttention"): _run_flex_attention,
 }
 """By domain and operator; load.WITH_GRAPHS has the same names."""

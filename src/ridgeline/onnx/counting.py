@@ -14,23 +14,31 @@ from ridgeline.count.parts import FusedBytes, Memory, ModuleCall, Work
 from ridgeline.count.result import CountResult, OpCost
 from ridgeline.count.settings import CAUSAL, one_of
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx import alive
-from ridgeline.onnx.asking import quoted, shown
-from ridgeline.onnx.assumed import assumed_notes
-from ridgeline.onnx.blocked import mark_channels, padding_note
-from ridgeline.onnx.bounds import KEEP_SOME
-from ridgeline.onnx.declared import real_inputs
-from ridgeline.onnx.dims import MOST_NAMED, bind, check_given
+from ridgeline.onnx.control import RUNNERS
+from ridgeline.onnx.dims import (
+    MOST_NAMED,
+    add_ranks,
+    bind_dims,
+    check_sizes,
+    quote_name,
+    real_inputs,
+    show_name,
+)
+from ridgeline.onnx.graph import Walk, walk_model
 from ridgeline.onnx.load import load
+from ridgeline.onnx.memory import fused_optimizer, step_memory
 from ridgeline.onnx.node import NodeCall, Tensor, unknown_tensor
-from ridgeline.onnx.opsets import opset_notes, use_plain_domains
-from ridgeline.onnx.optimizers import check_optimizer, optimizer_work
-from ridgeline.onnx.ranks import with_ranks
-from ridgeline.onnx.row import Row
-from ridgeline.onnx.training import NOTE, NOTHING, backward
-from ridgeline.onnx.uncounted import unknown_notes
-from ridgeline.onnx.walk import Walk, walk_model
-from ridgeline.onnx.weights import Stored, stored_tensors
+from ridgeline.onnx.node_cost import NodeCost, assumption_notes, unknown_notes
+from ridgeline.onnx.scope import convert_old_opset, opset_notes, use_plain_domains
+from ridgeline.onnx.shapes import KEEP_SOME
+from ridgeline.onnx.training import (
+    NO_GRADIENT_NOTE,
+    NOTE,
+    check_optimizer,
+    find_gradients,
+    update_work,
+)
+from ridgeline.onnx.weights import Stored, find_stored
 from ridgeline.plain import plain_line
 from ridgeline.records import MODES, Cost
 
@@ -49,15 +57,15 @@ def count_onnx(
 ) -> CountResult:
     """Count an ONNX file. Weights above 64 KiB are not read.
 
-    `dims` are sizes for its open dimensions, passes of its loops, and single whole numbers among
-    its inputs; `values` are arrays for inputs that shapes depend on.
+    `dims` are sizes for its open dimensions, trip counts of its loops, and single whole numbers
+    among its inputs; `values` are arrays for inputs that shapes depend on.
     """
     one_of("mode", mode, MODES)
     one_of("causal", causal, CAUSAL)
     if mode == "train":
         check_optimizer(optimizer)
     with _no_collector():
-        return _counted(Path(path), batch_size, dims or {}, values or {}, mode, optimizer, causal)
+        return _count(Path(path), batch_size, dims or {}, values or {}, mode, optimizer, causal)
 
 
 @contextmanager
@@ -72,7 +80,7 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _counted(
+def _count(
     file: Path,
     batch_size: int | None,
     dims: Mapping[str, int],
@@ -81,49 +89,46 @@ def _counted(
     optimizer: str,
     causal: str,
 ) -> CountResult:
-    model = load(file)
+    model = convert_old_opset(load(file))
     use_plain_domains(model)
-    untold = mark_channels(model)
-    check_given(dims, batch_size)
-    dims = with_ranks(model.graph, dims)
-    bound = bind(model.graph, batch_size=batch_size, dims=dims, known=values)
-    walk = walk_model(model, str(file), bound, values=values, causal=causal)
-    _check_used(walk)
-    stored = stored_tensors(walk.rows)
-    walk.rows = [row for row in walk.rows if row.is_taken]
+    check_sizes(dims, batch_size)
+    dims = add_ranks(model.graph, dims)
+    bound = bind_dims(model.graph, batch_size=batch_size, dims=dims, known=values)
+    walk = walk_model(model, str(file), bound, values=values, runners=RUNNERS, causal=causal)
+    _check_unmatched(walk)
+    rows, stored = walk.rows, find_stored(walk.rows)
     inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
     outputs = [walk.outputs.get(o.name) or unknown_tensor(o.name) for o in model.graph.output]
-    costs = [_forward(row) for row in walk.rows]
+    costs = [_op_cost(row, "forward", row.call, row.work) for row in rows]
     notes = [
         *opset_notes(model),
         *bound.notes,
         *walk.notes,
-        *unknown_notes(walk.rows, walk.inputs),
-        *assumed_notes(walk.rows),
+        *unknown_notes(rows, walk.inputs),
+        *assumption_notes(rows),
     ]
-    if untold:
-        notes.append(padding_note(untold))
     if mode == "train":
-        gradients = _gradients(walk.rows, stored, outputs)
-        costs += [*gradients, *_updates(stored, optimizer)]
-        notes.append(NOTE if gradients else NOTHING)
+        gradients = find_gradients(rows, stored, outputs, walk.links)
+        costs += [_op_cost(g.row, g.phase, g.call, g.work) for g in gradients]
+        costs += _updates(stored, optimizer)
+        notes.append(NOTE if gradients else NO_GRADIENT_NOTE)
     _check_possible(file, costs)
-    memory = alive.memory(
-        walk.rows, inputs, outputs, stored, optimizer=optimizer if mode == "train" else None
+    memory = step_memory(
+        rows, inputs, outputs, stored, optimizer=optimizer if mode == "train" else None
     )
     return CountResult(
         model=str(file),
         batch_size=bound.batch_size,
         mode=mode,
-        precision=_precision(walk.rows, stored),
+        precision=_precision(rows, stored),
         optimizer=optimizer if mode == "train" else None,
         params=stored.param_count,
         op_costs=tuple(costs),
-        modules=_modules(walk.rows, inputs, outputs),
+        modules=_modules(rows, inputs, outputs),
         module_params=_module_params(stored),
         memory=memory,
         fused=_fused(costs, outputs, memory),
-        output_storages=frozenset(t.key for t in outputs),
+        output_storages=frozenset(t.ident for t in outputs),
         traced_on="onnx",
         notes=tuple(map(plain_line, notes)),
     )
@@ -131,43 +136,39 @@ def _counted(
 
 def _fused(costs: list[OpCost], outputs: list[Tensor], memory: Memory) -> FusedBytes:
     model = [op for op in costs if op.phase != "optimizer"]
-    found = fused_step(model, sizes={}, lasting={t.key for t in outputs})
-    update = alive.fused_optimizer(memory)
+    step = fused_step(model, sizes={}, lasting={t.ident for t in outputs})
+    update = fused_optimizer(memory)
     return FusedBytes(
-        read_bytes=found.read_bytes + update.read_bytes,
-        written_bytes=found.written_bytes + update.written_bytes,
+        read_bytes=step.read_bytes + update.read_bytes,
+        written_bytes=step.written_bytes + update.written_bytes,
     )
 
 
-def _check_used(walk: Walk) -> None:
-    """A size that nothing asked for is a slip of the pen."""
-    kept = {row.call.name for row in walk.rows if row.call.op_type in KEEP_SOME}
-    names = {walk.bound.name_of(node) for node in kept | walk.loops.keys()}
-    strange = [name for name in walk.bound.unused if name not in names]
+def _check_unmatched(walk: Walk) -> None:
+    """A size for a name that nothing has is a typing error."""
+    nodes = {row.call.name for row in walk.rows if row.call.op_type in KEEP_SOME}
+    names = {walk.bound.option_name(node) for node in nodes | walk.loops.keys()}
+    strange = [name for name in walk.bound.unmatched_args if name not in names]
     if strange:
-        known = ", ".join(map(shown, [*walk.bound.sizes][:MOST_NAMED])) or "none"
+        known = ", ".join(map(show_name, [*walk.bound.sizes][:MOST_NAMED])) or "none"
         raise RidgelineError(
-            f"no dimension, loop or node is called {', '.join(map(quoted, strange))}",
+            f"no dimension, loop or node is called {', '.join(map(quote_name, strange))}",
             hint=f"the open dimensions of this file: {known}",
         )
 
 
 def _check_possible(file: Path, costs: Iterable[OpCost]) -> None:
-    """Sizes and loops multiply; what has no end as a number has none as a table either."""
+    """Sizes and loops multiply; such numbers fit in no table."""
     for op in costs:
         if max(op.cost.flops, op.cost.moved_bytes) > LARGEST_COUNT:
             raise RidgelineError(
                 f"{file}: {op.op} {op.path!r} would take more than 2^{LARGEST_COUNT.bit_length()}"
                 " FLOPs or bytes",
-                hint="check the sizes and the numbers of passes in the file",
+                hint="check the sizes and the trip counts in the file",
             )
 
 
-def _forward(row: Row) -> OpCost:
-    return _cost(row, "forward", row.call, row.work)
-
-
-def _cost(row: Row, phase: str, call: NodeCall, work: Work | None) -> OpCost:
+def _op_cost(row: NodeCost, phase: str, call: NodeCall, work: Work | None) -> OpCost:
     times = row.repeats
     if work is None:
         one = Cost(read_bytes=call.read_bytes, written_bytes=call.written_bytes)
@@ -187,20 +188,16 @@ def _cost(row: Row, phase: str, call: NodeCall, work: Work | None) -> OpCost:
         cost=one,
         work=work,
         call=call,
-        settings=settings_text(call),
-        repeats=times,
+        settings=attributes_text(call),
+        repeats=row.repeats,
     )
-
-
-def _gradients(rows: list[Row], stored: Stored, outputs: list[Tensor]) -> list[OpCost]:
-    return [_cost(g.row, g.phase, g.call, g.work) for g in backward(rows, stored, outputs)]
 
 
 def _updates(stored: Stored, optimizer: str) -> Iterator[OpCost]:
     for ident, tensor in stored.trained.items():
         call = NodeCall("", optimizer, "optimizer", 0, {}, (tensor,), (tensor,))
-        row = Row(stored.used_by[ident], "optimizer", call, None)
-        yield _cost(row, "optimizer", call, optimizer_work(optimizer, tensor))
+        row = NodeCost(stored.used_by[ident], "optimizer", call, None)
+        yield _op_cost(row, "optimizer", call, update_work(optimizer, tensor))
 
 
 SHOWN = (
@@ -214,7 +211,7 @@ SHOWN = (
 )  # fmt: skip
 
 
-def settings_text(call: NodeCall) -> str:
+def attributes_text(call: NodeCall) -> str:
     """The attributes that matter to the cost: `kernel_shape=3,3 strides=2,2 group=32`."""
     parts = []
     for name in SHOWN:
@@ -225,7 +222,7 @@ def settings_text(call: NodeCall) -> str:
     return " ".join(parts)
 
 
-def _precision(rows: list[Row], stored: Stored) -> str:
+def _precision(rows: list[NodeCost], stored: Stored) -> str:
     """Of the products, else of the parameters: what the file computes in."""
     sizes: dict[str, int] = {}
     for row in rows:
@@ -238,9 +235,11 @@ def _precision(rows: list[Row], stored: Stored) -> str:
     return max(sizes, key=lambda name: sizes[name]) if sizes else "fp32"
 
 
-def _modules(rows: list[Row], inputs: list[Tensor], outputs: list[Tensor]) -> dict[str, ModuleCall]:
+def _modules(
+    rows: list[NodeCost], inputs: list[Tensor], outputs: list[Tensor]
+) -> dict[str, ModuleCall]:
     """A line for each node, and one for the model."""
-    found = {
+    modules = {
         "": ModuleCall(
             "ONNX graph",
             1,
@@ -250,24 +249,24 @@ def _modules(rows: list[Row], inputs: list[Tensor], outputs: list[Tensor]) -> di
     }
     for row in rows:
         call = row.call
-        if row.path in found:
-            found[row.path].calls += row.repeats
+        if row.path in modules:
+            modules[row.path].calls += row.repeats
             continue
         moving = [t for t in call.inputs if not t.is_weight]
-        found[row.path] = ModuleCall(
+        modules[row.path] = ModuleCall(
             call.op_type,
             row.repeats,
             tuple(t.shape for t in moving),
             tuple(t.shape for t in call.outputs),
         )
-    return found
+    return modules
 
 
 def _module_params(stored: Stored) -> dict[str, tuple[int, int]]:
     """Parameters under the first node that uses them, so that each counts once."""
-    found: dict[str, tuple[int, int]] = {}
+    by_path: dict[str, tuple[int, int]] = {}
     for ident, tensor in stored.params.items():
         path = stored.used_by[ident]
-        count, size = found.get(path, (0, 0))
-        found[path] = (count + stored.weights_in(ident), size + tensor.nbytes)
-    return found
+        count, size = by_path.get(path, (0, 0))
+        by_path[path] = (count + stored.weights_in(ident), size + tensor.nbytes)
+    return by_path

@@ -44,7 +44,7 @@ _BY_NUMBER = {  # TensorProto.DataType
     28: Dtype("fp6_e3m2", 6, is_float=True),
 }
 # the numbers that rules name
-FP32, INT8, INT32, INT64, STRING, BOOL, UINT32 = 1, 3, 6, 7, 8, 9, 12
+FP32, INT32, INT64, STRING, BOOL = 1, 6, 7, 8, 9
 UNKNOWN = Dtype("unknown", 0)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.declared import LARGEST, MOST_DIMS, item_type
-from ridgeline.onnx.needed import onnx_needed
+from ridgeline.onnx import require_onnx
+from ridgeline.onnx.dims import LARGEST, MOST_DIMS, item_type
 from ridgeline.onnx.skeleton import broken, read_skeleton
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 EXTERNAL = 1  # TensorProto.DataLocation
 MOST_INPUT_DIMS = 1_000_000  # of all inputs, weights among them
-# operators whose attributes are graphs; control.py walks them
+# operators whose attributes are graphs; graph.py walks them
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "FlexAttention"})
 
 
 def load(path: Path) -> ModelProto:
     """Read a model's graph; refuse what cannot be counted with one clear error."""
-    with onnx_needed():
+    with require_onnx():
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     if not path.exists():
@@ -175,15 +175,15 @@ def own_names(graph: GraphProto) -> set[str]:
     return stored | {i.name for i in graph.input}
 
 
-def ordered(
+def order_nodes(
     nodes: Iterable[NodeProto],
     own: set[str],
     results: Iterable[str],
     path: str,
     *,
-    around: Callable[[str], bool] = lambda name: False,
+    is_outside: Callable[[str], bool] = lambda name: False,
 ) -> list[NodeProto]:
-    """The nodes such that each comes after those it needs; `around` knows the names outside.
+    """The nodes such that each comes after those it needs; `is_outside` knows names around.
 
     A cycle, a name that nothing writes and a name that is written twice are errors. Nearly every
     file is in order already, and then this is one pass.
@@ -191,19 +191,19 @@ def ordered(
     nodes, own = list(nodes), {"", *own}
     written = _written(nodes, own, path)
 
-    def is_made(name: str) -> bool:
-        return name in own or name in written or around(name)
+    def is_defined(name: str) -> bool:
+        return name in own or name in written or is_outside(name)
 
     for name in results:
-        if not is_made(name):
-            raise _unmade(path, f"nothing makes the result {name!r}")
-    if _in_order(nodes, own, around):
+        if not is_defined(name):
+            raise _undefined(path, f"nothing makes the result {name!r}")
+    if _in_order(nodes, own, is_outside):
         return nodes
     for node in nodes:
         for name in _needs_surely(node):
-            if not is_made(name):
-                raise _unmade(path, f"node {_called(node)!r} reads {name!r}, which nothing makes")
-    return _sorted(nodes, lambda name: name in own or around(name), path)
+            if not is_defined(name):
+                raise _undefined(path, f"node {_label(node)!r} reads {name!r}, which nothing makes")
+    return _sorted(nodes, lambda name: name in own or is_outside(name), path)
 
 
 def _written(nodes: list[NodeProto], own: set[str], path: str) -> set[str]:
@@ -213,21 +213,21 @@ def _written(nodes: list[NodeProto], own: set[str], path: str) -> set[str]:
         for name in filter(None, node.output):
             if name in written or name in own:
                 raise RidgelineError(
-                    f"{path}: {name!r} is made more than once, here by node {_called(node)!r}",
+                    f"{path}: {name!r} is made more than once, here by node {_label(node)!r}",
                     hint="every name of an ONNX graph is made once; export the model again",
                 )
             written.add(name)
     return written
 
 
-def _unmade(path: str, problem: str) -> RidgelineError:
+def _undefined(path: str, problem: str) -> RidgelineError:
     return RidgelineError(
         f"{path}: {problem}",
         hint="there is no input, stored tensor or node of that name; export the model again",
     )
 
 
-def _called(node: NodeProto) -> str:
+def _label(node: NodeProto) -> str:
     return node.name or node.op_type
 
 
@@ -255,10 +255,10 @@ def _needs_surely(node: NodeProto) -> Iterable[str]:
     return needs(node) if node.op_type in WITH_GRAPHS else node.input
 
 
-def _in_order(nodes: list[NodeProto], own: set[str], around: Callable[[str], bool]) -> bool:
+def _in_order(nodes: list[NodeProto], own: set[str], is_outside: Callable[[str], bool]) -> bool:
     seen = set(own)
     for node in nodes:
-        if any(name not in seen and not around(name) for name in _needs_surely(node)):
+        if any(name not in seen and not is_outside(name) for name in _needs_surely(node)):
             return False
         seen.update(node.output)
     return True
@@ -284,7 +284,7 @@ def _sorted(nodes: list[NodeProto], is_known: Callable[[str], bool], path: str) 
     if len(order) < len(nodes):
         stuck = next(i for i, count in enumerate(waiting) if count)
         raise RidgelineError(
-            f"{path}: the graph has a cycle through node {_called(nodes[stuck])!r}",
+            f"{path}: the graph has a cycle through node {_label(nodes[stuck])!r}",
             hint="an ONNX graph has none; `onnx.checker.check_model` says more",
         )
     return order

@@ -1,4 +1,4 @@
-"""What formulas see of a node: its operands and results, its attributes, no weights."""
+"""A value of the graph, and one call of an operator as formulas see it: no weights are read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 Shape = tuple[int, ...]
-_NUMBERS = count()
+_IDENTS = count()
 RANDOM = ("Random", "Bernoulli", "Multinomial")
 ITEM_BYTES, NUMBER_BYTES = 256, 40  # of a Tensor, and of a number in a list
 
 
-def new_number() -> int:
+def new_ident() -> int:
     """One that no value has yet."""
-    return next(_NUMBERS)
+    return next(_IDENTS)
 
 
 @dataclass(slots=True)
@@ -36,17 +36,9 @@ class Tensor:
     value: np.ndarray[Any, Any] | None = None
     items: tuple[Tensor, ...] | None = None  # of a sequence
     is_weight: bool = False  # stored in the file
-    ident: int = field(default_factory=new_number)  # the same value under other names
-    each: Tensor | None = None  # what the items of a sequence of unknown length are like
-    slot: int | None = None  # of a loop's state: under one name a new value in every pass
-    channels: int | None = None  # of a blocked layout: those that are not padding, if some are
-    fill: np.ndarray[Any, Any] | None = None  # too many elements to follow, but all are this one
-    outside: str = ""  # few elements, but they depend on this tensor's, which another file has
-
-    @property
-    def key(self) -> int:
-        """Tells values apart, also the state of a loop from what it was at first."""
-        return self.ident if self.slot is None else self.slot
+    ident: int = field(default_factory=new_ident)  # the same value under other names
+    each: Tensor | None = None  # the type of an item, of a sequence of unknown length
+    is_external: bool = False  # few elements, but another file has them
 
     @property
     def shape(self) -> Shape:
@@ -77,25 +69,26 @@ class Tensor:
 
     @property
     def moved(self) -> Moved:
-        return Moved(self.key, self.nbytes, is_weight=self.is_weight)
+        return Moved(self.ident, self.nbytes, is_weight=self.is_weight)
 
     @property
     def moved_gradient(self) -> Moved:
-        return Moved(("gradient", self.key), self.nbytes, is_weight=self.is_weight)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Known beforehand, so the same in every step."""
-        return self.value is not None or self.fill is not None
+        return Moved(("gradient", self.ident), self.nbytes, is_weight=self.is_weight)
 
     @property
     def is_zero(self) -> bool:
-        known = self.fill if self.value is None else self.value
-        return known is not None and known.dtype != object and not known.any()
+        return self.value is not None and self.value.dtype != object and not self.value.any()
+
+    @property
+    def first_value(self) -> float | None:
+        """The number that the only element is, if it is known."""
+        if self.value is None or self.value.size != 1 or self.value.dtype == object:
+            return None
+        return self.value.item()  # type: ignore[no-any-return]  # numpy's item is Any
 
     @property
     def held_bytes(self) -> int:
-        """What is kept of it here: elements that are known, items of a sequence."""
+        """Memory that it takes here: elements that are known, items of a sequence."""
         held = len(self.items) * ITEM_BYTES if self.items else 0
         return held + self.value.nbytes if self.value is not None else held
 
@@ -132,7 +125,7 @@ class NodeCall:
         return f"{self.domain or 'onnx'}::{self.op_type}"
 
     @property
-    def settings_bytes(self) -> int:
+    def attribute_bytes(self) -> int:
         """About what its attributes take, as Python's numbers and texts."""
         values = self.attributes.values()
         return sum(len(v) * NUMBER_BYTES for v in values if isinstance(v, list | bytes))
@@ -141,14 +134,13 @@ class NodeCall:
         value = self.attributes.get(name, default)
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 
-    def whole(self, name: str, default: int) -> int:
-        """An attribute that is one whole number."""
+    def int_attr(self, name: str, default: int) -> int:
         value = self.attributes.get(name, default)
         if not isinstance(value, int):
             raise MalformedError(f"{name} is not a whole number")
         return value
 
-    def wholes(self, name: str) -> list[int]:
+    def int_list(self, name: str) -> list[int]:
         """An attribute that is a list of whole numbers; empty where it is left out."""
         values = self.attributes.get(name, [])
         if not isinstance(values, list) or not all(isinstance(v, int) for v in values):
@@ -162,7 +154,7 @@ class NodeCall:
     def has(self, index: int) -> bool:
         return self.get(index) is not None
 
-    def given(self, index: int) -> Tensor:
+    def operand(self, index: int) -> Tensor:
         """An operand that the operator cannot do without."""
         tensor = self.get(index)
         if tensor is None:
@@ -180,7 +172,7 @@ class NodeCall:
 
     @property
     def x(self) -> Tensor:
-        return self.given(0)
+        return self.operand(0)
 
     @property
     def out(self) -> Tensor:
@@ -235,9 +227,20 @@ class Constants:
     def __contains__(self, tensor: object) -> bool:
         if not isinstance(tensor, Tensor):
             return False
-        is_one = tensor.is_weight or tensor.is_fixed or tensor.ident in self.idents
-        return is_one and tensor.slot is None
+        return tensor.is_weight or tensor.value is not None or tensor.ident in self.idents
 
 
 class MalformedError(Exception):
     """A node that breaks its operator's rules; it is listed as unknown."""
+
+
+def broadcast(a: Shape, b: Shape) -> Shape:
+    """By numpy's rules: two sides are equal, or one of them is 1."""
+    longest = max(len(a), len(b))
+    pairs = zip((1,) * (longest - len(a)) + a, (1,) * (longest - len(b)) + b, strict=True)
+    sides = []
+    for x, y in pairs:
+        if x != y and 1 not in (x, y):
+            raise MalformedError(f"{a} and {b} do not broadcast")
+        sides.append(y if x == 1 else x)
+    return tuple(sides)

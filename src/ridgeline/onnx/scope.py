@@ -1,17 +1,31 @@
-"""Names of values while a graph is walked, and the paths under which nodes are shown."""
+"""Where a walk through a graph is: names of values, versions of operators, resource limits."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ridgeline.onnx.node import Tensor, unknown_tensor
+import onnx
+
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx.dims import show_name
+from ridgeline.onnx.load import subgraphs_of
+from ridgeline.onnx.node import Tensor, plain_domain, unknown_tensor
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import AttributeProto, ModelProto, NodeProto, OperatorSetIdProto
 
+MOST_CALLS = 250_000  # inside of functions and loops, whose calls multiply
+MOST_HELD_BYTES = 1 << 28  # of names, attributes, values and sequences likewise
+DEEPEST = 40  # graphs and functions inside each other; real files have a handful
 SCOPES = "pkg.torch.onnx.name_scopes"  # where PyTorch's exporter keeps the modules around a node
 NO_MODULE = "_empty_nn_module_stack"  # the exporter's word for none
+STANDARD = "ai.onnx"  # node.plain_domain has the shorter name
+OLDEST = 7  # of the standard operator sets whose shapes onnx infers
+MOST_NOTES = 5
 
 
 class Scope:
@@ -33,20 +47,23 @@ class Scope:
         """One of an unknown type where nobody has the name."""
         return self.find(name) or unknown_tensor(name)
 
-    def add(self, tensor: Tensor | None) -> None:
-        if tensor is not None and tensor.name:
+    def add(self, tensor: Tensor) -> None:
+        if tensor.name:
             self.values[tensor.name] = tensor
 
-    def is_around(self, name: str) -> bool:
+    def is_outside(self, name: str) -> bool:
         """Whether a graph around this one has the name."""
         return self.outer is not None and self.outer.find(name) is not None
+
+
+# ---------------------------------------------------------------- paths of nodes
 
 
 def node_name(node: NodeProto, place: int) -> str:
     return node.name or f"{node.op_type}_{place}"
 
 
-def path_of(node: NodeProto, place: int) -> str:
+def node_path(node: NodeProto, place: int) -> str:
     """The modules around a node, then its name, with dots between: `layer1.0.conv1.node_Conv_5`.
 
     PyTorch's exporters keep the modules in the node's notes, or (the older one) in its name,
@@ -60,7 +77,7 @@ def path_of(node: NodeProto, place: int) -> str:
 def _dotted(node: NodeProto, place: int) -> str:
     name = node_name(node, place)
     for entry in node.metadata_props:
-        if entry.key == SCOPES and (module := _module(entry.value)):
+        if entry.key == SCOPES and (module := _innermost_module(entry.value)):
             return f"{module}.{name.replace('.', '_')}"
     if "/" not in name:
         return name
@@ -73,8 +90,8 @@ def _dotted(node: NodeProto, place: int) -> str:
     return ".".join(parts)
 
 
-def _module(text: str) -> str:
-    """The innermost module of a list such as ['', 'layer1', 'layer1.0', 'conv2d']."""
+def _innermost_module(text: str) -> str:
+    """Of a list such as ['', 'layer1', 'layer1.0', 'conv2d']."""
     try:
         scopes = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -82,3 +99,150 @@ def _module(text: str) -> str:
     if not isinstance(scopes, list) or len(scopes) < 2 or not isinstance(scopes[-2], str):
         return ""
     return "" if scopes[-2].startswith(NO_MODULE) else scopes[-2]
+
+
+# ---------------------------------------------------------------- limits
+
+
+@dataclass(slots=True)
+class Limits:
+    """Small files can make much: functions, loops and sequences inside each other multiply."""
+
+    path: str  # of the file
+    calls: int = 0
+    held_bytes: int = 0
+    depth: int = 0
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the walk is in a function or a loop: then there may be more than is stored."""
+        return self.depth > 1
+
+    @contextmanager
+    def enter(self, where: str) -> Iterator[None]:
+        """Around the nodes of a graph or a function."""
+        self.depth += 1
+        try:
+            if self.depth > DEEPEST:
+                raise RidgelineError(
+                    f"{self.path}: graphs or functions are nested more than {DEEPEST} deep"
+                    f" at {where or 'the top'!r}",
+                    hint="a function that calls itself has no end; check the file",
+                )
+            yield
+        finally:
+            self.depth -= 1
+
+    def add_call(self) -> None:
+        self.calls += self.is_nested
+        if self.calls > MOST_CALLS:
+            raise RidgelineError(
+                f"{self.path}: functions and loops make more than {MOST_CALLS:,} nodes",
+                hint="inside each other they multiply; check the file",
+            )
+
+    def add_bytes(self, nbytes: int) -> None:
+        """Memory for what is not in the file as often as it is here."""
+        self.held_bytes += nbytes
+        if self.held_bytes > MOST_HELD_BYTES:
+            raise RidgelineError(
+                f"{self.path}: its nodes would take more than {MOST_HELD_BYTES >> 20} MiB of names"
+                " and values",
+                hint="in functions, loops and sequences they multiply; check the file",
+            )
+
+
+# ---------------------------------------------------------------- versions of operators
+
+
+@dataclass(frozen=True, slots=True)
+class Opsets:
+    """Versions by domain, and the same in the form that onnx takes."""
+
+    versions: Mapping[str, int]
+    imports: list[OperatorSetIdProto]
+
+    @classmethod
+    def of(cls, versions: Mapping[str, int]) -> Opsets:
+        return cls(versions, [onnx.helper.make_opsetid(d, v) for d, v in versions.items()])
+
+    def extend(self, imports: Iterable[OperatorSetIdProto]) -> Opsets:
+        """A function's own go before those of the model around it."""
+        own = {plain_domain(o.domain): o.version for o in imports}
+        return Opsets.of({**self.versions, **own})
+
+    def version(self, domain: str) -> int:
+        """The first of a domain that is not named; of the standard one, the newest.
+
+        Versions of the standard one that onnx does not have are the newest, too.
+        """
+        domain = plain_domain(domain)
+        version = self.versions.get(domain, 0)
+        if domain:
+            return version or 1
+        return version if _is_version(version) else onnx.defs.onnx_opset_version()
+
+
+def convert_old_opset(model: ModelProto) -> ModelProto:
+    """A file below opset 7 as one of opset 7, where onnx's converter takes it."""
+    versions = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
+    if not 0 < versions.get("", OLDEST) < OLDEST:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, OLDEST)
+    except Exception:  # the converter raises many kinds of error: nodes are tried as they are
+        return model
+
+
+def use_plain_domains(model: ModelProto) -> None:
+    """Write the standard domain's shorter name wherever a node or a function has the other."""
+    _use_in_nodes(model.graph.node)
+    for function in model.functions:
+        function.domain = plain_domain(function.domain)
+        _use_in_nodes(function.node)
+        _use_in_graphs(function.attribute_proto)
+
+
+def _use_in_nodes(nodes: Iterable[NodeProto]) -> None:
+    for node in nodes:
+        if node.domain == STANDARD:
+            node.domain = plain_domain(node.domain)
+        _use_in_graphs(node.attribute)
+
+
+def _use_in_graphs(attributes: Iterable[AttributeProto]) -> None:
+    for attribute in attributes:
+        for graph in subgraphs_of(attribute):
+            _use_in_nodes(graph.node)
+
+
+def _is_version(number: int) -> bool:
+    return 1 <= number <= onnx.defs.onnx_opset_version()
+
+
+def opset_notes(model: ModelProto) -> list[str]:
+    """Which version is taken where a file names none, several, or one that onnx does not have."""
+    lists = [model.opset_import, *(function.opset_import for function in model.functions)]
+    notes = [note for imports in lists for note in _import_notes(imports)]
+    named = {plain_domain(opset.domain) for opset in model.opset_import}
+    if "" not in named and any(not plain_domain(node.domain) for node in model.graph.node):
+        notes.append(f"the file does not say its version of {STANDARD}: {_newest()}")
+    return list(dict.fromkeys(notes))[:MOST_NOTES]
+
+
+def _import_notes(imports: Iterable[OperatorSetIdProto]) -> Iterator[str]:
+    versions: dict[str, dict[int, None]] = {}  # in order, the last one at the end
+    for opset in imports:
+        own = versions.setdefault(plain_domain(opset.domain), {})
+        own.pop(opset.version, None)
+        own[opset.version] = None
+    for domain, (*others, last) in versions.items():
+        if others:
+            name = show_name(domain) or STANDARD
+            yield f"the file names several versions of {name}: {last}, the last one, is taken"
+        if not domain and not _is_version(last):
+            yield f"onnx knows no version {last} of {STANDARD}: {_newest()}"
+
+
+def _newest() -> str:
+    return f"the newest, {onnx.defs.onnx_opset_version()}, is taken"

@@ -1,231 +1,490 @@
-"""Shapes that rules and formulas both work out."""
+"""The results of a node: types, shapes and small values, by the first source that knows them.
+
+In this order: sequences, onnx's own inference (infer.py), our rules for the few standard operators
+that it gets wrong or leaves open, our rules for onnxruntime's operators, what the file declares,
+and where data decide the largest result there can be.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import ceil, isfinite, prod
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from operator import mul
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import onnx
 
-from ridgeline.onnx.declared import LARGEST
-from ridgeline.onnx.node import MalformedError, NodeCall, Shape, Tensor
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx.dims import DimBindings, dim_option
+from ridgeline.onnx.dtypes import BOOL, FP32, INT32, INT64, STRING
+from ridgeline.onnx.infer import (
+    find_schema,
+    from_constant,
+    from_type,
+    infer,
+    make_tensor,
+    range_length,
+    unknown_results,
+)
+from ridgeline.onnx.node import MalformedError, NodeCall, Shape, Tensor, broadcast
+from ridgeline.onnx.ops import find_entry
+from ridgeline.onnx.ops.matmul import transposed_shape
+from ridgeline.onnx.ops.registry import ML, MS
+from ridgeline.onnx.ops.sequence import (
+    group_query_sizes,
+    multi_head_sizes,
+    packed_past,
+    qkv_widths,
+)
+from ridgeline.onnx.values import evaluate_node, sequence_result
 
+if TYPE_CHECKING:
+    from onnx import NodeProto, OperatorSetIdProto
 
-def broadcast(a: Shape, b: Shape) -> Shape:
-    """By numpy's rules: two sides are equal, or one of them is 1."""
-    longest = max(len(a), len(b))
-    pairs = zip((1,) * (longest - len(a)) + a, (1,) * (longest - len(b)) + b, strict=True)
-    found = []
-    for x, y in pairs:
-        if x != y and 1 not in (x, y):
-            raise MalformedError(f"{a} and {b} do not broadcast")
-        found.append(y if x == 1 else x)
-    return tuple(found)
-
-
-def range_length(start: Any, limit: Any, delta: Any) -> int:
-    """How many numbers a Range has, of arrays of one element; as onnx divides, without overflow."""
-    first, last, step = (array.ravel()[0] for array in (start, limit, delta))
-    if not step:
-        raise MalformedError("its step is 0")
-    if start.dtype.kind in "iu":
-        count = -((int(first) - int(last)) // int(step))
-    else:
-        with np.errstate(all="ignore"):
-            span = float(last - first) / float(step)
-        if not isfinite(span):
-            raise MalformedError(f"from {first} to {last} by {step} has no end")
-        count = ceil(span)
-    if count > LARGEST:
-        raise MalformedError(f"it would have more than {LARGEST} elements")
-    return max(count, 0)
-
-
-def turned(call: NodeCall, place: int, side: str) -> Shape:
-    """An operand by transA or transB; FusedMatMul's transBatchA swaps the batch and the rows."""
-    shape = call.given(place).shape
-    if call.attr(f"transBatch{side}", 0) and len(shape) > 2:
-        shape = (*shape[1:-1], shape[0], shape[-1])
-    if call.attr(f"trans{side}", 0) and len(shape) > 1:
-        shape = (*shape[:-2], shape[-1], shape[-2])
-    return shape
+Type = tuple[int, Shape]
+Types = list[Type | None]
+Results = list[Tensor | None]
+BROKEN = (MalformedError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError,
+          AttributeError, OverflowError)  # fmt: skip
+"""What a rule or a formula raises on a node that breaks its operator's rules."""
 
 
-def pooled(call: NodeCall, sizes: Shape) -> Shape:
-    """How many places a pooling window has along each side, as onnxruntime has it.
+@dataclass(frozen=True, slots=True)
+class ShapeContext:
+    """All that a node's results depend on beside its operands."""
+
+    opsets: list[OperatorSetIdProto]
+    standard_version: int
+    bound: DimBindings
+    declared: Mapping[str, Tensor]  # types that the file states
+    note: Callable[[str], None]
+
+
+def misfit(error: Exception) -> str:
+    """Why a node is not counted whose formula or inference failed."""
+    return f"its operands do not fit the operator ({str(error) or type(error).__name__})"
+
+
+def set_results(call: NodeCall, node: NodeProto, context: ShapeContext) -> Results:
+    """The node's results; they are set in the call."""
+    first = node.output[0] if node.output else ""
+    if call.op_type == "Constant" and not call.domain:
+        results: Results = [from_constant(node, first)]
+        call.set_results(results)
+        return results
+    items = sequence_result(call, first) if not call.domain else None
+    results = [items] if items is not None else _by_inference(call, node, context)
+    if not _all_known(results):
+        results = _complete(call, list(node.output), results, context)
+    call.set_results(results)
+    values = evaluate_node(call, node, context.opsets)
+    for result, value in zip(results, values, strict=False):
+        if result is not None and value is not None:
+            _set_value(result, value)
+    if not _all_known(results):
+        _explain_external(call)
+    return results
+
+
+def _all_known(results: Sequence[Tensor | None]) -> bool:
+    return all(t is None or t.is_known for t in results)
+
+
+def _explain_external(call: NodeCall) -> None:
+    """A shape may depend on values in external data, which are never opened."""
+    names = [t.name for n, t in enumerate(call.inputs) if t.is_external and (n or not t.is_float)]
+    if names and all(t.is_known for t in call.inputs):
+        why = f"the values of {names[0]!r} are in external data, which are never opened"
+        call.refused = call.refused or why
+
+
+def _set_value(result: Tensor, value: Any) -> None:
+    result.value = value
+    result.dims = tuple(value.shape)
+    if not result.elem:
+        elem = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        made = from_type(result.name, onnx.helper.make_tensor_type_proto(elem, value.shape), {})
+        result.elem, result.dtype = made.elem, made.dtype
+
+
+def _by_inference(call: NodeCall, node: NodeProto, context: ShapeContext) -> Results:
+    """By onnx's own inference; what it refuses is not known, and the call says why."""
+    try:
+        form = STANDARD_FORM.get(call.op_type) if call.domain == MS else None
+        if form is None:
+            made = infer(node, call.version, call.operands, context.opsets)
+        else:
+            version = context.standard_version
+            copy, count = _as_standard(node, form, version), OPERANDS_OF_FORM.get(call.op_type)
+            del copy.input[count or len(node.input) :]
+            made = infer(copy, version, call.operands[:count], context.opsets)
+    except MalformedError as error:
+        call.refused = str(error)
+        return unknown_results(node)
+    try:
+        ours = as_tensors(list(node.output), _corrected(call, made))
+    except BROKEN:
+        return made
+    return [new or now for now, new in zip(made, ours, strict=True)]
+
+
+def _as_standard(node: NodeProto, op_type: str, version: int) -> NodeProto:
+    """The node as the standard operator it extends, with the attributes that one has."""
+    schema = find_schema(op_type, version, "")
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.domain, copy.op_type = "", op_type
+    del copy.attribute[:]
+    copy.attribute.extend(
+        a for a in node.attribute if schema is not None and a.name in schema.attributes
+    )
+    return copy
+
+
+def _complete(call: NodeCall, names: list[str], results: Results, context: ShapeContext) -> Results:
+    """Types that onnx leaves open. A rule may take what onnx refuses; a declaration may not."""
+    try:
+        own = as_tensors(names, _by_rule(call))
+    except BROKEN as error:
+        own = []
+        if isinstance(error, MalformedError) and find_entry(call.domain, call.op_type) is not None:
+            call.refused = call.refused or misfit(error)
+    results = _fill(results, own, names)
+    if _all_known(results):
+        call.refused = ""
+    if call.refused or _all_known(results):
+        return results
+    results = _fill(results, [context.declared.get(name) for name in names], names)
+    number = context.bound.node_number(call.name)
+    if number is None and _all_known(results):
+        return results
+    largest = _largest(call, names, number, context)
+    return _fill(results, largest, names, over=number is not None)
+
+
+def as_tensors(names: list[str], types: Types) -> Results:
+    """Results of these types; None for the rest."""
+    padded: Types = [*types, *[None] * len(names)]
+    return [
+        make_tensor(name, one[0], one[1]) if name and one is not None else None
+        for name, one in zip(names, padded, strict=False)
+    ]
+
+
+def _fill(
+    results: Results, better: Sequence[Tensor | None], names: list[str], *, over: bool = False
+) -> Results:
+    """Put known types in for unknown ones."""
+    filled: Results = []
+    for place, name in enumerate(names):
+        now = results[place] if place < len(results) else None
+        new = better[place] if place < len(better) else None
+        if name and new is not None and new.is_known and (over or now is None or not now.is_known):
+            now = replace(new, name=name, is_weight=False, ident=now.ident if now else new.ident)
+        filled.append(now if name else None)
+    return filled
+
+
+# ---------------------------------------------------------------- standard operators
+
+
+def _corrected(call: NodeCall, made: Sequence[Tensor | None]) -> Types:
+    """Types of results where onnx's inference is wrong; none where it is right.
+
+    Below opset 22 it has a window that begins in the padding after the end (`ceil_mode`), and it
+    takes an STFT to be two-sided where nothing is said, though one-sided is the default. It adds
+    output_padding to a transposed convolution that ends at its operand's size times the stride.
+    """
+    if call.domain or not made or made[0] is None or not made[0].is_known:
+        return []
+    shape = made[0].shape
+    if call.op_type in ("MaxPool", "AveragePool", "LpPool") and call.attr("ceil_mode", 0):
+        sizes = (*shape[:2], *pooled_sizes(call, call.x.shape[2:]))
+        return [(t.elem, sizes) if t is not None else None for t in made]
+    is_same = str(call.attr("auto_pad", "NOTSET")).startswith("SAME")
+    if call.op_type == "ConvTranspose" and is_same and not call.int_list("output_shape"):
+        strides = call.int_list("strides") or [1] * len(shape[2:])
+        most = map(mul, call.x.shape[2:], strides)
+        return [(made[0].elem, (*shape[:2], *map(min, shape[2:], most)))]
+    if call.op_type == "STFT" and "onesided" not in call.attributes:
+        return [(made[0].elem, (*shape[:-2], shape[-2] // 2 + 1, shape[-1]))]
+    return []
+
+
+def pooled_sizes(call: NodeCall, sizes: Shape) -> Shape:
+    """How many positions a pooling window has along each side, as onnxruntime computes it.
 
     By `ceil_mode` the last window may reach beyond the padding, but does not begin in it.
     """
     axes = len(sizes)
-    kernel = call.wholes("kernel_shape")
-    strides = call.wholes("strides") or [1] * axes
-    dilations = call.wholes("dilations") or [1] * axes
-    auto = str(call.attr("auto_pad", "NOTSET"))
-    pads = call.wholes("pads") if auto == "NOTSET" else []
-    before, after = (pads[:axes], pads[axes:]) if pads else ([0] * axes, [0] * axes)
-    places = []
+    kernel = call.int_list("kernel_shape")
+    strides = call.int_list("strides") or [1] * axes
+    dilations = call.int_list("dilations") or [1] * axes
+    auto, is_up = str(call.attr("auto_pad", "NOTSET")), bool(call.int_attr("ceil_mode", 0))
+    pads = (call.int_list("pads") if auto == "NOTSET" else []) or [0] * 2 * axes
+    positions = []
     for axis, size in enumerate(sizes):
-        stride, start = strides[axis], size + before[axis]
+        stride, start = strides[axis], size + pads[axis]
         if auto.startswith("SAME"):
-            places.append(-(-size // stride))
+            positions.append(-(-size // stride))
             continue
-        over = start + after[axis] - dilations[axis] * (kernel[axis] - 1) - 1
-        is_up = bool(call.whole("ceil_mode", 0))
+        over = start + pads[axis + axes] - dilations[axis] * (kernel[axis] - 1) - 1
         steps = -(-over // stride) if is_up or over < 0 else over // stride  # -1/2 is 0 in C++
-        places.append(steps if is_up and steps * stride >= start else steps + 1)
-    return tuple(places)
+        positions.append(steps if is_up and steps * stride >= start else steps + 1)
+    return tuple(positions)
 
 
-# ---------------------------------------------------------------- onnxruntime's attention
+def _by_rule(call: NodeCall) -> Types:
+    """Element types and shapes of the results by our own rules; none where there is none."""
+    if not call.inputs or not all(t.is_known for t in call.inputs):
+        return []
+    if call.domain == ML:
+        return _classical(call)
+    rule = RULES.get((call.domain, call.op_type))
+    return rule(call) if rule is not None else []
 
 
-def head_count(call: NodeCall) -> int:
-    return int(call.attr("num_heads", 1)) or 1
+def _like(x: Tensor) -> Type:
+    return x.elem, x.shape
 
 
-def qkv_widths(call: NodeCall, weight: Tensor) -> list[int]:
-    """The widths of queries, keys and values in one projection: as named, or a third each."""
-    return call.wholes("qkv_hidden_sizes") or [weight.shape[1] // 3] * 3
+def _same(call: NodeCall) -> Types:
+    return [_like(call.x)]
 
 
-def head_widths(call: NodeCall, heads: int) -> tuple[int, int]:
-    """Of (B, S, width) queries: the sizes of a query and of a value in one head.
-
-    DecoderMaskedMultiHeadAttention takes queries, keys and values in one where there is no key.
-    """
-    width = call.x.shape[-1]
-    if call.op_type != "DecoderMaskedMultiHeadAttention" or call.has(1):
-        return width // heads, width // heads
-    past = call.get(5)
-    dim = past.shape[-1] if past is not None else width // (3 * heads)
-    return dim, width // heads - 2 * dim
+def _dropout(call: NodeCall) -> Types:
+    """Old operator sets leave the mask's shape open."""
+    return [_like(call.x), (BOOL if call.version >= 10 else call.x.elem, call.x.shape)]
 
 
-def packed_past(past: Tensor | None) -> int:
-    """Tokens of a past of keys and values in one: (2, B, H, S, D)."""
-    return past.shape[3] if past is not None and len(past.shape) > 3 else 0
+def _comparison(call: NodeCall) -> Types:
+    return [(BOOL, broadcast(call.x.shape, call.operand(1).shape))]
 
 
-FILLED_IN = {  # the operand that says how much of a shared buffer is filled
-    "Attention": 6, "DecoderMaskedSelfAttention": 6, "DecoderMaskedMultiHeadAttention": 7,
-    "MultiHeadAttention": 8,
+def _range(call: NodeCall) -> Types:
+    """onnx takes no operands of shape (1), onnxruntime does."""
+    values = [t.value for t in call.inputs if t.value is not None and t.numel == 1]
+    return [(call.x.elem, (range_length(*values),))] if len(values) == 3 else []
+
+
+def _strings(call: NodeCall) -> Types:
+    return [] if call.attr("stopwords") else [_like(call.x)]
+
+
+def _classical(call: NodeCall) -> Types:
+    shape = call.x.shape
+    rows = shape[0] if len(shape) > 1 else 1
+    if call.op_type in ("Normalizer", "Scaler"):
+        return [(FP32, shape)]
+    if call.op_type == "Imputer":
+        return [(call.x.elem, shape)]
+    if call.op_type == "FeatureVectorizer":
+        return [(FP32, (rows, sum(call.attr("inputdimensions", []))))]
+    if call.op_type == "TreeEnsembleClassifier":
+        names = call.attr("classlabels_strings", [])
+        classes = len(names) or len(call.attr("classlabels_int64s", []))
+        return [(STRING if names else INT64, (rows,)), (FP32, (rows, classes))]
+    columns = {"LinearRegressor": "targets", "TreeEnsembleRegressor": "n_targets"}
+    if call.op_type in columns or call.op_type == "SVMRegressor":
+        return [(FP32, (rows, int(call.attr(columns.get(call.op_type, ""), 1))))]
+    return []
+
+
+# ---------------------------------------------------------------- onnxruntime's operators
+
+
+def _quantised_pair(call: NodeCall) -> Types:
+    """Each operand comes with its scale and zero point."""
+    return [(call.x.elem, broadcast(call.x.shape, call.operand(3).shape))]
+
+
+def _product(a: Shape, b: Shape) -> Shape:
+    if len(a) == 1 or len(b) == 1:
+        return (*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ()))
+    return (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
+
+
+def _matmul(call: NodeCall) -> Types:
+    shapes = transposed_shape(call, 0, "A"), transposed_shape(call, 1, "B")
+    is_float = call.op_type in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+    return [(FP32 if is_float else call.x.elem, _product(*shapes))]
+
+
+def _qgemm(call: NodeCall) -> Types:
+    zero_point = call.get(8)
+    elem = zero_point.elem if zero_point is not None else FP32
+    return [(elem, _product(transposed_shape(call, 0, "A"), transposed_shape(call, 3, "B")))]
+
+
+def _n_bits(call: NodeCall) -> Types:
+    return [(call.x.elem, (*call.x.shape[:-1], call.int_attr("N", 0)))]
+
+
+def _skip_norm(call: NodeCall) -> Types:
+    groups = (FP32, (*call.x.shape[:-1], 1))
+    return [_like(call.x), groups, groups, _like(call.x)]
+
+
+def _embed_norm(call: NodeCall) -> Types:
+    ids, table = call.operand(0), call.operand(2)
+    hidden = (*ids.shape, table.shape[-1])
+    return [(table.elem, hidden), (INT32, ids.shape[:1]), (table.elem, hidden)]
+
+
+def _attention(call: NodeCall) -> Types:
+    x, widths, heads = call.x, qkv_widths(call), call.int_attr("num_heads", 1)
+    is_quantised = call.op_type == "QAttention"
+    elem = call.operand(3).elem if is_quantised else x.elem  # the scale's type
+    length = packed_past(call.get(8 if is_quantised else 4)) + x.shape[-2]
+    present = (2, x.shape[0], heads, length, widths[0] // heads)
+    return [(elem, (*x.shape[:-1], widths[2])), (elem, present)]
+
+
+def _multi_head(call: NodeCall) -> Types:
+    s, elem = multi_head_sizes(call), call.x.elem
+    present = [(elem, (s.batch, s.heads, s.keys, size)) for size in (s.dim, s.value_dim)]
+    scores = (elem, (s.batch, s.heads, s.queries, s.keys))
+    return [(elem, (s.batch, s.queries, s.heads * s.value_dim)), *present, scores]
+
+
+def _group_query(call: NodeCall) -> Types:
+    """A cache that past and present share may be longer than the keys in it."""
+    s, elem, past = group_query_sizes(call), call.x.elem, call.get(3)
+    length = max(s.keys, past.shape[-2] if past is not None else 0)
+    present = (elem, (s.batch, call.int_attr("kv_num_heads", 1), length, s.dim))
+    scores = (elem, (s.batch, s.heads, s.queries, s.keys))
+    return [(elem, (s.batch, s.queries, s.heads * s.dim)), present, present, scores]
+
+
+def _half(call: NodeCall) -> Types:
+    return [(call.x.elem, (*call.x.shape[:-1], call.x.shape[-1] // 2))]
+
+
+def _qlinear_concat(call: NodeCall) -> Types:
+    """The result's scale and zero point, then each operand with its own."""
+    parts = call.inputs[2::3]
+    axis = call.int_attr("axis", 0) % len(parts[0].shape)
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return [(parts[0].elem, tuple(shape))]
+
+
+def _qlinear_pool(call: NodeCall) -> Types:
+    """As the pools of the standard, which take no integers, or have no channels last."""
+    batch, *sizes = call.x.shape
+    channels = sizes.pop(-1 if call.attr("channels_last", 0) else 0)
+    is_global = call.op_type == "QLinearGlobalAveragePool"
+    out = (1,) * len(sizes) if is_global else pooled_sizes(call, tuple(sizes))
+    last = bool(call.attr("channels_last", 0))
+    return [(call.x.elem, (batch, *out, channels) if last else (batch, channels, *out))]
+
+
+def _quantised_lstm(call: NodeCall) -> Types:
+    """The weights are transposed: (directions, input, 4·hidden)."""
+    (length, batch, _), (directions, hidden, _) = call.x.shape, call.operand(2).shape
+    last = (call.x.elem, (directions, batch, hidden))
+    return [(call.x.elem, (length, directions, batch, hidden)), last, last]
+
+
+_SAME_AS_INPUT = (
+    "Gelu FastGelu BiasGelu QuickGelu GroupNorm RotaryEmbedding BiasAdd BiasSoftmax MoE"
+    " SimplifiedLayerNormalization QLinearSigmoid QLinearLeakyRelu QLinearSoftmax"
+)
+_PRODUCTS = (
+    "FusedMatMul TransposeMatMul FusedGemm GemmFastGelu MatMulIntegerToFloat DynamicQuantizeMatMul"
+)
+_STANDARD_IN_MS = (
+    "LayerNormalization QuantizeLinear DequantizeLinear GridSample Trilu GatherND Pad Range"
+    " Unique MatMulInteger QLinearConv"
+)
+RULES: dict[tuple[str, str], Callable[[NodeCall], Types]] = {
+    ("", "GroupNormalization"): _same, ("", "MeanVarianceNormalization"): _same,
+    ("", "SimplifiedLayerNormalization"): _same, ("", "GreaterOrEqual"): _comparison,
+    ("", "LessOrEqual"): _comparison, ("", "Dropout"): _dropout, ("", "Range"): _range,
+    ("", "StringNormalizer"): _strings,
+    **{(MS, name): _same for name in _SAME_AS_INPUT.split()},
+    **{(MS, name): _matmul for name in _PRODUCTS.split()},
+    (MS, "QLinearAdd"): _quantised_pair, (MS, "QLinearMul"): _quantised_pair,
+    (MS, "SkipGroupNorm"): lambda call: [_like(call.x), _like(call.x)],
+    (MS, "QGemm"): _qgemm, (MS, "MatMulNBits"): _n_bits,
+    (MS, "SkipLayerNormalization"): _skip_norm,
+    (MS, "SkipSimplifiedLayerNormalization"): _skip_norm,
+    (MS, "EmbedLayerNormalization"): _embed_norm,
+    (MS, "Attention"): _attention, (MS, "QAttention"): _attention,
+    (MS, "MultiHeadAttention"): _multi_head, (MS, "GroupQueryAttention"): _group_query,
+    (MS, "BiasSplitGelu"): _half, (MS, "QLinearConcat"): _qlinear_concat,
+    (MS, "QLinearAveragePool"): _qlinear_pool, (MS, "QLinearGlobalAveragePool"): _qlinear_pool,
+    (MS, "DynamicQuantizeLSTM"): _quantised_lstm,
 }  # fmt: skip
+STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference serves
+    "FusedConv": "Conv", "FusedGemm": "Gemm",
+    **{name: name for name in _STANDARD_IN_MS.split()},
+}  # fmt: skip
+OPERANDS_OF_FORM = {"FusedConv": 3}
 
 
-def cached(call: NodeCall, past: int, new: int) -> tuple[int, int]:
-    """Tokens before the new ones, and how many the result has place for.
-
-    A buffer that past and present share has place for more than is in it; how much that is may be
-    an operand. Where it is not known, the buffer is taken to be full.
-    """
-    place = FILLED_IN.get(call.op_type)
-    told = call.get(place) if place is not None else None
-    if call.op_type == "MultiHeadAttention":
-        is_shared = told is not None
-    else:
-        is_shared = bool(call.attr("past_present_share_buffer", 0))
-    if not is_shared:
-        return past, past + new
-    filled = _number(told)
-    return max(past - new, 0) if filled is None else filled, past
+# ---------------------------------------------------------------- results whose size data decide
 
 
-def _number(tensor: Tensor | None) -> int | None:
-    """The first element, if it is known."""
-    if tensor is None or tensor.value is None or not tensor.value.size:
-        return None
-    return int(tensor.value.ravel()[0])
+def _largest(
+    call: NodeCall, names: list[str], number: int | None, context: ShapeContext
+) -> Results:
+    """As much as the user says, else the most there could be."""
+    try:
+        types = _kept_types(call, number) if not call.domain else []
+    except BROKEN:
+        types = []
+    if types and number is None:
+        context.note(
+            f"{call.op_type} {call.name!r} keeps as much as its data say:"
+            f" the most it could is counted; {dim_option(context.bound.option_name(call.name))}"
+            " gives another number"
+        )
+    return as_tensors(names, types)
 
 
-def grouped_keys(call: NodeCall) -> tuple[int, int]:
-    """GroupQueryAttention and SparseAttention: keys, new ones included; and place for how many."""
-    past, new = call.get(3), call.x.shape[1]
-    before = past.shape[-2] if past is not None else 0
-    if call.op_type == "SparseAttention":  # the cache has place for the new ones
-        filled = _number(call.get(7))
-        return before if filled is None else filled, before
-    filled = _number(call.get(6))
-    if filled is None:
-        return before + new, before + new
-    return filled, max(before, filled)
+KEEP_SOME = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique", "StringNormalizer"})
 
 
-def grouped_dim(call: NodeCall) -> int:
-    """GroupQueryAttention: the size of a head; queries, keys and values may be in one operand."""
-    heads, kv_heads = int(call.attr("num_heads", 1)), int(call.attr("kv_num_heads", 1))
-    return call.x.shape[-1] // (heads if call.has(1) else heads + 2 * kv_heads)
+def _kept_types(call: NodeCall, number: int | None) -> Types:
+    x = call.get(0)
+    if call.op_type not in KEEP_SOME or x is None or not x.is_known:
+        return []
+    limit = _kept_limit(call, x)
+    if number is not None and number > limit:
+        raise RidgelineError(
+            f"{call.op_type} {call.name!r} keeps {limit} at most, not {number}",
+            hint=f"give a number up to {limit}, or none: then that is counted",
+        )
+    count = limit if number is None else number
+    if call.op_type == "NonZero":
+        return [(INT64, (len(x.shape), count))]
+    if call.op_type == "NonMaxSuppression":
+        return [(INT64, (count, 3))]
+    if call.op_type == "StringNormalizer":
+        return [(x.elem, (*x.shape[:-1], count))]
+    shape = [count]
+    if call.attr("axis") is not None:
+        shape = list(x.shape)
+        shape[call.int_attr("axis", 0)] = count
+    whole = _along_axis(call, x)
+    return [(x.elem, tuple(shape)), (INT64, (count,)), (INT64, (whole,)), (INT64, (count,))]
 
 
-# ---------------------------------------------------------------- packed weights
+def _kept_limit(call: NodeCall, x: Tensor) -> int:
+    """How much an operator keeps at most."""
+    if call.op_type == "NonMaxSuppression":
+        each, limit = x.shape[1], call.get(2)
+        if limit is not None and limit.first_value is not None:
+            each = min(each, max(int(limit.first_value), 0))
+        return prod(call.operand(1).shape[:2]) * each
+    if call.op_type == "Compress":
+        return min(_along_axis(call, x), call.operand(1).numel)
+    if call.op_type == "Unique":
+        return _along_axis(call, x)
+    return max(x.numel, int(call.op_type == "StringNormalizer"))
 
 
-def packed_product(call: NodeCall) -> tuple[int, int]:
-    """N and K of a product whose second operand is packed: as named, or by the other operands."""
-    n = call.whole("N", 0) or call.out.shape[-1]
-    k = call.whole("K", 0) or call.x.shape[-1]
-    bits, packed = call.whole("bits", 4), call.given(1)
-    if k <= 0 or n * k * bits > 8 * packed.nbytes:
-        raise MalformedError(f"{packed.nbytes} bytes do not hold {n}·{k} weights of {bits} bits")
-    return n, k
-
-
-def packed_bits(call: NodeCall, place: int) -> int:
-    """Bits of each of the weights in an operand: what the node says where these are bytes."""
-    dtype = call.given(place).dtype
-    if dtype.is_float or dtype.bits != 8:
-        return dtype.bits
-    bits = call.whole("bits", 4)
-    if call.op_type == "QMoE":
-        own = {2: "fc1", 5: "fc2", 8: "fc3"}[place]
-        bits = call.whole(f"{own}_expert_weight_bits", call.whole("expert_weight_bits", 4))
-    if not 1 <= bits <= 8:
-        raise MalformedError(f"weights of {bits} bits")
-    return bits
-
-
-def packed_widths(call: NodeCall) -> list[int]:
-    """The results of MatMulNBitsMlp and MatMulNBitsQkv: how wide each product is."""
-    if call.op_type == "MatMulNBitsMlp":
-        widths = [call.whole("N", 0)] * 2
-    else:
-        widths = [call.whole("Nq", 0), *[call.whole("Nkv", 0)] * 2]
-    bits = call.whole("K", 0) * call.whole("bits", 4)
-    for n, place in zip(widths, (3, 6, 9), strict=False):
-        if n < 1 or bits < 1 or n * bits > 8 * call.given(place).nbytes:
-            raise MalformedError(f"operand {place} does not hold {n} rows of {bits} bits")
-    return widths
-
-
-# ---------------------------------------------------------------- branches and states
-
-
-def branches(call: NodeCall) -> tuple[int, int]:
-    """How many branches there are and how wide each is: (…, C, H), or C·H in one with a number."""
-    count, shape = call.whole("num_branches", 0), call.x.shape
-    return (count, shape[-1] // count) if count else (shape[-2], shape[-1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaSizes:
-    """The sizes of one GatedDeltaNet; the state is Dk·Dv for each head of the values."""
-
-    tokens: int
-    heads: int
-    value_heads: int
-    dim: int
-    value_dim: int
-
-
-def delta_sizes(call: NodeCall) -> DeltaSizes:
-    """Of (…, H, D) queries, keys and values, or of all in one, which the state takes apart."""
-    x, value = call.x, call.get(2)
-    if value is not None:
-        (heads, dim), (value_heads, value_dim) = x.shape[-2:], value.shape[-2:]
-        tokens = prod(x.shape[:-2])
-    else:
-        _, value_heads, value_dim, dim = call.given(6).shape
-        heads = (x.shape[-1] - value_heads * value_dim) // (2 * dim)
-        tokens = prod(x.shape[:-1])
-    return DeltaSizes(tokens=tokens, heads=heads, value_heads=value_heads, dim=dim,
-                      value_dim=value_dim)  # fmt: skip
+def _along_axis(call: NodeCall, x: Tensor) -> int:
+    return x.numel if call.attr("axis") is None else x.shape[call.int_attr("axis", 0)]

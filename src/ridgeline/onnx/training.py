@@ -1,172 +1,187 @@
-"""A training step of an inference graph: what the gradients of every node would cost.
+"""A training step of an inference graph: the cost of every node's gradients, and of the update.
 
-The file has no backward pass, so this is an estimate by rule. Products are exact: each gradient
-repeats the forward's multiply-adds. Normalisations, softmax, activations, pooling and lookups have
-PyTorch's backward numbers. Any other operator's input gradient is taken to cost what its forward
-does, and to read its operands and the result's gradient. Views, joins and sums cost nothing; a
-value that is used several times has its gradients added. The loss is not in the file: every output
-that can have a gradient is taken to get one, and what leads to none of them gets none.
+The file has no backward pass, so this is an estimate by a rule for each kind of operator. Each
+gradient of a product repeats the forward's multiply-adds. Normalisations, softmax, activations,
+pooling and lookups have PyTorch's backward numbers. Any other operator's input gradient is taken to
+cost as much as its forward, and to read its operands and the result's gradient. Views, joins and
+sums cost nothing; a value that several nodes use has its gradients added. The loss is not in the
+file: every output that can have a gradient is taken to get one. A loop's gradients are those of its
+body times the trip count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
 
 from ridgeline.count.parts import Work
-from ridgeline.onnx.gradients import INPUT_GRAD, WEIGHT_GRAD, gradient_of, phase_of
+from ridgeline.count.per_element import (
+    BATCH_NORM_BACKWARD,
+    BATCH_NORM_TRAINING_BACKWARD,
+    LAYER_NORM_BACKWARD,
+    LOG_SOFTMAX_BACKWARD,
+    PER_ELEMENT,
+    RMS_NORM_BACKWARD,
+    SOFTMAX_BACKWARD,
+    Each,
+)
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx.dtypes import UNKNOWN
 from ridgeline.onnx.node import NodeCall, Tensor
-from ridgeline.onnx.passes import Passes
-from ridgeline.onnx.row import Row
-from ridgeline.onnx.tape import MOST_SINGLE, Repeat, Step, Tape, check_steps, recorded
+from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost
+from ridgeline.onnx.ops.classical import OPTIMIZERS
+from ridgeline.onnx.ops.norms import has_batch_statistics
+from ridgeline.onnx.ops.registry import MS
 from ridgeline.onnx.weights import Stored
 
 NOTE = (
     "training is estimated: the file has no backward pass and no loss;"
     " gradients of products are exact, the others follow the rules in docs/onnx.md"
 )
-
-NOTHING = (
+NO_GRADIENT_NOTE = (
     "nothing in this file has a gradient, as no floating-point parameter leads to a floating-point"
     " result: there is no backward pass"
 )
+NEEDED, MOVING = 1, 2  # the gradient is needed; the value depends on the graph's inputs
+WEIGHT, ACTIVATION = NEEDED, NEEDED | MOVING  # where a gradient goes; 0: it is not needed
+INPUT_GRAD, WEIGHT_GRAD = "input-grad", "weight-grad"
+WITHOUT_GRADIENT = ("RandomNormalLike", "RandomUniformLike", "EyeLike", "Hardmax")
+Parts = dict[str, Work]  # by phase
+Sides = tuple[int, ...]  # for each operand where its gradient goes
+Links = Sequence[tuple[int, int]]
 
-Uses = dict[int, int]  # by key: how many gradients a value gets
 
-
-@dataclass(frozen=True, slots=True)
-class Gradient:
+class Gradient(NamedTuple):
     """One row of the backward pass."""
 
-    row: Row
+    row: NodeCost
     phase: str
     call: NodeCall
     work: Work | None
-    times: int = 1  # in how many passes of the loops around it
 
 
-def backward(rows: list[Row], stored: Stored, outputs: Iterable[Tensor]) -> list[Gradient]:
-    """The gradients of all nodes, last first; equal ones of a loop's passes are one row."""
-    tape, roots = recorded(rows, stored.params, outputs)
-    uses: Uses = dict.fromkeys(roots, 1)
-    found = _Backward().through(tape, uses, is_strict=bool(roots))
-    return [*_merged(found), *_shared(stored, uses)]
+# ---------------------------------------------------------------- which values need a gradient
+
+
+def find_gradients(
+    rows: list[NodeCost], stored: Stored, outputs: Iterable[Tensor], links: Links
+) -> list[Gradient]:
+    """The gradients of all nodes, last first. `links` are values that loops make others of."""
+    graph = _Backward(rows, {i for i, t in stored.params.items() if t.is_float}, outputs, links)
+    gradients: list[Gradient] = []
+    for row in reversed(rows):
+        if graph.is_active(row):
+            gradients += graph.sums(row)
+            gradients += _row_gradients(row, graph.operand_sides(row))
+    for ident, tensor in stored.params.items():  # so are those of a weight that several nodes use
+        if (more := graph.uses[ident] - 1) > 0:
+            call = NodeCall("", "Add", "", 0, {}, (tensor,), (tensor,))
+            row = NodeCost(stored.used_by[ident], "pointwise", call, None)
+            gradients.append(Gradient(row, WEIGHT_GRAD, call, _sum_of(tensor, more)))
+    return gradients
 
 
 class _Backward:
-    """Through a tape from its end; `uses` says how many gradients each value has got."""
+    """Which values need a gradient and get one; how many gradients each value gets."""
 
-    def __init__(self) -> None:
-        self.steps = 0
+    def __init__(
+        self, rows: list[NodeCost], trained: set[int], outputs: Iterable[Tensor], links: Links
+    ) -> None:
+        self.rows, self.links = rows, links
+        self.sides = dict.fromkeys(trained, WEIGHT)
+        while self._pass_forward() and links:  # what a loop's state needs may come from its end
+            pass
+        roots = {i for t in outputs for i in self._idents(t) if self.sides.get(i, 0) & NEEDED}
+        self.is_strict = bool(roots)  # else no output has one, as the index of the largest logit
+        self.reached = set(roots)
+        while self._pass_backward() and links:
+            pass
+        self.uses = Counter(roots)
+        for row in filter(self.is_active, rows):
+            for tensor, side in zip(row.call.operands, self.operand_sides(row), strict=True):
+                if tensor is not None and side:
+                    self.uses.update(dict.fromkeys(self._idents(tensor), row.repeats))
+        self.continued = {a for a, b in links if b in self.reached}
 
-    def through(self, tape: Tape, uses: Uses, *, is_strict: bool) -> list[Gradient]:
-        """A strict pass leaves out what got no gradient.
+    def _pass_forward(self) -> bool:
+        """Where the gradient of each result goes; whether anything is new."""
+        before = sum(self.sides.values()) + len(self.sides)
+        for row in self.rows:
+            side = 0
+            for tensor in row.call.inputs:
+                side |= self._side(tensor)
+            for out in row.call.outputs:
+                if not out.is_weight:
+                    has_one = bool(side & NEEDED) and _can_have_gradient(row.call, out)
+                    self._add(out.ident, side if has_one else side & MOVING)
+        for a, b in self.links:
+            self._add(b, self.sides.get(a, MOVING))
+        return sum(self.sides.values()) + len(self.sides) != before
 
-        One that is not is for files whose outputs have none, as the place of the largest logit.
-        """
-        found: list[Gradient] = []
-        for part in reversed(tape):
-            if isinstance(part, Repeat):
-                found += self._loop(part, uses, is_strict=is_strict)
-            elif not is_strict or any(uses.get(out.key) for out, _ in part.outs):
-                self.steps += bool(part.row.around)
-                found += _summed(part, uses)
-                for key in part.given:
-                    _add_uses(uses, {key: 1}, 1)
-                found += _gradients(part.row, part.sides)
-        return found
+    def _add(self, ident: int, side: int) -> None:
+        self.sides[ident] = self.sides.get(ident, 0) | side
 
-    def _loop(self, loop: Repeat, uses: Uses, *, is_strict: bool) -> list[Gradient]:
-        """All passes. Strict where a gradient comes in: the last pass may make what nobody uses."""
-        passes, pieces = loop.passes, Uses()
-        given, stacked = self._coming_in(loop, uses)
-        has_any = any(given) or any(stacked.values())
-        if is_strict and not has_any:
+    def _pass_backward(self) -> bool:
+        """Which values a gradient reaches; whether anything is new."""
+        before = len(self.reached)
+        for row in reversed(self.rows):
+            if self.is_active(row):
+                for tensor, side in zip(row.call.operands, self.operand_sides(row), strict=True):
+                    if tensor is not None and side:
+                        self.reached.update(self._idents(tensor))
+        self.reached.update(a for a, b in self.links if b in self.reached)
+        return len(self.reached) != before
+
+    def _idents(self, tensor: Tensor) -> list[int]:
+        """A sequence that no node has made, as SequenceMap's, is its items."""
+        if tensor.items and tensor.ident not in self.sides:
+            return [ident for item in tensor.items for ident in self._idents(item)]
+        return [tensor.ident]
+
+    def _side(self, tensor: Tensor) -> int:
+        """A value that is known beforehand, or stored, is the same in every step."""
+        if tensor.value is not None or tensor.is_weight:
+            return self.sides.get(tensor.ident, 0) & NEEDED
+        side = 0
+        for ident in self._idents(tensor):
+            side |= self.sides.get(ident, MOVING)
+        return side
+
+    def operand_sides(self, row: NodeCost) -> Sides:
+        sides = (self._side(t) if t is not None else 0 for t in row.call.operands)
+        return tuple(side if side & NEEDED else 0 for side in sides)
+
+    def results(self, row: NodeCost) -> list[Tensor]:
+        """Those that need a gradient."""
+        if not any(self.operand_sides(row)):
             return []
-        found: list[Gradient] = []
-        for times, inner, local in self._passes(loop, given, stacked, is_strict=has_any):
-            found += [replace(g, times=g.times * times * passes.copies) for g in inner]
-            _add_uses(uses, local, times * passes.copies)
-            for _, inside in passes.sliced:
-                pieces[inside] = max(pieces.get(inside, 0), local.get(inside, 0))
-            given = _of_states(passes, local)
-        for (first, _, _), number in zip(passes.carried, given, strict=True):
-            _add_uses(uses, {first: number}, 1)
-        for outside, inside in passes.kept:
-            _add_uses(uses, {outside: uses.get(inside, 0)}, 1)
-        for outside, inside in passes.sliced:
-            _add_uses(uses, {outside: pieces.get(inside, 0)}, 1)
-        return found
+        return [t for t in row.call.outputs
+                if not t.is_weight and _can_have_gradient(row.call, t)]  # fmt: skip
 
-    def _coming_in(self, loop: Repeat, uses: Uses) -> tuple[list[int], Uses]:
-        """How many gradients the states get after the last pass, and the results of every pass."""
+    def is_active(self, row: NodeCost) -> bool:
+        results = self.results(row)
+        return any(not self.is_strict or out.ident in self.reached for out in results)
 
-        def number(outside: int) -> int:
-            return uses.get(outside, 0) if outside in loop.results else 0
-
-        last = {inside: number(outside) for inside, outside in loop.passes.finals}
-        given = [last.pop(end, 0) for _, _, end in loop.passes.carried]
-        stacked: Uses = {}
-        for inside, outside in loop.passes.stacked:
-            _add_uses(stacked, {inside: number(outside)}, 1)
-        return given, stacked
-
-    def _passes(
-        self, loop: Repeat, given: list[int], stacked: Uses, *, is_strict: bool
-    ) -> Iterator[tuple[int, list[Gradient], Uses]]:
-        """Passes that are alike, last first: how many, the gradients of one, and their uses."""
-        for count, tape in reversed(loop.runs):
-            left = count
-            while left:
-                local = dict(stacked)
-                for (_, _, end), number in zip(loop.passes.carried, given, strict=True):
-                    _add_uses(local, {end: number}, 1)
-                inner = self.through(tape, local, is_strict=is_strict)
-                check_steps(self.steps)
-                before = _of_states(loop.passes, local)
-                times = 1 if before != given and count - left < MOST_SINGLE else left
-                yield times, inner, local
-                given, left = before, left - times
+    def sums(self, row: NodeCost) -> Iterator[Gradient]:
+        """Gradients of a value that several nodes use are added."""
+        side = 0
+        for tensor in row.call.inputs:
+            side |= self._side(tensor)
+        for out in self.results(row):
+            more = self.uses[out.ident] + row.repeats * (out.ident in self.continued) - row.repeats
+            if more > 0 and out.is_known:
+                once = replace(row, repeats=1)
+                yield Gradient(once, _phase(side), row.call, _sum_of(out, more))
 
 
-def _of_states(passes: Passes, uses: Uses) -> list[int]:
-    return [uses.get(state, 0) for _, state, _ in passes.carried]
-
-
-def _add_uses(uses: Uses, more: Uses, times: int) -> None:
-    for key, number in more.items():
-        uses[key] = uses.get(key, 0) + number * times
-
-
-def _merged(found: Iterable[Gradient]) -> list[Gradient]:
-    """Equal rows of different passes together, each with its number of passes."""
-    together: dict[object, Gradient] = {}
-    for number, one in enumerate(found):
-        key = (id(one.row), one.phase, one.work) if one.row.around else number
-        have = together.get(key)
-        together[key] = replace(one, times=one.times + have.times) if have is not None else one
-    return [
-        replace(one, row=replace(one.row, repeats=one.times)) if one.row.around else one
-        for one in together.values()
-    ]
-
-
-def _summed(step: Step, uses: Uses) -> Iterator[Gradient]:
-    """Gradients of a value that several nodes use are added."""
-    for out, side in step.outs:
-        more = uses.get(out.key, 1) - 1
-        if more > 0 and out.is_known:
-            yield Gradient(step.row, phase_of(side), step.row.call, _sum_of(out, more))
-
-
-def _shared(stored: Stored, uses: Uses) -> Iterator[Gradient]:
-    """So are those of a weight."""
-    for ident, tensor in stored.params.items():
-        more = uses.get(ident, 1) - 1
-        if more > 0:
-            call = NodeCall("", "Add", "", 0, {}, (tensor,), (tensor,))
-            row = Row(stored.used_by[ident], "pointwise", call, None)
-            yield Gradient(row, WEIGHT_GRAD, call, _sum_of(tensor, more))
+def _can_have_gradient(call: NodeCall, out: Tensor) -> bool:
+    """Not integers, nor a result that only takes a shape; perhaps one of an unknown type."""
+    if call.op_type in WITHOUT_GRADIENT:
+        return False
+    return out.is_float or out.items is not None or out.dtype is UNKNOWN
 
 
 def _sum_of(tensor: Tensor, more: int) -> Work:
@@ -174,10 +189,331 @@ def _sum_of(tensor: Tensor, more: int) -> Work:
     return Work.per_element(tensor.numel * more, 1, read_bytes=2 * nbytes, written_bytes=nbytes)
 
 
-def _gradients(row: Row, sides: tuple[int, ...]) -> Iterator[Gradient]:
+def _row_gradients(row: NodeCost, sides: Sides) -> Iterator[Gradient]:
     if row.work is None:
         if any(sides):
             yield Gradient(row, INPUT_GRAD, row.call, None)
+    elif any(sides) and row.kind not in FREE_KINDS:
+        rule = _norm if row.call.op_type in NORMS else RULES.get(row.kind, _as_forward)
+        for phase, work in rule(row, row.work, sides).items():
+            yield Gradient(row, phase, row.call, work)
+
+
+# ---------------------------------------------------------------- the cost of one node's gradients
+
+FUSED = {  # PyTorch's operator that gives the gradient
+    "Relu": "threshold_backward", "ThresholdedRelu": "threshold_backward",
+    "LeakyRelu": "leaky_relu_backward", "Clip": "hardtanh_backward",
+    "Sigmoid": "sigmoid_backward", "Tanh": "tanh_backward", "HardSigmoid": "hardsigmoid_backward",
+    "HardSwish": "hardswish_backward", "Elu": "elu_backward", "Selu": "elu_backward",
+    "Celu": "elu_backward", "Softplus": "softplus_backward", "Mish": "mish_backward",
+    "Gelu": "gelu_backward.none", "BiasGelu": "gelu_backward.none",
+    "FastGelu": "gelu_backward.tanh", "Swish": "silu_backward",
+}  # fmt: skip
+POINTWISE: dict[str, Each] = {  # of an element's gradient
+    **{name: PER_ELEMENT[theirs] for name, theirs in FUSED.items()},
+    "QuickGelu": (9, 1),  # as Swish, and a product with 1.702
+    "Exp": (1, 0), "Log": (1, 0), "Sqrt": (2, 0), "Neg": (1, 0), "Reciprocal": (3, 0),
+    "Erf": (3, 1),
+}  # fmt: skip
+ZERO_GRADIENT = ("Round", "Floor", "Ceil", "Sign")  # zeros are written, and go on
+SUMS = ("Add", "Sub", "Sum")
+FREE = (
+    *SUMS, "Concat", "Pad", "Cast", "CastLike", "Identity", "Tile", "Dropout", "DequantizeLinear",
+)  # fmt: skip
+AFFINE = (LAYER_NORM_BACKWARD[0] + 1, LAYER_NORM_BACKWARD[1])  # there always is a weight
+NORMS = {  # FLOPs an element of the input's gradient, and of the weight's and bias's
+    "BatchNormalization": BATCH_NORM_BACKWARD,
+    "LayerNormalization": LAYER_NORM_BACKWARD,
+    "RMSNormalization": RMS_NORM_BACKWARD,
+    "SimplifiedLayerNormalization": RMS_NORM_BACKWARD,
+    "InstanceNormalization": AFFINE, "GroupNormalization": AFFINE, "SkipLayerNormalization": AFFINE,
+    "SkipSimplifiedLayerNormalization": (RMS_NORM_BACKWARD[0] + 1, RMS_NORM_BACKWARD[1]),
+}  # fmt: skip
+MAY_HAVE_A_WEIGHT = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+SECOND_FACTOR = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3}  # else operand 1
+
+
+def _phase(side: int) -> str:
+    """The phase that a gradient belongs to by where it goes."""
+    return WEIGHT_GRAD if side == WEIGHT else INPUT_GRAD
+
+
+def _main_phase(sides: Sides) -> str:
+    """Of a node whose gradients are one row: on through the graph if any is."""
+    return INPUT_GRAD if ACTIVATION in sides else WEIGHT_GRAD
+
+
+def _side_of(sides: Sides, place: int) -> int:
+    return sides[place] if place < len(sides) else 0
+
+
+def _nbytes(call: NodeCall, sides: Sides, *among: int) -> int:
+    """Of the operands whose gradients go to one of these sides."""
+    sided = zip(call.operands, sides, strict=False)
+    return sum(t.nbytes for t, side in sided if t is not None and side in among)
+
+
+def _read_bytes(call: NodeCall, work: Work) -> int:
+    """Of the forward."""
+    return call.read_bytes if work.read_bytes is None else work.read_bytes
+
+
+def _put(parts: Parts, side: int, work: Work) -> None:
+    """Add work to the phase that a side belongs to; one row for each phase."""
+    phase = _phase(side)
+    have = parts.get(phase)
+    if have is None:
+        parts[phase] = work
         return
-    for phase, work in gradient_of(row, sides).items():
-        yield Gradient(row, phase, row.call, work)
+    if work.macs and not have.macs:  # the formula is that of the products
+        have, work = work, have
+    parts[phase] = Work(
+        macs=have.macs + work.macs,
+        other_flops=have.other_flops + work.other_flops,
+        transcendentals=have.transcendentals + work.transcendentals,
+        read_bytes=(have.read_bytes or 0) + (work.read_bytes or 0),
+        written_bytes=(have.written_bytes or 0) + (work.written_bytes or 0),
+        factor=have.factor,
+        terms=have.terms,
+        more=have.more + (work.parts if bool(have.macs) == bool(work.macs) else ()),
+    )
+
+
+def _product(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    """Each operand's gradient repeats the forward's products; a bias's is a sum of the result's."""
+    call = row.call
+    if not work.macs:
+        return _as_forward(row, work, sides)
+    is_einsum = call.op_type == "Einsum"
+    second = SECOND_FACTOR.get(call.op_type, 1)
+    factors = range(len(call.operands)) if is_einsum else (0, second)
+    parts, grad = Parts(), call.out.nbytes
+    for place, tensor in enumerate(call.operands):
+        side = _side_of(sides, place)
+        if tensor is None or not side:
+            continue
+        if place in factors:
+            others = (call.get(other) for other in factors if other != place)
+            read = grad + sum(t.nbytes for t in others if t is not None)
+            _put(parts, side, replace(work, other_flops=0, transcendentals=0, read_bytes=read,
+                                      written_bytes=tensor.nbytes))  # fmt: skip
+        else:
+            shared = 0 if parts.get(WEIGHT_GRAD) else grad  # read with the weight's gradient
+            _put(parts, side, Work.per_element(call.out.numel, 1, read_bytes=shared,
+                                               written_bytes=tensor.nbytes))  # fmt: skip
+    return parts
+
+
+def _attention(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    """Four products for the forward's two; then those of the projection, where there is one."""
+    call = row.call
+    projects = call.domain == MS and call.op_type in ("Attention", "QAttention")
+    weight, bias = call.get(1), call.get(2)
+    projected = call.x.numel * weight.shape[1] if projects and weight is not None else 0
+    parts = {
+        INPUT_GRAD: replace(
+            work,
+            macs=2 * (work.macs - projected) + projected * bool(_side_of(sides, 0)),
+            transcendentals=0,
+            read_bytes=_read_bytes(call, work) + 2 * call.out.nbytes,
+            written_bytes=_nbytes(call, sides, ACTIVATION),
+            factor=2 * work.factor,
+            more=work.more if _side_of(sides, 0) else (),
+        )
+    }
+    if projected and weight is not None and _side_of(sides, 1):
+        parts[WEIGHT_GRAD] = Work(
+            macs=projected,
+            read_bytes=call.x.nbytes + call.out.nbytes,
+            written_bytes=weight.nbytes,
+            factor=2,
+            terms=work.more[0][1],
+        )
+    if projected and bias is not None and _side_of(sides, 2):
+        sums = projected // max(call.x.shape[-1], 1)
+        _put(parts, sides[2], Work.per_element(sums, 1, read_bytes=0, written_bytes=bias.nbytes))
+    return parts
+
+
+def _recurrent(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    """Towards the input and the state before, and towards the weights: each as forward.
+
+    The state before the first step needs none, unless it has a gradient itself.
+    """
+    call, terms = row.call, dict(work.terms)
+    rows, steps, size = terms["G·H"], terms["steps"], call.x.shape[-1]
+    hidden = terms["(I+H)"] - size
+    batch = call.x.shape[0 if call.attr("layout", 0) else 1]
+    first = 0 if _side_of(sides, 5) else call.operand(1).shape[0] * batch
+    macs = rows * (size * steps * bool(_side_of(sides, 0)) + hidden * max(steps - first, 0))
+    parts = {
+        INPUT_GRAD: Work(
+            macs=macs,
+            other_flops=work.other_flops,
+            read_bytes=call.read_bytes + call.written_bytes,
+            written_bytes=call.x.nbytes if _side_of(sides, 0) else 0,
+            factor=2,
+            terms=(("macs", macs),),
+        )
+    }
+    if WEIGHT in sides:
+        parts[WEIGHT_GRAD] = Work(
+            macs=work.macs,
+            read_bytes=call.x.nbytes + 2 * call.written_bytes,
+            written_bytes=_nbytes(call, sides, WEIGHT),
+            factor=2,
+            terms=work.terms,
+        )
+    return parts
+
+
+def _norm(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    """Both gradients read the same; it is counted with the first."""
+    call, n = row.call, row.call.x.numel
+    apply, sums = NORMS[call.op_type]
+    apply += call.op_type in MAY_HAVE_A_WEIGHT and call.has(1)
+    if call.op_type == "BatchNormalization" and has_batch_statistics(call):
+        apply, sums = BATCH_NORM_TRAINING_BACKWARD
+        apply += 0 if WEIGHT in sides else sums
+    weight_bytes = _nbytes(call, sides, WEIGHT)
+    read = 2 * call.x.nbytes + weight_bytes
+    parts: Parts = {}
+    if _side_of(sides, 0):
+        parts[INPUT_GRAD] = Work.per_element(n, apply, read_bytes=read, written_bytes=call.x.nbytes)
+    if WEIGHT in sides:
+        parts[WEIGHT_GRAD] = Work.per_element(
+            n, sums, read_bytes=0 if parts else read, written_bytes=weight_bytes
+        )
+    return parts
+
+
+def _gather(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    """Every row that was read gets its gradient added; the whole table's gradient is written."""
+    call, indices = row.call, row.call.get(1)
+    read = call.out.nbytes + (indices.nbytes if indices is not None else 0)
+    added = Work.per_element(call.out.numel, 1, read_bytes=read, written_bytes=call.x.nbytes)
+    return {_phase(_side_of(sides, 0)): added}
+
+
+def _pool(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    window = prod(size for name, size in work.terms if name == "window")
+    out, per_result = row.call.out, 1 if "Max" in row.call.op_type else window + 1
+    return {
+        INPUT_GRAD: Work.per_element(
+            out.numel, per_result, read_bytes=out.nbytes, written_bytes=row.call.x.nbytes
+        )
+    }
+
+
+def _pointwise(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    call, n = row.call, row.call.out.numel
+    if call.op_type in FREE:
+        return _broadcast_sums(row, work, sides)
+    if call.op_type in ("Mul", "Div", "PRelu", "Pow"):
+        return _two_sided(call, sides)
+    if call.op_type in ZERO_GRADIENT:
+        return {_main_phase(sides): Work(read_bytes=0, written_bytes=call.x.nbytes)}
+    as_forward = (work.other_flops // max(n, 1), work.transcendentals // max(n, 1))
+    is_tanh = call.op_type == "Gelu" and call.attr("approximate", "none") == "tanh"
+    flops, one = POINTWISE.get("FastGelu" if is_tanh else call.op_type, as_forward)
+    return {
+        _main_phase(sides): Work.per_element(
+            n,
+            flops,
+            transcendentals=one * n,
+            read_bytes=2 * call.out.nbytes,
+            written_bytes=_nbytes(call, sides, WEIGHT, ACTIVATION),
+        )
+    }
+
+
+def _two_sided(call: NodeCall, sides: Sides) -> Parts:
+    """g·b for a, g·a for b (one more for a quotient); summed where an operand was broadcast."""
+    n, grad = call.out.numel, call.out.nbytes
+    parts: Parts = {}
+    for place, tensor in enumerate(call.operands[:2]):
+        if tensor is None or not _side_of(sides, place):
+            continue
+        other = call.get(1 - place)
+        flops = 1 + 2 * (call.op_type in ("Div", "Pow") and place == 1) + (tensor.numel < n)
+        read = grad + (other.nbytes if other is not None else 0)
+        work = Work.per_element(n, flops, read_bytes=read, written_bytes=tensor.nbytes)
+        _put(parts, sides[place], work)
+    return parts
+
+
+def _broadcast_sums(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    """The gradient goes on as it is; a broadcast operand's is summed."""
+    parts: Parts = {}
+    call, n = row.call, row.call.out.numel
+    for tensor, side in zip(call.operands, sides, strict=False):
+        if call.op_type in SUMS and tensor is not None and side and tensor.numel < n:
+            read, written = call.out.nbytes, tensor.nbytes
+            _put(parts, side, Work.per_element(n, 1, read_bytes=read, written_bytes=written))
+    return parts
+
+
+def _softmax(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    call, n = row.call, row.call.out.numel
+    is_log = call.op_type == "LogSoftmax"
+    flops, exponentials = LOG_SOFTMAX_BACKWARD if is_log else SOFTMAX_BACKWARD
+    return {
+        INPUT_GRAD: Work.per_element(
+            n,
+            flops,
+            transcendentals=exponentials * n,
+            read_bytes=2 * call.out.nbytes,
+            written_bytes=call.x.nbytes,
+        )
+    }
+
+
+def _move(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    return {} if row.call.op_type in FREE else _as_forward(row, work, sides)
+
+
+def _as_forward(row: NodeCost, work: Work, sides: Sides) -> Parts:
+    """As forward, and the result's gradient is read too."""
+    same = replace(
+        work,
+        read_bytes=_read_bytes(row.call, work) + row.call.out.nbytes,
+        written_bytes=_nbytes(row.call, sides, WEIGHT, ACTIVATION),
+    )
+    return {_main_phase(sides): same}
+
+
+RULES: dict[str, Callable[[NodeCost, Work, Sides], Parts]] = {
+    "matmul": _product, "conv": _product, "attention": _attention, "recurrent": _recurrent,
+    "gather": _gather, "pool": _pool, "pointwise": _pointwise, "softmax": _softmax, "move": _move,
+    "dropout": _move,
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------- the update
+
+
+def check_optimizer(name: str) -> None:
+    """Refuse an optimizer that has no rule."""
+    if name not in OPTIMIZERS:
+        raise RidgelineError(
+            f"the optimizer {name} cannot be counted for an ONNX file",
+            hint=f"choose {', '.join(OPTIMIZERS)}",
+        )
+
+
+def update_work(optimizer: str, tensor: Tensor) -> Work:
+    """One update of one weight tensor."""
+    update, n = OPTIMIZERS[optimizer], tensor.numel
+    return Work.per_element(
+        n,
+        update.flops,
+        transcendentals=update.roots * n,
+        read_bytes=update.read * tensor.nbytes,
+        written_bytes=update.written * tensor.nbytes,
+    )
+
+
+def state_bytes(optimizer: str, stored: Stored) -> int:
+    """Of the optimizer, from step to step."""
+    return OPTIMIZERS[optimizer].state * sum(t.nbytes for t in stored.trained.values())

@@ -1,8 +1,7 @@
-"""Small values followed through the graph: the numbers that shapes are made of.
+"""Small values followed through the graph: the numbers that shapes are made of; and sequences.
 
-The operators that exporters use for shapes are worked out with numpy here; any other on few
-elements is run by onnx's reference evaluator. Nothing larger than a few thousand elements is
-ever computed.
+The operators that exporters use for shapes are computed with numpy here; any other on few elements
+is run by onnx's reference evaluator. Nothing larger than a few thousand elements is ever computed.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from ridgeline.onnx.infer import MOST_ELEMENTS, is_small
-from ridgeline.onnx.node import MalformedError, NodeCall, Tensor
-from ridgeline.onnx.shapes import range_length
+from ridgeline.onnx.dims import MOST_ITEMS
+from ridgeline.onnx.dtypes import BOOL
+from ridgeline.onnx.infer import MOST_ELEMENTS, from_array, is_small, make_tensor, range_length
+from ridgeline.onnx.node import MalformedError, NodeCall, Tensor, unknown_tensor
 
 if TYPE_CHECKING:
     from onnx import NodeProto, OperatorSetIdProto
 
 Array = np.ndarray[Any, Any]
 Rule = Callable[[NodeCall, list[Array]], Array]
+Items = tuple[Tensor, ...]
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Less": np.less,
@@ -83,21 +84,17 @@ def _range(_: NodeCall, x: list[Array]) -> Array:
     return np.asarray(x[0].ravel()[0] + places * x[2].ravel()[0], x[0].dtype)
 
 
-def _filled(call: NodeCall, x: list[Array]) -> Array:
+def _constant_of_shape(call: NodeCall, x: list[Array]) -> Array:
     shape = tuple(x[0].ravel().tolist())
     if not is_small(shape):
         raise MalformedError("it is too large")
-    fill = _fill_of(call)
-    return np.full(shape, fill[0], fill.dtype)
-
-
-def _fill_of(call: NodeCall) -> Array:
     value = call.attr("value")
     if value is None:
-        return np.zeros(1, np.float32)
+        return np.zeros(shape, np.float32)
     if value.data_location == onnx.TensorProto.EXTERNAL:
         raise MalformedError("its value is in another file")
-    return onnx.numpy_helper.to_array(value).ravel()[:1]
+    first = onnx.numpy_helper.to_array(value).ravel()[:1]
+    return np.full(shape, first[0], first.dtype)
 
 
 def _reshape(call: NodeCall, x: list[Array]) -> Array:
@@ -111,7 +108,8 @@ RULES: dict[str, Rule] = {
     "Expand": lambda c, x: np.broadcast_to(x[0], c.out.shape),
     "Transpose": lambda c, x: np.transpose(x[0], c.attr("perm")),
     "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Slice": _slice, "Cast": _cast, "Div": _divide,
-    "Range": _range, "ConstantOfShape": _filled, "Reshape": _reshape, "Flatten": _reshape,
+    "Range": _range, "ConstantOfShape": _constant_of_shape, "Reshape": _reshape,
+    "Flatten": _reshape,
 }  # fmt: skip
 for _name, _function in _BINARY.items():
     RULES[_name] = lambda c, x, f=_function: np.asarray(f(x[0], x[1]))  # type: ignore[misc]
@@ -130,69 +128,18 @@ EVALUATED = frozenset({
 GROWING = ("Tile", "Pad", "OneHot", "Resize", "Split")  # so their results must be known to be small
 
 
-MOVES = frozenset({"Slice", "Split", "Concat", "Expand", "Tile", "Reshape", "Unsqueeze", "Squeeze",
-                   "Transpose", "Gather", "GatherND", "Flatten", "Resize"})  # fmt: skip
-FILLING: dict[str, int | None] = {  # how many of its operands decide what is in the results
-    **dict.fromkeys((*_BINARY, *_UNARY, "Where", "Cast", "Div")),
-    **dict.fromkeys(MOVES, 1),
-    "Concat": None,
-    "ConstantOfShape": 0,
-}
-
-
-def filled(call: NodeCall) -> Array | None:
-    """The one number that all elements of the results are; None where it is not known."""
-    if call.domain or call.refused:
-        return None
-    if call.op_type not in FILLING or not call.inputs or _is_looked_up(call):
-        return None
-    taken = call.inputs[: FILLING[call.op_type]]
-    numbers = [one for t in taken if (one := _one_number(t)) is not None]
-    if len(numbers) != len(taken):
-        return None
-    try:
-        with np.errstate(all="ignore"):
-            return _worked_out(call, numbers)
-    except Exception:  # a number that cannot be worked out is one that is not known
-        return None
-
-
-def _is_looked_up(call: NodeCall) -> bool:
-    """Rows of a stored table that data choose: training makes them differ."""
-    is_lookup = call.op_type in ("Gather", "GatherND") and call.inputs[0].is_weight
-    return is_lookup and not all(t.is_fixed for t in call.inputs)
-
-
-def _worked_out(call: NodeCall, numbers: list[Array]) -> Array | None:
-    if call.op_type == "ConstantOfShape":
-        return _fill_of(call)
-    if call.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
-        return None  # what is outside is another number
-    if call.op_type in MOVES:
-        return numbers[0] if all(one == numbers[0] for one in numbers) else None
-    return RULES[call.op_type](call, numbers)
-
-
-def _one_number(tensor: Tensor) -> Array | None:
-    if tensor.fill is not None or tensor.value is None:
-        return tensor.fill
-    first = tensor.value.ravel()[:1]
-    is_one = first.size and first.dtype != object and bool((tensor.value == first).all())
-    return first if is_one else None
-
-
-def shape_value(call: NodeCall) -> Array | None:
+def _shape_value(call: NodeCall) -> Array | None:
     """The value of Shape and Size, which need no operand's value."""
     x = call.get(0)
     if x is None or not x.is_known or x.items is not None:
         return None
     if call.op_type == "Size":
         return np.asarray(x.numel, np.int64)
-    start, end = call.whole("start", 0), call.whole("end", len(x.shape))
+    start, end = call.int_attr("start", 0), call.int_attr("end", len(x.shape))
     return np.asarray(x.shape[slice(start, end)], np.int64)
 
 
-def follow(
+def evaluate_node(
     call: NodeCall, node: NodeProto, opsets: list[OperatorSetIdProto]
 ) -> Sequence[Array | None]:
     """The values of the node's results, None where they are not known."""
@@ -200,7 +147,7 @@ def follow(
     if call.domain:
         return none
     if call.op_type in ("Shape", "Size"):
-        return [shape_value(call), *none[1:]]
+        return [_shape_value(call), *none[1:]]
     if call.refused or not call.inputs or any(t.value is None for t in call.inputs):
         return none
     if not all(_small(t) for t in call.outputs):
@@ -209,14 +156,14 @@ def follow(
     try:
         with np.errstate(all="ignore"):
             if call.op_type in RULES and len(values) == len(call.operands):
-                found: list[Array | None] = [RULES[call.op_type](call, values)]
+                results: list[Array | None] = [RULES[call.op_type](call, values)]
             elif call.op_type in EVALUATED:
-                found = _evaluate(node, values, call, opsets)
+                results = _evaluate(node, values, call, opsets)
             else:
                 return none
-    except Exception:  # a value that cannot be worked out is a value that is not known
+    except Exception:  # a value that cannot be computed is not known
         return none
-    fine = [v if v is not None and is_small(v.shape) else None for v in found]
+    fine = [v if v is not None and is_small(v.shape) else None for v in results]
     return [*fine, *none[len(fine) :]]
 
 
@@ -241,10 +188,115 @@ def _evaluate(
         [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
     )
     model = onnx.helper.make_model(graph, opset_imports=opsets)
-    found = iter(ReferenceEvaluator(model).run(None, {name: arrays[name] for name in names}))
-    return [np.asarray(next(found)) if name else None for name in node.output]
+    results = iter(ReferenceEvaluator(model).run(None, {name: arrays[name] for name in names}))
+    return [np.asarray(next(results)) if name else None for name in node.output]
 
 
 def _info(name: str, array: Array) -> Any:
     elem = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     return onnx.helper.make_tensor_value_info(name, elem, array.shape)
+
+
+# ---------------------------------------------------------------- sequences
+
+
+def make_sequence(name: str, items: Items) -> Tensor:
+    tensor = unknown_tensor(name)
+    tensor.items = items
+    return tensor
+
+
+def sequence_result(call: NodeCall, name: str) -> Tensor | None:
+    """The result of an operator on sequences; None where another rule must tell."""
+    x = call.get(0)
+    if call.op_type == "OptionalHasElement":
+        return make_tensor(name, BOOL, ())
+    if call.op_type == "SequenceConstruct":
+        return make_sequence(name, call.inputs)
+    if call.op_type == "SequenceEmpty":
+        return make_sequence(name, ())
+    if call.op_type == "SplitToSequence" and x is not None:
+        return _split(call, x, name)
+    if x is None:
+        return None
+    if call.op_type in ("Identity", "Optional", "OptionalGetElement") and x.items is not None:
+        return make_sequence(name, x.items)
+    if x.items is None and x.each is not None and call.op_type == "SequenceAt":
+        return _item_at((x.each,), None, name)
+    if x.items is None:
+        return None
+    if call.op_type == "SequenceLength":
+        return from_array(name, np.asarray(len(x.items), np.int64))
+    if call.op_type == "SequenceAt":
+        return _item_at(x.items, call.get(1), name)
+    if call.op_type in ("SequenceInsert", "SequenceErase"):
+        return make_sequence(name, _change_items(call, x.items))
+    if call.op_type == "ConcatFromSequence":
+        return _concatenate(call, x.items, name)
+    return None
+
+
+def _place(index: Tensor | None, default: int) -> int:
+    if index is None or index.value is None:
+        return default
+    return int(index.value.ravel()[0])
+
+
+def _item_at(items: Items, index: Tensor | None, name: str) -> Tensor:
+    """The item at a place; where the place is not known, the first."""
+    if not items:
+        return unknown_tensor(name)
+    place = _place(index, 0)
+    item = items[place] if -len(items) <= place < len(items) else items[0]
+    return Tensor(name, item.dims, item.elem, item.dtype, item.value)
+
+
+def _change_items(call: NodeCall, items: Items) -> Items:
+    if call.op_type == "SequenceErase":
+        place = _place(call.get(1), len(items) - 1) % max(len(items), 1)
+        return items[:place] + items[place + 1 :]
+    place = _place(call.get(2), len(items))
+    return (*items[:place], call.operand(1), *items[place:])
+
+
+def _split(call: NodeCall, x: Tensor, name: str) -> Tensor | None:
+    """Parts along an axis: of known lengths, of one length, or of one element each."""
+    if not x.dims:
+        return None
+    axis, split, keep = call.int_attr("axis", 0) % len(x.dims), call.get(1), True
+    total = x.dims[axis]
+    if split is None:
+        each, keep = 1, bool(call.int_attr("keepdims", 1))
+    elif split.value is None:
+        return None
+    else:
+        each = 0 if split.value.ndim else max(int(split.value), 1)
+    if each and total // each > MOST_ITEMS:
+        return None
+    if each:
+        lengths = [each] * (total // each) + ([total % each] if total % each else [])
+    else:
+        assert split is not None and split.value is not None
+        lengths = [int(n) for n in split.value.ravel()]
+    if len(lengths) > MOST_ITEMS:
+        return None
+    before, after = x.dims[:axis], x.dims[axis + 1 :]
+    parts = [
+        make_tensor(f"{name}[{n}]", x.elem, (*before, *((length,) if keep else ()), *after))
+        for n, length in enumerate(lengths)
+    ]
+    return make_sequence(name, tuple(parts))
+
+
+def _concatenate(call: NodeCall, items: Items, name: str) -> Tensor | None:
+    if not items or any(item.dims is None for item in items):
+        return None
+    first = items[0].shape
+    if call.attr("new_axis", 0):
+        axis = call.int_attr("axis", 0) % (len(first) + 1)
+        return make_tensor(name, items[0].elem, (*first[:axis], len(items), *first[axis:]))
+    if not first:
+        return None
+    axis = call.int_attr("axis", 0) % len(first)
+    total = sum(item.shape[axis] for item in items)
+    return make_tensor(name, items[0].elem, (*first[:axis], total, *first[axis + 1 :]))

@@ -1,8 +1,7 @@
-"""Formulas of ONNX operators, found by domain and name. Conventions are those of PyTorch's.
+"""Cost formulas of ONNX operators by domain and name. Conventions are those of PyTorch's formulas.
 
 A formula is a short function from a node's call to its work; see
-`ridgeline/count/formulas/registry.py` for what is one FLOP. The helpers here are for shapes of work
-that many operators share.
+`ridgeline/count/formulas/registry.py` for what is one FLOP.
 """
 
 from __future__ import annotations
@@ -12,16 +11,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ridgeline.count.parts import Terms, Work
-from ridgeline.onnx.blocked import NCHWC
-from ridgeline.onnx.node import NodeCall
+from ridgeline.onnx.node import MalformedError, NodeCall, Shape
 
 __all__ = ["DEQUANTISE", "FORMULAS", "ML", "MS", "QUANTISE", "Entry", "Terms", "Work",
-           "elementwise", "entry_of", "free", "log2_ceil", "op", "per_input"]  # fmt: skip
+           "check_shape", "elementwise", "find_entry", "free", "op", "per_input",
+           "require"]  # fmt: skip
 
 ML = "ai.onnx.ml"
 MS = "com.microsoft"
-# domains in which onnxruntime keeps further forms of the same operators
-LIKE_MS = (NCHWC, "com.ms.internal.nhwc", "com.microsoft.experimental")
 
 # FLOPs an element, with a zero point: (q − zero point)·scale; x/scale, round, zero point, bounds
 DEQUANTISE, QUANTISE = 2, 5
@@ -52,13 +49,10 @@ def op(names: str, *, kind: str, domain: str = "") -> Callable[[F], F]:
     return add
 
 
-def entry_of(domain: str, op_type: str) -> Entry | None:
+def find_entry(domain: str, op_type: str) -> Entry | None:
     """The formula of an operator; onnxruntime's copies of standard ones have the standard's."""
-    found = FORMULAS.get((domain, op_type))
-    if found is None and domain in LIKE_MS:
-        domain = MS
-        found = FORMULAS.get((domain, op_type))
-    return found or (FORMULAS.get(("", op_type)) if domain == MS else None)
+    own = FORMULAS.get((domain, op_type))
+    return own or (FORMULAS.get(("", op_type)) if domain == MS else None)
 
 
 def free(call: NodeCall) -> Work:
@@ -82,5 +76,14 @@ def per_input(call: NodeCall, flops: int, per_result: int = 0, each: int = 0) ->
     return Work.per_element(n, flops, transcendentals=per_result * call.out.numel + each * n)
 
 
-def log2_ceil(size: int) -> int:
-    return max(size - 1, 0).bit_length()
+def require(condition: bool, problem: str) -> None:
+    """A node that breaks a rule of its operator has no count."""
+    if not condition:
+        raise MalformedError(problem)
+
+
+def check_shape(call: NodeCall, place: int, shape: Shape) -> None:
+    """An operand, if it is there, has this shape."""
+    tensor = call.get(place)
+    if tensor is not None:
+        require(tensor.shape == shape, f"operand {place} is {tensor.shape}, not {shape}")

@@ -1,17 +1,17 @@
-"""Bytes alive at once, from the nodes in their order, and those of the optimizer."""
+"""The peak of live bytes, from the nodes in their order, and the bytes of the optimizer."""
 
 from __future__ import annotations
 
 from ridgeline.count.parts import FusedBytes, Memory
 from ridgeline.onnx.node import Tensor
-from ridgeline.onnx.optimizers import state_bytes
-from ridgeline.onnx.row import Row
+from ridgeline.onnx.node_cost import NodeCost
+from ridgeline.onnx.training import state_bytes
 from ridgeline.onnx.weights import Stored
 
 VIEW = "view"
 
 
-def forward_peak(rows: list[Row], results: set[str]) -> tuple[int, str]:
+def forward_peak(rows: list[NodeCost], results: set[str]) -> tuple[int, str]:
     """The most bytes of activations alive at once, and where; a view keeps its source alive."""
     source: dict[int, int] = {}  # a view's ident → that of what it looks at
     last: dict[int, int] = {}
@@ -19,7 +19,7 @@ def forward_peak(rows: list[Row], results: set[str]) -> tuple[int, str]:
     for place, row in enumerate(rows):
         for tensor in row.call.inputs:
             last[source.get(tensor.ident, tensor.ident)] = place
-        for tensor in _made(row):
+        for tensor in _results(row):
             if row.kind == VIEW and row.call.inputs:
                 first = row.call.inputs[0].ident
                 source[tensor.ident] = source.get(first, first)
@@ -34,12 +34,14 @@ def forward_peak(rows: list[Row], results: set[str]) -> tuple[int, str]:
     return _sweep(rows, size, ends)
 
 
-def _made(row: Row) -> list[Tensor]:
+def _results(row: NodeCost) -> list[Tensor]:
     """A node's results; what a Constant gives is stored."""
     return [t for t in row.call.outputs if not t.is_weight]
 
 
-def _sweep(rows: list[Row], size: dict[int, int], ends: dict[int, list[int]]) -> tuple[int, str]:
+def _sweep(
+    rows: list[NodeCost], size: dict[int, int], ends: dict[int, list[int]]
+) -> tuple[int, str]:
     live = peak = 0
     where = "before the first operator"
     for place, row in enumerate(rows):
@@ -50,8 +52,8 @@ def _sweep(rows: list[Row], size: dict[int, int], ends: dict[int, list[int]]) ->
     return peak, where
 
 
-def memory(
-    rows: list[Row],
+def step_memory(
+    rows: list[NodeCost],
     inputs: list[Tensor],
     outputs: list[Tensor],
     stored: Stored,
@@ -75,16 +77,16 @@ def memory(
         )
     gradients = sum(t.nbytes for t in stored.trained.values())
     state = state_bytes(optimizer, stored)
-    made = [(row.repeats, t) for row in rows if row.kind != VIEW for t in _made(row)]
-    kept = sum(times * t.nbytes for times, t in made if t.is_float)
+    results = [(row.repeats, t) for row in rows if row.kind != VIEW for t in _results(row)]
+    activations = sum(times * t.nbytes for times, t in results if t.is_float)
     return Memory(
         parameter_bytes=stored.param_bytes,
         buffer_bytes=stored.buffer_bytes,
         input_bytes=input_bytes,
         gradient_bytes=gradients,
         optimizer_bytes=state,
-        activation_bytes=kept,
-        peak_bytes=fixed + gradients + state + kept,
+        activation_bytes=activations,
+        peak_bytes=fixed + gradients + state + activations,
         peak_at="the end of the forward pass (estimate)",
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ridgeline.count.per_element import PER_ELEMENT, SOFTMAX
-from ridgeline.onnx.formulas.moves import gather
-from ridgeline.onnx.formulas.registry import ML, Terms, Work, elementwise, free, op
+from typing import NamedTuple
+
+from ridgeline.count.per_element import ADAGRAD, ADAM, PER_ELEMENT, SGD, SOFTMAX
 from ridgeline.onnx.node import NodeCall, Tensor
-from ridgeline.onnx.optimizers import OPTIMIZERS
+from ridgeline.onnx.ops.movement import gather
+from ridgeline.onnx.ops.registry import ML, Terms, Work, elementwise, free, op
 
 TRAINING = "ai.onnx.preview.training"
 POST_TRANSFORMS = {
@@ -146,6 +147,35 @@ def _depths_of_roots(call: NodeCall) -> list[int]:
     for n, (a, b, end_a, end_b) in enumerate(zip(yes, no, yes_leaf, no_leaf, strict=False)):
         below[0, n] = (-1 if end_a else a, -1 if end_b else b)
     return [_longest(below, (0, root)) for root in call.attr("tree_roots", [])]
+
+
+# ---------------------------------------------------------------- optimizers
+
+
+class Update(NamedTuple):
+    """Of each element of a weight."""
+
+    flops: int
+    roots: int
+    read: int  # elements: of the weight, its gradient and state, each as often as it is read
+    written: int
+    state: int  # elements that stay from step to step
+
+
+OPTIMIZERS: dict[str, Update] = {
+    "sgd": Update(*SGD, read=2, written=1, state=0),
+    "momentum": Update(flops=4, roots=0, read=5, written=3, state=1),
+    "nesterov": Update(flops=6, roots=0, read=7, written=4, state=1),
+    "adam": Update(*ADAM, read=11, written=7, state=2),
+    "adamw": Update(flops=13, roots=1, read=12, written=8, state=2),
+    "adamax": Update(flops=10, roots=0, read=10, written=6, state=2),
+    "nadam": Update(flops=15, roots=1, read=14, written=8, state=2),
+    "radam": Update(flops=15, roots=1, read=16, written=12, state=2),
+    "rmsprop": Update(flops=8, roots=1, read=8, written=5, state=1),
+    "adagrad": Update(*ADAGRAD, read=7, written=4, state=1),
+    "adadelta": Update(flops=14, roots=2, read=16, written=11, state=2),
+}
+"""As PyTorch's optimizers run, operator by operator; their step counters are left out."""
 
 
 @op("Adam Adagrad Momentum", kind="optimizer", domain=TRAINING)

@@ -1,0 +1,401 @@
+"""Through the graph in order: results and work of every node.
+
+Functions of the model take the place of their calls. control.py walks the graphs inside nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx.dims import (
+    DimBindings,
+    axis_name,
+    dim_option,
+    inputs_without_rank,
+    is_open,
+    item_type,
+    missing_ranks,
+    real_inputs,
+    shape_of,
+    show_name,
+)
+from ridgeline.onnx.infer import (
+    MOST_ELEMENTS,
+    from_array,
+    from_sparse,
+    from_stored,
+    from_type,
+    ident_of,
+    unknown_results,
+)
+from ridgeline.onnx.load import order_nodes, own_names, subgraphs_of
+from ridgeline.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
+from ridgeline.onnx.node_cost import NodeCost, cost_broken_node, cost_node, inputs_needed
+from ridgeline.onnx.scope import Limits, Opsets, Scope, node_name, node_path
+from ridgeline.onnx.shapes import ShapeContext, set_results
+from ridgeline.onnx.values import make_sequence
+from ridgeline.plain import plain_line
+
+if TYPE_CHECKING:
+    from onnx import (
+        AttributeProto,
+        FunctionProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        TypeProto,
+        ValueInfoProto,
+    )
+
+Results = Sequence[Tensor | None]
+FunctionKey = tuple[str, str, str]  # domain, name, overload
+Runner = Callable[["Walk", NodeCall, "NodeProto", Scope, str], Results]
+
+
+@dataclass(slots=True)
+class Walk:
+    """The rows so far, and what is missing; where in the file the walk is."""
+
+    path: str  # of the file
+    bound: DimBindings
+    opsets: Opsets  # of the model, or of the function that the walk is in
+    functions: Mapping[FunctionKey, FunctionProto]
+    limits: Limits
+    runners: Mapping[tuple[str, str], Runner]  # of operators with graphs, by domain and name
+    causal: str = "full"
+    rows: list[NodeCost] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)  # in order, each once
+    missing_trips: dict[str, None] = field(default_factory=dict)  # loops
+    links: list[tuple[int, int]] = field(default_factory=list)  # values that become others in loops
+    inputs: dict[str, Tensor] = field(default_factory=dict)  # of the model
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    loops: dict[str, str] = field(default_factory=dict)  # operators that have a trip count
+
+    def note(self, text: str) -> None:
+        self.notes.setdefault(text)
+
+    def walk_graph(
+        self, graph: GraphProto, scope: Scope, *, prefix: str, declared: Mapping[str, Tensor]
+    ) -> list[Tensor]:
+        """Walk a graph whose inputs are in `scope`; its results."""
+        results = [output.name for output in graph.output]
+        with self.limits.enter(prefix):
+            for tensor in graph.initializer:
+                scope.add(from_stored(tensor))
+            for sparse in graph.sparse_initializer:
+                scope.add(from_sparse(sparse))
+            own, path = own_names(graph), self.path
+            nodes = order_nodes(graph.node, own, results, path, is_outside=scope.is_outside)
+            for place, node in enumerate(nodes):
+                self.walk_node(node, place, scope, prefix, declared)
+        return [scope.value(name) for name in results]
+
+    def walk_node(
+        self,
+        node: NodeProto,
+        place: int,
+        scope: Scope,
+        prefix: str,
+        declared: Mapping[str, Tensor],
+    ) -> None:
+        """One node: its results into the scope, its work into the rows."""
+        self.limits.add_call()
+        own = plain_line(node_path(node, place))
+        path = f"{prefix}.{own}" if prefix else own
+        call = self._call(node, place, scope)
+        if self.limits.is_nested:
+            names = sum(map(len, node.output))
+            self.limits.add_bytes(len(path) + call.attribute_bytes + names)
+        rows, before = self.rows, len(self.rows)
+        try:
+            results = self._results(call, node, scope, path, declared)
+        except RidgelineError:
+            raise
+        except Exception as error:  # a file may hold anything: the node is listed as not counted
+            self.rows = rows
+            del self.rows[before:]
+            results = unknown_results(node)
+            call.set_results(results)
+            self.rows.append(cost_broken_node(call, path, error))
+        for name, result in zip_longest(node.output, results[: len(node.output)]):
+            if name:
+                tensor = result if result is not None else unknown_tensor(name)
+                tensor.name = name
+                scope.add(tensor)
+                self.limits.add_bytes(tensor.held_bytes)
+
+    def _call(self, node: NodeProto, place: int, scope: Scope) -> NodeCall:
+        return NodeCall(
+            name=node_name(node, place),
+            op_type=plain_line(node.op_type),
+            domain=plain_line(plain_domain(node.domain)),
+            version=self.opsets.version(node.domain),
+            attributes=read_attributes(node),
+            operands=tuple(scope.value(name) if name else None for name in node.input),
+            results=(),
+            causal=self.causal,
+        )
+
+    def _results(
+        self,
+        call: NodeCall,
+        node: NodeProto,
+        scope: Scope,
+        path: str,
+        declared: Mapping[str, Tensor],
+    ) -> Results:
+        """The node's results; its rows, or those of the graphs inside it, are added."""
+        function = self.functions.get((node.domain, node.op_type, node.overload))
+        if function is not None:
+            return _call_function(self, function, call, node, path)
+        runner = self.runners.get((call.domain, call.op_type))
+        if runner is not None:
+            return runner(self, call, node, scope, path)
+        return self.add_node(call, node, path, declared)
+
+    def add_node(
+        self, call: NodeCall, node: NodeProto, path: str, declared: Mapping[str, Tensor]
+    ) -> Results:
+        context = ShapeContext(
+            self.opsets.imports, self.opsets.version(""), self.bound, declared, self.note
+        )
+        results = set_results(call, node, context)
+        self.rows.append(cost_node(call, path))
+        return results
+
+    def walk_body(
+        self, graph: GraphProto, inputs: Iterable[Tensor | None], scope: Scope, path: str
+    ) -> tuple[list[Tensor], list[NodeCost]]:
+        """Results and rows of a graph inside a node; the rows are not yet in the walk's list."""
+        inner = Scope(scope)
+        for formal, actual in zip(graph.input, inputs, strict=False):
+            tensor = replace(actual, name=formal.name) if actual else unknown_tensor(formal.name)
+            inner.values[formal.name] = tensor
+        before, self.rows = self.rows, []
+        results = self.walk_graph(graph, inner, prefix=path, declared={})
+        rows, self.rows = self.rows, before
+        return [replace(t, is_weight=False) for t in results], rows
+
+    def link(self, sources: Results, targets: Results) -> None:
+        """Values that become others, from outside of a loop, in it, or after it."""
+        for a, b in zip(sources, targets, strict=False):
+            if a is not None and b is not None:
+                self.links.append((a.ident, b.ident))
+
+
+def read_attributes(node: NodeProto) -> dict[str, Any]:
+    """Attributes by name; one that cannot be read is left out."""
+    attributes: dict[str, Any] = {}
+    for attribute in node.attribute:
+        try:
+            attributes[attribute.name] = onnx.helper.get_attribute_value(attribute)
+        except (ValueError, TypeError):
+            continue
+    return attributes
+
+
+def walk_model(
+    model: ModelProto,
+    path: str,
+    bound: DimBindings,
+    *,
+    values: Mapping[str, Any],
+    runners: Mapping[tuple[str, str], Runner],
+    causal: str = "full",
+) -> Walk:
+    """Walk the whole model; loops whose trip count is missing are asked for, all at once."""
+    walk = Walk(
+        path=path,
+        bound=bound,
+        opsets=Opsets.of({}).extend(model.opset_import),
+        functions=_functions_by_key(model.functions, path),
+        limits=Limits(path),
+        runners=runners,
+        causal=causal,
+    )
+    scope = Scope()
+    walk.inputs = input_tensors(model.graph, bound, values)
+    for tensor in walk.inputs.values():
+        scope.add(tensor)
+    declared = {
+        value.name: tensor
+        for value in (*model.graph.value_info, *model.graph.output)
+        if (tensor := from_type(value.name, value.type, bound.sizes)).is_known
+    }
+    results = walk.walk_graph(model.graph, scope, prefix="", declared=declared)
+    walk.outputs = {o.name: t for o, t in zip(model.graph.output, results, strict=True)}
+    without = {name: walk.inputs[name] for name in inputs_without_rank(real_inputs(model.graph))}
+    if names := inputs_needed(walk.rows, without):
+        raise missing_ranks(names)
+    if walk.missing_trips:
+        named = ", ".join(f"{walk.loops[name]} {name!r}" for name in walk.missing_trips)
+        options = (dim_option(bound.option_name(name)) for name in walk.missing_trips)
+        raise RidgelineError(
+            f"the trip counts of these loops are not in the file: {named}",
+            hint=f"give {' and '.join(options)}",
+        )
+    return walk
+
+
+# ---------------------------------------------------------------- inputs of the model
+
+
+def input_tensors(
+    graph: GraphProto, bound: DimBindings, values: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """The inputs by name, with the sizes that are bound and the values that are known."""
+    inputs: dict[str, Tensor] = {}
+    for value in real_inputs(graph):
+        kind = _name_dims(value)
+        inputs[value.name] = from_type(value.name, kind, bound.sizes)
+        dims = shape_of(kind, bound.sizes)
+        if inputs[value.name].dims is None and dims is not None:
+            raise RidgelineError(
+                f"the input {show_name(value.name)!r} is too large: {'·'.join(map(str, dims))}",
+                hint="give smaller sizes, or check those in the file",
+            )
+    if strange := [name for name in values if name not in inputs]:
+        raise RidgelineError(
+            f"no input is called {', '.join(map(repr, strange))}",
+            hint=f"the inputs of this file: {', '.join(map(show_name, inputs))}",
+        )
+    return {name: _with_value(tensor, values, bound) for name, tensor in inputs.items()}
+
+
+def _name_dims(value: ValueInfoProto) -> TypeProto:
+    """An input's type, with our names for the dimensions that have none."""
+    kind = onnx.TypeProto()
+    kind.CopyFrom(value.type)
+    tensor = item_type(kind)
+    if tensor is not None:
+        for index, dim in enumerate(tensor.shape.dim):
+            if is_open(dim) and not dim.dim_param:
+                dim.dim_param = axis_name(value.name, index)
+    return kind
+
+
+def _with_value(tensor: Tensor, values: Mapping[str, Any], bound: DimBindings) -> Tensor:
+    """A single whole number may be given as a size."""
+    if tensor.name in values:
+        value = values[tensor.name]
+        if tensor.each is not None and isinstance(value, list | tuple) and not value:
+            return make_sequence(tensor.name, ())
+        return _from_value(tensor.name, value)
+    if tensor.is_known and tensor.numel == 1 and tensor.dtype.is_integer:
+        number = bound.pop_value(tensor.name)
+        if number is not None:
+            kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem)
+            return replace(tensor, value=np.full(tensor.shape, number, kind))
+    return tensor
+
+
+def _from_value(name: str, value: Any) -> Tensor:
+    """A tensor of these elements, or a sequence of tensors from a list."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
+        return make_sequence(
+            name, tuple(_from_value(f"{name}[{n}]", v) for n, v in enumerate(value))
+        )
+    tensor = from_array(name, np.asarray(value))
+    if tensor.numel > MOST_ELEMENTS:
+        tensor.value = None
+    return tensor
+
+
+# ---------------------------------------------------------------- functions of the model
+
+
+def _functions_by_key(
+    functions: Iterable[FunctionProto], path: str
+) -> dict[FunctionKey, FunctionProto]:
+    """Several functions may have one name, told apart by their overload."""
+    by_key: dict[FunctionKey, FunctionProto] = {}
+    for function in functions:
+        key = (function.domain, function.name, function.overload)
+        if key in by_key:
+            raise RidgelineError(
+                f"{path}: it has the function {'::'.join(filter(None, key))!r} more than once",
+                hint="which one is meant is not in the file; export the model again",
+            )
+        by_key[key] = function
+    return by_key
+
+
+def _call_function(
+    walk: Walk, function: FunctionProto, call: NodeCall, node: NodeProto, path: str
+) -> list[Tensor]:
+    """Walk the function's nodes with the call's operands and attributes."""
+    scope = Scope()
+    operands = dict(zip_longest(function.input, call.operands[: len(function.input)]))
+    scope.values = {name: t for name, t in operands.items() if t is not None}
+    absent = operands.keys() - scope.values.keys()
+    attributes = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
+    with walk.limits.enter(path), _own_opsets(walk, function):
+        nodes = order_nodes(function.node, set(function.input), function.output, walk.path)
+        for place, inner in enumerate(nodes):
+            walk.walk_node(substitute(inner, attributes, absent), place, scope, path, {})
+    return [scope.value(name) for name in function.output]
+
+
+@contextmanager
+def _own_opsets(walk: Walk, function: FunctionProto) -> Iterator[None]:
+    """Inside of a function its own versions of operators hold."""
+    outer = walk.opsets
+    walk.opsets = outer.extend(function.opset_import)
+    try:
+        yield
+    finally:
+        walk.opsets = outer
+
+
+def substitute(
+    node: NodeProto, attributes: Mapping[str, AttributeProto], absent: Collection[str]
+) -> NodeProto:
+    """The node with the caller's attributes in place of references to them.
+
+    Inputs of the function that the caller leaves out are left out of the node, too.
+    """
+    if not _refers(node) and not _uses(node, absent):
+        return node
+    own = onnx.NodeProto()
+    own.CopyFrom(node)
+    own.input[:] = ["" if name in absent else name for name in node.input]
+    del own.attribute[:]
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            actual = attributes.get(attribute.ref_attr_name)
+            if actual is not None:
+                ident_of(actual.t if actual.HasField("t") else actual)  # copies are the same tensor
+                added = own.attribute.add()
+                added.CopyFrom(actual)
+                added.name = attribute.name
+            continue
+        added = own.attribute.add()
+        added.CopyFrom(attribute)
+        for graph in subgraphs_of(added):
+            inner = [substitute(n, attributes, absent) for n in graph.node]
+            del graph.node[:]
+            graph.node.extend(inner)
+    return own
+
+
+def _refers(node: NodeProto) -> bool:
+    return any(
+        a.ref_attr_name or any(_refers(n) for g in subgraphs_of(a) for n in g.node)
+        for a in node.attribute
+    )
+
+
+def _uses(node: NodeProto, names: Collection[str]) -> bool:
+    """Whether the node, or one in a graph of its own, takes one of these."""
+    return bool(names) and (
+        any(name in names for name in node.input)
+        or any(_uses(n, names) for a in node.attribute for g in subgraphs_of(a) for n in g.node)
+    )

@@ -1,0 +1,303 @@
+"""Attention, of ONNX and of onnxruntime, and recurrent layers.
+
+Attention has two products for each query head, Q·Kᵀ and P·V, however few the key heads; each score
+costs one FLOP for the scale, one if numbers are added to it, and a softmax. Scores are not written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from ridgeline.count.pairs import scored_pairs
+from ridgeline.count.per_element import SOFTMAX
+from ridgeline.onnx.node import MalformedError, NodeCall, Tensor
+from ridgeline.onnx.ops.pointwise import activation_cost
+from ridgeline.onnx.ops.registry import MS, Work, op, require
+
+ROTARY_FLOPS = 3  # x·cos ± y·sin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """The sizes of one attention."""
+
+    batch: int
+    heads: int  # of the queries
+    queries: int
+    keys: int  # with those of the past
+    dim: int  # of a query and a key
+    value_dim: int
+    past: int = 0
+    window: int | None = None  # how many keys a causal query sees at most
+
+
+def attend(call: NodeCall, sizes: Heads, *, causal: bool, added: int, capped: bool = False) -> Work:
+    """The two products and the softmax."""
+    pairs = scored_pairs(
+        sizes.queries, sizes.keys, causal=causal, convention=call.causal, past=sizes.past,
+        window=sizes.window,
+    )  # fmt: skip
+    outer, dims = sizes.batch * sizes.heads, sizes.dim + sizes.value_dim
+    scores = outer * pairs
+    return Work(
+        macs=scores * dims,
+        other_flops=(SOFTMAX + 1 + added + 2 * capped) * scores,
+        transcendentals=(1 + capped) * scores,
+        factor=2,
+        terms=(("B·H", outer), ("pairs", pairs), ("(Dqk+Dv)", dims)),
+    )
+
+
+def _added_masks(*masks: Tensor | None) -> int:
+    """Masks of numbers are added to every score; those of truth values only select."""
+    return sum(mask is not None and mask.is_float for mask in masks)
+
+
+def split_heads(width: int, heads: int) -> int:
+    """The size of one head."""
+    require(heads > 0 and width % heads == 0, f"a width of {width} is not one of {heads} heads")
+    return width // heads
+
+
+def _split(tensor: Tensor, heads: int) -> tuple[int, int, int, int]:
+    """Batch, heads, tokens, dim of a packed (B, S, H·D) or an open (B, H, S, D) operand."""
+    if len(tensor.shape) == 4:
+        b, h, s, d = tensor.shape
+        return b, h, s, d
+    if len(tensor.shape) != 3 or not heads:
+        raise MalformedError("attention's operands have three or four dimensions")
+    b, s, width = tensor.shape
+    return b, heads, s, split_heads(width, heads)
+
+
+@op("Attention", kind="attention")
+@op("FlexAttention", kind="attention", domain="ai.onnx.preview")
+def attention(call: NodeCall) -> Work:
+    """Q, K, V, mask, past key, past value. The graphs inside a FlexAttention are rows of theirs."""
+    q_heads, kv_heads = call.int_attr("q_num_heads", 0), call.int_attr("kv_num_heads", 0)
+    batch, heads, queries, dim = q = _split(call.operand(0), q_heads)
+    k, v = (_split(call.operand(place), kv_heads) for place in (1, 2))
+    require(k[1] > 0 and heads % k[1] == 0, f"{heads} heads of queries, {k[1]} of keys")
+    require(dim == k[3], f"a query has {dim} features, a key {k[3]}")
+    require(batch == k[0] and k[:3] == v[:3], f"keys are {k}, values {v}, queries {q}")
+    past_key = call.get(4) if not call.domain else None
+    past = past_key.shape[-2] if past_key is not None else 0
+    before = call.int_attr("left_window_size", -1)  # beside the query's own place
+    sizes = Heads(batch=batch, heads=heads, queries=queries, keys=k[2] + past, dim=dim,
+                  value_dim=v[3], past=past,
+                  window=before + 1 if before >= 0 else None)  # fmt: skip
+    causal = bool(call.attr("is_causal", 0)) or call.int_attr("right_window_size", -1) == 0
+    added = _added_masks(call.get(3)) if not call.domain else 0
+    return attend(call, sizes, causal=causal, added=added, capped=bool(call.attr("softcap", 0.0)))
+
+
+@op("Attention QAttention", kind="attention", domain=MS)
+def projected_attention(call: NodeCall) -> Work:
+    """input, weights (H, q+k+v), bias: projected, then attended to; QAttention scales, too."""
+    is_quantised = call.op_type == "QAttention"
+    mask, past_place = (5, 8) if is_quantised else (3, 4)
+    x, w = call.operand(0), call.operand(1)
+    require(x.shape[-1] == w.shape[0], f"{x.shape[-1]} features, the weight is for {w.shape[0]}")
+    tokens, length, heads = prod(x.shape[:-1]), x.shape[-2], call.int_attr("num_heads", 1)
+    widths = qkv_widths(call)
+    past = packed_past(call.get(past_place))
+    sizes = Heads(batch=x.shape[0], heads=heads, queries=length, keys=length + past,
+                  dim=split_heads(widths[0], heads), value_dim=split_heads(widths[2], heads),
+                  past=past)  # fmt: skip
+    added = _added_masks(call.get(mask), None if is_quantised else call.get(5))
+    work = attend(call, sizes, causal=bool(call.attr("unidirectional", 0)), added=added)
+    biased = (call.has(2) + is_quantised) * tokens * w.shape[1]
+    rotary = ROTARY_FLOPS * tokens * (widths[0] + widths[1]) * bool(call.attr("do_rotary", 0))
+    terms = (("tokens", tokens), ("Cin", x.shape[-1]), ("(q+k+v)", w.shape[1]))
+    return replace(
+        work,
+        macs=work.macs + tokens * x.shape[-1] * w.shape[1],
+        other_flops=work.other_flops + biased + rotary,
+        more=((2, terms),),
+    )
+
+
+def qkv_widths(call: NodeCall) -> list[int]:
+    """The widths of queries, keys and values in one projection: as named, or a third each."""
+    width = call.operand(1).shape[1]
+    widths = call.int_list("qkv_hidden_sizes") or [width // 3] * 3
+    require(len(widths) == 3 and sum(widths) == width, f"{widths} are not the weight's {width}")
+    return widths
+
+
+def packed_past(past: Tensor | None) -> int:
+    """Tokens of a past of keys and values in one: (2, B, H, S, D)."""
+    return past.shape[3] if past is not None and len(past.shape) > 3 else 0
+
+
+def multi_head_sizes(call: NodeCall) -> Heads:
+    """query, key, value, bias, mask, attention bias, past key, past value."""
+    q, k, v, heads = call.operand(0), call.get(1), call.get(2), call.int_attr("num_heads", 1)
+    if len(q.shape) == 5:  # (B, S, H, 3, D): all three in one
+        batch, queries, heads, _, dim = q.shape
+    else:
+        batch, heads, queries, dim = _split(q, heads)
+    keys, value_dim = queries, dim
+    if k is not None and len(k.shape) == 5:  # (B, L, H, 2, D): key and value in one
+        keys, value_dim = k.shape[1], k.shape[4]
+    elif k is not None:
+        of_keys = _split(k, heads)
+        require(of_keys[::3] == (batch, dim), f"keys are {of_keys}, queries of {dim}")
+        keys = of_keys[2]
+    if v is not None:
+        value_dim = _split(v, heads)[3]
+    past_key = call.get(6)
+    past = past_key.shape[-2] if past_key is not None else 0
+    return Heads(batch=batch, heads=heads, queries=queries, keys=keys + past, dim=dim,
+                 value_dim=value_dim, past=past)  # fmt: skip
+
+
+@op("MultiHeadAttention", kind="attention", domain=MS)
+def multi_head(call: NodeCall) -> Work:
+    sizes = multi_head_sizes(call)
+    causal = bool(call.attr("unidirectional", 0))
+    work = attend(call, sizes, causal=causal, added=_added_masks(call.get(4), call.get(5)))
+    if not call.has(3):
+        return work
+    new = sizes.keys - sizes.past
+    each = sizes.queries * sizes.dim + new * (sizes.dim + sizes.value_dim)
+    return replace(work, other_flops=work.other_flops + sizes.batch * sizes.heads * each)
+
+
+def group_query_sizes(call: NodeCall) -> Heads:
+    """Queries, keys and values may be in one operand; the cache is full unless a value says."""
+    heads, kv_heads = call.int_attr("num_heads", 1), call.int_attr("kv_num_heads", 1)
+    batch, queries, width = call.operand(0).shape
+    require(kv_heads > 0 and heads % kv_heads == 0, f"{heads} heads of queries, {kv_heads} of keys")
+    dim = split_heads(width, heads if call.has(1) else heads + 2 * kv_heads)
+    past, total = call.get(3), call.get(6)
+    keys = queries + (past.shape[-2] if past is not None else 0)
+    if total is not None and total.first_value is not None:
+        keys = int(total.first_value)
+    window = call.int_attr("local_window_size", -1)
+    return Heads(batch=batch, heads=heads, queries=queries, keys=keys, dim=dim, value_dim=dim,
+                 past=max(keys - queries, 0), window=window if window > 0 else None)  # fmt: skip
+
+
+@op("GroupQueryAttention", kind="attention", domain=MS)
+def group_query(call: NodeCall) -> Work:
+    """Causal, with fewer key heads than query heads; perhaps with a rotary embedding."""
+    sizes, kv_heads = group_query_sizes(call), call.int_attr("kv_num_heads", 1)
+    capped = bool(call.attr("softcap", 0.0))
+    work = attend(call, sizes, causal=True, added=_added_masks(call.get(10)), capped=capped)
+    tables = [t for place in (7, 8) if (t := call.get(place)) is not None]
+    is_rotary = bool(call.attr("do_rotary", 0))
+    rotated = sizes.batch * sizes.queries * sizes.dim * (sizes.heads + kv_heads) * is_rotary
+    read = None
+    if tables:  # only the rows of the new tokens; after a past, each sequence is at another place
+        rows = sizes.queries * (sizes.batch if sizes.past else 1) * is_rotary
+        read = call.read_bytes - sum(t.nbytes for t in tables) + _rows_bytes(tables, rows)
+    return replace(work, other_flops=work.other_flops + ROTARY_FLOPS * rotated, read_bytes=read)
+
+
+@op("LinearAttention", kind="attention")
+def linear_attention(call: NodeCall) -> Work:
+    """A state of Dk·Dv for each key head: k⊗v added, Sᵀ·k subtracted (delta), read by each q."""
+    q, k, v = call.operand(0), call.operand(1), call.operand(2)
+    heads, kv_heads = call.int_attr("q_num_heads", 1), call.int_attr("kv_num_heads", 1)
+    tokens = prod(q.shape[:2])
+    dim, value_dim = split_heads(k.shape[-1], kv_heads), split_heads(v.shape[-1], kv_heads)
+    rule = str(call.attr("update_rule", "gated_delta"))
+    delta, gated = "delta" in rule, "gated" in rule
+    state = dim * value_dim
+    per_token = (kv_heads * (1 + delta) + heads) * state
+    other = kv_heads * (gated * state + delta * 2 * value_dim) + heads * value_dim
+    return Work(
+        macs=tokens * per_token,
+        other_flops=tokens * other,
+        transcendentals=tokens * kv_heads * gated,
+        factor=2,
+        terms=(("tokens", tokens), ("Dk·Dv", state), ("uses", per_token // max(state, 1))),
+    )
+
+
+@op("RotaryEmbedding", kind="pointwise")
+@op("RotaryEmbedding", kind="pointwise", domain=MS)
+def rotary(call: NodeCall) -> Work:
+    """x·cos ± y·sin of the part that is rotated; only the positions' rows are read."""
+    x = call.x
+    partial, heads = call.int_attr("rotary_embedding_dim", 0), call.int_attr("num_heads", 0)
+    head = x.shape[-1] if len(x.shape) == 4 or not heads else x.shape[-1] // heads
+    n = x.numel * partial // head if partial and head else x.numel
+    place, table_places = (1, (2, 3)) if call.domain else (3, (1, 2))
+    positions = call.get(place)
+    tables = [t for at in table_places if (t := call.get(at)) is not None]
+    if positions is None:
+        read = sum(t.nbytes for t in tables)
+    else:  # a single position is where they begin
+        rows = positions.numel if positions.numel > 1 else x.shape[-2]
+        read = positions.nbytes + _rows_bytes(tables, rows)
+    return Work.per_element(n, ROTARY_FLOPS, read_bytes=x.nbytes + read)
+
+
+def _rows_bytes(tables: list[Tensor], rows: int) -> int:
+    return sum(t.bytes_of(min(rows * t.shape[-1], t.numel)) for t in tables)
+
+
+# ---------------------------------------------------------------- recurrent layers
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+# activations, and how many gates use each
+CELLS = {
+    "RNN": (("Tanh", 1),), "GRU": (("Sigmoid", 2), ("Tanh", 1)),
+    "LSTM": (("Sigmoid", 3), ("Tanh", 1), ("Tanh", 1)),
+}  # fmt: skip
+# beyond the activations, for each hidden unit: GRU's r·h, (h − n)·z + n; LSTM's f·c + i·g, o·h
+COMBINED = {"RNN": 0, "GRU": 4, "LSTM": 4}
+
+
+@op("LSTM GRU RNN", kind="recurrent")
+@op("DynamicQuantizeLSTM", kind="recurrent", domain=MS)
+def recurrent(call: NodeCall) -> Work:
+    """Every token of every sequence meets the input's and the hidden weights.
+
+    DynamicQuantizeLSTM stores its weights transposed: (directions, input, 4·hidden).
+    """
+    x, w, r = (call.operand(place) for place in range(3))
+    if any(len(t.shape) != 3 for t in (x, w, r)):
+        raise MalformedError("a recurrent layer's operands have three dimensions")
+    kind = call.op_type.removeprefix("DynamicQuantize")
+    directions, rows, size = w.shape if not call.domain else (w.shape[0], w.shape[2], w.shape[1])
+    hidden = r.shape[1 if call.domain else 2]
+    require(size == x.shape[2], f"weights for {size} features, not {x.shape[2]}")
+    require(rows == GATES[kind] * hidden, f"{rows} rows are not {GATES[kind]} gates of {hidden}")
+    steps = _tokens(call) * directions
+    flops, transcendentals = _cell(call, kind)
+    additions = 1 + 2 * call.has(3)  # of input and hidden part, and both biases
+    peepholes = 6 if kind == "LSTM" and call.has(7) else 0  # a product and a sum for i, o, f
+    clipped = 2 * GATES[kind] if "clip" in call.attributes else 0
+    return Work(
+        macs=steps * rows * (size + hidden),
+        other_flops=steps * (additions * rows + (flops + peepholes + clipped) * hidden),
+        transcendentals=steps * transcendentals * hidden,
+        factor=2,
+        terms=(("steps", steps), ("G·H", rows), ("(I+H)", size + hidden)),
+    )
+
+
+def _tokens(call: NodeCall) -> int:
+    """Of all sequences together; beyond a known length nothing is computed."""
+    (first, second), lengths = call.x.shape[:2], call.get(4)
+    longest = second if call.attr("layout", 0) else first
+    if lengths is None or lengths.value is None:
+        return first * second
+    known = [int(n) for n in lengths.value.ravel()]
+    require(all(0 <= n <= longest for n in known), f"lengths of {known} in {longest} steps")
+    return sum(known)
+
+
+def _cell(call: NodeCall, kind: str) -> tuple[int, int]:
+    """FLOPs and transcendentals of one hidden unit after its gates' sums."""
+    named = [n.decode(errors="replace") if isinstance(n, bytes) else str(n)
+             for n in call.attr("activations", [])]  # fmt: skip
+    cell = CELLS[kind]
+    names = named if len(named) >= len(cell) else [name for name, _ in cell]
+    costs = [(activation_cost(name), gates) for name, (_, gates) in zip(names, cell, strict=False)]
+    flops = sum(cost[0] * gates for cost, gates in costs)
+    return flops + COMBINED[kind], sum(cost[1] * gates for cost, gates in costs)
