@@ -60,7 +60,10 @@ def answer(*arguments: str) -> Any:
 
 
 def structure(value: object) -> Any:
-    """Key paths and types; all items of a list are one."""
+    """Key paths and types; the records of a list are one, its texts and numbers are left out.
+
+    How many warnings and samples there are differs from one measurement to the next.
+    """
     types: dict[str, set[str]] = {}
     for path, kind in type_paths(value, ""):
         types.setdefault(path, set()).add(kind)
@@ -70,7 +73,10 @@ def structure(value: object) -> Any:
 def type_paths(value: object, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict | list):
         yield path or ".", "object" if isinstance(value, dict) else "list"
-        pairs = value.items() if isinstance(value, dict) else (("[]", item) for item in value)
+        if isinstance(value, list):
+            pairs = [("[]", item) for item in value if isinstance(item, dict | list)]
+        else:
+            pairs = list(value.items())
         for key, item in pairs:
             yield from type_paths(item, f"{path}.{key}")
     else:
