@@ -202,7 +202,10 @@ def _layers(pieces: pd.DataFrame, counted: Counted, parts: int) -> pd.DataFrame:
     ways = pieces.assign(phase=direction)
     apart = grouped(ways[direction.isin(["forward", "backward"])], ["layer", "phase"])
     table = pd.concat([whole, apart], ignore_index=True).assign(grain="layer")
-    return table.assign(name=table["layer"], product_sides=table["layer"].map(_sides(pieces)))
+    sides = _sides(pieces)
+    return table.assign(
+        name=table["layer"], product_sides=[sides.get(name, "") for name in table["layer"]]
+    )
 
 
 def _sides(pieces: pd.DataFrame) -> dict[str, str]:
