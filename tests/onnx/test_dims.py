@@ -145,20 +145,6 @@ def test_an_input_and_a_loop_of_one_name(tmp_path: Path) -> None:
     assert result.total.macs == 6 * 4 * 8 * 8
 
 
-def test_a_number_beside_the_one_that_is_taken(tmp_path: Path) -> None:
-    # given a loop that no dimension shares its name with, and two numbers for it
-    made = three_of_a_name()
-    made.graph.node[0].name = "again"
-    with pytest.raises(RidgelineError, match="no dimension, loop or node is called 'again'"):
-        count(made, tmp_path, dims={"N": 3, "again": 3, "node:again": 5})
-
-
-@pytest.mark.parametrize("name", ["node:other", "input:other", "node:a"])
-def test_a_mark_before_a_name_that_nothing_has(name: str, tmp_path: Path) -> None:
-    with pytest.raises(RidgelineError, match=f"no dimension, loop or node is called '{name}'"):
-        count(relu(2, 3), tmp_path, dims={name: 4})
-
-
 def test_a_dimension_of_many_inputs_is_not_listed_without_end(tmp_path: Path) -> None:
     inputs = {f"a{n}": x("seq") for n in range(7)}
     made = model([helper.make_node("Relu", ["a0"], ["y"])], inputs, ["y"])
@@ -231,19 +217,6 @@ def test_arithmetic_on_shapes(tmp_path: Path) -> None:
     result = count(proto, tmp_path, batch_size=5)
 
     assert result.total.transcendentals == 11
-
-
-def test_where_equal_and_expand(tmp_path: Path) -> None:
-    # GIVEN expand with where(shape == -1, 1, shape), PyTorch's way
-    proto = computed(
-        node("Equal", "wanted minus", "is_minus"),
-        node("Where", "is_minus ones wanted", "target"),
-        node("Expand", "a target", "big"),
-        node("Exp", "big", "y"),
-        inputs={"a": x(1, 6, 4)}, wanted=[3, -1, -1], minus=[-1, -1, -1], ones=[1, 1, 1],
-    )  # fmt: skip
-
-    assert count(proto, tmp_path).total.transcendentals == 3 * 6 * 4
 
 
 def test_the_reference_evaluator_helps(tmp_path: Path) -> None:
@@ -392,9 +365,3 @@ def test_the_sizes_of_a_sequence_are_asked_for(
         count(made, tmp_path, **settings)
 
     assert str(raised.value) == says
-
-
-def test_a_dimension_of_the_items_may_be_called_the_batch(tmp_path: Path) -> None:
-    result = count(of_items("batch", 3, axis=0), tmp_path, batch_size=8, dims={"xs_length": 5})
-
-    assert (result.batch_size, result.total.written_bytes) == (8, 5 * 8 * 3 * 4)
