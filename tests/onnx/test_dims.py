@@ -72,8 +72,8 @@ def test_the_note_says_which_is_the_batch(tmp_path: Path) -> None:
          "no dimension, loop or node is called 'sqe'\n"
          "  hint: the open dimensions of this file: batch"),
         (("batch", "seq"), {"batch_size": 8, "dims": {"sqe": 4, "other": 5}},
-         "the file leaves 1 dimension open: seq (of a[1]); none is called 'sqe', 'other'\n"
-         "  hint: give --dim seq=N; by 'sqe', did you mean seq?"),
+         "the file leaves 1 dimension open: seq (of a[1])\n"
+         "  hint: give --dim seq=N"),
         (("batch", "past + seq"), {},
          "the file leaves 2 dimensions open: batch (of a[0]); past + seq (of a[1])\n"
          "  hint: give --batch-size N (it is 'batch') and --dim past=N and --dim seq=N"),
@@ -83,8 +83,8 @@ def test_the_note_says_which_is_the_batch(tmp_path: Path) -> None:
          "the file leaves 2 dimensions open: seq (of a[0]); 2*seq+1 (of a[1])\n"
          "  hint: give --dim seq=N"),
         (("2*seq+1", 3), {"dims": {"sqe": 4}},
-         "the file leaves 1 dimension open: 2*seq+1 (of a[0]); none is called 'sqe'\n"
-         "  hint: give --dim seq=N; by 'sqe', did you mean seq?"),
+         "the file leaves 1 dimension open: 2*seq+1 (of a[0])\n"
+         "  hint: give --dim seq=N"),
         (("batch", "2*batch"), {"batch_size": 3, "dims": {"2*batch": 7}},
          "the dimension '2*batch' is 6 by the sizes of its names, not 7\n"
          "  hint: leave it out, or give other sizes for the names in it"),
@@ -143,20 +143,6 @@ def test_an_input_and_a_loop_of_one_name(tmp_path: Path) -> None:
         count(made, tmp_path, dims={"N": 3})
     result = count(made, tmp_path, dims={"N": 3, "node:N": 6})
     assert result.total.macs == 6 * 4 * 8 * 8
-
-
-def test_a_number_beside_the_one_that_is_taken(tmp_path: Path) -> None:
-    # given a loop that no dimension shares its name with, and two numbers for it
-    made = three_of_a_name()
-    made.graph.node[0].name = "again"
-    with pytest.raises(RidgelineError, match="no dimension, loop or node is called 'again'"):
-        count(made, tmp_path, dims={"N": 3, "again": 3, "node:again": 5})
-
-
-@pytest.mark.parametrize("name", ["node:other", "input:other", "node:a"])
-def test_a_mark_before_a_name_that_nothing_has(name: str, tmp_path: Path) -> None:
-    with pytest.raises(RidgelineError, match=f"no dimension, loop or node is called '{name}'"):
-        count(relu(2, 3), tmp_path, dims={name: 4})
 
 
 def test_a_dimension_of_many_inputs_is_not_listed_without_end(tmp_path: Path) -> None:
@@ -231,19 +217,6 @@ def test_arithmetic_on_shapes(tmp_path: Path) -> None:
     result = count(proto, tmp_path, batch_size=5)
 
     assert result.total.transcendentals == 11
-
-
-def test_where_equal_and_expand(tmp_path: Path) -> None:
-    # GIVEN expand with where(shape == -1, 1, shape), PyTorch's way
-    proto = computed(
-        node("Equal", "wanted minus", "is_minus"),
-        node("Where", "is_minus ones wanted", "target"),
-        node("Expand", "a target", "big"),
-        node("Exp", "big", "y"),
-        inputs={"a": x(1, 6, 4)}, wanted=[3, -1, -1], minus=[-1, -1, -1], ones=[1, 1, 1],
-    )  # fmt: skip
-
-    assert count(proto, tmp_path).total.transcendentals == 3 * 6 * 4
 
 
 def test_the_reference_evaluator_helps(tmp_path: Path) -> None:
@@ -392,9 +365,3 @@ def test_the_sizes_of_a_sequence_are_asked_for(
         count(made, tmp_path, **settings)
 
     assert str(raised.value) == says
-
-
-def test_a_dimension_of_the_items_may_be_called_the_batch(tmp_path: Path) -> None:
-    result = count(of_items("batch", 3, axis=0), tmp_path, batch_size=8, dims={"xs_length": 5})
-
-    assert (result.batch_size, result.total.written_bytes) == (8, 5 * 8 * 3 * 4)

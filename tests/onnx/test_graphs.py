@@ -211,37 +211,6 @@ def test_a_function_may_be_called_with_fewer_inputs(
     assert result.modules[""].output_shapes == ((2, 8),)
 
 
-def test_an_input_left_out_reaches_inner_graphs_and_functions(tmp_path: Path) -> None:
-    # given dense(a, w), which calls another in both branches of an If
-    inner = with_bias([GEMM])
-    inner.name = "inner"
-    called = helper.make_node("inner", ["x", "w", "bias"], ["z"], name="call", domain="own")
-    side = body([called], {}, {"z": x(2, 8)})
-    always = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("", BOOL, [], [1]))
-    outer = with_bias([always, helper.make_node("If", ["c"], ["q"], then_branch=side,
-                                                else_branch=side)])  # fmt: skip
-    outer.opset_import.append(helper.make_opsetid("own", 1))
-    call = helper.make_node("dense", ["a", "w"], ["y"], name="one", domain="own")
-    proto = model([call], {"a": x(2, 16)}, ["y"], stored={"w": weight(16, 8)},
-                  functions=[outer, inner])  # fmt: skip
-
-    result = count(proto, tmp_path)
-
-    assert (result.total.macs, result.coverage, result.notes) == (2 * 16 * 8, 1, ())
-
-
-def test_an_input_that_the_function_needs(tmp_path: Path) -> None:
-    product = helper.make_node("MatMul", ["w", "bias"], ["q"])
-    call = helper.make_node("dense", ["a", "w"], ["y"], name="one", domain="own")
-    proto = model([call], {"a": x(2, 16)}, ["y"], stored={"w": weight(16, 8)},
-                  functions=[with_bias([product])])  # fmt: skip
-
-    result = count(proto, tmp_path)
-
-    assert (result.total.macs, result.coverage) == (0, 0)
-    assert len(result.notes) == 1
-
-
 def test_a_shared_weight_is_stored_once_and_read_at_each_use(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["a", "w"], ["b"]),
              helper.make_node("MatMul", ["b", "w"], ["y"])]  # fmt: skip
@@ -284,28 +253,6 @@ def test_paths_follow_the_modules_of_the_exporters(tmp_path: Path) -> None:
     assert list(result.layers(depth=1)["path"]) == [
         "(model)", "layer1", "layer2", "Relu_2", "node_of_none",
     ]  # fmt: skip
-
-
-def test_a_module_of_one_node_has_its_formula(tmp_path: Path) -> None:
-    # given a module with a product and a view, one with a product and a Relu, and a Relu alone
-    nodes = [
-        helper.make_node("Identity", ["a"], ["b"], name="/first/Identity"),
-        helper.make_node("MatMul", ["b", "w"], ["c"], name="/first/MatMul"),
-        helper.make_node("MatMul", ["c", "w"], ["d"], name="/second/MatMul"),
-        helper.make_node("Relu", ["d"], ["e"], name="/second/Relu"),
-        helper.make_node("Relu", ["e"], ["y"], name="last"),
-    ]
-    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": weight(3, 3)})
-
-    table = count(proto, tmp_path).layers(depth=1)
-
-    # then a row that stands for one formula shows it
-    assert dict(zip(table["path"], table["formula"], strict=True)) == {
-        "(model)": "",
-        "first": "2·M·N·K = 2·2·3·3 = 36",
-        "second": "",
-        "last": "n = 6",
-    }
 
 
 def test_settings_that_change_the_cost_are_shown(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_without_values_a_node_test_ends_in_a_count_or_our_error(tmp_path: Path)
 
 
 ASKED = ("loop", "range", "sequence", "identity_opt", "optional_has")
-"""Node tests that leave a number of passes, or the length of a sequence, open."""
+"""Node tests that leave a trip count, or the length of a sequence, open."""
 
 
 LIGHT_MACS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import helper
-from tests.onnx.models import count, one_node, x
+from tests.onnx.models import count, model, one_node, weight, x
 
 NEWEST = onnx.defs.onnx_opset_version()
 TAKEN = f"the newest, {NEWEST}, is taken"
@@ -52,3 +52,19 @@ def test_a_function_that_names_an_odd_version(tmp_path: Path) -> None:
 
     notes = (f"onnx knows no version 99 of ai.onnx: {TAKEN}",)
     assert (result.total.macs, result.notes) == (2 * 3 * 4, notes)
+
+
+def test_a_file_of_opset_1_is_converted(tmp_path: Path) -> None:
+    # given a Reshape by an attribute, a Concat without an axis and a Gemm that broadcasts its bias
+    nodes = [
+        helper.make_node("Reshape", ["a"], ["b"], shape=[0, -1]),
+        helper.make_node("Concat", ["b", "b"], ["c"]),
+        helper.make_node("Gemm", ["c", "w", "d"], ["y"], broadcast=1),
+    ]
+    stored = {"w": weight(12, 5), "d": weight(5)}
+    made = model(nodes, {"a": x("batch", 2, 3)}, ["y"], stored=stored, opset=1)
+
+    result = count(made, tmp_path, batch_size=2)
+
+    assert (result.total.macs, result.total.other_flops) == (2 * 12 * 5, 2 * 5)
+    assert result.coverage == 1

@@ -13,7 +13,6 @@ from tests.onnx.models import check_formulas, count, int64, model, weight, x
 from torch import nn
 
 import ridgeline
-from ridgeline.count.per_element import RMS_NORM_BACKWARD
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.ops.classical import OPTIMIZERS
@@ -68,20 +67,6 @@ def test_a_file_in_which_nothing_is_trained_says_so(tmp_path: Path) -> None:
         "nothing in this file has a gradient, as no floating-point parameter leads to a"
         " floating-point result: there is no backward pass",
     )
-
-
-@pytest.mark.parametrize("op", ["RMSNormalization", "SimplifiedLayerNormalization"])
-def test_one_norm_under_two_names(op: str, tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
-        helper.make_node(op, ["h", "g"], ["y"], name="norm"),
-    ]
-    stored = {"w": weight(3, 4), "g": weight(4)}
-    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored=stored, opset=23)
-    result = count(proto, tmp_path, mode="train")
-    # 7 FLOPs an element: 6 and one more for the weight
-    [cost] = [op.cost for op in result.op_costs if (op.path, op.phase) == ("norm", "input-grad")]
-    assert cost.other_flops == (RMS_NORM_BACKWARD[0] + 1) * 8
 
 
 @pytest.mark.parametrize(
@@ -155,12 +140,6 @@ def test_optimizers_as_pytorch_runs_them(name: str, tmp_path: Path) -> None:
 def test_an_optimizer_without_a_rule(tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match="adafactor cannot be counted for an ONNX file"):
         count(two_layers(), tmp_path, mode="train", optimizer="adafactor")
-
-
-def test_an_optimizer_without_a_rule_in_a_file_without_weights(tmp_path: Path) -> None:
-    proto = model([helper.make_node("Relu", ["a"], ["y"])], {"a": x(2)}, ["y"])
-    with pytest.raises(RidgelineError, match="sdg cannot be counted for an ONNX file"):
-        count(proto, tmp_path, mode="train", optimizer="sdg")
 
 
 class Small(nn.Module):

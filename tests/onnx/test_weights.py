@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from tests.onnx.models import MS, count, model, weight, x
+from tests.onnx.models import MS, count, model, x
 
 import ridgeline
 from ridgeline.onnx import count_onnx
@@ -102,12 +102,6 @@ def test_a_single_number_that_an_exporter_named(
     assert sorted(learned) == (["optimizer", "weight-grad"] if params > 12 else [])
 
 
-def test_numbers_under_a_made_up_name_are_weights_where_there_are_several(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Mul", ["a", "val_3"], ["y"])]
-    stored = {"val_3": np.ones(4, np.float32)}
-    assert count(model(nodes, {"a": x(2, 4)}, ["y"], stored=stored), tmp_path).params == 4
-
-
 def test_attention_of_pytorch_has_the_parameters_of_the_module(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
@@ -144,31 +138,3 @@ def test_the_ones_and_zeros_of_a_norm_without_scale_and_shift(
     stored = {scale: np.full(8, 1 + number, np.float32), shift: np.full(8, number, np.float32)}
     result = count(model(nodes, {"a": x(2, 8, 8)}, ["y"], stored=stored), tmp_path)
     assert (result.params, result.memory.buffer_bytes) == (params, (16 - params) * F)
-
-
-def wave_tables(nodes: list[Any], one: Any, other: Any) -> Any:
-    """y = a·cos + a·sin, with such tables."""
-    nodes += [
-        helper.make_node("Mul", ["a", "cos"], ["b"]),
-        helper.make_node("Mul", ["a", "sin"], ["c"]),
-        helper.make_node("Add", ["b", "c"], ["y"]),
-    ]
-    return model(nodes, {"a": x(2, 6, 4)}, ["y"], stored={"cos": one, "sin": other})
-
-
-ANGLES = np.outer(np.arange(6), [1, 1 / 100, 1, 1 / 100]).astype(np.float32)
-ONES = np.ones((6, 4), np.float32)
-
-
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [(".a", "a"), (".", "MatMul_0"), ("..", "MatMul_0"), ("/.a/b", "a.b"), ("a..b", "a.b")],
-)
-def test_a_name_with_dots_at_its_ends(name: str, path: str, tmp_path: Path) -> None:
-    # given one product of 4·8·8 MACs, when it is told by layer
-    node = helper.make_node("MatMul", ["a", "w"], ["y"], name=name)
-    made = model([node], {"a": x(4, 8)}, ["y"], stored={"w": weight(8, 8)})
-    layers = count(made, tmp_path).layers().set_index("path")
-    # then the whole model and the node have it once
-    assert layers["macs"].groupby(level=0).agg(list).to_dict()[path] == [256]
-    assert layers.iloc[0][["macs", "params"]].tolist() == [256, 64]

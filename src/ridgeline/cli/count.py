@@ -94,7 +94,7 @@ def count(
         list[str] | None,
         typer.Option(
             metavar="NAME=N",
-            help="An open dimension of an .onnx file, or the passes of a loop; may be repeated.",
+            help="An open dimension of an .onnx file, or a loop's trip count; may be repeated.",
         ),
     ] = None,
     causal: Annotated[

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_line
-from ridgeline.workloads.checks import closest, or_text
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto
+    from onnx import GraphProto, TensorShapeProto, TypeProto, ValueInfoProto
 
 MOST_DIMS = 64  # of one tensor: numpy's own limit
 LARGEST = 1 << 48  # far above any real side; the product of several still is a quick number
@@ -258,7 +257,7 @@ def bind_dims(
     _evaluate_expressions(bound, symbols)
     _check_lengths(bound, axes)
     if missing := [name for name in symbols if name not in bound.sizes]:
-        raise _missing_dims(missing, batch, axes, bound, graph)
+        raise _missing_dims(missing, batch, axes, bound)
     if batch is None and fixed is None and batch_size not in (None, 1):
         if without := inputs_without_rank(inputs):
             raise missing_ranks(without)
@@ -387,7 +386,7 @@ def _check_lengths(bound: DimBindings, axes: Iterable[Axis]) -> None:
 
 
 def _missing_dims(
-    missing: list[str], batch: str | None, axes: list[Axis], bound: DimBindings, graph: GraphProto
+    missing: list[str], batch: str | None, axes: list[Axis], bound: DimBindings
 ) -> RidgelineError:
     shown = missing[:MOST_NAMED]
     more = len(missing) - len(shown)
@@ -405,37 +404,11 @@ def _missing_dims(
         f"--batch-size N (it is {quote_name(name)})" if name == batch else dim_option(name)
         for name in wanted
     ]
-    strange = _strange_names(bound, graph, missing)
     return RidgelineError(
         f"the file leaves {len(missing)} dimension{'s' * (len(missing) > 1)} open: {listed}"
-        + (f"; and {more} more" if more else "")
-        + (f"; none is called {', '.join(map(quote_name, strange))}" if strange else ""),
-        hint=f"give {' and '.join(options)}"
-        + (" and so on" if more else "")
-        + "".join(_similar_names(name, wanted) for name in strange),
+        + (f"; and {more} more" if more else ""),
+        hint=f"give {' and '.join(options)}" + (" and so on" if more else ""),
     )
-
-
-def _strange_names(bound: DimBindings, graph: GraphProto, missing: Iterable[str]) -> list[str]:
-    """Names from the user that neither the graph nor an open dimension has."""
-    inputs, nodes = [value.name for value in graph.input], list(_node_names(graph.node))
-    own = {*inputs, *nodes, *(f"{INPUT}{name}" for name in inputs)}
-    own |= {f"{NODE}{name}" for name in nodes}
-    own |= {name for symbol in missing if not _is_name(symbol) for name in names_in(symbol)}
-    return [name for name in bound.unmatched_args if name not in own]
-
-
-def _node_names(nodes: Iterable[NodeProto]) -> Iterable[str]:
-    for place, node in enumerate(nodes):
-        yield node.name or f"{node.op_type}_{place}"
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _node_names(inner.node)
-
-
-def _similar_names(strange: str, names: Iterable[str]) -> str:
-    near = closest(strange, (name for name in names if len(name) <= LONGEST_NAME))
-    return f"; by {quote_name(strange)}, did you mean {or_text(near)}?" if near else ""
 
 
 def _where(axes: list[Axis]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx import require_onnx
@@ -12,14 +12,7 @@ from ridgeline.onnx.dims import LARGEST, MOST_DIMS, item_type
 from ridgeline.onnx.skeleton import broken, read_skeleton
 
 if TYPE_CHECKING:
-    from onnx import (
-        AttributeProto,
-        GraphProto,
-        ModelProto,
-        NodeProto,
-        SparseTensorProto,
-        TensorProto,
-    )
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 EXTERNAL = 1  # TensorProto.DataLocation
 MOST_INPUT_DIMS = 1_000_000  # of all inputs, weights among them
@@ -43,81 +36,23 @@ def load(path: Path) -> ModelProto:
         raise broken(path, "its bytes are not those of an ONNX model") from error
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise broken(path, "it has no graph")
-    for tensor in _tensors(model):
-        _check_tensor(path, tensor)
+    _check_message(path, model)
     _check_inputs(path, model.graph)
-    if not all(isinstance(text, str) for text in _texts(model)):
-        raise broken(path, "a name in it is not text")
     return model
 
 
-def _texts(model: ModelProto) -> Iterator[object]:
-    """All names; protobuf hands on what is not UTF-8 as bytes."""
-    yield from (opset.domain for opset in model.opset_import)
-    yield from _names(model.graph.node)
-    yield from _types(model.graph)
-    yield from (tensor.name for tensor in model.graph.initializer)
-    for function in model.functions:
-        yield from (function.domain, function.name, function.overload)
-        yield from (*function.input, *function.output)
-        yield from _names(function.node)
-
-
-def _names(nodes: Iterable[NodeProto]) -> Iterator[object]:
-    for node in nodes:
-        yield from (node.op_type, node.domain, node.overload, node.name, *node.input, *node.output)
-        for entry in node.metadata_props:
-            yield from (entry.key, entry.value)
-        for attribute in node.attribute:
-            yield from (attribute.name, attribute.ref_attr_name)
-            for graph in subgraphs_of(attribute):
-                yield from _names(graph.node)
-                yield from _types(graph)
-                yield from (tensor.name for tensor in graph.initializer)
-
-
-def _types(graph: GraphProto) -> Iterator[object]:
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        yield value.name
-        kind = item_type(value.type)
-        if kind is not None:
-            yield from (dim.dim_param for dim in kind.shape.dim[:MOST_DIMS])
-
-
-def _tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor kept in the model, also in functions that nothing calls, and for training."""
-    yield from _stored(model.graph)
-    for training in model.training_info:
-        yield from _stored(training.initialization)
-        yield from _stored(training.algorithm)
-    for function in model.functions:
-        yield from _held(function.attribute_proto)
-        yield from _held(a for node in function.node for a in node.attribute)
-
-
-def _stored(graph: GraphProto) -> Iterator[TensorProto]:
-    """Every tensor kept in the graph and in the graphs inside it."""
-    yield from graph.initializer
-    yield from _parts(graph.sparse_initializer)
-    yield from _held(a for node in graph.node for a in node.attribute)
-
-
-def _held(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
-    for attribute in attributes:
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        if attribute.HasField("sparse_tensor"):
-            yield from _parts([attribute.sparse_tensor])
-        yield from _parts(attribute.sparse_tensors)
-        for inner in subgraphs_of(attribute):
-            yield from _stored(inner)
-
-
-def _parts(tensors: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
-    for sparse in tensors:
-        yield sparse.values
-        yield sparse.indices
+def _check_message(path: Path, message: Any) -> None:
+    """All names and tensors in the file, also in functions that nothing calls, and for training."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            texts = [value] if isinstance(value, str | bytes) else value
+            if not all(isinstance(text, str) for text in texts):  # protobuf gives bytes then
+                raise broken(path, "a name in it is not text")
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                if field.message_type.name == "TensorProto":
+                    _check_tensor(path, inner)
+                _check_message(path, inner)
 
 
 def subgraphs_of(attribute: AttributeProto) -> list[GraphProto]:
@@ -131,7 +66,7 @@ def _check_tensor(path: Path, tensor: TensorProto) -> None:
     if tensor.data_location != EXTERNAL:
         return
     for entry in tensor.external_data:
-        if not isinstance(entry.value, str):  # protobuf hands on what is not UTF-8 as bytes
+        if not isinstance(entry.value, str):
             raise broken(path, f"where the data of {tensor.name!r} are is not text")
         if entry.key == "location" and _leaves(entry.value):
             raise RidgelineError(

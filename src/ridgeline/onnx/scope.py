@@ -184,14 +184,16 @@ class Opsets:
 
 
 def convert_old_opset(model: ModelProto) -> ModelProto:
-    """A file below opset 7 as one of opset 7, where onnx's converter takes it."""
+    """A file below opset 7 in opset 7, or else 6, as far as onnx's converter takes it."""
     versions = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
     if not 0 < versions.get("", OLDEST) < OLDEST:
         return model
-    try:
-        return onnx.version_converter.convert_version(model, OLDEST)
-    except Exception:  # the converter raises many kinds of error: nodes are tried as they are
-        return model
+    for target in (OLDEST, OLDEST - 1):
+        try:
+            return onnx.version_converter.convert_version(model, target)
+        except Exception:  # the converter raises many kinds of error: nodes are tried as they are
+            continue
+    return model
 
 
 def use_plain_domains(model: ModelProto) -> None:

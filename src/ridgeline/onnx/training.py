@@ -214,7 +214,7 @@ POINTWISE: dict[str, Each] = {  # of an element's gradient
     **{name: PER_ELEMENT[theirs] for name, theirs in FUSED.items()},
     "QuickGelu": (9, 1),  # as Swish, and a product with 1.702
     "Exp": (1, 0), "Log": (1, 0), "Sqrt": (2, 0), "Neg": (1, 0), "Reciprocal": (3, 0),
-    "Erf": (3, 1),
+    "Erf": (3, 1), "Softmax": SOFTMAX_BACKWARD, "LogSoftmax": LOG_SOFTMAX_BACKWARD,
 }  # fmt: skip
 ZERO_GRADIENT = ("Round", "Floor", "Ceil", "Sign")  # zeros are written, and go on
 SUMS = ("Add", "Sub", "Sum")
@@ -454,21 +454,6 @@ def _broadcast_sums(row: NodeCost, work: Work, sides: Sides) -> Parts:
     return parts
 
 
-def _softmax(row: NodeCost, work: Work, sides: Sides) -> Parts:
-    call, n = row.call, row.call.out.numel
-    is_log = call.op_type == "LogSoftmax"
-    flops, exponentials = LOG_SOFTMAX_BACKWARD if is_log else SOFTMAX_BACKWARD
-    return {
-        INPUT_GRAD: Work.per_element(
-            n,
-            flops,
-            transcendentals=exponentials * n,
-            read_bytes=2 * call.out.nbytes,
-            written_bytes=call.x.nbytes,
-        )
-    }
-
-
 def _move(row: NodeCost, work: Work, sides: Sides) -> Parts:
     return {} if row.call.op_type in FREE else _as_forward(row, work, sides)
 
@@ -485,7 +470,7 @@ def _as_forward(row: NodeCost, work: Work, sides: Sides) -> Parts:
 
 RULES: dict[str, Callable[[NodeCost, Work, Sides], Parts]] = {
     "matmul": _product, "conv": _product, "attention": _attention, "recurrent": _recurrent,
-    "gather": _gather, "pool": _pool, "pointwise": _pointwise, "softmax": _softmax, "move": _move,
+    "gather": _gather, "pool": _pool, "pointwise": _pointwise, "softmax": _pointwise, "move": _move,
     "dropout": _move,
 }  # fmt: skip
 
