@@ -281,9 +281,12 @@ def _run_map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: st
         inputs = [item, *(_item(t, place) for t in call.operands[1:])]
         outputs, rows = walk.walk_body(body, inputs, scope, path)
         walk.rows += rows
-        for made, output in zip(lists, outputs, strict=False):
-            made.append(output)
-    return [make_sequence(name, tuple(made)) for name, made in zip(node.output, lists, strict=True)]
+        for results, output in zip(lists, outputs, strict=False):
+            results.append(output)
+    return [
+        make_sequence(name, tuple(results))
+        for name, results in zip(node.output, lists, strict=True)
+    ]
 
 
 def _item(t: Tensor | None, place: int) -> Tensor | None:

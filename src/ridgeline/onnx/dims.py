@@ -394,7 +394,7 @@ def _missing_dims(
     for axis in axes:
         if axis.symbol in places:
             places[axis.symbol].append(axis)
-    listed = "; ".join(f"{show_name(name)} ({_where(found)})" for name, found in places.items())
+    listed = "; ".join(f"{show_name(name)} ({_where(at)})" for name, at in places.items())
     have = bound.sizes.keys() | bound.unmatched_args.keys()
     wanted: dict[str, None] = {}
     for symbol in shown:  # the names in an expression that have no number, or the whole

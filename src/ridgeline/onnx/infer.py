@@ -67,14 +67,14 @@ def from_type(name: str, kind: TypeProto, sizes: Mapping[str, int]) -> Tensor:
     tensor = tensor_type(kind)
     if tensor is not None:
         return make_tensor(name, tensor.elem_type, shape_of(kind, sizes))
-    made = unknown_tensor(name)
+    unknown = unknown_tensor(name)
     while kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type
     if kind.HasField("sequence_type"):
-        made.each = from_type(f"{name}[]", kind.sequence_type.elem_type, sizes)
+        unknown.each = from_type(f"{name}[]", kind.sequence_type.elem_type, sizes)
         if length_name(name) in sizes:
-            made.items = (made.each,) * sizes[length_name(name)]
-    return made
+            unknown.items = (unknown.each,) * sizes[length_name(name)]
+    return unknown
 
 
 def from_array(name: str, array: Any) -> Tensor:

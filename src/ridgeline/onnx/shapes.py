@@ -104,8 +104,8 @@ def _set_value(result: Tensor, value: Any) -> None:
     result.dims = tuple(value.shape)
     if not result.elem:
         elem = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
-        made = from_type(result.name, onnx.helper.make_tensor_type_proto(elem, value.shape), {})
-        result.elem, result.dtype = made.elem, made.dtype
+        typed = from_type(result.name, onnx.helper.make_tensor_type_proto(elem, value.shape), {})
+        result.elem, result.dtype = typed.elem, typed.dtype
 
 
 def _by_inference(call: NodeCall, node: NodeProto, context: ShapeContext) -> Results:
@@ -113,20 +113,20 @@ def _by_inference(call: NodeCall, node: NodeProto, context: ShapeContext) -> Res
     try:
         form = STANDARD_FORM.get(call.op_type) if call.domain == MS else None
         if form is None:
-            made = infer(node, call.version, call.operands, context.opsets)
+            inferred = infer(node, call.version, call.operands, context.opsets)
         else:
             version = context.standard_version
             copy, count = _as_standard(node, form, version), OPERANDS_OF_FORM.get(call.op_type)
             del copy.input[count or len(node.input) :]
-            made = infer(copy, version, call.operands[:count], context.opsets)
+            inferred = infer(copy, version, call.operands[:count], context.opsets)
     except MalformedError as error:
         call.refused = str(error)
         return unknown_results(node)
     try:
-        ours = as_tensors(list(node.output), _corrected(call, made))
+        ours = as_tensors(list(node.output), _corrected(call, inferred))
     except BROKEN:
-        return made
-    return [new or now for now, new in zip(made, ours, strict=True)]
+        return inferred
+    return [new or now for now, new in zip(inferred, ours, strict=True)]
 
 
 def _as_standard(node: NodeProto, op_type: str, version: int) -> NodeProto:
@@ -189,26 +189,26 @@ def _fill(
 # ---------------------------------------------------------------- standard operators
 
 
-def _corrected(call: NodeCall, made: Sequence[Tensor | None]) -> Types:
+def _corrected(call: NodeCall, inferred: Sequence[Tensor | None]) -> Types:
     """Types of results where onnx's inference is wrong; none where it is right.
 
     Below opset 22 it has a window that begins in the padding after the end (`ceil_mode`), and it
     takes an STFT to be two-sided where nothing is said, though one-sided is the default. It adds
     output_padding to a transposed convolution that ends at its operand's size times the stride.
     """
-    if call.domain or not made or made[0] is None or not made[0].is_known:
+    if call.domain or not inferred or inferred[0] is None or not inferred[0].is_known:
         return []
-    shape = made[0].shape
+    shape = inferred[0].shape
     if call.op_type in ("MaxPool", "AveragePool", "LpPool") and call.attr("ceil_mode", 0):
         sizes = (*shape[:2], *pooled_sizes(call, call.x.shape[2:]))
-        return [(t.elem, sizes) if t is not None else None for t in made]
+        return [(t.elem, sizes) if t is not None else None for t in inferred]
     is_same = str(call.attr("auto_pad", "NOTSET")).startswith("SAME")
     if call.op_type == "ConvTranspose" and is_same and not call.int_list("output_shape"):
         strides = call.int_list("strides") or [1] * len(shape[2:])
         most = map(mul, call.x.shape[2:], strides)
-        return [(made[0].elem, (*shape[:2], *map(min, shape[2:], most)))]
+        return [(inferred[0].elem, (*shape[:2], *map(min, shape[2:], most)))]
     if call.op_type == "STFT" and "onesided" not in call.attributes:
-        return [(made[0].elem, (*shape[:-2], shape[-2] // 2 + 1, shape[-1]))]
+        return [(inferred[0].elem, (*shape[:-2], shape[-2] // 2 + 1, shape[-1]))]
     return []
 
 
