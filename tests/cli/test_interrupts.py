@@ -59,6 +59,19 @@ compare_sides.compare = compare
 sys.argv = ["ridgeline", "compare", "a", "b"]
 main()
 """
+FIGURES = """
+from ridgeline.cli.interrupts import import_figures, watch
+watch()
+import_figures()
+print("not reached")
+"""
+HALF_IMPORTED = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:  # as C++ modules do
+    raise ImportError("initialization failed")
+"""
 DONE = """
 import atexit, os, signal, sys
 from ridgeline.cli import main
@@ -120,6 +133,15 @@ def test_one_that_a_library_kept_to_itself_is_the_exit_code(tmp_path: Path, endi
     done = program(COMMAND.format(body=body), folder=tmp_path)
     # then it ends as one that was interrupted
     assert (done.returncode, done.stderr) == (130, "ridgeline: interrupted\n")
+
+
+def test_no_library_is_left_half_imported(tmp_path: Path) -> None:
+    # given an interrupt in a C++ module of matplotlib, after which Python aborts at its end
+    (tmp_path / "matplotlib.py").write_text(HALF_IMPORTED)
+    done = program(FIGURES, folder=tmp_path)
+    # then the command has ended inside of the import
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "ridgeline: interrupted\n"
 
 
 def test_when_all_is_shown_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from ridgeline.analyze.passport import DeviceTask, MachineTask, device_task, mac
 from ridgeline.analyze.stages import Stages
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_analysis
-from ridgeline.cli.interrupts import import_tables, interrupts_raised
+from ridgeline.cli.interrupts import import_figures, import_tables, interrupts_raised
 from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner, raise_last, tell_failed
 from ridgeline.cli.progress import StageProgress, stage_progress
 from ridgeline.errors import RidgelineError
@@ -123,6 +123,7 @@ class Analysis:
     def _do_stages(self, specs: tuple[WorkloadSpec, ...], results: ResultsFolder) -> Study | None:
         device = self._device(specs)
         import_tables()
+        import_figures()
         with stage_progress(self._expected_s(device), quiet=self.wanted.quiet) as progress:
             self._measure_machine(device, progress)
             counted = self._count(specs, progress)

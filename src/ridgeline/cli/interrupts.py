@@ -114,3 +114,13 @@ def import_tables() -> None:
         import pyarrow  # noqa: F401
 
         assert pandas
+
+
+def import_figures() -> None:
+    """matplotlib; an interrupt inside of its C++ modules lets Python abort at its end."""
+    with stopped_at_once(), suppress(Exception):  # whoever draws says why it cannot
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure
+        import matplotlib.style
+
+        assert matplotlib.style

@@ -66,7 +66,7 @@ def report(
     What you wrote into the places for your own words in report.md stays there.
     """
     from ridgeline.analyze.outputs import Outputs, write_figures, write_points, write_report
-    from ridgeline.cli.interrupts import stop_if_pressed
+    from ridgeline.cli.interrupts import import_figures, stop_if_pressed
     from ridgeline.cli.progress import progress_bar
     from ridgeline.cli.studied import Chosen, read
 
@@ -74,6 +74,8 @@ def report(
                     peak_bw=peak_bw, peaks=peaks, count_files=count, quiet=quiet)  # fmt: skip
     study = read(chosen)
     outputs = Outputs()
+    if figures:
+        import_figures()
     with progress_bar(4, quiet=quiet, first="points") as step:
         write_points(study, outputs)
         if figures:

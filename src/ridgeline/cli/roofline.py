@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ridgeline.cli.arguments import folder
-from ridgeline.cli.interrupts import stop_if_pressed
+from ridgeline.cli.interrupts import import_figures, stop_if_pressed
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ def _draw(
     kinds: tuple[str, ...] | None,
 ) -> None:
     """All figures into a folder, or one into a file."""
+    import_figures()
     from ridgeline.analyze.outputs import write_figures
     from ridgeline.report.figures import write_figure
     from ridgeline.report.figures.write import FORMATS
