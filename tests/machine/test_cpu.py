@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ridgeline.machine import cpu, cpu_build, cpu_kernels, cpu_launch, cpu_levels, cpu_matrix
-from ridgeline.machine.ceiling import ONE_CORE, Ceiling, Missing
+from ridgeline.machine.ceiling import ONE_CORE, Ceiling
 from ridgeline.machine.cpu_build import BuildError, Compiler, find_compiler
 from ridgeline.machine.cpu_conditions import Watch
 from ridgeline.machine.cpu_kernels import Kernels, Probe, Span
@@ -49,10 +49,6 @@ def no_c() -> list[cpu_kernels.CKernels]:
     raise BuildError("no C compiler was found")
 
 
-def no_numba() -> cpu_kernels.PythonKernels:
-    raise ImportError("No module named 'numba'")
-
-
 # ---- measuring -----------------------------------------------------------------------------------
 
 
@@ -76,9 +72,8 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
     assert {("dram", pattern) for pattern in ("read", "copy", "triad")} <= patterns
 
 
-def test_without_compiler_and_numba_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "c_kernels", no_c)
-    monkeypatch.setattr(cpu, "numba_kernels", no_numba)
     monkeypatch.setattr(cpu_levels, "shares", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21})
 
     ceilings, missing = cpu.measure_cpu(quick=True, threads=1)
@@ -94,18 +89,9 @@ def test_without_compiler_and_numba_the_rest_is_measured(monkeypatch: pytest.Mon
                  "CPU triad bandwidth"):  # fmt: skip
         assert reasons[what] == cpu.NEEDS_KERNELS
     assert reasons["CPU parallel region"] == "needs a C compiler"
-    assert "no C compiler was found, and numba" in reasons["CPU kernels in C or numba"]
-
-
-def test_numba_is_next_after_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = cpu_kernels.PythonKernels("numba 1.0", {})
-    monkeypatch.setattr(cpu, "c_kernels", no_c)
-    monkeypatch.setattr(cpu, "numba_kernels", lambda: fake)
-
-    sources, missing = cpu.find_kernels()
-
-    assert sources == [fake]
-    assert missing == [Missing(what="CPU kernels in C", reason="no C compiler was found")]
+    assert reasons["CPU kernels in C"] == (
+        "no C compiler was found; needs a C compiler: install gcc or clang"
+    )
 
 
 def test_without_torch_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,14 +154,6 @@ def check_memory_kernels(kernels: Kernels) -> None:
 def test_c_kernels_move_what_they_count(c_kernels: list[Kernels]) -> None:
     for kernels in c_kernels:
         check_memory_kernels(kernels)
-
-
-def test_numba_kernels_move_what_they_count() -> None:
-    pytest.importorskip("numba", reason="the extra `fast` is not installed")
-    kernels = cpu_kernels.numba_kernels()
-    check_memory_kernels(kernels)
-    span, _ = spans(kernels, "vector_fp32", 0)
-    assert span.work == 2 * 16 * 2048
 
 
 def test_numpy_kernels_move_what_they_count() -> None:
@@ -275,7 +253,7 @@ def test_a_compiler_that_makes_rubbish_is_a_reason(tmp_path: Path) -> None:
         cpu_build.library(16, compiler, folder=tmp_path / "cache")
 
 
-def test_a_broken_compiler_leads_to_numba_or_numpy(
+def test_a_broken_compiler_leads_to_numpy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler = fake_compiler(tmp_path, "exit 1")
@@ -284,12 +262,11 @@ def test_a_broken_compiler_leads_to_numba_or_numpy(
         "c_kernels",
         lambda: cpu_kernels.c_kernels(compiler=lambda: compiler, folder=tmp_path / "cache"),
     )
-    monkeypatch.setattr(cpu, "numba_kernels", no_numba)
 
     (source,), (missing,) = cpu.find_kernels()
 
     assert source.how.startswith("numpy")
-    assert missing.reason.startswith("cc did not compile the kernels: no message, and numba is not")
+    assert missing.reason.startswith("cc did not compile the kernels: no message; needs")
 
 
 def test_compilers_are_asked_in_order() -> None:

@@ -28,7 +28,6 @@ from ridgeline.machine.cpu_kernels import (
     Probe,
     c_kernels,
     choose,
-    numba_kernels,
     numpy_kernels,
 )
 from ridgeline.machine.cpu_launch import launches
@@ -40,7 +39,7 @@ from ridgeline.machine.limits import find_limits
 from ridgeline.machine.sampling import in_rounds
 from ridgeline.units import format_bytes
 
-NEEDS_KERNELS = "needs a C compiler (gcc or clang) or numba (`pip install 'ridgeline[fast]'`)"
+NEEDS_KERNELS = "needs a C compiler: install gcc or clang"
 NO_INSTRUCTION = {
     "vector_fp16": "AVX512-FP16 or Arm's half-precision vectors",
     "vector_bf16": "AVX512-BF16 or Arm's BF16",
@@ -96,16 +95,12 @@ def measure_cpu(
 
 
 def find_kernels() -> tuple[list[Kernels], list[Missing]]:
-    """The best kernels there are: C, else numba, else numpy; and why not better ones."""
+    """The kernels in C; numpy's, and the reason, where they cannot be compiled."""
     try:
         return [*c_kernels()], []
     except BuildError as error:
-        no_c = str(error)
-    try:
-        return [numba_kernels()], [Missing(what="CPU kernels in C", reason=no_c)]
-    except ImportError:
-        reason = f"{no_c}, and numba is not installed; {NEEDS_KERNELS}"
-        return [numpy_kernels()], [Missing(what="CPU kernels in C or numba", reason=reason)]
+        reason = f"{error}; {NEEDS_KERNELS}"
+        return [numpy_kernels()], [Missing(what="CPU kernels in C", reason=reason)]
 
 
 def _ceilings(

@@ -1,4 +1,4 @@
-"""The CPU's kernels behind one interface: C, numba, or numpy, by what is installed.
+"""The CPU's kernels behind one interface: C, or numpy where there is no compiler.
 
 A kernel has a name (`memory_read`, `vector_fp32`, `tiles_bf16`) and does `passes` passes over the
 memory of one thread. All threads of a sample start together at a gate.
@@ -156,13 +156,6 @@ def c_kernels(
         CKernels(cpu_build.library(width, found, folder=folder), found, width)
         for width in vector_widths(cpu)
     ]
-
-
-def numba_kernels() -> PythonKernels:
-    """The kernels in numba; ImportError where it is not installed."""
-    from ridgeline.machine import cpu_numba
-
-    return PythonKernels(cpu_numba.how(), cpu_numba.functions())
 
 
 def numpy_kernels() -> PythonKernels:

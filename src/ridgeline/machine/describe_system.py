@@ -8,7 +8,7 @@ from ridgeline.machine.gpu import Gpus
 from ridgeline.machine.probe import Probe
 from ridgeline.provenance import LIBRARIES
 
-MORE_LIBRARIES = ("numba", "nvidia-ml-py")  # those that measuring uses beside LIBRARIES
+MORE_LIBRARIES = ("nvidia-ml-py",)  # those that measuring uses beyond LIBRARIES
 CONTAINER_VARIABLES = {
     "KUBERNETES_SERVICE_HOST": "kubernetes",
     "APPTAINER_CONTAINER": "apptainer",

@@ -138,15 +138,6 @@ def compiler(facts: Facts) -> Finding:
     return broken(f"{found[0][1]} does not start", mend)
 
 
-@check("software", "numba")
-def numba(facts: Facts) -> Finding:
-    version = facts.probe.version("numba")
-    if version:
-        return ok(version)
-    return missing("not installed: CPU ceilings need it where there is no compiler",
-                   "pip install numba")  # fmt: skip
-
-
 @check("software", "Slurm")
 def slurm(facts: Facts) -> Finding:
     sinfo, sbatch = facts.probe.which("sinfo"), facts.probe.which("sbatch")
