@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ridgeline.machine.probe import Probe
+from ridgeline.machine.system_io import SystemIO
 
 DATA = Path(__file__).parents[1] / "data"
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
@@ -28,7 +28,7 @@ def machine(
     commands: Mapping[str, str | None] | None = None,
     packages: Mapping[str, str] | None = None,
     **others: Any,
-) -> Probe:
+) -> SystemIO:
     """A machine with these files, with commands by the beginning of their line, and packages."""
     files, commands, packages = files or {}, commands or {}, packages or {}
 
@@ -57,7 +57,7 @@ def machine(
         "architecture": "x86_64",
         "kernel": "6.18.0",
     }
-    return Probe(**{**settings, **others})
+    return SystemIO(**{**settings, **others})
 
 
 def gpu_row(index: int = 0, uuid: str = GPU, **changes: str) -> str:

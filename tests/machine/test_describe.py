@@ -11,15 +11,20 @@ import pytest
 from tests.machine.recorded import DATA, GPU, GPU_B, MIG_A, MIG_B, files, gpu_row, machine
 
 from ridgeline.machine.ask_cuda import ask
+from ridgeline.machine.cpu import Cache, parse_dmidecode
 from ridgeline.machine.describe import Description, describe, slug
-from ridgeline.machine.describe_cpu import parse_dmidecode
 from ridgeline.machine.describe_gpu import parse_rocm_smi
 from ridgeline.machine.describe_nvidia import ASK_CUDA, parse_gpu_query
 from ridgeline.machine.describe_nvml import gpus_from_nvml
-from ridgeline.machine.describe_system import find_container, find_virtualization, kernel_driver
 from ridgeline.machine.gpu import Gpu, Mig
-from ridgeline.machine.limits import find_limits, has_capability, parse_cpu_list
-from ridgeline.machine.processor import Cache
+from ridgeline.machine.system import (
+    find_container,
+    find_limits,
+    find_virtualization,
+    has_capability,
+    kernel_driver,
+    parse_cpu_list,
+)
 from ridgeline.machine.visible import order_by_environment, parse_gpu_list
 
 EPYC = "linux-amd-epyc-2c.json"

@@ -6,7 +6,7 @@ import json
 
 from ridgeline.machine.describe_nvidia import nvidia_gpus
 from ridgeline.machine.gpu import Gpu, Gpus
-from ridgeline.machine.probe import Probe
+from ridgeline.machine.system_io import SystemIO
 
 AMD_QUERY = (
     "rocm-smi", "--showproductname", "--showuniqueid", "--showmeminfo", "vram",
@@ -15,12 +15,12 @@ AMD_QUERY = (
 MAC_QUERY = ("system_profiler", "SPDisplaysDataType", "-json")
 
 
-def describe_gpus(probe: Probe, *, ram_bytes: int | None) -> Gpus:
+def describe_gpus(io: SystemIO, *, ram_bytes: int | None) -> Gpus:
     """Whatever accelerators there are, by their own tools."""
-    if probe.system == "Darwin":
-        return Gpus(found=parse_mac_gpus(probe.run(MAC_QUERY) or "", ram_bytes=ram_bytes))
-    nvidia = nvidia_gpus(probe)
-    return nvidia if nvidia.found else Gpus(found=parse_rocm_smi(probe.run(AMD_QUERY) or ""))
+    if io.system == "Darwin":
+        return Gpus(found=parse_mac_gpus(io.run(MAC_QUERY) or "", ram_bytes=ram_bytes))
+    nvidia = nvidia_gpus(io)
+    return nvidia if nvidia.found else Gpus(found=parse_rocm_smi(io.run(AMD_QUERY) or ""))
 
 
 def parse_mac_gpus(text: str, *, ram_bytes: int | None) -> tuple[Gpu, ...]:

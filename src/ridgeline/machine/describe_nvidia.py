@@ -16,7 +16,7 @@ from typing import Any
 from ridgeline.machine import ask_cuda
 from ridgeline.machine.describe_nvml import gpus_from_nvml
 from ridgeline.machine.gpu import Gpu, Gpus, Mig
-from ridgeline.machine.probe import Probe
+from ridgeline.machine.system_io import SystemIO
 from ridgeline.machine.visible import order_by_environment, parse_gpu_list
 from ridgeline.provenance import NVIDIA_QUERY, Device, parse_nvidia_smi
 from ridgeline.sensors.nvidia import throttle_reasons
@@ -34,29 +34,29 @@ ASK_CUDA = (sys.executable, "-I", str(Path(ask_cuda.__file__)))
 _MIB = 2**20
 
 
-def nvidia_gpus(probe: Probe) -> Gpus:
+def nvidia_gpus(io: SystemIO) -> Gpus:
     """The devices with their slices, numbered as CUDA numbers them."""
-    nvidia = _list_gpus(probe)
+    nvidia = _list_gpus(io)
     if not nvidia:
         return Gpus()
-    instances = parse_gpu_list(probe.run(GPU_LIST) or "")
+    instances = parse_gpu_list(io.run(GPU_LIST) or "")
     nvidia = [
         replace(gpu, mig_instances=gpu.mig_instances or instances.get(gpu.uuid or "", ()))
         for gpu in nvidia
     ]
-    return number_gpus(nvidia, cuda=_ask_cuda(probe), environ=probe.environ)
+    return number_gpus(nvidia, cuda=_ask_cuda(io), environ=io.environ)
 
 
-def _list_gpus(probe: Probe) -> list[Gpu]:
+def _list_gpus(io: SystemIO) -> list[Gpu]:
     """By nvidia-smi; by a shorter question if it is an old one; by NVML where it is not there."""
-    listed = parse_gpu_query(probe.run(GPU_QUERY) or "")
+    listed = parse_gpu_query(io.run(GPU_QUERY) or "")
     if listed:
         return listed
-    devices = parse_nvidia_smi(probe.run(NVIDIA_QUERY) or "")
+    devices = parse_nvidia_smi(io.run(NVIDIA_QUERY) or "")
     if devices:
-        uuids = list(parse_gpu_list(probe.run(GPU_LIST) or ""))
+        uuids = list(parse_gpu_list(io.run(GPU_LIST) or ""))
         return [_from_device(d, uuids[d.index : d.index + 1]) for d in devices]
-    nvml = probe.nvml()
+    nvml = io.nvml()
     return [] if nvml is None else gpus_from_nvml(nvml)
 
 
@@ -133,9 +133,9 @@ def _from_row(row: Mapping[str, str]) -> Gpu:
 # ---------------------------------------------------------------- the order of CUDA
 
 
-def _ask_cuda(probe: Probe) -> Mapping[str, Any]:
+def _ask_cuda(io: SystemIO) -> Mapping[str, Any]:
     try:
-        answer = json.loads(probe.run(ASK_CUDA) or "{}")
+        answer = json.loads(io.run(ASK_CUDA) or "{}")
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}

@@ -90,7 +90,7 @@ def pairs(text: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class SystemIO:
     """The ways to ask. Each answers None, or nothing, where there is no answer."""
 
     run: RunCommand = run_command
