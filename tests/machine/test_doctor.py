@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.machine.recorded import GPU_B, files, gpu_row, machine
+from tests.machine.recorded import GPU, H200, FakeNvml, cuda_answer, files, machine
 
 from ridgeline.machine import doctor
 from ridgeline.machine.doctor import (
@@ -35,8 +36,9 @@ def torch_says(answer: Mapping[str, object] | None) -> dict[str, str | None]:
 
 
 def gpu_machine(
-    row: str | None = None,
+    card: Mapping[str, Any] = H200,
     *,
+    driver: str = "580.159.04",
     seen: Mapping[str, str] | None = None,
     commands: Mapping[str, str | None] | None = None,
     torch: Mapping[str, object] | None = WORKING,
@@ -45,12 +47,11 @@ def gpu_machine(
     """An H200 on which everything works, changed."""
     found = {**EPYC, "/packages/torch/version.py": BUILD, **(seen or {})}
     asked = {
-        "nvidia-smi --query-gpu": row or gpu_row(),
-        "nvidia-smi --query-compute-apps": "",
+        **cuda_answer(GPU),
         **torch_says(torch),
         **(commands or {}),
     }
-    others = {"packages": PACKAGES, "nvml": object, **others}
+    others = {"packages": PACKAGES, "nvml": lambda: FakeNvml(card, driver=driver), **others}
     return Facts(io=machine(found, asked, **others))
 
 
@@ -131,7 +132,7 @@ def test_a_healthy_gpu_machine() -> None:
 @pytest.mark.parametrize(
     ("facts", "found"),
     [
-        (gpu_machine(gpu_row(driver_version="570.86.10")), "needs driver 580 or later"),
+        (gpu_machine(driver="570.86.10"), "needs driver 580 or later"),
         (
             gpu_machine(seen={"/packages/torch/version.py": "__version__ = '2.15.0+cpu'\n"}),
             "a build for the CPU only",
@@ -154,12 +155,13 @@ def test_a_torch_that_cannot_use_the_gpu(facts: Facts, found: str) -> None:
 def test_a_minor_version_of_cuda_does_not_need_a_new_driver() -> None:
     # given a driver for CUDA 12.0 and a torch for 12.8
     build = {"/packages/torch/version.py": BUILD.replace("13.2", "12.8")}
-    facts = gpu_machine(gpu_row(driver_version="525.60.13"), seen=build)
+    facts = gpu_machine(driver="525.60.13", seen=build)
     assert state("torch and the GPU", facts) == "ok"
 
 
 def test_a_gpu_that_was_hidden_on_purpose_is_not_broken() -> None:
-    facts = gpu_machine(torch={**WORKING, "devices": []}, environ={"CUDA_VISIBLE_DEVICES": ""})
+    facts = gpu_machine(torch={**WORKING, "devices": []}, environ={"CUDA_VISIBLE_DEVICES": ""},
+                        commands=cuda_answer())  # fmt: skip
     assert state("torch and the GPU", facts) == "note"
     assert state("visible to CUDA", facts) == "note"
 
@@ -381,7 +383,7 @@ def test_energy_of_the_cpu() -> None:
 
 
 def test_a_lowered_power_limit() -> None:
-    check = find("GPU power", gpu_machine(gpu_row(power__limit="400.00")))
+    check = find("GPU power", gpu_machine({**H200, "PowerManagementLimit": 400_000}))
     assert check is not None
     assert check.found == "NVIDIA H200 is limited to 400 W, not its usual 700 W"
 
@@ -431,17 +433,16 @@ def test_noise(name: str, seen: dict[str, str], expected: str | None) -> None:
 
 
 def test_a_hot_gpu() -> None:
-    hot = gpu_machine(gpu_row(clocks_throttle_reasons__active="0x0000000000000040"))
+    hot = gpu_machine({**H200, "CurrentClocksThrottleReasons": 0x40})
     check = find("GPU throttling", hot)
     assert check is not None
     assert check.found == "NVIDIA H200: hardware thermal"
-    capped = gpu_machine(gpu_row(clocks_throttle_reasons__active="0x0000000000000004"))
+    capped = gpu_machine({**H200, "CurrentClocksThrottleReasons": 0x4})
     assert state("GPU throttling", capped) == "ok"
 
 
 def test_neighbours_on_the_gpu() -> None:
-    rows = f"{GPU_B}, 4242, /opt/env/bin/python, 1024\n"
-    facts = gpu_machine(commands={"nvidia-smi --query-compute-apps": rows})
+    facts = gpu_machine({**H200, "ComputeRunningProcesses": [SimpleNamespace(pid=4242)]})
     check = find("other programs on the GPU", facts)
     assert check is not None
     assert (check.state, check.found) == ("note", "python (4242)")

@@ -21,8 +21,7 @@ from ridgeline.machine.cpu import (
     describe_memory,
     describe_numa,
 )
-from ridgeline.machine.describe_gpu import describe_gpus
-from ridgeline.machine.gpu import Gpu, Mig
+from ridgeline.machine.gpu import describe_gpus
 from ridgeline.machine.system import (
     Limits,
     driver_versions,
@@ -33,6 +32,7 @@ from ridgeline.machine.system import (
 )
 from ridgeline.machine.system_io import SystemIO
 from ridgeline.provenance import os_name
+from ridgeline.sensors.nvidia import Gpu, Mig
 from ridgeline.units import format_bytes, format_cache, si
 from ridgeline.version import __version__
 

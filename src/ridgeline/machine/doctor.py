@@ -27,10 +27,10 @@ from typing import Any
 
 from ridgeline.machine.cpu import CPUS
 from ridgeline.machine.describe import Description, describe
-from ridgeline.machine.gpu import Gpu
 from ridgeline.machine.profilers import NCU_VARIABLE, ncu_path
 from ridgeline.machine.system import has_capability, kernel_driver, status_field, torch_build
 from ridgeline.machine.system_io import SystemIO
+from ridgeline.sensors.nvidia import Gpu, list_programs
 from ridgeline.units import format_bytes
 
 STATES = ("ok", "missing", "broken", "note")
@@ -346,11 +346,10 @@ def check_visible(facts: Facts) -> Finding | None:
         return None
     indices = [_indices(gpu) for gpu in cards]
     found = "; ".join(f"{gpu.name}: {text}" for gpu, text in zip(cards, indices, strict=True))
-    if facts.description.notes:
-        return note(found, facts.description.notes[0])
     if any(text == "hidden" for text in indices):
         shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
-        return note(found, f"CUDA_VISIBLE_DEVICES is {shown!r}" if shown is not None else "")
+        reason = f"CUDA_VISIBLE_DEVICES is {shown!r}" if shown is not None else ""
+        return note(found, reason or "; ".join(facts.description.notes))
     return ok(found)
 
 
@@ -365,7 +364,7 @@ def check_nvml(facts: Facts) -> Finding | None:
         return None
     version = facts.io.version("nvidia-ml-py")
     if version is None:
-        return missing("not installed: no power, clocks and temperature while measuring",
+        return missing("nvidia-ml-py is not installed: no power, clocks and temperature",
                        "pip install 'ridgeline[nvidia]'")  # fmt: skip
     if facts.io.nvml() is None:
         return broken(f"nvidia-ml-py {version}, but the library does not start",
@@ -459,11 +458,6 @@ def check_cpu_counters(facts: Facts) -> Finding:
 
 RAPL = "/sys/class/powercap"
 ALLOW_RAPL = "sudo chmod a+r /sys/class/powercap/intel-rapl*/energy_uj  # until the next start"
-GPU_PROGRAMS = (
-    "nvidia-smi",
-    "--query-compute-apps=gpu_uuid,pid,process_name,used_memory",
-    "--format=csv,noheader,nounits",
-)
 BUSY_SHARE = 0.25  # of the usable threads
 THERMAL = ("software thermal", "hardware thermal", "hardware slowdown", "power brake")
 
@@ -638,11 +632,10 @@ def check_gpu_throttling(facts: Facts) -> Finding | None:
 def check_gpu_programs(facts: Facts) -> Finding | None:
     if not facts.has_nvidia:
         return None
-    listed = facts.io.run(GPU_PROGRAMS)
-    if listed is None:
-        return note("cannot be listed")
-    rows = [[cell.strip() for cell in line.split(",")] for line in listed.splitlines()]
-    programs = [f"{row[2].rpartition('/')[2]} ({row[1]})" for row in rows if len(row) == 4]
+    nvml = facts.io.nvml()
+    if nvml is None:
+        return note("cannot be listed without NVML")
+    programs = [f"{name.rpartition('/')[2]} ({pid})" for pid, name in list_programs(nvml)]
     if programs:
         return note(", ".join(programs[:5]), "wait for them, or choose another GPU")
     return ok("none")

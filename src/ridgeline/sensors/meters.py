@@ -63,7 +63,7 @@ def apple_meters(kind: str, run: Run = run_text) -> Meters:
     return Meters(found=(found,))
 
 
-# The power rails of Jetson modules: INA3221 sensors on the board; not verified on hardware. A sensor
+# The power rails of Jetson modules: INA3221 sensors on the board; not verified on hardware. Each
 # has up to three channels with millivolts and milliamperes. Rails differ from module to module
 # (VDD_GPU_SOC, VDD_CPU_GPU_CV, VDD_IN) and often feed more than their device: the scope names them.
 JETSON_PARTS = {"cuda": "GPU", "cpu": "CPU"}
