@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := build/bench-site
-PARTS := .[torch,hf,nvidia,ncu,onnx,fast,docs,test]
+PARTS := .[torch,hf,nvidia,ncu,onnx,docs,test]
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test golden check bench docs clean

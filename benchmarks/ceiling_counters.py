@@ -23,7 +23,7 @@ def launches(device: int) -> Iterator[tuple[str, object, int]]:
     """Name, call and work of every kernel."""
     import torch
 
-    from ridgeline.machine import cuda
+    from ridgeline.machine import ceilings_cuda as cuda
     from ridgeline.machine import cuda_kernels as kernels
 
     l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size

@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.report import Report, Table
-from ridgeline.machine.cpu_build import processor
-from ridgeline.machine.cpu_cores import cpus_to_use
-from ridgeline.machine.cpu_kernels import DRAM_KERNELS, Kernels, Probe, c_kernels, choose
+from ridgeline.machine.cpu_kernels import DRAM_KERNELS, Kernels, Probe, c_kernels, choose, processor
 from ridgeline.machine.cpu_levels import DRAM_FACTOR, read_caches, shares
-from ridgeline.machine.cpu_team import Team
+from ridgeline.machine.cpu_threads import Team, cpus_to_use
 from ridgeline.machine.sampling import in_rounds
 
 ROUNDS = 8

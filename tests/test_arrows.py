@@ -19,8 +19,8 @@ ROOMS = [  # siblings on one line do not import each other
     ["records"],
     ["units"],
     ["store"],
-    ["provenance"],
     ["sensors"],
+    ["provenance"],  # which GPU it was, by its sensors
     ["workloads"],
     ["count", "machine", "measure"],
     ["onnx"],  # counts with the formulas of count, exports with the processes of measure

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from tests.machine import recorded
+from tests.machine.recorded import FakeNvml
 
 from ridgeline import provenance
 from ridgeline.provenance import (
@@ -26,7 +28,6 @@ from ridgeline.provenance import (
     library_versions,
     os_name,
     parse_cpu_name,
-    parse_nvidia_smi,
     read_text,
     run_command,
     torch_backends,
@@ -72,21 +73,6 @@ def test_the_kinds_of_the_design() -> None:
     ]
 
 
-def test_an_nvidia_device_from_recorded_output() -> None:
-    assert parse_nvidia_smi((DATA / "nvidia-smi-h200.csv").read_text()) == (H200,)
-
-
-def test_what_a_driver_does_not_know_is_none() -> None:
-    text = "3, Tesla X, [N/A], 418.1, [Not Supported], [N/A], [N/A], [N/A]\n"
-
-    assert parse_nvidia_smi(text) == (Device(kind="cuda", index=3, name="Tesla X", driver="418.1"),)
-
-
-@pytest.mark.parametrize("text", ["", "No devices were found\n", "a, b\n"])
-def test_a_driver_without_devices(text: str) -> None:
-    assert parse_nvidia_smi(text) == ()
-
-
 @pytest.fixture
 def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if torch were not in use, whatever GPU this machine has."""
@@ -95,14 +81,14 @@ def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_torch")
 def test_devices_come_from_the_driver_where_there_is_one() -> None:
-    smi = (DATA / "nvidia-smi-h200.csv").read_text()
+    nvml = FakeNvml(recorded.H200)
 
-    assert find_devices(run=answers(nvidia_smi=smi), cpu="Xeon", ram_bytes=1) == (H200,)
-    assert find_devices(run=NOTHING, cpu="Xeon", ram_bytes=1) == ()
+    assert find_devices(cpu="Xeon", ram_bytes=1, nvml=lambda: nvml) == (H200,)
+    assert find_devices(cpu="Xeon", ram_bytes=1, nvml=lambda: None) == ()
 
 
 def test_an_apple_chip_is_its_own_accelerator() -> None:
-    assert find_devices(run=NOTHING, cpu="Apple M2 Pro", ram_bytes=16_000) == (
+    assert find_devices(cpu="Apple M2 Pro", ram_bytes=16_000) == (
         Device(kind="mps", index=0, name="Apple M2 Pro", memory_bytes=16_000),
     )
 
@@ -119,7 +105,7 @@ def test_torch_is_asked_only_when_it_uses_the_device_already(
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
 
-    found = find_devices(run=NOTHING, cpu="EPYC", ram_bytes=1)
+    found = find_devices(cpu="EPYC", ram_bytes=1, nvml=lambda: None)
 
     expected = Device(kind="cuda", index=0, name="AMD Instinct", memory_bytes=64_000)
     assert found == ((expected,) if is_initialized else ())

@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ridgeline.sensors.nvidia import read_gpus, start_nvml
 from ridgeline.version import __version__
 
 ProvenanceKind = Literal[
@@ -56,12 +57,6 @@ SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")  # never stored, 
 RunCommand = Callable[[Sequence[str]], str | None]  # its output; None if it is absent or fails
 ReadText = Callable[[str], str | None]  # None if there is no such file
 
-NVIDIA_QUERY = (
-    "nvidia-smi",
-    "--query-gpu=index,name,memory.total,driver_version,"
-    "clocks.max.sm,clocks.max.memory,power.limit,compute_cap",
-    "--format=csv,noheader,nounits",
-)
 _COMMAND_LIMIT_S = 10
 
 
@@ -177,39 +172,32 @@ def describe_host(*, run: RunCommand, read: ReadText, system: str) -> Host:
         logical_cores=psutil.cpu_count(),
         usable_cores=_usable_cores(),
         ram_bytes=ram_bytes,
-        devices=find_devices(run=run, cpu=cpu, ram_bytes=ram_bytes),
+        devices=find_devices(cpu=cpu, ram_bytes=ram_bytes),
     )
 
 
-def find_devices(*, run: RunCommand, cpu: str, ram_bytes: int) -> tuple[Device, ...]:
-    """The accelerators, by their driver's own tool; none of them is woken up for this."""
+def find_devices(
+    *, cpu: str, ram_bytes: int, nvml: Callable[[], Any] = start_nvml
+) -> tuple[Device, ...]:
+    """The accelerators, by their driver's own library; none of them is woken up for this."""
     if cpu.startswith("Apple "):  # the GPU is a part of the chip and shares its memory
         return (Device(kind="mps", index=0, name=cpu, memory_bytes=ram_bytes),)
-    listed = run(NVIDIA_QUERY)
-    if listed is not None:
-        return parse_nvidia_smi(listed)
-    return _torch_devices(sys.modules.get("torch"))
-
-
-def parse_nvidia_smi(text: str) -> tuple[Device, ...]:
-    """Devices from the answer to NVIDIA_QUERY."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
-    return tuple(_nvidia_device(row) for row in rows if len(row) == 8 and row[0].isdigit())
-
-
-def _nvidia_device(row: Sequence[str]) -> Device:
-    index, name, memory_mib, driver, core_mhz, memory_mhz, power_w, capability = row
-    memory = _number(memory_mib)
-    return Device(
-        kind="cuda",
-        index=int(index),
-        name=name,
-        memory_bytes=None if memory is None else int(memory * 2**20),
-        driver=_known(driver),
-        max_core_clock_hz=_scaled(core_mhz, 1e6),
-        max_memory_clock_hz=_scaled(memory_mhz, 1e6),
-        power_limit_w=_number(power_w),
-        compute_capability=_known(capability),
+    bindings = nvml()
+    if bindings is None:
+        return _torch_devices(sys.modules.get("torch"))
+    return tuple(
+        Device(
+            kind=gpu.kind,
+            index=gpu.system_index or 0,
+            name=gpu.name,
+            memory_bytes=gpu.memory_bytes,
+            driver=gpu.driver,
+            max_core_clock_hz=gpu.max_clock_hz,
+            max_memory_clock_hz=gpu.max_memory_clock_hz,
+            power_limit_w=gpu.power_limit_w,
+            compute_capability=gpu.compute_capability,
+        )
+        for gpu in read_gpus(bindings)
     )
 
 
@@ -316,20 +304,3 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _known(cell: str) -> str | None:
-    """None for `[N/A]`, `[Not Supported]` and their kind."""
-    return None if not cell or cell.startswith("[") else cell
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
-def _scaled(cell: str, factor: float) -> float | None:
-    number = _number(cell)
-    return None if number is None else number * factor

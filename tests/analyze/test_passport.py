@@ -27,7 +27,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         asked.append(quick)
         return [CPU], []
 
-    monkeypatch.setattr("ridgeline.machine.cpu.measure_cpu", measure_cpu)
+    monkeypatch.setattr("ridgeline.machine.ceilings_cpu.measure_cpu", measure_cpu)
     return asked
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.passport import read_passport
-from ridgeline.machine.published import published
 from ridgeline.report.executed import run_kernels
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.views import metrics
@@ -38,7 +38,9 @@ def h200() -> Machine:
     """The recorded passport of an H200, with its datasheet."""
     passport = read_passport(DATA / "passport-h200.json")
     roofs = measured_roofs(passport, "cuda:0")
-    sheet = datasheet_roofs(published(passport)["cuda:0"], env=passport.name, device="cuda:0")
+    sheet = datasheet_roofs(
+        find_published_roofs(passport)["cuda:0"], env=passport.name, device="cuda:0"
+    )
     return Machine(roofs=roofs, datasheet=sheet, passport=passport)
 
 

@@ -174,7 +174,7 @@ def test_a_machine_that_was_measured_quickly_is_measured_again_for_a_thorough_an
         again(Path("spare"))
         return list(Passports(Path("spare")).read(name).ceilings), []
 
-    monkeypatch.setattr("ridgeline.machine.cpu.measure_cpu", measure_cpu)
+    monkeypatch.setattr("ridgeline.machine.ceilings_cpu.measure_cpu", measure_cpu)
     assert analyze_here("net.py:make", "--input-size", "4", "-b", "2", "--json") == 0
     assert asked == [False]
     stages = json.loads(capsys.readouterr().out)["stages"]

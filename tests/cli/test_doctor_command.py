@@ -8,14 +8,14 @@ import pytest
 
 from ridgeline.cli import main
 from ridgeline.machine import doctor
-from ridgeline.machine.checks import Check
+from ridgeline.machine.doctor import Check
 
 FINE = Check(group="software", name="Python", state="ok", found="3.11.7")
 ABSENT = Check(
-    group="gpu", name="GPU", state="missing", found="none [yet]", mend="buy one [bold]now"
+    group="gpu", name="GPU", state="missing", found="none [yet]", fix="buy one [bold]now"
 )
 ILL = Check(group="counters", name="Nsight Compute", state="broken", found="does not start",
-            mend="install it again")  # fmt: skip
+            fix="install it again")  # fmt: skip
 
 
 def ridgeline(*arguments: str) -> int:
@@ -68,9 +68,9 @@ def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         "schema": 1,
         "healthy": False,
         "checks": [
-            {"name": "Python", "state": "ok", "found": "3.11.7", "mend": "", "group": "software"},
+            {"name": "Python", "state": "ok", "found": "3.11.7", "fix": "", "group": "software"},
             {"name": "Nsight Compute", "state": "broken", "found": "does not start",
-             "mend": "install it again", "group": "counters"},
+             "fix": "install it again", "group": "counters"},
         ],
     }  # fmt: skip
     assert printed.err == ""

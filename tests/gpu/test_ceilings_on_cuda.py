@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ridgeline.machine.cuda import cuda_steps, measure_cuda
+from ridgeline.machine.ceilings_cuda import cuda_steps, measure_cuda
 from ridgeline.machine.datasheets import datasheet_for
 from ridgeline.machine.describe import describe
 

@@ -6,15 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from ridgeline.machine.probe import Probe
+from ridgeline.machine.gpu import LIST_CUDA_DEVICES
+from ridgeline.machine.system_io import SystemIO
 
 DATA = Path(__file__).parents[1] / "data"
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 GPU_B = "GPU-66666666-7777-8888-9999-aaaaaaaaaaaa"
 MIG_A = "MIG-bbbbbbbb-0000-5000-8000-000000000001"
 MIG_B = "MIG-bbbbbbbb-0000-5000-8000-000000000002"
+SM, MEMORY = 1, 2  # clocks of NVML
 
 
 def files(name: str) -> dict[str, str]:
@@ -28,7 +31,7 @@ def machine(
     commands: Mapping[str, str | None] | None = None,
     packages: Mapping[str, str] | None = None,
     **others: Any,
-) -> Probe:
+) -> SystemIO:
     """A machine with these files, with commands by the beginning of their line, and packages."""
     files, commands, packages = files or {}, commands or {}, packages or {}
 
@@ -57,15 +60,72 @@ def machine(
         "architecture": "x86_64",
         "kernel": "6.18.0",
     }
-    return Probe(**{**settings, **others})
+    return SystemIO(**{**settings, **others})
 
 
-def gpu_row(index: int = 0, uuid: str = GPU, **changes: str) -> str:
-    """A line of nvidia-smi's answer to GPU_QUERY: that of an H200, changed."""
-    from ridgeline.machine.describe_nvidia import FIELDS
+H200: dict[str, Any] = {  # what NVML answered on an H200; UUID and PCI address are made up
+    "Name": b"NVIDIA H200",  # older bindings answer in bytes
+    "UUID": GPU,
+    "PciInfo": SimpleNamespace(busId="00000000:19:00.0"),
+    "CudaComputeCapability": (9, 0),
+    "MemoryInfo": SimpleNamespace(total=143_771 * 2**20),
+    "MemoryBusWidth": 6016,
+    "ClockInfo": {SM: 345, MEMORY: 3201},
+    "MaxClockInfo": {SM: 1980, MEMORY: 3201},
+    "PowerManagementLimit": 700_000,
+    "PowerManagementDefaultLimit": 700_000,
+    "PowerManagementLimitConstraints": (200_000, 700_000),
+    "EccMode": (1, 1),
+    "MigMode": (0, 0),
+    "PersistenceMode": 1,
+    "CurrPcieLinkGeneration": 1,
+    "MaxPcieLinkGeneration": 5,
+    "CurrPcieLinkWidth": 16,
+    "MaxPcieLinkWidth": 16,
+    "Temperature": {0: 31},
+    "CurrentClocksThrottleReasons": 0,
+    "ComputeRunningProcesses": [],
+}
+DIVIDED = {**H200, "MigMode": (1, 1), "MaxMigDeviceCount": 7, "MigDeviceHandleByIndex": {
+    0: {"Name": "NVIDIA H200 MIG 3g.40gb", "UUID": MIG_A},
+    1: {"Name": "NVIDIA H200 MIG 1g.10gb", "UUID": MIG_B},
+}}  # fmt: skip
 
-    recorded = (DATA / "nvidia-smi-h200-all.csv").read_text(encoding="utf-8").strip()
-    row = dict(zip(FIELDS, recorded.split(", "), strict=True))
-    row |= {"index": str(index), "uuid": uuid}
-    row |= {name.replace("__", "."): value for name, value in changes.items()}
-    return ", ".join(row.values()) + "\n"
+
+class NoAnswerError(Exception):
+    """What the stand-in for NVML raises."""
+
+
+class FakeNvml:
+    """NVML with these devices; it refuses every question that a device has no answer to."""
+
+    NVMLError = NoAnswerError
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = SM, MEMORY, 0
+
+    def __init__(self, *cards: Mapping[str, Any], driver: str = "580.159.04") -> None:
+        self.nvmlDeviceGetCount = lambda: len(cards)
+        self.nvmlDeviceGetHandleByIndex = lambda index: cards[index]
+        self.nvmlSystemGetDriverVersion = lambda: driver
+        self.nvmlSystemGetProcessName = lambda pid: b"/opt/env/bin/python"
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(card: Mapping[str, Any], *arguments: int) -> Any:
+            found = card.get(name.removeprefix("nvmlDeviceGet"))
+            if arguments and found is not None:
+                found = found.get(arguments[0])
+            if found is None:
+                raise NoAnswerError(name)
+            return found
+
+        return answer
+
+
+def cuda_answer(*uuids: str, **fields: Any) -> dict[str, str | None]:
+    """The CUDA driver that shows these devices, in this order."""
+    devices = [
+        {"index": i, "name": "NVIDIA H200", "uuid": uuid[4:], **fields}
+        for i, uuid in enumerate(uuids)
+    ]
+    return {
+        " ".join(LIST_CUDA_DEVICES): json.dumps({"cuda_version": "13.0", "devices": devices}),
+    }

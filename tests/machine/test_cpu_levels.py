@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.cpu_cores import cpus_to_use, first_of_each_core
 from ridgeline.machine.cpu_levels import (
     Cache,
     Level,
@@ -20,7 +19,8 @@ from ridgeline.machine.cpu_levels import (
     read_caches,
     shares,
 )
-from ridgeline.machine.limits import Limits
+from ridgeline.machine.cpu_threads import cpus_to_use, first_of_each_core
+from ridgeline.machine.system import Limits
 
 DATA = Path(__file__).parents[1] / "data"
 KIB, MIB = 1024, 1024**2
@@ -153,7 +153,7 @@ def test_one_cpu_of_each_core(tmp_path: Path) -> None:
 
 
 def test_no_more_threads_than_a_container_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ridgeline.machine.cpu_cores.allowed_cpus", lambda: [3, 4, 5, 6])
+    monkeypatch.setattr("ridgeline.machine.cpu_threads.allowed_cpus", lambda: [3, 4, 5, 6])
     absent = Path("/absent")
 
     assert cpus_to_use(root=absent, limits=Limits()) == (3, 4, 5, 6)

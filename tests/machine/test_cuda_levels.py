@@ -1,6 +1,6 @@
 """The end of a GPU's cache, on curves by hand and as an H200 gave them."""
 
-from ridgeline.machine.cuda_levels import CacheEnd, cache_end
+from ridgeline.machine.ceilings_cuda import CacheEnd, cache_end
 
 
 def test_a_curve_by_hand() -> None:

@@ -4,31 +4,47 @@ from __future__ import annotations
 
 import ctypes
 import json
-from types import SimpleNamespace
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.machine.recorded import DATA, GPU, GPU_B, MIG_A, MIG_B, files, gpu_row, machine
+from tests.machine.recorded import (
+    DATA,
+    DIVIDED,
+    GPU,
+    GPU_B,
+    H200,
+    MIG_A,
+    MIG_B,
+    FakeNvml,
+    cuda_answer,
+    files,
+    machine,
+)
 
-from ridgeline.machine.ask_cuda import ask
+from ridgeline.machine.cpu import Cache, parse_dmidecode
+from ridgeline.machine.cuda_driver import list_devices
 from ridgeline.machine.describe import Description, describe, slug
-from ridgeline.machine.describe_cpu import parse_dmidecode
-from ridgeline.machine.describe_gpu import parse_rocm_smi
-from ridgeline.machine.describe_nvidia import ASK_CUDA, parse_gpu_query
-from ridgeline.machine.describe_nvml import gpus_from_nvml
-from ridgeline.machine.describe_system import find_container, find_virtualization, kernel_driver
-from ridgeline.machine.gpu import Gpu, Mig
-from ridgeline.machine.limits import find_limits, has_capability, parse_cpu_list
-from ridgeline.machine.processor import Cache
-from ridgeline.machine.visible import order_by_environment, parse_gpu_list
+from ridgeline.machine.gpu import LIST_CUDA_DEVICES, parse_rocm_smi
+from ridgeline.machine.system import (
+    find_container,
+    find_limits,
+    find_virtualization,
+    has_capability,
+    kernel_driver,
+    parse_cpu_list,
+)
+from ridgeline.sensors.nvidia import Gpu, Mig
 
 EPYC = "linux-amd-epyc-2c.json"
-ASK = " ".join(ASK_CUDA)
 
 
-def h200_machine(rows: str | None = None, **others: Any) -> Description:
-    commands = {"nvidia-smi --query-gpu": rows or gpu_row(), **others.pop("commands", {})}
-    return describe(machine(files(EPYC), commands, **others))
+def gpu_machine(
+    *cards: dict[str, Any], commands: Mapping[str, str | None] | None = None
+) -> Description:
+    """A machine with these devices, which CUDA shows in their order unless told otherwise."""
+    commands = commands or cuda_answer(*(card["UUID"] for card in cards))
+    return describe(machine(files(EPYC), commands, nvml=lambda: FakeNvml(*cards)))
 
 
 # ---------------------------------------------------------------- processor and memory
@@ -235,11 +251,8 @@ def test_the_driver_of_the_kernel() -> None:
 
 
 def test_an_h200() -> None:
-    cuda = {"cuda_version": "13.0", "devices": [
-        {"index": 0, "uuid": GPU.removeprefix("GPU-"), "compute_units": 132,
-         "l2_bytes": 62_914_560, "memory_bus_bits": 6016},
-    ]}  # fmt: skip
-    found = h200_machine(commands={ASK: json.dumps(cuda)})
+    cuda = cuda_answer(GPU, compute_units=132, l2_bytes=62_914_560, memory_bus_bits=6016)
+    found = gpu_machine(H200, commands=cuda)
     (gpu,) = found.gpus
     assert gpu == Gpu(
         kind="cuda", name="NVIDIA H200", index=0, uuid=GPU, pci_id="00000000:19:00.0",
@@ -260,138 +273,64 @@ def test_an_h200() -> None:
 
 
 def test_what_a_driver_does_not_know() -> None:
-    (gpu,) = parse_gpu_query(gpu_row(
-        power__limit="[N/A]", ecc__mode__current="[N/A]", mig__mode__current="[N/A]",
-        compute_cap="[Not Supported]", clocks_throttle_reasons__active="[N/A]",
-    ))  # fmt: skip
-    unknown = (gpu.power_limit_w, gpu.has_ecc, gpu.has_mig, gpu.compute_capability)
-    assert unknown == (None, None, None, None)
-    assert gpu.throttle_reasons == ()
+    (gpu,) = gpu_machine({"Name": "NVIDIA X", "UUID": GPU}).gpus
+    assert gpu == Gpu(
+        kind="cuda", name="NVIDIA X", index=0, uuid=GPU, system_index=0, driver="580.159.04"
+    )
 
 
-def test_an_old_nvidia_smi_is_asked_less() -> None:
-    # given one that refuses the long question
-    recorded = (DATA / "nvidia-smi-h200.csv").read_text()
-    (gpu,) = describe(machine(commands={
-        "nvidia-smi --query-gpu=index,uuid": None,
-        "nvidia-smi --query-gpu=index,name": recorded,
-        "nvidia-smi -L": f"GPU 0: NVIDIA H200 (UUID: {GPU})\n",
-    })).gpus  # fmt: skip
-    assert (gpu.name, gpu.uuid, gpu.index, gpu.power_limit_w) == ("NVIDIA H200", GPU, 0, 700)
+def test_without_nvidia_ml_py_cuda_describes_its_devices() -> None:
+    cuda = cuda_answer(GPU, compute_units=132, memory_bytes=150_000_000_000,
+                       capability_major=9, capability_minor=0)  # fmt: skip
+    found = describe(machine(files(EPYC), cuda))
+    assert found.gpus == (
+        Gpu(kind="cuda", name="NVIDIA H200", index=0, uuid=GPU, compute_units=132,
+            compute_capability="9.0", memory_bytes=150_000_000_000),
+    )  # fmt: skip
+    assert found.notes == (
+        "clocks, power and slices of the GPUs are not described:"
+        " nvidia-ml-py is not installed: pip install 'ridgeline[nvidia]'",
+    )
 
 
-TWO = gpu_row(0, GPU, name="NVIDIA RTX A2000") + gpu_row(1, GPU_B)
+SECOND = {**H200, "UUID": GPU_B}
 
 
-@pytest.mark.parametrize(
-    ("visible", "indices"),
-    [
-        (None, {GPU: 0, GPU_B: 1}),
-        ("1,0", {GPU_B: 0, GPU: 1}),
-        ("1", {GPU_B: 0}),
-        (GPU_B, {GPU_B: 0}),
-        ("GPU-6666, 0", {GPU_B: 0, GPU: 1}),  # the beginning is enough
-        ("", {}),
-        ("-1", {}),
-        ("0,5,1", {GPU: 0}),  # ends at what does not exist
-        ("0,0", {}),
-        ("GPU-", {}),  # both begin like this
-    ],
-)
-def test_the_order_that_the_environment_asks_for(
-    visible: str | None, indices: dict[str, int]
-) -> None:
-    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert order_by_environment([(GPU, ()), (GPU_B, ())], environ) == indices
-
-
-def test_indices_are_joined_by_uuid_when_cuda_answers() -> None:
+def test_indices_are_joined_by_uuid() -> None:
     # given that CUDA takes the second device for the fastest
-    cuda = {"devices": [{"index": 0, "uuid": GPU_B[4:]}, {"index": 1, "uuid": GPU[4:]}]}
-    found = h200_machine(TWO, commands={ASK: json.dumps(cuda)})
+    found = gpu_machine(H200, SECOND, commands=cuda_answer(GPU_B, GPU))
     assert [(g.index, g.system_index, g.uuid) for g in found.gpus] == [(0, 1, GPU_B), (1, 0, GPU)]
-    assert found.notes == ()
-
-
-def test_a_guess_is_called_one() -> None:
-    guessed = h200_machine(TWO)
-    assert "a guess" in guessed.notes[0]
-    assert "a guess" in guessed.to_markdown()
-    assert h200_machine(TWO, environ={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}).notes == ()
+    assert (found.notes, found.name) == ((), "nvidia-h200-x2")
 
 
 def test_a_hidden_device_is_described_and_not_counted() -> None:
-    found = h200_machine(TWO, environ={"CUDA_VISIBLE_DEVICES": "1"})
+    found = gpu_machine({**H200, "Name": "NVIDIA RTX A2000"}, SECOND, commands=cuda_answer(GPU_B))
     assert [(gpu.uuid, gpu.index) for gpu in found.gpus] == [(GPU_B, 0), (GPU, None)]
     assert found.name == "nvidia-h200"
     assert "not visible to CUDA: NVIDIA RTX A2000" in found.to_markdown()
 
 
-LISTED = (DATA / "nvidia-smi-L-mig.txt").read_text()
-DIVIDED = gpu_row(0, GPU, mig__mode__current="Enabled") + gpu_row(1, GPU_B)
+def test_a_cuda_driver_that_does_not_start() -> None:
+    refusal = {" ".join(LIST_CUDA_DEVICES): json.dumps({"error": "cuInit answered 100"})}
+    found = gpu_machine(H200, commands=refusal)
+    assert [gpu.index for gpu in found.gpus] == [None]
+    assert found.notes == (
+        "the CUDA driver does not start, so no GPU has a CUDA index: cuInit answered 100",
+    )
+    assert found.name == "amd-epyc-2c"
 
 
 def test_slices_of_a_divided_device() -> None:
-    assert parse_gpu_list(LISTED) == {
-        GPU: (Mig(profile="3g.40gb", uuid=MIG_A), Mig(profile="1g.10gb", uuid=MIG_B)),
-        GPU_B: (),
-    }
-
-
-def test_mig_by_uuid() -> None:
-    found = h200_machine(DIVIDED, commands={"nvidia-smi -L": LISTED},
-                         environ={"CUDA_VISIBLE_DEVICES": MIG_B})  # fmt: skip
+    cuda = cuda_answer(MIG_B, compute_units=16, memory_bytes=10_000_000_000)
+    found = gpu_machine(DIVIDED, SECOND, commands=cuda)
     divided, whole = found.gpus
     assert (divided.index, whole.index) == (None, None)
-    assert [mig.index for mig in divided.mig_instances] == [None, 0]
+    assert divided.mig_instances == (
+        Mig(profile="3g.40gb", uuid=MIG_A),
+        Mig(profile="1g.10gb", uuid=MIG_B, index=0, compute_units=16, memory_bytes=10_000_000_000),
+    )
     assert found.name == "nvidia-h200-mig-1g.10gb"
     assert f"| 0 | 1g.10gb | {MIG_B} |" in found.to_markdown()
-
-
-def test_mig_as_cuda_tells_it() -> None:
-    cuda = {"devices": [{"index": 0, "uuid": MIG_A[4:], "compute_units": 60,
-                         "memory_bytes": 42_000_000_000}]}  # fmt: skip
-    found = h200_machine(DIVIDED, commands={"nvidia-smi -L": LISTED, ASK: json.dumps(cuda)})
-    first = found.gpus[0].mig_instances[0]
-    assert (first.index, first.compute_units, first.memory_bytes) == (0, 60, 42_000_000_000)
-
-
-def test_several_alike_are_counted_in_the_name() -> None:
-    assert h200_machine(gpu_row(0, GPU) + gpu_row(1, GPU_B)).name == "nvidia-h200-x2"
-
-
-class NoAnswerError(Exception):
-    """What the stand-in for NVML raises."""
-
-
-def fake_nvml(**answers: Any) -> Any:
-    """NVML that knows these functions and refuses all others."""
-
-    def refuse(*_: object) -> None:
-        raise NoAnswerError
-
-    class Fake(SimpleNamespace):
-        def __getattr__(self, name: str) -> Any:
-            return refuse
-
-    constants = dict.fromkeys(("NVML_CLOCK_SM", "NVML_CLOCK_MEM", "NVML_TEMPERATURE_GPU"), 0)
-    functions = {name: lambda *_, value=value: value for name, value in answers.items()}
-    return Fake(NVMLError=NoAnswerError, **constants, **functions)
-
-
-def test_nvml_where_there_is_no_nvidia_smi() -> None:
-    nvml = fake_nvml(
-        nvmlDeviceGetCount=1, nvmlDeviceGetHandleByIndex="handle", nvmlDeviceGetName=b"NVIDIA H200",
-        nvmlDeviceGetUUID=GPU, nvmlSystemGetDriverVersion="580.159.04",
-        nvmlDeviceGetCudaComputeCapability=(9, 0), nvmlDeviceGetNumGpuCores=132 * 128,
-        nvmlDeviceGetPowerManagementLimit=700_000, nvmlDeviceGetMaxClockInfo=1980,
-        nvmlDeviceGetMemoryBusWidth=6016, nvmlDeviceGetMigMode=(0, 0),
-    )  # fmt: skip
-    (gpu,) = gpus_from_nvml(nvml)
-    assert (gpu.name, gpu.uuid, gpu.driver) == ("NVIDIA H200", GPU, "580.159.04")
-    assert (gpu.compute_units, gpu.memory_bus_bits, gpu.power_limit_w) == (132, 6016, 700)
-    assert (gpu.max_clock_hz, gpu.has_mig, gpu.has_ecc) == (1.98e9, False, None)
-    assert describe(machine(nvml=lambda: nvml)).gpus[0].index == 0
 
 
 class FakeCuda:
@@ -433,17 +372,16 @@ class FakeCuda:
         return 0 if number in known else 1
 
 
-def test_cuda_is_asked() -> None:
-    assert ask(FakeCuda()) == {
+def test_devices_of_the_cuda_driver() -> None:
+    assert list_devices(FakeCuda()) == {
         "cuda_version": "13.0",
         "devices": [{
             "index": 0, "name": "NVIDIA H200", "uuid": GPU[4:], "memory_bytes": 150_000_000_000,
             "compute_units": 132, "l2_bytes": 62_914_560, "memory_bus_bits": 6016,
             "capability_major": 9, "capability_minor": 0,
-            "pci_domain": None, "pci_bus": None, "pci_device": None,
         }],
     }  # fmt: skip
-    assert ask(FakeCuda(status=100)) == {"error": "cuInit answered 100"}
+    assert list_devices(FakeCuda(status=100)) == {"error": "cuInit answered 100"}
 
 
 # ---------------------------------------------------------------- others

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from ridgeline.machine.identity import another_device, another_machine
+from ridgeline.machine.compare import another_device, another_machine
 
 H200 = json.loads((Path(__file__).parents[1] / "data" / "passport-h200.json").read_text())
 DESCRIPTION = H200["description"]

@@ -10,8 +10,8 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.compare import changed_settings, differences, drift, label
+from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.passport import Passport, Passports, peaks, read_passport
-from ridgeline.machine.published import published
 from ridgeline.sensors.conditions import Conditions
 
 
@@ -115,7 +115,9 @@ def test_a_label_tells_one_core_from_all() -> None:
 
 def test_an_apple_gpu_has_its_datasheet_under_its_own_name() -> None:
     gpu = {"kind": "mps", "name": "Apple M2 Pro", "index": 0, "compute_units": 19}
-    assert list(published(replace(passport(roof(1.0)), description={"gpus": [gpu]}))) == ["mps"]
+    assert list(
+        find_published_roofs(replace(passport(roof(1.0)), description={"gpus": [gpu]}))
+    ) == ["mps"]
 
 
 def test_peaks_for_roofline_scripts() -> None:

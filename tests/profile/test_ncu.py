@@ -11,7 +11,7 @@ import pytest
 from tests.profile.recorded import metrics_of
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine import nsight
+from ridgeline.machine import profilers
 from ridgeline.profile import ncu
 from ridgeline.profile.ncu import (
     Ncu,
@@ -47,7 +47,7 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No variable, no program on the path, none in the usual places."""
     monkeypatch.delenv("RIDGELINE_NCU", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(nsight, "NCU_PLACES", (f"{tmp_path}/cuda-*/ncu",))
+    monkeypatch.setattr(profilers, "NCU_PLACES", (f"{tmp_path}/cuda-*/ncu",))
 
 
 def script(path: Path, says: str, then: str = "") -> Path:

@@ -11,8 +11,8 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceiling import Ceiling
+from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.passport import Passport, read_passport
-from ridgeline.machine.published import published
 from ridgeline.roofline.roofs import (
     GIGA,
     TERA,
@@ -49,7 +49,9 @@ def test_roofs_of_a_measured_h200() -> None:
 
 
 def test_the_datasheet_is_a_second_set_of_roofs() -> None:
-    roofs = datasheet_roofs(published(PASSPORT)["cuda:0"], env="nvidia-h200", device="cuda:0")
+    roofs = datasheet_roofs(
+        find_published_roofs(PASSPORT)["cuda:0"], env="nvidia-h200", device="cuda:0"
+    )
     assert roofs.source == "datasheet"
     assert roofs.compute["bf16 matrix"] == pytest.approx(989e12, rel=0.01)  # dense
     assert roofs.bandwidth["dram"] == pytest.approx(4.8e12, rel=0.01)

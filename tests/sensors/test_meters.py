@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from ridgeline.sensors.apple import COMMAND, NEEDS_ROOT, powers_w
-from ridgeline.sensors.jetson import rails
 from ridgeline.sensors.meter import Meter
-from ridgeline.sensors.meters import find_meters
+from ridgeline.sensors.meters import COMMAND, NEEDS_ROOT, find_meters, powers_w, rails
 from ridgeline.sensors.nvidia import NO_BINDINGS
 
 POWERMETRICS = """\

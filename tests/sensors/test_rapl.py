@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline.sensors.rapl import RaplMeter, rapl_meters
+from ridgeline.sensors.cpu import RaplMeter, rapl_meters
 
 
 def write(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.identity import another_machine
+from ridgeline.machine.compare import another_machine
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.records import WorkloadSpec
 
@@ -65,14 +65,14 @@ class MachineFound:
 def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound:
     """Find the passport of this machine, or measure it; a look tells whether the old one holds."""
     from ridgeline.machine.describe import describe, machine_name
-    from ridgeline.machine.spot import spot_check
+    from ridgeline.machine.drift_check import check_drift
 
     description = describe()
     passports = Passports(task.results)
     name = passport_name(machine_name(description), description.to_dict(), task.device)
     before = None if task.remeasure else _kept(passports, name, task, description.to_dict())
     if before is not None:
-        spot = spot_check(before, task.device)
+        spot = check_drift(before, task.device)
         text = f"kept from {before.measured_at[:10]}"
         if spot is None:
             return MachineFound(name=before.name, is_cached=True, note=text)

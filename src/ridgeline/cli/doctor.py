@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ridgeline.machine.checks import Check
+    from ridgeline.machine.doctor import Check
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -48,8 +48,7 @@ def doctor(
     ok, missing (ridgeline does without it), broken (there, but not usable), or a note on what makes
     measurements noisy. The exit code is 1 if something is broken, and 0 otherwise.
     """
-    from ridgeline.machine.checks import Facts
-    from ridgeline.machine.doctor import diagnose, is_healthy
+    from ridgeline.machine.doctor import Facts, diagnose, is_healthy
 
     with _progress(quiet or as_json) as tell:
         checks = diagnose(Facts(results=results), before=tell)
@@ -85,7 +84,7 @@ def _progress(is_silent: bool) -> Iterator[Callable[[str], object]]:
 
 
 def _show(checks: Sequence[Check]) -> None:
-    """A table per group; what mends a line stands under it."""
+    """A table per group; the fix stands under its line."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -103,8 +102,8 @@ def _show(checks: Sequence[Check]) -> None:
         table.add_column(overflow="fold")
         for check in rows:
             colour = COLOURS[check.state]
-            mend = f"\n[dim]→[/] {escape(check.mend)}" if check.mend else ""
-            table.add_row(f"[{colour}]{check.state}[/]", check.name, escape(check.found) + mend)
+            fix = f"\n[dim]→[/] {escape(check.fix)}" if check.fix else ""
+            table.add_row(f"[{colour}]{check.state}[/]", check.name, escape(check.found) + fix)
         console.print(table)
         console.print()
 

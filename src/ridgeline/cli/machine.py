@@ -121,7 +121,7 @@ def _passport_before(
     passports: Passports, name: str, description: dict[str, Any]
 ) -> Passport | None:
     """The passport that will be replaced. Checked before the work, so that none of it is lost."""
-    from ridgeline.machine.identity import another_machine
+    from ridgeline.machine.compare import another_machine
 
     if name not in passports.names():
         return None
@@ -143,8 +143,7 @@ def _passport_before(
 
 def _changes(before: Passport | None, passport: Passport) -> list[str]:
     """What moved since the passport that this one replaces."""
-    from ridgeline.machine.compare import drift
-    from ridgeline.machine.identity import another_device
+    from ridgeline.machine.compare import another_device, drift
 
     if before is None:
         return []
@@ -154,7 +153,7 @@ def _changes(before: Passport | None, passport: Passport) -> list[str]:
 
 def _check_writable(results: Path) -> None:
     """Refuse before a measurement of minutes, not after it."""
-    from ridgeline.machine.probe import is_writable
+    from ridgeline.machine.system_io import is_writable
 
     if not is_writable(str(results)):
         raise RidgelineError(
@@ -283,7 +282,7 @@ def _show_datasheet(sheet: Datasheet, *, as_json: bool, png: Path | None) -> Non
 
 
 def _draw(passport: Passport, path: Path) -> None:
-    from ridgeline.machine.published import published
+    from ridgeline.machine.datasheets import find_published_roofs
     from ridgeline.report.roofs import Roof, compute_roofs, memory_roofs
     from ridgeline.report.roofs_figure import save
 
@@ -298,7 +297,7 @@ def _draw(passport: Passport, path: Path) -> None:
         )
     dashed = [
         Roof(label=f"{c['precision']} {c['path']}", flops_per_s=c["flops_per_s"])
-        for c in published(passport).get(device, [])
+        for c in find_published_roofs(passport).get(device, [])
         if c["kind"] == "compute" and c["precision"] in ("bf16", "fp32")
     ]
     try:
@@ -320,8 +319,7 @@ def diff(
     debug: Debug = False,
 ) -> None:
     """Compare two passports: what differs, by how much, and what may explain it."""
-    from ridgeline.machine.compare import changed_settings, differences, label
-    from ridgeline.machine.identity import another_machine
+    from ridgeline.machine.compare import another_machine, changed_settings, differences, label
     from ridgeline.units import format_change
 
     passports = _passports(results)

@@ -32,17 +32,17 @@ def print_as(passport: Passport, *, as_json: bool) -> None:
 
 def _print_passport(passport: Passport) -> None:
     from ridgeline.machine.compare import label
-    from ridgeline.machine.published import published, published_rate
+    from ridgeline.machine.datasheets import find_datasheet_rate, find_published_roofs
     from ridgeline.report.roofs import compute_roofs, memory_roofs
     from ridgeline.report.roofs_text import draw
     from ridgeline.units import format_percent
 
     noise = format_percent(passport.noise)
     print(f"{passport.name}, measured {passport.measured_at[:19]}, noise {noise}\n")
-    sheets = published(passport)
+    sheets = find_published_roofs(passport)
     rows = []
     for c in passport.ceilings:
-        rate = published_rate(c, sheets)
+        rate = find_datasheet_rate(c, sheets)
         of_sheet = format_percent(c.best / rate) if rate else ""
         rows.append([c.device, label(c), value(c), value(c, c.sustained), format_percent(c.spread),
                      of_sheet, *_conditions(c), _how(c)])  # fmt: skip

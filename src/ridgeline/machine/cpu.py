@@ -1,301 +1,386 @@
-"""The ceilings of the CPU: arithmetic, every level of memory, starting work, power.
+"""The processor, its caches, NUMA nodes and memory: records, and readers for Linux and macOS.
 
-First the curve of bandwidth over the working set shows where the levels are. Then everything is
-sampled by turns: each round takes one short sample of every ceiling, so that a neighbour who keeps
-the machine busy for a second costs each of them a few samples and none of them its best.
-
-Copy and triad count the bytes read plus the bytes written; what a cache fetches only to overwrite
-it is not counted. A working set is that of all threads together, all arrays included.
+Nothing here needs a privilege; what only root may read (the memory modules) is None for others.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from ridgeline.machine import cpu_levels, cpu_matrix
-from ridgeline.machine.ceiling import ONE_CORE, Ceiling, Missing
-from ridgeline.machine.cpu_build import BuildError, processor
-from ridgeline.machine.cpu_conditions import Watch
-from ridgeline.machine.cpu_cores import cpus_to_use
-from ridgeline.machine.cpu_kernels import (
-    COMPUTE_KERNELS,
-    DRAM_KERNELS,
-    PATTERNS,
-    CKernels,
-    Kernels,
-    Probe,
-    c_kernels,
-    choose,
-    numba_kernels,
-    numpy_kernels,
-)
-from ridgeline.machine.cpu_launch import launches
-from ridgeline.machine.cpu_levels import Curve, Level
-from ridgeline.machine.cpu_power import powers
-from ridgeline.machine.cpu_session import DEVICE, Plan, Session, stage
-from ridgeline.machine.cpu_team import Team
-from ridgeline.machine.limits import find_limits
-from ridgeline.machine.sampling import in_rounds
-from ridgeline.units import format_bytes
+from ridgeline.machine.system import Limits, parse_cpu_list
+from ridgeline.machine.system_io import SystemIO, pairs
+from ridgeline.provenance import cpu_name
+from ridgeline.units import parse_bytes
 
-NEEDS_KERNELS = "needs a C compiler (gcc or clang) or numba (`pip install 'ridgeline[fast]'`)"
-NO_INSTRUCTION = {
-    "vector_fp16": "AVX512-FP16 or Arm's half-precision vectors",
-    "vector_bf16": "AVX512-BF16 or Arm's BF16",
-    "vector_int8": "AVX512-VNNI, AVX-VNNI or Arm's DotProd",
-    "tiles_bf16": "AMX",
-    "tiles_int8": "AMX",
-}
-UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
+EXTENSIONS = (  # those that decide how fast arithmetic can be; by the names of /proc/cpuinfo
+    "sse2", "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni",
+    "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi",
+    "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16",
+    "asimd", "asimdhp", "asimddp", "asimdfhm", "bf16", "i8mm", "sve", "sve2", "svebf16", "svei8mm",
+    "sme", "sme2",
+)  # fmt: skip
+ARM_NAMES = {"asimd": "neon", "asimdhp": "neon-fp16", "asimddp": "neon-dot", "asimdfhm": "neon-fhm"}
 
 
-QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, power_samples=10)
-FULL = Plan(curve_rounds=12, per_octave=4, rounds=120, power_samples=20)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """All caches of one level that are alike."""
+
+    level: int
+    kind: str  # "data", "instruction" or "unified"
+    size_bytes: int  # of one of them
+    line_bytes: int | None
+    shared_by_cores: int  # physical cores that use one of them
+    instances: int
+
+    @property
+    def name(self) -> str:
+        """`L1d`, `L1i`, `L2`."""
+        return f"L{self.level}{'' if self.kind == 'unified' else self.kind[0]}"
 
 
-def cpu_steps(quick: bool) -> int:
-    """How often `measure_cpu` will call `progress`."""
-    return (QUICK if quick else FULL).steps
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """The processor of the machine; all sockets hold the same one."""
+
+    model: str
+    vendor: str | None
+    architecture: str  # "x86_64", "aarch64", "arm64"
+    sockets: int | None
+    physical_cores: int | None
+    logical_cores: int | None
+    usable_cores: int | None  # physical ones, after affinity and the container's limits
+    usable_threads: int | None  # logical ones, after the same
+    threads_per_core: int | None
+    kinds_of_cores: Mapping[str, int]  # {"Performance": 8, "Efficiency": 4} where they differ
+    extensions: tuple[str, ...]
+    base_clock_hz: float | None
+    max_clock_hz: float | None
+    current_clock_hz: float | None
+    governor: str | None
+    caches: tuple[Cache, ...]
 
 
-def measure_cpu(
-    *,
-    quick: bool,
-    progress: Callable[[str], None] = lambda text: None,
-    threads: int | None = None,
-) -> tuple[list[Ceiling], list[Missing]]:
-    """All ceilings of the CPU, and what could not be measured with its reason.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """Cores and memory that are near to each other."""
 
-    One thread for each core that this process may use, unless `threads` says otherwise. Takes
-    about two minutes, or twenty seconds if `quick`.
-    """
-    plan = QUICK if quick else FULL
-    cpus = cpus_to_use(threads)
-    caches = cpu_levels.read_caches(cpus[0])
-    described = cpu_levels.shares(caches, cpus)
-    alone_bytes = _bytes_per_thread(cpu_levels.shares(caches, cpus[:1]), 1) // 2
-    sources, missing = find_kernels()
-    with Team(cpus, _bytes_per_thread(described, len(cpus)), alone_bytes) as team:
-        with stage(plan, "kernels", progress):
-            kernels = choose(team, sources, len(cpus))
-        cycles = kernels.get("cycles")
-        clock = Probe(team, cycles, "cycles", threads=1, sample_s=2e-4) if cycles else None
-        session = Session(
-            plan=plan, quick=quick, cpus=cpus, team=team, kernels=kernels, sources=sources,
-            watch=Watch(cpus, cycles_per_s=clock), missing=missing,
-        )  # fmt: skip
-        with cpu_matrix.torch_threads(len(cpus)):
-            ceilings = _ceilings(session, described, progress)
-            with stage(plan, "launch", progress) as step:
-                ceilings += launches(session, step)
-            with stage(plan, "power", progress) as step:
-                ceilings += powers(session, step)
-    return ceilings, missing
+    index: int
+    cpus: tuple[int, ...]  # logical ones
+    memory_bytes: int | None
+    distances: tuple[int, ...]  # to every node, as the firmware gives them; 10 is itself
 
 
-def find_kernels() -> tuple[list[Kernels], list[Missing]]:
-    """The best kernels there are: C, else numba, else numpy; and why not better ones."""
-    try:
-        return [*c_kernels()], []
-    except BuildError as error:
-        no_c = str(error)
-    try:
-        return [numba_kernels()], [Missing(what="CPU kernels in C", reason=no_c)]
-    except ImportError:
-        reason = f"{no_c}, and numba is not installed; {NEEDS_KERNELS}"
-        return [numpy_kernels()], [Missing(what="CPU kernels in C or numba", reason=reason)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The main memory. What the modules are is known to root only, on most systems."""
+
+    total_bytes: int | None
+    available_bytes: int | None
+    limit_bytes: int | None  # what the container or the batch system lets a job have
+    swap_bytes: int | None
+    swap_used_bytes: int | None
+    kind: str | None  # "DDR5", "LPDDR5"
+    modules: int | None
+    speed_transfers_per_s: float | None
 
 
-def _ceilings(
-    session: Session, described: Mapping[str, int], progress: Callable[[str], None]
-) -> list[Ceiling]:
-    plan = session.plan
-    with stage(plan, "memory curve", progress) as step:
-        memory = _memory_probes(session, described, step)
-    with stage(plan, "matrix shapes", progress) as step:
-        matrices = _matrix_probes(session, step)
-    probes = {**_compute_probes(session), **matrices, **memory}
-    with stage(plan, "ceilings", progress) as step:
-        samples = in_rounds(
-            {key: probe for key, (probe, _) in probes.items()},
-            rounds=plan.rounds,
-            after_probe=session.watch.note,
-            after_round=step,
-        )
-    ceilings: dict[tuple[str, ...], Ceiling] = {}
-    for key, (_, fields) in probes.items():
-        found = Ceiling(
-            device=DEVICE, samples=samples[key], conditions=session.watch.conditions(key), **fields
-        )
-        if found.key not in ceilings or found.best > ceilings[found.key].best:
-            ceilings[found.key] = found  # streaming stores where they win, tiles against torch
-    return list(ceilings.values())
+def extensions(flags: str) -> tuple[str, ...]:
+    """Of all that a CPU can do, the instruction sets that matter for arithmetic."""
+    found = set(flags.split())
+    return tuple(ARM_NAMES.get(name, name) for name in EXTENSIONS if name in found)
 
 
-Probes = dict[str, tuple[Callable[[], float], dict[str, Any]]]  # a probe, and fields of its ceiling
+MAC_EXTENSIONS = {  # the last part of hw.optional.arm.FEAT_…
+    "AdvSIMD": "neon", "FP16": "neon-fp16", "DotProd": "neon-dot", "FHM": "neon-fhm",
+    "BF16": "bf16", "I8MM": "i8mm", "SME": "sme", "SME2": "sme2",
+}  # fmt: skip
 
 
-def _compute_probes(session: Session) -> Probes:
-    """Chains of independent multiply-adds, on all cores and on one."""
-    probes: Probes = {}
-    for name, (path, precision, accumulator) in COMPUTE_KERNELS.items():
-        kernels = session.kernels.get(name)
-        if kernels is None:
-            session.missing.append(_no_compute(session, name, path, precision))
-            continue
-        what = "tile products" if path == "matrix" else "multiply-add chains"
-        for threads in sorted({session.threads, 1}, reverse=True):
-            probes[f"{name}/{threads}"] = (
-                Probe(session.team, kernels, name, threads=threads),
-                {"kind": "compute", "path": path, "precision": precision,
-                 "accumulator": accumulator, "threads": threads,
-                 "what": ONE_CORE if threads < session.threads else None,
-                 "how": f"{what}, {kernels.how}"},
-            )  # fmt: skip
-    return probes
+def mac_settings(io: SystemIO) -> dict[str, str]:
+    """Everything `sysctl hw machdep.cpu vm` tells."""
+    names = ("hw", "machdep.cpu", "vm.swapusage")
+    return pairs("\n".join(io.run(("sysctl", name)) or "" for name in names))
 
 
-def _no_compute(session: Session, name: str, path: str, precision: str) -> Missing:
-    what = f"CPU {precision} {'tiles' if path == 'matrix' else 'vectors'}"
-    has_c = any(isinstance(source, CKernels) for source in session.sources)
-    if name not in NO_INSTRUCTION or not has_c:
-        return Missing(what=what, reason=NEEDS_KERNELS)
-    reason = f"this processor, or its compiler, has no instructions for it: {NO_INSTRUCTION[name]}"
-    return Missing(what=what, reason=reason)
-
-
-def _matrix_probes(session: Session, step: Callable[[], None]) -> Probes:
-    probes: Probes = {}
-    wanted = cpu_matrix.precisions(set(processor().split()))
-    for precision in wanted:
-        found = cpu_matrix.best_product(precision, quick=session.quick)
-        step()
-        if found is None:
-            session.missing.append(
-                Missing(what=f"CPU {precision} matrix products", reason="needs torch")
-            )
-            continue
-        probes[f"matrix/{precision}"] = (
-            found.probe,
-            {"kind": "compute", "path": "matrix", "precision": precision,
-             "accumulator": "fp64" if precision == "fp64" else "fp32",
-             "threads": session.threads, "how": found.how},
-        )  # fmt: skip
-    if "bf16" not in wanted:
-        reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower than fp32"
-        session.missing.append(Missing(what="CPU bf16 matrix products", reason=reason))
-    return probes
-
-
-def _memory_probes(
-    session: Session, described: Mapping[str, int], step: Callable[[], None]
-) -> Probes:
-    """The curve, the levels in it, and a probe for each level and pattern."""
-    patterns = [p for p in PATTERNS if f"memory_{p}" in session.kernels]
-    curves = _curves(session, patterns, step)
-    if any(kernels.how.startswith("numpy") for kernels in session.sources):
-        levels = [x for x in cpu_levels.name_levels([], described) if x.name in ("l3", "dram")]
-    else:
-        levels = cpu_levels.name_levels(cpu_levels.plateaus(curves["read"]), described)
-    probes: Probes = {}
-    for level in levels:
-        for pattern in patterns:
-            size_bytes = cpu_levels.best_size(curves[pattern], level)
-            others = DRAM_KERNELS[pattern] if level.name == "dram" else ()
-            for name in (f"memory_{pattern}", *others):
-                kernels = session.kernels.get(name)
-                if kernels is None:
-                    continue
-                for threads in sorted({session.threads, 1}, reverse=True):
-                    probes[f"{level.name}/{name}/{threads}"] = _memory_probe(
-                        session, kernels, name, level, pattern, size_bytes, threads
-                    )
-    session.missing += _no_memory(levels, described, patterns)
-    return probes
-
-
-def _memory_probe(
-    session: Session, kernels: Kernels, name: str, level: Level, pattern: str, size_bytes: int,
-    threads: int,
-) -> tuple[Probe, dict[str, Any]]:  # fmt: skip
-    """A kernel on all cores or on one, which alone has all of the last cache to itself."""
-    is_alone = threads < session.threads
-    if is_alone and level.name == "dram":
-        size_bytes = session.team.bytes_of_first
-    fields = {
-        "kind": "bandwidth", "level": level.name, "pattern": pattern, "threads": threads,
-        "what": ONE_CORE if is_alone else None, "working_set_bytes": size_bytes * threads,
-        "how": _memory_how(kernels, name, level, size_bytes),
-    }  # fmt: skip
-    return Probe(session.team, kernels, name, threads=threads, size_bytes=size_bytes), fields
-
-
-def _curves(
-    session: Session, patterns: Sequence[str], step: Callable[[], None]
-) -> dict[str, Curve]:
-    """Best rate by working set of one thread, for each pattern."""
-    sizes = cpu_levels.grid(session.team.bytes_per_thread, per_octave=session.plan.per_octave)
-    probes = {
-        (pattern, size): Probe(session.team, session.kernels[f"memory_{pattern}"],
-                               f"memory_{pattern}", threads=session.threads, size_bytes=size,
-                               sample_s=1e-3)
-        for size in sizes
-        if size <= session.team.bytes_per_thread
-        for pattern in patterns
-    }  # fmt: skip
-    samples = in_rounds(probes, rounds=session.plan.curve_rounds, after_round=step)
-    return {
-        pattern: [(size, max(taken)) for (kind, size), taken in samples.items() if kind == pattern]
-        for pattern in patterns
+def mac_cpu(model: str, settings: Mapping[str, str], *, architecture: str) -> Cpu:
+    """The processor from the answers of sysctl."""
+    physical, logical = _setting(settings, "hw.physicalcpu"), _setting(settings, "hw.logicalcpu")
+    kinds = {
+        settings.get(f"hw.perflevel{level}.name", str(level)): cores
+        for level in range(_setting(settings, "hw.nperflevels") or 0)
+        if (cores := _setting(settings, f"hw.perflevel{level}.physicalcpu"))
     }
-
-
-def _memory_how(kernels: Kernels, name: str, level: Level, size_bytes: int) -> str:
-    parts = [kernels.how, f"{format_bytes(size_bytes)} a thread"]
-    if "_nt" in name:
-        parts.insert(1, "non-temporal stores")
-    if name.endswith("_split"):
-        parts.insert(1, "eight streams a thread")
-    if level.plateau is None:
-        parts.append("no plateau of its own in the curve")
-    else:
-        first, last = level.plateau.first_bytes, level.plateau.last_bytes
-        parts.append(f"curve level from {format_bytes(first)} to {format_bytes(last)}")
-    if level.described_bytes is not None:
-        parts.append(
-            f"a thread's share of the described cache {format_bytes(level.described_bytes)}"
-        )
-    return ", ".join(parts)
-
-
-def _no_memory(
-    levels: Sequence[Level], described: Mapping[str, int], patterns: Sequence[str]
-) -> list[Missing]:
-    measured = {level.name for level in levels}
-    expected = [*(described or ("l1", "l2", "l3")), "dram"]
-    reason = (
-        NEEDS_KERNELS if len(patterns) < len(PATTERNS) else "the measured curve shows no such level"
+    return Cpu(
+        model=model,
+        vendor=settings.get("machdep.cpu.vendor") or model.partition(" ")[0],
+        architecture=architecture,
+        sockets=_setting(settings, "hw.packages"),
+        physical_cores=physical,
+        logical_cores=logical,
+        usable_cores=physical,
+        usable_threads=logical,
+        threads_per_core=logical // physical if logical and physical else None,
+        kinds_of_cores=kinds if len(kinds) > 1 else {},
+        extensions=_mac_extensions(settings),
+        base_clock_hz=_setting(settings, "hw.cpufrequency"),  # of Intel processors only
+        max_clock_hz=_setting(settings, "hw.cpufrequency_max"),
+        current_clock_hz=None,
+        governor=None,
+        caches=_mac_caches(settings),
     )
-    missing = [
-        Missing(what=f"CPU {name} bandwidth", reason=reason)
-        for name in expected
-        if name not in measured
-    ]
-    unreached = [p for p in PATTERNS if p not in patterns]
-    return missing + [Missing(what=f"CPU {p} bandwidth", reason=NEEDS_KERNELS) for p in unreached]
 
 
-def _bytes_per_thread(described: Mapping[str, int], threads: int) -> int:
-    """The largest working set: well beyond the caches, and at most half of the free memory.
+def _setting(settings: Mapping[str, str], name: str) -> int | None:
+    text = settings.get(name, "")
+    return int(text) if text.isdigit() else None
 
-    A container's limit is not in what the system calls free, and ends the process when reached.
-    """
-    import psutil
 
-    last_bytes = max(described.values(), default=0)
-    wanted = 2 * cpu_levels.DRAM_FACTOR * last_bytes or UNDESCRIBED_BYTES / threads
-    limit_bytes = find_limits().memory_bytes
-    free_bytes = min(psutil.virtual_memory().available, limit_bytes or math.inf)
-    return int(max(2**20, min(max(wanted, 2**24), free_bytes / 2 / threads)))
+def _mac_extensions(settings: Mapping[str, str]) -> tuple[str, ...]:
+    listed = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
+    flags = " ".join(settings.get(name, "") for name in listed)
+    intel = flags.lower().replace("avx1.0", "avx").replace("sse4.2", "sse4_2")
+    arm = tuple(
+        name
+        for feature, name in MAC_EXTENSIONS.items()
+        if settings.get(f"hw.optional.arm.FEAT_{feature}") == "1"
+        or settings.get(f"hw.optional.{feature}") == "1"
+    )
+    return extensions(intel) or arm
+
+
+def _mac_caches(settings: Mapping[str, str]) -> tuple[Cache, ...]:
+    """Per kind of core on Apple chips, for all cores alike on Intel ones."""
+    levels = _setting(settings, "hw.nperflevels") or 0
+    prefixes = [f"hw.perflevel{level}." for level in range(levels)] or ["hw."]
+    line = _setting(settings, "hw.cachelinesize")
+    found = []
+    for prefix in prefixes:
+        cores = _setting(settings, f"{prefix}physicalcpu") or 1
+        for level, kind, name in ((1, "data", "l1d"), (1, "instruction", "l1i"),
+                                  (2, "unified", "l2"), (3, "unified", "l3")):  # fmt: skip
+            size = _setting(settings, f"{prefix}{name}cachesize")
+            if not size:
+                continue
+            everyone = cores if level == 3 else 1
+            users = _setting(settings, f"{prefix}cpusper{name}") or everyone
+            found.append(
+                Cache(level=level, kind=kind, size_bytes=size, line_bytes=line,
+                      shared_by_cores=users, instances=-(-cores // users))
+            )  # fmt: skip
+    return tuple(sorted(found, key=lambda cache: (cache.level, cache.kind)))
+
+
+def mac_memory(io: SystemIO) -> Memory:
+    settings = mac_settings(io)
+    total_mib, used_mib = (
+        re.search(rf"{word} = ([\d.]+)M", settings.get("vm.swapusage", ""))
+        for word in ("total", "used")
+    )
+    return Memory(
+        total_bytes=_setting(settings, "hw.memsize"),
+        available_bytes=parse_vm_stat(io.run(("vm_stat",)) or ""),
+        limit_bytes=None,
+        swap_bytes=int(float(total_mib[1]) * 2**20) if total_mib else None,
+        swap_used_bytes=int(float(used_mib[1]) * 2**20) if used_mib else None,
+        kind=_mac_memory_kind(io.run(("system_profiler", "SPMemoryDataType", "-json"))),
+        modules=None,
+        speed_transfers_per_s=None,
+    )
+
+
+def parse_vm_stat(text: str) -> int | None:
+    """Bytes that can be had without swapping: free, inactive and speculative pages."""
+    page = re.search(r"page size of (\d+) bytes", text)
+    pages = re.findall(r"^Pages (?:free|inactive|speculative):\s+(\d+)", text, re.MULTILINE)
+    return sum(map(int, pages)) * int(page[1]) if page and pages else None
+
+
+def _mac_memory_kind(text: str | None) -> str | None:
+    try:
+        kind = json.loads(text or "")["SPMemoryDataType"][0]["dimm_type"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return str(kind)
+
+
+CPUS = "/sys/devices/system/cpu"
+NODES = "/sys/devices/system/node"
+CACHE_KINDS = {"Data": "data", "Instruction": "instruction", "Unified": "unified"}
+ARM_MAKERS = {
+    "0x41": "ARM", "0x42": "Broadcom", "0x43": "Cavium", "0x46": "Fujitsu", "0x48": "HiSilicon",
+    "0x4e": "NVIDIA", "0x50": "APM", "0x51": "Qualcomm", "0x61": "Apple", "0xc0": "Ampere",
+}  # fmt: skip
+
+
+def describe_cpu(io: SystemIO, limits: Limits) -> Cpu:
+    """The processor, on Linux or macOS."""
+    model = cpu_name(run=io.run, read=io.read, system=io.system)
+    if io.system == "Darwin":
+        return mac_cpu(model, mac_settings(io), architecture=io.architecture)
+    return _linux_cpu(io, model, limits)
+
+
+def describe_memory(io: SystemIO, limits: Limits) -> Memory:
+    """The main memory and the swap, on Linux or macOS."""
+    if io.system == "Darwin":
+        return mac_memory(io)
+    sizes = parse_meminfo(io.read("/proc/meminfo") or "")
+    modules = parse_dmidecode(io.run(("dmidecode", "--type", "memory")) or "")
+    swap, free = sizes.get("SwapTotal"), sizes.get("SwapFree")
+    return Memory(
+        total_bytes=sizes.get("MemTotal"),
+        available_bytes=sizes.get("MemAvailable"),
+        limit_bytes=limits.memory_bytes,
+        swap_bytes=swap,
+        swap_used_bytes=None if swap is None or free is None else swap - free,
+        kind=modules[0][0] if modules else None,
+        modules=len(modules) or None,
+        speed_transfers_per_s=min((speed for _, speed in modules if speed), default=None),
+    )
+
+
+# ---------------------------------------------------------------- Linux
+
+
+def _linux_cpu(io: SystemIO, model: str, limits: Limits) -> Cpu:
+    info = parse_cpuinfo(io.read("/proc/cpuinfo") or "")
+    cpus = parse_cpu_list(io.read(f"{CPUS}/online") or "") or tuple(range(len(info)))
+    cores = _cores(io, cpus, info)
+    first = info[0] if info else {}
+    allowed = [cpu for cpu in cpus if limits.allowed_cpus is None or cpu in limits.allowed_cpus]
+    usable = limits.whole_cpus(len(allowed))
+    sockets = {_socket(io, cpu, info) for cpu in cpus} - {None}
+    return Cpu(
+        model=model,
+        vendor=first.get("vendor_id") or ARM_MAKERS.get(first.get("CPU implementer", "")),
+        architecture=io.architecture,
+        sockets=len(sockets) or None,
+        physical_cores=len(set(cores.values())) or None,
+        logical_cores=len(cpus) or None,
+        usable_cores=min(usable, len({cores[cpu] for cpu in allowed})) or None,
+        usable_threads=usable or None,
+        threads_per_core=max(Counter(cores.values()).values(), default=None),
+        kinds_of_cores={},
+        extensions=extensions(first.get("flags") or first.get("Features") or ""),
+        base_clock_hz=_base_clock_hz(io, model),
+        max_clock_hz=_clock_hz(io, "cpufreq/cpuinfo_max_freq"),
+        current_clock_hz=_clock_hz(io, "cpufreq/scaling_cur_freq") or _listed_clock_hz(info),
+        governor=io.line(f"{CPUS}/cpu0/cpufreq/scaling_governor"),
+        caches=_linux_caches(io, cores),
+    )
+
+
+def parse_cpuinfo(text: str) -> list[dict[str, str]]:
+    """A table of key and value for each logical CPU of /proc/cpuinfo."""
+    blocks = [pairs(block) for block in text.split("\n\n")]
+    return [block for block in blocks if "processor" in block]
+
+
+def _cores(io: SystemIO, cpus: Iterable[int], info: list[dict[str, str]]) -> dict[int, str]:
+    """Which physical core each logical CPU belongs to: two threads of a core have equal names."""
+    listed = {int(row["processor"]): row for row in info if row["processor"].isdigit()}
+
+    def core(cpu: int) -> str:
+        siblings = io.line(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
+        if siblings:
+            return siblings
+        row = listed.get(cpu, {})
+        return f"{row.get('physical id', '0')}/{row['core id']}" if "core id" in row else str(cpu)
+
+    return {cpu: core(cpu) for cpu in cpus}
+
+
+def _socket(io: SystemIO, cpu: int, info: list[dict[str, str]]) -> str | None:
+    named = io.line(f"{CPUS}/cpu{cpu}/topology/physical_package_id")
+    if named is not None and named != "-1":  # -1: the firmware does not say
+        return named
+    return info[cpu].get("physical id") if cpu < len(info) else None
+
+
+def _base_clock_hz(io: SystemIO, model: str) -> float | None:
+    """By the driver, else by the processor's name: `… CPU @ 2.60GHz`."""
+    known = _clock_hz(io, "cpufreq/base_frequency")
+    nominal_mhz = io.number(f"{CPUS}/cpu0/acpi_cppc/nominal_freq")
+    named = re.search(r"@ *([\d.]+) *GHz", model)
+    if known is None and nominal_mhz:
+        return nominal_mhz * 1e6
+    return known if known or named is None else float(named[1]) * 1e9
+
+
+def _clock_hz(io: SystemIO, name: str) -> float | None:
+    """A clock of the first core; the kernel gives kHz."""
+    khz = io.number(f"{CPUS}/cpu0/{name}")
+    return None if khz is None else khz * 1e3
+
+
+def _listed_clock_hz(info: list[dict[str, str]]) -> float | None:
+    """The fastest core of /proc/cpuinfo, where there is no frequency driver to ask."""
+    return max((float(row["cpu MHz"]) * 1e6 for row in info if "cpu MHz" in row), default=None)
+
+
+def _linux_caches(io: SystemIO, cores: Mapping[int, str]) -> tuple[Cache, ...]:
+    """Caches of one level, size and way of sharing are one entry, as on processors of two kinds."""
+    seen: set[tuple[int, str, str]] = set()
+    alike: Counter[tuple[int, str, int, int | None, int]] = Counter()
+    for cpu in cores:
+        for folder in io.find(f"{CPUS}/cpu{cpu}/cache/index*"):
+            level, size = io.number(f"{folder}/level"), io.line(f"{folder}/size")
+            kind = CACHE_KINDS.get(io.line(f"{folder}/type") or "")
+            sharing = io.line(f"{folder}/shared_cpu_list") or str(cpu)
+            if level is None or not size or kind is None or (level, kind, sharing) in seen:
+                continue
+            seen.add((level, kind, sharing))
+            users = {cores.get(other, str(other)) for other in parse_cpu_list(sharing)}
+            line = io.number(f"{folder}/coherency_line_size")
+            alike[level, kind, _kib(size), line, len(users)] += 1
+    caches = [
+        Cache(level=level, kind=kind, size_bytes=size, line_bytes=line, shared_by_cores=users,
+              instances=instances)
+        for (level, kind, size, line, users), instances in alike.items()
+    ]  # fmt: skip
+    return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind, -cache.size_bytes)))
+
+
+def _kib(size: str) -> int:
+    """`1024K`: here the kernel counts by powers of 1024."""
+    return parse_bytes(f"{size}iB" if size[-1] in "KMG" else size)
+
+
+def describe_numa(io: SystemIO) -> tuple[NumaNode, ...]:
+    """The nodes of Linux; a Mac has none."""
+    return tuple(
+        NumaNode(
+            index=index,
+            cpus=parse_cpu_list(io.read(f"{NODES}/node{index}/cpulist") or ""),
+            memory_bytes=parse_meminfo(io.read(f"{NODES}/node{index}/meminfo") or "").get(
+                "MemTotal"
+            ),
+            distances=tuple(
+                int(part) for part in (io.line(f"{NODES}/node{index}/distance") or "").split()
+            ),
+        )
+        for index in parse_cpu_list(io.read(f"{NODES}/online") or "")
+    )
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Bytes by name, from /proc/meminfo or from that of a NUMA node."""
+    rows = re.findall(r"^(?:Node \d+ )?(\w+):\s+(\d+) kB", text, re.MULTILINE)
+    return {name: int(size) * 1024 for name, size in rows}
+
+
+def parse_dmidecode(text: str) -> list[tuple[str, float | None]]:
+    """Kind and speed of each memory module that is in its socket."""
+    modules = []
+    for block in text.split("\n\n"):
+        row = pairs(block)
+        if "Memory Device" not in block or not row.get("Size", "No")[0].isdigit():
+            continue
+        speed = re.match(r"(\d+) MT/s", row.get("Configured Memory Speed", ""))
+        modules.append((row.get("Type", "unknown"), float(speed[1]) * 1e6 if speed else None))
+    return modules

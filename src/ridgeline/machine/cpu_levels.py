@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ridgeline.machine.limits import parse_cpu_list
+from ridgeline.machine.system import parse_cpu_list
 from ridgeline.units import parse_bytes
 
 CPUS = Path("/sys/devices/system/cpu")

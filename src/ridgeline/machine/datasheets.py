@@ -1,10 +1,4 @@
-"""Published figures of common devices: the second roof, or the only one before a measurement.
-
-The figures are in `datasheets/*.toml`, a file a family, each entry with its source. All of them are
-dense: no 2:4 sparsity, no sum of two boards. Where a document states no figure, it is derived as
-units × FLOP per cycle (`rates.toml`) × clock, and says so. A device is found by the exact name
-its driver reports; a name that fits no entry, or several, gets None, never a neighbour's figures.
-"""
+"""What the makers publish for the devices of a passport: the second roof, always labelled."""
 
 from __future__ import annotations
 
@@ -19,6 +13,8 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.ceiling import Ceiling
+from ridgeline.machine.passport import Passport
 
 KINDS = ("gpu", "laptop-gpu", "soc", "cpu")
 PUBLISHED, DERIVED = "published", "derived"
@@ -440,3 +436,34 @@ def _summed_peaks(groups: list[Mapping[str, Any]]) -> tuple[Peak, ...]:
 
 def _key(figure: Mapping[str, Any]) -> tuple[str, str, str]:
     return figure["path"], figure["precision"], figure.get("accumulator", "")
+
+
+Published = dict[str, list[dict[str, Any]]]
+
+
+def find_published_roofs(passport: Passport) -> Published:
+    """Datasheet ceilings of each device that has a datasheet, by the device's name."""
+    found: Published = {}
+    for gpu in passport.description.get("gpus") or ():
+        sheet = datasheet_for(
+            str(gpu.get("name")),
+            units=gpu.get("compute_units"),
+            memory_bytes=gpu.get("memory_bytes"),
+        )
+        if sheet is not None and gpu.get("index") is not None:
+            device = "mps" if gpu.get("kind") == "mps" else f"cuda:{gpu['index']}"
+            found[device] = list(sheet.ceilings(device))
+    return found
+
+
+def find_datasheet_rate(ceiling: Ceiling, sheets: Published) -> float | None:
+    """The published counterpart of a measured ceiling, where there is one."""
+    for entry in sheets.get(ceiling.device, []):
+        if entry["kind"] != ceiling.kind:
+            continue
+        if ceiling.kind == "bandwidth" and entry["level"] == ceiling.level:
+            return float(entry["bytes_per_s"])
+        same = (entry.get("path"), entry.get("precision")) == (ceiling.path, ceiling.precision)
+        if ceiling.kind == "compute" and same:
+            return float(entry["flops_per_s"])
+    return None

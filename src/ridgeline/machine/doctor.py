@@ -1,21 +1,678 @@
 """What works here, and how to get what does not.
 
     for check in diagnose():
-        print(check.state, check.name, check.found, check.mend)
+        print(check.state, check.name, check.found, check.fix)
 
-A check lives with its subject (doctor_software.py, doctor_gpu.py, doctor_noise.py) and cannot fail:
-an exception in one becomes a line like any other.
+A check is a short function of the facts, entered in CHECKS. It answers with
+
+ok        it works
+missing   not there, and ridgeline does without it; `fix` says how to get it
+broken    there, but not usable; `fix` says what to change
+note      nothing to fix in ridgeline, but it shows in measurements
+
+and cannot fail: an exception in one becomes a line like any other.
 """
 
 from __future__ import annotations
 
+import json
+import platform
+import re
+import sys
+import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
 
-# Importing a module enters its checks, in this order.
-from ridgeline.machine import doctor_software  # noqa: F401 # isort: skip
-from ridgeline.machine import doctor_gpu  # noqa: F401 # isort: skip
-from ridgeline.machine import doctor_noise  # noqa: F401 # isort: skip
-from ridgeline.machine.checks import CHECKS, GROUPS, Check, Facts, Finding
+from ridgeline.machine.cpu import CPUS
+from ridgeline.machine.describe import Description, describe
+from ridgeline.machine.profilers import NCU_VARIABLE, ncu_path
+from ridgeline.machine.system import has_capability, kernel_driver, status_field, torch_build
+from ridgeline.machine.system_io import SystemIO
+from ridgeline.sensors.nvidia import Gpu, list_programs
+from ridgeline.units import format_bytes
+
+STATES = ("ok", "missing", "broken", "note")
+GROUPS = ("software", "gpu", "counters", "power", "noise")
+
+# In a process of its own: an import that crashes must not take the doctor along, and a
+# calculation that works is worth more than a version number.
+TORCH_QUESTION = """
+import json
+try:
+    import torch
+    answer = {"version": torch.__version__, "devices": [], "problem": None}
+    answer["mps"] = torch.backends.mps.is_available()
+    if torch.cuda.is_available():
+        for i in range(torch.cuda.device_count()):
+            answer["devices"].append(torch.cuda.get_device_name(i))
+            (torch.ones(8, device=f"cuda:{i}") + 1).sum().item()
+        from ridgeline.machine.profilers import has_cupti
+        answer["cupti"] = has_cupti()
+except Exception as error:
+    answer = {**locals().get("answer", {}), "problem": f"{type(error).__name__}: {error}"}
+print(json.dumps(answer))
+"""
+ASK_TORCH = (sys.executable, "-c", TORCH_QUESTION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What one check found."""
+
+    name: str
+    state: str  # one of STATES
+    found: str
+    fix: str = ""  # a command or a setting; empty if there is nothing to do
+    group: str = "software"  # one of GROUPS
+
+    def to_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What the checks look at; costly answers are asked for once."""
+
+    io: SystemIO = field(default_factory=SystemIO)
+    results: str = "results"  # the folder that results will go to
+
+    @cached_property
+    def description(self) -> Description:
+        return describe(self.io)
+
+    @cached_property
+    def torch(self) -> dict[str, Any] | None:
+        """What torch says about itself; None if it does not even start."""
+        answer = self.io.run_slow(ASK_TORCH)
+        try:
+            # The last line: imports of others may print.
+            return dict(json.loads((answer or "").strip().splitlines()[-1]))
+        except (ValueError, IndexError, TypeError):
+            return None
+
+    @property
+    def has_nvidia(self) -> bool:
+        return any(gpu.kind == "cuda" for gpu in self.description.gpus)
+
+
+Finding = tuple[str, str, str]  # state, found, fix
+
+
+def ok(found: str) -> Finding:
+    return ("ok", found, "")
+
+
+def missing(found: str, fix: str = "") -> Finding:
+    return ("missing", found, fix)
+
+
+def broken(found: str, fix: str) -> Finding:
+    return ("broken", found, fix)
+
+
+def note(found: str, advice: str = "") -> Finding:
+    return ("note", found, advice)
+
+
+def first_line(text: str | None) -> str:
+    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
+
+
+CORE = ("numpy", "pandas", "pyarrow", "psutil", "rich", "typer")
+OLDEST_PYTHON = (3, 11)
+# By major version of CUDA; a minor one needs no newer driver:
+# https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+OLDEST_DRIVER = {
+    11: 450,
+    12: 525,
+    13: 580,
+}
+BROWSERS = (
+    "chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)  # fmt: skip
+LITTLE_ROOM_BYTES = 5_000_000_000
+NO_ROOM_BYTES = 200_000_000
+TORCH_PAGE = "https://pytorch.org/get-started/locally/"
+
+
+def check_python(facts: Facts) -> Finding:
+    found = f"{platform.python_version()}, {platform.python_implementation()}"
+    if sys.version_info < OLDEST_PYTHON:
+        return broken(found, "install Python 3.11 or later")
+    return ok(found)
+
+
+def check_core_packages(facts: Facts) -> Finding:
+    versions = {name: facts.io.version(name) for name in CORE}
+    absent = [name for name, version in versions.items() if version is None]
+    if absent:
+        return broken(f"without {', '.join(absent)}", f"pip install {' '.join(absent)}")
+    return ok(", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def check_torch(facts: Facts) -> Finding:
+    version = facts.io.version("torch")
+    if version is None:
+        return missing("not installed: no networks can be counted or run",
+                       "pip install 'ridgeline[torch]'")  # fmt: skip
+    answer = facts.torch
+    if answer is None:
+        return broken(f"{version}, but importing it crashes or takes over a minute",
+                      "python -c 'import torch'  # shows the reason")  # fmt: skip
+    if "version" not in answer:
+        return broken(
+            f"{version}, but it does not import: {first_line(answer['problem'])}",
+            "pip install --force-reinstall torch",
+        )
+    return ok(str(answer["version"]))
+
+
+def check_torch_and_gpu(facts: Facts) -> Finding | None:
+    if facts.io.version("torch") is None or not facts.torch or "version" not in facts.torch:
+        return None  # said by the check before
+    kinds = {gpu.kind for gpu in facts.description.gpus}
+    if "mps" in kinds:
+        return _torch_on_mac(facts)
+    if not kinds:
+        return None
+    build = torch_build(facts.io)
+    if "rocm" in kinds and "hip" not in build:
+        return broken("an AMD GPU, but a torch that was not built for ROCm", f"see {TORCH_PAGE}")
+    return _torch_on_cuda(facts, build.get("cuda")) if "cuda" in kinds else ok("built for ROCm")
+
+
+def _torch_on_mac(facts: Facts) -> Finding:
+    if facts.torch and facts.torch.get("mps"):
+        return ok("computes on the GPU (MPS)")
+    return broken("torch does not see the GPU",
+                  "use macOS 12.3 or later and a Python that is built for arm64")  # fmt: skip
+
+
+def _torch_on_cuda(facts: Facts, cuda: str | None) -> Finding:
+    """The build against the driver, then whether it really computes."""
+    if cuda is None:
+        return broken(
+            "a build for the CPU only, though there is an NVIDIA GPU",
+            f"pip uninstall torch, then the command that {TORCH_PAGE} gives for CUDA",
+        )
+    driver = next((gpu.driver for gpu in facts.description.gpus if gpu.driver), None)
+    oldest = OLDEST_DRIVER.get(int(cuda.split(".")[0]))
+    if driver and oldest and int(driver.split(".")[0]) < oldest:
+        return broken(
+            f"built for CUDA {cuda}, which needs driver {oldest} or later; here it is {driver}",
+            f"update the driver, or install a torch for an older CUDA: {TORCH_PAGE}",
+        )
+    answer = facts.torch or {}
+    if answer.get("problem"):
+        return broken(f"built for CUDA {cuda}, but: {first_line(answer['problem'])}",
+                      _fix_calculation(answer))  # fmt: skip
+    if not answer.get("devices"):
+        return _unseen(facts, cuda)
+    return ok(f"built for CUDA {cuda}, computes on {', '.join(answer['devices'])}")
+
+
+def _fix_calculation(answer: dict[str, object]) -> str:
+    if "no kernel image" in str(answer.get("problem")):
+        return f"this build does not know the GPU: install one that does, {TORCH_PAGE}"
+    return "nvidia-smi  # is the GPU free and healthy?"
+
+
+def _unseen(facts: Facts, cuda: str) -> Finding:
+    shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is not None:
+        return note(f"torch sees no GPU, as CUDA_VISIBLE_DEVICES is {shown!r}",
+                    "unset CUDA_VISIBLE_DEVICES")  # fmt: skip
+    return broken(f"built for CUDA {cuda}, but torch sees no GPU",
+                  "nvidia-smi  # does the driver answer? in a container: --gpus all")  # fmt: skip
+
+
+def check_compiler(facts: Facts) -> Finding:
+    found = [(name, path) for name in ("cc", "gcc", "clang") if (path := facts.io.which(name))]
+    if not found:
+        return missing("no cc, gcc or clang: CPU ceilings go without compiled kernels",
+                       _install(facts, "gcc"))  # fmt: skip
+    for name, path in found:
+        version = first_line(facts.io.run((path, "--version")))
+        if version:
+            return ok(f"{name}: {version}")
+    fix = "xcode-select --install" if facts.io.system == "Darwin" else _install(facts, "gcc")
+    return broken(f"{found[0][1]} does not start", fix)
+
+
+def check_slurm(facts: Facts) -> Finding:
+    sinfo, sbatch = facts.io.which("sinfo"), facts.io.which("sbatch")
+    if sinfo is None or sbatch is None:
+        return missing("no sinfo and sbatch: sweeps run on this machine only")
+    partitions = facts.io.run((sinfo, "--noheader", "--format=%P"))
+    if partitions is None:
+        return broken("sinfo is there, but the controller does not answer",
+                      "scontrol ping  # then ask those who run the cluster")  # fmt: skip
+    names = sorted({line.strip() for line in partitions.splitlines() if line.strip()})
+    return ok(f"partitions {', '.join(names) or 'none'}")
+
+
+def check_browser(facts: Facts) -> Finding:
+    path = next((path for name in BROWSERS if (path := facts.io.which(name))), None)
+    if path is None:
+        return missing("no Chromium or Chrome: reports are written, not drawn as pictures",
+                       _install(facts, "chromium"))  # fmt: skip
+    version = first_line(facts.io.run((path, "--version")))
+    if not version:
+        return broken(f"{path} does not start", _install(facts, "chromium"))
+    return ok(version)
+
+
+def check_results_disk(facts: Facts) -> Finding:
+    return _disk(facts, facts.results, "choose another folder with --results DIR")
+
+
+def check_temporary_disk(facts: Facts) -> Finding:
+    return _disk(facts, tempfile.gettempdir(), "export TMPDIR=DIR, on a disk with room")
+
+
+def _disk(facts: Facts, folder: str, fix: str) -> Finding:
+    free = facts.io.free_bytes(folder)
+    if free is None:
+        return note("the room that is left cannot be read")
+    found = f"{format_bytes(free)} free"
+    if not facts.io.is_writable(folder):
+        return broken(f"{found}, but it cannot be written to", fix)
+    if free < NO_ROOM_BYTES:
+        return broken(found, f"make room, or {fix}")
+    if free < LITTLE_ROOM_BYTES:
+        return note(f"{found}: profiles with counters can take more", fix)
+    return ok(found)
+
+
+def _install(facts: Facts, package: str) -> str:
+    """The command of the system's own package manager."""
+    managers = {
+        "apt-get": f"sudo apt-get install {package}",
+        "dnf": f"sudo dnf install {package}",
+        "pacman": f"sudo pacman -S {package}",
+        "zypper": f"sudo zypper install {package}",
+        "brew": f"brew install {package}",
+    }
+    known = next((fix for name, fix in managers.items() if facts.io.which(name)), None)
+    return known or f"install {package}"
+
+
+NVIDIA_VENDOR = "0x10de"
+DISPLAY_CLASS = "0x03"
+NCU_PAGE = "https://developer.nvidia.com/nsight-compute"
+ALLOW_COUNTERS = (
+    "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0'"
+    " | sudo tee /etc/modprobe.d/nvidia-counters.conf, then reboot"
+)
+
+
+def check_gpu(facts: Facts) -> Finding:
+    gpus = facts.description.gpus
+    if gpus:
+        return ok("; ".join(_about(gpu) for gpu in gpus))
+    smi = facts.io.which("nvidia-smi")
+    if smi is not None:
+        return broken("nvidia-smi is there, but cannot talk to the driver",
+                      "nvidia-smi  # shows the reason; often a reboot after an update")  # fmt: skip
+    if _has_nvidia_card(facts):
+        if kernel_driver(facts.io):
+            return broken("the driver is loaded, but no device can be seen from here",
+                          "in a container: start it with --gpus all")  # fmt: skip
+        return broken("an NVIDIA card without NVIDIA's driver",
+                      "install the driver: https://www.nvidia.com/drivers")  # fmt: skip
+    return missing("none: everything runs on the CPU")
+
+
+def _about(gpu: Gpu) -> str:
+    slices = ", ".join(mig.profile for mig in gpu.mig_instances)
+    return f"{gpu.name}, divided into {slices}" if slices else gpu.name
+
+
+def _has_nvidia_card(facts: Facts) -> bool:
+    return any(
+        (facts.io.line(f"{folder}/vendor") or "") == NVIDIA_VENDOR
+        and (facts.io.line(f"{folder}/class") or "").startswith(DISPLAY_CLASS)
+        for folder in facts.io.find("/sys/bus/pci/devices/*")
+    )
+
+
+def check_visible(facts: Facts) -> Finding | None:
+    cards = [gpu for gpu in facts.description.gpus if gpu.kind == "cuda"]
+    if not cards:
+        return None
+    indices = [_indices(gpu) for gpu in cards]
+    found = "; ".join(f"{gpu.name}: {text}" for gpu, text in zip(cards, indices, strict=True))
+    if any(text == "hidden" for text in indices):
+        shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
+        reason = f"CUDA_VISIBLE_DEVICES is {shown!r}" if shown is not None else ""
+        return note(found, reason or "; ".join(facts.description.notes))
+    return ok(found)
+
+
+def _indices(gpu: Gpu) -> str:
+    own = [gpu.index, *(mig.index for mig in gpu.mig_instances)]
+    seen = [f"cuda:{index}" for index in own if index is not None]
+    return ", ".join(seen) or "hidden"
+
+
+def check_nvml(facts: Facts) -> Finding | None:
+    if not facts.has_nvidia:
+        return None
+    version = facts.io.version("nvidia-ml-py")
+    if version is None:
+        return missing("nvidia-ml-py is not installed: no power, clocks and temperature",
+                       "pip install 'ridgeline[nvidia]'")  # fmt: skip
+    if facts.io.nvml() is None:
+        return broken(f"nvidia-ml-py {version}, but the library does not start",
+                      "nvidia-smi  # uses the same library and shows the reason")  # fmt: skip
+    return ok(f"nvidia-ml-py {version}")
+
+
+# ---------------------------------------------------------------- counters
+
+
+def check_cupti(facts: Facts) -> Finding | None:
+    if not facts.has_nvidia:
+        return None
+    if _has_cupti(facts):
+        return ok("PyTorch's own: models are counted without Nsight Compute")
+    return missing("PyTorch has none that can count: models need Nsight Compute",
+                   "pip install a PyTorch for CUDA 12.8 or later")  # fmt: skip
+
+
+def _has_cupti(facts: Facts) -> bool:
+    return bool((facts.torch or {}).get("cupti"))
+
+
+def check_ncu(facts: Facts) -> Finding:
+    path = ncu_path(facts.io)
+    if path is None:
+        if not facts.has_nvidia:
+            return missing("no ncu, and no NVIDIA GPU for it either")
+        needed = ": programs of your own and CUDA graphs need it" if _has_cupti(facts) else ""
+        return missing(f"ncu is not in PATH or the usual folders{needed}",
+                       f"install it from {NCU_PAGE}")  # fmt: skip
+    version = re.search(r"Version ([\d.]+)", facts.io.run((path, "--version")) or "")
+    if version is None:
+        return broken(f"{path} does not start", f"install it again from {NCU_PAGE}")
+    if facts.io.environ.get(NCU_VARIABLE):
+        return ok(f"{version[1]}, at {path}, by {NCU_VARIABLE}")
+    if facts.io.which("ncu") is None:
+        return note(f"{version[1]}, at {path}", f'export PATH="{path.rpartition("/")[0]}:$PATH"')
+    return ok(version[1])
+
+
+def check_gpu_counters(facts: Facts) -> Finding | None:
+    if not facts.has_nvidia:
+        return None
+    if facts.description.virtualization in ("WSL", "WSL 2"):
+        return note(
+            "under WSL, Windows decides who may read them",
+            "NVIDIA Control Panel, Desktop, Enable Developer Settings, then"
+            " Developer, Manage GPU Performance Counters, Allow access to all users",
+        )
+    restricted = status_field(
+        facts.io.read("/proc/driver/nvidia/params") or "", "RmProfilingAdminOnly"
+    )
+    if restricted == "0":
+        return ok("everybody may read them")
+    status = facts.io.read("/proc/self/status") or ""
+    if has_capability(status, "CAP_SYS_ADMIN"):
+        return ok("this process may read them: it has CAP_SYS_ADMIN")
+    if restricted is None:
+        return note("whether they may be read is not known: the driver's settings are hidden",
+                    "`ridgeline profile` says ERR_NVGPUCTRPERM if not")  # fmt: skip
+    inside = facts.description.container
+    fix = f"start the container with --cap-add SYS_ADMIN, or on the host: {ALLOW_COUNTERS}"
+    # Installed but not allowed; without both nothing that is there fails.
+    state = broken if ncu_path(facts.io) or _has_cupti(facts) else note
+    return state("only administrators may read them (ERR_NVGPUCTRPERM)",
+                 fix if inside else f"{ALLOW_COUNTERS}; or run with sudo")  # fmt: skip
+
+
+def check_cpu_counters(facts: Facts) -> Finding:
+    if facts.io.system == "Darwin":
+        return missing("macOS has no perf; nothing in ridgeline needs it")
+    perf = facts.io.which("perf")
+    if perf is None:
+        return missing("no perf; nothing in ridgeline needs it",
+                       "install your kernel's linux-perf or linux-tools package")  # fmt: skip
+    level = facts.io.number("/proc/sys/kernel/perf_event_paranoid")
+    counted = facts.io.run((perf, "stat", "-x,", "--log-fd", "1", "-e", "cycles", "true"))
+    if counted and re.search(r"^\d+,", counted, re.MULTILINE):
+        return ok(f"perf counts cycles (perf_event_paranoid is {level})")
+    if counted and "not supported" in counted:
+        where = facts.description.virtualization
+        return note("perf has software events only" + (": a virtual machine" if where else ""),
+                    "let the hypervisor pass the counters on" if where else "")  # fmt: skip
+    if level is not None and level > 2:
+        return broken(f"perf may not count: perf_event_paranoid is {level}",
+                      "sudo sysctl kernel.perf_event_paranoid=2")  # fmt: skip
+    return broken(f"perf does not count: {first_line(counted) or 'it fails'}",
+                  "perf stat true  # shows the reason")  # fmt: skip
+
+
+RAPL = "/sys/class/powercap"
+ALLOW_RAPL = "sudo chmod a+r /sys/class/powercap/intel-rapl*/energy_uj  # until the next start"
+BUSY_SHARE = 0.25  # of the usable threads
+THERMAL = ("software thermal", "hardware thermal", "hardware slowdown", "power brake")
+
+
+def check_cpu_energy(facts: Facts) -> Finding:
+    if facts.io.system == "Darwin":
+        return missing("macOS gives it to root only, through powermetrics")
+    zones = facts.io.find(f"{RAPL}/intel-rapl:*")
+    names = [facts.io.line(f"{zone}/name") or zone.rpartition("/")[2] for zone in zones]
+    if not zones:
+        if facts.description.virtualization:
+            return missing("no RAPL: the virtual machine does not pass it on")
+        return missing("no RAPL", "sudo modprobe intel_rapl_common intel_rapl_msr")
+    readable = [facts.io.number(f"{zone}/energy_uj") is not None for zone in zones]
+    if not all(readable):
+        return missing("RAPL is there, but only root may read it", ALLOW_RAPL)
+    return ok(f"RAPL of {', '.join(names)}")
+
+
+def check_gpu_power(facts: Facts) -> Finding | None:
+    cards = [gpu for gpu in facts.description.gpus if gpu.kind == "cuda"]
+    if not cards:
+        return None
+    if all(gpu.power_limit_w is None for gpu in cards):
+        return missing("this device or its driver does not tell its power")
+    lowered = [
+        gpu
+        for gpu in cards
+        if gpu.power_limit_w and gpu.default_power_limit_w
+        and gpu.power_limit_w < gpu.default_power_limit_w - 0.5
+    ]  # fmt: skip
+    if lowered:
+        first = lowered[0]
+        return note(f"{first.name} is limited to {first.power_limit_w:g} W,"
+                    f" not its usual {first.default_power_limit_w:g} W",
+                    "roofs measured here hold for this limit only")  # fmt: skip
+    return ok(", ".join(f"{g.name}: limit {g.power_limit_w:g} W" for g in cards if g.power_limit_w))
+
+
+def check_mains(facts: Facts) -> Finding | None:
+    on_mains = _on_mains(facts)
+    if on_mains is None:
+        return None  # no battery
+    if on_mains:
+        return ok("plugged in")
+    return note("on battery: clocks are held down", "plug it in before you measure")
+
+
+def _on_mains(facts: Facts) -> bool | None:
+    if facts.io.system == "Darwin":
+        said = facts.io.run(("pmset", "-g", "batt")) or ""
+        return None if "InternalBattery" not in said else "AC Power" in said
+    supplies = facts.io.find("/sys/class/power_supply/*")
+    kinds = {folder: facts.io.line(f"{folder}/type") for folder in supplies}
+    # A mouse has a battery, too: its scope is Device.
+    batteries = [
+        folder for folder, kind in kinds.items()
+        if kind == "Battery" and facts.io.line(f"{folder}/scope") != "Device"
+    ]  # fmt: skip
+    if not batteries:
+        return None
+    if any(facts.io.number(f"{f}/online") == 1 for f, kind in kinds.items() if kind == "Mains"):
+        return True
+    return all(facts.io.line(f"{folder}/status") != "Discharging" for folder in batteries)
+
+
+# ---------------------------------------------------------------- noise
+
+
+def check_governor(facts: Facts) -> Finding | None:
+    if facts.io.system == "Darwin":
+        return None
+    name = facts.description.cpu.governor
+    if name is None:
+        where = "the host decides" if facts.description.virtualization else "no cpufreq driver"
+        return note(f"cannot be read: {where}", "look at the spread of what is measured")
+    if name == "performance":
+        return ok(name)
+    return note(f"{name}: the clock follows the load",
+                "sudo cpupower frequency-set --governor performance")  # fmt: skip
+
+
+def check_turbo(facts: Facts) -> Finding | None:
+    no_turbo = facts.io.number(f"{CPUS}/intel_pstate/no_turbo")
+    boost = facts.io.number(f"{CPUS}/cpufreq/boost")
+    if no_turbo is None and boost is None:
+        return None
+    if no_turbo == 1 or boost == 0:
+        return ok("off: the clock does not depend on heat and on how many cores work")
+    return note("on: the clock depends on heat and on how many cores work",
+                "compare sustained values, not the best ones")  # fmt: skip
+
+
+def check_threads_per_core(facts: Facts) -> Finding | None:
+    threads = facts.description.cpu.threads_per_core
+    if threads is None:
+        return None
+    if threads == 1:
+        return ok("1")
+    return note(f"{threads}: two threads of a core share its units",
+                "measure with one thread per core")  # fmt: skip
+
+
+def check_load(facts: Facts) -> Finding | None:
+    said = (
+        facts.io.run(("sysctl", "-n", "vm.loadavg"))
+        if facts.io.system == "Darwin"
+        else facts.io.read("/proc/loadavg")
+    )
+    number = re.search(r"\d+[.,]\d+", said or "")
+    threads = facts.description.cpu.usable_threads
+    if number is None or threads is None:
+        return None
+    busy = float(number[0].replace(",", "."))
+    found = f"{busy:g} over the last minute, for {threads} usable threads"
+    if busy > BUSY_SHARE * threads:
+        return note(found, "top  # wait until what runs beside is done")
+    return ok(found)
+
+
+def check_swap(facts: Facts) -> Finding | None:
+    used = facts.description.memory.swap_used_bytes
+    if used is None:
+        return None
+    if used > 0:
+        return note(f"{format_bytes(used)} in use", "free some memory before you measure")
+    return ok("none in use")
+
+
+def check_limits(facts: Facts) -> Finding | None:
+    """What a container or a batch system holds back."""
+    cpu, bounds = facts.description.cpu, facts.description.limits
+    total = facts.description.memory.total_bytes
+    said = []
+    if cpu.usable_threads and cpu.logical_cores and cpu.usable_threads < cpu.logical_cores:
+        said.append(f"{cpu.usable_threads} of {cpu.logical_cores} threads")
+    if bounds.cpu_quota is not None and cpu.logical_cores and bounds.cpu_quota < cpu.logical_cores:
+        said.append(f"a quota of {bounds.cpu_quota:g} CPUs")
+    if bounds.memory_bytes is not None and (total is None or bounds.memory_bytes < total):
+        said.append(f"{format_bytes(bounds.memory_bytes)} of memory")
+    if not said:
+        return ok("none" if facts.description.container is None else
+                  f"none, in a container ({facts.description.container})")  # fmt: skip
+    return note(", ".join(said), "ceilings measured here hold for this share of the machine")
+
+
+def check_cpu_throttling(facts: Facts) -> Finding | None:
+    counters = facts.io.find(f"{CPUS}/cpu0/thermal_throttle/*_throttle_count")
+    counts = [facts.io.number(path) for path in counters]
+    known = [count for count in counts if count is not None]
+    if not known:
+        return None
+    if max(known) > 0:
+        return note(f"slowed down by heat {max(known)} times since the start",
+                    "let it cool, and look at the clocks in the passport")  # fmt: skip
+    return ok("never since the start")
+
+
+def check_gpu_throttling(facts: Facts) -> Finding | None:
+    if not facts.has_nvidia:
+        return None
+    held = [
+        f"{gpu.name}: {', '.join(reasons)}"
+        for gpu in facts.description.gpus
+        if (reasons := [reason for reason in gpu.throttle_reasons if reason in THERMAL])
+    ]
+    if held:
+        return note("; ".join(held), "let it cool; nvidia-smi -q -d PERFORMANCE shows more")
+    return ok("not now")
+
+
+def check_gpu_programs(facts: Facts) -> Finding | None:
+    if not facts.has_nvidia:
+        return None
+    nvml = facts.io.nvml()
+    if nvml is None:
+        return note("cannot be listed without NVML")
+    programs = [f"{name.rpartition('/')[2]} ({pid})" for pid, name in list_programs(nvml)]
+    if programs:
+        return note(", ".join(programs[:5]), "wait for them, or choose another GPU")
+    return ok("none")
+
+
+# ---------------------------------------------------------------- the table
+
+CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
+    ("software", "Python", check_python),
+    ("software", "core packages", check_core_packages),
+    ("software", "torch", check_torch),
+    ("software", "torch and the GPU", check_torch_and_gpu),
+    ("software", "compiler", check_compiler),
+    ("software", "Slurm", check_slurm),
+    ("software", "browser", check_browser),
+    ("software", "disk for results", check_results_disk),
+    ("software", "disk for temporary files", check_temporary_disk),
+    ("gpu", "GPU", check_gpu),
+    ("gpu", "visible to CUDA", check_visible),
+    ("gpu", "NVML", check_nvml),
+    ("counters", "CUPTI", check_cupti),
+    ("counters", "Nsight Compute", check_ncu),
+    ("counters", "GPU counters", check_gpu_counters),
+    ("counters", "CPU counters", check_cpu_counters),
+    ("power", "CPU energy", check_cpu_energy),
+    ("power", "GPU power", check_gpu_power),
+    ("power", "mains", check_mains),
+    ("noise", "clock governor", check_governor),
+    ("noise", "turbo", check_turbo),
+    ("noise", "threads per core", check_threads_per_core),
+    ("noise", "load", check_load),
+    ("noise", "swap", check_swap),
+    ("noise", "limits", check_limits),
+    ("noise", "CPU throttling", check_cpu_throttling),
+    ("noise", "GPU throttling", check_gpu_throttling),
+    ("noise", "other programs on the GPU", check_gpu_programs),
+)  # group, name, check; None where its question does not arise
 
 
 def diagnose(
@@ -24,12 +681,12 @@ def diagnose(
     """Every check that applies here, by group. `before` hears the name of each as it begins."""
     facts = facts or Facts()
     checks = []
-    for (group, name), function in sorted(CHECKS.items(), key=lambda e: GROUPS.index(e[0][0])):
+    for group, name, function in CHECKS:
         before(name)
         finding = _find(function, facts)
         if finding is not None:
-            state, found, mend = finding
-            checks.append(Check(group=group, name=name, state=state, found=found, mend=mend))
+            state, found, fix = finding
+            checks.append(Check(group=group, name=name, state=state, found=found, fix=fix))
     return checks
 
 

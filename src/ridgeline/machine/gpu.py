@@ -1,55 +1,28 @@
-"""The records of accelerators. None where a driver does not say."""
+"""The accelerators of a machine, by the libraries and tools of their makers.
+
+NVML tells what each NVIDIA device is and how it is set. It numbers devices by their slot; CUDA
+numbers those it is shown, in an order of its own. So the two are joined by UUID, never by index.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+from ridgeline.machine import cuda_driver
+from ridgeline.machine.system_io import SystemIO
+from ridgeline.sensors.nvidia import NO_BINDINGS, Gpu, Mig, read_gpus
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mig:
-    """One slice of a divided device."""
-
-    profile: str  # "1g.10gb"
-    uuid: str  # "MIG-…"
-    index: int | None = None  # as CUDA numbers it; None: not visible
-    compute_units: int | None = None
-    memory_bytes: int | None = None
-    l2_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """One accelerator. None where its driver does not say."""
-
-    kind: str  # "cuda", "rocm" or "mps"
-    name: str
-    index: int | None  # as CUDA numbers it in this process; None: not visible to CUDA
-    uuid: str | None = None
-    pci_id: str | None = None
-    system_index: int | None = None  # as nvidia-smi and NVML number it
-    compute_units: int | None = None  # multiprocessors, compute units or GPU cores
-    compute_capability: str | None = None
-    clock_hz: float | None = None
-    max_clock_hz: float | None = None
-    memory_clock_hz: float | None = None
-    max_memory_clock_hz: float | None = None
-    power_limit_w: float | None = None
-    default_power_limit_w: float | None = None
-    max_power_limit_w: float | None = None
-    temperature_c: float | None = None
-    throttle_reasons: tuple[str, ...] = ()
-    has_ecc: bool | None = None
-    has_mig: bool | None = None  # the mode is on
-    mig_instances: tuple[Mig, ...] = ()
-    is_persistent: bool | None = None  # the driver stays loaded between programs
-    l2_bytes: int | None = None
-    memory_bytes: int | None = None
-    memory_bus_bits: int | None = None
-    pcie_generation: int | None = None  # now; it drops when the device is idle
-    max_pcie_generation: int | None = None
-    pcie_width: int | None = None
-    max_pcie_width: int | None = None
-    driver: str | None = None
+LIST_CUDA_DEVICES = (sys.executable, "-I", str(Path(cuda_driver.__file__)))
+AMD_QUERY = (
+    "rocm-smi", "--showproductname", "--showuniqueid", "--showmeminfo", "vram",
+    "--showdriverversion", "--json",
+)  # fmt: skip
+MAC_QUERY = ("system_profiler", "SPDisplaysDataType", "-json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +32,134 @@ class Gpus:
     found: tuple[Gpu, ...] = ()
     cuda_version: str | None = None  # the newest that the driver supports
     notes: tuple[str, ...] = ()
+
+
+def describe_gpus(io: SystemIO, *, ram_bytes: int | None) -> Gpus:
+    """Whatever accelerators there are."""
+    if io.system == "Darwin":
+        return Gpus(found=parse_mac_gpus(io.run(MAC_QUERY) or "", ram_bytes=ram_bytes))
+    nvidia = describe_nvidia_gpus(io)
+    return nvidia if nvidia.found else Gpus(found=parse_rocm_smi(io.run(AMD_QUERY) or ""))
+
+
+# ---------------------------------------------------------------- NVIDIA
+
+
+def describe_nvidia_gpus(io: SystemIO) -> Gpus:
+    """Devices and their slices by NVML, numbered as CUDA numbers them; without NVML, CUDA's own."""
+    nvml, cuda = io.nvml(), _list_cuda_devices(io)
+    gpus, devices = read_gpus(nvml) if nvml else [], cuda.get("devices", [])
+    notes = []
+    if devices and not gpus:
+        gpus = [_from_cuda(device) for device in devices]
+        reason = "NVML does not start" if io.version("nvidia-ml-py") else NO_BINDINGS
+        notes = [f"clocks, power and slices of the GPUs are not described: {reason}"]
+    if gpus and "devices" not in cuda:
+        reason = cuda.get("error", "no answer")
+        notes = [f"the CUDA driver does not start, so no GPU has a CUDA index: {reason}"]
+    found = _number_by_cuda(gpus, devices)
+    return Gpus(found=found, cuda_version=cuda.get("cuda_version"), notes=tuple(notes))
+
+
+def _list_cuda_devices(io: SystemIO) -> Mapping[str, Any]:
+    try:
+        answer = json.loads(io.run(LIST_CUDA_DEVICES) or "{}")
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _from_cuda(device: Mapping[str, Any]) -> Gpu:
+    major, minor = device.get("capability_major"), device.get("capability_minor")
+    return Gpu(
+        kind="cuda",
+        name=device["name"],
+        index=None,
+        uuid=f"GPU-{device['uuid']}",
+        compute_capability=None if major is None else f"{major}.{minor}",
+        memory_bytes=device.get("memory_bytes"),
+    )
+
+
+def _number_by_cuda(gpus: Iterable[Gpu], devices: Sequence[Mapping[str, Any]]) -> tuple[Gpu, ...]:
+    """By CUDA index; those that CUDA does not show come last."""
+    by_uuid = {device["uuid"]: device for device in devices}
+
+    def number(gpu: Gpu) -> Gpu:
+        own = by_uuid.get((gpu.uuid or "").removeprefix("GPU-"), {})
+        return replace(
+            gpu,
+            index=own.get("index"),
+            compute_units=own.get("compute_units"),
+            l2_bytes=own.get("l2_bytes"),
+            memory_bus_bits=own.get("memory_bus_bits") or gpu.memory_bus_bits,
+            mig_instances=tuple(number_slice(mig) for mig in gpu.mig_instances),
+        )
+
+    def number_slice(mig: Mig) -> Mig:
+        own = by_uuid.get(mig.uuid.removeprefix("MIG-"), {})
+        return replace(
+            mig,
+            index=own.get("index"),
+            compute_units=own.get("compute_units"),
+            memory_bytes=own.get("memory_bytes"),
+            l2_bytes=own.get("l2_bytes"),
+        )
+
+    return tuple(sorted(map(number, gpus), key=lambda g: (_first_index(g), g.system_index or 0)))
+
+
+def _first_index(gpu: Gpu) -> int:
+    indices = (gpu.index, *(mig.index for mig in gpu.mig_instances))
+    return min((index for index in indices if index is not None), default=sys.maxsize)
+
+
+# ---------------------------------------------------------------- Apple and AMD
+
+
+def parse_mac_gpus(text: str, *, ram_bytes: int | None) -> tuple[Gpu, ...]:
+    """The GPU of an Apple chip, from `system_profiler SPDisplaysDataType -json`.
+
+    Those of older Macs are left out: torch does not compute on them.
+    """
+    try:
+        listed = json.loads(text)["SPDisplaysDataType"]
+    except (ValueError, KeyError, TypeError):
+        return ()
+    return tuple(
+        Gpu(
+            kind="mps",
+            name=str(card["sppci_model"]),
+            index=0,
+            compute_units=int(card["sppci_cores"]) if card.get("sppci_cores") else None,
+            memory_bytes=ram_bytes,  # the chip's GPU has no memory of its own
+        )
+        for card in listed
+        if str(card.get("sppci_model", "")).startswith("Apple")
+    )
+
+
+def parse_rocm_smi(text: str) -> tuple[Gpu, ...]:
+    """AMD devices, from the JSON of rocm-smi; the spelling of its keys differs by version."""
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        return ()
+    lowered = {
+        card: {str(key).lower(): str(value) for key, value in row.items()}
+        for card, row in listed.items()
+    }
+    driver = lowered.get("system", {}).get("driver version")
+    cards = [(card, row) for card, row in lowered.items() if card.startswith("card")]
+    return tuple(
+        Gpu(
+            kind="rocm",
+            name=row.get("card series") or row.get("device name") or "AMD GPU",
+            index=index,
+            uuid=row.get("unique id"),
+            system_index=int(card.removeprefix("card")),
+            memory_bytes=int(row.get("vram total memory (b)", 0)) or None,
+            driver=driver,
+        )
+        for index, (card, row) in enumerate(cards)
+    )

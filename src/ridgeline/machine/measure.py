@@ -41,9 +41,9 @@ def choose_devices(asked: Sequence[str]) -> list[str]:
 
 def steps(devices: Sequence[str], *, quick: bool) -> int:
     """How often `progress` will be called."""
-    from ridgeline.machine.cpu import cpu_steps
-    from ridgeline.machine.cuda import cuda_steps
-    from ridgeline.machine.mps import mps_steps
+    from ridgeline.machine.ceilings_cpu import cpu_steps
+    from ridgeline.machine.ceilings_cuda import cuda_steps
+    from ridgeline.machine.ceilings_mps import mps_steps
 
     count = {"cpu": lambda: cpu_steps(quick), "cuda": cuda_steps, "mps": mps_steps}
     return sum(count[device.partition(":")[0]]() for device in devices)
@@ -91,13 +91,13 @@ def _measure(
 ) -> tuple[list[Ceiling], list[Missing]]:
     kind, _, number = device.partition(":")
     if kind == "cuda":
-        from ridgeline.machine.cuda import measure_cuda
+        from ridgeline.machine.ceilings_cuda import measure_cuda
 
         return measure_cuda(int(number or 0), quick=quick, progress=progress)
     if kind == "mps":
-        from ridgeline.machine.mps import measure_mps
+        from ridgeline.machine.ceilings_mps import measure_mps
 
         return measure_mps(quick=quick, progress=progress)
-    from ridgeline.machine.cpu import measure_cpu
+    from ridgeline.machine.ceilings_cpu import measure_cpu
 
     return measure_cpu(quick=quick, progress=progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.cupti_library import has_cupti
+from ridgeline.machine.profilers import has_cupti
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.profile.metrics import CUPTI, NCU
 from ridgeline.profile.ncu import find_ncu

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.nsight import NCU_VARIABLE as VARIABLE
-from ridgeline.machine.nsight import ncu_path
-from ridgeline.machine.probe import Probe
+from ridgeline.machine.profilers import NCU_VARIABLE as VARIABLE
+from ridgeline.machine.profilers import ncu_path
+from ridgeline.machine.system_io import SystemIO
 from ridgeline.profile.ncu_errors import WITHOUT, explained
 
 OLDEST = (2021, 1)  # tensor counters by type, --print-units base
@@ -63,7 +63,7 @@ class Ncu:
 
 def find_ncu() -> Ncu:
     """The ncu that the user names, that of PATH, or the newest of the first usual folder."""
-    path = ncu_path(Probe())
+    path = ncu_path(SystemIO())
     if path is None:
         raise RidgelineError(
             "Nsight Compute (ncu) was not found",

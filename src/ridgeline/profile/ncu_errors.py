@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.nsight import NCU_VARIABLE
+from ridgeline.machine.profilers import NCU_VARIABLE
 
 WITHOUT = "--tier time needs no counters: kernel times and where they belong"
 NO_KERNELS = "No kernels were profiled"

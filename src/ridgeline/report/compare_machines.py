@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ridgeline.machine.ceiling import LOWER_IS_BETTER
-from ridgeline.machine.compare import Difference, changed_settings, differences, drift, label
-from ridgeline.machine.identity import another_machine
+from ridgeline.machine.compare import (
+    Difference,
+    another_machine,
+    changed_settings,
+    differences,
+    drift,
+    label,
+)
 from ridgeline.report.sides import Side
 from ridgeline.units import format_change
 

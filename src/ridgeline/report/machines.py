@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.datasheets import datasheet_for
+from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
 from ridgeline.machine.passport import Passport, Passports
-from ridgeline.machine.published import published
 from ridgeline.profile.keeping import is_capture
 from ridgeline.report.run_facts import device_of, threads_of
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
@@ -145,7 +144,7 @@ def _are_left(old: Roofs, given: Roofs) -> bool:
 
 def _machine(passport: Passport, device: str, threads: int | None) -> Machine:
     roofs = measured_roofs(passport, device, threads)
-    entries = published(passport).get(device) if not roofs.whole_env else None
+    entries = find_published_roofs(passport).get(device) if not roofs.whole_env else None
     sheet = None
     if entries:
         sheet = datasheet_roofs(entries, env=passport.name, device=device,

@@ -2,12 +2,8 @@
 
 conditions.py  the record of clocks, temperature, power and limits; the middle of many
 meter.py       the record of one meter (joules or watts, and of what), and of all of a device
-meters.py      which meters there are here, and why others are not
+meters.py      which meters there are here, with those of Apple chips and Jetson modules
 sampler.py     reads them in a thread of its own, with a time for every reading
 nvidia.py      NVIDIA GPUs, through NVML
-rapl.py        the energy counters of x86 processors
-cpu.py         clock and temperature of a CPU, by the kernel
-apple.py       Apple chips, through powermetrics
-jetson.py      the power rails of Jetson modules
-sysfs.py       small files of the kernel
+cpu.py         clock and temperature of a CPU by the kernel, energy by RAPL
 """

@@ -1,4 +1,4 @@
-"""NVIDIA devices through NVML: clocks, temperature, power, energy. Devices go by UUID only.
+"""NVIDIA devices through NVML: what they are, clocks, temperature, power, energy; by UUID only.
 
 NVML numbers all devices of the machine, CUDA those it may see and in an order of its own: an index
 of one is none of the other.
@@ -7,6 +7,7 @@ of one is none of the other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,160 @@ NO_UUID = "NVML finds a device by its UUID only, and none was given"
 IS_MIG = "this is a slice of a divided device (MIG), and the board's power is that of all slices"
 
 
+# ---- devices -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mig:
+    """One slice of a divided device."""
+
+    profile: str  # "1g.10gb"
+    uuid: str  # "MIG-…"
+    index: int | None = None  # as CUDA numbers it; None: not visible
+    compute_units: int | None = None
+    memory_bytes: int | None = None
+    l2_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator. None where its driver does not say."""
+
+    kind: str  # "cuda", "rocm" or "mps"
+    name: str
+    index: int | None  # as CUDA numbers it in this process; None: not visible to CUDA
+    uuid: str | None = None
+    pci_id: str | None = None
+    system_index: int | None = None  # as nvidia-smi and NVML number it
+    compute_units: int | None = None  # multiprocessors, compute units or GPU cores
+    compute_capability: str | None = None
+    clock_hz: float | None = None
+    max_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    max_memory_clock_hz: float | None = None
+    power_limit_w: float | None = None
+    default_power_limit_w: float | None = None
+    max_power_limit_w: float | None = None
+    temperature_c: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    has_ecc: bool | None = None
+    has_mig: bool | None = None  # the mode is on
+    mig_instances: tuple[Mig, ...] = ()
+    is_persistent: bool | None = None  # the driver stays loaded between programs
+    l2_bytes: int | None = None
+    memory_bytes: int | None = None
+    memory_bus_bits: int | None = None
+    pcie_generation: int | None = None  # now; it drops when the device is idle
+    max_pcie_generation: int | None = None
+    pcie_width: int | None = None
+    max_pcie_width: int | None = None
+    driver: str | None = None
+
+
+def read_gpus(nvml: Any) -> list[Gpu]:
+    """Every device of the machine, without the index that CUDA gives it."""
+    driver = _text(_query(nvml, nvml.nvmlSystemGetDriverVersion))
+    return [
+        _read_gpu(nvml, handle, system_index=index, driver=driver)
+        for index, handle in _handles(nvml)
+    ]
+
+
+def _handles(nvml: Any) -> list[tuple[int, Any]]:
+    """Number and handle of each device that this process may look at."""
+    count = _query(nvml, nvml.nvmlDeviceGetCount) or 0
+    found = [(i, _query(nvml, nvml.nvmlDeviceGetHandleByIndex, i)) for i in range(count)]
+    return [(index, handle) for index, handle in found if handle is not None]
+
+
+def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) -> Gpu:
+    def ask(function: str, *arguments: Any) -> Any:
+        return _query(nvml, getattr(nvml, f"nvmlDeviceGet{function}", None), handle, *arguments)
+
+    def scaled(value: Any, factor: float) -> float | None:
+        return None if value is None else value * factor
+
+    def switch(value: Any) -> bool | None:
+        return None if value is None else bool(value)
+
+    capability = ask("CudaComputeCapability")
+    capability = None if capability is None else "{}.{}".format(*capability)
+    limits_mw = ask("PowerManagementLimitConstraints")
+    memory, pci = ask("MemoryInfo"), ask("PciInfo")
+    ecc, mig = ask("EccMode"), ask("MigMode")
+    return Gpu(
+        kind="cuda",
+        name=_text(ask("Name")) or "NVIDIA GPU",
+        index=None,
+        uuid=_text(ask("UUID")),
+        pci_id=None if pci is None else _text(pci.busId),
+        system_index=system_index,
+        compute_capability=capability,
+        clock_hz=scaled(ask("ClockInfo", nvml.NVML_CLOCK_SM), 1e6),
+        max_clock_hz=scaled(ask("MaxClockInfo", nvml.NVML_CLOCK_SM), 1e6),
+        memory_clock_hz=scaled(ask("ClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
+        max_memory_clock_hz=scaled(ask("MaxClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
+        power_limit_w=scaled(ask("PowerManagementLimit"), 1e-3),
+        default_power_limit_w=scaled(ask("PowerManagementDefaultLimit"), 1e-3),
+        max_power_limit_w=scaled(limits_mw[1] if limits_mw else None, 1e-3),
+        temperature_c=ask("Temperature", nvml.NVML_TEMPERATURE_GPU),
+        throttle_reasons=throttle_reasons(hex(ask("CurrentClocksThrottleReasons") or 0)),
+        has_ecc=switch(ecc[0] if ecc else None),
+        has_mig=switch(mig[0] if mig else None),
+        mig_instances=_read_slices(nvml, ask) if mig and mig[0] else (),
+        is_persistent=switch(ask("PersistenceMode")),
+        memory_bytes=None if memory is None else int(memory.total),
+        memory_bus_bits=ask("MemoryBusWidth"),
+        pcie_generation=ask("CurrPcieLinkGeneration"),
+        max_pcie_generation=ask("MaxPcieLinkGeneration"),
+        pcie_width=ask("CurrPcieLinkWidth"),
+        max_pcie_width=ask("MaxPcieLinkWidth"),
+        driver=driver,
+    )
+
+
+def _read_slices(nvml: Any, ask: Callable[..., Any]) -> tuple[Mig, ...]:
+    handles = [ask("MigDeviceHandleByIndex", i) for i in range(ask("MaxMigDeviceCount") or 0)]
+    return tuple(
+        Mig(
+            profile=(_text(_query(nvml, nvml.nvmlDeviceGetName, handle)) or "").rpartition(" ")[2],
+            uuid=_text(_query(nvml, nvml.nvmlDeviceGetUUID, handle)) or "",
+        )
+        for handle in handles
+        if handle is not None
+    )
+
+
+def list_programs(nvml: Any) -> list[tuple[int, str]]:
+    """Process id and program of everything that computes on a device."""
+    ids = [
+        int(process.pid)
+        for _, handle in _handles(nvml)
+        for process in _query(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+    ]
+    return [(pid, _text(_query(nvml, nvml.nvmlSystemGetProcessName, pid)) or "?") for pid in ids]
+
+
+def _query(nvml: Any, function: Callable[..., Any] | None, *arguments: Any) -> Any:
+    """None where this device, driver or binding does not know."""
+    if function is None:
+        return None
+    try:
+        return function(*arguments)
+    except nvml.NVMLError:
+        return None
+
+
+def _text(value: Any) -> str | None:
+    """Older bindings answer in bytes."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return None if value is None else str(value)
+
+
+# ---- conditions ----------------------------------------------------------------------------------
+
+
 def throttle_reasons(mask: str) -> tuple[str, ...]:
     """What holds the clock down, from `0x0000000000000044`."""
     try:
@@ -39,6 +194,16 @@ def load_nvml() -> Any:
     import pynvml
 
     return pynvml
+
+
+def start_nvml() -> Any:
+    """NVIDIA's bindings, started; None if they are not installed or there is no driver."""
+    try:
+        nvml = load_nvml()
+        nvml.nvmlInit()
+    except Exception:  # NVMLError is known only where the bindings are
+        return None
+    return nvml
 
 
 def nvml_reader(uuid: str) -> Callable[[], Conditions] | None:

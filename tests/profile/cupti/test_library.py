@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.profile.cupti.fake_library import FakeLibrary
 
-from ridgeline.machine.cupti_library import NoCuptiError
+from ridgeline.machine.profilers import NoCuptiError
 from ridgeline.profile.cupti import library
 from ridgeline.profile.cupti.library import Cupti, RefusedError, loaded_cupti
 from ridgeline.profile.cupti.structures import HostInitialize, Initialize

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ridgeline.machine.limits import find_limits
+from ridgeline.machine.system import find_limits
 from ridgeline.profile.cupti.launches import Launch, LaunchLog, current_context
 from ridgeline.profile.cupti.library import Cupti, RefusedError, loaded_cupti
 from ridgeline.profile.cupti.ranges import Chip, RangeCounters

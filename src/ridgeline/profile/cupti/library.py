@@ -7,7 +7,7 @@ from ctypes import addressof, byref, memmove, sizeof
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ridgeline.machine.cupti_library import NoCuptiError, loaded_library
+from ridgeline.machine.profilers import NoCuptiError, loaded_library
 from ridgeline.profile.cupti.structures import Parameters
 
 NOT_PERMITTED = "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine import mps
+from ridgeline.machine import ceilings_mps as mps
 
 
 class Metal:

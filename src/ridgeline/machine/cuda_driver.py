@@ -1,9 +1,9 @@
-"""Ask the CUDA driver which devices it shows, in which order; run as a script, prints JSON.
+"""List the devices that the CUDA driver shows, in its order; run as a script, prints JSON.
 
 Only the driver knows the order: it depends on CUDA_VISIBLE_DEVICES, on CUDA_DEVICE_ORDER and, by
-default, on which device it takes for the fastest. It also knows what nvidia-smi does not say:
-multiprocessors and L2. This runs in a process of its own, because a process that has started CUDA
-can no longer be forked; it needs the standard library only and creates no context.
+default, on which device it takes for the fastest. It also knows what NVML does not tell: the L2.
+This runs in a process of its own, because a process that has started CUDA can no longer be forked;
+it needs the standard library only and creates no context.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ ATTRIBUTES = {  # of CUdevice_attribute, in cuda.h
     "memory_bus_bits": 37,
     "capability_major": 75,
     "capability_minor": 76,
-    "pci_domain": 50,
-    "pci_bus": 33,
-    "pci_device": 34,
 }
 
 
-def ask(cuda: Any) -> dict[str, Any]:
+def list_devices(cuda: Any) -> dict[str, Any]:
     """Driver version and devices, from a loaded CUDA driver library; or what it refused."""
     status = cuda.cuInit(0)
     if status:
@@ -69,7 +66,7 @@ def _attribute(cuda: Any, number: int, handle: ctypes.c_int) -> int | None:
 
 def main() -> None:
     try:
-        answer = ask(ctypes.CDLL(LIBRARIES.get(sys.platform, "libcuda.so.1")))
+        answer = list_devices(ctypes.CDLL(LIBRARIES.get(sys.platform, "libcuda.so.1")))
     except (OSError, AttributeError) as error:
         answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ridgeline.machine.drift_check import best_rate, check_drift
 from ridgeline.machine.passport import read_passport
-from ridgeline.machine.spot import best_rate, spot_check
 
 PASSPORT = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
 (FP32,) = PASSPORT.find(kind="compute", path="matrix", precision="fp32")
@@ -29,7 +29,7 @@ def test_the_same_product_is_sampled_again(factor: float, has_drifted: bool, say
         asked.append((device, shape))
         return factor * FP32.best
 
-    spot = spot_check(PASSPORT, "cuda:0", rate)
+    spot = check_drift(PASSPORT, "cuda:0", rate)
     assert spot is not None
     assert asked == [("cuda:0", (4096, 4096, 8192))]  # as the passport says it was measured
     assert spot.has_drifted is has_drifted
@@ -38,8 +38,8 @@ def test_the_same_product_is_sampled_again(factor: float, has_drifted: bool, say
 
 def test_nothing_to_repeat() -> None:
     bare = replace(PASSPORT, ceilings=tuple(c for c in PASSPORT.ceilings if c.kind != "compute"))
-    assert spot_check(bare, "cuda:0", lambda device, shape: 1.0) is None
-    assert spot_check(PASSPORT, "cpu", lambda device, shape: 1.0) is None
+    assert check_drift(bare, "cuda:0", lambda device, shape: 1.0) is None
+    assert check_drift(PASSPORT, "cpu", lambda device, shape: 1.0) is None
 
 
 def test_a_real_product() -> None:

@@ -23,7 +23,7 @@ Rate = Callable[[str, tuple[int, int, int]], float]  # device, shape → best FL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class DriftCheck:
     """One ceiling, then and now."""
 
     ceiling: Ceiling
@@ -55,7 +55,7 @@ class Spot:
         )
 
 
-def spot_check(passport: Passport, device: str, rate: Rate | None = None) -> Spot | None:
+def check_drift(passport: Passport, device: str, rate: Rate | None = None) -> DriftCheck | None:
     """Sample the fp32 product again; None where the passport has none that can be repeated."""
     for ceiling in passport.find(kind="compute", device=device, path="matrix", precision="fp32"):
         shape = _SHAPE.search(ceiling.how)
@@ -63,7 +63,7 @@ def spot_check(passport: Passport, device: str, rate: Rate | None = None) -> Spo
             continue
         m, n, k = (int(side) for side in shape.groups())
         now = (rate or best_rate)(device, (m, n, k))
-        return Spot(ceiling=ceiling, now=now, measured_at=passport.measured_at)
+        return DriftCheck(ceiling=ceiling, now=now, measured_at=passport.measured_at)
     return None
 
 

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ridgeline.machine import cpu, cpu_build, cpu_kernels, cpu_launch, cpu_levels, cpu_matrix
-from ridgeline.machine.ceiling import ONE_CORE, Ceiling, Missing
-from ridgeline.machine.cpu_build import BuildError, Compiler, find_compiler
-from ridgeline.machine.cpu_conditions import Watch
-from ridgeline.machine.cpu_kernels import Kernels, Probe, Span
-from ridgeline.machine.cpu_power import powers
-from ridgeline.machine.cpu_session import Plan, Session
-from ridgeline.machine.cpu_team import Team, Worker
-from ridgeline.machine.limits import Limits
-from ridgeline.sensors.rapl import RaplMeter
+from ridgeline.machine import ceilings_cpu, cpu_kernels, cpu_levels, cpu_matrix
+from ridgeline.machine.ceiling import ONE_CORE, Ceiling
+from ridgeline.machine.ceilings_cpu import Plan, Session, Watch, powers
+from ridgeline.machine.cpu_kernels import BuildError, Compiler, Kernels, Probe, Span, find_compiler
+from ridgeline.machine.cpu_threads import Team, Worker
+from ridgeline.machine.system import Limits
+from ridgeline.sensors.cpu import RaplMeter
 
 TINY = Plan(curve_rounds=1, per_octave=1, rounds=10, power_samples=2)
 
@@ -27,9 +24,9 @@ TINY = Plan(curve_rounds=1, per_octave=1, rounds=10, power_samples=2)
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sets, few samples: a test asks whether it works, not how fast."""
-    monkeypatch.setattr(cpu, "QUICK", TINY)
+    monkeypatch.setattr(ceilings_cpu, "QUICK", TINY)
     monkeypatch.setattr(cpu_matrix, "LONGEST_S", {True: 0.0, False: 0.0})
-    monkeypatch.setattr(cpu_launch, "LAUNCH_LIMIT_S", 0.0)
+    monkeypatch.setattr(ceilings_cpu, "LAUNCH_LIMIT_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -49,20 +46,16 @@ def no_c() -> list[cpu_kernels.CKernels]:
     raise BuildError("no C compiler was found")
 
 
-def no_numba() -> cpu_kernels.PythonKernels:
-    raise ImportError("No module named 'numba'")
-
-
 # ---- measuring -----------------------------------------------------------------------------------
 
 
 def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "c_kernels", lambda: c_kernels)
+    monkeypatch.setattr(ceilings_cpu, "c_kernels", lambda: c_kernels)
     told: list[str] = []
 
-    ceilings, missing = cpu.measure_cpu(quick=True, progress=told.append)
+    ceilings, missing = ceilings_cpu.measure_cpu(quick=True, progress=told.append)
 
-    assert len(told) == cpu.cpu_steps(True) == TINY.steps
+    assert len(told) == ceilings_cpu.cpu_steps(True) == TINY.steps
     assert all(ceiling.best > 0 for ceiling in ceilings)
     assert all(len(ceiling.samples) >= 10 for ceiling in ceilings)
     assert {ceiling.device for ceiling in ceilings} == {"cpu"}
@@ -76,12 +69,11 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
     assert {("dram", pattern) for pattern in ("read", "copy", "triad")} <= patterns
 
 
-def test_without_compiler_and_numba_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "c_kernels", no_c)
-    monkeypatch.setattr(cpu, "numba_kernels", no_numba)
+def test_without_a_compiler_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings_cpu, "c_kernels", no_c)
     monkeypatch.setattr(cpu_levels, "shares", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21})
 
-    ceilings, missing = cpu.measure_cpu(quick=True, threads=1)
+    ceilings, missing = ceilings_cpu.measure_cpu(quick=True, threads=1)
 
     bandwidths = {(c.level, c.pattern): c for c in ceilings if c.kind == "bandwidth"}
     assert sorted(bandwidths) == [
@@ -92,20 +84,11 @@ def test_without_compiler_and_numba_the_rest_is_measured(monkeypatch: pytest.Mon
     reasons = {what.what: what.reason for what in missing}
     for what in ("CPU fp32 vectors", "CPU fp64 vectors", "CPU l1 bandwidth", "CPU l2 bandwidth",
                  "CPU triad bandwidth"):  # fmt: skip
-        assert reasons[what] == cpu.NEEDS_KERNELS
+        assert reasons[what] == ceilings_cpu.NEEDS_KERNELS
     assert reasons["CPU parallel region"] == "needs a C compiler"
-    assert "no C compiler was found, and numba" in reasons["CPU kernels in C or numba"]
-
-
-def test_numba_is_next_after_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = cpu_kernels.PythonKernels("numba 1.0", {})
-    monkeypatch.setattr(cpu, "c_kernels", no_c)
-    monkeypatch.setattr(cpu, "numba_kernels", lambda: fake)
-
-    sources, missing = cpu.find_kernels()
-
-    assert sources == [fake]
-    assert missing == [Missing(what="CPU kernels in C", reason="no C compiler was found")]
+    assert reasons["CPU kernels in C"] == (
+        "no C compiler was found; needs a C compiler: install gcc or clang"
+    )
 
 
 def test_without_torch_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,14 +153,6 @@ def test_c_kernels_move_what_they_count(c_kernels: list[Kernels]) -> None:
         check_memory_kernels(kernels)
 
 
-def test_numba_kernels_move_what_they_count() -> None:
-    pytest.importorskip("numba", reason="the extra `fast` is not installed")
-    kernels = cpu_kernels.numba_kernels()
-    check_memory_kernels(kernels)
-    span, _ = spans(kernels, "vector_fp32", 0)
-    assert span.work == 2 * 16 * 2048
-
-
 def test_numpy_kernels_move_what_they_count() -> None:
     kernels = cpu_kernels.numpy_kernels()
     numbers = np.random.default_rng(0).random(512)
@@ -214,8 +189,8 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
 
 
 def test_a_container_with_little_memory_gets_small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "find_limits", lambda: Limits(memory_bytes=2**26))
-    assert cpu._bytes_per_thread({"l3": 2**25}, threads=4) == 2**26 // 2 // 4
+    monkeypatch.setattr(ceilings_cpu, "find_limits", lambda: Limits(memory_bytes=2**26))
+    assert ceilings_cpu._bytes_per_thread({"l3": 2**25}, threads=4) == 2**26 // 2 // 4
 
 
 def test_a_thread_without_memory_says_so_instead_of_waiting_for_ever() -> None:
@@ -238,24 +213,24 @@ def test_a_library_is_compiled_once(tmp_path: Path) -> None:
 
     def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         runs.append(command)
-        return cpu_build.run(command)
+        return cpu_kernels.run(command)
 
     try:
         compiler = find_compiler()
     except BuildError as error:
         pytest.skip(str(error))
     for _ in range(2):
-        library = cpu_build.library(16, compiler, folder=tmp_path, run=run)
+        library = cpu_kernels.library(16, compiler, folder=tmp_path, run=run)
         assert library.memory_read
     compiled = len(runs)
     assert compiled in (1, 2)  # with OpenMP, or a second time without
     (path,) = (tmp_path / "kernels").iterdir()
 
     write(tmp_path / "other" / "kernels" / path.name, "half a file")
-    assert cpu_build.library(16, compiler, folder=tmp_path / "other", run=run).memory_read
+    assert cpu_kernels.library(16, compiler, folder=tmp_path / "other", run=run).memory_read
     assert len(runs) == 2 * compiled
 
-    cpu_build.library(16, compiler, folder=tmp_path, run=run, cpu="another processor")
+    cpu_kernels.library(16, compiler, folder=tmp_path, run=run, cpu="another processor")
     assert len(list((tmp_path / "kernels").iterdir())) == 2
 
 
@@ -263,7 +238,7 @@ def test_a_broken_compiler_is_a_reason(tmp_path: Path) -> None:
     compiler = fake_compiler(tmp_path, 'echo "kernels.c:1: error: out of ideas" >&2; exit 1')
 
     with pytest.raises(BuildError, match=r"cc did not compile the kernels: .*out of ideas"):
-        cpu_build.library(16, compiler, folder=tmp_path / "cache")
+        cpu_kernels.library(16, compiler, folder=tmp_path / "cache")
 
     assert list((tmp_path / "cache" / "kernels").iterdir()) == []
 
@@ -272,24 +247,21 @@ def test_a_compiler_that_makes_rubbish_is_a_reason(tmp_path: Path) -> None:
     compiler = fake_compiler(tmp_path, 'for last; do :; done; echo rubbish > "$last"')
 
     with pytest.raises(BuildError, match="the compiled kernels do not load"):
-        cpu_build.library(16, compiler, folder=tmp_path / "cache")
+        cpu_kernels.library(16, compiler, folder=tmp_path / "cache")
 
 
-def test_a_broken_compiler_leads_to_numba_or_numpy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_compiler_leads_to_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = fake_compiler(tmp_path, "exit 1")
     monkeypatch.setattr(
-        cpu,
+        ceilings_cpu,
         "c_kernels",
         lambda: cpu_kernels.c_kernels(compiler=lambda: compiler, folder=tmp_path / "cache"),
     )
-    monkeypatch.setattr(cpu, "numba_kernels", no_numba)
 
-    (source,), (missing,) = cpu.find_kernels()
+    (source,), (missing,) = ceilings_cpu.find_kernels()
 
     assert source.how.startswith("numpy")
-    assert missing.reason.startswith("cc did not compile the kernels: no message, and numba is not")
+    assert missing.reason.startswith("cc did not compile the kernels: no message; needs")
 
 
 def test_compilers_are_asked_in_order() -> None:
@@ -305,9 +277,9 @@ def test_compilers_are_asked_in_order() -> None:
 
 
 def test_where_the_cache_is() -> None:
-    assert cpu_build.cache_folder({"XDG_CACHE_HOME": "c"}, "linux") == Path("c", "ridgeline")
-    assert cpu_build.cache_folder({}, "linux").parts[-2:] == (".cache", "ridgeline")
-    assert cpu_build.cache_folder({}, "darwin").parts[-3:] == ("Library", "Caches", "ridgeline")
+    assert cpu_kernels.cache_folder({"XDG_CACHE_HOME": "c"}, "linux") == Path("c", "ridgeline")
+    assert cpu_kernels.cache_folder({}, "linux").parts[-2:] == (".cache", "ridgeline")
+    assert cpu_kernels.cache_folder({}, "darwin").parts[-3:] == ("Library", "Caches", "ridgeline")
 
 
 # ---- conditions ----------------------------------------------------------------------------------
@@ -382,10 +354,10 @@ def test_memory_is_measured_on_one_core_too(
     c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given two threads, which may share a core here
-    monkeypatch.setattr(cpu, "c_kernels", lambda: c_kernels)
-    monkeypatch.setattr(cpu, "cpus_to_use", lambda threads: (0, 0))
+    monkeypatch.setattr(ceilings_cpu, "c_kernels", lambda: c_kernels)
+    monkeypatch.setattr(ceilings_cpu, "cpus_to_use", lambda threads: (0, 0))
 
-    ceilings, _ = cpu.measure_cpu(quick=True)
+    ceilings, _ = ceilings_cpu.measure_cpu(quick=True)
 
     memory = {(c.level, c.threads, c.what) for c in ceilings if c.kind == "bandwidth"}
     assert {("dram", 2, None), ("dram", 1, ONE_CORE)} <= memory

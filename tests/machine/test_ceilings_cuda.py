@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine import cuda
+from ridgeline.machine import ceilings_cuda as cuda
 from ridgeline.machine.ceiling import Ceiling, Missing
 from ridgeline.machine.sampling import seconds
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.provenance import ReadText, RunCommand, read_text, run_command
+from ridgeline.sensors.nvidia import start_nvml
 
 _SLOW_LIMIT_S = 90  # the first import of torch from a network file system takes its time
 
@@ -52,19 +53,6 @@ def package_folder(name: str) -> str | None:
     return None if spec is None or spec.origin is None else str(Path(spec.origin).parent)
 
 
-def load_nvml() -> Any:
-    """The NVML binding, started; None if it is not installed or there is no driver."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml
-
-
 def free_bytes(path: str) -> int | None:
     """Room on the disk of a folder, or of the nearest one above it that exists."""
     try:
@@ -90,7 +78,7 @@ def pairs(text: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class SystemIO:
     """The ways to ask. Each answers None, or nothing, where there is no answer."""
 
     run: RunCommand = run_command
@@ -100,7 +88,7 @@ class Probe:
     which: Callable[[str], str | None] = shutil.which
     version: Callable[[str], str | None] = package_version
     folder: Callable[[str], str | None] = package_folder
-    nvml: Callable[[], Any] = load_nvml
+    nvml: Callable[[], Any] = start_nvml
     free_bytes: Callable[[str], int | None] = free_bytes
     is_writable: Callable[[str], bool] = is_writable
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))

@@ -1,9 +1,37 @@
-"""The CUPTI that PyTorch has loaded into this process, if it can count."""
+"""Which tools that count are here: Nsight Compute, and the CUPTI that PyTorch has loaded."""
 
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
+
+from ridgeline.machine.system_io import SystemIO
+
+NCU_VARIABLE = "RIDGELINE_NCU"  # names the program where it is not on the path
+NCU_PLACES = (
+    "/usr/local/cuda*/bin/ncu",
+    "/opt/nvidia/nsight-compute/*/ncu",
+    "/opt/cuda*/bin/ncu",
+    "/usr/local/NVIDIA-Nsight-Compute*/ncu",
+    "/usr/lib/nsight-compute/ncu",
+    "/opt/nvidia/hpc_sdk/*/*/profilers/Nsight_Compute/ncu",
+    "/Applications/NVIDIA Nsight Compute.app/Contents/MacOS/ncu",
+)
+
+
+def ncu_path(io: SystemIO) -> str | None:
+    """The one that the user names, that of PATH, or the newest of the first usual folder."""
+    at_hand = io.environ.get(NCU_VARIABLE) or io.which("ncu")
+    if at_hand:
+        return at_hand
+    found = (io.find(place) for place in NCU_PLACES)
+    return next((max(paths, key=_version) for paths in found if paths), None)
+
+
+def _version(path: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", path))
+
 
 MAPS = Path("/proc/self/maps")  # what this process has loaded
 NAME = "libcupti.so"
