@@ -23,6 +23,7 @@ ROOMS = [  # siblings on one line do not import each other
     ["sensors"],
     ["workloads"],
     ["count", "export", "machine", "measure"],
+    ["captures"],  # files of profilers, whoever made them
     ["profile"],  # of the very step that measure takes
     ["conv"],
     ["roofline"],

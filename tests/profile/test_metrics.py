@@ -12,7 +12,7 @@ from ridgeline.profile.metrics import (
     tensor_parts,
     tensor_totals,
 )
-from ridgeline.profile.tensor_counters import TensorCounter, parse
+from ridgeline.captures.tensor_counters import TensorCounter, parse
 
 VECTOR = tuple(
     f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ridgeline.profile.ncu_errors import REASONS, explained
+from ridgeline.captures.ncu_errors import REASONS, explained
 from ridgeline.profile.reading.log import Log
 
 SAID = {  # what ncu says → the problem, and a part of the hint

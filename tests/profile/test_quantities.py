@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.profile.counter_ways import is_needed
-from ridgeline.profile.quantities import find, settled
+from ridgeline.captures.counter_ways import is_needed
+from ridgeline.captures.quantities import find, settled
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.profile.tensor_counters import Work, added, apart, by_type, once, remarks
+from ridgeline.captures.tensor_counters import Work, added, apart, by_type, once, remarks
 
 
 def full(*names: str) -> list[str]:

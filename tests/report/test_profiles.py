@@ -19,7 +19,7 @@ from tests.report.profiled import (
 )
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.quantities import BULK_COPIES
+from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.report.analysis import analyse
 from ridgeline.report.executed import (
     gap_told,

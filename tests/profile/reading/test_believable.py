@@ -9,7 +9,7 @@ import pytest
 from tests.profile.captures import told, written
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.reading import read_captures
+from ridgeline.captures import read_captures
 
 FLOPS = [f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ("fadd", "fmul", "ffma")]
 TIME, DRAM = "gpu__time_duration.sum", "dram__bytes.sum"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.profile.captures import NCU, PRODUCTS, STEP, TRACES
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.capture import Capture, totals
-from ridgeline.profile.reading import read_capture
+from ridgeline.captures.capture import Capture, totals
+from ridgeline.captures import read_capture
 
 SOURCES = {
     "raw": PRODUCTS.read_bytes(),

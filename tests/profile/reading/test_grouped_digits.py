@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.profile.captures import read, written
 
-from ridgeline.profile.reading import read_captures
+from ridgeline.captures import read_captures
 from ridgeline.profile.reading.decimals import ungrouped
 
 TIME = "gpu__time_duration.sum"

@@ -10,10 +10,10 @@ import pytest
 from tests.profile.captures import NCU, PRODUCTS, written
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.capture import totals
-from ridgeline.profile.reading import read_captures, read_ncu_csv
-from ridgeline.profile.reading.files import read_part
-from ridgeline.profile.reading.joining import join_captures
+from ridgeline.captures.capture import totals
+from ridgeline.captures import read_captures, read_ncu_csv
+from ridgeline.captures.read import read_part
+from ridgeline.captures.join import join_captures
 
 TIME, READ, WRITE = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
 RATE = "dram__bytes.sum.per_second"

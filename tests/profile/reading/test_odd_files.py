@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.profile.captures import read, told, written
 
-from ridgeline.profile.capture import totals
+from ridgeline.captures.capture import totals
 
 TIME, READ, WRITE = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
 CUT_OFF = "the file is cut off: its last row is not whole, and what follows is missing"

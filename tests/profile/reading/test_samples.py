@@ -230,7 +230,7 @@ def test_tensor_work_without_a_place_in_the_short_table_is_told(tmp_path: Path) 
 
 
 def test_what_was_read_is_told_on_the_way() -> None:
-    from ridgeline.profile.reading import read_capture
+    from ridgeline.captures import read_capture
 
     heard: list[tuple[int, int]] = []
     read_capture(PRODUCTS, lambda done, of: heard.append((done, of)))

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ridgeline.profile import tensor_counters
-from ridgeline.profile.capture import in_words
-from ridgeline.profile.counter_ways import (
+from ridgeline.captures import tensor_counters
+from ridgeline.captures.capture import in_words
+from ridgeline.captures.counter_ways import (
     CACHES,
     CYCLES,
     CYCLES_OVER_RATE,
@@ -44,7 +44,7 @@ from ridgeline.profile.counter_ways import (
     is_of_tensor_instructions,
     ways_of,
 )
-from ridgeline.profile.tensor_counters import PER_CYCLE, PER_SECOND
+from ridgeline.captures.tensor_counters import PER_CYCLE, PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
-from ridgeline.profile import tensor_counters
-from ridgeline.profile.tensor_counters import PER_CYCLE, PER_SECOND
+from ridgeline.captures import tensor_counters
+from ridgeline.captures.tensor_counters import PER_CYCLE, PER_SECOND
 
 SECTOR_BYTES = 32
 WRITEBACK_BYTES = 128

@@ -6,11 +6,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ridgeline.profile.capture import Capture, sums
+from ridgeline.captures.capture import Capture, sums
 from ridgeline.store import ResultsFolder, Run
 
 
-def keep(results: ResultsFolder, capture: Capture, *, label: str | None) -> Run:
+def store_capture(results: ResultsFolder, capture: Capture, *, label: str | None) -> Run:
     """Store a capture as a run of the command `import`, with its kernels."""
     from ridgeline.provenance import collect
 
@@ -19,7 +19,7 @@ def keep(results: ResultsFolder, capture: Capture, *, label: str | None) -> Run:
     return results.write_run(
         label=f"import-{name}",
         asked={"command": "import", "files": files, "label": label or ""},
-        found=_found(capture),
+        found=_result(capture),
         provenance=collect(),
         tables={"kernels": capture.kernels},
     )
@@ -27,13 +27,13 @@ def keep(results: ResultsFolder, capture: Capture, *, label: str | None) -> Run:
 
 def files_of(capture: Capture) -> list[str]:
     """The files that a capture was read from."""
-    from ridgeline.profile.reading.joining import BETWEEN
+    from ridgeline.captures.join import BETWEEN
 
     return capture.file.split(BETWEEN)
 
 
-def _found(capture: Capture) -> dict[str, Any]:
-    """What the capture tells, without its kernels."""
+def _result(capture: Capture) -> dict[str, Any]:
+    """The totals of a capture and all else but its kernels."""
     return {
         "status": "ok",
         "provenance": "imported",
@@ -51,13 +51,13 @@ def _found(capture: Capture) -> dict[str, Any]:
 
 
 def is_capture(run: Run) -> bool:
-    """Whether its kernels stand for themselves, and not for the step of another run."""
+    """Whether a run is a capture of its own, and not the profile of another run."""
     command = run.asked.get("command")
     return command == "import" or (command == "profile" and "program" in run.asked)
 
 
 def sources_of(run: Run) -> list[str]:
-    """What a stored capture is of: its files, or the command line of a program.
+    """The files of a stored capture, or the command line of a program.
 
     Programs were once stored as if they had been imported, their command line as the one file.
     """
