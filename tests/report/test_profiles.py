@@ -18,8 +18,8 @@ from tests.report.profiled import (
     the_run,
 )
 
-from ridgeline.errors import RidgelineError
 from ridgeline.captures.quantities import BULK_COPIES
+from ridgeline.errors import RidgelineError
 from ridgeline.report.analysis import analyse
 from ridgeline.report.executed import (
     gap_told,

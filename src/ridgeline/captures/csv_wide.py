@@ -152,9 +152,8 @@ def needed_columns(header: Header) -> list[int]:
 
     names = enumerate(map(strip_label, header.names))
     metrics = {n for n, name in names if is_needed(name) or name in DISPLAY_NAMES}
-    parts = {header.find(_MAJOR), header.find(_MINOR)} - {None}
-    texts = {*header.find_texts().values(), *header.range_columns}
-    return sorted(texts | metrics | {part for part in parts if part is not None})
+    parts = {n for n, name in enumerate(header.names) if name in (_MAJOR, _MINOR)}
+    return sorted({*header.find_texts().values(), *header.range_columns, *metrics, *parts})
 
 
 # ---------------------------------------------------------------- with pyarrow

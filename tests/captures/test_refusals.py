@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
-import zipfile
+import lzma
+import os
 from pathlib import Path
 
 import pytest
-from tests.profile.captures import STEP, read, told, written
+from tests.captures.files import STEP, read, told, written
+from tests.cli.analyzed_here import command
 
 from ridgeline.errors import RidgelineError
 
@@ -146,12 +149,6 @@ def test_each_of_many_metrics_in_other_units_was_collected(tmp_path: Path) -> No
     assert "no FLOPs: there is no counter that can be used" in capture.warnings
 
 
-def test_an_error_beside_kernels_is_a_remark(tmp_path: Path) -> None:
-    text = "==ERROR== LaunchFailed\n" + HEADER + '"0","1","a","2"\n'
-    capture = read(written(tmp_path, "a.csv", text))
-    assert "the profiler reported an error: LaunchFailed" in capture.warnings
-
-
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match="there is no file"):
         read(tmp_path / "a.csv")
@@ -166,34 +163,6 @@ def test_a_packed_file_that_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "a.csv.gz"
     path.write_bytes(STEP.read_bytes()[:2000])
     with pytest.raises(RidgelineError, match="cannot be unpacked"):
-        read(path)
-
-
-def test_a_packed_file_with_nothing_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv.gz"
-    path.write_bytes(gzip.compress(b""))
-    with pytest.raises(RidgelineError, match="is empty"):
-        read(path)
-
-
-def test_a_packed_report_must_be_unpacked(tmp_path: Path) -> None:
-    path = tmp_path / "a.ncu-rep.gz"
-    path.write_bytes(gzip.compress(b"NVR\0 and more"))
-    with pytest.raises(RidgelineError, match="is a packed report\n  hint: unpack it: gunzip"):
-        read(path)
-
-
-def test_an_archive_must_be_unpacked(tmp_path: Path) -> None:
-    path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.csv", HEADER)
-    with pytest.raises(RidgelineError, match="is a zip archive\n  hint: unpack it"):
-        read(path)
-
-
-def test_numbers_that_cannot_be_are_the_reason(tmp_path: Path) -> None:
-    path = written(tmp_path, "a.csv", HEADER + '"0","1","a","-2"\n')
-    with pytest.raises(RidgelineError, match="nothing that can be used: values that are negative"):
         read(path)
 
 
@@ -241,3 +210,66 @@ def test_a_summary_without_kernels(tmp_path: Path) -> None:
         f"{path} is a summary of ncu over all kernels together (--print-summary per-gpu)"
     )
     assert "--print-summary per-kernel" in refused.value.hint
+
+
+TRACE = '{"traceEvents": ['
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "hint"),
+    [
+        (b"PK\x03\x04 and more", "is a zip archive", "unpack it"),
+        (b"7z\xbc\xaf\x27\x1c and more", "is a 7z archive", "unpack it"),
+        (b"\0" * 257 + b"ustar", "is a tar archive", "unpack it"),
+        (b"\x28\xb5\x2f\xfd and more", "is packed with zstd", "unpack it"),
+        (bz2.compress(b"a"), "is packed with bzip2", "unpack it"),
+        (lzma.compress(b"a"), "is packed with xz", "unpack it"),
+        (gzip.compress(gzip.compress(b"a")), "is packed twice", "unpack it"),
+        (gzip.compress(b""), "is empty", "export it again"),
+        (gzip.compress(b"NVR\0 and more"), "is a packed report", "gunzip --keep a.csv"),
+        (b"SQLite format 3\0", "is a report of Nsight Systems, which only nsys can read",
+         "nsys stats"),
+        (bytes(range(256)) * 50, "is no capture that ridgeline knows", "ridgeline reads"),
+        (b'{"a": 1}', "is JSON, but no trace: it has no traceEvents", "export_chrome_trace"),
+        (b'[{"Time (%)": 100.0, "Total Time (ns)": 2000}]',
+         "is JSON of nsys stats, of which only the CSV is read", "--format csv"),
+        (TRACE.encode() + b'{"ph": "X", "cat": "cpu_op", "dur": 2}]}',
+         "is a trace of 1 event with no kernel of a GPU among them", "ProfilerActivity.CUDA"),
+        (TRACE.encode() + b'{"ph": "X", "cat": "ker',
+         "is a trace that is damaged or cut off: 0 events can be read, with no kernel of a GPU among"
+         " them", "copy or export it again"),
+        (TRACE.encode() + b"[" * 100_000,
+         "is a trace that is damaged or cut off: 0 events can be read, with no kernel of a GPU among"
+         " them", "copy or export it again"),
+        (b"==4711== NVPROF is profiling process 4711\n",
+         "is of nvprof, which ridgeline does not read", "ncu --csv"),
+        (b"SKIPPED: report.sqlite does not contain CUDA kernel data.\n",
+         "holds no kernels: nsys skipped the table", "--trace cuda"),
+        (HEADER.encode() + b'"0","1","a","-2"\n',
+         "has 1 kernel and nothing that can be used: values that are negative are not used:"
+         " gpu__time_duration.sum", "capture and export"),
+        (HEADER.encode() + b'"0","1","a","1e400"\n',
+         "has 1 kernel and no values: none is a number", "capture and export"),
+    ],
+    ids=lambda value: repr(value[:20]) if isinstance(value, bytes) else None,
+)  # fmt: skip
+def test_hostile_files_end_with_one_error(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes,
+    problem: str,
+    hint: str,
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    assert command("import", str(path), "--no-store", "-q") == 2
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[0]) == ("", f"ridgeline: {path} {problem}")
+    assert hint in err
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(RidgelineError, match="is a pipe or a device\n  hint: write it to a file"):
+        read(path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ridgeline.captures.capture import Capture, totals
 from ridgeline.captures import read_capture
+from ridgeline.captures.capture import Capture, totals
 
 DATA = Path(__file__).parents[1] / "data"
 NCU, TRACES = DATA / "ncu", DATA / "traces"

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from tests.profile.captures import NCU, NO_FLOPS, PRODUCTS, STEP, read, told
+from tests.captures.files import NCU, NO_FLOPS, PRODUCTS, STEP, read, told
 
 from ridgeline.errors import RidgelineError
 
@@ -180,9 +180,9 @@ def test_a_binary_report() -> None:
 def test_a_report_that_nothing_can_read_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ridgeline.profile.reading.report.find_spec", lambda name: None)
-    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
-    why = r"nothing here can read.*: /nowhere/ncu does not start: .*\n  hint: pip install"
+    monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
+    monkeypatch.setattr("ridgeline.captures.ncu_rep.ncu_path", lambda probe: None)
+    why = r"nothing here can read the report .*: .* was not found\n  hint: pip install"
     with pytest.raises(RidgelineError, match=why):
         read(NCU / "ada_cc89_gpp_v3.ncu-rep")
 
@@ -203,7 +203,7 @@ def test_an_installed_ncu_reads_a_report_where_its_library_is_not(
     program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {PRODUCTS}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr("ridgeline.profile.reading.report.find_spec", lambda name: None)
+    monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
     # when a report is read
     report = NCU / "ada_cc89_gpp_v3.ncu-rep"
     capture = read(report)
@@ -222,7 +222,7 @@ def test_what_an_installed_ncu_says_on_its_output_is_told(
     program.write_text(f"#!/bin/sh\necho '==PROF== hello'\necho '==ERROR== {said}'\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr("ridgeline.profile.reading.report.find_spec", lambda name: None)
+    monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
     # when a report is read
     report = NCU / "ada_cc89_gpp_v3.ncu-rep"
     with pytest.raises(RidgelineError) as refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ridgeline.captures.ncu_errors import REASONS, explained
-from ridgeline.profile.reading.log import Log
+from ridgeline.captures.reading_log import ReadingLog
 
 SAID = {  # what ncu says → the problem, and a part of the hint
     "permission": (
@@ -75,14 +75,16 @@ def test_other_words_are_passed_on(said: str, problem: str) -> None:
 
 
 def test_a_file_has_its_own_way_out() -> None:
-    log = Log()
-    log.see("==ERROR== Cuda driver is not compatible with Nsight Compute")
+    log = ReadingLog()
+    log.add_line("==ERROR== Cuda driver is not compatible with Nsight Compute")
     error = log.refusal("a.csv", "holds no kernels")
     assert error.problem == "a.csv holds no kernels: this ncu does not know this GPU or its driver"
     assert error.hint == "capture it again with an ncu as new as the driver"
 
 
 def test_words_of_a_program_are_no_reason() -> None:
-    log = Log()
-    log.see("loading: failed to launch the browser, no lock file, not supported on this platform")
-    assert log.lines == []
+    log = ReadingLog()
+    log.add_line(
+        "loading: failed to launch the browser, no lock file, not supported on this platform"
+    )
+    assert log.messages == []
