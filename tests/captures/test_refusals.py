@@ -213,6 +213,10 @@ def test_a_summary_without_kernels(tmp_path: Path) -> None:
 
 
 TRACE = '{"traceEvents": ['
+DAMAGED = (
+    "is a trace that is damaged or cut off: 0 events can be read,"
+    " with no kernel of a GPU among them"
+)
 
 
 @pytest.mark.parametrize(
@@ -236,11 +240,9 @@ TRACE = '{"traceEvents": ['
         (TRACE.encode() + b'{"ph": "X", "cat": "cpu_op", "dur": 2}]}',
          "is a trace of 1 event with no kernel of a GPU among them", "ProfilerActivity.CUDA"),
         (TRACE.encode() + b'{"ph": "X", "cat": "ker',
-         "is a trace that is damaged or cut off: 0 events can be read, with no kernel of a GPU among"
-         " them", "copy or export it again"),
+         DAMAGED, "copy or export it again"),
         (TRACE.encode() + b"[" * 100_000,
-         "is a trace that is damaged or cut off: 0 events can be read, with no kernel of a GPU among"
-         " them", "copy or export it again"),
+         DAMAGED, "copy or export it again"),
         (b"==4711== NVPROF is profiling process 4711\n",
          "is of nvprof, which ridgeline does not read", "ncu --csv"),
         (b"SKIPPED: report.sqlite does not contain CUDA kernel data.\n",
