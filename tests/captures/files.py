@@ -22,14 +22,14 @@ def read(path: Path) -> Capture:
     return read_capture(path)
 
 
-def told(path: Path) -> dict[str, Any]:
+def read_totals(path: Path) -> dict[str, Any]:
     """The totals of a file, without its name."""
     found = totals(read_capture(path))
     del found["file"]
     return found
 
 
-def written(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Path:
+def write_file(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Path:
     path = folder / name
     path.write_bytes(text.encode(encoding))
     return path

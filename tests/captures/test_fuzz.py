@@ -52,9 +52,13 @@ def check(capture: Capture) -> None:
     kernels = capture.kernels
     assert isinstance(kernels, pd.DataFrame) and len(kernels) >= 1
     assert kernels["launches"].ge(1).all()
-    told = totals(capture)
-    assert told["kernels"] >= 1
-    for value in (*told["flops"].values(), told["dram_bytes"], told["kernel_time_s"]):
+    sums = totals(capture)
+    assert sums["kernels"] >= 1
+    for value in (
+        *sums["flops"].values(),
+        sums["dram_bytes"],
+        sums["kernel_time_s"],
+    ):
         assert value is None or value == value
 
 

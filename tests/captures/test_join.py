@@ -7,7 +7,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from tests.captures.files import PRODUCTS, TRACES, written
+from tests.captures.files import PRODUCTS, TRACES, write_file
 
 from ridgeline.captures import read_captures
 from ridgeline.captures.capture import totals
@@ -40,7 +40,7 @@ def part(
     ]
     units = [*[""] * 5, *(UNITS.get(metric, "byte") for metric in metrics)]
     lines = (",".join(f'"{cell}"' for cell in line) for line in (header, units, *rows))
-    return written(folder, name, "\n".join([*lines, ""]))
+    return write_file(folder, name, "\n".join([*lines, ""]))
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))

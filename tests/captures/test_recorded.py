@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from tests.captures.files import NCU, NO_FLOPS, PRODUCTS, STEP, read, told
+from tests.captures.files import NCU, NO_FLOPS, PRODUCTS, STEP, read, read_totals
 
 from ridgeline.errors import RidgelineError
 
@@ -35,7 +35,7 @@ def test_a_product_in_fp32_is_counted_outside_tensor_cores() -> None:
 
 
 def test_the_products_whole() -> None:
-    assert told(PRODUCTS) == {
+    assert read_totals(PRODUCTS) == {
         "kernels": 12,
         "flops": {
             "fp64": 4_194_304, "fp32": 17_394_746_752, "fp16": 2_229_248, "tensor_fp16": PRODUCT,
@@ -53,7 +53,7 @@ def test_the_products_whole() -> None:
 
 def test_a_training_step() -> None:
     capture = read(STEP)
-    found = told(STEP)
+    found = read_totals(STEP)
     assert (found["kernels"], capture.passes, capture.compute_capability) == (637, 8, "9.0")
     assert found["flops"]["tensor_fp16"] == 797_680_599_040
     assert found["flops"]["fp32"] == 13_595_610_793
@@ -89,20 +89,20 @@ def test_a_row_whole() -> None:
 
 
 def test_each_distinct_launch_once() -> None:
-    found = told(NCU / "h200_resnet50_bs32_amp_per_launch_config_raw.csv")
+    found = read_totals(NCU / "h200_resnet50_bs32_amp_per_launch_config_raw.csv")
     assert (found["kernels"], found["flops"]["fp16"]) == (136, None)
     assert found["flops"]["tensor_fp16"] == 290_696_200_192
 
 
 def test_scaled_units_of_a_long_table_agree_with_a_wide_one() -> None:
-    wide, long = told(PRODUCTS), told(NCU / "h200_gemm_dtypes_details.csv")
+    wide, long = read_totals(PRODUCTS), read_totals(NCU / "h200_gemm_dtypes_details.csv")
     assert long["flops"] == wide["flops"]
     for name in ("dram_bytes", "l2_bytes", "l1_bytes", "kernel_time_s"):
         assert long[name] == pytest.approx(wide[name], rel=0.01)  # two decimals of a Gbyte
 
 
 def test_tensor_instructions_of_a_plain_convolution_are_not_taken_for_flops() -> None:
-    assert told(NCU / "a100_single_conv_stdout_noise_rules.csv") == {
+    assert read_totals(NCU / "a100_single_conv_stdout_noise_rules.csv") == {
         "kernels": 1,
         "flops": NO_FLOPS | {"fp64": 0, "fp32": 2 * 524_288 + 16_384, "fp16": 4 * 20_480},
         "dram_bytes": 66_048,
@@ -120,7 +120,7 @@ def test_tensor_instructions_of_a_plain_convolution_are_not_taken_for_flops() ->
 
 
 def test_a_metric_set_of_the_first_rooflines() -> None:
-    assert told(NCU / "ada_cc89_gpp_v0.csv") == {
+    assert read_totals(NCU / "ada_cc89_gpp_v0.csv") == {
         "kernels": 1,
         "flops": NO_FLOPS
         | {
@@ -138,7 +138,7 @@ def test_a_metric_set_of_the_first_rooflines() -> None:
 
 
 def test_ragged_rows_with_names_for_people() -> None:
-    assert told(NCU / "b200_cublaslt_fp8_details_ragged.log") == {
+    assert read_totals(NCU / "b200_cublaslt_fp8_details_ragged.log") == {
         "kernels": 1,
         "flops": NO_FLOPS,
         "dram_bytes": None,
@@ -157,7 +157,7 @@ def test_ragged_rows_with_names_for_people() -> None:
 def test_a_binary_report() -> None:
     capture = read(NCU / "ada_cc89_gpp_v3.ncu-rep")
     assert (capture.kind, capture.passes, capture.compute_capability) == ("ncu-rep", 3, "8.9")
-    found = told(NCU / "ada_cc89_gpp_v3.ncu-rep")
+    found = read_totals(NCU / "ada_cc89_gpp_v3.ncu-rep")
     assert found == {
         "kernels": 2,
         "flops": NO_FLOPS | {"fp64": 2_320_762_817_844},

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.captures.files import STEP, read, told, written
+from tests.captures.files import STEP, read, read_totals, write_file
 from tests.cli.analyzed_here import command
 
 from ridgeline.errors import RidgelineError
@@ -65,7 +65,7 @@ CONNECTED = "==PROF== Connected to process 1 (/opt/bin/app)\n"
     ids=lambda value: value[:30].strip() if isinstance(value, str) else None,
 )
 def test_reasons(tmp_path: Path, text: str, problem: str, hint: str) -> None:
-    path = written(tmp_path, "a.csv", text)
+    path = write_file(tmp_path, "a.csv", text)
     with pytest.raises(RidgelineError) as refused:
         read(path)
     assert refused.value.problem == f"{path} {problem}"
@@ -123,7 +123,7 @@ def test_values_that_cannot_be_used_are_not_said_to_be_missing(
     tmp_path: Path, metric: str, unit: str, reason: str, hint: str
 ) -> None:
     titles = f'"ID","Process ID","Kernel Name","{metric}"\n"","","","{unit}"\n'
-    path = written(tmp_path, "a.csv", titles + '"0","1","a","5"\n"1","1","a","6"\n')
+    path = write_file(tmp_path, "a.csv", titles + '"0","1","a","5"\n"1","1","a","6"\n')
     with pytest.raises(RidgelineError) as refused:
         read(path)
     problem = f"{path} has 2 kernels and nothing that can be used: {reason}"
@@ -143,7 +143,7 @@ def test_each_of_many_metrics_in_other_units_was_collected(tmp_path: Path) -> No
     )
     units = ",".join(["", "", "", *["%"] * 6, "byte"])
     cells = ",".join(["0", "1", "a", *["5"] * 7])
-    capture = read(written(tmp_path, "a.csv", f"{titles}\n{units}\n{cells}\n"))
+    capture = read(write_file(tmp_path, "a.csv", f"{titles}\n{units}\n{cells}\n"))
     # then no time was lost for want of collecting it
     assert "no time: there is no counter that can be used" in capture.warnings
     assert "no FLOPs: there is no counter that can be used" in capture.warnings
@@ -169,14 +169,14 @@ def test_a_packed_file_that_is_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["read", "write"])
 def test_one_way_beside_other_quantities_is_said_not_to_tell_dram(tmp_path: Path, way: str) -> None:
     text = HEADER.replace('sum"', f'sum","dram__bytes_{way}.sum"').replace('"us"', '"us","byte"')
-    found = told(written(tmp_path, "a.csv", text + '"0","1","a","2","5"\n'))
+    found = read_totals(write_file(tmp_path, "a.csv", text + '"0","1","a","2","5"\n'))
     assert (found["kernel_time_s"], found["dram_bytes"]) == (2e-6, None)
     assert f"DRAM bytes are not told: only {way}s were collected" in found["warnings"]
 
 
 def test_reads_of_one_kernel_and_writes_of_another_tell_nothing(tmp_path: Path) -> None:
     titles = "ID,Process ID,Kernel Name,dram__bytes_read.sum [byte],dram__bytes_write.sum [byte]\n"
-    path = written(tmp_path, "a.csv", titles + "0,1,a,5,\n1,1,b,,6\n")
+    path = write_file(tmp_path, "a.csv", titles + "0,1,a,5,\n1,1,b,,6\n")
     with pytest.raises(RidgelineError, match="no kernel has both reads and writes"):
         read(path)
 
@@ -191,7 +191,7 @@ SUMMARY = (
 
 @pytest.mark.parametrize("place", ["", "Context 1, Stream 7, "])
 def test_the_text_of_a_summary(tmp_path: Path, place: str) -> None:
-    path = written(tmp_path, "a.txt", SUMMARY.format(place))
+    path = write_file(tmp_path, "a.txt", SUMMARY.format(place))
     with pytest.raises(RidgelineError) as refused:
         read(path)
     assert refused.value.problem == (
@@ -203,7 +203,7 @@ def test_the_text_of_a_summary(tmp_path: Path, place: str) -> None:
 def test_a_summary_without_kernels(tmp_path: Path) -> None:
     titles = '"Device","CC","Invocations","Metric Name","Metric Unit","Minimum","Maximum","Average"'
     row = '"0","8.0","5","gpu__time_duration.sum","us","0","9","2"'
-    path = written(tmp_path, "a.csv", f"{titles}\n{row}\n")
+    path = write_file(tmp_path, "a.csv", f"{titles}\n{row}\n")
     with pytest.raises(RidgelineError) as refused:
         read(path)
     assert refused.value.problem == (

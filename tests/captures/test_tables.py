@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.captures.files import PRODUCTS, STEP, read, told, written
+from tests.captures.files import PRODUCTS, STEP, read, read_totals, write_file
 
 from ridgeline.captures import read_capture
 
@@ -67,7 +67,7 @@ def time_rows(*rows: str) -> str:
          "lost quotes", "error", "other table"],
 )  # fmt: skip
 def test_forms_of_a_wide_table(tmp_path: Path, text: str, warnings: tuple[str, ...]) -> None:
-    capture = read(written(tmp_path, "a.csv", text))
+    capture = read(write_file(tmp_path, "a.csv", text))
     assert {name: capture.kernels[name].tolist() for name in EXPECTED} == EXPECTED
     assert sorted(capture.warnings) == sorted([NO_FLOPS, *warnings])
 
@@ -88,7 +88,7 @@ def test_pyarrow_and_the_csv_module_agree(tmp_path: Path) -> None:
     # given a recorded file, and the same with a line that ends before it has named a kernel
     text = gzip.decompress(STEP.read_bytes()).decode()
     with_arrow = read(STEP).kernels
-    with_csv = read(written(tmp_path, "a.csv", text + '"637","658"\n')).kernels
+    with_csv = read(write_file(tmp_path, "a.csv", text + '"637","658"\n')).kernels
     # then all rows are the same
     pd.testing.assert_frame_equal(with_csv, with_arrow, check_dtype=False)
 
@@ -105,7 +105,7 @@ def test_progress_is_reported() -> None:
 
 @pytest.mark.parametrize("gap", ["", "nan", "n/a", "(!) n/a", "-4", "1e400"])
 def test_a_gap_is_not_a_zero(tmp_path: Path, gap: str) -> None:
-    path = written(tmp_path, "a.csv", TABLE.replace('"4"', f'"{gap}"'))
+    path = write_file(tmp_path, "a.csv", TABLE.replace('"4"', f'"{gap}"'))
     assert read(path).kernels["dram_bytes"].isna().tolist() == [False, True]
     assert "DRAM bytes are not known of 1 of 2 kernels" in read(path).warnings
 
@@ -122,7 +122,7 @@ def test_a_gap_is_not_a_zero(tmp_path: Path, gap: str) -> None:
     ids=["ragged", "cut in a value", "cut without quotes", "whole", "cut in its process"],
 )
 def test_last_rows(tmp_path: Path, last: str, times: list[float | None], warning: str) -> None:
-    capture = read(written(tmp_path, "a.csv", TABLE + last))
+    capture = read(write_file(tmp_path, "a.csv", TABLE + last))
     time_s = capture.kernels["time_s"]
     assert time_s.astype(object).where(time_s.notna(), None).tolist() == times
     assert warning in capture.warnings
@@ -138,18 +138,18 @@ def test_last_rows(tmp_path: Path, last: str, times: list[float | None], warning
 )  # fmt: skip
 def test_values_with_a_warning(tmp_path: Path, value: str, warning: str) -> None:
     text = time_rows("7,0,a,us,1", f"7,1,b,us,{value}")
-    assert warning in read(written(tmp_path, "a.csv", text)).warnings
+    assert warning in read(write_file(tmp_path, "a.csv", text)).warnings
 
 
 def test_a_table_without_units_is_in_base_units(tmp_path: Path) -> None:
-    capture = read(written(tmp_path, "a.csv", HEADER + FIRST.replace("1.50", "150")))
+    capture = read(write_file(tmp_path, "a.csv", HEADER + FIRST.replace("1.50", "150")))
     assert capture.kernels["time_s"].tolist() == [150e-9]
     note = "the table has no units: bytes, nanoseconds and hertz are taken for granted"
     assert note in capture.warnings
 
 
 def test_a_unit_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
-    capture = read(written(tmp_path, "a.csv", TABLE.replace('"Kbyte"', '"sector"')))
+    capture = read(write_file(tmp_path, "a.csv", TABLE.replace('"Kbyte"', '"sector"')))
     assert capture.warnings == (
         "not used, for their units: dram__bytes.sum in sector",
         NO_FLOPS,
@@ -160,20 +160,22 @@ def test_a_unit_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
 def test_a_metric_in_two_columns_counts_once(tmp_path: Path) -> None:
     text = TABLE.replace('sum"\n', 'sum","dram__bytes.sum"\n').replace('byte"\n', 'byte","byte"\n')
     text = text.replace('"2"\n', '"2","9"\n').replace('"4"\n', '"4","9"\n')
-    assert columns(written(tmp_path, "a.csv", text), *EXPECTED) == EXPECTED
+    assert columns(write_file(tmp_path, "a.csv", text), *EXPECTED) == EXPECTED
 
 
 @pytest.mark.parametrize(("mark", "value"), [(",", "344,26"), (".", "344.26")])
 def test_exponents_and_decimal_commas(tmp_path: Path, mark: str, value: str) -> None:
     text = TABLE.replace("1.50", value).replace("2.50", f"1{mark}718E+03")
-    assert columns(written(tmp_path, "a.csv", text), "time_s") == {"time_s": [344.26e-6, 1718e-6]}
+    assert columns(write_file(tmp_path, "a.csv", text), "time_s") == {
+        "time_s": [344.26e-6, 1718e-6]
+    }
 
 
 def test_tensor_work_of_other_types_is_in_the_table_of_kernels(tmp_path: Path) -> None:
     # given types that totals do not have: fp32 is there outside tensor cores only
     names = [f"sm__ops_path_tensor_src_{kind}.sum" for kind in ("fp16", "fp32", "int4")]
     text = f'"ID","Kernel Name","{chr(34).join([names[0], ",", names[1], ",", names[2]])}"\n'
-    capture = read(written(tmp_path, "a.csv", text + '"0","k","2","4","8"\n'))
+    capture = read(write_file(tmp_path, "a.csv", text + '"0","k","2","4","8"\n'))
     assert [note for note in capture.warnings if "table of kernels" in note] == [
         "tensor fp32 work is in the table of kernels only: 4",
         "tensor int4 work is in the table of kernels only: 8",
@@ -194,7 +196,9 @@ def test_tensor_cores_that_were_not_counted(
     ops = ",".join(
         f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ("fadd", "fmul", "ffma")
     )
-    path = written(tmp_path, "a.csv", f"ID,Kernel Name,CC,{ops}\n0,{kernel},{capability},1,2,3\n")
+    path = write_file(
+        tmp_path, "a.csv", f"ID,Kernel Name,CC,{ops}\n0,{kernel},{capability},1,2,3\n"
+    )
     notes = [text for text in read(path).warnings if text.startswith("tensor cores were not")]
     assert [note in text for text in notes if note] == [True] * (note is not None)
 
@@ -205,7 +209,7 @@ def test_tensor_cores_that_were_not_counted(
 def test_a_launch_is_identified_by_process_number_and_name(tmp_path: Path) -> None:
     # given rows of two processes, one number with two names, and a row that is there again
     text = time_rows("1,0,a,us,2", "3,0,a,us,4", "3,0,b,us,5", "1,0,a,us,9")
-    path = written(tmp_path, "a.csv", text)
+    path = write_file(tmp_path, "a.csv", text)
     assert columns(path, "process_id", "id", "kernel", "time_s") == {
         "process_id": ["1", "3", "3"],
         "id": ["0", "0", "0"],
@@ -216,14 +220,14 @@ def test_a_launch_is_identified_by_process_number_and_name(tmp_path: Path) -> No
 
 def test_rows_without_a_process_are_not_merged(tmp_path: Path) -> None:
     text = HEADER + UNITS + FIRST.replace('"7"', '""') * 2
-    assert columns(written(tmp_path, "a.csv", text), "time_s") == {"time_s": [1.5e-6, 1.5e-6]}
+    assert columns(write_file(tmp_path, "a.csv", text), "time_s") == {"time_s": [1.5e-6, 1.5e-6]}
 
 
 def test_tables_of_other_metrics_below_are_of_the_same_kernels(tmp_path: Path) -> None:
     start = '"ID","Process ID","Kernel Name"'
     text = f'{start},"gpu__time_duration.sum [us]"\n"0","7","a","2"\n'
     text += f'{start},"dram__bytes.sum [byte]"\n"0","7","a","5"\n'
-    path = written(tmp_path, "a.csv", text)
+    path = write_file(tmp_path, "a.csv", text)
     assert columns(path, "time_s", "dram_bytes") == {"time_s": [2e-6], "dram_bytes": [5]}
 
 
@@ -242,7 +246,7 @@ def test_devices(
 ) -> None:
     rows = (f'{n},"{cell}",k{n},5' for n, cell in enumerate(cells))
     text = f"ID,{titles},Kernel Name,dram__bytes.sum [byte]\n" + "\n".join([*rows, ""])
-    found = told(written(tmp_path, "a.csv", text))
+    found = read_totals(write_file(tmp_path, "a.csv", text))
     notes = [text for text in found["warnings"] if "several devices" in text]
     assert found["device"] == device
     assert notes == [f"kernels of several devices are added up: {note}"] * (note is not None)
@@ -251,7 +255,7 @@ def test_devices(
 def test_the_two_parts_of_a_compute_capability(tmp_path: Path) -> None:
     parts = "device__attribute_compute_capability_major,device__attribute_compute_capability_minor"
     text = f"ID,Kernel Name,{parts},dram__bytes.sum [byte]\n0,k,8,6,5\n"
-    assert told(written(tmp_path, "a.csv", text))["device"] == "CC 8.6"
+    assert read_totals(write_file(tmp_path, "a.csv", text))["device"] == "CC 8.6"
 
 
 SUMMARY = (
@@ -272,7 +276,7 @@ def test_a_summary_over_launches(tmp_path: Path) -> None:
             (2, "n/a", "Duration", "us", "5.00"),
         )
     ]
-    capture = read(written(tmp_path, "a.csv", SUMMARY + "".join(rows)))
+    capture = read(write_file(tmp_path, "a.csv", SUMMARY + "".join(rows)))
     # then a row stands for all of them, and one without a number of launches is skipped
     assert capture.kernels[["launches", "time_s", "grid"]].to_dict("list") == {
         "launches": [3, 2], "time_s": [6e-6, 8e-6], "grid": ["(96, 1, 1)"] * 2,
@@ -300,7 +304,7 @@ KERNEL = "  k(int, float *) (32, 1, 1)x(64, 1, 1), Context 1, Stream 7, Device 0
 )
 def test_lines_of_a_text(tmp_path: Path, line: str, time_s: float) -> None:
     text = f"noise\n[828] app@127.0.0.1\n{KERNEL}{line}    INF   Nothing to say\n"
-    path = written(tmp_path, "a.txt", text)
+    path = write_file(tmp_path, "a.txt", text)
     assert columns(path, "kernel", "grid", "block", "process_id", "id", "time_s") == {
         "kernel": ["k(int, float *)"], "grid": ["(32, 1, 1)"], "block": ["(64, 1, 1)"],
         "process_id": ["828"], "id": ["0"], "time_s": [pytest.approx(time_s)],
@@ -309,6 +313,6 @@ def test_lines_of_a_text(tmp_path: Path, line: str, time_s: float) -> None:
 
 def test_a_text_that_is_cut_in_a_number(tmp_path: Path) -> None:
     lines = "    dram__bytes.sum   byte   12\n    gpu__time_duration.sum   us   1"
-    found = told(written(tmp_path, "a.txt", KERNEL + lines))
+    found = read_totals(write_file(tmp_path, "a.txt", KERNEL + lines))
     assert (found["dram_bytes"], found["kernel_time_s"]) == (12, None)
     assert CUT in found["warnings"]

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 import pytest
-from tests.captures.files import TRACES, read, told, written
+from tests.captures.files import TRACES, read, read_totals, write_file
 
 from ridgeline.errors import RidgelineError
 
@@ -87,7 +87,7 @@ def trace(*events: object, **others: object) -> str:
 def test_traces_of_pytorch(
     tmp_path: Path, text: str, kernels: list[str], warnings: list[str]
 ) -> None:
-    capture = read(written(tmp_path, "a.json", text))
+    capture = read(write_file(tmp_path, "a.json", text))
     assert capture.kernels["kernel"].tolist() == kernels
     assert capture.warnings == (TIME_ONLY, *warnings)
 
@@ -116,7 +116,7 @@ def test_devices_of_a_trace(
 ) -> None:
     text = trace(*(event(device=n) for n in numbers), traceName="a")
     text = text.replace("{", f'{{"deviceProperties": {json.dumps(GPUS)}, ', 1)
-    capture = read(written(tmp_path, "a.json", text))
+    capture = read(write_file(tmp_path, "a.json", text))
     assert (capture.device, capture.warnings) == (device, (TIME_ONLY, *warnings))
 
 
@@ -172,14 +172,14 @@ def test_other_tables_around_that_of_the_kernels(
     tmp_path: Path, other: str, between: str
 ) -> None:  # fmt: skip
     for text in (KERNELS + between + other, other + "\n" + KERNELS):
-        found = told(written(tmp_path, "a.csv", text))
+        found = read_totals(write_file(tmp_path, "a.csv", text))
         assert (found["kernels"], found["kernel_time_s"]) == (4, pytest.approx(200e-6))
         assert found["warnings"] == [TIME_ONLY]
 
 
 @pytest.mark.parametrize("other", [*OTHERS.values(), KERNELS.replace(",", "   ")])
 def test_other_tables_alone_are_refused(tmp_path: Path, other: str) -> None:
-    path = written(tmp_path, "a.csv", other)
+    path = write_file(tmp_path, "a.csv", other)
     with pytest.raises(RidgelineError) as refused:
         read(path)
     problem = f"{path} is a table of nsys that is not the CSV of a kernel table"
@@ -187,7 +187,7 @@ def test_other_tables_alone_are_refused(tmp_path: Path, other: str) -> None:
 
 
 def test_kernels_beside_their_launches(tmp_path: Path) -> None:
-    capture = read(written(tmp_path, "a.csv", EXEC_TRACE))
+    capture = read(write_file(tmp_path, "a.csv", EXEC_TRACE))
     chosen = ["kernel", "launches", "time_s", "grid", "block", "process_id"]
     assert capture.kernels[chosen].to_dict("list") == {
         "kernel": ["gemm(int)", "relu"],
@@ -202,7 +202,7 @@ def test_kernels_beside_their_launches(tmp_path: Path) -> None:
 
 def test_a_summary_of_kernels_beside_their_launches(tmp_path: Path) -> None:
     # given averages of three and of two launches, then times are those of all
-    kernels = read(written(tmp_path, "a.csv", EXEC_SUM)).kernels
+    kernels = read(write_file(tmp_path, "a.csv", EXEC_SUM)).kernels
     assert kernels[["kernel", "launches", "time_s"]].to_dict("list") == {
         "kernel": ["gemm(int)", "relu"], "launches": [3, 2], "time_s": [600e-9, 101e-9],
     }  # fmt: skip
@@ -211,7 +211,7 @@ def test_a_summary_of_kernels_beside_their_launches(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", ["us", "\u00b5s", "\u03bcs", "usec"])
 def test_microseconds_of_nsys(tmp_path: Path, unit: str) -> None:
     text = f"Time (%),Total Time ({unit}),Instances,Avg ({unit}),Name\n100.0,600.5,3,200.17,gemm\n"
-    assert read(written(tmp_path, "a.csv", text)).kernels["time_s"].tolist() == [600.5e-6]
+    assert read(write_file(tmp_path, "a.csv", text)).kernels["time_s"].tolist() == [600.5e-6]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_microseconds_of_nsys(tmp_path: Path, unit: str) -> None:
     ids=["no time", "no launches", "lost quotes", "no name"],
 )
 def test_rows_of_nsys_that_are_skipped(tmp_path: Path, row: str) -> None:
-    found = told(written(tmp_path, "a.csv", KERNELS + row))
+    found = read_totals(write_file(tmp_path, "a.csv", KERNELS + row))
     assert found["kernels"] == 4
     note = "lines inside the table that are not rows are skipped: 1"
     assert found["warnings"] == [TIME_ONLY, note]

@@ -5,7 +5,6 @@ Metrics of one quantity may lie in several files, so files are joined in this fo
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan, nan
@@ -68,40 +67,31 @@ Part = Counters | Capture  # one file; a trace has nothing to join
 class KernelRows:
     """Kernels of a file that has one metric per line."""
 
-    texts: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in TEXT_COLUMNS})
-    launches: list[int] = field(default_factory=list)
-    metrics: dict[str, array[float]] = field(default_factory=dict)
+    texts: list[dict[str, str | int]] = field(default_factory=list)
+    metrics: dict[str, dict[int, float]] = field(default_factory=dict)  # by row
     _rows: dict[Hashable, int] = field(default_factory=dict)
 
     def find_row(self, key: Hashable) -> int | None:
         return self._rows.get(key)
 
     def add_row(self, key: Hashable, texts: Mapping[str, str], launches: int = 1) -> int:
-        row = self._rows[key] = len(self.launches)
-        self.launches.append(launches)
-        for name in TEXT_COLUMNS:
-            self.texts[name].append(texts.get(name, ""))
+        row = self._rows[key] = len(self.texts)
+        self.texts.append({**texts, "launches": launches})
         return row
-
-    def set_text(self, row: int, column: str, text: str) -> None:
-        self.texts[column][row] = text.strip()
 
     def add_value(self, row: int, metric: str, value: float) -> None:
         """The first value of a metric counts: sections repeat some, with fewer digits."""
-        values = self.metrics.setdefault(metric, array("d"))
-        values.extend([nan] * (row + 1 - len(values)))
-        if isnan(values[row]):
+        values = self.metrics.setdefault(metric, {})
+        if isnan(values.get(row, nan)):
             values[row] = value
 
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The kernels and their metrics as tables."""
         import pandas as pd
 
-        count = len(self.launches)
-        for values in self.metrics.values():
-            values.extend([nan] * (count - len(values)))
-        metrics = pd.DataFrame(self.metrics, index=range(count), dtype=float)
-        return pd.DataFrame({**self.texts, "launches": self.launches}), metrics
+        names = (*TEXT_COLUMNS, "launches")
+        kernels = pd.DataFrame({name: [row.get(name, "") for row in self.texts] for name in names})
+        return kernels, pd.DataFrame(self.metrics, index=range(len(kernels)), dtype=float)
 
 
 def make_counters(

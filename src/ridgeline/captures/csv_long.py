@@ -101,7 +101,7 @@ class _LongReader:
         self.has_rules |= not name and bool(read_cell(row, self.columns.rule))
         column = TEXT_METRICS.get(strip_label(name))
         if column is not None:
-            self.rows.set_text(number, column, value)
+            self.rows.texts[number][column] = value
         metric = self.normaliser.read_metric(name, unit, value) if name else None
         if metric is not None:
             self.rows.add_value(number, *metric)

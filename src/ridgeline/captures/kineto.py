@@ -54,8 +54,14 @@ def read_trace(path: Path, on_bytes: OnBytes | None = None) -> Capture:
     devices = events.used_devices([row["number"] for row in timed])
     notes = [
         *note_several_devices([device.label for device in devices]),
-        *_note_skipped("kernels without a valid duration", len(kernels) - len(timed)),
-        *_note_skipped("copies and fills of memory, which are no kernels,", copies),
+        *(
+            f"{what} are left out: {count:,}"
+            for what, count in (
+                ("kernels without a valid duration", len(kernels) - len(timed)),
+                ("copies and fills of memory, which are no kernels,", copies),
+            )
+            if count
+        ),
         *[NOT_WHOLE] * (not events.is_whole),
     ]
     capabilities = {device.capability for device in devices}
@@ -89,10 +95,6 @@ def _common_device(devices: Sequence[_Device]) -> str | None:
     if len(names) > 1:
         return None
     return common_device(names - {""}, {d.capability for d in devices if d.capability})
-
-
-def _note_skipped(what: str, count: int) -> list[str]:
-    return [f"{what} are left out: {count:,}"] * (count > 0)
 
 
 def _category(event: Any) -> str:

@@ -104,9 +104,9 @@ class _TextReader:
     def _add_metric(self, row: int, line: str) -> None:
         device, metric = _DEVICE_LINE.fullmatch(line.strip()), parse_metric(line)
         if device:
-            self.rows.set_text(row, "device", device["value"])
+            self.rows.texts[row]["device"] = device["value"]
         elif metric and metric[0] in TEXT_METRICS:
-            self.rows.set_text(row, TEXT_METRICS[metric[0]], metric[2])
+            self.rows.texts[row][TEXT_METRICS[metric[0]]] = metric[2]
         elif metric:
             value = self.normaliser.read_metric(*metric)
             if value is not None:
@@ -125,5 +125,5 @@ class _TextReader:
             "device_number": match["device"] or "",
             "compute_capability": read_capability(match["cc"] or ""),
         }
-        self._row = self.rows.add_row(len(self.rows.launches), texts)
+        self._row = self.rows.add_row(len(self.rows.texts), texts)
         self._kernels += 1
