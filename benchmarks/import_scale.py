@@ -130,10 +130,10 @@ def ridgeline(path: str) -> dict[str, Any]:
     import pyarrow.compute
     import pyarrow.csv
 
-    from ridgeline.profile.capture import totals
-    from ridgeline.profile.reading import read_capture, wide
+    from ridgeline.captures import csv_wide, read_capture
+    from ridgeline.captures.capture import totals
 
-    assert pandas and pyarrow.csv and pyarrow.compute and wide  # here, as for the others
+    assert pandas and pyarrow.csv and pyarrow.compute and csv_wide  # here, as for the others
     with _Watch() as watch:
         told = totals(read_capture(Path(path)))
     assert told["kernels"] == KERNELS, told
@@ -201,12 +201,12 @@ def _lines_before(path: str) -> int:
 
 def _needed(line: str) -> Iterator[str]:
     """The columns below a header that ridgeline takes."""
-    from ridgeline.profile.reading.header import parse_header
-    from ridgeline.profile.reading.wide_pieces import Layout
+    from ridgeline.captures.csv_wide import needed_columns
+    from ridgeline.captures.table import parse_header
 
     header = parse_header(line)
     assert header is not None
-    return (header.names[column] for column in Layout.of(header).columns)
+    return (header.names[column] for column in needed_columns(header))
 
 
 def _header(path: str) -> str:

@@ -24,6 +24,7 @@ ROOMS = [  # siblings on one line do not import each other
     ["workloads"],
     ["count", "machine", "measure"],
     ["onnx"],  # counts with the formulas of count, exports with the processes of measure
+    ["captures"],  # files of profilers, whoever made them
     ["profile"],  # of the very step that measure takes
     ["conv"],
     ["roofline"],

@@ -13,12 +13,12 @@ from ridgeline.records import WorkloadSpec
 
 if TYPE_CHECKING:
     from ridgeline.analyze.module import AnalyzeResult
+    from ridgeline.captures.capture import Capture
     from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
     from ridgeline.measure.result import MeasureResult
     from ridgeline.measure.settings import Settings
     from ridgeline.onnx.export.records import Exported
-    from ridgeline.profile.capture import Capture
     from ridgeline.profile.result import ProfileResult
     from ridgeline.report.compare_machines import MachineComparison
     from ridgeline.report.compare_sides import Comparison
@@ -250,14 +250,14 @@ def import_capture(
     Files that tell different things of the same kernels are one capture. With `results`, each is
     also stored there, under `label`. A capture has its kernels as a table, and `warnings`.
     """
-    from ridgeline.profile.keeping import keep
-    from ridgeline.profile.reading import read_captures
+    from ridgeline.captures import read_captures
+    from ridgeline.captures.storage import store_capture
     from ridgeline.store import ResultsFolder
 
     captures = read_captures([Path(file) for file in files])
     if results is not None:
         for capture in captures:
-            keep(ResultsFolder(Path(results)), capture, label=label)
+            store_capture(ResultsFolder(Path(results)), capture, label=label)
     return captures
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.profile.captures import PRODUCTS, STEP
+from tests.captures.files import PRODUCTS, STEP
 from tests.report.profiled import folder, kernels, profiled_folder, store_capture, store_profile
 
 from ridgeline import import_capture

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.captures.files import NCU, NO_FLOPS, PRODUCTS, STEP, TRACES
 from tests.cli.analyzed_here import command
-from tests.profile.captures import NCU, NO_FLOPS, PRODUCTS, STEP, TRACES
 
 import ridgeline
 from ridgeline.store import ResultsFolder
@@ -66,11 +66,6 @@ def test_a_file_that_is_named_twice(capsys: pytest.CaptureFixture[str]) -> None:
     streams = capsys.readouterr()
     assert [one["kernels"] for one in json.loads(streams.out)["captures"]] == [12]
     assert "note: a file that is named twice is read once" in streams.err
-
-
-def test_a_pipe_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("import", "-") == 2
-    assert "there is no file -\n  hint: a pipe is /dev/stdin" in capsys.readouterr().err
 
 
 def test_what_is_stored(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,12 +194,12 @@ def test_metrics_of_one_quantity_in_several_files(capsys: pytest.CaptureFixture[
             f'"ID","Process ID","Kernel Name","{metric} [byte]"\n"0","7","k","5"\n'
         )
     Path("c.csv").write_text(Path("c.csv").read_text().replace("[byte]", "[inst]"))
-    # when all are named, then they are one capture, and it is told which of them is of no use
+    # when all are named, then they are one capture, with a warning on the missing metrics
     assert command("import", *metrics, "--json") == 0
     (capture,) = json.loads(capsys.readouterr().out)["captures"]
     assert (capture["file"], capture["dram_bytes"]) == ("a.csv + b.csv + c.csv", 10)
     assert capture["flops"]["fp32"] is None
-    assert "c.csv adds nothing that is used" in capture["warnings"]
+    assert "fp32 FLOPs are not told: fmul, ffma not collected" in capture["warnings"]
 
 
 def test_a_name_with_control_characters_is_shown_harmless(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.profile.recorded import metrics_of
 
+from ridgeline.captures.tensor_counters import TensorCounter, parse
 from ridgeline.profile.metrics import (
     ChosenMetrics,
     choose_metrics,
@@ -12,7 +13,6 @@ from ridgeline.profile.metrics import (
     tensor_parts,
     tensor_totals,
 )
-from ridgeline.profile.tensor_counters import TensorCounter, parse
 
 VECTOR = tuple(
     f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"

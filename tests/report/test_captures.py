@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from tests.report.profiled import folder, profiled_folder, store_capture
 
+from ridgeline.captures.quantities import LOWER_BOUND
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.quantities import LOWER_BOUND
 from ridgeline.report.figures import write_figure
 from ridgeline.report.figures.classic import draw_steps
 from ridgeline.report.figures.style import in_style

@@ -18,8 +18,8 @@ from tests.report.profiled import (
     the_run,
 )
 
+from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.quantities import BULK_COPIES
 from ridgeline.report.analysis import analyse
 from ridgeline.report.executed import (
     gap_told,

@@ -18,7 +18,7 @@ from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder
 
 if TYPE_CHECKING:
-    from ridgeline.profile.capture import Capture
+    from ridgeline.captures.capture import Capture
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -100,8 +100,8 @@ def import_files(
 
 def _show(captures: list[Capture], label: str | None, *, as_json: bool, quiet: bool) -> None:
     """The captures, and what to know about their numbers; advice is left out where asked for."""
+    from ridgeline.captures.capture import totals
     from ridgeline.cli import show_captures
-    from ridgeline.profile.capture import totals
 
     if as_json:
         content = {"captures": [totals(capture) for capture in captures]}
@@ -116,11 +116,11 @@ def _show(captures: list[Capture], label: str | None, *, as_json: bool, quiet: b
 
 def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[RidgelineError]]:
     """The captures of all files that can be read, and why the others cannot."""
+    from ridgeline.captures.join import join_captures
+    from ridgeline.captures.read import read_part
     from ridgeline.cli.progress import run_progress
-    from ridgeline.profile.reading.files import read_part
-    from ridgeline.profile.reading.joining import join_captures
 
-    def tell(done: int, of: int) -> None:
+    def on_bytes(done: int, of: int) -> None:
         progress.update("% read", 100 * done // max(of, 1), 100)
 
     parts, errors = [], []
@@ -131,7 +131,7 @@ def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[Ridgel
         for file in once:
             progress.start(plain_text(file.name))
             try:
-                parts.append(read_part(file, tell))
+                parts.append(read_part(file, on_bytes))
             except RidgelineError as error:
                 errors.append(error)
     captures, refused = join_captures(parts)
@@ -143,8 +143,8 @@ def _stored_before(results: ResultsFolder, captures: list[Capture]) -> list[tupl
 
     No digest of a file is stored. The same are files of the same name that tell the same.
     """
-    from ridgeline.profile.capture import sums
-    from ridgeline.profile.keeping import files_of
+    from ridgeline.captures.capture import sums
+    from ridgeline.captures.storage import files_of
     from ridgeline.report.profiles import file_names, stored_captures
 
     amounts = ("totals", "kernel_time_s", "launches")
@@ -161,9 +161,9 @@ def _stored_before(results: ResultsFolder, captures: list[Capture]) -> list[tupl
 
 
 def _keep(results: ResultsFolder, captures: list[Capture], label: str | None) -> list[Path]:
-    from ridgeline.profile.keeping import keep
+    from ridgeline.captures.storage import store_capture
 
-    return [keep(results, capture, label=label).path for capture in captures]
+    return [store_capture(results, capture, label=label).path for capture in captures]
 
 
 def _raise(errors: list[RidgelineError]) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ridgeline.captures.capture import FLOPS, Capture, total
 from ridgeline.cli.tables import Grid, print_grid, screen
 from ridgeline.plain import plain_text
-from ridgeline.profile.capture import FLOPS, Capture, total
 from ridgeline.units import format_bytes, format_flops, format_time
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _titled(capture: Capture, label: str | None, *, is_one: bool) -> str:
 
 
 def _name(capture: Capture) -> str:
-    from ridgeline.profile.keeping import files_of
+    from ridgeline.captures.storage import files_of
 
     return " + ".join(Path(file).name for file in files_of(capture))
 

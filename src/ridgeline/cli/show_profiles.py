@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ridgeline.captures.capture import BYTES, FLOPS
+from ridgeline.captures.storage import sources_of
 from ridgeline.cli.show_captures import MEMORIES, NOT_COLLECTED, flops_title
 from ridgeline.cli.tables import Grid, print_grid, screen
 from ridgeline.plain import plain_text
-from ridgeline.profile.capture import BYTES, FLOPS
-from ridgeline.profile.keeping import sources_of
 from ridgeline.report.executed import overlap_told
 from ridgeline.roofline.reconcile import NO_PHASE
 from ridgeline.store import ResultsFolder, Run

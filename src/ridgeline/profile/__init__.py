@@ -1,4 +1,4 @@
-"""What the hardware did: counters of kernels, read here or captured elsewhere.
+"""What the hardware did: counters of kernels, read here (captures/ reads those of elsewhere).
 
 A step profiled here, in the order of the work:
 
@@ -7,18 +7,9 @@ profiling.py        the whole of it (result.py: for the API; stored.py, outcome.
 metrics.py          the fewest metrics of a chip that answer        plan.py  what counting will take
 by_cupti.py         the process of a model counts its own step; cupti/ is what goes on in it
 by_ncu.py           Nsight Compute counts: ncu.py (probe.py: asks it), passes.py (groups of metrics)
-ncu_errors.py       what it means when it could not, and what to do
 workplace.py        where the processes work; sessions.py, and target.py, which runs a model in one
 step_mark.py        in them: `profile_step`, the step that is looked at
 marks.py            a number for every operator (operators.py: their names and numbers)
 self_test.py        work of known size through the same path
 traced.py joined.py checks.py   what two profilers saw, joined (kernel_names.py) and checked
-
-Captures, from here or elsewhere:
-
-capture.py          a capture: its kernels, and its totals
-quantities.py       from metrics to FLOPs, bytes and seconds
-counter_ways.py     which metrics tell them (tensor_counters.py: of tensor cores)
-reading/            files of profilers, whatever wrote them
-keeping.py          captures in a results folder
 """

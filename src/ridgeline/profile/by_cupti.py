@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ridgeline.captures.ncu_errors import explained
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.cupti.library import NOT_PERMITTED, RefusedError
 from ridgeline.profile.cupti.told import Foretold, counted_table, refusal
 from ridgeline.profile.metrics import CUPTI
-from ridgeline.profile.ncu_errors import explained
 from ridgeline.profile.passes import Group
 from ridgeline.profile.plan import Plan, fitting, planned
 from ridgeline.profile.sessions import Session, wait_ready

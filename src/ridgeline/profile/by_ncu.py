@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from ridgeline.captures.ncu_errors import NO_KERNELS, explained
+from ridgeline.captures.quantities import NO_BYTES, NO_FLOPS, NO_TENSORS, NO_TIME
 from ridgeline.profile.metrics import NCU, choose_metrics, is_of_tensors
 from ridgeline.profile.ncu import Ncu, find_ncu, known_metrics, passes_of
-from ridgeline.profile.ncu_errors import NO_KERNELS, explained
 from ridgeline.profile.passes import Group, Remembered, cache_path, grouped, remembered_names
 from ridgeline.profile.plan import Plan, fitting, planned
-from ridgeline.profile.quantities import NO_BYTES, NO_FLOPS, NO_TENSORS, NO_TIME
 from ridgeline.profile.sessions import Session, wait_ready
 from ridgeline.profile.step_mark import ALL, COUNTERS, DISTINCT
 from ridgeline.profile.traced import TracedSteps
@@ -117,7 +117,7 @@ class ByNcu:
 
     def read(self, session: Session) -> pd.DataFrame:
         """What ncu wrote."""
-        from ridgeline.profile.reading import read_capture
+        from ridgeline.captures import read_capture
 
         assert session.log is not None
         if NO_KERNELS in session.said:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.profile.capture import TEXTS
+from ridgeline.captures.capture import TEXTS
 from ridgeline.profile.kernel_names import short_name
 from ridgeline.profile.operators import NOWHERE, RANGE, may_use_tensor_cores
 

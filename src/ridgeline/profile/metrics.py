@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ridgeline.profile.tensor_counters import PREFIX, TensorCounter, parse
+from ridgeline.captures.tensor_counters import PREFIX, TensorCounter, parse
 
 TIERS = ("counters", "time")
 LEVELS = ("dram", "hierarchical")

@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ridgeline.captures.ncu_errors import WITHOUT, explained
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.profilers import NCU_VARIABLE as VARIABLE
 from ridgeline.machine.profilers import ncu_path
 from ridgeline.machine.system_io import SystemIO
-from ridgeline.profile.ncu_errors import WITHOUT, explained
 
 OLDEST = (2021, 1)  # tensor counters by type, --print-units base
 GRAPHS = (2023, 1)  # which can be counted as a whole since then

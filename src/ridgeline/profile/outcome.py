@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.captures.capture import sums
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.tasks import Task, question
-from ridgeline.profile.capture import sums
 from ridgeline.profile.copies import by_operator, in_all
 from ridgeline.profile.operators import NO_MODULES
 from ridgeline.profile.plan import Plan

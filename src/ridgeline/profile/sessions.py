@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ridgeline.captures.ncu_errors import WITHOUT, explained
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.ncu import Ncu
-from ridgeline.profile.ncu_errors import WITHOUT, explained
 from ridgeline.profile.passes import Group
 from ridgeline.profile.step_mark import JOB, REFUSED, Job
 

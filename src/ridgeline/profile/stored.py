@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.captures.capture import PROGRAM
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.capture import PROGRAM
 from ridgeline.profile.outcome import asked_of, failed, found_of, tables_of
 from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Standby, profile

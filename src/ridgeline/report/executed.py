@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.profile.keeping import sources_of
+from ridgeline.captures.storage import sources_of
 from ridgeline.profile.metrics import TOOL_NAMES
 from ridgeline.profile.plan import SHORTCUT
 from ridgeline.profile.self_test import TOLERANCE

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from ridgeline.captures.storage import is_capture
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
 from ridgeline.machine.passport import Passport, Passports
-from ridgeline.profile.keeping import is_capture
 from ridgeline.report.run_facts import device_of, threads_of
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
 from ridgeline.store import ResultsFolder, Run

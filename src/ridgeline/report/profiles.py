@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from ridgeline.captures.storage import is_capture, sources_of
 from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
-from ridgeline.profile.keeping import is_capture, sources_of
 from ridgeline.profile.metrics import TIERS
 from ridgeline.report.checked import check_capture, check_profile
 from ridgeline.store import ResultsFolder, Run

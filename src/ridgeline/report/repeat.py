@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ridgeline.profile.capture import PROGRAM
-from ridgeline.profile.keeping import sources_of
+from ridgeline.captures.capture import PROGRAM
+from ridgeline.captures.storage import sources_of
 from ridgeline.report.configuration import environment_text
 from ridgeline.store import Run
 

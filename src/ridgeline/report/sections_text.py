@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.profile.quantities import LOWER_BOUND
+from ridgeline.captures.quantities import LOWER_BOUND
 from ridgeline.report.analysis import TOPICS, of_all
 from ridgeline.report.analysis_gap import gaps, shares
 from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY

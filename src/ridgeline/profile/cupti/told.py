@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.captures.quantities import find
 from ridgeline.profile.cupti.library import RefusedError
 from ridgeline.profile.metrics import DURATION
-from ridgeline.profile.quantities import find
 from ridgeline.profile.step_mark import REFUSED, Job
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.profile.quantities import BULK_COPIES
+from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.report.figures import marks as points_on
 from ridgeline.report.figures.board import Board
 from ridgeline.report.figures.classic import draw_under_roofs

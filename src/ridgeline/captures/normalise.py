@@ -1,0 +1,405 @@
+"""From texts of a file to numbers in base units: names, units and decimal marks of any version.
+
+Prefixes are powers of 1000 (a Kbyte is 1000 bytes), those of KiB and MiB powers of 1024. The base
+units are byte, second and hertz; everything else is a plain count.
+
+Comma or full stop is decided once per file: `65,77`, `1.234,5` and `1,718E+10` can be read in one
+way only, `117.344` in two. Without such evidence the full stop is the decimal mark, with a note.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ridgeline.captures.counter_ways import is_needed
+
+# ---------------------------------------------------------------- units
+
+PREFIXES = {
+    "": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6,
+    "G": 1e9, "T": 1e12, "P": 1e15, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
+}  # fmt: skip
+BYTE, TIME, RATE, BYTE_RATE, COUNT = "byte", "time", "rate", "byte rate", "count"
+NANOSECOND = 1e-9  # the base unit of the tools, also of a time without a unit
+_PER_CYCLE = f"{COUNT}/cycle"
+_BASES = {
+    BYTE: ("byte", "bytes", "B"),
+    TIME: ("second", "seconds", "sec", "s"),
+    RATE: ("hz", "Hz", "HZ"),
+    COUNT: ("inst", "insts", "cycle", "cycles", "op", "ops", "sector", "sectors", "warp", "warps",
+            "thread", "threads", "request", "requests", "pass"),
+}  # fmt: skip
+_WHOLE_UNITS = {
+    "": (COUNT, 1.0), "1": (COUNT, 1.0), "minute": (TIME, 60.0), "min": (TIME, 60.0),
+    "hour": (TIME, 3600.0), **{prefix: (COUNT, PREFIXES[prefix]) for prefix in "kKMGTP"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The kind of quantity that a unit measures, and how many base units it is."""
+
+    kind: str
+    factor: float
+
+
+@cache
+def parse_unit(text: str) -> Unit | None:
+    """`Mbyte` is 1e6 bytes, `cycle/nsecond` 1e9 hertz; None for an unknown unit."""
+    above, slash, below = text.strip().partition("/")
+    unit = _parse_simple(above)
+    return _divide(unit, _parse_simple(below), below) if slash else unit
+
+
+def _parse_simple(text: str) -> Unit | None:
+    if text in _WHOLE_UNITS:
+        return Unit(*_WHOLE_UNITS[text])
+    for kind, bases in _BASES.items():
+        for base in bases:
+            prefix = text.removesuffix(base)
+            if text.endswith(base) and prefix in PREFIXES:
+                return Unit(kind, PREFIXES[prefix])
+    return Unit(COUNT, 1.0) if re.fullmatch(r"[A-Za-z][A-Za-z ]*", text) else None
+
+
+def _divide(above: Unit | None, below: Unit | None, name: str) -> Unit | None:
+    if above is None or below is None:
+        return None
+    if below.kind != TIME:
+        return Unit(f"{above.kind}/{name}", above.factor / below.factor)
+    kind = {BYTE: BYTE_RATE, COUNT: RATE}.get(above.kind)
+    return Unit(kind, above.factor / below.factor) if kind else None
+
+
+def expected_kind(metric: str) -> str:
+    """The kind of quantity that a metric measures, by its name; its unit must agree."""
+    base, _, rest = metric.partition(".")
+    if "per_second" in rest:
+        return BYTE_RATE if "bytes" in base else RATE
+    if base == "gpu__time_duration":
+        return TIME
+    return BYTE if "bytes" in base else COUNT
+
+
+def unit_factor(metric: str, unit: str) -> float | None:
+    """The factor to base units; None where unit and metric do not fit together."""
+    expected = expected_kind(metric)
+    if not unit.strip():
+        return NANOSECOND if expected == TIME else 1.0
+    parsed = parse_unit(unit)
+    if expected != COUNT or "%" in unit:
+        return parsed.factor if parsed is not None and parsed.kind == expected else None
+    if parsed is None:  # an unknown name of what is counted
+        return 1.0
+    is_rate = parsed.kind == _PER_CYCLE and "per_cycle" not in metric
+    return None if is_rate or parsed.kind in (BYTE, TIME, RATE, BYTE_RATE) else parsed.factor
+
+
+def to_base_units(values: Any, factor: float) -> Any:
+    """A number or an array times a factor; 65.77 us are 6.577e-05 s, not 6.5769999e-05."""
+    return values / round(1 / factor) if factor < 1 else values * factor
+
+
+# ---------------------------------------------------------------- numbers
+
+POINT, COMMA = ".", ","
+_SPACES = re.compile(r"[\s'\u2019\u00a0\u202f_]")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_MARKED = re.compile(r"[+-]?(\d*)((?:[.,]\d+)+)([eE][+-]?\d+)?")
+_INSTANCES = re.compile(r"\s*[{(;].*", re.DOTALL)  # "12 {3; 4; 5}": the values of the parts
+_LONGEST = 400  # characters of a number
+_GROUPS = re.compile(r"[1-9]\d{0,2}([.,'\u2019\u00a0\u2009\u202f ])(?:\d{2,3}\1)*\d{3}")
+_WHOLE_FLOAT = re.compile(r"(\d+)[.,]0{1,2}")  # as pandas writes a column that has gaps
+_WHOLE_METRICS = frozenset(
+    ["launch__grid_size", "launch__block_size", "launch__thread_count", "launch__stack_size",
+     "launch__registers_per_thread", "Grid Size", "Block Size", "Threads", "Stack Size",
+     "Registers Per Thread", "Elapsed Cycles"]
+)  # fmt: skip
+MOST_LAUNCHES = 2**53  # of a row: a float holds whole numbers up to here
+
+
+@dataclass(slots=True)
+class Decimals:
+    """The decimal mark of a file, by the evidence of its numbers."""
+
+    points: int = 0
+    commas: int = 0
+    ambiguous: str = ""  # the first number that can be read in two ways
+
+    @classmethod
+    def decide(cls, samples: Iterable[tuple[str, str, str]]) -> Decimals:
+        """From metric, unit and text of numbers of the file."""
+        decimals = cls()
+        for metric, unit, text in samples:
+            if POINT in text or COMMA in text:
+                decimals._add(text, is_whole=_is_whole(metric, unit))
+        return decimals
+
+    def _add(self, text: str, *, is_whole: bool) -> None:
+        mark = find_mark(text)
+        if mark == "" and is_whole:  # the mark groups digits
+            mark = COMMA if POINT in text else POINT
+        self.points += mark == POINT
+        self.commas += mark == COMMA
+        if mark == "" and not self.ambiguous:
+            self.ambiguous = text.strip()
+
+    @property
+    def mark(self) -> str:
+        return COMMA if self.commas > self.points else POINT
+
+    def notes(self) -> list[str]:
+        if self.points and self.commas:
+            return [
+                f"numbers are written in two ways; {self.mark!r} is the decimal mark of those that"
+                " could be either"
+            ]
+        if self.ambiguous and not self.points and not self.commas:
+            return [
+                f"the decimal mark of this file is not clear: {self.ambiguous} is read as"
+                f" {read_number(self.ambiguous, POINT):g}; export it with --print-units base in an"
+                " English locale if that is wrong"
+            ]
+        return []
+
+
+def _is_whole(metric: str, unit: str) -> bool:
+    """Whether values have no decimals, so that any mark in them groups digits."""
+    metric = strip_label(metric)
+    is_sum = metric.endswith(".sum") and unit in ("byte", "inst")
+    return metric in _WHOLE_METRICS or is_sum or unit in ("ns", "nsecond")
+
+
+def find_mark(text: str) -> str | None:
+    """The decimal mark of a number; "" if it could be either, None if there is no evidence."""
+    match = _MARKED.fullmatch(_SPACES.sub("", _strip_instances(text)))
+    if match is None:
+        return None
+    marks: list[str] = re.findall(r"[.,]", match[2])
+    groups = re.split(r"[.,]", match[2])[1:]
+    is_grouped = 1 <= len(match[1]) <= 3 and not match[1].startswith("0")
+    if len(marks) == 1:
+        is_ambiguous = is_grouped and len(groups[0]) == 3 and not match[3]
+        return "" if is_ambiguous else marks[0]
+    before = groups if len(set(marks)) == 1 else groups[:-1]
+    if not is_grouped or any(len(group) != 3 for group in before) or len(set(marks[:-1])) != 1:
+        return None  # 127.0.0.1 is not a number
+    if len(set(marks)) == 2:
+        return marks[-1]
+    return COMMA if marks[0] == POINT else POINT  # 1.234.567 has groups and no decimals
+
+
+def read_number(text: str, mark: str) -> float:
+    """The number in a text; nan without one. Its own evidence goes before `mark`."""
+    text = _SPACES.sub("", _strip_instances(text))
+    own = find_mark(text) or mark
+    plain = text.replace(POINT if own == COMMA else COMMA, "").replace(COMMA, POINT)
+    if not _NUMBER.fullmatch(plain):
+        return math.nan
+    value = float(plain)
+    return value if math.isfinite(value) else math.nan
+
+
+def strip_groups(text: str) -> str:
+    """`17313` of `17,313` or `17313.0`, in any locale; other texts as they are."""
+    text = text.strip()
+    if text.isdigit():
+        return text
+    if _GROUPS.fullmatch(text):
+        return re.sub(r"\D", "", text)
+    whole = _WHOLE_FLOAT.fullmatch(text)
+    return whole[1] if whole else text
+
+
+def read_launches(text: str, mark: str) -> int | None:
+    """A number of launches; None for anything else."""
+    number = read_number(strip_groups(text), mark)
+    return int(number) if 1 <= number < MOST_LAUNCHES and number.is_integer() else None
+
+
+def _strip_instances(text: str) -> str:
+    """Without the values of parts, and without the mark of a doubtful value, `(!) n/a`."""
+    return _INSTANCES.sub("", text[:_LONGEST].strip().removeprefix("(!)").strip())
+
+
+# ---------------------------------------------------------------- names of metrics
+
+_BY_UNIT = {  # `Memory Throughput` is a share of the peak in one section, a rate in another
+    ("Duration", TIME): "gpu__time_duration.sum",
+    ("Memory Throughput", BYTE_RATE): "dram__bytes.sum.per_second",
+    ("DRAM Throughput", BYTE_RATE): "dram__bytes.sum.per_second",
+    ("DRAM Bandwidth", BYTE_RATE): "dram__bytes.sum.per_second",
+    ("SM Frequency", RATE): "gpc__cycles_elapsed.avg.per_second",
+    ("Elapsed Cycles", COUNT): "gpc__cycles_elapsed.max",
+}
+DISPLAY_NAMES = tuple(dict.fromkeys(name for name, _ in _BY_UNIT))
+# by itself: pmsampling:dram__bytes_read.sum and TriageCompute.dram__… are other metrics
+_METRIC_NAME = re.compile(r"(?<![^\s(\[])[a-z0-9]+__\w+(?:\.\w+)*(?=[\s)\]]|$)")
+
+
+def strip_label(name: str) -> str:
+    """The metric in `Duration (gpu__time_duration.sum)`, either way around; else the name."""
+    match = _METRIC_NAME.search(name) if "__" in name else None
+    return match[0] if match else name
+
+
+def metric_name(name: str, unit: str) -> str | None:
+    """The metric that a title stands for; None for a display name without one."""
+    name = strip_label(name)
+    if name not in DISPLAY_NAMES:
+        return name
+    parsed = parse_unit(unit)
+    return _BY_UNIT.get((name, parsed.kind)) if parsed else None
+
+
+# ---------------------------------------------------------------- the one step
+
+WRONG_UNITS = "not used, for their units"  # how such a note begins
+WITHOUT_UNITS = "the table has no units: bytes, nanoseconds and hertz are taken for granted"
+_MOST_NAMED = 5
+# no comma, or one before every three digits: 1,234,567.8; never 65,77 nor 1,234E+10
+_GROUPED = r"^(?:[^,]*|[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?)$"
+
+
+@dataclass(slots=True)
+class Normaliser:
+    """Turns the metrics of a file into numbers in base units."""
+
+    decimals: Decimals
+    unusable: dict[str, None] = field(default_factory=dict)  # metrics with a wrong unit
+    _wrong_units: dict[str, None] = field(default_factory=dict)
+    _lacks_units: bool = False
+    _columns: dict[tuple[str, str], tuple[str, float] | None] = field(default_factory=dict)
+
+    def find_metric(self, name: str, unit: str) -> tuple[str, float] | None:
+        """The metric of a title and the factor of its unit; None where it is not used."""
+        key = (name, unit)
+        if key not in self._columns:
+            self._columns[key] = self._find_metric(name, unit)
+        return self._columns[key]
+
+    def _find_metric(self, name: str, unit: str) -> tuple[str, float] | None:
+        metric = metric_name(name, unit)
+        if metric is None or not is_needed(metric):
+            return None
+        factor = unit_factor(metric, unit)
+        if factor is None:
+            self._wrong_units[f"{strip_label(name)} in {unit}"] = None
+            self.unusable[metric] = None
+            return None
+        return metric, factor
+
+    def read_metric(self, name: str, unit: str, text: str) -> tuple[str, float] | None:
+        """The metric of a title and its value in base units; None where it is not used."""
+        used = self.find_metric(name, unit)
+        if used is None:
+            return None
+        value: float = to_base_units(read_number(text, self.decimals.mark), used[1])
+        if math.isfinite(value):
+            self._note_units(used[0], unit)
+        return used[0], value
+
+    def read_column(self, name: str, unit: str, cells: Any) -> tuple[str, Any] | None:
+        """The same for an arrow array of texts."""
+        used = self.find_metric(name, unit)
+        if used is None:
+            return None
+        self._note_units(used[0], unit)
+        return used[0], self._read_values(cells, used[1])
+
+    def _note_units(self, metric: str, unit: str) -> None:
+        self._lacks_units |= not unit.strip() and expected_kind(metric) != COUNT
+
+    def _read_values(self, cells: Any, factor: float) -> Any:
+        import numpy as np
+
+        values = None if self.decimals.commas else _cast(cells)
+        if values is None:
+            encoded = cells.dictionary_encode()
+            texts = encoded.dictionary.to_pylist()
+            numbers = np.array([read_number(text, self.decimals.mark) for text in texts])
+            values = numbers[encoded.indices.to_numpy()] if len(texts) else numbers
+        with np.errstate(over="ignore"):  # reported later
+            return to_base_units(values, factor)
+
+    def notes(self) -> list[str]:
+        wrong = ", ".join(list(self._wrong_units)[:_MOST_NAMED])
+        return [
+            *self.decimals.notes(),
+            *([f"{WRONG_UNITS}: {wrong}"] if wrong else []),
+            *[WITHOUT_UNITS] * self._lacks_units,
+        ]
+
+
+def _cast(cells: Any) -> Any:
+    """All at once where commas group digits, if there are any; None for a closer look."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pc.any(pc.match_substring(cells, ",")).as_py():
+        if not pc.all(pc.match_substring_regex(cells, _GROUPED)).as_py():
+            return None
+        cells = pc.replace_substring(cells, ",", "")
+    try:
+        values = pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        return None
+    return values if np.isfinite(values).all() else None
+
+
+# ---------------------------------------------------------------- texts of a launch
+
+_CAPABILITY = re.compile(r"(\d+)(?:[.,](\d+))?")
+_PROCESS = re.compile(r"\[(\d[^\]]*)\]")
+_RANGE = re.compile(r'"([^"]*)"')
+_RANGE_DETAILS = 6  # payload, colour and message, after domain and name
+
+
+def read_dimensions(text: str) -> str:
+    """`(128, 1, 1)`, from that or from `128, 1, 1`; any other text as it is."""
+    numbers = re.findall(r"\d+", text)
+    return f"({', '.join(numbers)})" if len(numbers) == 3 else text.strip()
+
+
+def read_process(text: str) -> str:
+    """`4711`, from that, from `4,711` or from the UI's `[4711] python3.12`."""
+    match = _PROCESS.match(text)
+    return strip_groups(match[1] if match else text)
+
+
+def read_capability(text: str) -> str:
+    """`9.0`, from that, from `9,0` or from a spreadsheet's `9`; any other text as it is."""
+    match = _CAPABILITY.fullmatch(text.strip())
+    return f"{match[1]}.{match[2] or 0}" if match else text.strip()
+
+
+def read_ranges(text: str) -> str:
+    """The NVTX ranges in a cell, outer/inner: `658  "<default domain>:step:none:…"` → `step`.
+
+    A name may itself hold colons; the fields around it have a fixed number.
+    """
+    names = []
+    for content in _RANGE.findall(text):
+        fields = content.split(":")
+        if len(fields) >= _RANGE_DETAILS + 2:
+            fields = fields[1:-_RANGE_DETAILS]
+        names.append(":".join(fields))
+    return "/".join(names) or (text.strip() if '"' not in text else "")
+
+
+READ_TEXT: dict[str, Callable[[str], str]] = {
+    "id": strip_groups,
+    "process_id": read_process,
+    "stream": strip_groups,
+    "grid": read_dimensions,
+    "block": read_dimensions,
+    "device": str.strip,
+    "device_number": strip_groups,
+    "compute_capability": read_capability,
+}

@@ -1,0 +1,200 @@
+"""The tables of Nsight tools: their headers, and rows of cells below these."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+
+from ridgeline.captures.normalise import parse_unit
+from ridgeline.captures.reading_log import ReadingLog
+from ridgeline.captures.text_io import OnBytes, open_text, skip_lines
+
+RAW, DETAILS, UI, TEXT = "ncu-raw", "ncu-details", "ncu-ui", "ncu-text"
+REPORT, KINETO, NSYS = "ncu-rep", "kineto", "nsys"
+WIDE = (RAW, UI)
+DELIMITERS = (",", ";", "\t")
+KERNEL_NAMES = (  # the fullest first
+    "Original Demangled Name", "Demangled Name", "Kernel Name", "Function Name",
+)  # fmt: skip
+TITLES = {  # of the texts of a launch, by the names that versions and the UI give them
+    "id": ("ID",),
+    "process_id": ("Process ID", "Process"),
+    "host": ("Host Name",),
+    "kernel": KERNEL_NAMES,
+    "stream": ("Stream", "Stream ID", "launch__stream_id"),
+    "grid": ("Grid Size",),
+    "block": ("Block Size",),
+    "device": ("device__attribute_display_name", "Device Name"),
+    "device_number": ("Device",),
+    "compute_capability": ("CC",),
+    "passes": ("profiler__replayer_passes",),
+}
+INVOCATIONS, AVERAGE = "Invocations", "Average"  # of `ncu --print-summary`
+INSTANCES, COUNT, KERNEL_AVERAGES = "Instances", "Count", ("KAvg", "Kernel Avg")  # of nsys
+SAMPLE_ROWS = 400  # for the decimal mark
+_MARKS = (*KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
+_UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
+_TIME = re.compile(
+    r"(?P<name>Total Time|Duration|Dur|Kernel Dur|KAvg|Kernel Avg)"
+    r"\s*[(\[]?(?P<unit>[a-z\u00b5\u03bc]*)[)\]]?"  # the micro sign and the Greek letter
+)
+_NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "": "ns"}
+_NUMBER = re.compile(r"[-+.,'\d\sEe]*")  # also the beginning of one
+_END = "\x1aend of file\x1a"  # a line below the last: only an open quote takes it into a cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The columns of a table, their units where the header has them, and their delimiter."""
+
+    kind: str
+    delimiter: str
+    names: tuple[str, ...]  # without units
+    units: tuple[str, ...]
+
+    def find(self, *names: str) -> int | None:
+        """The column of the first of these names that there is."""
+        return next((self.names.index(name) for name in names if name in self.names), None)
+
+    def find_texts(self) -> dict[str, int]:
+        """The columns of the texts of a launch."""
+        columns = {key: self.find(*names) for key, names in TITLES.items()}
+        return {key: column for key, column in columns.items() if column is not None}
+
+    @property
+    def range_columns(self) -> tuple[int, ...]:
+        """The columns of NVTX ranges, a domain each."""
+        return tuple(n for n, name in enumerate(self.names) if "_Range:" in name)
+
+    def is_too_long(self, row: Sequence[str]) -> bool:
+        """Whether a row has more cells than titles: quotes around a name were lost."""
+        return any(text.strip() for text in row[len(self.names) :])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table in a file."""
+
+    path: Path
+    header: Header
+    lines_before: int  # the header
+    is_utf8: bool
+    log: ReadingLog = field(default_factory=ReadingLog)
+
+    def read_rows(
+        self, on_bytes: OnBytes | None = None, log: ReadingLog | None = None
+    ) -> Iterator[list[str]]:
+        """The rows below the header."""
+        log = log or self.log
+        with open_text(self.path, on_bytes) as stream:
+            skip_lines(stream, self.lines_before + 1)
+            yield from split_rows(log.drop_messages(stream), self.header.delimiter, log)
+
+    def sample_rows(self) -> list[list[str]]:
+        """The first rows, for a look at their numbers."""
+        return list(islice(self.read_rows(log=ReadingLog()), SAMPLE_ROWS))
+
+
+def parse_header(line: str) -> Header | None:
+    """None where no table of kernels begins; program output may stand before `"ID"`."""
+    if not any(mark in line for mark in _MARKS):
+        return None
+    line = line.rstrip("\r\n").lstrip("\ufeff")
+    starts = [start for start in (line.find('"ID"'), 0) if start >= 0]
+    for start in dict.fromkeys(starts):
+        for delimiter in DELIMITERS:
+            header = make_header(_split_line(line[start:], delimiter), delimiter)
+            if header is not None:
+                return header
+    return None
+
+
+def make_header(cells: Sequence[str], delimiter: str) -> Header | None:
+    names, units = zip(*(_split_unit(cell.strip()) for cell in cells), strict=True)
+    kind = _find_kind(names, units)
+    return Header(kind=kind, delimiter=delimiter, names=names, units=units) if kind else None
+
+
+def make_next_header(row: Sequence[str], delimiter: str) -> Header | None:
+    """The header of another table below the first, where files were put together."""
+    is_title = len(row) > 2 and row[0].strip() in ("ID", *KERNEL_NAMES)
+    return make_header(row, delimiter) if is_title else None
+
+
+def _split_line(line: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter), []) or [""]
+    except csv.Error:
+        return [""]
+
+
+def _split_unit(cell: str) -> tuple[str, str]:
+    """`gpu__time_duration.sum [us]` as name and unit; `Total Time (ns)` likewise."""
+    match = _UNIT.fullmatch(cell)
+    if match:
+        return match["name"], match["unit"]
+    time = _TIME.fullmatch(cell)
+    if time and ("(" in cell or cell == time["name"]):
+        unit = _NSYS_UNITS.get(time["unit"], time["unit"])
+        return time["name"], unit if parse_unit(unit) else "ns"
+    return cell, ""
+
+
+def _find_kind(names: Sequence[str], units: Sequence[str]) -> str | None:
+    there = set(names)
+    if "Metric Name" in there:
+        is_summary = {AVERAGE, INVOCATIONS} <= there and there & {*KERNEL_NAMES}
+        return DETAILS if {"ID", "Metric Value"} <= there or is_summary else None
+    if "Total Time" in there and INSTANCES in there and there & {"Name", *KERNEL_NAMES}:
+        return NSYS
+    if {"Duration", "Name"} <= there and {"CorrId", "Corr ID", "GrdX"} & there:
+        return NSYS
+    has_times = "Kernel Dur" in there or (COUNT in there and there & {*KERNEL_AVERAGES})
+    if has_times and "Kernel Name" in there:
+        return NSYS
+    has_units = any(unit and "__" in name for name, unit in zip(names, units, strict=True))
+    if has_units or there & {"Function Name", "Demangled Name"}:
+        return UI if there & {*KERNEL_NAMES} else None
+    return RAW if {"ID", "Kernel Name"} <= there else None
+
+
+def split_rows(lines: Iterator[str], delimiter: str, log: ReadingLog) -> Iterator[list[str]]:
+    """Rows of cells. A line that cannot be read is skipped; a cell that is cut off is empty."""
+    last = ""
+
+    def remember_last() -> Iterator[str]:
+        nonlocal last
+        for line in lines:
+            last = line
+            yield line.replace("\0", "")
+
+    reader = csv.reader(chain(remember_last(), [_END]), delimiter=delimiter)
+    row: list[str] = []
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:  # the end was lost in a cell that is too long
+            log.is_cut = True
+            return
+        except csv.Error:
+            log.skipped += 1
+            continue
+        if row and row[-1].endswith(_END):
+            break
+        if last.endswith(("\n", "\r", '"')) or not row:
+            yield row
+        else:  # the last line, of which a number may be half of one
+            log.is_cut = True
+            yield [*row[:-1], "" if _NUMBER.fullmatch(row[-1]) else row[-1]]
+    if row != [_END]:
+        log.is_cut = True
+        yield [*row[:-1], ""]
+
+
+def read_cell(row: Sequence[str], column: int | None) -> str:
+    """The text in a column; "" without that column, or where the row ends before it."""
+    return row[column].strip() if column is not None and len(row) > column else ""

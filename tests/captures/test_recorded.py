@@ -1,0 +1,247 @@
+"""Captures that were recorded on real devices, with totals that are known otherwise."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from tests.captures.files import NCU, NO_FLOPS, PRODUCTS, STEP, read, read_totals
+
+from ridgeline.errors import RidgelineError
+
+PRODUCT = 2 * 2048**3
+BULK = "L1 bytes leave out the bulk tensor copies of this chip"
+CYCLES = (
+    "time is cycles over their rate: sm__cycles_elapsed.avg / sm__cycles_elapsed.avg.per_second"
+)
+HAS_LIBRARY = importlib.util.find_spec("ncu_report") is not None
+
+
+@pytest.mark.parametrize("page", ["raw", "details"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "tf32", "fp8", "int8", "fp64"])
+def test_a_product_on_tensor_cores_is_counted_exactly(page: str, dtype: str) -> None:
+    # given products of 2048x2048x2048, each in an NVTX range with the name of its type
+    kernels = read(NCU / f"h200_gemm_dtypes_{page}.csv").kernels
+    # when the FLOPs in that range are added up, then they are 2·2048³
+    inside = kernels[kernels["nvtx"].eq(dtype)]
+    assert inside[f"flops_{dtype}_matrix"].sum() == PRODUCT
+
+
+def test_a_product_in_fp32_is_counted_outside_tensor_cores() -> None:
+    kernels = read(PRODUCTS).kernels
+    (flops,) = kernels[kernels["nvtx"].eq("fp32")]["flops_fp32_vector"]
+    assert flops == PRODUCT + 2048**2  # and a multiplication of each result
+
+
+def test_the_products_whole() -> None:
+    assert read_totals(PRODUCTS) == {
+        "kernels": 12,
+        "flops": {
+            "fp64": 4_194_304, "fp32": 17_394_746_752, "fp16": 2_229_248, "tensor_fp16": PRODUCT,
+            "tensor_bf16": PRODUCT, "tensor_tf32": PRODUCT, "tensor_fp8": PRODUCT,
+            "tensor_int8": PRODUCT, "tensor_fp64": PRODUCT,
+        },
+        "dram_bytes": 402_888_704,
+        "l2_bytes": 2_884_893_000,
+        "l1_bytes": 2_753_599_000,
+        "kernel_time_s": pytest.approx(987.232e-6),
+        "device": "NVIDIA H200",
+        "warnings": [BULK],
+    }  # fmt: skip
+
+
+def test_a_training_step() -> None:
+    capture = read(STEP)
+    found = read_totals(STEP)
+    assert (found["kernels"], capture.passes, capture.compute_capability) == (637, 8, "9.0")
+    assert found["flops"]["tensor_fp16"] == 797_680_599_040
+    assert found["flops"]["fp32"] == 13_595_610_793
+    assert found["dram_bytes"] == 10_510_359_552
+    assert found["kernel_time_s"] == pytest.approx(7.923776e-3)
+    assert found["device"] == "NVIDIA H200"
+
+
+def test_backward_is_in_no_nvtx_range() -> None:
+    assert read(STEP).kernels["nvtx"].value_counts().to_dict() == {
+        "": 330,
+        "step/forward": 288,
+        "step/optimizer": 17,
+        "step/backward": 2,
+    }
+
+
+def test_a_row_whole() -> None:
+    first = read(STEP).kernels.iloc[0].to_dict()
+    name = first.pop("kernel")
+    assert name.startswith("void at::vectorized_elementwise_kernel<8, at::float16_copy_k")
+    assert first == {
+        "launches": 1, "time_s": 3.04e-6, "counter_time_s": 3.04e-6, "time_source": "counter",
+        "layer": "", "phase": "", "op": "", "grid": "(10, 1, 1)", "block": "(128, 1, 1)",
+        "stream": "7", "id": "0", "process_id": "658", "nvtx": "step/forward",
+        "device": "NVIDIA H200",
+        "flops_fp64_vector": 0, "flops_fp32_vector": 0, "flops_fp16_vector": 512,
+        "flops_bf16_matrix": 0,
+        "flops_fp16_matrix": 0, "flops_fp64_matrix": 0, "flops_fp8_matrix": 0,
+        "flops_int8_matrix": 0, "flops_tf32_matrix": 0, "dram_read_bytes": 43264,
+        "dram_write_bytes": 0, "dram_bytes": 43264, "l2_bytes": 244480, "l1_bytes": 93312,
+    }  # fmt: skip
+
+
+def test_each_distinct_launch_once() -> None:
+    found = read_totals(NCU / "h200_resnet50_bs32_amp_per_launch_config_raw.csv")
+    assert (found["kernels"], found["flops"]["fp16"]) == (136, None)
+    assert found["flops"]["tensor_fp16"] == 290_696_200_192
+
+
+def test_scaled_units_of_a_long_table_agree_with_a_wide_one() -> None:
+    wide, long = read_totals(PRODUCTS), read_totals(NCU / "h200_gemm_dtypes_details.csv")
+    assert long["flops"] == wide["flops"]
+    for name in ("dram_bytes", "l2_bytes", "l1_bytes", "kernel_time_s"):
+        assert long[name] == pytest.approx(wide[name], rel=0.01)  # two decimals of a Gbyte
+
+
+def test_tensor_instructions_of_a_plain_convolution_are_not_taken_for_flops() -> None:
+    assert read_totals(NCU / "a100_single_conv_stdout_noise_rules.csv") == {
+        "kernels": 1,
+        "flops": NO_FLOPS | {"fp64": 0, "fp32": 2 * 524_288 + 16_384, "fp16": 4 * 20_480},
+        "dram_bytes": 66_048,
+        "l2_bytes": 877_856,
+        "l1_bytes": 344_064,
+        "kernel_time_s": pytest.approx(6387.24 / 959_621_505.52),
+        "device": None,
+        "warnings": [
+            CYCLES,
+            "tensor-core FLOPs are not told: tensor instructions were counted, and the chip is not"
+            " known; collect sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100),"
+            " sm__inst_executed_pipe_tensor.sum and export it with its column CC",
+        ],
+    }
+
+
+def test_a_metric_set_of_the_first_rooflines() -> None:
+    assert read_totals(NCU / "ada_cc89_gpp_v0.csv") == {
+        "kernels": 1,
+        "flops": NO_FLOPS
+        | {
+            "fp64": 122_305_685_313 + 371_957_323_851 + 2 * 734_774_600_586,
+            "fp32": 2 * 24_541_362_358,
+            "fp16": 0,
+        },
+        "dram_bytes": 134_957_158_144,
+        "l2_bytes": 225_714_841_568,
+        "l1_bytes": 455_104_804_320,
+        "kernel_time_s": pytest.approx(36_873_068_823 / 1_619_726_202.90),
+        "device": "CC 8.9",
+        "warnings": [CYCLES],
+    }
+
+
+def test_ragged_rows_with_names_for_people() -> None:
+    assert read_totals(NCU / "b200_cublaslt_fp8_details_ragged.log") == {
+        "kernels": 1,
+        "flops": NO_FLOPS,
+        "dram_bytes": None,
+        "l2_bytes": None,
+        "l1_bytes": None,
+        "kernel_time_s": pytest.approx(406_240e-9),
+        "device": "CC 10.0",
+        "warnings": [
+            "no FLOPs: no counter of them was collected",
+            "no bytes: no counter of them was collected",
+        ],
+    }
+
+
+@pytest.mark.skipif(not HAS_LIBRARY, reason="the package ncu-report is not installed")
+def test_a_binary_report() -> None:
+    capture = read(NCU / "ada_cc89_gpp_v3.ncu-rep")
+    assert (capture.kind, capture.passes, capture.compute_capability) == ("ncu-rep", 3, "8.9")
+    found = read_totals(NCU / "ada_cc89_gpp_v3.ncu-rep")
+    assert found == {
+        "kernels": 2,
+        "flops": NO_FLOPS | {"fp64": 2_320_762_817_844},
+        "dram_bytes": 538_027_896_704,
+        "l2_bytes": 664_650_235_488,
+        "l1_bytes": 1_488_318_063_104,
+        "kernel_time_s": pytest.approx(26.544667136),
+        "device": "NVIDIA GeForce RTX 4060 Laptop GPU",
+        "warnings": [
+            "fp64 FLOPs are made from rates per cycle",
+            "from rates: dram__bytes.sum.per_second",
+            "L2 bytes are those of Nsight Compute's own chart (lts2xbar), not lts__t_bytes",
+            "L1 bytes are those of Nsight Compute's own chart (writeback), not l1tex__t_bytes",
+            "tensor cores were not counted: FLOPs are a lower bound if kernels use them; collect"
+            " sm__ops_path_tensor_src_*",
+        ],
+    }
+
+
+def test_a_report_that_nothing_can_read_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
+    monkeypatch.setattr("ridgeline.captures.ncu_rep.ncu_path", lambda probe: None)
+    why = r"nothing here can read the report .*: .* was not found\n  hint: pip install"
+    with pytest.raises(RidgelineError, match=why):
+        read(NCU / "ada_cc89_gpp_v3.ncu-rep")
+
+
+@pytest.mark.skipif(not HAS_LIBRARY, reason="the package ncu-report is not installed")
+def test_half_a_report_is_refused(tmp_path: Path) -> None:
+    half = tmp_path / "half.ncu-rep"
+    half.write_bytes((NCU / "ada_cc89_gpp_v3.ncu-rep").read_bytes()[:60_000])
+    with pytest.raises(RidgelineError, match="cannot be read: it holds no kernels"):
+        read(half)
+
+
+def test_an_installed_ncu_reads_a_report_where_its_library_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a program ncu that prints a table, and no library
+    program = tmp_path / "ncu"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {PRODUCTS}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
+    # when a report is read
+    report = NCU / "ada_cc89_gpp_v3.ncu-rep"
+    capture = read(report)
+    # then it was asked for base units, and what it printed is the capture
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked == ["--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
+    assert (capture.file, capture.kind, capture.launches) == (str(report), "ncu-rep", 12)
+
+
+def test_what_an_installed_ncu_says_on_its_output_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a program ncu that fails with a word on its output, and no library
+    program = tmp_path / "ncu"
+    said = "Failed to load report file: it is of a later version"
+    program.write_text(f"#!/bin/sh\necho '==PROF== hello'\necho '==ERROR== {said}'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
+    # when a report is read
+    report = NCU / "ada_cc89_gpp_v3.ncu-rep"
+    with pytest.raises(RidgelineError) as refused:
+        read(report)
+    # then
+    assert refused.value.problem == f"{report} cannot be read: {said}"
+
+
+def test_a_failed_launch_is_refused() -> None:
+    with pytest.raises(RidgelineError) as refused:
+        read(NCU / "ada_cc89_launchfailed_nan.csv")
+    assert refused.value.problem.endswith(
+        "has 1 kernel and no values: none is a number: a kernel could not be launched again"
+        " for counting"
+    )
+
+
+def test_a_rule_and_no_metric_is_refused() -> None:
+    with pytest.raises(RidgelineError) as refused:
+        read(NCU / "a100_rule_only_roofline.csv")
+    assert refused.value.problem.endswith("has 1 kernel with a rule and no metric")
+    assert "gpu__time_duration.sum" in refused.value.hint

@@ -1,0 +1,318 @@
+"""Small written tables of Nsight Compute: file in, kernels and warnings out."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.captures.files import PRODUCTS, STEP, read, read_totals, write_file
+
+from ridgeline.captures import read_capture
+
+HEADER = '"ID","Process ID","Kernel Name","Grid Size","gpu__time_duration.sum","dram__bytes.sum"\n'
+UNITS = '"","","","","us","Kbyte"\n'
+FIRST = '"0","7","a(int, int)","(1, 1, 1)","1.50","2"\n'
+SECOND = '"1","7","b","(2, 1, 1)","2.50","4"\n'
+TABLE = HEADER + UNITS + FIRST + SECOND
+LONG = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+NO_FLOPS = "no FLOPs: no counter of them was collected"
+CUT = "the file is cut off: what its last line ends in is not used"
+EXPECTED = {"kernel": ["a(int, int)", "b"], "time_s": [1.5e-6, 2.5e-6], "dram_bytes": [2e3, 4e3]}
+
+
+def skipped(count: int) -> str:
+    return f"lines inside the table that are not rows are skipped: {count}"
+
+
+def columns(path: Path, *names: str) -> dict[str, list[object]]:
+    kernels = read(path).kernels
+    return {name: kernels[name].tolist() for name in names}
+
+
+def time_rows(*rows: str) -> str:
+    """A long table of times: `process,id,kernel,unit,value` a row."""
+    cells = (row.split(",") for row in rows)
+    return LONG + "".join(
+        f'"{n}","{process}","{kernel}","gpu__time_duration.sum","{unit}","{value}"\n'
+        for process, n, kernel, unit, value in cells
+    )
+
+
+# ---------------------------------------------------------------- the same in other forms
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        (TABLE, ()),
+        ("x,y\n" * 50_000 + TABLE, ()),
+        ("step 5/5 [00:01]" + TABLE, ()),
+        ('{"loss": 0.5}\n' + TABLE, ()),
+        (HEADER + UNITS + "==WARNING== slow, by far\n" + FIRST + SECOND + "==PROF== Bye\n", ()),
+        (HEADER + UNITS + FIRST + "step 3, loss 0.1\n7,8\n" + SECOND + "done\n", (skipped(3),)),
+        (TABLE.replace('","', '";"'), ()),
+        (TABLE.replace('","', '"\t"'), ()),
+        (TABLE[:-1], ()),
+        (HEADER + UNITS + FIRST + HEADER + UNITS + SECOND, ()),
+        (TABLE + FIRST, ("rows of the same process and launch number are one kernel: 1",)),
+        (TABLE + "2,7,d(int, int),,1,1\n", (skipped(1),)),
+        ("==ERROR== LaunchFailed\n" + TABLE, ("the profiler reported an error: LaunchFailed",)),
+        (TABLE + LONG, ("another kind of table follows and is not read: put it into a file of its"
+                        " own",)),
+    ],
+    ids=["plain", "much before", "header behind output", "json before", "messages between",
+         "output between", "semicolons", "tabs", "no last line end", "two tables", "repeated",
+         "lost quotes", "error", "other table"],
+)  # fmt: skip
+def test_forms_of_a_wide_table(tmp_path: Path, text: str, warnings: tuple[str, ...]) -> None:
+    capture = read(write_file(tmp_path, "a.csv", text))
+    assert {name: capture.kernels[name].tolist() for name in EXPECTED} == EXPECTED
+    assert sorted(capture.warnings) == sorted([NO_FLOPS, *warnings])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_encodings_line_ends_and_gzip(
+    tmp_path: Path, encoding: str, end: str, is_packed: bool
+) -> None:
+    path = tmp_path / "a.csv"
+    content = ("noise\n" + TABLE).replace("\n", end).encode(encoding)
+    path.write_bytes(gzip.compress(content) if is_packed else content)
+    assert columns(path, *EXPECTED) == EXPECTED
+
+
+def test_pyarrow_and_the_csv_module_agree(tmp_path: Path) -> None:
+    # given a recorded file, and the same with a line that ends before it has named a kernel
+    text = gzip.decompress(STEP.read_bytes()).decode()
+    with_arrow = read(STEP).kernels
+    with_csv = read(write_file(tmp_path, "a.csv", text + '"637","658"\n')).kernels
+    # then all rows are the same
+    pd.testing.assert_frame_equal(with_csv, with_arrow, check_dtype=False)
+
+
+def test_progress_is_reported() -> None:
+    reports: list[tuple[int, int]] = []
+    read_capture(PRODUCTS, lambda done, of: reports.append((done, of)))
+    size = PRODUCTS.stat().st_size
+    assert reports[-1] == (size, size)
+
+
+# ---------------------------------------------------------------- values that are missing or odd
+
+
+@pytest.mark.parametrize("gap", ["", "nan", "n/a", "(!) n/a", "-4", "1e400"])
+def test_a_gap_is_not_a_zero(tmp_path: Path, gap: str) -> None:
+    path = write_file(tmp_path, "a.csv", TABLE.replace('"4"', f'"{gap}"'))
+    assert read(path).kernels["dram_bytes"].isna().tolist() == [False, True]
+    assert "DRAM bytes are not known of 1 of 2 kernels" in read(path).warnings
+
+
+@pytest.mark.parametrize(
+    ("last", "times", "warning"),
+    [
+        ('"2","7","c"\n', [1.5e-6, 2.5e-6, None], "time is not known of 1 of 3 kernels"),
+        ('"2","7","c","(1, 1, 1)","3', [1.5e-6, 2.5e-6, None], CUT),
+        ("2,7,c,,3", [1.5e-6, 2.5e-6, None], CUT),
+        ('"2","7","c","(1, 1, 1)","3","5"', [1.5e-6, 2.5e-6, 3e-6], NO_FLOPS),
+        ('"2","7', [1.5e-6, 2.5e-6], CUT),
+    ],
+    ids=["ragged", "cut in a value", "cut without quotes", "whole", "cut in its process"],
+)
+def test_last_rows(tmp_path: Path, last: str, times: list[float | None], warning: str) -> None:
+    capture = read(write_file(tmp_path, "a.csv", TABLE + last))
+    time_s = capture.kernels["time_s"]
+    assert time_s.astype(object).where(time_s.notna(), None).tolist() == times
+    assert warning in capture.warnings
+
+
+@pytest.mark.parametrize(
+    ("value", "warning"),
+    [
+        ("-3", "values that are negative are not used: gpu__time_duration.sum"),
+        ("117.344", "the decimal mark of this file is not clear: 117.344 is read as 117.344; export"
+         " it with --print-units base in an English locale if that is wrong"),
+    ],
+)  # fmt: skip
+def test_values_with_a_warning(tmp_path: Path, value: str, warning: str) -> None:
+    text = time_rows("7,0,a,us,1", f"7,1,b,us,{value}")
+    assert warning in read(write_file(tmp_path, "a.csv", text)).warnings
+
+
+def test_a_table_without_units_is_in_base_units(tmp_path: Path) -> None:
+    capture = read(write_file(tmp_path, "a.csv", HEADER + FIRST.replace("1.50", "150")))
+    assert capture.kernels["time_s"].tolist() == [150e-9]
+    note = "the table has no units: bytes, nanoseconds and hertz are taken for granted"
+    assert note in capture.warnings
+
+
+def test_a_unit_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
+    capture = read(write_file(tmp_path, "a.csv", TABLE.replace('"Kbyte"', '"sector"')))
+    assert capture.warnings == (
+        "not used, for their units: dram__bytes.sum in sector",
+        NO_FLOPS,
+        "no bytes: there is no counter that can be used",
+    )
+
+
+def test_a_metric_in_two_columns_counts_once(tmp_path: Path) -> None:
+    text = TABLE.replace('sum"\n', 'sum","dram__bytes.sum"\n').replace('byte"\n', 'byte","byte"\n')
+    text = text.replace('"2"\n', '"2","9"\n').replace('"4"\n', '"4","9"\n')
+    assert columns(write_file(tmp_path, "a.csv", text), *EXPECTED) == EXPECTED
+
+
+@pytest.mark.parametrize(("mark", "value"), [(",", "344,26"), (".", "344.26")])
+def test_exponents_and_decimal_commas(tmp_path: Path, mark: str, value: str) -> None:
+    text = TABLE.replace("1.50", value).replace("2.50", f"1{mark}718E+03")
+    assert columns(write_file(tmp_path, "a.csv", text), "time_s") == {
+        "time_s": [344.26e-6, 1718e-6]
+    }
+
+
+def test_tensor_work_of_other_types_is_in_the_table_of_kernels(tmp_path: Path) -> None:
+    # given types that totals do not have: fp32 is there outside tensor cores only
+    names = [f"sm__ops_path_tensor_src_{kind}.sum" for kind in ("fp16", "fp32", "int4")]
+    text = f'"ID","Kernel Name","{chr(34).join([names[0], ",", names[1], ",", names[2]])}"\n'
+    capture = read(write_file(tmp_path, "a.csv", text + '"0","k","2","4","8"\n'))
+    assert [note for note in capture.warnings if "table of kernels" in note] == [
+        "tensor fp32 work is in the table of kernels only: 4",
+        "tensor int4 work is in the table of kernels only: 8",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "capability", "note"),
+    [
+        ("nvjet_hsh_128", "9.0", "and 1 of 1 kernels use them by their names (nvjet_hsh_128)"),
+        ("relu", "9.0", "FLOPs are a lower bound if kernels use them"),
+        ("relu", "6.1", None),
+    ],
+)
+def test_tensor_cores_that_were_not_counted(
+    tmp_path: Path, kernel: str, capability: str, note: str | None
+) -> None:
+    ops = ",".join(
+        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ("fadd", "fmul", "ffma")
+    )
+    path = write_file(
+        tmp_path, "a.csv", f"ID,Kernel Name,CC,{ops}\n0,{kernel},{capability},1,2,3\n"
+    )
+    notes = [text for text in read(path).warnings if text.startswith("tensor cores were not")]
+    assert [note in text for text in notes if note] == [True] * (note is not None)
+
+
+# ---------------------------------------------------------------- launches and devices
+
+
+def test_a_launch_is_identified_by_process_number_and_name(tmp_path: Path) -> None:
+    # given rows of two processes, one number with two names, and a row that is there again
+    text = time_rows("1,0,a,us,2", "3,0,a,us,4", "3,0,b,us,5", "1,0,a,us,9")
+    path = write_file(tmp_path, "a.csv", text)
+    assert columns(path, "process_id", "id", "kernel", "time_s") == {
+        "process_id": ["1", "3", "3"],
+        "id": ["0", "0", "0"],
+        "kernel": ["a", "a", "b"],
+        "time_s": [2e-6, 4e-6, 5e-6],
+    }
+
+
+def test_rows_without_a_process_are_not_merged(tmp_path: Path) -> None:
+    text = HEADER + UNITS + FIRST.replace('"7"', '""') * 2
+    assert columns(write_file(tmp_path, "a.csv", text), "time_s") == {"time_s": [1.5e-6, 1.5e-6]}
+
+
+def test_tables_of_other_metrics_below_are_of_the_same_kernels(tmp_path: Path) -> None:
+    start = '"ID","Process ID","Kernel Name"'
+    text = f'{start},"gpu__time_duration.sum [us]"\n"0","7","a","2"\n'
+    text += f'{start},"dram__bytes.sum [byte]"\n"0","7","a","5"\n'
+    path = write_file(tmp_path, "a.csv", text)
+    assert columns(path, "time_s", "dram_bytes") == {"time_s": [2e-6], "dram_bytes": [5]}
+
+
+@pytest.mark.parametrize(
+    ("titles", "cells", "device", "note"),
+    [
+        ("Device Name", ("A", "A"), "A", None),
+        ("Device Name", ("A", "B"), None, "A, B"),
+        ("CC", ("9.0", "9,0"), "CC 9.0", None),
+        ("CC", ("7.0", "9.0"), None, "compute capability 7.0, 9.0"),
+        ("Device", ("0", "1"), None, "0, 1"),
+    ],
+)
+def test_devices(
+    tmp_path: Path, titles: str, cells: tuple[str, str], device: str | None, note: str | None
+) -> None:
+    rows = (f'{n},"{cell}",k{n},5' for n, cell in enumerate(cells))
+    text = f"ID,{titles},Kernel Name,dram__bytes.sum [byte]\n" + "\n".join([*rows, ""])
+    found = read_totals(write_file(tmp_path, "a.csv", text))
+    notes = [text for text in found["warnings"] if "several devices" in text]
+    assert found["device"] == device
+    assert notes == [f"kernels of several devices are added up: {note}"] * (note is not None)
+
+
+def test_the_two_parts_of_a_compute_capability(tmp_path: Path) -> None:
+    parts = "device__attribute_compute_capability_major,device__attribute_compute_capability_minor"
+    text = f"ID,Kernel Name,{parts},dram__bytes.sum [byte]\n0,k,8,6,5\n"
+    assert read_totals(write_file(tmp_path, "a.csv", text))["device"] == "CC 8.6"
+
+
+SUMMARY = (
+    '"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device",'
+    '"CC","Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+)
+
+
+def test_a_summary_over_launches(tmp_path: Path) -> None:
+    # given averages over three launches of a kernel on one device, over two on another
+    rows = [
+        f'"1","app","127.0.0.1","gemm","(128, 1, 1)","(96, 1, 1)","{device}","9.0","{launches}",'
+        f'"Any","{metric}","{unit}","1","9","{average}"\n'
+        for device, launches, metric, unit, average in (
+            (0, "3", "lts__t_bytes.sum", "byte", "1,500.00"),
+            (0, "3", "Duration", "us", "2.00"),
+            (1, "2", "Duration", "us", "4.00"),
+            (2, "n/a", "Duration", "us", "5.00"),
+        )
+    ]
+    capture = read(write_file(tmp_path, "a.csv", SUMMARY + "".join(rows)))
+    # then a row stands for all of them, and one without a number of launches is skipped
+    assert capture.kernels[["launches", "time_s", "grid"]].to_dict("list") == {
+        "launches": [3, 2], "time_s": [6e-6, 8e-6], "grid": ["(96, 1, 1)"] * 2,
+    }  # fmt: skip
+    assert capture.kernels["l2_bytes"].iloc[0] == 4500
+    note = "a summary of ncu: averages over the launches of a kernel, times their number"
+    assert {note, skipped(1)} <= {*capture.warnings}
+
+
+# ---------------------------------------------------------------- text
+
+KERNEL = "  k(int, float *) (32, 1, 1)x(64, 1, 1), Context 1, Stream 7, Device 0, CC 8.0\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "time_s"),
+    [
+        ("    Duration                      msecond         96.32\n", 96.32e-3),
+        ("    gpu__time_duration.sum usecond 65.77\n", 65.77e-6),
+        ("    Duration (gpu__time_duration.sum)         us         1.50\n", 1.5e-6),
+        ("    gpu__time_duration.sum (Duration)         us  1,234.50\n", 1234.5e-6),
+        ("    gpu__time_duration.sum                    us  12.16 {6.08; 6.08}\n", 12.16e-6),
+        ("    gpu__time_duration.sum                               1500\n", 1500e-9),
+    ],
+)
+def test_lines_of_a_text(tmp_path: Path, line: str, time_s: float) -> None:
+    text = f"noise\n[828] app@127.0.0.1\n{KERNEL}{line}    INF   Nothing to say\n"
+    path = write_file(tmp_path, "a.txt", text)
+    assert columns(path, "kernel", "grid", "block", "process_id", "id", "time_s") == {
+        "kernel": ["k(int, float *)"], "grid": ["(32, 1, 1)"], "block": ["(64, 1, 1)"],
+        "process_id": ["828"], "id": ["0"], "time_s": [pytest.approx(time_s)],
+    }  # fmt: skip
+
+
+def test_a_text_that_is_cut_in_a_number(tmp_path: Path) -> None:
+    lines = "    dram__bytes.sum   byte   12\n    gpu__time_duration.sum   us   1"
+    found = read_totals(write_file(tmp_path, "a.txt", KERNEL + lines))
+    assert (found["dram_bytes"], found["kernel_time_s"]) == (12, None)
+    assert CUT in found["warnings"]

@@ -1,0 +1,226 @@
+"""Traces, which have time only: PyTorch and Kineto, kernel tables of nsys."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+from tests.captures.files import TRACES, read, read_totals, write_file
+
+from ridgeline.errors import RidgelineError
+
+TIME_ONLY = "a trace tells time only: no FLOPs and no bytes"
+NOT_WHOLE = "the trace is cut off or damaged: its end is missing"
+SEVERAL = "kernels of several devices are added up: "
+COLUMNS = ["kernel", "launches", "time_s", "grid", "block", "stream", "id"]
+RECORDED = {
+    "kineto.json": (
+        "NVIDIA H100",
+        ["copies and fills of memory, which are no kernels, are left out: 1"],
+        [("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x64x32", 1, 120.5e-6, "(16, 8, 1)",
+          "(128, 1, 1)", "7", "405"),
+         ("void at::native::vectorized_elementwise_kernel<4, at::native::AddOp>(int)", 1, 4.25e-6,
+          "(10, 1, 1)", "(128, 1, 1)", "7", "412")],
+    ),
+    "nsys_cuda_gpu_kern_sum.csv": (
+        None,
+        [],
+        [("void gemm<float, (int)128>(const float *, float *)", 4, 182_400e-9, "", "", "", ""),
+         ("reduce(float *)", 8, 17_600e-9, "", "", "", "")],
+    ),
+    "nsys_cuda_gpu_trace.csv": (
+        "NVIDIA RTX 5000 Ada Generation Laptop GPU",
+        [],
+        [("saxpy(float, const float *, float *, unsigned long)", 1, time_s, "(4096, 1, 1)",
+          "(256, 1, 1)", "13", number) for time_s, number in ((7072e-9, "128"), (7136e-9, "130"))],
+    ),
+    "nsys_gpukernsum_2020.csv": (
+        None,
+        [],
+        [("conv(float *)", 3, 3e-3, "", "", "", ""), ("pool(float *)", 1, 1e-3, "", "", "", "")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_traces(name: str) -> None:
+    device, notes, rows = RECORDED[name]
+    capture = read(TRACES / name)
+    assert list(capture.kernels[COLUMNS].itertuples(index=False, name=None)) == rows
+    assert (capture.device, capture.warnings) == (device, (TIME_ONLY, *notes))
+    assert capture.kernels["time_source"].eq("profiler").all()
+    assert capture.kernels["counter_time_s"].isna().all()
+
+
+# ---------------------------------------------------------------- Kineto
+
+
+def event(name: str = "a", dur: object = 2, device: int = 0) -> dict[str, object]:
+    args = {"device": device, "stream": 7}
+    return {"ph": "X", "cat": "kernel", "name": name, "ts": 1, "dur": dur, "args": args}
+
+
+def trace(*events: object, **others: object) -> str:
+    return json.dumps({**others, "traceEvents": events})
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels", "warnings"),
+    [
+        (trace(event("a"), event("b")), ["a", "b"], []),
+        (json.dumps([event("a"), event("b")]), ["a", "b"], []),
+        (trace(event("a\ud800b")), ["a\ufffdb"], []),
+        (trace(event("a")).replace('"a"', '"a\tb"'), ["a\tb"], []),
+        (trace(event("a"), event("b"))[:-40], ["a"], [NOT_WHOLE]),
+        (trace(event("a"), event("b")).replace('"b"', '"b"c"'), ["a"], [NOT_WHOLE]),
+        (trace(event(), *(event(dur=dur) for dur in (None, -1, math.nan, math.inf, "soon"))), ["a"],
+         ["kernels without a valid duration are left out: 5"]),
+        (trace(event("a" * 2**21), event("b")), ["a" * 2**21, "b"], []),
+        (trace(event("a"), user="x" * 2**21), ["a"], []),
+    ],
+    ids=["object", "list", "surrogate", "tab", "cut off", "damaged", "durations", "long event",
+         "long head"],
+)  # fmt: skip
+def test_traces_of_pytorch(
+    tmp_path: Path, text: str, kernels: list[str], warnings: list[str]
+) -> None:
+    capture = read(write_file(tmp_path, "a.json", text))
+    assert capture.kernels["kernel"].tolist() == kernels
+    assert capture.warnings == (TIME_ONLY, *warnings)
+
+
+def test_a_packed_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress((TRACES / "kineto.json").read_bytes()))
+    assert read(path).launches == 2
+
+
+GPUS = [{"id": n, "name": name, "computeMajor": 9, "computeMinor": 0} for n, name in
+        enumerate(("H100", "H100", "A100"))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("numbers", "device", "warnings"),
+    [
+        ([0], "H100", []),
+        ([0, 1], "H100", [SEVERAL + "H100 (0), H100 (1)"]),
+        ([1, 2], None, [SEVERAL + "H100 (1), A100 (2)"]),
+        ([7], None, []),
+    ],
+)
+def test_devices_of_a_trace(
+    tmp_path: Path, numbers: list[int], device: str | None, warnings: list[str]
+) -> None:
+    text = trace(*(event(device=n) for n in numbers), traceName="a")
+    text = text.replace("{", f'{{"deviceProperties": {json.dumps(GPUS)}, ', 1)
+    capture = read(write_file(tmp_path, "a.json", text))
+    assert (capture.device, capture.warnings) == (device, (TIME_ONLY, *warnings))
+
+
+# ---------------------------------------------------------------- nsys
+
+STATISTICS = "Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"
+KERNELS = (
+    f"Time (%),Total Time (ns),Instances,{STATISTICS},Name\n"
+    "100.0,200000,4,50000.0,50000.0,50000,50000,0.0,gemm\n"
+)
+NVTX = (
+    f"Time (%),Total Time (ns),Instances,{STATISTICS},Style,Range\n"
+    "100.0,9000000,10,900000.0,900000.0,900000,900000,0.0,PushPop,:step\n"
+)
+GPU = (
+    f"Time (%),Total Time (ns),Instances,{STATISTICS},Category,Operation\n"
+    "90.0,200000,4,50000.0,50000.0,50000,50000,0.0,CUDA_KERNEL,gemm\n"
+)
+COPIES = (
+    f"Time (%),Total Time (ns),Count,{STATISTICS},Operation\n"
+    "100.0,3000,3,1000.0,1000.0,1000,1000,0.0,[CUDA memcpy Host-to-Device]\n"
+)
+SIZES = (
+    "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
+    "8.000,2,4.000,4.000,4.000,4.000,0.000,[CUDA memcpy Host-to-Device]\n"
+)
+BY_RANGE = (
+    f"NVTX Range,Style,PID,TID,NVTX Inst,Kern Inst,Total Time (ns),{STATISTICS},Kernel Name\n"
+    ":step,PushPop,1,1,1,4,200000,50000.0,50000.0,50000,50000,0.0,gemm\n"
+)
+CALLS = "Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n81.2,131012864,1,1.0,cudaMalloc\n"
+EXEC_TRACE = (
+    "API Start (ns),API Dur (ns),Queue Start (ns),Queue Dur (ns),Kernel Start (ns),Kernel Dur (ns),"
+    "Total Dur (ns),PID,TID,DevId,API Function,GridXYZ,BlockXYZ,Kernel Name\n"
+    "10,5,15,2,17,7000,7007,4711,4711,0,cudaLaunchKernel,   1    2    3, 128    1    1,gemm(int)\n"
+    "20,5,,,27,300,307,4711,4711,1,cudaLaunchKernel,   4    1    1,  32    1    1,relu\n"
+)
+AVERAGES = ",".join(
+    f"{part}{what} (ns)" for part in "TAQK" for what in ("Avg", "Med", "Min", "Max")
+)
+EXEC_SUM = (
+    f"PID,TID,DevId,Count,QCount,{AVERAGES},API Name,Kernel Name\n"
+    f"4711,4711,0,3,3,{'900.0,900.0,900,900,' * 3}200.0,190.0,10,400,cudaLaunchKernel,gemm(int)\n"
+    f"4711,4711,0,2,0,{'900.0,900.0,900,900,' * 3}50.5,50.5,50,51,cudaLaunchKernel,relu\n"
+)
+OTHERS = {"nvtx": NVTX, "gpu": GPU, "copies": COPIES, "sizes": SIZES, "by range": BY_RANGE,
+          "calls": CALLS}  # fmt: skip
+
+
+@pytest.mark.parametrize("between", ["\n", "", "\nProcessing [a.sqlite] with [b.py]... \n"])
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_other_tables_around_that_of_the_kernels(
+    tmp_path: Path, other: str, between: str
+) -> None:  # fmt: skip
+    for text in (KERNELS + between + other, other + "\n" + KERNELS):
+        found = read_totals(write_file(tmp_path, "a.csv", text))
+        assert (found["kernels"], found["kernel_time_s"]) == (4, pytest.approx(200e-6))
+        assert found["warnings"] == [TIME_ONLY]
+
+
+@pytest.mark.parametrize("other", [*OTHERS.values(), KERNELS.replace(",", "   ")])
+def test_other_tables_alone_are_refused(tmp_path: Path, other: str) -> None:
+    path = write_file(tmp_path, "a.csv", other)
+    with pytest.raises(RidgelineError) as refused:
+        read(path)
+    problem = f"{path} is a table of nsys that is not the CSV of a kernel table"
+    assert (refused.value.problem, "--format csv" in refused.value.hint) == (problem, True)
+
+
+def test_kernels_beside_their_launches(tmp_path: Path) -> None:
+    capture = read(write_file(tmp_path, "a.csv", EXEC_TRACE))
+    chosen = ["kernel", "launches", "time_s", "grid", "block", "process_id"]
+    assert capture.kernels[chosen].to_dict("list") == {
+        "kernel": ["gemm(int)", "relu"],
+        "launches": [1, 1],
+        "time_s": [7000e-9, 300e-9],
+        "grid": ["(1, 2, 3)", "(4, 1, 1)"],
+        "block": ["(128, 1, 1)", "(32, 1, 1)"],
+        "process_id": ["4711", "4711"],
+    }
+    assert capture.warnings == (TIME_ONLY, SEVERAL + "0, 1")
+
+
+def test_a_summary_of_kernels_beside_their_launches(tmp_path: Path) -> None:
+    # given averages of three and of two launches, then times are those of all
+    kernels = read(write_file(tmp_path, "a.csv", EXEC_SUM)).kernels
+    assert kernels[["kernel", "launches", "time_s"]].to_dict("list") == {
+        "kernel": ["gemm(int)", "relu"], "launches": [3, 2], "time_s": [600e-9, 101e-9],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ["us", "\u00b5s", "\u03bcs", "usec"])
+def test_microseconds_of_nsys(tmp_path: Path, unit: str) -> None:
+    text = f"Time (%),Total Time ({unit}),Instances,Avg ({unit}),Name\n100.0,600.5,3,200.17,gemm\n"
+    assert read(write_file(tmp_path, "a.csv", text)).kernels["time_s"].tolist() == [600.5e-6]
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["5.0,n/a,4,,,,,,relu\n", "5.0,10,0,,,,,,relu\n", "5.0,10,1,,,,,,a(int, int)\n", "5.0,1\n"],
+    ids=["no time", "no launches", "lost quotes", "no name"],
+)
+def test_rows_of_nsys_that_are_skipped(tmp_path: Path, row: str) -> None:
+    found = read_totals(write_file(tmp_path, "a.csv", KERNELS + row))
+    assert found["kernels"] == 4
+    note = "lines inside the table that are not rows are skipped: 1"
+    assert found["warnings"] == [TIME_ONLY, note]
