@@ -152,3 +152,14 @@ def test_a_refused_file_does_not_stop_the_others(tmp_path: Path) -> None:
     captures, refusals = join_captures([read_part(path) for path in paths])
     assert [capture.file for capture in captures] == [str(PRODUCTS)]
     assert ["only reads were collected" in error.problem for error in refusals] == [True]
+
+
+def test_a_wide_and_a_long_table_are_joined(tmp_path: Path) -> None:
+    wide = part(tmp_path, "wide.csv", {TIME: (50,)})
+    titles = "ID,Process ID,Kernel Name,Grid Size,CC,Metric Name,Metric Unit,Metric Value\n"
+    long = write_file(tmp_path, "long.csv", f'{titles}0,7,k0,"(1, 1, 1)",9.0,{L2},Kbyte,3\n')
+    (capture,) = read_captures([wide, long])
+    assert capture.kernels[["time_s", "l2_bytes"]].to_dict("list") == {
+        "time_s": [50e-9],
+        "l2_bytes": [3000],
+    }

@@ -141,6 +141,15 @@ def test_values_with_a_warning(tmp_path: Path, value: str, warning: str) -> None
     assert warning in read(write_file(tmp_path, "a.csv", text)).warnings
 
 
+def test_a_sum_that_no_number_can_hold_is_unknown(tmp_path: Path) -> None:
+    text = (
+        TABLE.replace('"Kbyte"', '"byte"').replace('"2"\n', '"1e308"\n').replace('"4"', '"1e308"')
+    )
+    found = read_totals(write_file(tmp_path, "a.csv", text))
+    assert found["dram_bytes"] is None
+    assert "the sum of DRAM bytes is too large for a number" in found["warnings"]
+
+
 def test_a_table_without_units_is_in_base_units(tmp_path: Path) -> None:
     capture = read(write_file(tmp_path, "a.csv", HEADER + FIRST.replace("1.50", "150")))
     assert capture.kernels["time_s"].tolist() == [150e-9]

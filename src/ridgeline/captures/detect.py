@@ -41,41 +41,21 @@ _TRACE = re.compile(r'\[\s*\{[^{}]*"ph"|.*"traceEvents"', re.DOTALL)
 _LONGEST_LINE = 2**20  # characters that are looked at
 _KERNEL_SUM = "nsys stats --report cuda_gpu_kern_sum --format csv FILE.nsys-rep"
 _SUMMARY = "ncu --import FILE.ncu-rep --csv --print-summary per-kernel > summary.csv"
-_OTHERS = tuple(  # by a pattern in the head, the first that is there
-    (re.compile(pattern, re.MULTILINE), problem, hint)
-    for pattern, problem, hint in (
-        (
-            r"^(?=.*\bMetric Name\b)(?=.*\bAverage\b).*\bInvocations\b",
-            "is a summary of ncu over all kernels together (--print-summary per-gpu)",
-            _SUMMARY,
-        ),
-        (
-            r", Invocations [\d.,]+\s*$",
-            "is the text of a summary (ncu --print-summary), of which only the CSV is read",
-            f"{_SUMMARY}, or export it without --print-summary",
-        ),
-        (
-            r"SKIPPED: .* does not contain .* data",
-            "holds no kernels: nsys skipped the table",
-            "see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
-        ),
-        (
-            r'\{\s*"(?:Time ?\(%\)|(?:Start|Duration|Total Time) ?\(\w+\))"\s*:',
-            "is JSON of nsys stats, of which only the CSV is read",
-            _KERNEL_SUM,
-        ),
-        (
-            r"==\d+== (?:NVPROF is profiling|Profiling result)",
-            "is of nvprof, which ridgeline does not read",
-            "capture it with ncu --csv --page raw, or nsys profile and nsys stats",
-        ),
-        (
-            r"Time ?\(%\)|Total Time|Total \(\w+\)|DurNonChild",
-            "is a table of nsys that is not the CSV of a kernel table",
-            _KERNEL_SUM,
-        ),
-    )
-)
+_NSYS_JSON = r'\{\s*"(?:Time ?\(%\)|(?:Start|Duration|Total Time) ?\(\w+\))"\s*:'
+_OTHERS = (  # a pattern in the head, the problem, the hint; the first that is there
+    (r"^(?=.*\bMetric Name\b)(?=.*\bAverage\b).*\bInvocations\b",
+     "is a summary of ncu over all kernels together (--print-summary per-gpu)", _SUMMARY),
+    (r", Invocations [\d.,]+\s*$",
+     "is the text of a summary (ncu --print-summary), of which only the CSV is read", _SUMMARY),
+    (r"SKIPPED: .* does not contain .* data", "holds no kernels: nsys skipped the table",
+     "see that the program ran on the GPU: nsys profile --trace cuda,nvtx …"),
+    (_NSYS_JSON, "is JSON of nsys stats, of which only the CSV is read", _KERNEL_SUM),
+    (r"==\d+== (?:NVPROF is profiling|Profiling result)",
+     "is of nvprof, which ridgeline does not read",
+     "capture it with ncu --csv --page raw, or nsys profile and nsys stats"),
+    (r"Time ?\(%\)|Total Time|Total \(\w+\)|DurNonChild",
+     "is a table of nsys that is not the CSV of a kernel table", _KERNEL_SUM),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +82,11 @@ def detect(path: Path) -> Detected:
     found = _find_table(path, find_encoding(head), log)
     if found is not None:
         return found
-    reason = next(((p, h) for pattern, p, h in _OTHERS if pattern.search(text)), None)
     if log.messages:
         raise log.refusal(str(path), "holds no kernels")
-    if reason is not None:
-        raise RidgelineError(f"{path} {reason[0]}", hint=reason[1])
+    for pattern, problem, hint in _OTHERS:
+        if re.search(pattern, text, re.MULTILINE):
+            raise RidgelineError(f"{path} {problem}", hint=hint)
     if is_json:
         return Detected(kind=KINETO)
     raise RidgelineError(f"{path} is no capture that ridgeline knows", hint=READS)

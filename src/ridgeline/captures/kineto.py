@@ -64,12 +64,13 @@ def read_trace(path: Path, on_bytes: OnBytes | None = None) -> Capture:
         ),
         *[NOT_WHOLE] * (not events.is_whole),
     ]
-    capabilities = {device.capability for device in devices}
+    names = {device.name for device in devices if device.name}
+    capabilities = {device.capability for device in devices if device.capability}
     return make_time_capture(
         str(path),
         KINETO,
         [{**row, "device": events.device_name(row["number"])} for row in timed],
-        device=_common_device(devices),
+        device=common_device(names, capabilities),
         compute_capability=capabilities.pop() if len(capabilities) == 1 else None,
         notes=notes,
     )
@@ -87,14 +88,6 @@ def _no_kernels(path: Path, events: _Events, *, has_some: bool) -> RidgelineErro
         f"{path} is a trace that is damaged or cut off: {number} can be read, with {missing}",
         hint="copy or export it again",
     )
-
-
-def _common_device(devices: Sequence[_Device]) -> str | None:
-    """The device of all kernels; one name may stand for several of a kind."""
-    names = {device.name or "" for device in devices}
-    if len(names) > 1:
-        return None
-    return common_device(names - {""}, {d.capability for d in devices if d.capability})
 
 
 def _category(event: Any) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.captures.capture import BYTES, FLOPS, TEXTS, Capture, in_words, total
+from ridgeline.captures.capture import FLOPS, TEXTS, Capture, in_words, total
 from ridgeline.captures.counter_ways import (
     is_of_bytes,
     is_of_flops,
@@ -63,10 +63,8 @@ def to_capture(counters: Counters) -> Capture:
         *counters.notes,
         *_derivation_notes(derived, counters),
         *too_large,
-        *_note_overflows(kernels),
         *_note_devices(counters),
-        *_note_gaps(kernels[:-1] if counters.log.is_cut else kernels),
-        *_note_other_types(kernels),
+        *_note_columns(kernels, is_cut=counters.log.is_cut),
         *_note_tensors(kernels, counters),
         *counters.log.notes(),
     ]
@@ -200,37 +198,24 @@ def _note_devices(counters: Counters) -> list[str]:
     return note_several_devices(names if len(names) > 1 else counters.different("device_number"))
 
 
-def _note_overflows(kernels: pd.DataFrame) -> list[str]:
-    return [
-        f"the sum of {in_words(name)} is too large for a number"
-        for name in ("time_s", *FLOPS.values(), *BYTES)
-        if name in kernels and kernels[name].notna().any() and total(kernels, name) is None
-    ]
-
-
-def _note_gaps(kernels: pd.DataFrame) -> list[str]:
-    """Columns without a value for some kernels."""
-    notes = []
+def _note_columns(kernels: pd.DataFrame, *, is_cut: bool) -> list[str]:
+    """Sums that overflow, columns with gaps, and tensor work that totals leave out."""
+    overflows, gaps, others = [], [], []
+    complete = kernels[:-1] if is_cut else kernels
     for name in map(str, kernels.columns):
-        if not name.startswith(("flops_", "dram_bytes", "l2_", "l1_", "time_s")):
+        if name != "time_s" and not name.startswith(("flops_", "dram_bytes", "l2_", "l1_")):
             continue
-        missing = int(kernels[name].isna().sum())
-        if 0 < missing < len(kernels):
+        words, amount = in_words(name), total(kernels, name)
+        missing = int(complete[name].isna().sum())
+        if 0 < missing < len(complete):
             verb = "is" if name == "time_s" else "are"
-            share = f"{missing:,} of {len(kernels):,} kernels"
-            notes.append(f"{in_words(name)} {verb} not known of {share}")
-    return notes
-
-
-def _note_other_types(kernels: pd.DataFrame) -> list[str]:
-    """Tensor work of types that the short table and --json do not have."""
-    notes = []
-    for name in map(str, kernels.columns):
-        match = re.fullmatch(r"flops_(\w+)_matrix", name)
-        amount = total(kernels, name) if match and name not in FLOPS.values() else None
-        if match and amount:
-            notes.append(f"tensor {match[1]} work is in the table of kernels only: {amount:.4g}")
-    return notes
+            gaps.append(f"{words} {verb} not known of {missing:,} of {len(complete):,} kernels")
+        if amount is None and kernels[name].notna().any():
+            overflows.append(f"the sum of {words} is too large for a number")
+        if amount and name.endswith("_matrix") and name not in FLOPS.values():
+            work = words.replace("FLOPs", "work")
+            others.append(f"{work} is in the table of kernels only: {amount:.4g}")
+    return overflows + gaps + others
 
 
 def _note_tensors(kernels: pd.DataFrame, counters: Counters) -> list[str]:
