@@ -71,7 +71,9 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
 
 def test_without_a_compiler_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings_cpu, "c_kernels", no_c)
-    monkeypatch.setattr(cpu_levels, "shares", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21})
+    monkeypatch.setattr(
+        cpu_levels, "share_caches", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21}
+    )
 
     ceilings, missing = ceilings_cpu.measure_cpu(quick=True, threads=1)
 

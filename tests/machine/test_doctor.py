@@ -285,31 +285,6 @@ def test_an_ncu_that_does_not_start() -> None:
     assert state("Nsight Compute", gpu_machine(commands={"ncu --version": None})) == "broken"
 
 
-PERF = "perf stat"
-PARANOID = "/proc/sys/kernel/perf_event_paranoid"
-
-
-@pytest.mark.parametrize(
-    ("printed", "level", "expected"),
-    [
-        ("123456,,cycles,700000,100.00,,\n", "2", "ok"),
-        ("<not supported>,,cycles,0,100.00,,\n", "2", "note"),  # recorded in a virtual machine
-        (None, "4", "broken"),
-        (None, "1", "broken"),
-    ],
-)
-def test_perf(printed: str | None, level: str, expected: str) -> None:
-    facts = Facts(io=machine({**EPYC, PARANOID: level}, {PERF: printed}))
-    check = find("CPU counters", facts)
-    assert check is not None
-    assert check.state == expected
-    assert ("sysctl" in check.fix) == (level == "4")
-
-
-def test_without_perf() -> None:
-    assert state("CPU counters", Facts(io=machine())) == "missing"
-
-
 # ---------------------------------------------------------------- software
 
 
@@ -337,13 +312,6 @@ def test_slurm(partitions: str | None, expected: str) -> None:
     io = machine(commands={"sinfo": partitions, "sbatch": ""})
     assert state("Slurm", Facts(io=io)) == expected
     assert state("Slurm", Facts(io=machine())) == "missing"
-
-
-def test_browsers() -> None:
-    there = machine(commands={"google-chrome --version": "Google Chrome 150.0\n"})
-    assert state("browser", Facts(io=there)) == "ok"
-    assert state("browser", Facts(io=machine(commands={"chromium": None}))) == "broken"
-    assert state("browser", Facts(io=machine())) == "missing"
 
 
 @pytest.mark.parametrize(

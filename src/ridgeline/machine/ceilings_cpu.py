@@ -22,6 +22,7 @@ from typing import Any
 
 from ridgeline.machine import cpu_levels, cpu_matrix
 from ridgeline.machine.ceiling import ONE_CORE, Ceiling, Missing
+from ridgeline.machine.cpu import read_caches
 from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
     DRAM_KERNELS,
@@ -39,6 +40,7 @@ from ridgeline.machine.cpu_levels import Curve, Level
 from ridgeline.machine.cpu_threads import Team, cpus_to_use
 from ridgeline.machine.sampling import LEAST_SAMPLES, in_rounds, time_calls
 from ridgeline.machine.system import find_limits
+from ridgeline.machine.system_io import SystemIO
 from ridgeline.sensors.conditions import Conditions
 from ridgeline.sensors.cpu import PROC, SYS, RaplMeter, cpufreq_hz, temperature_c, text_of, told_hz
 from ridgeline.units import format_bytes
@@ -309,9 +311,9 @@ def measure_cpu(
     """
     plan = QUICK if quick else FULL
     cpus = cpus_to_use(threads)
-    caches = cpu_levels.read_caches(cpus[0])
-    described = cpu_levels.shares(caches, cpus)
-    alone_bytes = _bytes_per_thread(cpu_levels.shares(caches, cpus[:1]), 1) // 2
+    caches = read_caches(SystemIO(), cpus[0])
+    described = cpu_levels.share_caches(caches, cpus)
+    alone_bytes = _bytes_per_thread(cpu_levels.share_caches(caches, cpus[:1]), 1) // 2
     sources, missing = find_kernels()
     with Team(cpus, _bytes_per_thread(described, len(cpus)), alone_bytes) as team:
         with stage(plan, "kernels", progress):
