@@ -12,7 +12,7 @@ import pytest
 
 from ridgeline.machine import ceilings_cpu, cpu_kernels, cpu_levels, cpu_matrix
 from ridgeline.machine.ceiling import ONE_CORE, Ceiling
-from ridgeline.machine.ceilings_cpu import Plan, Session, Watch, powers
+from ridgeline.machine.ceilings_cpu import Plan, Session, Watch, measure_powers
 from ridgeline.machine.cpu_kernels import BuildError, Compiler, Kernels, Probe, Span, find_compiler
 from ridgeline.machine.cpu_threads import Team, Worker
 from ridgeline.machine.system import Limits
@@ -320,7 +320,7 @@ def test_power_is_measured_where_there_is_a_meter(
             plan=TINY, quick=True, cpus=(0,), team=team, kernels=kernels, sources=c_kernels,
             watch=watch,
         )  # fmt: skip
-        ceilings = powers(session, lambda: None)
+        ceilings = measure_powers(session, lambda: None)
 
     assert [c.what for c in ceilings] == ["idle", "compute", "memory"]
     assert all(0 < c.best < 10 for c in ceilings)  # 1 J in each tenth of a second, or longer
