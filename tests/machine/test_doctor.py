@@ -193,11 +193,15 @@ def test_what_the_import_prints_is_passed_over() -> None:
 # ---------------------------------------------------------------- GPU and counters
 
 
-def test_an_nvidia_smi_that_fails() -> None:
-    facts = Facts(io=machine(commands={"nvidia-smi": None}))
-    check = find("GPU", facts)
+def test_a_driver_that_shows_no_device() -> None:
+    installed = Facts(io=machine(commands={"nvidia-smi": None}, packages=PACKAGES))
+    check = find("GPU", installed)
     assert check is not None
-    assert (check.state, "cannot talk" in check.found) == ("broken", True)
+    assert (check.state, check.fix.split()[0]) == ("broken", "nvidia-smi")
+    # given that nvidia-ml-py may be all that is missing
+    check = find("GPU", Facts(io=machine(commands={"nvidia-smi": None})))
+    assert check is not None
+    assert (check.state, check.fix) == ("broken", "pip install 'ridgeline[nvidia]'")
 
 
 def test_a_card_without_a_driver() -> None:

@@ -298,9 +298,11 @@ def check_gpu(facts: Facts) -> Finding:
     gpus = facts.description.gpus
     if gpus:
         return ok("; ".join(_about(gpu) for gpu in gpus))
-    smi = facts.io.which("nvidia-smi")
-    if smi is not None:
-        return broken("nvidia-smi is there, but cannot talk to the driver",
+    if facts.io.which("nvidia-smi"):
+        if facts.io.version("nvidia-ml-py") is None:
+            return broken("the CUDA driver shows no device, and nvidia-ml-py is not installed",
+                          "pip install 'ridgeline[nvidia]'")  # fmt: skip
+        return broken("nvidia-smi is there, but neither NVML nor CUDA shows a device",
                       "nvidia-smi  # shows the reason; often a reboot after an update")  # fmt: skip
     if _has_nvidia_card(facts):
         if kernel_driver(facts.io):
