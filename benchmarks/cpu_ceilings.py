@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.report import Report, Table
+from ridgeline.machine.cpu import read_caches
 from ridgeline.machine.cpu_kernels import DRAM_KERNELS, Kernels, Probe, c_kernels, choose, processor
-from ridgeline.machine.cpu_levels import DRAM_FACTOR, read_caches, shares
+from ridgeline.machine.cpu_levels import DRAM_FACTOR, share_caches
 from ridgeline.machine.cpu_threads import Team, cpus_to_use
 from ridgeline.machine.sampling import in_rounds
+from ridgeline.machine.system_io import SystemIO
 
 ROUNDS = 8
 SAMPLE_S = 0.03
@@ -41,7 +43,7 @@ def run() -> Report:
         missing = "likwid-bench is not installed (Debian: `apt-get install likwid`): not compared."
         return Report(title=TITLE, summary=[missing], tables=[])
     cpus = cpus_to_use()
-    found = cases(shares(read_caches(cpus[0]), cpus), set(processor().split()))
+    found = cases(share_caches(read_caches(SystemIO(), cpus[0]), cpus), set(processor().split()))
     size_bytes = max(case.size_bytes for case in found)
     load_before = os.getloadavg()[0]
     with Team(cpus, size_bytes) as team:

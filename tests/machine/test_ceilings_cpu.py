@@ -12,7 +12,7 @@ import pytest
 
 from ridgeline.machine import ceilings_cpu, cpu_kernels, cpu_levels, cpu_matrix
 from ridgeline.machine.ceiling import ONE_CORE, Ceiling
-from ridgeline.machine.ceilings_cpu import Plan, Session, Watch, powers
+from ridgeline.machine.ceilings_cpu import Plan, Session, Watch, measure_powers
 from ridgeline.machine.cpu_kernels import BuildError, Compiler, Kernels, Probe, Span, find_compiler
 from ridgeline.machine.cpu_threads import Team, Worker
 from ridgeline.machine.system import Limits
@@ -71,7 +71,9 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
 
 def test_without_a_compiler_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings_cpu, "c_kernels", no_c)
-    monkeypatch.setattr(cpu_levels, "shares", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21})
+    monkeypatch.setattr(
+        cpu_levels, "share_caches", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21}
+    )
 
     ceilings, missing = ceilings_cpu.measure_cpu(quick=True, threads=1)
 
@@ -318,7 +320,7 @@ def test_power_is_measured_where_there_is_a_meter(
             plan=TINY, quick=True, cpus=(0,), team=team, kernels=kernels, sources=c_kernels,
             watch=watch,
         )  # fmt: skip
-        ceilings = powers(session, lambda: None)
+        ceilings = measure_powers(session, lambda: None)
 
     assert [c.what for c in ceilings] == ["idle", "compute", "memory"]
     assert all(0 < c.best < 10 for c in ceilings)  # 1 J in each tenth of a second, or longer

@@ -6,21 +6,21 @@ import csv
 from pathlib import Path
 
 import pytest
+from tests.machine.recorded import machine
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.cpu import CPUS, read_caches
 from ridgeline.machine.cpu_levels import (
-    Cache,
     Level,
     Plateau,
     best_size,
     grid,
     name_levels,
     plateaus,
-    read_caches,
-    shares,
+    share_caches,
 )
 from ridgeline.machine.cpu_threads import cpus_to_use, first_of_each_core
-from ridgeline.machine.system import Limits
+from ridgeline.machine.system_io import SystemIO
 
 DATA = Path(__file__).parents[1] / "data"
 KIB, MIB = 1024, 1024**2
@@ -36,29 +36,28 @@ STEPS = [  # three caches and DRAM, two points an octave
 HAND_MADE = [(int(size), rate) for size, rate in STEPS]
 
 
-def write_cache(folder: Path, **files: str) -> None:
-    folder.mkdir(parents=True)
-    for name, text in files.items():
-        (folder / name).write_text(f"{text}\n")
+def test_caches_are_read_from_sys() -> None:
+    def cache(index: int, **named: str) -> dict[str, str]:
+        return {f"{CPUS}/cpu0/cache/index{index}/{name}": text for name, text in named.items()}
 
+    io = machine({
+        **cache(0, type="Data", level="1", size="32K", shared_cpu_list="0"),
+        **cache(1, type="Instruction", level="1", size="32K", shared_cpu_list="0"),
+        **cache(2, type="Unified", level="2", size="1024K", shared_cpu_list="0"),
+        **cache(3, type="Unified", level="3", size="32M", shared_cpu_list="0-1,8"),
+        **cache(4, type="Unified", level="4"),  # half described: left out
+    })  # fmt: skip
 
-def test_caches_are_read_from_sys(tmp_path: Path) -> None:
-    caches = tmp_path / "cpu0" / "cache"
-    write_cache(caches / "index0", type="Data", level="1", size="32K", shared_cpu_list="0")
-    write_cache(caches / "index1", type="Instruction", level="1", size="32K", shared_cpu_list="0")
-    write_cache(caches / "index2", type="Unified", level="2", size="1024K", shared_cpu_list="0")
-    write_cache(caches / "index3", type="Unified", level="3", size="32M", shared_cpu_list="0-1,8")
-    write_cache(caches / "index4", type="Unified", level="4")  # half described: left out
+    found = read_caches(io, 0)
 
-    found = read_caches(0, tmp_path)
-
-    assert found == (
-        Cache(level=1, size_bytes=32 * KIB, cpus=frozenset({0})),
-        Cache(level=2, size_bytes=MIB, cpus=frozenset({0})),
-        Cache(level=3, size_bytes=32 * MIB, cpus=frozenset({0, 1, 8})),
-    )
-    assert shares(found, [0, 1]) == {"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB}
-    assert read_caches(0, tmp_path / "absent") == ()
+    assert [(c.level, c.kind, c.size_bytes, set(c.cpus)) for c in found] == [
+        (1, "data", 32 * KIB, {0}),
+        (1, "instruction", 32 * KIB, {0}),
+        (2, "unified", MIB, {0}),
+        (3, "unified", 32 * MIB, {0, 1, 8}),
+    ]
+    assert share_caches(found, [0, 1]) == {"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB}
+    assert read_caches(machine(), 0) == []
 
 
 def test_the_grid_doubles_in_equal_steps() -> None:
@@ -144,22 +143,27 @@ def test_the_fastest_size_of_a_level_and_the_largest_of_dram() -> None:
     assert best_size(curve, level("dram", MIB, 2**62)) == 2 * MIB
 
 
-def test_one_cpu_of_each_core(tmp_path: Path) -> None:
-    for cpu, siblings in ((0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")):
-        write_cache(tmp_path / f"cpu{cpu}" / "topology", thread_siblings_list=siblings)
+def test_one_cpu_of_each_core() -> None:
+    siblings = {
+        f"{CPUS}/cpu{cpu}/topology/thread_siblings_list": text
+        for cpu, text in enumerate(("0,2", "1,3", "0,2", "1,3"))
+    }
 
-    assert first_of_each_core([0, 1, 2, 3], tmp_path) == [0, 1]
-    assert first_of_each_core([0, 1, 2, 3], tmp_path / "absent") == [0, 1, 2, 3]
+    assert first_of_each_core([0, 1, 2, 3], machine(siblings)) == [0, 1]
+    assert first_of_each_core([0, 1, 2, 3], machine()) == [0, 1, 2, 3]
 
 
 def test_no_more_threads_than_a_container_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ridgeline.machine.cpu_threads.allowed_cpus", lambda: [3, 4, 5, 6])
-    absent = Path("/absent")
 
-    assert cpus_to_use(root=absent, limits=Limits()) == (3, 4, 5, 6)
-    assert cpus_to_use(root=absent, limits=Limits(cpu_quota=2.5)) == (3, 4)
-    assert cpus_to_use(root=absent, limits=Limits(cpu_quota=0.5)) == (3,)
-    assert cpus_to_use(3, root=absent, limits=Limits(cpu_quota=0.5)) == (3, 4, 5)
+    def limited(quota_us: str) -> SystemIO:
+        group = {"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/cpu.max": f"{quota_us} 100000\n"}
+        return machine(group)
+
+    assert cpus_to_use(io=limited("max")) == (3, 4, 5, 6)
+    assert cpus_to_use(io=limited("250000")) == (3, 4)
+    assert cpus_to_use(io=limited("50000")) == (3,)
+    assert cpus_to_use(3, limited("50000")) == (3, 4, 5)
 
 
 def test_more_threads_than_cpus_are_refused() -> None:

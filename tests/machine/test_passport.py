@@ -9,7 +9,14 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceiling import Ceiling
-from ridgeline.machine.compare import changed_settings, differences, drift, label
+from ridgeline.machine.compare import (
+    another_device,
+    another_machine,
+    changed_settings,
+    differences,
+    drift,
+    label,
+)
 from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.passport import Passport, Passports, peaks, read_passport
 from ridgeline.sensors.conditions import Conditions
@@ -193,3 +200,25 @@ def test_noise_leaves_products_out() -> None:
     noisy = replace(product(1.0), samples=(1.0, 2.0))
     steady = replace(roof(1.0), samples=(100.0, 101.0))
     assert passport(noisy, steady).noise == steady.spread
+
+
+DESCRIPTION = json.loads((Path(__file__).parents[1] / "data" / "passport-h200.json").read_text())[
+    "description"
+]
+
+
+def test_the_same_machine() -> None:
+    assert another_machine(DESCRIPTION, DESCRIPTION) is None
+    assert another_device(DESCRIPTION, DESCRIPTION) is None
+
+
+def test_another_kind_of_machine() -> None:
+    without = {**DESCRIPTION, "gpus": []}
+    assert another_machine(DESCRIPTION, without) == "GPUs: 1 × NVIDIA H200 before, none now"
+    assert another_machine({}, DESCRIPTION) is None  # nothing is known: nothing is claimed
+
+
+def test_another_device_of_the_same_kind() -> None:
+    twin = {**DESCRIPTION, "gpus": [{**DESCRIPTION["gpus"][0], "uuid": "GPU-other"}]}
+    assert another_machine(DESCRIPTION, twin) is None
+    assert str(another_device(DESCRIPTION, twin)).endswith("and on GPU-other now")

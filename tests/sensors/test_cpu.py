@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ridgeline.sensors.conditions import Conditions
-from ridgeline.sensors.cpu import cpu_reader, cpuinfo_hz, temperature_c, told_hz
+from ridgeline.sensors.cpu import cpu_reader, cpuinfo_hz, read_clock_hz, temperature_c
 
 
 def write(path: Path, text: str) -> None:
@@ -20,9 +20,9 @@ def test_nothing_told_is_none(tmp_path: Path) -> None:
 
 def test_a_guest_does_not_know_its_clock(tmp_path: Path) -> None:
     write(tmp_path / "cpuinfo", "cpu MHz : 2700.00\n")
-    assert told_hz([0], tmp_path, tmp_path) == 2.7e9
+    assert read_clock_hz([0], tmp_path, tmp_path) == 2.7e9
     write(tmp_path / "cpuinfo", "flags : hypervisor\ncpu MHz : 2700.00\n")
-    assert told_hz([0], tmp_path, tmp_path) is None
+    assert read_clock_hz([0], tmp_path, tmp_path) is None
 
 
 def test_a_reader_tells_clock_and_temperature(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def measure(
     """
     from ridgeline.machine.describe import describe as look
     from ridgeline.machine.describe import machine_name
-    from ridgeline.machine.measure import choose_devices, steps
+    from ridgeline.machine.measure import choose_devices, count_steps
 
     devices = choose_devices(device or [])
     description = look()
@@ -82,7 +82,7 @@ def measure(
     called = _safe(name) if name else machine_name(description)
     before = _passport_before(passports, called, description.to_dict())
     _check_writable(results)
-    with progress_bar(steps(devices, quick=quick), quiet=quiet, first="starting") as progress:
+    with progress_bar(count_steps(devices, quick=quick), quiet=quiet, first="starting") as progress:
         passport = _measure(called, devices, description.to_dict(), quick=quick, progress=progress)
     path = _write(passports, passport)
     print_as(passport, as_json=as_json)

@@ -22,6 +22,7 @@ from typing import Any
 
 from ridgeline.machine import cpu_levels, cpu_matrix
 from ridgeline.machine.ceiling import ONE_CORE, Ceiling, Missing
+from ridgeline.machine.cpu import read_caches
 from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
     DRAM_KERNELS,
@@ -39,8 +40,17 @@ from ridgeline.machine.cpu_levels import Curve, Level
 from ridgeline.machine.cpu_threads import Team, cpus_to_use
 from ridgeline.machine.sampling import LEAST_SAMPLES, in_rounds, time_calls
 from ridgeline.machine.system import find_limits
+from ridgeline.machine.system_io import SystemIO
 from ridgeline.sensors.conditions import Conditions
-from ridgeline.sensors.cpu import PROC, SYS, RaplMeter, cpufreq_hz, temperature_c, text_of, told_hz
+from ridgeline.sensors.cpu import (
+    PROC,
+    SYS,
+    RaplMeter,
+    cpufreq_hz,
+    read_clock_hz,
+    temperature_c,
+    text_of,
+)
 from ridgeline.units import format_bytes
 
 
@@ -93,10 +103,10 @@ class Watch:
 
     def clock_hz(self) -> float | None:
         """By cpufreq, or measured, or as /proc/cpuinfo has it; None where nothing tells."""
-        told = cpufreq_hz(self._cpus, self._root)
-        if told is None and self._cycles_per_s is not None:
+        clock_hz = cpufreq_hz(self._cpus, self._root)
+        if clock_hz is None and self._cycles_per_s is not None:
             return self._cycles_per_s()
-        return told or told_hz(self._cpus, self._root, self._proc)
+        return clock_hz or read_clock_hz(self._cpus, self._root, self._proc)
 
     def _start(self) -> None:
         self._energy_j = self.meter.energy_j()
@@ -177,7 +187,7 @@ LAUNCH_LIMIT_S = 3.0
 Launch = tuple[str, str, Callable[[], float] | None]  # what; how, or why not; seconds of one
 
 
-def launches(session: Session, step: Callable[[], None]) -> list[Ceiling]:
+def measure_launches(session: Session, step: Callable[[], None]) -> list[Ceiling]:
     """Seconds to start something that has nothing to do; what cannot be had is noted."""
     ceilings = []
     for what, how, sample in (_eager_dispatch(), _parallel_region(session)):
@@ -232,7 +242,7 @@ def _timed_samples(sample: Callable[[], float]) -> tuple[float, ...]:
     return tuple(taken)
 
 
-def powers(session: Session, step: Callable[[], None]) -> list[Ceiling]:
+def measure_powers(session: Session, step: Callable[[], None]) -> list[Ceiling]:
     """Watts while idle, computing and moving memory; nothing where there is no meter."""
     meter = session.watch.meter
     if meter.reason is not None:
@@ -309,9 +319,9 @@ def measure_cpu(
     """
     plan = QUICK if quick else FULL
     cpus = cpus_to_use(threads)
-    caches = cpu_levels.read_caches(cpus[0])
-    described = cpu_levels.shares(caches, cpus)
-    alone_bytes = _bytes_per_thread(cpu_levels.shares(caches, cpus[:1]), 1) // 2
+    caches = read_caches(SystemIO(), cpus[0])
+    described = cpu_levels.share_caches(caches, cpus)
+    alone_bytes = _bytes_per_thread(cpu_levels.share_caches(caches, cpus[:1]), 1) // 2
     sources, missing = find_kernels()
     with Team(cpus, _bytes_per_thread(described, len(cpus)), alone_bytes) as team:
         with stage(plan, "kernels", progress):
@@ -325,9 +335,9 @@ def measure_cpu(
         with cpu_matrix.torch_threads(len(cpus)):
             ceilings = _ceilings(session, described, progress)
             with stage(plan, "launch", progress) as step:
-                ceilings += launches(session, step)
+                ceilings += measure_launches(session, step)
             with stage(plan, "power", progress) as step:
-                ceilings += powers(session, step)
+                ceilings += measure_powers(session, step)
     return ceilings, missing
 
 

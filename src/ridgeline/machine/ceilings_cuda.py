@@ -198,7 +198,7 @@ class CudaCeilings:
                     self.missing.append(Missing(what=what, reason=reason))
                     continue
                 if not self.ceilings:
-                    raise _vanished(self.name, reason) from error
+                    raise _lost_device_error(self.name, reason) from error
                 lost = f"{self.name} stopped answering: {reason}"
                 self.missing.append(Missing(what=f"{what} and all after it", reason=lost))
                 break
@@ -478,7 +478,7 @@ class CudaCeilings:
         )
 
 
-def _vanished(device: str, reason: str) -> RidgelineError:
+def _lost_device_error(device: str, reason: str) -> RidgelineError:
     return RidgelineError(
         f"{device} stopped answering before anything was measured: {reason}",
         hint="check it with nvidia-smi and the system log, then measure again",

@@ -323,21 +323,41 @@ def _listed_clock_hz(info: list[dict[str, str]]) -> float | None:
     return max((float(row["cpu MHz"]) * 1e6 for row in info if "cpu MHz" in row), default=None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOfCpu:
+    """One cache as one logical CPU sees it."""
+
+    level: int
+    kind: str
+    size_bytes: int
+    line_bytes: int | None
+    cpus: frozenset[int]  # logical ones that share it
+
+
+def read_caches(io: SystemIO, cpu: int) -> list[CacheOfCpu]:
+    """The caches of a logical CPU, nearest first; half described ones are left out."""
+    caches = []
+    for folder in io.find(f"{CPUS}/cpu{cpu}/cache/index*"):
+        level, size = io.number(f"{folder}/level"), io.line(f"{folder}/size")
+        kind = CACHE_KINDS.get(io.line(f"{folder}/type") or "")
+        if level is None or not size or kind is None:
+            continue
+        sharing = frozenset(parse_cpu_list(io.line(f"{folder}/shared_cpu_list") or str(cpu)))
+        line = io.number(f"{folder}/coherency_line_size")
+        caches.append(
+            CacheOfCpu(level=level, kind=kind, size_bytes=_kib(size), line_bytes=line, cpus=sharing)
+        )
+    return sorted(caches, key=lambda cache: cache.level)
+
+
 def _linux_caches(io: SystemIO, cores: Mapping[int, str]) -> tuple[Cache, ...]:
     """Caches of one level, size and way of sharing are one entry, as on processors of two kinds."""
-    seen: set[tuple[int, str, str]] = set()
-    alike: Counter[tuple[int, str, int, int | None, int]] = Counter()
-    for cpu in cores:
-        for folder in io.find(f"{CPUS}/cpu{cpu}/cache/index*"):
-            level, size = io.number(f"{folder}/level"), io.line(f"{folder}/size")
-            kind = CACHE_KINDS.get(io.line(f"{folder}/type") or "")
-            sharing = io.line(f"{folder}/shared_cpu_list") or str(cpu)
-            if level is None or not size or kind is None or (level, kind, sharing) in seen:
-                continue
-            seen.add((level, kind, sharing))
-            users = {cores.get(other, str(other)) for other in parse_cpu_list(sharing)}
-            line = io.number(f"{folder}/coherency_line_size")
-            alike[level, kind, _kib(size), line, len(users)] += 1
+    every = {cache for cpu in cores for cache in read_caches(io, cpu)}
+    alike = Counter(
+        (c.level, c.kind, c.size_bytes, c.line_bytes,
+         len({cores.get(other, str(other)) for other in c.cpus}))
+        for c in every
+    )  # fmt: skip
     caches = [
         Cache(level=level, kind=kind, size_bytes=size, line_bytes=line, shared_by_cores=users,
               instances=instances)

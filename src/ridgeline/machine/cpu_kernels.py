@@ -102,7 +102,7 @@ def library(
     run: Run = run,
 ) -> ctypes.CDLL:
     """The kernels for one width of a vector, loaded."""
-    path = _cached(vector_bytes, compiler, folder or cache_folder(), source, cpu or processor())
+    path = _cache_path(vector_bytes, compiler, folder or cache_folder(), source, cpu or processor())
     if path.exists():
         try:
             return ctypes.CDLL(str(path))
@@ -142,7 +142,9 @@ def compile_source(
     raise BuildError(f"{Path(compiler.path).name} did not compile the kernels: {first}")
 
 
-def _cached(vector_bytes: int, compiler: Compiler, folder: Path, source: Path, cpu: str) -> Path:
+def _cache_path(
+    vector_bytes: int, compiler: Compiler, folder: Path, source: Path, cpu: str
+) -> Path:
     made_from = "\n".join(
         (source.read_text(encoding="utf-8"), compiler.path, compiler.version, cpu,
          repr((FLAGS, TARGETS, OPTIONAL)), str(vector_bytes))

@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from ridgeline.machine.system import parse_cpu_list
-from ridgeline.units import parse_bytes
+from ridgeline.machine.cpu import CacheOfCpu
 
-CPUS = Path("/sys/devices/system/cpu")
 SMALLEST_BYTES = 4096
 DRAM_FACTOR = 4  # a set of this many last-level caches is in DRAM
 FLAT = 1.1  # the fastest and the slowest point of one plateau
@@ -26,25 +23,12 @@ Curve = Sequence[tuple[int, float]]  # working set in bytes, rate; by size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
-    """One data cache of one CPU."""
-
-    level: int
-    size_bytes: int
-    cpus: frozenset[int]  # who shares it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plateau:
     """A stretch of a curve that is level."""
 
     first_bytes: int
     last_bytes: int
     rate: float
-
-    @property
-    def octaves(self) -> float:
-        return math.log2(self.last_bytes / self.first_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,31 +42,12 @@ class Level:
     described_bytes: int | None  # this thread's share of the cache; None for DRAM or not described
 
 
-def read_caches(cpu: int, root: Path = CPUS) -> tuple[Cache, ...]:
-    """The data caches of one CPU, nearest first; empty where the system does not tell."""
-    caches = []
-    for folder in sorted((root / f"cpu{cpu}" / "cache").glob("index*")):
-        try:
-            told = {
-                name: (folder / name).read_text(encoding="utf-8").strip()
-                for name in ("type", "level", "size", "shared_cpu_list")
-            }
-            if told["type"] not in ("Data", "Unified"):
-                continue
-            size_bytes = parse_bytes(told["size"].replace("K", "KiB").replace("M", "MiB"))
-            sharers = frozenset(parse_cpu_list(told["shared_cpu_list"])) or frozenset({cpu})
-            caches.append(Cache(level=int(told["level"]), size_bytes=size_bytes, cpus=sharers))
-        except (OSError, ValueError):
-            continue  # some virtual machines leave files out
-    return tuple(sorted(caches, key=lambda cache: cache.level))
-
-
-def shares(caches: Sequence[Cache], used: Sequence[int]) -> dict[str, int]:
-    """Bytes of each level that one thread has to itself while all `used` CPUs work."""
+def share_caches(caches: Sequence[CacheOfCpu], used: Sequence[int]) -> dict[str, int]:
+    """Bytes of each data cache that one thread has to itself while all `used` CPUs work."""
     return {
         f"l{cache.level}": cache.size_bytes // max(1, len(cache.cpus & set(used)))
         for cache in caches
-        if cache.size_bytes > 0
+        if cache.kind != "instruction" and cache.size_bytes > 0
     }
 
 
@@ -103,7 +68,7 @@ def plateaus(curve: Curve, *, least_octaves: float = 1.0) -> list[Plateau]:
         found.append(widest)
         first, last = widest
         free[first : last + 1] = [False] * (last - first + 1)
-    return _merged(
+    return _merge_plateaus(
         [
             Plateau(first_bytes=sizes[first], last_bytes=sizes[last], rate=rates[first])
             for first, last in sorted(found)
@@ -117,7 +82,7 @@ def name_levels(found: Sequence[Plateau], described: Mapping[str, int]) -> list[
     Where nothing is described, the plateaus are named by their order and the last one is DRAM.
     """
     if not described:
-        return _named_by_order(found)
+        return _name_by_order(found)
     levels = []
     below_bytes = 0
     for name, size_bytes in described.items():
@@ -158,7 +123,7 @@ def _cache_level(name: str, below_bytes: int, size_bytes: int, found: Sequence[P
                  described_bytes=size_bytes)  # fmt: skip
 
 
-def _named_by_order(found: Sequence[Plateau]) -> list[Level]:
+def _name_by_order(found: Sequence[Plateau]) -> list[Level]:
     if not found:
         return []
     *nearer, last = found
@@ -196,7 +161,7 @@ def _widest_flat(
     return best[1:] if best else None
 
 
-def _merged(found: Sequence[Plateau]) -> list[Plateau]:
+def _merge_plateaus(found: Sequence[Plateau]) -> list[Plateau]:
     merged: list[Plateau] = []
     for plateau in found:
         if merged and merged[-1].rate < APART * plateau.rate:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
@@ -18,23 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.cpu_levels import CPUS
-from ridgeline.machine.system import Limits, find_limits, parse_cpu_list
+from ridgeline.machine.cpu import CPUS
+from ridgeline.machine.system import find_limits
+from ridgeline.machine.system_io import SystemIO
 
 
-def cpus_to_use(
-    threads: int | None = None, *, root: Path = CPUS, limits: Limits | None = None
-) -> tuple[int, ...]:
+def cpus_to_use(threads: int | None = None, io: SystemIO | None = None) -> tuple[int, ...]:
     """As many CPUs as `threads`; by default one a core, and no more than a container may use."""
-    allowed = allowed_cpus()
+    io, allowed = io or SystemIO(), allowed_cpus()
     if threads is not None and not 1 <= threads <= len(allowed):
         raise RidgelineError(
             f"cannot measure with {threads} threads",
             hint=f"this process may use {len(allowed)} CPUs; choose between 1 and {len(allowed)}",
         )
-    cores = first_of_each_core(allowed, root)
+    cores = first_of_each_core(allowed, io)
     if threads is None:
-        threads = (limits or find_limits()).whole_cpus(len(cores))
+        threads = find_limits(io).whole_cpus(len(cores))
     others = [cpu for cpu in allowed if cpu not in cores]
     return tuple([*cores, *others][:threads])
 
@@ -46,21 +44,13 @@ def allowed_cpus() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def first_of_each_core(allowed: Sequence[int], root: Path = CPUS) -> list[int]:
+def first_of_each_core(allowed: Sequence[int], io: SystemIO) -> list[int]:
     """Threads of one core share its units, so one of them is enough."""
-    taken: set[int] = set()
-    first = []
+    first: dict[str, int] = {}
     for cpu in allowed:
-        if cpu in taken:
-            continue
-        first.append(cpu)
-        try:
-            topology = root / f"cpu{cpu}" / "topology"
-            siblings = (topology / "thread_siblings_list").read_text(encoding="utf-8")
-            taken |= set(parse_cpu_list(siblings))
-        except OSError:
-            continue
-    return first
+        siblings = io.line(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
+        first.setdefault(siblings or str(cpu), cpu)
+    return list(first.values())
 
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import Passport
 
@@ -77,14 +76,8 @@ class Datasheet:
             found = [p for p in found if p.accumulator == accumulator]
         return next((p for p in found if p.accumulator == "fp32"), found[0] if found else None)
 
-    def ceilings(
-        self, device: str = "cuda:0", *, clock_hz: float | None = None, units: int | None = None
-    ) -> list[dict[str, Any]]:
-        """The roofs as the passport writes them, labelled with their provenance and source.
-
-        With a clock that was seen, or with fewer units than the part has (cores of a virtual
-        machine), compute roofs are units × FLOP per cycle × clock instead of the printed figure.
-        """
+    def ceilings(self, device: str = "cuda:0") -> list[dict[str, Any]]:
+        """The roofs as the passport writes them, labelled with their provenance and source."""
         label = {
             "provenance": PROVENANCE,
             "name": self.name,
@@ -98,13 +91,12 @@ class Datasheet:
                 "path": peak.path,
                 "precision": peak.precision,
                 "accumulator": peak.accumulator,
-                "flops_per_s": flops_per_s,
-                "clock_hz": peak_clock_hz,
-                "confidence": confidence,
+                "flops_per_s": peak.flops_per_s,
+                "clock_hz": self._clock_hz(peak),
+                "confidence": peak.confidence,
                 **label,
             }
             for peak in self.peaks
-            for flops_per_s, peak_clock_hz, confidence in [self._rate(peak, clock_hz, units)]
         ]
         memory = {
             "kind": "bandwidth",
@@ -125,22 +117,11 @@ class Datasheet:
         }
         return [*compute, memory, *([power] if self.tdp_w is not None else [])]
 
-    def _rate(
-        self, peak: Peak, clock_hz: float | None, units: int | None
-    ) -> tuple[float, float | None, str]:
-        """FLOP/s, the clock it is for (None where the units differ) and its confidence."""
+    def _clock_hz(self, peak: Peak) -> float | None:
+        """The clock that a peak is stated for; None where the units differ."""
         if peak.flops_per_cycle is None:
-            if clock_hz is None and units is None:
-                return peak.flops_per_s, None, peak.confidence
-            raise RidgelineError(
-                f"the cores of {self.name} differ, so its peak cannot be scaled",
-                hint="leave out clock_hz and units, or add up `cpu_peak` per kind of core",
-            )
-        stated_hz = peak.flops_per_s / (peak.flops_per_cycle * self.units)
-        if clock_hz is None and units is None:
-            return peak.flops_per_s, stated_hz, peak.confidence
-        clock_hz = clock_hz or stated_hz
-        return (units or self.units) * peak.flops_per_cycle * clock_hz, clock_hz, DERIVED
+            return None
+        return peak.flops_per_s / (peak.flops_per_cycle * self.units)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,35 +150,9 @@ def datasheet_for(
     return found[0] if len(found) == 1 else None
 
 
-def find_datasheet(
-    device_name: str, *, units: int | None = None, memory_bytes: int | None = None
-) -> Datasheet:
-    """As `datasheet_for`, but a name without exactly one datasheet is an error that lists some."""
-    found = _candidates(device_name, units=units, memory_bytes=memory_bytes)
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(closest_names(device_name)) or "none"
-    if found:
-        raise RidgelineError(
-            f"{len(found)} devices report the name {device_name!r}",
-            hint=f"give the number of units or the memory, or one of these names: {names}",
-        )
-    if _candidates(device_name):
-        raise RidgelineError(
-            f"no datasheet of {device_name!r} has {_told(units, memory_bytes)}",
-            hint="this is another part under the same name; measure it with "
-            "`ridgeline machine measure`",
-        )
-    raise RidgelineError(
-        f"there is no datasheet for {device_name!r}",
-        hint=f"the closest names are: {names}; without a datasheet, roofs are measured with "
-        "`ridgeline machine measure`",
-    )
-
-
 def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
     """Names of the table that resemble `device_name`, best first: for people, never for figures."""
-    wanted = _normalised(device_name)
+    wanted = _normalise(device_name)
     same = [part.main.name for part in _parts() if wanted in _names(part.main)]
     words = set(wanted.split())
 
@@ -213,41 +168,13 @@ def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
     return list(dict.fromkeys([*same, *similar]))[: max(limit, len(same))]
 
 
-def cpu_peak(cores: int, isa: str, clock_hz: float, precision: str = "fp32") -> float:
-    """FLOP/s of `cores` physical cores: cores × FLOP per cycle of the instruction set × clock.
-
-    `cpu_isas()` lists the instruction sets; "avx2" has two 256-bit fused multiply-add units and
-    does 32 fp32 FLOP per cycle, "avx512-1" and "avx512-2" have one and two 512-bit units.
-    """
-    if isa not in cpu_isas():
-        raise RidgelineError(
-            f"{isa!r} is not an instruction set with a known rate",
-            hint=f"choose one of {', '.join(cpu_isas())}",
-        )
-    rates = {
-        rate["precision"]: rate["flops"]
-        for rate in _rates()[isa]["flops_per_cycle"]
-        if rate["path"] == "vector"
-    }
-    if precision not in rates:
-        raise RidgelineError(
-            f"{isa} has no vector rate for {precision}", hint=f"it has {', '.join(rates)}"
-        )
-    return float(cores * rates[precision] * clock_hz)
-
-
-def cpu_isas() -> tuple[str, ...]:
-    """The instruction sets that `cpu_peak` knows."""
-    return tuple(name for name, rates in _rates().items() if rates["unit"] == "core")
-
-
 # Finding
 
 
 def _candidates(
     device_name: str, *, units: int | None = None, memory_bytes: int | None = None
 ) -> list[Datasheet]:
-    wanted = _normalised(device_name)
+    wanted = _normalise(device_name)
     named = [part for part in _parts() if wanted in _names(part.main)]
     if len(named) == 1 and named[0].main.kind == "cpu":
         return [named[0].main]  # a virtual machine shows some of the cores, two sockets show more
@@ -259,21 +186,22 @@ def _candidates(
             if units in (None, sheet.units) and _fits(sheet, memory_bytes)
         ]
         if len(options) > 1:
-            found.append(_assumed(options))
+            found.append(_choose_assumed(options))
         else:
             found += options
     return found
 
 
-def _assumed(options: list[Datasheet]) -> Datasheet:
+def _choose_assumed(options: list[Datasheet]) -> Datasheet:
     main, *others = options
-    also = " or ".join(_described(other, main) for other in others)
+    also = " or ".join(_describe_part(other, main) for other in others)
     return replace(
-        main, assumes=f"the part with {_described(main, *others)}; others of this name have {also}"
+        main,
+        assumes=f"the part with {_describe_part(main, *others)}; others of this name have {also}",
     )
 
 
-def _described(sheet: Datasheet, *others: Datasheet) -> str:
+def _describe_part(sheet: Datasheet, *others: Datasheet) -> str:
     """What tells a part from others of its name."""
     texts = []
     if any(other.units != sheet.units for other in others):
@@ -292,19 +220,12 @@ def _fits(sheet: Datasheet, memory_bytes: int | None) -> bool:
     return least <= memory_bytes / sheet.memory_bytes <= most
 
 
-def _told(units: int | None, memory_bytes: int | None) -> str:
-    texts = [f"{units} units"] if units is not None else []
-    if memory_bytes is not None:
-        texts.append(f"{memory_bytes / 2**30:.1f} GiB")
-    return " and ".join(texts)
-
-
 def _names(sheet: Datasheet) -> set[str]:
-    return {_normalised(name) for name in (sheet.name, *sheet.driver_names)}
+    return {_normalise(name) for name in (sheet.name, *sheet.driver_names)}
 
 
 @cache
-def _normalised(name: str) -> str:
+def _normalise(name: str) -> str:
     """A product's name without vendor, marks, clock and punctuation; every other word counts."""
     text = name.casefold().strip()
     for noise in _NOISE:
@@ -424,14 +345,20 @@ def _summed_peaks(groups: list[Mapping[str, Any]]) -> tuple[Peak, ...]:
             precision=precision,
             accumulator=None,
             flops_per_s=sum(
-                cpu_peak(group["units"], group["rates"], group["boost_clock_hz"], precision)
-                for group in groups
+                float(g["units"] * _vector_rate(g["rates"], precision) * g["boost_clock_hz"])
+                for g in groups
             ),
             confidence=DERIVED,
             flops_per_cycle=None,
         )
         for precision in ("fp64", "fp32")
     )
+
+
+def _vector_rate(isa: str, precision: str) -> int:
+    """FLOP per cycle of one core."""
+    rates = {_key(rate): int(rate["flops"]) for rate in _rates()[isa]["flops_per_cycle"]}
+    return rates["vector", precision, ""]
 
 
 def _key(figure: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -129,11 +129,6 @@ OLDEST_DRIVER = {
     12: 525,
     13: 580,
 }
-BROWSERS = (
-    "chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-)  # fmt: skip
 LITTLE_ROOM_BYTES = 5_000_000_000
 NO_ROOM_BYTES = 200_000_000
 TORCH_PAGE = "https://pytorch.org/get-started/locally/"
@@ -255,17 +250,6 @@ def check_slurm(facts: Facts) -> Finding:
     return ok(f"partitions {', '.join(names) or 'none'}")
 
 
-def check_browser(facts: Facts) -> Finding:
-    path = next((path for name in BROWSERS if (path := facts.io.which(name))), None)
-    if path is None:
-        return missing("no Chromium or Chrome: reports are written, not drawn as pictures",
-                       _install(facts, "chromium"))  # fmt: skip
-    version = first_line(facts.io.run((path, "--version")))
-    if not version:
-        return broken(f"{path} does not start", _install(facts, "chromium"))
-    return ok(version)
-
-
 def check_results_disk(facts: Facts) -> Finding:
     return _disk(facts, facts.results, "choose another folder with --results DIR")
 
@@ -314,9 +298,11 @@ def check_gpu(facts: Facts) -> Finding:
     gpus = facts.description.gpus
     if gpus:
         return ok("; ".join(_about(gpu) for gpu in gpus))
-    smi = facts.io.which("nvidia-smi")
-    if smi is not None:
-        return broken("nvidia-smi is there, but cannot talk to the driver",
+    if facts.io.which("nvidia-smi"):
+        if facts.io.version("nvidia-ml-py") is None:
+            return broken("the CUDA driver shows no device, and nvidia-ml-py is not installed",
+                          "pip install 'ridgeline[nvidia]'")  # fmt: skip
+        return broken("nvidia-smi is there, but neither NVML nor CUDA shows a device",
                       "nvidia-smi  # shows the reason; often a reboot after an update")  # fmt: skip
     if _has_nvidia_card(facts):
         if kernel_driver(facts.io):
@@ -432,28 +418,6 @@ def check_gpu_counters(facts: Facts) -> Finding | None:
     state = broken if ncu_path(facts.io) or _has_cupti(facts) else note
     return state("only administrators may read them (ERR_NVGPUCTRPERM)",
                  fix if inside else f"{ALLOW_COUNTERS}; or run with sudo")  # fmt: skip
-
-
-def check_cpu_counters(facts: Facts) -> Finding:
-    if facts.io.system == "Darwin":
-        return missing("macOS has no perf; nothing in ridgeline needs it")
-    perf = facts.io.which("perf")
-    if perf is None:
-        return missing("no perf; nothing in ridgeline needs it",
-                       "install your kernel's linux-perf or linux-tools package")  # fmt: skip
-    level = facts.io.number("/proc/sys/kernel/perf_event_paranoid")
-    counted = facts.io.run((perf, "stat", "-x,", "--log-fd", "1", "-e", "cycles", "true"))
-    if counted and re.search(r"^\d+,", counted, re.MULTILINE):
-        return ok(f"perf counts cycles (perf_event_paranoid is {level})")
-    if counted and "not supported" in counted:
-        where = facts.description.virtualization
-        return note("perf has software events only" + (": a virtual machine" if where else ""),
-                    "let the hypervisor pass the counters on" if where else "")  # fmt: skip
-    if level is not None and level > 2:
-        return broken(f"perf may not count: perf_event_paranoid is {level}",
-                      "sudo sysctl kernel.perf_event_paranoid=2")  # fmt: skip
-    return broken(f"perf does not count: {first_line(counted) or 'it fails'}",
-                  "perf stat true  # shows the reason")  # fmt: skip
 
 
 RAPL = "/sys/class/powercap"
@@ -650,7 +614,6 @@ CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
     ("software", "torch and the GPU", check_torch_and_gpu),
     ("software", "compiler", check_compiler),
     ("software", "Slurm", check_slurm),
-    ("software", "browser", check_browser),
     ("software", "disk for results", check_results_disk),
     ("software", "disk for temporary files", check_temporary_disk),
     ("gpu", "GPU", check_gpu),
@@ -659,7 +622,6 @@ CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
     ("counters", "CUPTI", check_cupti),
     ("counters", "Nsight Compute", check_ncu),
     ("counters", "GPU counters", check_gpu_counters),
-    ("counters", "CPU counters", check_cpu_counters),
     ("power", "CPU energy", check_cpu_energy),
     ("power", "GPU power", check_gpu_power),
     ("power", "mains", check_mains),

@@ -39,7 +39,7 @@ def choose_devices(asked: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
-def steps(devices: Sequence[str], *, quick: bool) -> int:
+def count_steps(devices: Sequence[str], *, quick: bool) -> int:
     """How often `progress` will be called."""
     from ridgeline.machine.ceilings_cpu import cpu_steps
     from ridgeline.machine.ceilings_cuda import cuda_steps

@@ -43,15 +43,15 @@ def cpu_reader(
 
 
 def _conditions(cpus: Sequence[int], root: Path, proc: Path) -> Conditions:
-    return Conditions(clock_hz=told_hz(cpus, root, proc), temperature_c=temperature_c(root))
+    return Conditions(clock_hz=read_clock_hz(cpus, root, proc), temperature_c=temperature_c(root))
 
 
-def told_hz(cpus: Sequence[int], root: Path = SYS, proc: Path = PROC) -> float | None:
+def read_clock_hz(cpus: Sequence[int], root: Path = SYS, proc: Path = PROC) -> float | None:
     """The clock by cpufreq, or as /proc/cpuinfo has it."""
-    told = cpufreq_hz(cpus, root)
-    cpuinfo = "" if told else text_of(proc / "cpuinfo")
-    if told or "hypervisor" in cpuinfo:  # there /proc/cpuinfo has the nominal clock only
-        return told
+    clock_hz = cpufreq_hz(cpus, root)
+    cpuinfo = "" if clock_hz else text_of(proc / "cpuinfo")
+    if clock_hz or "hypervisor" in cpuinfo:  # there /proc/cpuinfo has the nominal clock only
+        return clock_hz
     return cpuinfo_hz(cpuinfo)
 
 
