@@ -13,7 +13,7 @@ tables.py, ceiling_rows.py   the tables as CSV, Markdown and LaTeX
 summary_csv.py          a row for each step and capture
 notebook.py, repeat.py  a notebook that reloads the data; the command that makes a run again
 figures/, page/         drawn with matplotlib; one HTML file
-sides.py, compare*.py, two_samples.py     two sides compared, with intervals and a test
+selectors.py, compare*.py, two_samples.py two sides compared, with intervals and a test
 roofs.py, roofs_text.py, roofs_figure.py  the roofs of a machine alone
 markup.py, words.py, rows.py  escaping, plurals, rows
 """
