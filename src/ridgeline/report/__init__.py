@@ -14,6 +14,6 @@ summary_csv.py          a row for each step and capture
 notebook.py, repeat.py  a notebook that reloads the data; the command that makes a run again
 figures/, page/         drawn with matplotlib; one HTML file
 selectors.py, compare*.py, two_samples.py two sides compared, with intervals and a test
-roofs.py, roofs_text.py, roofs_figure.py  the roofs of a machine alone
+roofs_text.py           the roofs of a machine in characters
 markup.py, words.py, rows.py  escaping, plurals, rows
 """
