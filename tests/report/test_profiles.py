@@ -33,11 +33,11 @@ from ridgeline.report.figures.machine_views import machine_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.captures import with_captures
 from ridgeline.report.page.columns import Words
-from ridgeline.report.rows import records
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
 from ridgeline.report.summary_csv import summary_csv
 from ridgeline.report.tables import points_csv, tables, write_tables
+from ridgeline.report.text import records
 from ridgeline.report.views import measured_runs
 from ridgeline.roofline.roofs import BITS, given_roofs
 from ridgeline.store import ResultsFolder

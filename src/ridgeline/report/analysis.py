@@ -15,10 +15,9 @@ from typing import Any
 
 from ridgeline.report.cases import Case, TimedLayer, alike, cases, largest, series
 from ridgeline.report.configuration import CIRCUMSTANCES, NETWORK, PLACE
-from ridgeline.report.rows import number
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS
-from ridgeline.report.words import counted, listed, some, three_digits, times
+from ridgeline.report.text import counted, listed, number, some, three_digits, times
 from ridgeline.units import format_percent, format_ratio, format_time
 
 MEASURED, STATIC, BOTH = "measured", "static", "measured and static"

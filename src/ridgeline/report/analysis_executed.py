@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from ridgeline.report.analysis import Statement
 from ridgeline.report.cases import Case
 from ridgeline.report.executed import TRUSTED, Profiled, gap_told, profiled
-from ridgeline.report.rows import number, records
 from ridgeline.report.study import Study
-from ridgeline.report.words import times
+from ridgeline.report.text import number, records, times
 from ridgeline.roofline.causes import AGREE
 
 COUNTER, WITH_TIME = "static and counter", "measured and counter"

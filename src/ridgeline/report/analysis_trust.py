@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ridgeline.report.analysis import BOTH, MEASURED, Statement
 from ridgeline.report.cases import Case, misfits
-from ridgeline.report.rows import number, records
 from ridgeline.report.run_facts import GRAPH_MODES
 from ridgeline.report.study import BUSY, Study
-from ridgeline.report.words import counted, some, times
+from ridgeline.report.text import counted, number, records, some, times
 from ridgeline.units import format_bytes, format_percent, format_time
 
 REPEATS_DIFFER = 0.05  # between the slowest and the fastest, as a share of the fastest

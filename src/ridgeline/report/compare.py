@@ -32,8 +32,8 @@ from ridgeline.report.compare_runs import (
 )
 from ridgeline.report.configuration import MANNER, WORK, environment_text
 from ridgeline.report.selectors import COMMIT, FOLDER, RUN, RunCache, Selection, select
+from ridgeline.report.text import some
 from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER
-from ridgeline.report.words import some
 from ridgeline.store import DEFAULT_RESULTS, ResultsFolder, Run
 from ridgeline.units import format_change
 

@@ -10,10 +10,10 @@ from ridgeline.report.analysis import analyse
 from ridgeline.report.cases import cases, short_names
 from ridgeline.report.hypotheses import verdicts
 from ridgeline.report.markup import markdown
-from ridgeline.report.own_words import place, write_keeping
 from ridgeline.report.sections import FigureLike, Material
 from ridgeline.report.study import Study
-from ridgeline.report.words import listed
+from ridgeline.report.text import listed
+from ridgeline.report.user_sections import place, write_keeping
 
 SECTIONS: dict[str, tuple[str, Callable[[Material], Iterator[str]]]] = {
     "abstract": ("Abstract", sections_text.abstract),

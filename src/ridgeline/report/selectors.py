@@ -20,8 +20,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.fields import FieldError
 from ridgeline.machine.passport import Passport, Passports, read_passport
 from ridgeline.report.checked import check_run
+from ridgeline.report.text import some
 from ridgeline.report.views import measured_runs
-from ridgeline.report.words import some
 from ridgeline.store import ResultsFolder, Run
 
 RUN, LABEL, MODEL, COMMIT, MACHINE, FOLDER = "run", "label", "model", "commit", "machine", "folder"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.words import counted, listed
+from ridgeline.report.text import counted, listed
 from ridgeline.roofline.captured import CAPTURE
 from ridgeline.units import format_percent, si
 

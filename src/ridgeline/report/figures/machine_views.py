@@ -19,9 +19,8 @@ from ridgeline.report.configuration import (
     telling_each,
 )
 from ridgeline.report.figures.style import COLOURS, colours
-from ridgeline.report.rows import no_rows
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.words import listed
+from ridgeline.report.text import listed, no_rows
 from ridgeline.roofline.captured import CAPTURE
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import si

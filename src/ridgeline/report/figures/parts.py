@@ -40,7 +40,7 @@ from ridgeline.report.figures.style import (
     legend_marks,
     sample,
 )
-from ridgeline.report.words import counted, listed
+from ridgeline.report.text import counted, listed
 from ridgeline.roofline.captured import CAPTURE
 from ridgeline.roofline.roofs import LEVELS, Roofs
 from ridgeline.units import format_percent, format_ratio, format_time

@@ -23,7 +23,7 @@ from ridgeline.report.figures.style import (
     precision_mark,
     sample,
 )
-from ridgeline.report.words import counted
+from ridgeline.report.text import counted
 from ridgeline.units import format_time, si
 
 if TYPE_CHECKING:

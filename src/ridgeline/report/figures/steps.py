@@ -44,7 +44,7 @@ from ridgeline.report.figures.style import (
     precision_mark,
     sample,
 )
-from ridgeline.report.words import counted, listed
+from ridgeline.report.text import counted, listed
 from ridgeline.roofline.captured import CAPTURE
 from ridgeline.units import format_ratio, si
 
