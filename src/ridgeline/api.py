@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ridgeline.measure.settings import Settings
     from ridgeline.onnx.export.records import Exported
     from ridgeline.profile.result import ProfileResult
-    from ridgeline.report.compare_machines import MachineComparison
-    from ridgeline.report.compare_sides import Comparison
+    from ridgeline.report.compare import Comparison, MachineComparison
     from ridgeline.report.study import Study
 
 DEFAULT_BATCH = 32  # of a measurement
@@ -237,7 +236,7 @@ def compare(
 
     `a` and `b` are what `ridgeline compare` takes.
     """
-    from ridgeline.report.compare_sides import compare as compare_sides
+    from ridgeline.report.compare import compare as compare_sides
 
     return compare_sides(a, b, results=Path(results), layers=layers)
 

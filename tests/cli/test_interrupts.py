@@ -31,7 +31,7 @@ COMMAND = """
 import signal, sys, time, weakref
 from ridgeline.cli import main
 from ridgeline.cli.progress import RunProgress
-from ridgeline.report import compare_sides
+from ridgeline.report import compare as comparing
 
 class Thing: ...
 
@@ -55,7 +55,7 @@ def interrupt_import():
 def compare(*arguments, **options):
     {body}
 
-compare_sides.compare = compare
+comparing.compare = compare
 sys.argv = ["ridgeline", "compare", "a", "b"]
 main()
 """

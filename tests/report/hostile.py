@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.compare_sides import Comparison, compare
+from ridgeline.report.compare import Comparison, compare
 from ridgeline.report.compare_text import as_markdown
 from ridgeline.report.markdown import write_report_md
 from ridgeline.report.page import write_page

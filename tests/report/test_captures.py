@@ -13,10 +13,10 @@ from tests.report.profiled import folder, profiled_folder, store_capture
 from ridgeline.captures.quantities import LOWER_BOUND
 from ridgeline.errors import RidgelineError
 from ridgeline.report.figures import write_figure
-from ridgeline.report.figures.classic import draw_steps
+from ridgeline.report.figures.captions import describe_unplaced
+from ridgeline.report.figures.machine_views import machine_views
+from ridgeline.report.figures.steps import draw_steps
 from ridgeline.report.figures.style import in_style
-from ridgeline.report.figures.subjects import subjects
-from ridgeline.report.figures.words import unplaced
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.captures import capture_sentences
 from ridgeline.report.page.machines import card
@@ -176,14 +176,14 @@ def test_why_a_kernel_has_no_place() -> None:
         "dram_bytes": [1, nan, 1, 0, nan, 0],
     })  # fmt: skip
     # then each of them is counted once
-    assert unplaced(table) == (
+    assert describe_unplaced(table) == (
         "5 of all 6 have no place in it: 1 whose time is not known, 1 whose FLOPs are not known,"
         " 1 without FLOPs, 1 whose DRAM traffic is not known and 1 without DRAM traffic."
     )
-    assert unplaced(table.iloc[2:4]) == (
+    assert describe_unplaced(table.iloc[2:4]) == (
         "2 of all 2 have no place in it: 1 whose FLOPs are not known and 1 without FLOPs."
     )
-    assert unplaced(table[:1]) == ""
+    assert describe_unplaced(table[:1]) == ""
 
 
 def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
     legends = []
     for study in (both, alone):
         with in_style():
-            drawing = draw_steps(subjects(study)[0])
+            drawing = draw_steps(machine_views(study)[0])
         assert drawing is not None
         (box,) = drawing.canvas.legends
         legends.append([text.get_text().replace("\n", " ") for text in box.get_texts()])

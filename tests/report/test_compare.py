@@ -1,182 +1,326 @@
-"""One configuration on two sides: its time, what is beside it, phases, layers, what differs."""
+"""Two sides: which configurations are matched, what is said about them, and in which form."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from tests.report.compared import layer_table, near, times, write
+from tests.report.compared import BUSY, QUIET, layer_table, times, write
 
-from ridgeline.report.compare import Part, compare_runs, layer_samples
-from ridgeline.report.compare_settings import Setting, changed_conditions, changed_settings
-from ridgeline.report.two_samples import NO_DIFFERENCE, SLOWER
+from ridgeline.errors import RidgelineError
+from ridgeline.report.compare import Comparison, MachineComparison, compare
+from ridgeline.report.compare_text import as_markdown, explanations, sentence, summary
 from ridgeline.store import ResultsFolder
+
+PASSPORT = str(Path(__file__).parents[1] / "data" / "passport-h200.json")
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> ResultsFolder:
-    return ResultsFolder(tmp_path)
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsFolder:
+    monkeypatch.chdir(tmp_path)
+    return ResultsFolder(Path("results"))
 
 
-def test_a_step_that_takes_twice_as_long(results: ResultsFolder) -> None:
-    before, after = write(results), write(results, times(2))
+def of_runs(a: str, b: str, **options: Any) -> Comparison:
+    found = compare(a, b, **options)
+    assert isinstance(found, Comparison)
+    return found
 
-    found = compare_runs("vgg16", [before], [after])
 
-    assert (found.per, found.time.verdict) == ("step", SLOWER)
-    assert found.time.ratio == near(2.0)
-    assert found.time.test.counts == (10, 10)
-    assert found.others["samples_per_s"].ratio == near(0.5)
-    assert found.others["peak_memory_bytes"].ratio == 1.0
-    assert found.others["energy_j_per_sample"].runs == (1, 1)
-    assert [(part.name, part.difference_s) for part in found.phases] == [
-        ("backward", near(0.1045 / 2)),
-        ("forward", near(0.1045 / 4)),
+def rows(found: Comparison) -> list[tuple[str, str, float]]:
+    return [(row.name, row.time.verdict, round(row.time.ratio, 3)) for row in found.rows]
+
+
+def test_labels_are_matched_by_configuration(results: ResultsFolder) -> None:
+    for batch_size, scale in ((16, 1.0), (32, 1.2), (64, 0.9)):
+        write(results, batch_size=batch_size, label="before")
+        write(results, times(scale), batch_size=batch_size, label="after")
+    write(results, batch_size=128, label="before")
+    write(results, batch_size=16, precision="amp", label="after")
+
+    found = of_runs("before", "after")
+
+    assert rows(found) == [  # shown differences first, the largest first
+        ("vgg16, batch 32, train, tf32", "slower", 1.2),
+        ("vgg16, batch 64, train, tf32", "faster", 0.9),
+        ("vgg16, batch 16, train, tf32", "no difference shown", 1.0),
     ]
-    assert found.run_ids == ((before.run_id,), (after.run_id,))
+    assert found.only_before == ("vgg16, batch 128, train, tf32",)
+    assert found.only_after == ("vgg16, batch 16, train, amp",)
+    assert found.mean_ratio == pytest.approx((1.0 * 1.2 * 0.9) ** (1 / 3))
+    assert found.slower_by_more_than(0.1) == ["vgg16, batch 32, train, tf32, +20.0 %"]
+    assert found.slower_by_more_than(0.2 + 1e-9) == []
 
 
-def test_joules_are_those_of_a_sample_in_every_window(results: ResultsFolder) -> None:
-    def joules(*windows: float) -> dict[str, Any]:
-        return {"energy": {"windows": [{"energy_j_per_step": joule} for joule in windows]}}
+def test_what_differs_throughout_need_not_agree(results: ResultsFolder) -> None:
+    for batch_size in (16, 32):
+        write(results, batch_size=batch_size, label="eager")
+        write(results, times(0.5), batch_size=batch_size, label="quick", compile="default")
 
-    before = write(results, found=joules(128.0, 256.0, 384.0))
-    after = write(results, found=joules(512.0))
+    found = of_runs("eager", "quick")
 
-    energy = compare_runs("x", [before], [after]).others["energy_j_per_sample"]
-
-    assert (energy.before, energy.after, energy.interval) == (2.0, 4.0, None)
-    assert (energy.test.of, energy.test.counts) == ("windows", (3, 1))
-
-
-def test_what_a_run_lacks_is_not_compared(results: ResultsFolder) -> None:
-    before = write(results)
-    after = write(results, found={"energy": None, "peak_memory_bytes": None})
-
-    assert list(compare_runs("x", [before], [after]).others) == ["samples_per_s"]
+    assert [row.name for row in found.rows] == [
+        "vgg16, batch 16, train, tf32",
+        "vgg16, batch 32, train, tf32",
+    ]
+    assert [str(setting) for setting in found.settings] == ["compile: none → default"]
 
 
-def test_steps_of_different_sizes_are_compared_by_the_sample(results: ResultsFolder) -> None:
-    before, after = write(results, batch_size=10), write(results, times(2), batch_size=20)
+def test_models_are_matched_by_all_the_rest(results: ResultsFolder) -> None:
+    for batch_size in (16, 32):
+        write(results, model="resnet50", batch_size=batch_size)
+        write(results, times(2), model="resnet101", batch_size=batch_size)
 
-    found = compare_runs("x", [before], [after])
+    found = of_runs("resnet50", "resnet101")
 
-    assert (found.per, found.time.verdict) == ("sample", NO_DIFFERENCE)
-    assert (found.time.before, found.time.ratio) == (near(0.01045), near(1.0))
-    assert {part.name: part.before_s for part in found.phases} == {
-        "forward": near(0.01045 / 4),
-        "backward": near(0.01045 / 2),
+    assert sorted(row.name for row in found.rows) == [
+        "resnet50 → resnet101, batch 16, train, tf32",
+        "resnet50 → resnet101, batch 32, train, tf32",
+    ]
+
+
+def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
+    write(ResultsFolder(Path("one")), model="resnet50")
+    write(ResultsFolder(Path("two")), model="resnet101")
+
+    with pytest.raises(RidgelineError) as refused:
+        compare("one/", "two/")
+
+    assert str(refused.value) == (
+        "one/ and two/ have no configuration in common\n"
+        "  hint: one/ has resnet50, batch 128, train, tf32. "
+        "two/ has resnet101, batch 128, train, tf32"
+    )
+    assert len(of_runs("one:resnet50", "two:resnet101").rows) == 1  # named, so it is meant
+
+
+def test_repeats_are_one_configuration(results: ResultsFolder) -> None:
+    for scale in (1.0, 1.01, 1.02):
+        write(results, times(scale), label="before")
+        write(results, times(1.5 * scale), label="after")
+
+    found = of_runs("before", "after")
+
+    assert (found.rows[0].time.runs, found.rows[0].time.test.counts) == ((3, 3), (30, 30))
+    assert rows(found)[0][1:] == ("slower", 1.5)
+    assert found.notes == ()
+
+
+def test_runs_in_another_environment_are_no_repeats(results: ResultsFolder) -> None:
+    # given on either side a run with one thread, one with the default, one without a record
+    for label in ("before", "after"):
+        write(results, label=label, provenance={"environment": {"OMP_NUM_THREADS": "1"}})
+        write(results, label=label, provenance={"environment": {}})
+        write(results, label=label)
+
+    found = of_runs("before", "after")
+
+    assert {row.name: row.time.runs for row in found.rows} == {
+        "vgg16, batch 128, train, tf32, environment OMP_NUM_THREADS=1": (1, 1),
+        "vgg16, batch 128, train, tf32, environment none": (2, 2),
     }
 
 
-# ---------------------------------------------------------------- layers
+def test_runs_on_a_busy_machine_are_not_judged(results: ResultsFolder) -> None:
+    for batch_size in (16, 32):
+        write(results, batch_size=batch_size, label="before", found=QUIET)
+    write(results, times(1.5), batch_size=16, label="after", found=BUSY)
+    write(results, times(1.2), batch_size=32, label="after", found=QUIET)
 
+    found = of_runs("before", "after")
 
-def test_layers_are_sorted_by_what_they_add(results: ResultsFolder) -> None:
-    one, two = [0.001] * 6, [0.002] * 6
-    more, less = near((0.002, 0.002)), near((-0.001, -0.001))
-    before = write(results, layers=layer_table(stem=(one, two), gone=(one, []), fc=(one, one)))
-    after = write(results, layers=layer_table(stem=(one, one), fc=(two, two), new=(two, two)))
-    tables = {run.run_id: results.read_table(run.run_id, "layers") for run in (before, after)}
-
-    found = compare_runs("x", [before], [after], layers=tables)
-
-    assert found.layers == (
-        Part(name="fc", before_s=0.002, after_s=0.004, interval_s=more),
-        Part(name="stem", before_s=0.003, after_s=0.002, interval_s=less),
-        Part(name="new", before_s=None, after_s=0.004),
-        Part(name="gone", before_s=0.001, after_s=None),
-    )  # fmt: skip
-
-
-def test_a_layer_takes_its_forward_and_its_backward_time() -> None:
-    table = layer_table(conv=([1.0, 2.0], [3.0, 5.0]), relu=([1.0], []))
-    optimizer = pd.DataFrame({"layer": ["(optimizer)"], "time_s": [7.0]})
-
-    assert layer_samples(table) | layer_samples(optimizer) == {
-        "conv": [4.0, 7.0],
-        "relu": [1.0],
-        "(optimizer)": [7.0],
-    }
-
-
-def test_without_layers_on_both_sides_none_are_compared(results: ResultsFolder) -> None:
-    before, after = write(results, layers=layer_table(fc=([1.0], [1.0]))), write(results)
-    tables = {before.run_id: results.read_table(before.run_id, "layers")}
-
-    assert compare_runs("x", [before], [after], layers=tables).layers == ()
-
-
-# ---------------------------------------------------------------- what differs
-
-
-def test_settings_versions_and_commits_that_differ(results: ResultsFolder) -> None:
-    before = write(results)
-    host = {**before.provenance["host"], "devices": [{"driver": "570.1"}]}
-    after = write(
-        results,
-        compile="default",
-        label="other",
-        repeat=2,
-        provenance={
-            "time": "later",
-            "libraries": {**before.provenance["libraries"], "torch": "2.12.0"},
-            "commit": {"sha": "0123456789abcdef", "is_dirty": False},
-            "host": host,
-        },
-    )
-    kept = ("compile", "torch", "commit", "device 0 driver")
-
-    found = changed_settings([before, before], [after])
-
-    assert [setting for setting in found if setting.name in kept] == [
-        Setting(name="compile", before="none", after="default"),
-        Setting(name="device 0 driver", before="580.159.04", after="570.1"),
-        Setting(name="torch", before="2.11.0", after="2.12.0"),
-        Setting(name="commit", before="cf37d28614 with changes", after="0123456789"),
+    assert rows(found) == [
+        ("vgg16, batch 32, train, tf32", "slower", 1.2),
+        ("vgg16, batch 16, train, tf32", "not judged", 1.5),
     ]
-    assert {setting.name for setting in found}.isdisjoint({"time", "label", "repeat", "command"})
-
-
-def test_variables_of_the_environment_that_differ_are_named(results: ResultsFolder) -> None:
-    # given a run by an earlier version, which recorded none, and two that did
-    old = write(results)
-    default = write(results, provenance={"environment": {"MKL_NUM_THREADS": "2"}})
-    one = write(
-        results, provenance={"environment": {"MKL_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}}
+    assert found.rows[1].others["peak_memory_bytes"].is_judged  # load does not change it
+    assert summary(found) == (
+        "2 configurations: 1 slower, 0 faster, 0 with no difference shown, 1 not judged;"
+        " geometric mean +34.2 % time"
     )
+    why = "not judged: the machine was busy during B (other programs had the processor)"
+    assert f"vgg16, batch 16, train, tf32: {why}" in explanations(found)
+    assert sentence(found.rows[1]) == f"{why}: +50.0 % time per step"
 
-    assert [str(s) for s in changed_settings([default], [one])] == ["OMP_NUM_THREADS: not set → 1"]
-    assert [str(s) for s in changed_settings([old], [default])] == [
-        "MKL_NUM_THREADS: not known → 2"
+
+def test_steps_that_were_held_up_are_not_judged(results: ResultsFolder) -> None:
+    # given ten steps of which one took a second: their mean is 1.85 times their median
+    held_up = [*times()[:9], 1.0]
+    write(results, label="before")
+    write(results, held_up, label="after")
+    write(results, held_up, label="reads", data="/images")
+
+    assert sentence(of_runs("after", "before").rows[0]).startswith(
+        "not judged: the machine was busy during A"
+        " (some steps were held up: their mean is 1.85 times their median): "
+    )
+    # data that is read may come in bursts
+    assert of_runs("before", "reads").rows[0].time.verdict == "no difference shown"
+
+
+def test_one_busy_run_of_three_is_outvoted(results: ResultsFolder) -> None:
+    for scale, state in ((1.0, QUIET), (1.01, QUIET), (2.0, BUSY)):
+        write(results, times(), label="before", found=QUIET)
+        write(results, times(scale), label="after", found=state)
+
+    assert of_runs("before", "after").rows[0].time.verdict == "no difference shown"
+    write(results, times(2.0), label="after", found=BUSY)
+    assert of_runs("before", "after").rows[0].time.verdict == "not judged"
+
+
+def test_one_process_is_said_to_be_one(results: ResultsFolder) -> None:
+    write(results, label="a")
+    write(results, label="b")
+    write(results, label="b")
+
+    assert "one process on one side" in of_runs("a", "b").notes[0]
+    assert "one process on each side" in of_runs("a", "a").notes[1]
+    assert "--repeats 3" in of_runs("a", "b").notes[0]
+    assert "two runs say little" in of_runs("b", "b").notes[1]
+
+
+def test_a_side_against_itself(results: ResultsFolder) -> None:
+    run = write(results, label="a")
+
+    found = of_runs("a", "a")
+
+    assert rows(found)[0][1:] == ("no difference shown", 1.0)
+    assert found.notes[0] == f"on both sides: {run.run_id}"
+
+
+def test_few_steps_show_nothing_and_say_so(results: ResultsFolder) -> None:
+    write(results, times()[:3], label="a")
+    write(results, times(2)[:3], label="b")
+
+    found = of_runs("a", "b")
+
+    assert found.slower_by_more_than(0.05) == []
+    assert found.undecided(0.05) == ["vgg16, batch 128, train, tf32, +100.0 %"]
+    assert "too few steps for an interval" in found.notes[0]
+
+
+def test_layers_where_they_are_wanted(results: ResultsFolder) -> None:
+    table = layer_table(fc=([0.001] * 6, [0.002] * 6))
+    write(results, label="a", layers=table)
+    write(results, label="b", layers=table)
+
+    assert [part.name for part in of_runs("a", "b").rows[0].layers] == ["fc"]
+    assert of_runs("a", "b", layers=False).rows[0].layers == ()
+    for label in ("a", "b"):
+        write(results, label=label, batch_size=16)
+    assert all(not row.layers for row in of_runs("a", "b").rows)
+    assert sum(bool(row.layers) for row in of_runs("a", "b", layers=True).rows) == 1
+
+
+def test_a_damaged_table_of_layers_is_passed_over(results: ResultsFolder) -> None:
+    table = layer_table(fc=([0.001], [0.002]))
+    write(results, label="a", layers=table)
+    bad = write(results, label="b", layers=table)
+    (bad.path / "layers.parquet").write_bytes(b"no table")
+
+    found = of_runs("a", "b")
+
+    assert found.rows[0].layers == ()
+    assert any("cannot read" in note for note in found.notes)
+
+
+def test_a_machine_is_not_compared_with_a_run(results: ResultsFolder) -> None:
+    write(results, label="a")
+
+    with pytest.raises(RidgelineError, match=r"is a machine and 'a' is not"):
+        compare("a", PASSPORT)
+
+
+def scaled_passport(**scales: float) -> str:
+    """A passport like that of the H200, with roofs of these patterns or launches scaled."""
+    content = json.loads(Path(PASSPORT).read_text(encoding="utf-8"))
+    for ceiling in content["ceilings"]:
+        name = ceiling.get("pattern") if ceiling.get("level") == "dram" else ceiling.get("what")
+        ceiling["samples"] = [scales.get(str(name), 1.0) * s for s in ceiling["samples"]]
+    Path("other.json").write_text(json.dumps(content), encoding="utf-8")
+    return "other.json"
+
+
+def test_machines(results: ResultsFolder) -> None:
+    same = compare(PASSPORT, PASSPORT)
+    other = compare(PASSPORT, scaled_passport(copy=0.8, triad=1.1, kernel=2.0, idle=9.0))
+
+    assert isinstance(same, MachineComparison) and isinstance(other, MachineComparison)
+    assert {d["change"] for d in same.to_dict()["differences"]} == {0.0}
+    assert same.slower_by_more_than(0.0) == []
+    assert other.slower_by_more_than(0.05) == [
+        "the kernel launch roof of cuda:0, +100.0 %",
+        "the dram copy roof of cuda:0, −20.0 %",
     ]
-    assert changed_settings([old], [old]) == ()
-    nothing = write(results, provenance={"environment": {}})
-    assert changed_settings([old], [nothing]) == ()
+    assert other.slower_by_more_than(0.5) == ["the kernel launch roof of cuda:0, +100.0 %"]
+    assert "| cuda:0 | dram copy |" in as_markdown(other)
 
 
-def test_several_values_of_a_side_are_all_named(results: ResultsFolder) -> None:
-    runs = [write(results, seed=seed) for seed in (0, 1, 2)]
-
-    assert [str(s) for s in changed_settings(runs[:2], runs[2:])] == ["seed: 0, 1 → 2"]
-    assert changed_settings(runs, list(reversed(runs))) == ()
+# ---------------------------------------------------------------- in words
 
 
-def test_a_lower_clock_explains_a_longer_time(results: ResultsFolder) -> None:
-    def during(**conditions: Any) -> dict[str, Any]:
-        return {"conditions": {"during": conditions}}
+def test_the_verdict_in_words(results: ResultsFolder) -> None:
+    write(results, label="a")
+    write(results, times(1.5), label="b")
 
-    before = write(results, found=during(clock_hz=2.0e9, temperature_c=50.0))
-    slow = {"clock_hz": 1.6e9, "temperature_c": 85.0, "throttle_reasons": ["heat"]}
-    after = write(results, times(1.25), found=during(**slow) | {"busy_fraction": 0.5})
+    row = of_runs("a", "b").rows[0]
 
-    assert changed_conditions([before], [after], 1.25) == (
-        "clock 2000 → 1600 MHz explains it",
-        "held down by heat only after",
-        "temperature 50 → 85 °C",
-        "the device was busy 100.4 % → 50.0 % of the time",
-    )
-    assert changed_conditions([before], [after], 2.0)[0] == "clock 2000 → 1600 MHz"
-    assert changed_conditions([before], [before], 1.0) == ()
+    assert sentence(row).startswith("B is slower: 50.0 % more time per step (95 % interval +4")
+    assert sentence(row).endswith("p <0.001, Mann–Whitney, normal approximation, "
+                                  "on 10 and 10 steps)")  # fmt: skip
+    assert sentence(of_runs("b", "a").rows[0]).startswith("B is faster: 33.3 % less time")
+    same = sentence(of_runs("a", "a").rows[0])
+    assert same.startswith("no difference shown: 0.0 % time per step")
+
+
+def test_names_in_markdown_stay_names(results: ResultsFolder) -> None:
+    name = "<img src=x onerror=alert(1)> [a](b) *c*"
+    for label in ("a|1", "b|2"):
+        write(results, label=label, model=name, layers=layer_table(**{name: ([0.001], [0.002])}),
+              found={"warnings": [f"{name} was slow"]})  # fmt: skip
+
+    text = as_markdown(compare("a|1", "b|2"), top=1)
+
+    assert "<img" not in text
+    assert "&lt;img src=x onerror=alert(1)&gt; \\[a\\](b) \\*c\\*" in text
+    assert text.splitlines()[0] == "### A: a&#124;1 (label, 1 run), B: b&#124;2 (label, 1 run)"
+
+
+def test_markdown_has_everything(results: ResultsFolder) -> None:
+    table = layer_table(**{"a|b": ([0.001] * 6, [0.002] * 6), "gone": ([0.003], [])})
+    write(results, label="a", layers=table)
+    write(results, times(1.5), label="b", layers=table[:1], seed=1)
+
+    text = as_markdown(of_runs("a", "b"))
+
+    assert text.startswith("### A: a (label, 1 run), B: b (label, 1 run)\n")
+    assert "| configuration | verdict | A, step | B, step | change | 95 % interval | p |" in text
+    assert "| 104 ms | 157 ms | +50.0 % |" in text
+    assert "| **slower** | 104 ms |" in text
+    assert "| a&#124;b | 3.00 ms | 3.00 ms | 0 s | 0 s … 0 s | 0.0 % |" in text
+    assert "- only in A, 3.00 ms together: gone" in text
+    assert "- differs: seed: 0 → 1" in text
+    assert "> note: the interval is of one process" in text
+
+
+def test_what_else_differs_comes_with_its_configuration(results: ResultsFolder) -> None:
+    write(results, label="a", found={"conditions": {"during": {"clock_hz": 2e9}}})
+    write(results, label="b", found={"conditions": {"during": {"clock_hz": 1e9}}})
+
+    assert explanations(of_runs("a", "b")) == [
+        "vgg16, batch 128, train, tf32: clock 2000 → 1000 MHz"
+    ]
+
+
+def test_a_table_and_a_text_for_notebooks(results: ResultsFolder) -> None:
+    write(results, label="a")
+    write(results, times(2), label="b")
+
+    found = of_runs("a", "b", results="results")
+
+    assert found.table()[["configuration", "verdict", "change"]].values.tolist() == [
+        ["vgg16, batch 128, train, tf32", "slower", pytest.approx(1.0)]
+    ]
+    assert str(found) == as_markdown(found)

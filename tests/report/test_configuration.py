@@ -21,7 +21,7 @@ from ridgeline.report.configuration import (
     telling,
     word,
 )
-from ridgeline.report.figures.configurations import configured, short_name
+from ridgeline.report.figures.machine_views import add_configurations, short_name
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.runs import settings_told
 from ridgeline.report.study import Study
@@ -53,7 +53,7 @@ def test_two_sizes_of_a_model_are_two_cases() -> None:
 
 
 def test_two_sizes_of_a_model_are_two_in_figures() -> None:
-    runs = configured(two_sizes().runs)
+    runs = add_configurations(two_sizes().runs)
 
     assert runs["is_chosen"].tolist() == [True, True]
     assert [short_name(row) for _, row in runs.iterrows()] == [
@@ -102,7 +102,7 @@ def test_the_processor_and_the_gpu_of_a_host_are_not_repeats() -> None:
         "net, batch 8, fp32 training, cpu, Toy 1",
         "net, batch 8, fp32 training, cuda, Toy G",
     ]
-    assert configured(study.runs)["configuration"].tolist() == [0, 1]
+    assert add_configurations(study.runs)["configuration"].tolist() == [0, 1]
     assert len(summary(study).headline) == 2
 
 
@@ -142,7 +142,7 @@ def test_each_setting_makes_another_configuration(other: dict[str, Any]) -> None
     runs = [run_row(), run_row(**other)]
 
     assert numbered(settings_of(row) for row in runs) == [0, 1]
-    assert configured(pd.DataFrame(runs))["configuration"].tolist() == [0, 1]
+    assert add_configurations(pd.DataFrame(runs))["configuration"].tolist() == [0, 1]
     assert len(cases(make_study(runs))) == 2
 
 

@@ -15,19 +15,33 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.figures import KINDS, write_figures
-from ridgeline.report.figures.batch import draw_trajectories
-from ridgeline.report.figures.classic import draw_kernels, draw_layers, draw_steps, short_piece
-from ridgeline.report.figures.configurations import configured, short_name
-from ridgeline.report.figures.figure import Drawing
-from ridgeline.report.figures.hierarchical import draw_levels, level_intensities
-from ridgeline.report.figures.machines import draw_machines
-from ridgeline.report.figures.roofs import both_rates, outline, roof_names
-from ridgeline.report.figures.runtime import draw_runtimes, step_times
-from ridgeline.report.figures.style import in_style, prefixed
-from ridgeline.report.figures.subjects import Subject, safe_name, short_device, subjects
-from ridgeline.report.figures.throughput import draw_throughput, rates_by_batch
+from ridgeline.report.figures.machine_views import (
+    MachineView,
+    add_configurations,
+    machine_views,
+    safe_name,
+    short_device,
+    short_name,
+)
+from ridgeline.report.figures.parts import (
+    draw_kernels,
+    draw_layers,
+    draw_levels,
+    draw_phases,
+    level_intensities,
+    mark_half,
+    shorten_name,
+)
+from ridgeline.report.figures.rooflines import both_rates, outline, roof_names
+from ridgeline.report.figures.step_times import (
+    collect_times,
+    draw_runtimes,
+    draw_throughput,
+    rates_by_batch,
+)
+from ridgeline.report.figures.steps import draw_machines, draw_steps, draw_trajectories
+from ridgeline.report.figures.style import Drawing, in_style, prefixed
 from ridgeline.report.figures.timing import draw_times, path_of
-from ridgeline.report.figures.training import draw_phases, half_mark
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.points import COLUMNS
@@ -119,9 +133,9 @@ def two_machines() -> Study:
     return study(runs, points, [Machine(roofs=GPU, datasheet=SHEET), Machine(roofs=CPU)])
 
 
-def only_subject(study: Study) -> Subject:
-    (subject,) = subjects(study)
-    return subject
+def only_view(study: Study) -> MachineView:
+    (view,) = machine_views(study)
+    return view
 
 
 def drawn(draw: Any, what: Any) -> Drawing:
@@ -182,7 +196,7 @@ def test_the_clock_in_a_title_is_that_of_the_ceilings_drawn(
 ) -> None:
     # given fp64 products at 2.1 GHz, which no step uses
     roofs = replace(GPU, clock_hz=2.1e9, clocks_hz=clocks_hz)
-    one = subjects(study([run("a")], [point("a")], [Machine(roofs=roofs)]))[0]
+    one = machine_views(study([run("a")], [point("a")], [Machine(roofs=roofs)]))[0]
 
     drawing = drawn(draw_steps, one)
 
@@ -241,7 +255,7 @@ def test_the_ridge_is_a_vertex() -> None:
 
 
 def test_the_drawn_roofs_have_it_too() -> None:
-    drawing = drawn(draw_steps, only_subject(study([run("a")], [point("a", time_s=0.1)])))
+    drawing = drawn(draw_steps, only_view(study([run("a")], [point("a", time_s=0.1)])))
 
     (roof,) = lines(drawing, "roof")
     assert 12.5 in roof.get_xdata()
@@ -253,9 +267,9 @@ def test_the_drawn_roofs_have_it_too() -> None:
 
 
 def test_roofs_that_nobody_measured_are_dashed() -> None:
-    subject = only_subject(study([run("a")], [point("a", time_s=0.1)]))
-    published = replace(subject.machine, roofs=replace(subject.roofs, source="datasheet"))
-    drawing = drawn(draw_steps, replace(subject, machine=published))
+    view = only_view(study([run("a")], [point("a", time_s=0.1)]))
+    published = replace(view.machine, roofs=replace(view.roofs, source="datasheet"))
+    drawing = drawn(draw_steps, replace(view, machine=published))
 
     (roof,) = lines(drawing, "roof")
     assert roof.get_linestyle() != "-"
@@ -308,7 +322,7 @@ def test_two_rates_in_one_text() -> None:
 
 def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None:
     counter = point("a", provenance="counter", dram_bytes=50e9, fused_bytes=float("nan"))
-    drawing = drawn(draw_steps, only_subject(study([run("a")], [point("a"), counter])))
+    drawing = drawn(draw_steps, only_view(study([run("a")], [point("a"), counter])))
 
     hollow, filled = lines(drawing, "mark")
     assert hollow.get_markerfacecolor() == "white"
@@ -322,7 +336,7 @@ def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None
 
 def test_what_cannot_be_is_marked() -> None:
     flagged = point("a", flag="above its compute roof: 9 % faster than its floor; likely cause: x")
-    drawing = drawn(draw_steps, only_subject(study([run("a")], [flagged])))
+    drawing = drawn(draw_steps, only_view(study([run("a")], [flagged])))
 
     (ring,) = lines(drawing, "flag")
     assert list(ring.get_xdata()) == [10.0]
@@ -337,7 +351,7 @@ def test_repeats_are_one_mark_with_their_range() -> None:
     runs = [run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.05)]
     steps = [point(name, time_s=time_s) for name, time_s in
              (("a", 0.01), ("b", 0.02), ("c", 0.05))]  # fmt: skip
-    drawing = drawn(draw_steps, only_subject(study(runs, steps)))
+    drawing = drawn(draw_steps, only_view(study(runs, steps)))
 
     (mark,) = lines(drawing, "mark")
     assert list(mark.get_ydata()) == [5e13]
@@ -367,7 +381,7 @@ def crowded() -> Study:
     "draw", [draw_steps, draw_trajectories, draw_times, draw_levels, draw_phases]
 )
 def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
-    drawing = drawn(draw, only_subject(crowded()))
+    drawing = drawn(draw, only_view(crowded()))
 
     axes = drawing.canvas.axes[0]
     labels = [text for text in texts(drawing) if text.zorder == 6]  # not the subtitle
@@ -387,7 +401,7 @@ def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
 def test_a_wide_legend_leaves_room_for_the_axes() -> None:
     names = [f"a-model-with-a-rather-long-name-{number}" for number in range(12)]
     runs = [run(name, model=name) for name in names]
-    drawing = drawn(draw_steps, only_subject(study(runs, [point(n, model=n) for n in names])))
+    drawing = drawn(draw_steps, only_view(study(runs, [point(n, model=n) for n in names])))
 
     (legend,) = drawing.canvas.legends
     assert "5 others" in [text.get_text() for text in legend.get_texts()]
@@ -395,7 +409,7 @@ def test_a_wide_legend_leaves_room_for_the_axes() -> None:
 
 
 def test_error_bars_by_hand() -> None:
-    runs = configured(pd.DataFrame([
+    runs = add_configurations(pd.DataFrame([
         run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.04),
         run("d", time_s=0.01, batch_size=16, images_processed=160),
     ]))  # fmt: skip
@@ -409,7 +423,7 @@ def test_error_bars_by_hand() -> None:
 
     drawing = drawn(
         draw_throughput,
-        Subject(name="gpu", machine=Machine(roofs=GPU), runs=runs, points=runs.iloc[:0]),
+        MachineView(name="gpu", machine=Machine(roofs=GPU), runs=runs, points=runs.iloc[:0]),
     )
     bars: Any = drawing.canvas.axes[0].containers[0]
     ends = bars.lines[2][0].get_segments()[0]
@@ -421,20 +435,20 @@ def test_times_lie_on_a_line_parallel_to_the_diagonal() -> None:
     assert path_of(row) == ((0.001, 0.002), (0.005, 0.01))
 
     slow_launch = point("a", launch_s=0.004)
-    drawing = drawn(draw_times, only_subject(study([run("a")], [slow_launch])))
+    drawing = drawn(draw_times, only_view(study([run("a")], [slow_launch])))
     found: list[Any] = list(drawing.canvas.axes[0].get_lines())
     (launch,) = [line for line in found if line.get_label() == "_launch"]
     assert (launch.get_xdata()[0], launch.get_ydata()[0]) == pytest.approx((0.002, 0.004))
 
 
 def test_halves_of_backward_are_ticks_on_their_roof() -> None:
-    bound_by_memory = half_mark({"ai": 2.0, "peak_flops_per_s": 5e13, "phase": "input-grad"},
+    bound_by_memory = mark_half({"ai": 2.0, "peak_flops_per_s": 5e13, "phase": "input-grad"},
                                 GPU, "black")  # fmt: skip
-    bound_by_compute = half_mark({"ai": 50.0, "peak_flops_per_s": 5e13, "phase": "weight-grad"},
+    bound_by_compute = mark_half({"ai": 50.0, "peak_flops_per_s": 5e13, "phase": "weight-grad"},
                                  GPU, "black")  # fmt: skip
     assert (bound_by_memory.y, bound_by_compute.y) == (8e12, 5e13)
 
-    drawing = drawn(draw_phases, only_subject(study([run("a")], phases("a"))))
+    drawing = drawn(draw_phases, only_view(study([run("a")], phases("a"))))
     assert len(lines(drawing, "mark")) == 3
     assert len(lines(drawing, "half")) == 2
     (legend,) = drawing.canvas.legends
@@ -449,13 +463,13 @@ def test_intensity_by_level() -> None:
 
 
 def test_machines_share_a_picture() -> None:
-    drawing = drawn(draw_machines, subjects(two_machines()))
+    drawing = drawn(draw_machines, machine_views(two_machines()))
     assert {line.get_color() for line in lines(drawing, "roof")} == {"#0072B2", "#D55E00"}
     assert "3 steps on 2 machines" in drawing.caption
 
 
 def test_layers_and_kernels_are_of_the_slowest_run() -> None:
-    gpu = subjects(two_machines())[0]
+    gpu = machine_views(two_machines())[0]
     layers = drawn(draw_layers, gpu)
     assert layers.caption.startswith(
         "2 layers of net, fp32, 16 on a GPU; the slowest, conv1, takes 4.00 ms (20.0 % of the step)"
@@ -466,7 +480,7 @@ def test_layers_and_kernels_are_of_the_slowest_run() -> None:
 def test_runtimes_of_the_same_configuration_stand_together() -> None:
     both = [Machine(roofs=GPU), Machine(roofs=CPU)]
     runs = [run("a", time_s=0.9, model="big"), run("b"), run("c", roofs=CPU, time_s=0.5)]
-    times = step_times(subjects(study(runs, [], both)))
+    times = collect_times(machine_views(study(runs, [], both)))
 
     assert times[["name", "machine", "time_s"]].to_numpy().tolist() == [
         ["net, fp32, 8, train", "gpu", 0.01],
@@ -476,7 +490,7 @@ def test_runtimes_of_the_same_configuration_stand_together() -> None:
 
 
 def test_a_single_runtime_is_no_range() -> None:
-    drawing = drawn(draw_runtimes, subjects(study([run("a")], [], [Machine(roofs=GPU)])))
+    drawing = drawn(draw_runtimes, machine_views(study([run("a")], [], [Machine(roofs=GPU)])))
     assert drawing.caption == "A step takes 10.0 ms (net, fp32, 8, train, a GPU)."
 
 
@@ -488,7 +502,7 @@ def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
         run("c", roofs=CPU, time_s=0.9, threads=64, compile="max-autotune"),
         run("d", roofs=CPU, time_s=0.5, threads=64, compile="default"),
     ]
-    times = step_times(subjects(study(runs, [], both)))
+    times = collect_times(machine_views(study(runs, [], both)))
 
     assert times[["place", "name", "machine"]].to_numpy().tolist() == [
         [0, "net, fp32, 8, compile max-autotune, train", "gpu"],
@@ -496,17 +510,17 @@ def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
         [1, "net, fp32, 8, compile default, train", "cpu"],
         [2, "net, fp32, 8, train", "gpu"],
     ]
-    drawing = drawn(draw_runtimes, subjects(study(runs, [], both)))
+    drawing = drawn(draw_runtimes, machine_views(study(runs, [], both)))
     assert "1 configuration ran on more than one machine." in drawing.caption
 
 
 def test_training_and_inference_are_named_where_they_are() -> None:
     runs = [run("a"), run("b", mode="infer", optimizer=None)]
     points = [point("a"), point("b", mode="infer")]
-    assert drawn(draw_steps, only_subject(study(runs, points))).title.startswith(
+    assert drawn(draw_steps, only_view(study(runs, points))).title.startswith(
         "a GPU: training and inference steps"
     )
-    assert drawn(draw_steps, only_subject(study(runs[1:], points[1:]))).title.startswith(
+    assert drawn(draw_steps, only_view(study(runs[1:], points[1:]))).title.startswith(
         "a GPU: inference steps"
     )
 
@@ -519,11 +533,11 @@ def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
     ]
     points = [point(row["run_id"], batch_size=row["batch_size"]) for row in runs]
     points += [p for row in runs for p in phases(row["run_id"], batch_size=row["batch_size"])]
-    subject = only_subject(study(runs, points))
+    view = only_view(study(runs, points))
 
-    assert "The phases of 2 training steps" in drawn(draw_phases, subject).caption
-    assert "2 settings on a GPU with growing batch." in drawn(draw_trajectories, subject).caption
-    assert rates_by_batch(subject.runs)["setting"].tolist() == [
+    assert "The phases of 2 training steps" in drawn(draw_phases, view).caption
+    assert "2 settings on a GPU with growing batch." in drawn(draw_trajectories, view).caption
+    assert rates_by_batch(view.runs)["setting"].tolist() == [
         "hidden=64", "hidden=64", "hidden=1024", "hidden=1024",
     ]  # fmt: skip
 
@@ -533,10 +547,10 @@ def test_a_model_has_one_colour_in_all_figures() -> None:
     runs = [run("a", model="first"), run("b", model="second", time_s=0.02)]
     points = [point(name, model=model, time_s=time_s, l2_bytes=200e9, provenance="counter")
               for name, model, time_s in (("a", "first", 0.01), ("b", "second", 0.02))]  # fmt: skip
-    subject = only_subject(study(runs, points))
+    view = only_view(study(runs, points))
     colours = [
         {line.get_markeredgecolor(): line.get_ydata()[0] for line in lines(drawing, "mark")}
-        for drawing in (drawn(draw_steps, subject), drawn(draw_levels, subject))
+        for drawing in (drawn(draw_steps, view), drawn(draw_levels, view))
     ]
     # then both figures have them in the same colours
     assert colours == [{"#0072B2": 1e14, "#D55E00": 5e13}, {"#D55E00": 5e13, "#0072B2": 1e14}]
@@ -544,22 +558,22 @@ def test_a_model_has_one_colour_in_all_figures() -> None:
 
 def test_marks_of_a_level_without_a_roof_are_below_none() -> None:
     points = [point("a", l2_bytes=200e9, l1_bytes=400e9, provenance="counter")]
-    subject = only_subject(study([run("a")], points))
-    absent = [level for level in ("l2", "l1") if level not in subject.roofs.bandwidth]
+    view = only_view(study([run("a")], points))
+    absent = [level for level in ("l2", "l1") if level not in view.roofs.bandwidth]
     assert absent == ["l1"]
-    caption = drawn(draw_levels, subject).caption
+    caption = drawn(draw_levels, view).caption
     assert "The roof of L1 is not known: its marks are below none." in caption
 
 
 def test_of_more_models_than_colours_the_longest_have_them() -> None:
     names = [f"net{n}" for n in range(9)]
     runs = [run(name, model=name, time_s=0.01 * (1 + n)) for n, name in enumerate(names)]
-    shown = only_subject(study(runs, [])).colours_of(["net0", "net1", "net2", "net8"])
+    shown = only_view(study(runs, [])).colours_of(["net0", "net1", "net2", "net8"])
     assert shown == {"net0": "#8c8c8c", "net1": "#8c8c8c", "net2": "#882255", "net8": "#0072B2"}
 
 
 def test_configurations_are_named_by_what_differs() -> None:
-    runs = configured(pd.DataFrame([
+    runs = add_configurations(pd.DataFrame([
         run("a"), run("b", compile="default"), run("c", mode="infer", optimizer=None),
         run("d", model="other"), run("e", time_s=0.02),
     ]))  # fmt: skip
@@ -576,9 +590,9 @@ def test_configurations_are_named_by_what_differs() -> None:
 
 def test_devices_of_one_host_have_files_of_their_own() -> None:
     same = [Machine(roofs=GPU), Machine(roofs=Roofs(env="gpu", device="cpu", device_name="a CPU"))]
-    assert [s.name for s in subjects(study([], [], same))] == ["gpu", "gpu-cpu"]
+    assert [s.name for s in machine_views(study([], [], same))] == ["gpu", "gpu-cpu"]
     taken = [Machine(roofs=Roofs(env="machines", device="cpu"))]
-    assert [s.name for s in subjects(study([], [], taken))] == ["machines-cpu"]
+    assert [s.name for s in machine_views(study([], [], taken))] == ["machines-cpu"]
 
 
 @pytest.mark.parametrize(
@@ -595,9 +609,9 @@ def test_file_names_are_safe(text: str, safe: str) -> None:
 
 
 def test_short_texts() -> None:
-    assert short_piece("layer1.0.conv1") == "layer1.0.conv1"
-    assert short_piece("encoder.layers.11.self_attention.out_proj") == "…self_attention.out_proj"
-    assert short_piece("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
+    assert shorten_name("layer1.0.conv1") == "layer1.0.conv1"
+    assert shorten_name("encoder.layers.11.self_attention.out_proj") == "…self_attention.out_proj"
+    assert shorten_name("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
     assert short_device("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz") == "Intel Xeon Gold 6248R"
     assert [prefixed(v) for v in (0, 2e11, 50, 1e15)] == ["0", "200 G", "50", "1 P"]
     assert [prefixed(v, "s") for v in (1e-3, 2.0, 5e-6)] == ["1 ms", "2 s", "5 µs"]

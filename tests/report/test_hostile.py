@@ -29,7 +29,7 @@ from tests.report.hostile import (
 from ridgeline.cli import main
 from ridgeline.errors import RidgelineError
 from ridgeline.report.checked import RUN_MAY_HAVE
-from ridgeline.report.compare_sides import compare
+from ridgeline.report.compare import compare
 from ridgeline.report.figures import write_figures
 from ridgeline.report.markdown import write_report_md
 from ridgeline.report.page import write_page

@@ -20,7 +20,6 @@ from tests.report.profiled import (
 
 from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.errors import RidgelineError
-from ridgeline.report.analysis import analyse
 from ridgeline.report.executed import (
     gap_told,
     profiled,
@@ -29,15 +28,16 @@ from ridgeline.report.executed import (
     with_optimizer_kernels,
 )
 from ridgeline.report.figures import write_figure, write_figures
-from ridgeline.report.figures.subjects import subjects
+from ridgeline.report.figures.machine_views import machine_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.captures import with_captures
 from ridgeline.report.page.columns import Words
-from ridgeline.report.rows import records
+from ridgeline.report.statements import analyse
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
 from ridgeline.report.summary_csv import summary_csv
 from ridgeline.report.tables import points_csv, tables, write_tables
+from ridgeline.report.text import records
 from ridgeline.report.views import measured_runs
 from ridgeline.roofline.roofs import BITS, given_roofs
 from ridgeline.store import ResultsFolder
@@ -464,4 +464,4 @@ def test_roofs_that_were_given_for_some(
 ) -> None:
     given = given_roofs("given", "", compute=compute, dram_bytes_per_s=slope)
     study = read_study(folder(tmp_path), everywhere=given)
-    assert [subject.roofs_told([]).partition(";")[0] for subject in subjects(study)] == [told]
+    assert [view.roofs_label([]).partition(";")[0] for view in machine_views(study)] == [told]

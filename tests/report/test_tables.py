@@ -32,7 +32,7 @@ from ridgeline.report.tables import (
     write_points,
     write_tables,
 )
-from ridgeline.report.words import three_digits
+from ridgeline.report.text import three_digits
 
 SEED = [
     "label", "env", "arch", "backend", "batch_size", "precision", "elapsed_sec", "images_per_sec",

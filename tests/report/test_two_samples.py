@@ -32,12 +32,11 @@ groups = st.lists(st.lists(times, min_size=1, max_size=12), min_size=1, max_size
 
 
 def test_all_of_one_group_above_the_other() -> None:
-    # 2 · 2 pairs, all with the larger value after; of 6 ways to deal the ranks, 2 are as extreme
-    assert rank_test([1, 2], [3, 4]) == RankTest(
-        u=4.0, p=near(2 / 6), method="exact", of="steps", counts=(2, 2)
+    # all 4 · 4 pairs have the larger value after; variance 16/12 · 9 = 12, z = (8 − 0.5)/√12
+    assert rank_test([1, 2, 3, 4], [5, 6, 7, 8]) == RankTest(
+        u=16.0, p=near(0.03038, abs=1e-5), method="normal approximation", of="steps", counts=(4, 4)
     )
-    # of C(8, 4) = 70 ways 2: the first size at which a test of runs can reach 5 %
-    assert rank_test([1, 2, 3, 4], [5, 6, 7, 8]).p == near(2 / 70)
+    assert rank_test([1, 2, 3], [4, 5, 6]).p > 0.05  # three runs a side cannot reach 5 %
 
 
 def test_the_race_of_the_tortoises_and_the_hares() -> None:
@@ -47,7 +46,7 @@ def test_the_race_of_the_tortoises_and_the_hares() -> None:
     found = rank_test(tortoises, hares)
 
     assert found.u == 5 + 6 * 1  # the hares 2 to 6 are above one tortoise each, the last above all
-    assert found.p == near(two_sided_by_dealing(tortoises, hares))
+    assert found.p == near(two_sided_by_dealing(tortoises, hares), abs=0.02)
     assert rank_test(hares, tortoises).u == 36 - found.u
 
 
@@ -64,11 +63,11 @@ def two_sided_by_dealing(before: list[int], after: list[int]) -> float:
     return sum(one >= off(set(after)) for one in offs) / len(offs)
 
 
-@pytest.mark.parametrize("after", [[1], [4], [2, 5, 9], [1, 3, 5, 7], [6, 7, 8, 9, 10]])
-def test_the_exact_test_is_that_of_dealing(after: list[int]) -> None:
+@pytest.mark.parametrize("after", [[8, 9, 10], [1, 2, 3, 5], [6, 7, 8, 9, 10]])
+def test_the_approximation_is_near_the_exact_test(after: list[int]) -> None:
     before = sorted(set(range(1, 11)) - set(after))
 
-    assert rank_test(before, after).p == near(min(1, two_sided_by_dealing(before, after)))
+    assert rank_test(before, after).p == near(two_sided_by_dealing(before, after), abs=0.02)
 
 
 def test_ties_by_hand() -> None:
@@ -78,13 +77,6 @@ def test_ties_by_hand() -> None:
 
     assert (found.u, found.method) == (8.0, "normal approximation")
     assert found.p == near(0.16416, abs=1e-5)
-
-
-@pytest.mark.parametrize("u", [100, 140, 180, 220, 240])
-def test_the_normal_approximation_is_near_the_exact_test(u: int) -> None:
-    exact = two_samples._exact_p(u, 8, 60)
-
-    assert two_samples._normal_p(u, 8, 60, np.zeros(68)) == near(exact, abs=0.01)
 
 
 def test_equal_values_show_nothing() -> None:
@@ -115,18 +107,18 @@ def test_too_few_samples_have_no_interval_and_show_nothing() -> None:
 
 def test_medians_of_three_drawn_from_three() -> None:
     # the median is the least value if 2 or 3 of 3 draws are: (3·2 + 1)/27
-    drawn = two_samples._drawn_medians(np.array([1.0, 2.0, 3.0]), np.random.default_rng(0), 27_000)
+    drawn = two_samples._draw_medians(np.array([1.0, 2.0, 3.0]), np.random.default_rng(0), 27_000)
 
     counts = [int((drawn == value).sum()) for value in (1.0, 2.0, 3.0)]
     assert counts == near([7000, 13000, 7000], abs=350)  # four standard deviations
 
 
 @pytest.mark.parametrize("n", [2, 6, 7, 40, 41])
-def test_drawn_medians_are_those_of_plain_resampling(n: int) -> None:
+def test_draw_medians_are_those_of_plain_resampling(n: int) -> None:
     rng = np.random.default_rng(n)
     samples = np.sort(rng.lognormal(0, 1, n))
 
-    quick = two_samples._drawn_medians(samples, rng, 20_000)
+    quick = two_samples._draw_medians(samples, rng, 20_000)
 
     plain = np.median(rng.choice(samples, (20_000, n)), axis=1)
     assert quick.mean() == near(plain.mean(), rel=0.03)
@@ -151,7 +143,7 @@ def test_enough_runs_are_tested_by_their_medians() -> None:
 
     four, three = compare_groups(before, after).test, compare_groups(before[:3], after).test
 
-    assert (four.of, four.counts, four.p) == ("medians of runs", (4, 4), near(2 / 70))
+    assert (four.of, four.counts, four.p) == ("medians of runs", (4, 4), near(0.03038, abs=1e-5))
     assert (three.of, three.counts) == ("steps", (30, 40))
 
 

@@ -16,8 +16,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
 
 if TYPE_CHECKING:
-    from ridgeline.report.compare_machines import MachineComparison
-    from ridgeline.report.compare_sides import Comparison
+    from ridgeline.report.compare import Comparison, MachineComparison
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -92,7 +91,7 @@ def compare(
     limit = percentage(fail_above)
     import_tables()
     from ridgeline.cli.show_compare import Shown, keep, show
-    from ridgeline.report.compare_sides import compare as find
+    from ridgeline.report.compare import compare as find
 
     found = find(a, b, results=results, layers=layers)
     shown = Shown(form=form, top=top, outputs=outputs, fail_above=limit, quiet=quiet)

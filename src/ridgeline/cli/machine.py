@@ -283,31 +283,20 @@ def _show_datasheet(sheet: Datasheet, *, as_json: bool, png: Path | None) -> Non
 
 def _draw(passport: Passport, path: Path) -> None:
     from ridgeline.machine.datasheets import find_published_roofs
-    from ridgeline.report.roofs import Roof, compute_roofs, memory_roofs
-    from ridgeline.report.roofs_figure import save
+    from ridgeline.report.figures.write import write_machine
+    from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs
 
     if path.suffix not in (".png", ".svg"):
         raise RidgelineError(f"{path} is no picture", hint="name a .png or .svg file")
     device = passport.ceilings[0].device if passport.ceilings else ""
-    mine = [c for c in passport.ceilings if c.device == device]
-    measured = (compute_roofs(mine), memory_roofs(mine))
-    if not measured[0] or not measured[1]:
+    roofs = measured_roofs(passport, device)
+    if not roofs.compute or not roofs.bandwidth:
         raise RidgelineError(
             f"{passport.name} has no roofs to draw", hint="measure it: ridgeline machine measure"
         )
-    dashed = [
-        Roof(label=f"{c['precision']} {c['path']}", flops_per_s=c["flops_per_s"])
-        for c in find_published_roofs(passport).get(device, [])
-        if c["kind"] == "compute" and c["precision"] in ("bf16", "fp32")
-    ]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save(path, f"{passport.name}, {passport.measured_at[:10]}", measured, datasheet=dashed)
-    except OSError as error:
-        raise RidgelineError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint="name a place that you may write to",
-        ) from error
+    entries = find_published_roofs(passport).get(device)
+    sheet = datasheet_roofs(entries, env=roofs.env, device=device) if entries else None
+    write_machine(roofs, sheet, path, title=f"{passport.name}, {passport.measured_at[:10]}")
 
 
 @app.command(epilog=EXAMPLES)

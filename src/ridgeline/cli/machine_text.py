@@ -33,8 +33,8 @@ def print_as(passport: Passport, *, as_json: bool) -> None:
 def _print_passport(passport: Passport) -> None:
     from ridgeline.machine.compare import label
     from ridgeline.machine.datasheets import find_datasheet_rate, find_published_roofs
-    from ridgeline.report.roofs import compute_roofs, memory_roofs
-    from ridgeline.report.roofs_text import draw
+    from ridgeline.report.roofs_text import draw_roofs
+    from ridgeline.roofline.roofs import measured_roofs
     from ridgeline.units import format_percent
 
     noise = format_percent(passport.noise)
@@ -50,8 +50,7 @@ def _print_passport(passport: Passport) -> None:
               "limited by", "how"]  # fmt: skip
     print_table(header, rows, names=2, spare="how|limited by|power|clock|of datasheet|sustained")
     for device in dict.fromkeys(c.device for c in passport.ceilings):
-        mine = [c for c in passport.ceilings if c.device == device]
-        picture = draw(compute_roofs(mine), memory_roofs(mine))
+        picture = draw_roofs(measured_roofs(passport, device))
         if picture:
             print(f"{device}\n{picture}\n")
     for absent in passport.missing:

@@ -10,16 +10,13 @@ from typing import Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
 from ridgeline.plain import plain_text
-from ridgeline.report.compare_machines import MachineComparison
-from ridgeline.report.compare_sides import Comparison
+from ridgeline.report.compare import Comparison, MachineComparison
 from ridgeline.report.compare_text import (
     Table,
-    alone,
     as_markdown,
-    ceilings,
-    configurations,
     details,
     explanations,
+    main_table,
     summary,
 )
 from ridgeline.store import atomic_write_text, to_json
@@ -79,20 +76,15 @@ def _print_tables(found: Comparison | MachineComparison, top: int) -> None:
     console = screen()
     print_text(console, f"A: {found.before}")
     print_text(console, f"B: {found.after}")
-    if isinstance(found, MachineComparison):
-        _print_table(console, ceilings(found), names=2)
-    else:
-        _print_table(console, configurations(found), names=2)
+    _print_table(console, main_table(found), names=2)
+    if isinstance(found, Comparison):
         print_text(console, summary(found))
-        for row in found.rows:
-            is_only = len(found.rows) == 1
-            for table in details(row, top) if is_only or row.layers else ():
-                if is_only or table.header[0] == "layer":
-                    title = table.title if is_only else f"{row.name}: {table.title}"
-                    print_text(console, f"\n{title}")
-                    _print_table(console, table)
-            for line in alone(row) if is_only or row.layers else ():
-                print_text(console, line)
+    for block in details(found, top):
+        if isinstance(block, Table):
+            print_text(console, f"\n{block.title}")
+            _print_table(console, block)
+        else:
+            print_text(console, block)
     for line in explanations(found):
         print_text(console, line)
 

@@ -94,8 +94,8 @@ def _amount(kernels: Any, column: str, form: Any) -> str:
 
 def _ratios(done: Sequence[Run], results: ResultsFolder) -> dict[str, dict[str, str]]:
     """Executed over model FLOPs of the step and its phases, where the model was counted."""
-    from ridgeline.report.rows import number
     from ridgeline.report.study import read_study
+    from ridgeline.report.text import number
 
     parents = [str(run.asked["of_run"]) for run in done if run.asked.get("of_run")]
     if not parents:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
 from ridgeline.report.configuration import all_settings, describe_differences
-from ridgeline.report.rows import number
 from ridgeline.report.study import BUSY
 from ridgeline.report.summary import floor_notes
+from ridgeline.report.text import number
 from ridgeline.roofline.kernel_names import short_kernel
 from ridgeline.units import format_percent, format_time, si
 

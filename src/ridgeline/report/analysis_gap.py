@@ -18,9 +18,8 @@ from ridgeline.report.analysis import (
 )
 from ridgeline.report.cases import Case, TimedLayer
 from ridgeline.report.configuration import key
-from ridgeline.report.rows import number
 from ridgeline.report.study import Study
-from ridgeline.report.words import counted, listed, some, span, three_digits, times
+from ridgeline.report.text import counted, listed, number, some, span, three_digits, times
 from ridgeline.units import format_percent, format_ratio, si
 
 WORK = ("compute_s", "dram_s", "l3_s", "l2_s", "l1_s")  # a floor without launches

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.configuration import SETTINGS, all_settings, in_words, key, telling, unusual
-from ridgeline.report.rows import number, plain, records
 from ridgeline.report.run_facts import layers_add_up
 from ridgeline.report.study import Study
+from ridgeline.report.text import number, plain, records
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,272 +1,379 @@
-"""One configuration on two sides: what changed in its steps, phases and layers, and by how much.
+"""Two sides compared: their runs matched by configuration, each match compared; or two passports.
 
-Runs and their tables come in, records go out; which runs are on a side is decided in sides.py.
+A setting that has one value on all of one side and another on all of the other is what is being
+compared (`--compile`, the device, the model), so it need not agree. All others must. The workload
+(the model, the batch, …) must agree in any case where whole folders or commits are compared:
+there, a configuration that is lacking is no reason to compare it with a different one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp, fsum, log
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.compare_settings import changed_conditions
-from ridgeline.report.run_facts import disturbance
-from ridgeline.report.two_samples import Change, Group, center, compare_groups, difference_interval
-from ridgeline.store import Run
+from ridgeline.errors import RidgelineError
+from ridgeline.fields import FieldError
+from ridgeline.machine.ceiling import LOWER_IS_BETTER
+from ridgeline.machine.compare import (
+    Difference,
+    another_machine,
+    changed_settings,
+    differences,
+    drift,
+    label,
+)
+from ridgeline.report.checked import check_table
+from ridgeline.report.compare_runs import (
+    SAMPLE,
+    ComparedRuns,
+    Runs,
+    Setting,
+    change_dict,
+    compare_runs,
+    find_settings,
+    setting_text,
+)
+from ridgeline.report.configuration import MANNER, WORK, environment_text
+from ridgeline.report.selectors import COMMIT, FOLDER, RUN, RunCache, Selection, select
+from ridgeline.report.text import some
+from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER
+from ridgeline.store import DEFAULT_RESULTS, ResultsFolder, Run
+from ridgeline.units import format_change
 
 if TYPE_CHECKING:
     import pandas as pd
 
-STEP, SAMPLE = "step", "sample"
+WORKLOAD = tuple(name for name in WORK if name not in ("precision", "digest"))
+ENVIRONMENT = "environment"
+SETTINGS = ("precision", "backend", "device_name", *MANNER, ENVIRONMENT)
+FROM_RESULT = ("precision", "backend", "device_name")  # as used, perhaps not as requested
+REQUEST_NAMES = {"data_root": "data"}  # under another name than in the table of runs
+ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
+WITHOUT_TITLE = ("model", "mode", "precision", "backend", "device_name")
+VERDICTS = (SLOWER, FASTER, NO_DIFFERENCE, NOT_JUDGED)
+FEW_RUNS = 3
+MOST_NAMED = 3
+
+Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A phase or a layer on two sides; None on the side that lacks it."""
+class Comparison:
+    """Two sides with runs. Rows are sorted: shown differences first, the largest first."""
 
-    name: str
-    before_s: float | None
-    after_s: float | None
-    interval_s: tuple[float, float] | None = None  # of the difference, 95 %
-
-    @property
-    def difference_s(self) -> float:
-        """What the second side takes longer."""
-        return (self.after_s or 0.0) - (self.before_s or 0.0)
+    before: Selection
+    after: Selection
+    rows: tuple[ComparedRuns, ...]
+    only_before: tuple[str, ...]  # configurations that the other side lacks
+    only_after: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    notes: tuple[str, ...]
 
     @property
-    def is_on_both(self) -> bool:
-        return self.before_s is not None and self.after_s is not None
+    def mean_ratio(self) -> float:
+        """The geometric mean over the configurations."""
+        return exp(fsum(log(row.time.ratio) for row in self.rows) / len(self.rows))
+
+    def count(self, verdict: str) -> int:
+        return sum(row.time.verdict == verdict for row in self.rows)
+
+    def slower_by_more_than(self, share: float) -> list[str]:
+        """The configurations that are shown to be slower, and by more than this share."""
+        return [_name_change(row) for row in self.rows
+                if row.time.verdict == SLOWER and row.time.share > share]  # fmt: skip
+
+    def undecided(self, share: float) -> list[str]:
+        """Those with a larger change, and too few samples to show it."""
+        return [_name_change(row) for row in self.rows
+                if row.time.is_judged and row.time.interval is None
+                and row.time.share > share]  # fmt: skip
+
+    def not_judged(self) -> list[str]:
+        """Those during which the machine was busy, whatever their change: it may hide another."""
+        return [f"{_name_change(row)}: {row.why_not_judged}" for row in self.rows
+                if not row.time.is_judged]  # fmt: skip
+
+    def table(self) -> pd.DataFrame:
+        """A row per configuration."""
+        import pandas as pd
+
+        rows = [
+            {"configuration": row.name, "verdict": row.time.verdict, "per": row.per,
+             **change_dict(row.time)}
+            for row in self.rows
+        ]  # fmt: skip
+        return pd.DataFrame(rows).drop(columns=["test", "is_shown"])
 
     def to_dict(self) -> dict[str, Any]:
+        """The JSON form; changes are shares."""
         return {
-            "name": self.name,
-            "before_s": self.before_s,
-            "after_s": self.after_s,
-            "difference_s": self.difference_s if self.is_on_both else None,
-            "interval_s": self.interval_s,
+            "before": _side_dict(self.before) | {"runs": [r.run_id for r in self.before.runs]},
+            "after": _side_dict(self.after) | {"runs": [r.run_id for r in self.after.runs]},
+            "configurations": [row.to_dict() for row in self.rows],
+            "mean_change": self.mean_ratio - 1,
+            "verdicts": {name: self.count(name) for name in VERDICTS},
+            "only_before": list(self.only_before),
+            "only_after": list(self.only_after),
+            "settings": {s.name: [s.before, s.after] for s in self.settings},
+            "notes": list(self.notes),
         }
+
+    def __str__(self) -> str:
+        from ridgeline.report.compare_text import as_markdown
+
+        return as_markdown(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One configuration on two sides. Parts are sorted by what they add to the difference."""
+class MachineComparison:
+    """Two passports; the largest change first."""
 
-    name: str  # "resnet50, batch 32, train, amp"
-    per: str  # what times are of: STEP, or SAMPLE where the sides' steps have different sizes
-    time: Change
-    others: Mapping[str, Change]  # of QUANTITIES, those that all runs have
-    phases: tuple[Part, ...]
-    layers: tuple[Part, ...]  # none if they were not timed on both sides
-    conditions: tuple[str, ...]  # what was different while the steps were timed
-    warnings: tuple[str, ...]  # that the runs came with
-    run_ids: tuple[tuple[str, ...], tuple[str, ...]]
-    disturbed: tuple[str, ...] = ()  # sides on which the machine was busy: "A (…)"
+    before: Selection
+    after: Selection
+    differences: tuple[Difference, ...]
+    settings: tuple[str, ...]  # drivers, caps and libraries that differ
+    notes: tuple[str, ...]
 
-    @property
-    def why_not_judged(self) -> str:
-        """Empty if it is judged."""
-        busy = f"the machine was busy during {' and '.join(self.disturbed)}"
-        return busy if self.disturbed else ""
+    def slower_by_more_than(self, share: float) -> list[str]:
+        """The roofs that are worse by more than this share, and by more than their noise."""
+        return [
+            f"the {label(d.before)} roof of {d.before.device}, {format_change(d.change)}"
+            for d in self.differences
+            if d.before.kind != "power"
+            and _loss(d) > max(share, d.before.spread, d.after.spread)
+        ]  # fmt: skip
+
+    def undecided(self, share: float) -> list[str]:
+        """None: a roof is compared with its own noise."""
+        return []
+
+    def not_judged(self) -> list[str]:
+        """None: a roof is the best of many rounds, which a busy moment does not move."""
+        return []
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         return {
-            "configuration": self.name,
-            "verdict": self.time.verdict,
-            "per": self.per,
-            "time_s": change_dict(self.time),
-            **{name: change_dict(change) for name, change in self.others.items()},
-            "phases": [part.to_dict() for part in self.phases],
-            "layers": [part.to_dict() for part in self.layers],
-            "conditions": list(self.conditions),
-            "warnings": list(self.warnings),
-            "why_not_judged": self.why_not_judged or None,
-            "runs": {"before": list(self.run_ids[0]), "after": list(self.run_ids[1])},
-        }
+            "before": _side_dict(self.before),
+            "after": _side_dict(self.after),
+            "differences": [
+                {"ceiling": label(d.before), "device": d.before.device, "before": d.before.best,
+                 "after": d.after.best, "change": d.change, "explanation": d.explanation}
+                for d in self.differences
+            ],
+            "settings": list(self.settings),
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+    __str__ = Comparison.__str__
 
 
-def change_dict(change: Change) -> dict[str, Any]:
-    """Shares: 0.05 is five per cent more on the second side."""
-    test = change.test
-    return {
-        "before": change.before,
-        "after": change.after,
-        "change": change.share,
-        "interval": [end - 1 for end in change.interval] if change.interval else None,
-        "is_shown": change.is_shown,
-        "test": {"name": "Mann-Whitney U", "u": test.u, "p": test.p, "method": test.method,
-                 "of": test.of, "counts": list(test.counts)},
-        "runs": list(change.runs),
-    }  # fmt: skip
+def _name_change(row: ComparedRuns) -> str:
+    return f"{row.name}, {format_change(row.time.share)}"
 
 
-def compare_runs(
-    name: str,
-    before: Sequence[Run],
-    after: Sequence[Run],
+def _loss(difference: Difference) -> float:
+    """By what share the second machine has less, or takes longer."""
+    return difference.change * (1 if difference.before.kind in LOWER_IS_BETTER else -1)
+
+
+def _side_dict(side: Selection) -> dict[str, Any]:
+    return {"name": side.text, "kind": side.kind}
+
+
+def compare(
+    a: str | Path,
+    b: str | Path,
     *,
-    layers: Mapping[str, pd.DataFrame] | None = None,
-) -> Compared:
-    """Compare runs of one configuration; `layers` has tables by run id, where there are any."""
-    sizes = {samples_per_step(run) for run in (*before, *after)}
-    per = STEP if len(sizes) == 1 else SAMPLE
+    results: str | Path = DEFAULT_RESULTS,
+    layers: bool | None = None,
+) -> Comparison | MachineComparison:
+    """Compare two runs, labels, models, commits, results folders or passports.
 
-    def scale(run: Run) -> float:
-        return 1.0 if per == STEP else 1 / samples_per_step(run)
+    `layers` says whether layers are compared; None: if each side is one configuration.
+    """
+    cache, folder = RunCache(), ResultsFolder(Path(results))
+    before, after = select(str(a), folder, cache), select(str(b), folder, cache)
+    if (before.passport is None) != (after.passport is None):
+        machine, runs = (before, after) if before.passport else (after, before)
+        raise RidgelineError(
+            f"{machine.text!r} is a machine and {runs.text!r} is not",
+            hint="compare two passports, or two sides that are runs; `label:`, `model:`, `run:` "
+            "or `machine:` in front of a name says which is meant",
+        )
+    if before.passport is not None:
+        return compare_machines(before, after)
+    return compare_sides(before, after, layers=layers)
 
-    times = [[_scaled(step_samples(run), scale(run)) for run in runs] for runs in (before, after)]
-    disturbed = (*_disturbed("A", before), *_disturbed("B", after))
-    time = compare_groups(times[0], times[1], is_judged=not disturbed)
-    return Compared(
-        name=name,
-        per=per,
-        time=time,
-        others=_other_quantities(before, after, is_judged=not disturbed),
-        phases=_compare_parts(before, after, scale, phase_samples),
-        layers=_compare_layers(before, after, scale, layers or {}),
-        conditions=changed_conditions(before, after, time.ratio),
-        warnings=tuple(dict.fromkeys(text for run in (*before, *after) for text in _warnings(run))),
-        run_ids=(tuple(r.run_id for r in before), tuple(r.run_id for r in after)),
-        disturbed=disturbed,
+
+def compare_machines(before: Selection, after: Selection) -> MachineComparison:
+    """Compare two sides that are passports."""
+    assert before.passport is not None and after.passport is not None
+    changed = differences(before.passport, after.passport)
+    other = another_machine(before.passport.description, after.passport.description)
+    notes = [f"these are two different machines ({other})"] if other else []
+    if not changed:
+        notes.append("the two passports have no ceiling in common")
+    if not other:
+        notes += drift(before.passport, after.passport)
+    return MachineComparison(
+        before=before,
+        after=after,
+        differences=tuple(changed),
+        settings=() if other else tuple(changed_settings(before.passport, after.passport)),
+        notes=tuple(notes),
     )
 
 
-def _disturbed(side: str, runs: Sequence[Run]) -> tuple[str, ...]:
-    """`A (other programs had the processor)`, if the machine was busy in half of its runs or more.
-
-    In fewer, the median of the runs' medians is that of a quiet one.
-    """
-    reasons = [reason for run in runs if (reason := disturbance(run))]
-    if 2 * len(reasons) < len(runs):
-        return ()
-    return (f"{side} ({'; '.join(dict.fromkeys(reasons))})",)
-
-
-def step_samples(run: Run) -> list[float]:
-    """The time of every step; KeyError and TypeError say that the run has none."""
-    return [float(sample) for sample in run.found["step_time_s"]["samples"]]
-
-
-def samples_per_step(run: Run) -> int:
-    return int(run.found.get("samples_per_step") or run.asked["batch_size"])
-
-
-def _warnings(run: Run) -> list[str]:
-    return list(run.found.get("warnings") or ())
-
-
-def _scaled(samples: list[float], scale: float) -> list[float]:
-    return [scale * sample for sample in samples]
-
-
-# ---------------------------------------------------------------- beside the time
-
-
-def _throughput(run: Run) -> list[float]:
-    """Of the median step, as everywhere: the mean follows a single slow step."""
-    return [samples_per_step(run) / run.found["step_time_s"]["median"]]
+def compare_sides(before: Selection, after: Selection, *, layers: bool | None = None) -> Comparison:
+    """Match the runs of two sides by configuration and compare each match."""
+    is_strict = not {before.kind, after.kind}.isdisjoint((FOLDER, COMMIT))
+    left, right = match_runs(before.runs, after.runs, is_strict=is_strict)
+    pairs = [(left[key], right[key]) for key in left if key in right]
+    if not pairs:
+        sides = (f"{side.text} has {some(_describe(side.runs), most=MOST_NAMED)}"
+                 for side in (before, after))  # fmt: skip
+        raise RidgelineError(
+            f"{before.text} and {after.text} have no configuration in common", hint=". ".join(sides)
+        )
+    with_layers = len(pairs) == 1 if layers is None else layers
+    matched = [[run for pair in pairs for run in pair[n]] for n in (0, 1)]
+    names = _choose_names(*matched)
+    problems: list[str] = []
+    rows = []
+    for one, other in pairs:
+        tables = _read_layers([*one, *other], problems) if with_layers else {}
+        rows.append(compare_runs(_name_pair(one, other, names), one, other, layers=tables))
+    return Comparison(
+        before=before,
+        after=after,
+        rows=tuple(sorted(rows, key=lambda r: (not r.time.is_shown, -abs(log(r.time.ratio))))),
+        only_before=_name_unmatched(left, right),
+        only_after=_name_unmatched(right, left),
+        settings=find_settings(matched[0], matched[1]),
+        notes=tuple(dict.fromkeys([*_find_notes(before, after, rows, layers), *problems])),
+    )
 
 
-def _energy_per_sample(run: Run) -> list[float]:
-    """Of every window; of the run as a whole if its windows are not known."""
-    energy = run.found.get("energy") or {}
-    windows = [window["energy_j_per_step"] for window in energy.get("windows") or ()]
-    if not windows:
-        return [energy["energy_j_per_sample"]]
-    return [window / samples_per_step(run) for window in windows]
+# ---------------------------------------------------------------- matching
 
 
-def _peak_memory(run: Run) -> list[float]:
-    return [run.found["peak_memory_bytes"]]
+def read_setting(run: Run, name: str) -> str:
+    """One setting of a run as text."""
+    if name == ENVIRONMENT:
+        return environment_text(run.provenance) or setting_text(None)
+    is_result = name in FROM_RESULT
+    return setting_text(
+        run.found.get(name) if is_result else run.asked.get(REQUEST_NAMES.get(name, name))
+    )
 
 
-AT_ANY_LOAD = ("peak_memory_bytes",)  # what a busy machine does not change
-QUANTITIES: dict[str, tuple[Callable[[Run], list[float]], str]] = {  # and what its samples are
-    "samples_per_s": (_throughput, "runs"),
-    "energy_j_per_sample": (_energy_per_sample, "windows"),
-    "peak_memory_bytes": (_peak_memory, "runs"),
-}
+def match_runs(
+    before: Runs, after: Runs, *, is_strict: bool
+) -> tuple[dict[Key, list[Run]], dict[Key, list[Run]]]:
+    """The runs of each side by the settings that must agree; equal keys are a match."""
+
+    def is_compared(name: str) -> bool:
+        left, right = ({read_setting(run, name) for run in runs} for runs in (before, after))
+        return len(left) == len(right) == 1 and left != right
+
+    must_agree = [
+        name
+        for name in WORKLOAD + SETTINGS
+        if (is_strict and name in WORKLOAD) or not is_compared(name)
+    ]
+    sides: tuple[dict[Key, list[Run]], dict[Key, list[Run]]] = ({}, {})
+    for groups, runs in zip(sides, (before, after), strict=True):
+        for run in runs:
+            key = tuple(read_setting(run, name) for name in must_agree)
+            groups.setdefault(key, []).append(run)
+    return sides
 
 
-def _other_quantities(
-    before: Sequence[Run], after: Sequence[Run], *, is_judged: bool
-) -> dict[str, Change]:
-    found = {}
-    for name, (samples, of) in QUANTITIES.items():
-        groups = [[_positive(samples, run) for run in runs] for runs in (before, after)]
-        if all(groups[0]) and all(groups[1]):
-            counts = is_judged or name in AT_ANY_LOAD
-            found[name] = compare_groups(groups[0], groups[1], of=of, is_judged=counts)
-    return found
+def _describe(runs: Runs) -> list[str]:
+    names = _choose_names(runs)
+    return list(dict.fromkeys(_name_pair([run], [run], names) for run in runs))
 
 
-def _positive(samples: Callable[[Run], list[float]], run: Run) -> list[float]:
-    """None at all where the run lacks them, or has a zero that no ratio can be made of."""
-    try:
-        values = [float(value) for value in samples(run)]
-    except (KeyError, TypeError):
-        return []
-    return values if all(value > 0 for value in values) else []
+def _name_unmatched(
+    side: Mapping[Key, list[Run]], other: Mapping[Key, list[Run]]
+) -> tuple[str, ...]:
+    names = _choose_names([run for runs in side.values() for run in runs])
+    return tuple(_name_pair(runs, runs, names) for key, runs in side.items() if key not in other)
 
 
-# ---------------------------------------------------------------- parts of a step
+def _choose_names(*sides: Runs) -> list[str]:
+    """The settings in which a side's configurations differ, and those that are always named."""
+    return [
+        name
+        for name in WORKLOAD + SETTINGS
+        if name in ALWAYS_NAMED
+        or any(len({read_setting(run, name) for run in runs}) > 1 for runs in sides)
+    ]
 
 
-def _compare_parts(
-    before: Sequence[Run],
-    after: Sequence[Run],
-    scale: Callable[[Run], float],
-    samples: Callable[[Run], dict[str, list[float]]],
-) -> tuple[Part, ...]:
-    """What `samples` finds in runs; what both sides have first, the largest difference first."""
-    sides = [[(samples(run), scale(run)) for run in runs] for runs in (before, after)]
-    names = dict.fromkeys(name for side in sides for found, _ in side for name in found)
-    parts = []
+def _name_pair(before: Runs, after: Runs, names: Iterable[str]) -> str:
+    """`resnet50, batch 32, train, amp`; `fp32 → amp` for what differs."""
+    words = []
     for name in names:
-        groups = [[_scaled(found[name], by) for found, by in side if name in found]
-                  for side in sides]  # fmt: skip
-        parts.append(_part(name, groups[0], groups[1]))
-    return tuple(sorted(parts, key=lambda part: (not part.is_on_both, -abs(part.difference_s))))
+        left, right = read_setting(before[0], name), read_setting(after[0], name)
+        value = left if left == right else f"{left} → {right}"
+        title = "batch" if name == "batch_size" else REQUEST_NAMES.get(name, name).replace("_", " ")
+        words.append(value if name in WITHOUT_TITLE else f"{title} {value}")
+    return ", ".join(words)
 
 
-def phase_samples(run: Run) -> dict[str, list[float]]:
-    """Time of each phase in each step."""
-    split: dict[str, Any] = run.found.get("split_s") or {}
-    return {name: part.get("samples") or [part["median"]] for name, part in split.items()}
+# ---------------------------------------------------------------- layers and notes
 
 
-def _compare_layers(
-    before: Sequence[Run],
-    after: Sequence[Run],
-    scale: Callable[[Run], float],
-    tables: Mapping[str, pd.DataFrame],
-) -> tuple[Part, ...]:
-    """Of the runs that have a table; of none if one side has none."""
-    timed = [[run for run in runs if run.run_id in tables] for runs in (before, after)]
-    if not all(timed):
-        return ()
-    return _compare_parts(timed[0], timed[1], scale, lambda run: layer_samples(tables[run.run_id]))
+def _read_layers(runs: Iterable[Run], problems: list[str]) -> dict[str, pd.DataFrame]:
+    """The tables of the runs whose layers were timed."""
+    tables = {}
+    for run in runs:
+        if run.found.get("layers") is None:
+            continue
+        try:
+            table = ResultsFolder(run.path.parent.parent).read_table(run.run_id, "layers")
+            tables[run.run_id] = check_table("layers", table, needs=("layer", "time_s"))
+        except RidgelineError as error:
+            problems.append(str(error))
+        except FieldError as error:
+            problems.append(f"the table layers of run {run.run_id} is passed over: {error}")
+    return tables
 
 
-def layer_samples(table: pd.DataFrame) -> dict[str, list[float]]:
-    """Time of each layer in each step that was watched; the one that is known where none is.
-
-    Needs columns layer and time_s, and takes forward_samples_s and backward_samples_s.
-    """
-    found = {}
-    for row in table.to_dict("records"):
-        stages = [row.get(f"{stage}_samples_s") for stage in ("forward", "backward")]
-        taken = [list(stage) for stage in stages if stage is not None and len(stage)]
-        sums = [sum(step) for step in zip(*taken, strict=False)]
-        found[str(row["layer"])] = sums or [row["time_s"]]
-    return found
-
-
-def _part(name: str, before: Group, after: Group) -> Part:
-    return Part(
-        name=name,
-        before_s=center(before) if before else None,
-        after_s=center(after) if after else None,
-        interval_s=difference_interval(before, after) if before and after else None,
-    )
+def _find_notes(
+    before: Selection, after: Selection, rows: Sequence[ComparedRuns], layers: bool | None
+) -> Iterable[str]:
+    """Reasons for caution with the numbers."""
+    for side in (before, after):
+        if side.kind != RUN:  # problems of other runs do not concern two runs
+            yield from side.problems
+    shared = {run.run_id for run in before.runs} & {run.run_id for run in after.runs}
+    if shared:
+        yield f"on both sides: {', '.join(sorted(shared)[:MOST_NAMED])}"
+    if any(row.time.interval is None for row in rows):
+        yield (
+            "too few steps for an interval, so no difference is shown; measure with"
+            " `ridgeline run … --iters 20`"
+        )
+    fewest = min(min(row.time.runs) for row in rows)
+    if fewest == 1:
+        both = all(row.time.runs == (1, 1) for row in rows)
+        yield (
+            f"the interval is of one process on {'each' if both else 'one'} side; another process "
+            "may differ by more: `ridgeline run … --repeats 3` tells the rest"
+        )
+    elif fewest < FEW_RUNS:
+        yield "two runs say little about how runs differ; `ridgeline run … --repeats 3` says more"
+    if any(row.per == SAMPLE for row in rows):
+        yield "the batches differ, so times are those of a sample, not of a step"
+    if layers and not any(row.layers for row in rows):
+        yield "layers were not timed on both sides; measure with `ridgeline run … --layers`"
+    warned = list(dict.fromkeys(text for row in rows for text in row.warnings))
+    if warned:
+        more = f" (and {len(warned) - 1} more, in the runs)" if len(warned) > 1 else ""
+        yield f"runs came with a warning: {warned[0]}{more}"

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.provenance import speed_variables
-from ridgeline.report.rows import plain, records
+from ridgeline.report.text import plain, records
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,7 @@ from ridgeline.profile.plan import SHORTCUT
 from ridgeline.profile.self_test import TOLERANCE
 from ridgeline.report.profiles import COUNTERS, TIME
 from ridgeline.report.repeat import capture_command
-from ridgeline.report.rows import number, records
-from ridgeline.report.words import listed, three_digits
+from ridgeline.report.text import listed, number, records, three_digits
 from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
 from ridgeline.roofline.counters import OPTIMIZER
 from ridgeline.roofline.kernel_names import family

@@ -17,9 +17,8 @@ from ridgeline.report.analysis import WIDTH, ids, per_doubling
 from ridgeline.report.analysis_gap import backward_ratio
 from ridgeline.report.cases import Case, alike, cases, largest, series
 from ridgeline.report.configuration import NETWORK
-from ridgeline.report.rows import number
 from ridgeline.report.study import BUSY, Study
-from ridgeline.report.words import counted, listed, some, three_digits
+from ridgeline.report.text import counted, listed, number, some, three_digits
 from ridgeline.units import format_percent, format_ratio, si
 
 HELD, PARTLY, FAILED, OPEN = "held", "held in part", "did not hold", "cannot be decided here"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ridgeline.report.markup import markdown
 from ridgeline.report.study import Study
-from ridgeline.report.words import counted, listed
+from ridgeline.report.text import counted, listed
 from ridgeline.store import IN_RESULTS, atomic_write_text, to_json
 
 FORMAT, MINOR = 4, 5

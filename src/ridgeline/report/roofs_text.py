@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from math import log10
 
-from ridgeline.report.roofs import Roof, span
+from ridgeline.roofline.roofs import LEVELS, Roofs
 from ridgeline.units import si
 
 SLOPE = "\u2571"  # a box-drawing diagonal
 
 
-def draw(compute: list[Roof], memory: list[Roof], *, width: int = 78, height: int = 20) -> str:
-    """The roofs of a machine; each slope ends where it meets the highest roof."""
-    if not compute or not memory:
+def draw_roofs(roofs: Roofs, *, width: int = 78, height: int = 20) -> str:
+    """The roofs of a device; each slope ends where it meets the highest roof."""
+    flats, slopes = roofs.compute, {n: roofs.bandwidth[n] for n in LEVELS if n in roofs.bandwidth}
+    if not flats or not slopes:
         return ""
-    low_x, high_x = span(compute, memory)
-    top = max(r.flops_per_s or 0 for r in compute)
-    bottom = min(r.bytes_per_s or top for r in memory) * low_x
-    grid = _Grid(width, height, (low_x, high_x), (bottom, top * 1.6))
-    slowest = min(r.bytes_per_s or top for r in memory)
-    for roof in compute:
-        rate = roof.flops_per_s or 0
-        grid.flat(rate, start=rate / max(m.bytes_per_s or 1 for m in memory))
-        grid.write(roof.label + " " + si(rate, "FLOP/s"), rate)
-    for roof in memory:
-        grid.slope(roof.bytes_per_s or slowest, top)
-        grid.write_slope(roof.label, roof.bytes_per_s or slowest)
-    axis = f"{low_x:.3g}".ljust(width - 12) + f"{high_x:.3g}".rjust(12)
-    legend = ", ".join(f"{r.label} {si(r.bytes_per_s or 0, 'B/s')}" for r in memory)
+    ridges = [rate / slope for rate in flats.values() for slope in slopes.values()]
+    low, high = min(ridges) / 8, max(ridges) * 8
+    top = max(flats.values())
+    grid = _Grid(width, height, (low, high), (min(slopes.values()) * low, top * 1.6))
+    for name in sorted(flats, key=lambda name: -flats[name]):
+        grid.flat(flats[name], start=flats[name] / max(slopes.values()))
+        grid.write(f"{name} {si(flats[name], 'FLOP/s')}", flats[name])
+    for level, slope in slopes.items():
+        grid.slope(slope, top)
+        grid.write_slope(level.upper(), slope)
+    axis = f"{low:.3g}".ljust(width - 12) + f"{high:.3g}".rjust(12)
+    legend = ", ".join(f"{level.upper()} {si(slope, 'B/s')}" for level, slope in slopes.items())
     return f"{grid}\n{axis}\nFLOP per byte →   {legend}"
 
 

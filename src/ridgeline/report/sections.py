@@ -13,10 +13,9 @@ from ridgeline.report.analysis import Statement
 from ridgeline.report.cases import Case
 from ridgeline.report.hypotheses import Verdict
 from ridgeline.report.markup import markdown, markdown_line
-from ridgeline.report.rows import plain
 from ridgeline.report.study import Study
 from ridgeline.report.tables import Column, as_markdown
-from ridgeline.report.words import counted
+from ridgeline.report.text import counted, plain
 
 if TYPE_CHECKING:
     import pandas as pd

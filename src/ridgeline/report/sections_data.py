@@ -9,7 +9,6 @@ from ridgeline.records import BACKWARD, PHASES
 from ridgeline.report.cases import largest
 from ridgeline.report.configuration import NETWORK
 from ridgeline.report.markup import markdown
-from ridgeline.report.rows import number
 from ridgeline.report.sections import Material, figure_block, table
 from ridgeline.report.tables import (
     MS,
@@ -25,7 +24,7 @@ from ridgeline.report.tables import (
     share,
     text,
 )
-from ridgeline.report.words import counted
+from ridgeline.report.text import counted, number
 from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 
 if TYPE_CHECKING:

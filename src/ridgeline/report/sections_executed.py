@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.report.cases import Case
 from ridgeline.report.executed import Profiled, gap_told, profiled, programs, trust_told
 from ridgeline.report.markup import markdown, markdown_line
-from ridgeline.report.rows import records
 from ridgeline.report.sections import Material, table
 from ridgeline.report.tables import GIGA, MS, SHOWN, quantity, share, text
 from ridgeline.report.tables import kernels_table as all_kernels
-from ridgeline.report.words import capped
+from ridgeline.report.text import capped, records
 from ridgeline.roofline.causes import AGREE, CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
 

@@ -8,9 +8,8 @@ from ridgeline.report.cases import alike, series
 from ridgeline.report.configuration import CIRCUMSTANCES, MADE_UP, PLACE
 from ridgeline.report.hypotheses import OPEN
 from ridgeline.report.markup import markdown_line
-from ridgeline.report.rows import number
 from ridgeline.report.sections import Material
-from ridgeline.report.words import counted, listed, some
+from ridgeline.report.text import counted, listed, number, some
 from ridgeline.units import format_percent
 
 FINE = ("done", "cached")  # stages of which nothing need be said

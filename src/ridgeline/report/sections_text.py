@@ -12,13 +12,12 @@ from ridgeline.report.analysis import TOPICS, of_all
 from ridgeline.report.analysis_gap import gaps, shares
 from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY
 from ridgeline.report.markup import code_block, markdown, markdown_table
-from ridgeline.report.rows import number, records
 from ridgeline.report.sections import Material, cited, statement_line, table
 from ridgeline.report.sections_data import CASE, figures
 from ridgeline.report.study import Machine
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import MS, quantity, text
-from ridgeline.report.words import capped, counted, listed, some, span
+from ridgeline.report.text import capped, counted, listed, number, records, some, span
 from ridgeline.units import format_bytes, format_flops, format_percent, format_time
 
 if TYPE_CHECKING:

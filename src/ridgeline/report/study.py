@@ -36,10 +36,9 @@ from ridgeline.report.executed import (
 )
 from ridgeline.report.machines import Machine, Machines
 from ridgeline.report.profiles import Profiles, busy_time_s, stored_profiles
-from ridgeline.report.rows import no_rows, plain
 from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
+from ridgeline.report.text import listed, no_rows, plain
 from ridgeline.report.views import measured_runs, metrics
-from ridgeline.report.words import listed
 from ridgeline.roofline.captured import capture_points, is_complete
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.findings import HOST, SYSTEM, find_rows

@@ -10,8 +10,8 @@ from typing import Any
 
 from ridgeline.report.cases import Case, cases, samples_per_s
 from ridgeline.report.configuration import NETWORK
-from ridgeline.report.rows import number, records
 from ridgeline.report.study import BUSY, Study
+from ridgeline.report.text import number, records
 from ridgeline.units import format_percent, format_time, si
 
 MOST_SENTENCES = 6

@@ -22,9 +22,8 @@ from ridgeline.report.cases import Case, cases, misfits, short_names
 from ridgeline.report.ceiling_rows import ceiling_rows
 from ridgeline.report.configuration import WORK, all_settings, in_words, telling_each
 from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
-from ridgeline.report.rows import number, plain
 from ridgeline.report.study import Study
-from ridgeline.report.words import three_digits
+from ridgeline.report.text import number, plain, three_digits
 from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.roofline.roofs import LEVELS
 from ridgeline.store import IN_RESULTS, atomic_write_text

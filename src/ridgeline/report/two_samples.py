@@ -20,15 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from ridgeline.measure.statistics import CONFIDENCE, LEAST_FOR_INTERVAL, RESAMPLES
+
 Array = Any  # of numpy
 Group = Sequence[Sequence[float]]  # samples of each run
 
-RESAMPLES = 2000
-CONFIDENCE = 0.95
-LEAST_SAMPLES = 6  # of a single run: with fewer even their whole range would hold less than 95 %
 LEAST_RUNS = 4  # on both sides, for a test on runs: three against three cannot reach 5 %
-MOST_EXACT = 8  # samples in the smaller group, for the exact distribution of U
-MOST_EXACT_TOTAL = 100
+METHOD = "normal approximation"
 # 0.975 quantiles of Student's t with 1, 2, … degrees of freedom, and of the normal distribution
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 Z_QUANTILE = 1.960
@@ -43,7 +41,7 @@ class RankTest:
 
     u: float  # pairs in which the second group's value is larger; a tie counts half
     p: float  # two-sided
-    method: str  # "exact" or "normal approximation"
+    method: str  # METHOD
     of: str  # "steps" or "medians of runs"
     counts: tuple[int, int]
 
@@ -123,9 +121,9 @@ def _interval(
         return None
     rng = np.random.default_rng(seed)
     # always in the same order, so that swapped sides draw the same and mirror each other
-    is_swapped = _listed(before) > _listed(after)
+    is_swapped = _as_lists(before) > _as_lists(after)
     first, second = (after, before) if is_swapped else (before, after)
-    drawn = -scale(_drawn_centers(first, rng)) + scale(_drawn_centers(second, rng))
+    drawn = -scale(_draw_centers(first, rng)) + scale(_draw_centers(second, rng))
     drawn = -drawn if is_swapped else drawn
     tail = 100 * (1 - CONFIDENCE) / 2
     middle = scale(center(after)) - scale(center(before))
@@ -135,25 +133,25 @@ def _interval(
 
 
 def _is_enough(group: Group) -> bool:
-    return len(group) > 1 or len(group[0]) >= LEAST_SAMPLES
+    return len(group) > 1 or len(group[0]) >= LEAST_FOR_INTERVAL
 
 
-def _listed(group: Group) -> list[list[float]]:
+def _as_lists(group: Group) -> list[list[float]]:
     return [[float(sample) for sample in run] for run in group]
 
 
-def _drawn_centers(group: Group, rng: np.random.Generator) -> Array:
-    """The center of the group, drawn anew so often as RESAMPLES says."""
+def _draw_centers(group: Group, rng: np.random.Generator) -> Array:
+    """RESAMPLES centers of the group, each from runs and samples drawn again."""
     values = [np.sort(np.asarray(run, dtype=float)) for run in group]
     chosen = rng.integers(len(values), size=(RESAMPLES, len(values)))
     medians = np.empty(chosen.shape)
     for number, run in enumerate(values):
         here = chosen == number
-        medians[here] = _drawn_medians(run, rng, int(here.sum()))
+        medians[here] = _draw_medians(run, rng, int(here.sum()))
     return np.median(medians, axis=1)
 
 
-def _drawn_medians(ordered: Array, rng: np.random.Generator, size: int) -> Array:
+def _draw_medians(ordered: Array, rng: np.random.Generator, size: int) -> Array:
     """Medians of samples drawn with replacement from `ordered`, without drawing all of them.
 
     A drawn value is the one at place floor(n·u) for a uniform u, and order is kept. So the k-th
@@ -188,44 +186,12 @@ def _test(before: Group, after: Group, of: str) -> RankTest:
 
 
 def rank_test(before: Sequence[float], after: Sequence[float], *, of: str = "steps") -> RankTest:
-    """Mann and Whitney's U of the second group, and how likely one so far from its middle is."""
-    counts = (len(before), len(after))
-    ranks, ties = _ranks([*before, *after])
-    u = float(ranks[len(before) :].sum()) - len(after) * (len(after) + 1) / 2
-    is_exact = not ties.any() and min(counts) <= MOST_EXACT and sum(counts) <= MOST_EXACT_TOTAL
-    return RankTest(
-        u=u,
-        p=_exact_p(u, *counts) if is_exact else _normal_p(u, *counts, ties),
-        method="exact" if is_exact else "normal approximation",
-        of=of,
-        counts=counts,
-    )
-
-
-def _ranks(values: Sequence[float]) -> tuple[Array, Array]:
-    """Ranks from 1, equal values sharing their mean; and t³ − t for each t that are equal."""
-    _, which, count = np.unique(np.asarray(values, float), return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return (last - (count - 1) / 2)[which], (count**3 - count)
-
-
-def _exact_p(u: float, n: int, m: int) -> float:
-    """Over all ways to deal the ranks 1 … n + m to the two groups, all equally likely."""
-    few, most = sorted((n, m))
-    ways = np.zeros((few + 1, few * (n + m) + 1), dtype=np.int64)  # by size and sum of ranks
-    ways[0, 0] = 1
-    for rank in range(1, n + m + 1):
-        ways[1:, rank:] += ways[:-1, :-rank].copy()
-    by_u = ways[few, few * (few + 1) // 2 :][: few * most + 1]
-    tail = by_u[: int(min(u, n * m - u)) + 1].sum()
-    return min(1.0, float(2 * tail / by_u.sum()))
-
-
-def _normal_p(u: float, n: int, m: int, ties: Array) -> float:
-    """With the variance that ties leave, and half a step for U being a whole number."""
-    total = n + m
-    variance = n * m / 12 * (total + 1 - ties.sum() / (total * (total - 1)))
-    if variance <= 0:
-        return 1.0  # all values are equal
-    z = max(0.0, abs(u - n * m / 2) - 0.5) / sqrt(variance)
-    return erfc(z / sqrt(2))
+    """Mann and Whitney's U of the second group; p by the normal approximation with ties."""
+    n, m = len(before), len(after)
+    _, rank, count = np.unique([*before, *after], return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[rank]  # from 1; equal values share their mean
+    u = float(ranks[n:].sum()) - m * (m + 1) / 2
+    ties = float((count**3 - count).sum()) / ((n + m) * max(1, n + m - 1))
+    variance = n * m / 12 * (n + m + 1 - ties)  # 0 if all values are equal
+    z = max(0.0, abs(u - n * m / 2) - 0.5) / sqrt(variance) if variance > 0 else 0.0
+    return RankTest(u=u, p=erfc(z / sqrt(2)), method=METHOD, of=of, counts=(n, m))

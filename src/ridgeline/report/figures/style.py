@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,19 @@ OTHER_MARK = "X"
 BAR_ENDS = ("|",)  # at both ends of a bar
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A picture that is not saved yet."""
+
+    canvas: Canvas
+    title: str
+    caption: str  # one or two sentences with numbers
+
+
+def make_drawing(axes: Axes, title: str, caption: str) -> Drawing:
+    return Drawing(canvas=canvas_of(axes), title=title, caption=caption)
+
+
 def in_style() -> AbstractContextManager[Any]:
     """Nothing of a user's own matplotlib settings is in the figures."""
     from matplotlib import style
@@ -88,22 +102,17 @@ def canvas_of(axes: Axes) -> Canvas:
 def colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name in its order; those after the last colour share a grey."""
     unique = list(dict.fromkeys(names))
-    return {
-        name: COLOURS[place] if place < len(COLOURS) else OTHER for place, name in enumerate(unique)
-    }
+    return dict(zip(unique, [*COLOURS, *(OTHER for _ in unique)], strict=False))
 
 
 def precision_mark(precision: str) -> str:
     return PRECISION_MARKS.get(precision, OTHER_MARK)
 
 
-def marks(names: Iterable[str]) -> dict[str, str]:
+def marks_by_name(names: Iterable[str]) -> dict[str, str]:
     """A mark for each name in its order."""
-    unique = dict.fromkeys(names)
-    return {
-        name: MARKS[place] if place < len(MARKS) else OTHER_MARK
-        for place, name in enumerate(unique)
-    }
+    unique = list(dict.fromkeys(names))
+    return dict(zip(unique, [*MARKS, *(OTHER_MARK for _ in unique)], strict=False))
 
 
 def log_axes(axes: Axes, *, x: tuple[float, float], y: tuple[float, float]) -> None:
@@ -215,18 +224,21 @@ def _outdent(box: Any, headings: set[int]) -> None:
 
 
 def legend_lines(colours_by_name: Mapping[str, str]) -> list[Entry]:
-    """A thick line for each colour; names that share one are counted."""
-    shared = [name for name, colour in colours_by_name.items() if colour == OTHER]
-    told = {name: colour for name, colour in colours_by_name.items() if colour != OTHER}
-    if shared:
-        told[shared[0] if len(shared) == 1 else f"{len(shared)} others"] = OTHER
-    return [(sample(colour=colour, line="-", width=3), name) for name, colour in told.items()]
+    """A thick line for each colour."""
+    return [(sample(colour=colour, line="-", width=3), name)
+            for name, colour in _join_shared(colours_by_name, OTHER).items()]  # fmt: skip
 
 
-def legend_marks(marks_by_name: Mapping[str, str]) -> list[Entry]:
-    """A hollow mark for each name; names that share one are counted."""
-    shared = [name for name, marker in marks_by_name.items() if marker == OTHER_MARK]
-    told = {name: marker for name, marker in marks_by_name.items() if marker != OTHER_MARK}
-    if shared:
-        told[shared[0] if len(shared) == 1 else f"{len(shared)} others"] = OTHER_MARK
-    return [(sample(marker=marker, is_filled=False), name) for name, marker in told.items()]
+def legend_marks(shapes: Mapping[str, str]) -> list[Entry]:
+    """A hollow mark for each name."""
+    return [(sample(marker=marker, is_filled=False), name)
+            for name, marker in _join_shared(shapes, OTHER_MARK).items()]  # fmt: skip
+
+
+def _join_shared(looks: Mapping[str, str], shared: str) -> dict[str, str]:
+    """Names that share the last look are counted."""
+    others = [name for name, look in looks.items() if look == shared]
+    entries = {name: look for name, look in looks.items() if look != shared}
+    if others:
+        entries[others[0] if len(others) == 1 else f"{len(others)} others"] = shared
+    return entries

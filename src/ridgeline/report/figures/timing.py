@@ -7,33 +7,38 @@ both grow by the same factor; there the launch floor is a tick and the measured 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures import marks as points_on
-from ridgeline.report.figures.board import Board
-from ridgeline.report.figures.classic import precision_entries
-from ridgeline.report.figures.configurations import chosen_steps, short_name
-from ridgeline.report.figures.figure import Drawing
-from ridgeline.report.figures.marks import Mark
-from ridgeline.report.figures.roofs import drawn_ceilings
+from ridgeline.report.figures.captions import count_bounds, count_steps, describe_flags, join
+from ridgeline.report.figures.labels import Labels
+from ridgeline.report.figures.machine_views import MachineView, select_steps, short_name
+from ridgeline.report.figures.rooflines import (
+    Mark,
+    add_marks,
+    draw_marks,
+    drawn_ceilings,
+    label_marks,
+    mark_entries,
+)
+from ridgeline.report.figures.steps import precision_entries
 from ridgeline.report.figures.style import (
     GREY,
     INK,
     PALE,
+    Drawing,
     Entry,
-    canvas_of,
     legend,
     legend_lines,
     log_axes,
+    make_drawing,
     new_axes,
     number_ticks,
     precision_mark,
     prefixed,
     sample,
 )
-from ridgeline.report.figures.subjects import Subject
-from ridgeline.report.figures.words import bounds, flagged, joined, steps_told
 from ridgeline.roofline.roofs import LEVELS
 from ridgeline.units import format_time
 
@@ -44,36 +49,35 @@ if TYPE_CHECKING:
 DIAGONAL = (0, (1, 1.6))
 
 
-def draw_times(subject: Subject) -> Drawing | None:
+def draw_times(view: MachineView) -> Drawing | None:
     """Steps by the time that their arithmetic and their bytes need at least."""
-    points = chosen_steps(subject.points, subject.runs)
+    points = select_steps(view.points, view.runs)
     points = points.assign(memory_s=points[[f"{level}_s" for level in LEVELS]].max(axis=1))
     points = points[points["memory_s"].gt(0) & points["compute_s"].gt(0) & points["time_s"].gt(0)]
     if points.empty:
         return None
-    heading = f"{subject.device}: compute time against memory time"
-    ceilings = drawn_ceilings(points, subject.roofs, LEVELS)
-    axes = new_axes(heading, _subtitle(subject, ceilings), height_in=4.8)
+    heading = f"{view.device}: compute time against memory time"
+    ceilings = drawn_ceilings(points, view.roofs, LEVELS)
+    axes = new_axes(heading, _subtitle(view, ceilings), height_in=4.8)
     _scale(axes, points)
-    colour = subject.colours_of(points["model"])
+    colour = view.colours_of(points["model"])
     paths = [path_of(point) for _, point in points.iterrows()]
     marks = [_mark(point, colour[point["model"]]) for _, point in points.iterrows()]
     for mark, path, launch_s in zip(marks, paths, points["launch_s"], strict=True):
         _draw_path(axes, mark, path, launch_s)
-    points_on.draw(axes, marks)
+    draw_marks(axes, marks)
     legend(axes, [
         ("model", legend_lines(colour)),
         ("precision", precision_entries(points["precision"])),
         ("mark", _entries(marks, points)),
     ])  # fmt: skip
-    _label(Board(axes), marks, paths)
-    return Drawing(canvas=canvas_of(axes), title=subject.title(heading, ceilings),
-                   caption=_caption(points, subject))  # fmt: skip
+    _add_labels(Labels(axes), marks, paths)
+    return make_drawing(axes, view.title(heading, ceilings), _describe_times(points, view))
 
 
-def _subtitle(subject: Subject, ceilings: Sequence[str]) -> str:
-    told = subject.roofs_told(ceilings).split(";")[0]
-    return f"{told + '; ' if told else ''}mark: least times, star: measured time"
+def _subtitle(view: MachineView, ceilings: Sequence[str]) -> str:
+    source = view.roofs_label(ceilings).split(";")[0]
+    return f"{source + '; ' if source else ''}mark: least times"
 
 
 def path_of(point: Any) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -129,7 +133,7 @@ def _entries(marks: list[Mark], points: pd.DataFrame) -> list[Entry]:
     is_launch = points["launch_s"] > points[["memory_s", "compute_s"]].max(axis=1)
     launch = (sample(marker="_", size=9), "launch floor, where it is the highest")
     return [
-        *points_on.legend_of(marks),
+        *mark_entries(marks),
         (sample(marker="*", line="-", size=7, width=1.0), "measured time, in the same proportion"),
         *([launch] if is_launch.any() else []),
         (sample(colour=PALE, line="-", width=0.9), "equal time"),
@@ -137,31 +141,33 @@ def _entries(marks: list[Mark], points: pd.DataFrame) -> list[Entry]:
     ]
 
 
-def _label(board: Board, marks: list[Mark], paths: list[Any]) -> None:
-    low, high = board.axes.get_xlim()
-    board.block_line((low, high), (low, high))
-    points_on.block(board, marks)
+def _add_labels(labels: Labels, marks: list[Mark], paths: list[Any]) -> None:
+    low, high = labels.axes.get_xlim()
+    labels.add_line((low, high), (low, high))
+    add_marks(labels, marks)
     for start, end in paths:
-        board.block_bar((start[0], end[0]), (start[1], end[1]))
-        board.block_mark(*end, size_pt=7)
-    for at, text, away in (
-        ((low * 1.15, high / 1.3), "bound by compute", 1),
-        ((high / 1.15, low * 1.3), "bound by memory", -1),
-    ):
-        board.write(text, at, lambda width, height, away=away: [(away * width / 2, 0)],  # type: ignore[misc]
-                    colour=GREY, weight="bold")  # fmt: skip
-    points_on.label(board, marks)
+        labels.add_bar((start[0], end[0]), (start[1], end[1]))
+        labels.add_mark(*end, size_pt=7)
+    corners = {"bound by compute": (low * 1.15, high / 1.3, 1),
+               "bound by memory": (high / 1.15, low * 1.3, -1)}  # fmt: skip
+    for text, (x, y, away) in corners.items():
+        labels.write(text, (x, y), partial(_spot_beside, away), colour=GREY, weight="bold")
+    label_marks(labels, marks)
     for exponent in range(ceil(log10(low)), floor(log10(high)) + 1):
         time_s = 10.0**exponent
-        board.write(prefixed(time_s, "s"), (time_s, time_s), board.beside(1.0), colour=GREY)
+        labels.write(prefixed(time_s, "s"), (time_s, time_s), labels.around(1.0), colour=GREY)
 
 
-def _caption(points: pd.DataFrame, subject: Subject) -> str:
+def _spot_beside(away: int, width: float, height: float) -> list[tuple[float, float]]:
+    return [(away * width / 2, 0.0)]
+
+
+def _describe_times(points: pd.DataFrame, view: MachineView) -> str:
     row = points.nsmallest(1, "efficiency").iloc[0]
-    return joined(
-        f"{steps_told(points)} on {subject.device} by the least time of their arithmetic"
+    return join(
+        f"{count_steps(points)} on {view.device} by the least time of their arithmetic"
         f" and of their bytes. {short_name(row, with_precision=True)} is furthest from its floor:"
         f" {format_time(row['time_s'])} measured, {format_time(row['floor_s'])} needed.",
-        bounds(points[points["is_first"]]),
-        flagged(points),
+        count_bounds(points[points["is_first"]]),
+        describe_flags(points),
     )

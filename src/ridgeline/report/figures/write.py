@@ -5,24 +5,18 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.figures import (
-    batch,
-    classic,
-    hierarchical,
-    machines,
-    runtime,
-    throughput,
-    timing,
-    training,
-)
-from ridgeline.report.figures.figure import KINDS, Drawing, Figure
-from ridgeline.report.figures.style import DPI, in_style
-from ridgeline.report.figures.subjects import Subject, subjects, under_same_roofs
+from ridgeline.report.figures import parts, step_times, steps, timing
+from ridgeline.report.figures.machine_views import MachineView, machine_views, merge_same_roofs
+from ridgeline.report.figures.rooflines import draw_machine
+from ridgeline.report.figures.style import DPI, Drawing, in_style, make_drawing
 from ridgeline.report.study import Study
+from ridgeline.roofline.roofs import Roofs
 from ridgeline.store import IN_RESULTS, whole_file, writing
 
 if TYPE_CHECKING:
@@ -33,20 +27,36 @@ UNDRAWN = "\ufffd"
 ELSEWHERE = f"--out DIR, {IN_RESULTS}"
 FORMATS = ("png", "svg", "pdf")
 
-OF_ONE: dict[str, tuple[str, Callable[[Subject], Drawing | None]]] = {
-    "classic": ("roofline_{}", classic.draw_steps),
-    "layers": ("roofline_{}_layers", classic.draw_layers),
-    "kernels": ("roofline_{}_kernels", classic.draw_kernels),
-    "hierarchical": ("roofline_{}_hierarchical", hierarchical.draw_levels),
+OF_ONE: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
+    "classic": ("roofline_{}", steps.draw_steps),
+    "layers": ("roofline_{}_layers", parts.draw_layers),
+    "kernels": ("roofline_{}_kernels", parts.draw_kernels),
+    "hierarchical": ("roofline_{}_hierarchical", parts.draw_levels),
     "time": ("roofline_{}_time", timing.draw_times),
-    "training": ("roofline_{}_training", training.draw_phases),
-    "batch": ("roofline_{}_batch", batch.draw_trajectories),
-    "throughput": ("throughput_{}", throughput.draw_throughput),
+    "training": ("roofline_{}_training", parts.draw_phases),
+    "batch": ("roofline_{}_batch", steps.draw_trajectories),
+    "throughput": ("throughput_{}", step_times.draw_throughput),
 }
-OF_ALL: dict[str, tuple[str, Callable[[Sequence[Subject]], Drawing | None]]] = {
-    "machines": ("roofline_machines", machines.draw_machines),
-    "runtime": ("runtime", runtime.draw_runtimes),
+OF_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]] = {
+    "machines": ("roofline_machines", steps.draw_machines),
+    "runtime": ("runtime", step_times.draw_runtimes),
 }
+KINDS = (
+    "classic", "layers", "kernels", "hierarchical", "time", "training", "batch", "machines",
+    "throughput", "runtime",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure on disk."""
+
+    path: Path  # in the first of its formats
+    paths: tuple[Path, ...]
+    kind: str  # one of KINDS
+    env: str  # "" for a figure of several machines
+    title: str
+    caption: str
 
 
 def write_figures(
@@ -63,21 +73,23 @@ def write_figures(
     """
     _check("format", formats, FORMATS)
     _check("kind of figure", kinds or (), KINDS)
-    found = []
+    figures = []
     with in_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # in a name of the results folder
-        for kind, env, name, draw in _planned(subjects(study)):
+        for kind, env, name, draw in _plan(machine_views(study)):
             if kinds is not None and kind not in kinds:
                 continue
             tell(name)
             drawing = draw()
             if drawing is not None:
-                paths = _saved(drawing, folder, name, formats)
-                found.append(
+                paths = tuple(folder / f"{name}.{ending}" for ending in formats)
+                for path, ending in zip(paths, formats, strict=True):
+                    _save(drawing, path, ending)
+                figures.append(
                     Figure(path=paths[0], paths=paths, kind=kind, env=env, title=drawing.title,
                            caption=drawing.caption)
                 )  # fmt: skip
-    return found
+    return figures
 
 
 def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
@@ -90,10 +102,10 @@ def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
     _check("kind of figure", [kind], KINDS)
     with in_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
-        every = subjects(study)
+        every = machine_views(study)
         if kind in OF_ONE:
-            every = under_same_roofs(every)
-        planned = [(env, draw()) for one, env, _, draw in _planned(every) if one == kind]
+            every = merge_same_roofs(every)
+        planned = [(env, draw()) for one, env, _, draw in _plan(every) if one == kind]
         drawn = [(env, drawing) for env, drawing in planned if drawing is not None]
         if len(drawn) != 1:
             envs = " or ".join(f"`ridgeline roofline {env} …`" for env, _ in drawn)
@@ -111,31 +123,27 @@ def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
                   caption=drawing.caption)  # fmt: skip
 
 
-def _planned(
-    every: Sequence[Subject],
+def write_machine(roofs: Roofs, datasheet: Roofs | None, path: Path, *, title: str) -> None:
+    """Write the roofs of a machine alone to a PNG or SVG, by the path's ending."""
+    with in_style():
+        drawing = make_drawing(draw_machine(roofs, datasheet, title=title), title, "")
+        _save(drawing, path, path.suffix.removeprefix("."), "--png FILE")
+
+
+def _plan(
+    every: Sequence[MachineView],
 ) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
     """Kind, environment, file name and drawing of each figure that may be possible."""
-    for subject in every:
+    for view in every:
         for kind, (name, draw) in OF_ONE.items():
-            yield kind, subject.machine.env, name.format(subject.name), _bound(draw, subject)
+            yield kind, view.machine.env, name.format(view.name), partial(draw, view)
     for kind, (name, draw_all) in OF_ALL.items():
-        yield kind, "", name, _bound(draw_all, every)
+        yield kind, "", name, partial(draw_all, every)
 
 
-def _bound(draw: Callable[[Any], Drawing | None], what: Any) -> Callable[[], Drawing | None]:
-    return lambda: draw(what)
-
-
-def _saved(drawing: Drawing, folder: Path, name: str, formats: Sequence[str]) -> tuple[Path, ...]:
-    paths = tuple(folder / f"{name}.{ending}" for ending in formats)
-    for path, ending in zip(paths, formats, strict=True):
-        _save(drawing, path, ending)
-    return paths
-
-
-def _save(drawing: Drawing, path: Path, ending: str) -> None:
-    _without_control(drawing.canvas)
-    with writing(path.parent, elsewhere=ELSEWHERE):
+def _save(drawing: Drawing, path: Path, ending: str, elsewhere: str = ELSEWHERE) -> None:
+    _replace_control(drawing.canvas)
+    with writing(path.parent, elsewhere=elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
             drawing.canvas.savefig(
@@ -143,7 +151,7 @@ def _save(drawing: Drawing, path: Path, ending: str) -> None:
             )
 
 
-def _without_control(canvas: Canvas) -> None:
+def _replace_control(canvas: Canvas) -> None:
     """No XML file may hold control characters, and no font draws them."""
     from matplotlib.text import Text
 
@@ -157,7 +165,7 @@ def _metadata(drawing: Drawing, ending: str) -> dict[str, Any]:
     """Title and caption go with the picture; the time does not, so that it can be remade."""
     title, caption = (_CONTROL.sub(UNDRAWN, text) for text in (drawing.title, drawing.caption))
     if ending == "pdf":
-        return {"Title": title, "Subject": caption, "CreationDate": None}
+        return {"Title": title, "MachineView": caption, "CreationDate": None}
     about: dict[str, Any] = {"Title": title, "Description": caption}
     return about | ({"Date": None} if ending == "svg" else {"Software": None})
 

@@ -7,8 +7,8 @@ from typing import Any
 from ridgeline.report.executed import launch_gap
 from ridgeline.report.page.columns import Words
 from ridgeline.report.page.runs import WORD_COLUMNS, roofs_used
-from ridgeline.report.rows import number, records
 from ridgeline.report.study import Study
+from ridgeline.report.text import number, records
 from ridgeline.units import format_percent, format_time, si
 
 

@@ -14,7 +14,7 @@ from ridgeline.report.page.points import chosen, point_columns
 from ridgeline.report.page.runs import run_columns
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS, Summary, sentence, summary
-from ridgeline.report.words import counted, listed
+from ridgeline.report.text import counted, listed
 from ridgeline.roofline.findings import NO_BOUND, saving, saving_basis
 from ridgeline.version import __version__
 

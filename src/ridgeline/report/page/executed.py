@@ -16,9 +16,8 @@ from ridgeline.report.executed import (
 )
 from ridgeline.report.page.captures import capture_sentences
 from ridgeline.report.page.columns import Words, numbers, rounded
-from ridgeline.report.rows import records
 from ridgeline.report.study import Study
-from ridgeline.report.words import capped
+from ridgeline.report.text import capped, records
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.kernel_names import short_kernel
 

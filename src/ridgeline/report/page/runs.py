@@ -15,9 +15,9 @@ from ridgeline.report.configuration import (
 )
 from ridgeline.report.page.columns import Words, is_missing, numbers
 from ridgeline.report.repeat import repeat_command
-from ridgeline.report.rows import records
 from ridgeline.report.study import BUSY, Study
 from ridgeline.report.summary import floor_notes
+from ridgeline.report.text import records
 from ridgeline.roofline.place import flops_columns, roof_of
 from ridgeline.store import Run
 

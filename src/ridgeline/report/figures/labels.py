@@ -1,0 +1,215 @@
+"""Texts on a pair of axes that keep clear of each other, of marks and of lines.
+
+Labels are laid over finished axes, in pixels. A text is tried at one spot after the other; where
+none is free, it is left out, so that texts never overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from math import atan2, cos, degrees, hypot, radians, sin
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ridgeline.report.figures.style import GREY, INK, SMALL_PT, canvas_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Box = tuple[float, float, float, float]  # left, bottom, right, top
+Point = tuple[float, float]
+Spots = Callable[[float, float], Iterable[Point]]  # middles of a text of this width and height
+
+GAP_PT = 1.0
+OFF_LINE_PT = 2.8
+LEADER_PT = 9.0  # a text further from its mark needs a line to it
+DIRECTIONS = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
+DISTANCES_PT = (2.5, 7.0, 14.0, 24.0, 36.0)
+SLIDE_PT = 7.0
+OVER_NOTHING, OVER_BARS, OVER_LINES = 0, 1, 2  # what a text may cover where there is no other room
+
+
+class Labels:
+    """The obstacles on one pair of axes. From here on, the layout stays as it is."""
+
+    def __init__(self, axes: Axes) -> None:
+        canvas = canvas_of(axes)
+        canvas.draw_without_rendering()
+        canvas.set_layout_engine("none")
+        self.axes = axes
+        self.point = canvas.dpi / 72
+        inside = axes.get_window_extent()
+        self.frame: Box = (inside.x0, inside.y0, inside.x1, inside.y1)
+        self.boxes: list[Box] = []  # of marks and texts
+        self.texts: list[Box] = []
+        self.bars: Any = np.empty((0, 2))  # points on bars of marks, a pixel apart
+        self.lines: Any = np.empty((0, 2))
+
+    def to_pixels(self, x: float, y: float) -> Point:
+        across, up = self.axes.transData.transform((x, y))
+        return float(across), float(up)
+
+    def add_mark(self, x: float, y: float, *, size_pt: float) -> None:
+        self.boxes.append(_box_around(self.to_pixels(x, y), (0.0, 0.0), size_pt / 2 * self.point))
+
+    def add_bar(self, xs: Sequence[float], ys: Sequence[float]) -> None:
+        self.bars = np.concatenate([self.bars, self._sample_line(xs, ys)])
+
+    def add_line(self, xs: Sequence[float], ys: Sequence[float]) -> None:
+        self.lines = np.concatenate([self.lines, self._sample_line(xs, ys)])
+
+    def _sample_line(self, xs: Sequence[float], ys: Sequence[float]) -> Any:
+        """Points on the part of a line that is inside the axes."""
+        ends = self.axes.transData.transform(np.column_stack([xs, ys]))
+        points = np.concatenate([_sample(*pair) for pair in pairwise(ends)])
+        return points[_find_inside(points, self.frame)]
+
+    def write(
+        self,
+        text: str,
+        at: Point,
+        spots: Spots,
+        *,
+        colour: str = INK,
+        size_pt: float = SMALL_PT,
+        angle: float = 0.0,
+        weight: str = "normal",
+        has_leader: bool = False,
+        over: int = OVER_BARS,
+    ) -> Any | None:
+        """Write at the first free spot; None where there is none.
+
+        A spot is the middle of the text, in pixels from `at`. Spots that touch nothing come first,
+        then those that touch what the text may be written `over`.
+        """
+        from matplotlib.patheffects import withStroke
+
+        label = self.axes.annotate(
+            text, at, (0, 0), textcoords="offset points", ha="center", va="center", zorder=6,
+            path_effects=[withStroke(linewidth=1.6, foreground="white")], color=colour,
+            fontsize=size_pt, weight=weight,
+        )  # fmt: skip
+        label.set_in_layout(False)
+        extent = label.get_window_extent()
+        label.set_rotation(angle)
+        spot = self._find_spot(at, spots, (extent.width, extent.height), angle, over, has_leader)
+        if spot is None:
+            label.remove()
+            return None
+        label.set_position((spot[0] / self.point, spot[1] / self.point))
+        box = self._text_box(at, spot, (extent.width, extent.height), angle)
+        if has_leader and (leader := self._leader(at, box)) is not None:
+            self._draw_leader(at, leader)
+        self.boxes.append(box)
+        self.texts.append(box)
+        return label
+
+    def _find_spot(
+        self, at: Point, spots: Spots, size: Point, angle: float, over: int, has_leader: bool
+    ) -> Point | None:
+        across, up = self.to_pixels(*at)
+        best: tuple[int, Point] | None = None
+        for dx, dy in spots(*size):
+            box = self._text_box(at, (dx, dy), size, angle)
+            if not self._is_free(box):
+                continue
+            leader = self._leader(at, box) if has_leader else None
+            if leader is not None and any(_find_inside(leader, text).any() for text in self.texts):
+                continue
+            covered = self._find_covered((across + dx, up + dy), size, angle)
+            if covered == OVER_NOTHING:
+                return dx, dy
+            if covered <= over and (best is None or covered < best[0]):
+                best = covered, (dx, dy)
+        return best[1] if best else None
+
+    def _text_box(self, at: Point, spot: Point, size: Point, angle: float) -> Box:
+        """The upright box around a text, which may be rotated."""
+        across, up = self.to_pixels(*at)
+        c, s = abs(cos(radians(angle))), abs(sin(radians(angle)))
+        wide = (size[0] * c + size[1] * s, size[0] * s + size[1] * c)
+        return _box_around((across + spot[0], up + spot[1]), wide, GAP_PT * self.point)
+
+    def _is_free(self, box: Box) -> bool:
+        left, bottom, right, top = self.frame
+        is_inside = box[0] >= left and box[1] >= bottom and box[2] <= right and box[3] <= top
+        return is_inside and not any(
+            box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+            for other in self.boxes
+        )
+
+    def _find_covered(self, middle: Point, size: Point, angle: float) -> int:
+        """The most that a text at this place would cover: lines, bars or nothing."""
+        c, s = cos(radians(angle)), sin(radians(angle))
+        box = _box_around((0.0, 0.0), size, GAP_PT / 2 * self.point)
+        for kind, points in ((OVER_LINES, self.lines), (OVER_BARS, self.bars)):
+            if _find_inside((points - middle) @ np.array([[c, -s], [s, c]]), box).any():
+                return kind
+        return OVER_NOTHING
+
+    def _leader(self, at: Point, box: Box) -> Any | None:
+        """Points from a mark to the nearest edge of its text; None if that is near."""
+        x, y = self.to_pixels(*at)
+        end = (min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3]))
+        is_near = hypot(end[0] - x, end[1] - y) <= LEADER_PT * self.point
+        return None if is_near else _sample(np.array((x, y)), np.array(end))
+
+    def _draw_leader(self, at: Point, leader: Any) -> None:
+        line = self.axes.annotate("", at, (leader[-1] - leader[0]) / self.point, zorder=2,
+                                  textcoords="offset points",
+                                  arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5,
+                                              "shrinkA": 0, "shrinkB": 3})  # fmt: skip
+        line.set_in_layout(False)
+        self.bars = np.concatenate([self.bars, leader])
+
+    def around(self, radius_pt: float, *, furthest_pt: float = DISTANCES_PT[-1]) -> Spots:
+        """Around a mark, the nearest first."""
+
+        def spots(width: float, height: float) -> Iterator[Point]:
+            for distance in (d for d in DISTANCES_PT if d <= furthest_pt):
+                away = (radius_pt + distance) * self.point
+                for right, up in DIRECTIONS:
+                    slant = 0.7 if right and up else 1.0
+                    yield right * (slant * away + width / 2), up * (slant * away + height / 2)
+
+        return spots
+
+    def along(self, start: Point, end: Point, *, other: float = 0.0) -> tuple[Spots, float]:
+        """Over and under the line from `start`, where the text is anchored, to `end`; its angle.
+
+        `other` is how far above (or below) it another line of the same text runs, in pixels.
+        """
+        (x0, y0), (x1, y1) = self.to_pixels(*start), self.to_pixels(*end)
+        length, away = hypot(x1 - x0, y1 - y0), 1 if x1 > x0 else -1
+        angle = degrees(atan2(away * (y1 - y0), away * (x1 - x0)))
+        c, s = cos(radians(angle)), sin(radians(angle))
+
+        def spots(width: float, height: float) -> Iterator[Point]:
+            slide = SLIDE_PT * self.point
+            for off_pt in (OFF_LINE_PT, 3 * OFF_LINE_PT):
+                off = height / 2 + off_pt * self.point
+                for step in range(max(1, int((length - width) / slide))):
+                    far = away * (width / 2 + 2 * self.point + step * slide)
+                    for up in (max(other * c, 0.0) + off, min(other * c, 0.0) - off):
+                        yield far * c - up * s, far * s + up * c
+
+        return spots, angle
+
+
+def _sample(start: Any, end: Any) -> Any:
+    """Points on a segment, about a pixel apart."""
+    count = max(2, int(np.hypot(*(end - start))) + 1)
+    return np.linspace(start, end, count)
+
+
+def _box_around(middle: Point, size: Point, gap: float) -> Box:
+    half_width, half_height = size[0] / 2 + gap, size[1] / 2 + gap
+    x, y = middle
+    return x - half_width, y - half_height, x + half_width, y + half_height
+
+
+def _find_inside(points: Any, box: Box) -> Any:
+    x, y = points[:, 0], points[:, 1]
+    return (box[0] <= x) & (x <= box[2]) & (box[1] <= y) & (y <= box[3])

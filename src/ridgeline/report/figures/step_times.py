@@ -1,0 +1,233 @@
+"""Step times without roofs: throughput against the batch, and bars across machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.figures.captions import join
+from ridgeline.report.figures.machine_views import MachineView, add_lines, short_name
+from ridgeline.report.figures.steps import precision_entries
+from ridgeline.report.figures.style import (
+    INK,
+    MARK_PT,
+    SMALL_PT,
+    Drawing,
+    colours,
+    dense_ticks,
+    legend,
+    legend_lines,
+    make_drawing,
+    new_axes,
+    number_ticks,
+    precision_mark,
+    sample,
+)
+from ridgeline.report.text import counted
+from ridgeline.units import format_time, si
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+LINES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+WIDE = 20.0  # highest over lowest: from here on a logarithmic axis shows more
+MOST_BARS = 30
+ROW_IN = 0.17
+GAP = 0.4  # between configurations, in bars
+RUNTIME_HEADING = "Step time by configuration and machine"
+
+
+# ---------------------------------------------------------------- throughput
+
+
+def draw_throughput(view: MachineView) -> Drawing | None:
+    """A line for each model, precision and setting; a mark for each batch."""
+    if not len(view.runs):
+        return None
+    rates = rates_by_batch(view.runs)
+    if rates.empty:
+        return None
+    heading = f"{view.device}: throughput against batch size"
+    axes = new_axes(heading, "error bars: 95 % interval of the median step, over all repeats")
+    colour = view.colours_of(rates["model"])
+    others = dict.fromkeys(rates["setting"])
+    line = {setting: LINES[place % len(LINES)] for place, setting in enumerate(others)}
+    for _, same in rates.groupby(["model", "precision", "setting"], sort=False):
+        _draw_rates(axes, same.sort_values("batch_size"), colour, line)
+    _scale_rates(axes, rates)
+    settings = [(sample(line=line[name]), name) for name in line if len(line) > 1]
+    legend(axes, [
+        ("model", legend_lines(colour)),
+        ("precision", precision_entries(rates["precision"])),
+        ("setting", settings),
+    ])  # fmt: skip
+    title = f"{heading} (error bars: 95 % interval)"
+    return make_drawing(axes, title, _describe_rates(rates, view))
+
+
+def rates_by_batch(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row per configuration: samples per second with the ends of its error bar.
+
+    The middle is the repeat with the median time. The bar spans the 95 % intervals of all.
+    """
+    samples = runs["images_processed"] / runs["measured_iters"]
+    table = runs.assign(
+        rate=samples / runs["step_median_s"],
+        low=samples / runs["step_interval_high_s"].fillna(runs["step_median_s"]),
+        high=samples / runs["step_interval_low_s"].fillna(runs["step_median_s"]),
+        setting=add_lines(runs)["setting"],
+    )
+    table = table[table["rate"].gt(0)]
+    same = table.groupby("configuration", sort=False)
+    chosen = table[table["is_chosen"]].set_index("configuration")
+    settings = same[["model", "precision", "batch_size", "setting", "mode"]].first()
+    table = settings.assign(
+        rate=chosen["rate"], low=same["low"].min(), high=same["high"].max(),
+        repeats=same.size(),
+    )  # fmt: skip
+    return table.reset_index(drop=True)
+
+
+def _draw_rates(
+    axes: Axes, steps: pd.DataFrame, colour: dict[str, str], line: dict[str, Any]
+) -> None:
+    first = steps.iloc[0]
+    below, above = steps["rate"] - steps["low"], steps["high"] - steps["rate"]
+    axes.errorbar(
+        steps["batch_size"], steps["rate"], yerr=[below.clip(lower=0), above.clip(lower=0)],
+        color=colour[first["model"]], marker=precision_mark(first["precision"]),
+        linestyle=line[first["setting"]], linewidth=1.3, markersize=MARK_PT,
+        markerfacecolor="white", markeredgewidth=1.2, capsize=3, elinewidth=1.0,
+    )  # fmt: skip
+
+
+def _scale_rates(axes: Axes, rates: pd.DataFrame) -> None:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    batches = sorted(set(rates["batch_size"]))
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(batches))
+    axes.xaxis.set_minor_locator(NullLocator())
+    number_ticks(axes.xaxis, "")
+    axes.set_xlim(batches[0] / 1.4, batches[-1] * 1.4)
+    axes.set_xlabel("batch size")
+    axes.set_ylabel("throughput (samples/s)")
+    if rates["high"].max() > WIDE * rates["low"].min():
+        axes.set_yscale("log")
+        axes.set_ylim(rates["low"].min() / 1.6, rates["high"].max() * 1.6)
+        dense_ticks(axes.yaxis)
+    else:
+        axes.set_ylim(0, rates["high"].max() * 1.08)
+    number_ticks(axes.yaxis, "", with_prefix=True)
+
+
+def _describe_rates(rates: pd.DataFrame, view: MachineView) -> str:
+    best = rates.nlargest(1, "rate").iloc[0]
+    widest = ((rates["high"] - rates["low"]) / rates["rate"]).max()
+    bars = f"; the widest error bar spans {100 * widest:.0f} % of its rate" if widest > 0 else ""
+    return (
+        f"{counted(len(rates), 'configuration')} on {view.device}. {best['model']}"
+        f" ({best['precision']}, {best['mode']}) is the fastest with"
+        f" {si(best['rate'], 'samples/s')} at batch {best['batch_size']:.0f}{bars}."
+    )
+
+
+# ---------------------------------------------------------------- bars of step times
+
+
+def draw_runtimes(views: Sequence[MachineView]) -> Drawing | None:
+    """A bar for each configuration on each machine, the same configuration side by side."""
+    times = collect_times(views)
+    if times.empty:
+        return None
+    shown = times.nlargest(MOST_BARS, "time_s").sort_values(["place", "time_s"])
+    colour = colours(times["machine"])
+    height = 1.1 + ROW_IN * (len(shown) + GAP * shown["place"].nunique())
+    axes = new_axes(RUNTIME_HEADING, "median; error bars: 95 % interval, over all repeats",
+                    height_in=max(2.2, height))  # fmt: skip
+    _draw_bars(axes, shown, colour)
+    devices = dict(zip(times["machine"], times["device"], strict=True))
+    legend(axes, [("machine", legend_lines({devices[name]: c for name, c in colour.items()}))])
+    return make_drawing(axes, RUNTIME_HEADING, _describe_times(times, shown))
+
+
+def collect_times(views: Sequence[MachineView]) -> pd.DataFrame:
+    """A row per machine and configuration; those that ran on several machines come first."""
+    import pandas as pd
+
+    tables = []
+    for view in views:
+        if not len(view.runs):
+            continue
+        same = view.runs.groupby("configuration", sort=False)
+        chosen = view.runs[view.runs["is_chosen"]].set_index("configuration")
+        tables.append(pd.DataFrame({
+            "machine": view.name, "device": view.device, "anywhere": chosen["anywhere"],
+            "name": [_name_run(row) for _, row in chosen.iterrows()],
+            "time_s": chosen["step_median_s"],
+            "low": same["step_interval_low_s"].min(), "high": same["step_interval_high_s"].max(),
+        }))  # fmt: skip
+    if not tables:
+        return pd.DataFrame(columns=["machine", "name", "time_s"])
+    times = pd.concat(tables, ignore_index=True)
+    shared = times.groupby("anywhere")["machine"].transform("nunique")
+    slowest = times.groupby("anywhere")["time_s"].transform("max")
+    ordered = times.assign(shared=shared, slowest=slowest)
+    by = ["shared", "slowest", "anywhere", "time_s"]
+    ordered = ordered.sort_values(by, ascending=[False, False, True, True])
+    place = ordered.groupby("anywhere", sort=False).ngroup()
+    return ordered.assign(place=place).drop(columns=["shared", "slowest"])
+
+
+def _name_run(row: Any) -> str:
+    """With the mode, if it is not among what tells it apart."""
+    name = short_name(row, with_precision=True)
+    mode = str(row["mode"])
+    return name if mode in name.split(", ") else f"{name}, {mode}"
+
+
+def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
+    position, places, ticks, names = 0.0, [], [], []
+    gap = GAP if times["place"].duplicated().any() else 0.0
+    for _, same in times.groupby("place", sort=False):
+        rows = [position + offset for offset in range(len(same))]
+        places += rows
+        ticks.append(sum(rows) / len(rows))
+        names.append(str(same["name"].iloc[0]))
+        position = rows[-1] + 1 + gap
+    wide = times["time_s"].max() > WIDE * times["time_s"].min()
+    errors = [(times["time_s"] - times["low"]).clip(lower=0).fillna(0),
+              (times["high"] - times["time_s"]).clip(lower=0).fillna(0)]  # fmt: skip
+    axes.barh(places, times["time_s"], height=0.8, color=[colour[m] for m in times["machine"]],
+              xerr=errors, log=wide,
+              error_kw={"elinewidth": 0.9, "capsize": 2, "ecolor": INK})  # fmt: skip
+    axes.set_yticks(ticks, names)
+    axes.set_ylim(position, -0.9)
+    low = times["time_s"].min() / 3 if wide else 0.0
+    top = times[["time_s", "high"]].max().max()
+    axes.set_xlim(low, top * (2.6 if wide else 1.16))
+    if wide:
+        dense_ticks(axes.xaxis)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("step time, logarithmic" if wide else "step time")
+    number_ticks(axes.xaxis, "s", with_prefix=True)
+    ends = times[["time_s", "high"]].max(axis=1)
+    for place, time_s, end in zip(places, times["time_s"], ends, strict=True):
+        axes.annotate(format_time(time_s), (end, place), (4, 0), textcoords="offset points",
+                      va="center", fontsize=SMALL_PT)  # fmt: skip
+
+
+def _describe_times(times: pd.DataFrame, shown: pd.DataFrame) -> str:
+    slow, fast = times.nlargest(1, "time_s").iloc[0], times.nsmallest(1, "time_s").iloc[0]
+    shared = times.groupby("place")["machine"].nunique().gt(1).sum()
+    left_out = len(times) - len(shown)
+    if len(times) == 1:
+        return f"A step takes {format_time(fast['time_s'])} ({fast['name']}, {fast['device']})."
+    return join(
+        f"Step times from {format_time(fast['time_s'])} ({fast['name']}, {fast['device']}) to"
+        f" {format_time(slow['time_s'])} ({slow['name']}, {slow['device']});"
+        f" {counted(int(shared), 'configuration') if shared else 'none'} ran on more than one"
+        " machine.",
+        f"The {left_out} shortest are left out." if left_out else "",
+    )
