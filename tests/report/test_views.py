@@ -164,6 +164,16 @@ def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
     }  # fmt: skip
 
 
+def test_steps_that_vary_much_are_marked(results: ResultsFolder) -> None:
+    # given steps whose middle 80 % span more than half of their median, and no outliers
+    step = {"median": 0.04, "mean": 0.041, "min": 0.03, "max": 0.06, "spread": 0.6}
+    run = write(results, step_time_s=step)
+
+    assert metrics([run]).loc[0, "disturbed"] == (
+        "steps vary: the middle 80 % of them span 60.0 % of the median"
+    )
+
+
 def test_variables_of_the_environment_are_a_column(results: ResultsFolder) -> None:
     recorded = {"OMP_NUM_THREADS": "1", "LD_PRELOAD": "/a b.so", "CUDA_VISIBLE_DEVICES": "3"}
     run = results.write_run(

@@ -107,6 +107,7 @@ def test_what_was_tried_is_not_advised_again() -> None:
     text = advice({**PIECE, "bound": "dram"}, tried, GPU)
     assert "--compile" not in text
     assert "amp" not in text
+    assert "--compile" not in advice({**PIECE, "bound": "launch"}, tried, CPU)
 
 
 def test_what_the_operating_system_takes_is_a_finding_of_its_own() -> None:

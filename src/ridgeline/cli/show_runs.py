@@ -232,7 +232,7 @@ def _show_layers(console: Any, run: Run, table: pd.DataFrame) -> None:
         ]
         for _, row in slowest.iterrows()
     ]
-    header = ["layer", "kind", "input", "forward", "backward", "own time", "of the step"]
+    header = ["layer", "kind", "input", "forward", "backward", "own time", "of all layers"]
     title = f"{run.asked['model']}, batch {run.asked['batch_size']}"
     print_text(console, f"\n{title}: {len(slowest)} of {len(table)} rows, the slowest first")
     print_grid(console, Grid(header=header, rows=rows, text_columns=3, spare=SPARE_OF_LAYERS))

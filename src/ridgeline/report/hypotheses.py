@@ -78,7 +78,7 @@ def _judge(hypothesis: Hypothesis, study: Study, found: Sequence[Case], total: i
     outcome, evidence = OPEN, f"The study has no {hypothesis.needs}."
     if not tests and len(found) < total:
         left_out = counted(total - len(found), "configuration")
-        evidence += f" {left_out} left out: {BUSY}."
+        evidence = f"{left_out} left out: {BUSY}. What is left has no {hypothesis.needs}."
     if tests:
         outcome = HELD if met == len(tests) else PARTLY if met else FAILED
         against = [test.text for test in tests if not test.is_met]

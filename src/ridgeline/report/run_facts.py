@@ -10,8 +10,10 @@ from ridgeline.report.configuration import MADE_UP
 from ridgeline.roofline.findings import LAYERS_OFF, Setting
 from ridgeline.roofline.points import Measured
 from ridgeline.store import Run
+from ridgeline.units import format_percent
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
+TOO_WIDE = 0.5  # of the median: steps on a quiet machine, whose host waits or not, span less
 
 
 def measured_facts(run: Run, profile: Run | None = None) -> Measured:
@@ -80,6 +82,9 @@ def disturbance(run: Run) -> str:
     if not reads_data and is_disturbed(median=step["median"], mean=step["mean"]):
         ratio = step["mean"] / step["median"]
         return f"some steps were held up: their mean is {ratio:.2f} times their median"
+    if not reads_data and (step.get("spread") or 0.0) > TOO_WIDE:
+        wide = format_percent(step["spread"])
+        return f"steps vary: the middle 80 % of them span {wide} of the median"
     return ""
 
 

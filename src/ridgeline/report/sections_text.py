@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.captures.quantities import LOWER_BOUND
 from ridgeline.report.analysis import TOPICS, of_all
 from ridgeline.report.analysis_gap import gaps, shares
+from ridgeline.report.configuration import environment_text
 from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY
 from ridgeline.report.markup import code_block, markdown, markdown_table
 from ridgeline.report.sections import Material, cited, statement_line, table
@@ -315,7 +316,8 @@ def _commands(material: Material) -> Iterator[str]:
     for run in material.study.raw_runs:
         command = run.provenance.get("command")
         if command and run.run_id in material.names:
-            by_command.setdefault(_shell(command), []).append(material.names[run.run_id])
+            words = f"{environment_text(run.provenance)} {_shell(command)}".strip()
+            by_command.setdefault(words, []).append(material.names[run.run_id])
     for row in records(material.study.captures):
         by_command.setdefault(str(row["command"]), []).append(str(row["label"]))
     for command, names in by_command.items():

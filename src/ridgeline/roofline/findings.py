@@ -292,9 +292,10 @@ def _memory_advice(point: dict[str, Any], setting: Setting, roofs: Roofs) -> str
 
 def _launch_advice(setting: Setting, roofs: Roofs | None) -> str:
     """`roofs` is None for a GPU that waits."""
-    if roofs is not None and not roofs.device.startswith("cuda"):
-        return "give each operator more to do: a larger batch, or --compile-mode default"
     tries = ["a larger batch"]
+    if roofs is not None and not roofs.device.startswith("cuda"):
+        tries += [] if setting.is_compiled else ["--compile-mode default"]
+        return "give each operator more to do: " + ", or ".join(tries)
     if not setting.is_compiled:
         tries.append("--compile-mode reduce-overhead, which replays the step as one graph")
     return "give each launch more to do: " + ", or ".join(tries)
