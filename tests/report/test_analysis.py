@@ -18,9 +18,10 @@ from tests.report.hand_study import (
     stored,
 )
 
-from ridgeline.report.analysis import Statement, analyse
+from ridgeline.report.analysis import Statement
 from ridgeline.report.analysis_gap import gaps
 from ridgeline.report.cases import cases
+from ridgeline.report.statements import analyse
 from ridgeline.report.study import Machine, Study
 
 

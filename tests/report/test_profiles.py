@@ -20,7 +20,6 @@ from tests.report.profiled import (
 
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.quantities import BULK_COPIES
-from ridgeline.report.analysis import analyse
 from ridgeline.report.executed import (
     gap_told,
     profiled,
@@ -33,6 +32,7 @@ from ridgeline.report.figures.machine_views import machine_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.captures import with_captures
 from ridgeline.report.page.columns import Words
+from ridgeline.report.statements import analyse
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
 from ridgeline.report.summary_csv import summary_csv

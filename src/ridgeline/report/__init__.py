@@ -7,7 +7,7 @@ study.py                everything joined: runs, roofs, points, findings, counte
 executed.py             what the hardware did, as tables and sentences
 configuration.py, cases.py   which runs are the same thing done again
 summary.py              a study in a few sentences, for terminal, page and report.md
-analysis*.py, hypotheses.py  what the data says, statement by statement
+statements.py, analysis*.py, hypotheses.py   statements that the data supports
 markdown.py, sections*.py, user_sections.py   report.md, with places for the user's own words
 tables.py, ceiling_rows.py   the tables as CSV, Markdown and LaTeX
 summary_csv.py          a row for each step and capture

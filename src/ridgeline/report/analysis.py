@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import log2
 from typing import Any
 
-from ridgeline.report.cases import Case, TimedLayer, alike, cases, largest, series
+from ridgeline.report.cases import Case, TimedLayer, alike, largest, series
 from ridgeline.report.configuration import CIRCUMSTANCES, NETWORK, PLACE
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS
@@ -51,25 +51,6 @@ class Statement:
     text: str
     provenance: str
     run_ids: tuple[str, ...]
-
-
-def analyse(study: Study, found: Sequence[Case] | None = None) -> tuple[Statement, ...]:
-    """All statements that the data supports, in the order of TOPICS.
-
-    `found` are the cases of the study, from who has them already.
-    """
-    from ridgeline.report.analysis_executed import EXECUTED_PARTS
-    from ridgeline.report.analysis_gap import GAP_PARTS
-    from ridgeline.report.analysis_trust import TRUST_PARTS
-
-    found = cases(study) if found is None else found
-    parts: Sequence[Callable[[Study, Sequence[Case]], Iterable[Statement]]] = (
-        bounds, phase_bounds, layer_bounds, batch_sizes, precisions, switches, machines, *GAP_PARTS,
-        *EXECUTED_PARTS, *TRUST_PARTS,
-    )  # fmt: skip
-    told = [statement for part in parts for statement in part(study, found)]
-    order = list(TOPICS)
-    return tuple(sorted(told, key=lambda statement: order.index(statement.topic)))
 
 
 def bounds(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
@@ -346,3 +327,8 @@ def machines(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
 def ids(found: Iterable[Case]) -> tuple[str, ...]:
     """The runs of configurations."""
     return tuple(dict.fromkeys(run_id for case in found for run_id in case.run_ids))
+
+
+ANALYSIS_PARTS: tuple[Callable[[Study, Sequence[Case]], Iterable[Statement]], ...] = (
+    bounds, phase_bounds, layer_bounds, batch_sizes, precisions, switches, machines,
+)  # fmt: skip

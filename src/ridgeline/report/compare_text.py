@@ -9,7 +9,7 @@ from ridgeline.machine.ceiling import UNITS
 from ridgeline.machine.compare import label
 from ridgeline.report.compare import Comparison, MachineComparison
 from ridgeline.report.compare_runs import ComparedRuns, Part
-from ridgeline.report.markup import markdown, markdown_line
+from ridgeline.report.markup import markdown, markdown_line, markdown_table
 from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER
 from ridgeline.units import format_bytes, format_change, format_time, si
 
@@ -208,12 +208,8 @@ def as_markdown(comparison: Comparison | MachineComparison, *, top: int = TOP) -
 
 
 def _markdown(table: Table) -> str:
-    sides = ["---" if name in TEXT_COLUMNS else "---:" for name in table.header[1:]]
-    lines = [table.header, ("---", *sides), *table.rows]
-    text = "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+    sides = "".join("l" if name in TEXT_COLUMNS else "r" for name in table.header[1:])
+    text = markdown_table(table.header, table.rows, f"l{sides}")
+    for verdict in (SLOWER, FASTER):
+        text = text.replace(f"| {verdict} |", f"| **{verdict}** |")
     return f"**{markdown(table.title)}**\n\n{text}" if table.title else text
-
-
-def _cell(text: str) -> str:
-    safe = markdown(text)
-    return f"**{safe}**" if text in (SLOWER, FASTER) else safe

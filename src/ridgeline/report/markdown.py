@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ridgeline.report import sections_data, sections_executed, sections_limits, sections_text
-from ridgeline.report.analysis import analyse
 from ridgeline.report.cases import cases, short_names
 from ridgeline.report.hypotheses import verdicts
 from ridgeline.report.markup import markdown
 from ridgeline.report.sections import FigureLike, Material
+from ridgeline.report.statements import analyse
 from ridgeline.report.study import Study
 from ridgeline.report.text import listed
 from ridgeline.report.user_sections import place, write_keeping

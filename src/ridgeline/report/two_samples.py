@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from ridgeline.measure.statistics import CONFIDENCE, LEAST_FOR_INTERVAL, RESAMPLES
+
 Array = Any  # of numpy
 Group = Sequence[Sequence[float]]  # samples of each run
 
-RESAMPLES = 2000
-CONFIDENCE = 0.95
-LEAST_SAMPLES = 6  # of a single run: with fewer even their whole range would hold less than 95 %
 LEAST_RUNS = 4  # on both sides, for a test on runs: three against three cannot reach 5 %
 METHOD = "normal approximation"
 # 0.975 quantiles of Student's t with 1, 2, … degrees of freedom, and of the normal distribution
@@ -134,7 +133,7 @@ def _interval(
 
 
 def _is_enough(group: Group) -> bool:
-    return len(group) > 1 or len(group[0]) >= LEAST_SAMPLES
+    return len(group) > 1 or len(group[0]) >= LEAST_FOR_INTERVAL
 
 
 def _as_lists(group: Group) -> list[list[float]]:
