@@ -23,7 +23,7 @@ SHOWN_BY = {  # modules with advice, and the commands that show it
     "measure/backends.py": ("run", "analyze", "train"),
     "measure/training.py": ("train",),
     "measure/checkpoints.py": ("train",),
-    "machine/spot.py": ("analyze",),
+    "machine/drift_check.py": ("analyze",),
     "analyze/passport.py": ("analyze",),
     "analyze/counts.py": ("roofline", "report"),
     "report/machines.py": ("roofline", "report"),

@@ -204,7 +204,8 @@ def pets(folder: Path) -> tuple[str, ...]:
 def test_workers_are_gone_without_a_word(folder: Path, pets: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "ridgeline", "run", *pets, "-b", "2", "--workers", "2", "-q"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+    assert (done.returncode, said) == (0, [])  # notes on the numbers stay
 
 
 def test_images_from_a_folder(

@@ -19,7 +19,7 @@ from tests.report.hand_study import (
     stored,
 )
 
-from ridgeline.report import analysis, hypotheses, tables
+from ridgeline.report import hypotheses, statements, tables
 from ridgeline.report import markdown as markdown_module
 from ridgeline.report.cases import Case, cases
 from ridgeline.report.markdown import SECTIONS, report_text, write_report_md
@@ -261,7 +261,7 @@ def test_the_cases_of_a_study_are_made_once(
         return made[-1]
 
     monkeypatch.setattr(markdown_module, "cases", once)
-    for module in (analysis, hypotheses, tables):
+    for module in (hypotheses, statements, tables):
         monkeypatch.setattr(module, "cases", None)
 
     report_text(whole_study(), folder=tmp_path)

@@ -80,7 +80,7 @@ RUN_MAY_HAVE: Fields = {
     "found.timed_usage": MAPPING,
     **_all("found.timed_usage", NOT_NEGATIVE, "cores", "elapsed_s", "involuntary_switches",
            "system_time_s"),
-    "found.step_time_s.std": NOT_NEGATIVE,
+    **_all("found.step_time_s", NOT_NEGATIVE, "std", "spread"),
     "found.step_time_s.interval": INTERVAL,
     "found.step_time_s.samples": NUMBERS,
     "found.split_s.*.samples": NUMBERS,

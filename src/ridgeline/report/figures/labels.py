@@ -44,8 +44,8 @@ class Labels:
         self.frame: Box = (inside.x0, inside.y0, inside.x1, inside.y1)
         self.boxes: list[Box] = []  # of marks and texts
         self.texts: list[Box] = []
-        self.bars: Any = np.empty((0, 2))  # points on bars of marks, a pixel apart
-        self.lines: Any = np.empty((0, 2))
+        # points on roofs and on bars of marks, a pixel apart
+        self.points: dict[int, Any] = dict.fromkeys((OVER_LINES, OVER_BARS), np.empty((0, 2)))
 
     def to_pixels(self, x: float, y: float) -> Point:
         across, up = self.axes.transData.transform((x, y))
@@ -55,16 +55,17 @@ class Labels:
         self.boxes.append(_box_around(self.to_pixels(x, y), (0.0, 0.0), size_pt / 2 * self.point))
 
     def add_bar(self, xs: Sequence[float], ys: Sequence[float]) -> None:
-        self.bars = np.concatenate([self.bars, self._sample_line(xs, ys)])
+        self._add_points(OVER_BARS, xs, ys)
 
     def add_line(self, xs: Sequence[float], ys: Sequence[float]) -> None:
-        self.lines = np.concatenate([self.lines, self._sample_line(xs, ys)])
+        self._add_points(OVER_LINES, xs, ys)
 
-    def _sample_line(self, xs: Sequence[float], ys: Sequence[float]) -> Any:
-        """Points on the part of a line that is inside the axes."""
+    def _add_points(self, kind: int, xs: Sequence[float], ys: Sequence[float]) -> None:
+        """The part of a line that is inside the axes."""
         ends = self.axes.transData.transform(np.column_stack([xs, ys]))
         points = np.concatenate([_sample(*pair) for pair in pairwise(ends)])
-        return points[_find_inside(points, self.frame)]
+        inside = points[_find_inside(points, self.frame)]
+        self.points[kind] = np.concatenate([self.points[kind], inside])
 
     def write(
         self,
@@ -79,10 +80,9 @@ class Labels:
         has_leader: bool = False,
         over: int = OVER_BARS,
     ) -> Any | None:
-        """Write at the first free spot; None where there is none.
+        """Write at the first free spot around `at`, in pixels; None where there is none.
 
-        A spot is the middle of the text, in pixels from `at`. Spots that touch nothing come first,
-        then those that touch what the text may be written `over`.
+        Spots that touch nothing come first, then those that touch what it may be written `over`.
         """
         from matplotlib.patheffects import withStroke
 
@@ -100,7 +100,7 @@ class Labels:
             return None
         label.set_position((spot[0] / self.point, spot[1] / self.point))
         box = self._text_box(at, spot, (extent.width, extent.height), angle)
-        if has_leader and (leader := self._leader(at, box)) is not None:
+        if has_leader and (leader := self._find_leader(at, box)) is not None:
             self._draw_leader(at, leader)
         self.boxes.append(box)
         self.texts.append(box)
@@ -115,7 +115,7 @@ class Labels:
             box = self._text_box(at, (dx, dy), size, angle)
             if not self._is_free(box):
                 continue
-            leader = self._leader(at, box) if has_leader else None
+            leader = self._find_leader(at, box) if has_leader else None
             if leader is not None and any(_find_inside(leader, text).any() for text in self.texts):
                 continue
             covered = self._find_covered((across + dx, up + dy), size, angle)
@@ -144,12 +144,12 @@ class Labels:
         """The most that a text at this place would cover: lines, bars or nothing."""
         c, s = cos(radians(angle)), sin(radians(angle))
         box = _box_around((0.0, 0.0), size, GAP_PT / 2 * self.point)
-        for kind, points in ((OVER_LINES, self.lines), (OVER_BARS, self.bars)):
+        for kind, points in self.points.items():
             if _find_inside((points - middle) @ np.array([[c, -s], [s, c]]), box).any():
                 return kind
         return OVER_NOTHING
 
-    def _leader(self, at: Point, box: Box) -> Any | None:
+    def _find_leader(self, at: Point, box: Box) -> Any | None:
         """Points from a mark to the nearest edge of its text; None if that is near."""
         x, y = self.to_pixels(*at)
         end = (min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3]))
@@ -162,7 +162,7 @@ class Labels:
                                   arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5,
                                               "shrinkA": 0, "shrinkB": 3})  # fmt: skip
         line.set_in_layout(False)
-        self.bars = np.concatenate([self.bars, leader])
+        self.points[OVER_BARS] = np.concatenate([self.points[OVER_BARS], leader])
 
     def around(self, radius_pt: float, *, furthest_pt: float = DISTANCES_PT[-1]) -> Spots:
         """Around a mark, the nearest first."""
@@ -200,14 +200,12 @@ class Labels:
 
 def _sample(start: Any, end: Any) -> Any:
     """Points on a segment, about a pixel apart."""
-    count = max(2, int(np.hypot(*(end - start))) + 1)
-    return np.linspace(start, end, count)
+    return np.linspace(start, end, max(2, int(np.hypot(*(end - start))) + 1))
 
 
 def _box_around(middle: Point, size: Point, gap: float) -> Box:
-    half_width, half_height = size[0] / 2 + gap, size[1] / 2 + gap
-    x, y = middle
-    return x - half_width, y - half_height, x + half_width, y + half_height
+    (x, y), wide, high = middle, size[0] / 2 + gap, size[1] / 2 + gap
+    return x - wide, y - high, x + wide, y + high
 
 
 def _find_inside(points: Any, box: Box) -> Any:
