@@ -111,7 +111,7 @@ const FILTERS = {
   model: { label: "Model", of: (i) => R.model[P.run[i]] },
   run: { label: "Run", of: (i) => R.name[P.run[i]] },
   precision: { label: "Precision", isWhole: true, of: precisionOf },
-  grain: { label: "Grain", isWhole: true, of: (i) => P.grain[i] },
+  grain: { label: "Scope", isWhole: true, of: (i) => P.grain[i] },
   phase: {
     label: "Phase",
     of: (i) => P.phase[i] || "unknown",
