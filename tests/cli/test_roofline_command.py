@@ -197,12 +197,15 @@ def test_own_words_survive(stored: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "I think it is the cache." in path.read_text(encoding="utf-8")
 
 
-def test_a_damaged_run_is_passed_over(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [(), ("-q",)], ids=["", "quiet"])
+def test_a_damaged_run_is_passed_over_and_named(
+    stored: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     first = sorted((RESULTS / "runs").glob("*-mine-*"))
     (first[0] / "run.json").write_text("{")
-    assert command("report", "--no-figures") == 0
+    assert command("report", "--no-figures", *options) == 0
     streams = capsys.readouterr()
-    assert "note: " in streams.err
+    assert first[0].name in streams.err
     assert streams.out == "results/report.html\n"
 
 

@@ -115,7 +115,10 @@ def print_layers(study: Study, top: int) -> None:
     layers = points[points["grain"].eq("layer") & points["phase"].eq("all")]
     layers = layers[layers["headroom_s"].notna()]
     if layers.empty:
-        print("note: no run has timed its layers (ridgeline run --layers)", file=sys.stderr)
+        print(
+            "note: no run has layers that were timed and counted (ridgeline run --layers)",
+            file=sys.stderr,
+        )
         return
     best = layers.sort_values("provenance").drop_duplicates(["run_id", "layer"])  # counters first
     shown = best.sort_values("headroom_s", ascending=False).head(top)

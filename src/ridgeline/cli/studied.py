@@ -49,8 +49,7 @@ def read(chosen: Chosen) -> Study:
         given=_peaks(chosen.peaks),
         everywhere=_everywhere(chosen.peak_compute, chosen.peak_bw),
     )
-    told = () if chosen.quiet else (*problems, *study.problems)
-    for text in (*told, *study.remarks):  # these are about the numbers themselves
+    for text in (*problems, *study.problems, *study.remarks):  # also with --quiet: on the numbers
         print(f"note: {plain_text(text)}", file=sys.stderr)
     return study
 
