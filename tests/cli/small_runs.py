@@ -53,6 +53,11 @@ def run_here(*arguments: str) -> int:
     return int(stopped.value.code or 0)
 
 
+def without_notes(err: str) -> str:
+    """What was said but for notes on the numbers, which depend on how busy the machine is."""
+    return "".join(line for line in err.splitlines(True) if not line.startswith("note: "))
+
+
 def json_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """The runs on stdout, which holds nothing but them."""
     answer = json.loads(capsys.readouterr().out)
