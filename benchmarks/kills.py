@@ -23,6 +23,7 @@ import psutil
 
 from benchmarks.report import Report, Table
 from ridgeline.errors import RidgelineError
+from ridgeline.records import Failure
 from ridgeline.store import ResultsFolder
 
 COMMAND_KILLS = 60
@@ -146,12 +147,12 @@ def hash_of(run_path: Path) -> str:
 def is_whole(results: ResultsFolder, run_path: Path) -> bool:
     """Whether a run reads back with all its tables."""
     try:
-        found = results.read_run(run_path.name).found
+        run = results.read_run(run_path.name)
         for table in run_path.glob("*.parquet"):
             results.read_table(run_path.name, table.stem)
     except RidgelineError:
         return False
-    return bool(found["status"] == "ok")
+    return not isinstance(run.result, Failure)
 
 
 def views_are_whole(results: ResultsFolder) -> bool:
@@ -300,7 +301,8 @@ def write_forever(path: Path, tell: Connection) -> None:
     results = ResultsFolder(path)
     while True:
         run = results.write_run(
-            label="killed", asked={"command": "test"}, found={"status": "ok", "n": [0.1] * 500},
+            label="killed", asked={"command": "train"},
+            found={"history": [{"n": [0.1] * 500}]},
             provenance={}, tables={"layers": table}, log="a line\n" * 100,
         )  # fmt: skip
         tell.send(run.run_id)

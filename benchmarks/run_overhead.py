@@ -15,7 +15,6 @@ from benchmarks.report import Report, Table
 from ridgeline.measure.layers import time_layers
 from ridgeline.measure.marks import StepRecorder
 from ridgeline.measure.measurement import build_stepper
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.statistics import median_interval
 from ridgeline.measure.step import Stepper, torch_settings
 from ridgeline.measure.timing import time_steps, warm_up
@@ -23,6 +22,7 @@ from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
 from ridgeline.sensors.sampler import BESIDE_TIMING_S, Sampler
+from ridgeline.settings import Settings
 from ridgeline.units import format_time
 from ridgeline.workloads import resolve
 

@@ -34,7 +34,7 @@ class Case:
         import torch
         from torchvision import models
 
-        from ridgeline.workloads.meta_build import build_anywhere
+        from ridgeline.workloads.workload import build_anywhere
 
         options: dict[str, Any] = {"image_size": self.size} if self.name.startswith("vit_") else {}
         if self.name in ("googlenet", "inception_v3"):

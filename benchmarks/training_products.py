@@ -101,7 +101,7 @@ def error(macs: int, expected: int) -> str:
 def build(name: str, device: str) -> tuple[nn.Module, Tensor]:
     from torchvision import models
 
-    from ridgeline.workloads.meta_build import build_anywhere
+    from ridgeline.workloads.workload import build_anywhere
 
     with torch.device(device):
         if name == LSTM:

@@ -15,14 +15,19 @@ ROOMS = [  # siblings on one line do not import each other
     ["plain"],
     ["errors"],
     ["signals"],
-    ["fields"],
+    ["serialize"],
+    ["settings"],
     ["records"],
     ["units"],
     ["store"],
     ["sensors"],
     ["provenance"],  # which GPU it was, by its sensors
     ["workloads"],
-    ["count", "machine", "measure"],
+    ["costs"],  # formulas of shapes, for PyTorch and ONNX
+    ["machine"],
+    ["tracing"],  # which module runs, for all that follow
+    ["count", "measure"],
+    ["train"],
     ["onnx"],  # counts with the formulas of count, exports with the processes of measure
     ["captures"],  # files of profilers, whoever made them
     ["profile"],  # of the very step that measure takes
@@ -31,7 +36,7 @@ ROOMS = [  # siblings on one line do not import each other
     ["predict"],
     ["sweep"],
     ["report"],
-    ["analyze"],
+    ["pipeline"],
     ["api"],
     ["cli"],
     ["__init__"],  # the public API: everything below may appear in it, nothing below may use it

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from time import sleep
@@ -20,23 +19,19 @@ import pytest
 
 from ridgeline import store
 from ridgeline.errors import RidgelineError
+from ridgeline.records import CountRequest, CountSummary, Host, Provenance
 from ridgeline.store import ResultsFolder, Run, atomic_write_text, new_run_id, to_json
 
+TRAIN = {"command": "train"}
 OPS = pd.DataFrame({"kind": ["conv", "relu"], "macs": [118_013_952, 0]})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    model: str
-    input_size: tuple[int, ...]
 
 
 def write(folder: ResultsFolder, *, label: str = "resnet50") -> Run:
     return folder.write_run(
         label=label,
-        asked=Asked(model=label, input_size=(224, 224)),
-        found={"macs": np.int64(118_013_952), "loss": float("nan")},
-        provenance={"host": "node7"},
+        asked=CountRequest(model=label, input_size=(224, 224)),
+        found={"macs": np.int64(118_013_952), "coverage": float("nan")},
+        provenance={"host": {"name": "node7"}},
         tables={"ops": OPS},
         log="counted\n",
     )
@@ -47,14 +42,10 @@ def test_a_run_reads_back_as_it_was_written(tmp_path: Path) -> None:
 
     run = write(folder)
 
-    assert run == Run(
-        run_id=run.run_id,
-        path=tmp_path / "results" / "runs" / run.run_id,
-        schema_version=1,
-        asked={"model": "resnet50", "input_size": [224, 224]},
-        found={"macs": 118_013_952, "loss": None},
-        provenance={"host": "node7"},
-    )
+    assert run.path == tmp_path / "results" / "runs" / run.run_id
+    assert run.request == CountRequest(model="resnet50", input_size=(224, 224))
+    assert run.result == CountSummary(macs=118_013_952, coverage=None)
+    assert run.made == Provenance(host=Host(name="node7"))
     assert folder.read_runs() == [run]
     assert folder.read_log(run.run_id) == "counted\n"
     pd.testing.assert_frame_equal(folder.read_table(run.run_id, "ops"), OPS)
@@ -102,7 +93,9 @@ def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
     folder = ResultsFolder(tmp_path)
 
     with pytest.raises(TypeError):
-        folder.write_run(label="x", asked={}, found={"what": object()}, provenance={})
+        folder.write_run(
+            label="x", asked={"command": "train"}, found={"what": object()}, provenance={}
+        )
 
     assert list(folder.runs_path.iterdir()) == []
 
@@ -110,7 +103,7 @@ def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
 def test_an_unknown_table_is_a_bug_of_the_caller(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such table: opps; a run may have ops, layers"):
         ResultsFolder(tmp_path).write_run(
-            label="x", asked={}, found={}, provenance={}, tables={"opps": OPS}
+            label="x", asked={"command": "train"}, found={}, provenance={}, tables={"opps": OPS}
         )
 
 
@@ -118,6 +111,7 @@ def test_an_unknown_table_is_a_bug_of_the_caller(tmp_path: Path) -> None:
 HALF_WAY = """
 import sys, time
 from pathlib import Path
+from ridgeline.records import CountRequest, CountSummary, Host, Provenance
 from ridgeline.store import ResultsFolder
 
 class SlowTable:
@@ -127,7 +121,8 @@ class SlowTable:
         time.sleep(60)
 
 ResultsFolder(Path(sys.argv[1])).write_run(
-    label="killed", asked={}, found={}, provenance={}, tables={"ops": SlowTable()})
+    label="killed", asked={"command": "train"}, found={}, provenance={},
+    tables={"ops": SlowTable()})
 """
 
 
@@ -152,12 +147,14 @@ EAGER = """
 import sys
 from itertools import count
 from pathlib import Path
+from ridgeline.records import CountRequest, CountSummary, Host, Provenance
 from ridgeline.store import ResultsFolder
 
 folder = ResultsFolder(Path(sys.argv[1]))
 for number in count():
     run = folder.write_run(
-        label="eager", asked={"number": number}, found={"samples_s": [0.5] * 20_000},
+        label="eager", asked={"command": "train", "device": number},
+        found={"history": [{"s": [0.5] * 20_000}]},
         provenance={}, log="line\\n" * 20_000)
     print(run.run_id, flush=True)
 """
@@ -183,8 +180,8 @@ def test_a_writer_killed_at_any_moment_leaves_whole_runs_only(
     runs = folder.read_runs()
     assert [run.run_id for run in runs][: len(said)] == said
     assert len(runs) - len(said) in (0, 1)
-    assert [run.asked["number"] for run in runs] == list(range(len(runs)))
-    assert {len(run.found["samples_s"]) for run in runs} == {20_000}
+    assert [run.request.device for run in runs] == list(range(len(runs)))
+    assert {len(run.result.history[0]["s"]) for run in runs} == {20_000}
     assert {len(folder.read_log(run.run_id)) for run in runs} == {100_000}
 
 
@@ -195,7 +192,7 @@ def test_many_writers_at_once_lose_nothing(tmp_path: Path) -> None:
         runs = list(pool.map(lambda n: write(folder, label=f"net{n}"), range(32)))
 
     assert folder.read_runs() == sorted(runs, key=lambda run: run.run_id)
-    assert {run.asked["model"] for run in runs} == {f"net{n}" for n in range(32)}
+    assert {run.request.model for run in runs} == {f"net{n}" for n in range(32)}
 
 
 def test_a_missing_run_says_which_there_are(tmp_path: Path) -> None:

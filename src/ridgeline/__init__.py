@@ -16,7 +16,7 @@ A map of the package, in the order data flows:
     profile      what the hardware did: counters read here, captures made elsewhere
     roofline     work under roofs: floors, bounds, efficiencies, headrooms, findings
     report       tables, figures, the page and report.md from what is stored
-    analyze      the main job: all of it, from a model to a report
+    pipeline     the main job: all of it, from a model to a report
     api          the functions below
     cli          one module per command
 """
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline import api
 from ridgeline.api import (
+    analyze,
     compare,
     export,
     formula,
@@ -40,11 +41,10 @@ from ridgeline.records import Cost
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline.api import analyze, count, measure, profile, report, roofline
+    from ridgeline.api import count, measure, profile, report, roofline
 else:  # the room and its main function share a name: the room itself is made callable
-    from ridgeline import analyze, count, measure, profile, report, roofline
+    from ridgeline import count, measure, profile, report, roofline
 
-    make_callable(analyze, api.analyze)
     make_callable(count, api.count)
     make_callable(measure, api.measure)
     make_callable(profile, api.profile)

@@ -12,16 +12,16 @@ from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 
 if TYPE_CHECKING:
-    from ridgeline.analyze.module import AnalyzeResult
     from ridgeline.captures.capture import Capture
     from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
     from ridgeline.measure.result import MeasureResult
-    from ridgeline.measure.settings import Settings
     from ridgeline.onnx.export.records import Exported
-    from ridgeline.profile.result import ProfileResult
+    from ridgeline.pipeline.analyze import AnalyzeResult
+    from ridgeline.profile.storage import ProfileResult
     from ridgeline.report.compare import Comparison, MachineComparison
     from ridgeline.report.study import Study
+    from ridgeline.settings import Settings
 
 DEFAULT_BATCH = 32  # of a measurement
 
@@ -96,7 +96,7 @@ def measure(
     `model` is a name, as for `count`, with a `batch_size` (32 if left out); or a module with
     `inputs`, which carry their batch: a tensor, a tuple of arguments or a dictionary of keyword
     arguments. A module is copied first. `settings` are the fields of
-    `ridgeline.measure.settings.Settings`: backend, precision, iters, optimizer, layers, energy, …
+    `ridgeline.settings.Settings`: backend, precision, iters, optimizer, layers, energy, …
     """
     from dataclasses import replace
 
@@ -135,7 +135,7 @@ def analyze(
     """
     from dataclasses import replace
 
-    from ridgeline.analyze.module import analyze_here, check_model
+    from ridgeline.pipeline.analyze import analyze_here, check_model
 
     check_model(model, inputs)
     chosen = replace(_settings("analyze", settings), layers=True)
@@ -161,8 +161,6 @@ def profile(
     tier: str = "counters",
     level: str = "dram",
     tool: str = "auto",
-    deduplicate: bool = False,
-    budget_s: float | None = None,
     **settings: Any,
 ) -> ProfileResult:
     """Count what the GPU executes in one step of a model: FLOPs, bytes and time of every kernel.
@@ -173,17 +171,14 @@ def profile(
     """
     from dataclasses import replace
 
-    from ridgeline.analyze.counts import count_missing
-    from ridgeline.profile.result import profile_named
+    from ridgeline.pipeline.count import count_missing
+    from ridgeline.profile.storage import profile_named
     from ridgeline.store import ResultsFolder
 
     folder = ResultsFolder(Path(results))
     chosen = _settings("profile", {"backend": "cuda", "energy": False, **settings})
     named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
-    options = {
-        "tier": tier, "level": level, "tool": tool, "deduplicate": deduplicate,
-        "budget_s": budget_s,
-    }  # fmt: skip
+    options = {"tier": tier, "level": level, "tool": tool}
     profiled = profile_named(named, chosen, folder, options)
     _, problems = count_missing(folder, [profiled.of_run], with_files=True)
     return replace(profiled, problems=tuple(problems))
@@ -219,7 +214,7 @@ def report(
     notebook: bool = False,
 ) -> Path:
     """Write the page, report.md, figures and tables of a results folder; the page's path."""
-    from ridgeline.analyze.outputs import Outputs, write_figures, write_points, write_report
+    from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
 
     study, outputs = roofline(results, runs=runs), Outputs()
     write_points(study, outputs)
@@ -261,7 +256,7 @@ def import_capture(
 
 
 def _settings(function: str, given: Mapping[str, Any]) -> Settings:
-    from ridgeline.measure.settings import Settings
+    from ridgeline.settings import Settings
 
     unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
     if unknown:
@@ -276,7 +271,7 @@ def _settings(function: str, given: Mapping[str, Any]) -> Settings:
 @contextmanager
 def _answering_in_python() -> Iterator[None]:
     """Errors name arguments where those of the command line name options."""
-    from ridgeline.measure.settings import as_arguments
+    from ridgeline.settings import as_arguments
 
     try:
         yield
@@ -311,8 +306,7 @@ def export(
     """
     from dataclasses import replace
 
-    from ridgeline.onnx.export.destination import destination
-    from ridgeline.onnx.export.records import ExportSettings, check_packages
+    from ridgeline.onnx.export.records import ExportSettings, check_packages, destination
     from ridgeline.units import parse_bytes
 
     settings = ExportSettings(

@@ -14,11 +14,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ridgeline.records import Commit as Commit
+from ridgeline.records import Device as Device
+from ridgeline.records import Host as Host
+from ridgeline.records import Provenance as Provenance
 from ridgeline.sensors.nvidia import read_gpus, start_nvml
 from ridgeline.version import __version__
 
@@ -58,61 +61,6 @@ RunCommand = Callable[[Sequence[str]], str | None]  # its output; None if it is 
 ReadText = Callable[[str], str | None]  # None if there is no such file
 
 _COMMAND_LIMIT_S = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """One accelerator, as its driver describes it."""
-
-    kind: str  # "cuda" or "mps"
-    index: int
-    name: str
-    memory_bytes: int | None = None  # on an Apple chip, all of the machine's
-    driver: str | None = None
-    max_core_clock_hz: float | None = None
-    max_memory_clock_hz: float | None = None
-    power_limit_w: float | None = None
-    compute_capability: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """The machine that did the work."""
-
-    name: str
-    os: str  # "Debian GNU/Linux 13 (trixie)", "macOS 15.5"
-    kernel: str
-    architecture: str  # "x86_64", "arm64"
-    cpu: str
-    physical_cores: int | None
-    logical_cores: int | None
-    usable_cores: int | None  # what the scheduler or the container lets this process have
-    ram_bytes: int
-    devices: tuple[Device, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """The state of the repository that the command was run in."""
-
-    sha: str
-    is_dirty: bool  # tracked files differ from the commit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """Everything that is needed to say where, when and with what a result was made."""
-
-    time: str  # ISO 8601, with its offset from UTC
-    command: tuple[str, ...]
-    host: Host
-    python: str
-    ridgeline: str
-    libraries: Mapping[str, str]  # versions of what is installed, of LIBRARIES
-    backends: Mapping[str, str]  # what torch was built with, when torch was in use
-    commit: Commit | None  # of the working directory; None outside a repository, or without git
-    ridgeline_commit: Commit | None = None  # where ridgeline itself runs from a clone
-    environment: Mapping[str, str] = field(default_factory=dict)  # variables that change speed
 
 
 def run_command(command: Sequence[str], *, limit_s: float = _COMMAND_LIMIT_S) -> str | None:
@@ -237,7 +185,7 @@ def os_name(os_release: str | None, *, system: str) -> str:
 
 def library_versions() -> dict[str, str]:
     """Installed versions of LIBRARIES, from their metadata: nothing is imported."""
-    versions = {name: _version(name) for name in LIBRARIES}
+    versions = {name: package_version(name) for name in LIBRARIES}
     return {name: version for name, version in versions.items() if version is not None}
 
 
@@ -297,7 +245,8 @@ def _usable_cores() -> int | None:
     return os.cpu_count()
 
 
-def _version(name: str) -> str | None:
+def package_version(name: str) -> str | None:
+    """The installed version of a package, from its metadata: nothing is imported."""
     from importlib import metadata  # a third of this module's import time
 
     try:

@@ -1,6 +1,8 @@
-"""The records that cross between rooms. SI base units only; the unit is in the name.
+"""The records that are stored or cross packages. SI base units only; the unit is in the name.
 
-A multiply-add is one MAC and two FLOPs. `flops` is a count, never a rate.
+A multiply-add is one MAC and two FLOPs. `flops` is a count, never a rate. A run has a request and a
+result; both are written to `run.json` and read from it by their type hints (`serialize`). A field
+with a default may be absent in a file: earlier versions did not store it.
 """
 
 from __future__ import annotations
@@ -9,11 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ridgeline.serialize import (
+    STORED,
+    Index,
+    Interval,
+    Name,
+    NotNegative,
+    Positive,
+    Whole,
+)
+from ridgeline.settings import MODES as MODES
+from ridgeline.settings import PRECISIONS as PRECISIONS
+from ridgeline.settings import Settings
+
 RECOMPUTE = "recompute"  # what activation checkpointing computes again
 BACKWARD = ("input-grad", "weight-grad", RECOMPUTE)
 PHASES = ("forward", *BACKWARD, "optimizer")
-MODES = ("infer", "train")
-PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +71,475 @@ class Cost:
         return self + other * -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkloadSpec:
-    """What was asked for: enough to build the same workload again."""
+    """A model and the size of its input: enough to build the same workload again."""
 
-    model: str  # as the user wrote it: "resnet50", "timm:vit_tiny_patch16_224", "net.py:make"
-    batch_size: int = 1
-    mode: str = "infer"  # one of MODES
-    input_size: tuple[int, ...] | None = None  # (224,) or (height, width); None: the model's own
-    seq_len: int | None = None  # tokens; None: the model's own default
+    model: Name  # as the user wrote it: "resnet50", "timm:vit_tiny_patch16_224", "net.py:make"
+    batch_size: Whole = field(default=1, metadata=STORED)
+    mode: str = field(default="infer", metadata=STORED)  # one of MODES
+    input_size: tuple[Whole, ...] | None = None  # (224,) or (height, width); None: the model's own
+    seq_len: Whole | None = None  # tokens; None: the model's own default
     config: Mapping[str, Any] = field(default_factory=dict)  # overrides for configurable models
+
+
+# ---------------------------------------------------------------- provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator, as its driver describes it."""
+
+    kind: str = ""  # "cuda" or "mps"
+    index: int = 0
+    name: str = ""
+    memory_bytes: int | None = None  # on an Apple chip, all of the machine's
+    driver: str | None = None
+    max_core_clock_hz: float | None = None
+    max_memory_clock_hz: float | None = None
+    power_limit_w: float | None = None
+    compute_capability: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine that did the work."""
+
+    name: str = ""
+    os: str = ""  # "Debian GNU/Linux 13 (trixie)", "macOS 15.5"
+    kernel: str = ""
+    architecture: str = ""  # "x86_64", "arm64"
+    cpu: str = ""
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    usable_cores: int | None = None  # what the scheduler or the container lets this process have
+    ram_bytes: int = 0
+    devices: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """The state of the repository that the command was run in."""
+
+    sha: str
+    is_dirty: bool = False  # tracked files differ from the commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Everything that is needed to say where, when and with what a result was made."""
+
+    time: str = ""  # ISO 8601, with its offset from UTC
+    command: tuple[str, ...] = ()
+    host: Host = field(default_factory=Host)
+    python: str = ""
+    ridgeline: str = ""
+    libraries: Mapping[str, str] = field(default_factory=dict)  # versions of what is installed
+    backends: Mapping[str, str] = field(default_factory=dict)  # what torch was built with, if used
+    commit: Commit | None = None  # of the working directory; None outside a repository
+    ridgeline_commit: Commit | None = None  # where ridgeline itself runs from a clone
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables that change speed
+
+
+# ---------------------------------------------------------------- requests
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest(Settings, WorkloadSpec):  # in a file, the workload comes first
+    """One configuration to run: enough to run the same again."""
+
+    command: str = "run"
+    digest: str | None = None  # tells networks of the same name apart
+    label: str = field(default="", metadata=STORED)
+    repeat: Index = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileRequest(RunRequest):
+    """The counters of a stored run's step, and how they were to be read."""
+
+    command: str = "profile"
+    of_run: Name
+    profile: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountRequest(WorkloadSpec):
+    """A model to count."""
+
+    command: str = "count"
+    digest: str | None = None
+    precision: str = "fp32"
+    optimizer: str | None = "sgd"
+    causal: str = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest:
+    """Files of other profilers (`import`), or a program that was profiled here."""
+
+    command: str = "import"
+    files: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
+    label: str = ""
+    profile: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRequest:
+    """A training on real data."""
+
+    command: str = "train"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    backend: str = "auto"
+    device: int = 0
+    workers: int | None = None
+    resumed: str | None = None
+
+
+Request = RunRequest | ProfileRequest | CountRequest | CaptureRequest | TrainRequest
+
+# ---------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What the device did during a measurement; None where it cannot be read."""
+
+    clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    power_state: str | None = None  # "P0" is the fastest of an NVIDIA device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConditions:
+    """The device before, during and after the timed steps."""
+
+    before: Conditions = field(default_factory=Conditions)
+    during: Conditions = field(default_factory=Conditions)
+    after: Conditions = field(default_factory=Conditions)
+    readings_during: int = 0  # with none, `during` is from just before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Times of steps in seconds: every sample, and what they come to.
+
+    `std` is the sample's, divided by n − 1: a single one has none.
+    """
+
+    median: Positive
+    mean: Positive
+    count: int = 0
+    std: NotNegative | None = None
+    min: NotNegative
+    max: NotNegative
+    interval: Interval | None = None  # of the median, 95 %, by bootstrap; None for a few
+    spread: NotNegative | None = None
+    samples: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTime:
+    """The time of one phase of a step."""
+
+    median: float
+    mean: float | None = None  # earlier versions did not store it
+    samples: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTimes:
+    """When the host had given the work out."""
+
+    step_time_s: tuple[float, ...] = ()
+    split_s: Mapping[str, PhaseTime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """The steps before the measurement, each waited for."""
+
+    times_s: tuple[float, ...]
+    clocks_hz: tuple[float, ...] = ()  # of the device after each step, where it can be read
+    is_steady: bool | None = None  # None: too few steps to tell
+    build_time_s: float | None = None  # of the model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTime:
+    """Of one step, on average over a few."""
+
+    time_s: NotNegative | None = None  # at least one kernel or copy was running
+    kernels: NotNegative | None = None  # launches per step; copies are none
+    steps: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """The most that the framework's allocator held; None where it does not tell."""
+
+    allocated_bytes: Index | None = None  # by tensors
+    reserved_bytes: Index | None = None  # taken from the device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStats:
+    """Of a process and its ended children, since it began."""
+
+    user_time_s: float = 0.0
+    system_time_s: float = 0.0
+    peak_rss_bytes: int = 0  # of the process; that of its largest child apart
+    peak_child_rss_bytes: int = 0
+    minor_faults: int = 0
+    major_faults: int = 0  # those that had to read from a disk
+    voluntary_switches: int = 0  # it waited
+    involuntary_switches: int = 0  # another program got the processor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Of the processor during the timed steps."""
+
+    user_time_s: NotNegative = 0.0
+    system_time_s: NotNegative = 0.0
+    elapsed_s: NotNegative = 0.0
+    involuntary_switches: Index = 0
+    cores: NotNegative = 0.0  # that were busy on average
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyWindowResult:
+    """One pass under load."""
+
+    energy_j_per_step: float
+    start_s: float = 0.0
+    end_s: float = 0.0
+    steps: int = 0
+    energy_j: float | None = None
+    mean_power_w: float | None = None
+    counter_power_w: float | None = None
+    sampled_power_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyResult:
+    """What steps took, by one meter. `scope` says what the joules are of."""
+
+    meter: str | None = None
+    scope: str = ""
+    kind: str = ""  # "counter" or "power"
+    provenance: str = "measured"
+    refresh_interval_s: float | None = None
+    idle_power_w: float | None = None
+    energy_j_per_step: float | None = None  # the median of the windows
+    interval_j_per_step: tuple[float, float] | None = None
+    energy_j_per_sample: float | None = None
+    energy_above_idle_j_per_step: float | None = None
+    mean_power_w: float | None = None
+    energy_total_j: float | None = None
+    duration_s: float | None = None
+    step_time_s: float | None = None
+    samples_per_step: int | None = None
+    counter_power_w: float | None = None
+    sampled_power_w: float | None = None
+    counter_over_sampled: float | None = None
+    power_samples: int | None = None
+    power_mean_w: float | None = None
+    power_std_w: float | None = None
+    power_min_w: float | None = None
+    power_max_w: float | None = None
+    windows: tuple[EnergyWindowResult, ...] = ()
+    outliers: tuple[int, ...] = ()
+    conditions: Conditions = field(default_factory=Conditions)
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSum:
+    """How the layers add up, beside the unprofiled step."""
+
+    sum_s: float | None = None
+    step_time_s: float | None = None
+    difference_s: float | None = None
+    difference: float | None = None  # of the step
+    pass_times_s: tuple[float, ...] = ()
+    mark_cost_s: float | None = None
+    clock: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """A configuration that was measured: everything but the tables, every sample included."""
+
+    status: str = "ok"
+    provenance: str = "measured"
+    model: str = ""
+    source: str = ""
+    describe: Mapping[str, Any] = field(default_factory=dict)
+    backend: Name
+    device_name: str
+    device_uuid: str | None = None
+    precision: Name  # that was used
+    data: str = ""  # the kind: "synthetic", "cifar10", …
+    optimizer_settings: Mapping[str, Any] = field(default_factory=dict)  # as they were used
+    iters: Whole
+    samples_per_step: Whole | None = None
+    samples_processed: Positive
+    samples_per_s: Positive
+    elapsed_s: NotNegative
+    clock: str = ""
+    step_time_s: StepTime
+    split_s: Mapping[str, PhaseTime] = field(default_factory=dict)
+    host: HostTimes = field(default_factory=HostTimes)
+    warmup: WarmUp
+    busy_fraction: NotNegative | None = None
+    kernels: KernelTime | None = None
+    memory: DeviceMemory = field(default_factory=DeviceMemory)
+    peak_memory_bytes: Index | None = None
+    process: ProcessStats | None = None
+    threads: Index | None = None  # that torch uses on the CPU
+    timed_usage: Usage | None = None
+    conditions: RunConditions = field(default_factory=RunConditions)
+    energy: EnergyResult | None = None
+    energy_reasons: tuple[str, ...] = ()  # why there is none
+    layers: LayerSum | None = None
+    warnings: tuple[str, ...] = ()
+    max_batch: Mapping[str, Any] | None = None  # how the batch size was found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why there is no result."""
+
+    reason: str = "unknown"
+    hint: str = ""
+    status: str = "failed"
+    device_name: str | None = None
+    backend: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedBytes:
+    """Bytes read and written."""
+
+    read_bytes: NotNegative | None = None
+    written_bytes: NotNegative | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedMemory:
+    """Memory by liveness of tensors."""
+
+    peak_bytes: NotNegative | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountSummary:
+    """What is used of a stored count; its file holds all that `count --json` prints."""
+
+    provenance: str = "static"
+    params: Index | None = None
+    macs: NotNegative | None = None
+    flops: NotNegative | None = None
+    read_bytes: NotNegative | None = None
+    written_bytes: NotNegative | None = None
+    coverage: NotNegative | None = None
+    fused_bytes: MovedBytes = field(default_factory=MovedBytes)
+    memory: CountedMemory = field(default_factory=CountedMemory)
+    phases: Mapping[str, Mapping[str, NotNegative]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTotals:
+    """Copies and fills by the driver in one step."""
+
+    launches: NotNegative = 0.0
+    time_s: NotNegative = 0.0
+    moved_bytes: NotNegative | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfTest:
+    """Counted over known work; 1 where the counters are right."""
+
+    copy_ratio: NotNegative | None = None
+    product_ratio: NotNegative | None = None
+    ratios: Mapping[str, float | None] = field(default_factory=dict)
+    is_trusted: bool = True
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileCost:
+    """The time that a profile took."""
+
+    planned_s: NotNegative = 0.0
+    counted_s: NotNegative = 0.0
+    taken_s: NotNegative = 0.0
+    standby_s: NotNegative = 0.0
+    passes: NotNegative = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSummary:
+    """What the hardware did in one step, or in an imported capture, without the kernels."""
+
+    status: str
+    provenance: str = "counter"
+    device_name: str | None = None
+    compute_capability: str | None = None
+    backend: str | None = None
+    precision: str | None = None
+    kind: str | None = None  # format of an imported file, or a program
+    tier: str | None = None
+    level: str | None = None
+    tool: str | None = None
+    tool_version: str | None = None
+    is_deduplicated: bool = False  # by earlier versions: operators of the same work counted once
+    iters: int = 1
+    kernel_time_s: NotNegative | None = None
+    step_time_s: NotNegative | None = None
+    busy_time_s: NotNegative | None = None
+    gap_s: float | None = None
+    launches: NotNegative | None = None
+    copies: CopyTotals | None = None
+    attributed_share: NotNegative | None = None
+    layer_share: NotNegative | None = None
+    phases: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] | None = None
+    cost: ProfileCost = field(default_factory=ProfileCost)
+    self_test: SelfTest | None = None
+    passes: int | None = None
+    metrics: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    reason: str | None = None  # of a profile that failed
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSummary:
+    """What a training came to."""
+
+    status: str = "ok"
+    provenance: str = "measured"
+    backend: str | None = None
+    device_name: str | None = None
+    device_uuid: str | None = None
+    precision: str = "fp32"
+    best_accuracy: float | None = None
+    best_epoch: int | None = None
+    final_accuracy: float | None = None
+    images_per_s: float | None = None
+    epochs_before: int = 0
+    time_s: float = 0.0
+    history: tuple[Mapping[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+Result = RunResult | Failure | CountSummary | ProfileSummary | TrainSummary

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import re
 import secrets
@@ -33,12 +32,28 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 from ridgeline.errors import RidgelineError
+from ridgeline.records import (
+    CaptureRequest,
+    CountRequest,
+    CountSummary,
+    Failure,
+    ProfileRequest,
+    ProfileSummary,
+    Provenance,
+    RunRequest,
+    RunResult,
+    TrainRequest,
+    TrainSummary,
+)
+from ridgeline.serialize import FieldError, from_dict, show_value, to_dict
 
 if TYPE_CHECKING:  # pandas takes half a second to import; only those who read tables pay it
     import pandas as pd
@@ -48,21 +63,72 @@ TABLES = ("ops", "layers", "kernels", "copies", "power")
 DEFAULT_RESULTS = Path("results")
 IN_RESULTS = "--results DIR"  # the option that names the folder
 
+COMMANDS = ("run", "count", "profile", "import", "train")  # that store runs
+
+RequestT = TypeVar("RequestT")
+ResultT = TypeVar("ResultT")
+
 _TEMPORARY = ".tmp-"
 _NAME_KEPT = 60  # characters of a file's name in its temporary one; file systems take 255 bytes
 _LABEL_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class StoredRun(Generic[RequestT, ResultT]):
     """One stored run, without its tables."""
 
     run_id: str
     path: Path
     schema_version: int
-    asked: dict[str, Any]  # the workload and the settings
-    found: dict[str, Any]  # results and warnings
-    provenance: dict[str, Any]  # where, when and with what
+    request: RequestT
+    result: ResultT
+    made: Provenance  # where, when and with what
+    asked: dict[str, Any]
+    found: dict[str, Any]
+    provenance: dict[str, Any]
+
+
+Run = StoredRun[Any, Any]  # of any command
+MeasuredRun = StoredRun[RunRequest, RunResult]
+FailedRun = StoredRun[RunRequest, Failure]
+StoredCount = StoredRun[CountRequest, CountSummary]
+StoredProfile = StoredRun[ProfileRequest, ProfileSummary]
+StoredCapture = StoredRun[CaptureRequest, ProfileSummary]
+StoredTraining = StoredRun[TrainRequest, TrainSummary]
+
+_KINDS: Mapping[str, tuple[type, type]] = {
+    "run": (RunRequest, RunResult),
+    "failed run": (RunRequest, Failure),
+    "count": (CountRequest, CountSummary),
+    "profile": (ProfileRequest, ProfileSummary),
+    "import": (CaptureRequest, ProfileSummary),
+    "profile of a program": (CaptureRequest, ProfileSummary),
+    "train": (TrainRequest, TrainSummary),
+}
+
+
+class InvalidRunError(RidgelineError):
+    """A run whose fields are not those of its command; `reason` names the field."""
+
+    def __init__(self, path: Path, command: str, reason: str) -> None:
+        super().__init__(
+            f"cannot read {path}: {reason}",
+            hint=f"the run was changed after it was written; remove {path.parent} or restore it",
+        )
+        self.command, self.reason = command, reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsIndex:
+    """The runs of a folder by kind, oldest first."""
+
+    runs: tuple[MeasuredRun, ...] = ()  # completed
+    failed: tuple[FailedRun, ...] = ()
+    counts: tuple[StoredCount, ...] = ()
+    profiles: tuple[StoredProfile, ...] = ()  # of a run
+    captures: tuple[StoredCapture, ...] = ()  # imported, or of a program
+    trainings: tuple[StoredTraining, ...] = ()
+    problems: tuple[str, ...] = ()  # why others are passed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +161,36 @@ class ResultsFolder:
         tables: Mapping[str, pd.DataFrame] | None = None,
         log: str = "",
     ) -> Run:
-        """Store a run, whole or not at all, and return it as it can be read back.
+        """Store a run, whole or not at all, and return it as it can be read back."""
+        return self.read_run(
+            self.save_run(label, asked, found, provenance, tables=tables or {}, log=log)
+        )
 
-        `asked`, `found` and `provenance` are records or mappings. `label` names the run to
+    def save_run(
+        self,
+        label: str,
+        request: object,
+        result: object,
+        provenance: object,
+        *,
+        tables: Mapping[str, pd.DataFrame] = MappingProxyType({}),
+        log: str = "",
+    ) -> str:
+        """Store a run, whole or not at all, and return its id.
+
+        `request`, `result` and `provenance` are records or mappings. `label` names the run to
         people, usually by its model. `tables` holds any of TABLES.
         """
         run_id = new_run_id(label)
         content = {"schema_version": SCHEMA_VERSION, "run_id": run_id}
-        content |= {"asked": asked, "found": found, "provenance": provenance}
+        content |= {"asked": request, "found": result, "provenance": provenance}
         with writing(self.path), _whole_folder(self.runs_path / run_id) as folder:
-            for name, table in _known(tables or {}).items():
+            for name, table in _known(tables).items():
                 write_parquet(table, folder / f"{name}.parquet")
             if log:
                 _write_text(folder / "log.txt", log)
             _write_text(folder / "run.json", to_json(content))
-        return self.read_run(run_id)
+        return run_id
 
     def run_ids(self) -> list[str]:
         """The stored runs, oldest first. What a killed writer left behind is not a run."""
@@ -125,19 +206,35 @@ class ResultsFolder:
     def read_run(self, run_id: str) -> Run:
         """Read one run, without its tables."""
         path = self._run_path(run_id)
-        content = _read_json(path / "run.json")
-        return Run(
-            run_id=run_id,
-            path=path,
-            schema_version=_schema_version(content, path),
-            asked=_part(content, "asked", path),
-            found=_part(content, "found", path),
-            provenance=_part(content, "provenance", path),
-        )
+        try:
+            state = (path / "run.json").stat()
+        except OSError as error:
+            raise _damaged(path / "run.json", _first_line(error)) from error
+        return _read_once(path, state.st_mtime_ns, state.st_size)
 
     def read_runs(self) -> list[Run]:
         """Every stored run, oldest first."""
         return [self.read_run(run_id) for run_id in self.run_ids()]
+
+    def index(self) -> ResultsIndex:
+        """Every run, by kind. A run.json that was read before is not read again."""
+        runs: dict[type, list[Run]] = {kind: [] for kind in _INDEX_NAMES}
+        problems = [
+            f"{self.runs_path / name} has no run.json and is passed over: restore it,"
+            " or delete the folder"
+            for name in self.lost_runs()
+        ]
+        for run_id in self.run_ids():
+            try:
+                run = self.read_run(run_id)
+            except InvalidRunError as error:
+                problems.append(f"{error.command} {run_id} is passed over: {error.reason}")
+            except RidgelineError as error:
+                problems.append(str(error))
+            else:
+                runs[_index_key(run)].append(run)
+        named = {_INDEX_NAMES[kind]: tuple(stored) for kind, stored in runs.items()}
+        return ResultsIndex(**named, problems=tuple(problems))
 
     def read_table(
         self, run_id: str, name: str, *, columns: list[str] | None = None
@@ -170,6 +267,72 @@ class ResultsFolder:
             if newest
             else "there are no runs in this folder; name another one with --results DIR",
         )
+
+
+_INDEX_NAMES: Mapping[type, str] = {
+    RunResult: "runs",
+    Failure: "failed",
+    CountRequest: "counts",
+    ProfileRequest: "profiles",
+    CaptureRequest: "captures",
+    TrainRequest: "trainings",
+}
+
+
+def _index_key(run: Run) -> type:
+    """What tells the kind of a run: the result of `ridgeline run`, the request of others."""
+    is_measured = type(run.request) is RunRequest
+    return type(run.result) if is_measured else type(run.request)
+
+
+@cache
+def _read_once(path: Path, _mtime_ns: int, _size: int) -> Run:
+    """A run; its file is read again only if it was changed."""
+    return to_run(path, _read_json(path / "run.json"))
+
+
+def to_run(path: Path, content: dict[str, Any]) -> Run:
+    """The run that the content of `run.json` stands for."""
+    file = path / "run.json"
+    version = _schema_version(content, path)
+    parts = {name: _part(content, name, path) for name in ("asked", "found", "provenance")}
+    asked, found = parts["asked"], _rename_fused(parts["found"])
+    command = str(asked.get("command"))
+    kinds = _KINDS.get(_kind_of(command, asked, found))
+    if kinds is None:
+        raise InvalidRunError(
+            file,
+            "run",
+            f"asked.command is {show_value(asked.get('command'))}, "
+            f"not one of {', '.join(COMMANDS)}",
+        )
+    try:
+        return StoredRun(
+            run_id=path.name,
+            path=path,
+            schema_version=version,
+            request=from_dict(kinds[0], asked, "asked"),
+            result=from_dict(kinds[1], found, "found"),
+            made=from_dict(Provenance, parts["provenance"], "provenance"),
+            asked=asked,
+            found=found,
+            provenance=parts["provenance"],
+        )
+    except FieldError as error:
+        raise InvalidRunError(file, command, str(error)) from error
+
+
+def _kind_of(command: str, asked: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    if command == "run" and found.get("status") == "failed":
+        return "failed run"
+    if command == "profile" and "program" in asked:
+        return "profile of a program"
+    return command
+
+
+def _rename_fused(found: dict[str, Any]) -> dict[str, Any]:
+    """Counts of earlier versions call their fused bytes ideal."""
+    return {("fused_bytes" if name == "ideal_bytes" else name): v for name, v in found.items()}
 
 
 def new_run_id(label: str, *, now: datetime | None = None) -> str:
@@ -237,26 +400,8 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def to_json(content: object) -> str:
-    """JSON text of records, mappings and sequences.
-
-    A number that JSON cannot hold (nan, infinity) becomes null: other tools read these files.
-    """
-    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _plain(value: object) -> object:
-    """The value in JSON's own types."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    if not isinstance(value, (str, int, float)) and hasattr(value, "item"):
-        return _plain(value.item())  # a numpy scalar
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """JSON text of records, mappings and sequences."""
+    return json.dumps(to_dict(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from ridgeline.report.executed import run_kernels
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.views import metrics
 from ridgeline.roofline.findings import Setting, find
-from ridgeline.roofline.gate import flags
 from ridgeline.roofline.points import Counted, Measured, run_points
 from ridgeline.roofline.reconcile import reconcile
 from ridgeline.roofline.roofs import datasheet_roofs, given_roofs, measured_roofs
-from ridgeline.store import Run
+from ridgeline.roofline.sanity_checks import flags
+from ridgeline.store import Run, to_run
 
 DATA = Path(__file__).parent.parent / "data"
 SCRIPT = "<script>alert(1)</script>"
@@ -51,14 +51,9 @@ def other_machine() -> Machine:
 def recorded_run(run_id: str, *, batch: int = 128, **asked: Any) -> Run:
     """The recorded run of VGG-16, as if it had been asked for something else."""
     stored = json.loads((DATA / "run-h200-vgg16.json").read_text(encoding="utf-8"))
-    return Run(
-        run_id=run_id,
-        path=Path(run_id),
-        schema_version=1,
-        asked={**stored["asked"], "batch_size": batch, **asked},
-        found={**stored["found"], "warnings": ["step times are unstable <b>"]},
-        provenance=stored["provenance"],
-    )
+    stored["asked"] |= {"batch_size": batch, **asked}
+    stored["found"] |= {"warnings": ["step times are unstable <b>"]}
+    return to_run(Path(run_id), stored)
 
 
 def counted(factor: float) -> Counted:
@@ -113,7 +108,9 @@ def study(
     for machine in machines:
         for batch in batches:
             run = recorded_run(f"{machine.env}-{batch}", batch=batch, model=model)
-            run.found["backend"] = machine.roofs.device.partition(":")[0]
+            backend = machine.roofs.device.partition(":")[0]
+            run = replace(run, result=replace(run.result, backend=backend))
+            run.found["backend"] = backend
             table = _points(run, machine, kernel_count if not runs else 0)
             setting = Setting(precision="tf32", step_time_s=STEP_S)
             findings.append(find(table, setting, machine.roofs))

@@ -11,8 +11,7 @@ from tests.captures.files import PRODUCTS, TRACES, write_file
 
 from ridgeline.captures import read_captures
 from ridgeline.captures.capture import totals
-from ridgeline.captures.join import join_captures
-from ridgeline.captures.read import read_part
+from ridgeline.captures.read import join_captures, read_part
 
 TIME, READ, WRITE = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
 RATE, L2 = "dram__bytes.sum.per_second", "lts__t_bytes.sum"

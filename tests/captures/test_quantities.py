@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.captures.counter_ways import is_needed
-from ridgeline.captures.quantities import find, settled
+from ridgeline.captures.metric_formulas import is_needed
+from ridgeline.captures.quantities import derive_quantities
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 
 
 def quantities(metrics: pd.DataFrame) -> pd.DataFrame:
-    return find(metrics).table
+    return derive_quantities(metrics).table
 
 
 def counted(**ops: float) -> pd.DataFrame:
@@ -52,7 +52,7 @@ def test_parts_by_both_prefixes_are_one_sum() -> None:
     # given additions and multiplications by smsp, multiply-adds by sm
     mixed = counted(fadd=1, fmul=2, ffma=3).rename(columns=lambda name: sm_of_ffma(name))
     # then all of them count
-    found = find(mixed)
+    found = derive_quantities(mixed)
     assert found.table.to_dict("list") == {"flops_fp32_vector": [1 + 2 + 2 * 3]}
     assert found.remarks == (
         "no time: collect gpu__time_duration.sum",
@@ -70,13 +70,13 @@ def test_what_was_not_collected_is_absent_not_zero() -> None:
 
 
 def test_a_sum_without_its_multiply_adds_is_no_sum() -> None:
-    found = find(counted(fadd=1, fmul=1))
+    found = derive_quantities(counted(fadd=1, fmul=1))
     assert found.table.columns.empty
     assert "fp32 FLOPs are not told: ffma not collected" in found.remarks
 
 
 def test_a_sum_without_additions_is_a_lower_bound() -> None:
-    found = find(counted(ffma=5))
+    found = derive_quantities(counted(ffma=5))
     assert found.table.to_dict("list") == {"flops_fp32_vector": [10]}
     assert "fp32 FLOPs are a lower bound: no fadd, fmul" in found.remarks
 
@@ -94,7 +94,7 @@ def test_reads_and_writes_go_before_their_total() -> None:
 def test_a_rate_that_is_not_used_is_not_named() -> None:
     metrics = {"dram__bytes_read.sum": [30.0], "dram__bytes_write.sum": [4.0]}
     metrics |= {"gpu__time_duration.sum": [1.0], RATE: [35.0]}
-    found = find(pd.DataFrame(metrics))
+    found = derive_quantities(pd.DataFrame(metrics))
     assert found.table["dram_bytes"].tolist() == [34]
     assert found.metrics == (
         "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
@@ -113,7 +113,7 @@ def test_bytes_of_each_kernel_by_the_first_way_that_tells_them() -> None:
         "lts__t_bytes.sum": [9.0, nan, nan],
         "lts__lts2xbar_cycles_active.sum": [9.0, 2.0, nan],
     }
-    found = find(pd.DataFrame(metrics))
+    found = derive_quantities(pd.DataFrame(metrics))
     # then none is lost
     assert found.table["dram_bytes"].tolist() == [3, 5, 7]
     assert found.table["l2_bytes"].fillna(-1).tolist() == [9, 64, -1]
@@ -132,7 +132,7 @@ def test_time_of_each_kernel_by_the_first_way_that_tells_it() -> None:
         "sm__cycles_elapsed.avg.per_second": [nan, 1200.0],
         "dram__bytes.sum": [1.0, 1.0],
     }
-    found = find(pd.DataFrame(metrics))
+    found = derive_quantities(pd.DataFrame(metrics))
     assert found.table["counter_time_s"].tolist() == [2, 0.5]
     assert found.remarks[0] == (
         "time is cycles over their rate: sm__cycles_elapsed.avg /"
@@ -174,7 +174,7 @@ def test_bytes_and_time(metrics: dict[str, float], expected: dict[str, float]) -
 
 
 def test_another_definition_of_a_level_is_said() -> None:
-    found = find(pd.DataFrame({"lts__lts2xbar_cycles_active.sum": [2.0]}))
+    found = derive_quantities(pd.DataFrame({"lts__lts2xbar_cycles_active.sum": [2.0]}))
     assert any("own chart" in remark for remark in found.remarks)
 
 
@@ -194,7 +194,7 @@ def test_rates_per_second_become_counts() -> None:
     # given 10 us with 1, 2 and 6000 instructions in a us
     rates = {f"{OP.format(op)}.per_second": [n * 1e6] for op, n in
              (("fadd", 1), ("fmul", 2), ("ffma", 6000))}  # fmt: skip
-    found = find(pd.DataFrame({"gpu__time_duration.sum": [1e-5], **rates}))
+    found = derive_quantities(pd.DataFrame({"gpu__time_duration.sum": [1e-5], **rates}))
     # then
     assert found.table["flops_fp32_vector"].tolist() == [10 + 20 + 2 * 60_000]
     assert found.remarks == (
@@ -208,7 +208,7 @@ def test_rates_per_second_become_counts() -> None:
 )
 def test_rates_of_instructions_alone_are_not_told(per: str, clock: str) -> None:
     rates = counted(fadd=1, fmul=1, ffma=1).rename(columns=lambda name: f"{name}.{per}")
-    found = find(rates.assign(**{"dram__bytes.sum": [1.0]}))
+    found = derive_quantities(rates.assign(**{"dram__bytes.sum": [1.0]}))
     assert found.table.to_dict("list") == {"dram_bytes": [1]}
     assert found.remarks == (
         f"fp32 FLOPs are not told: rates without {clock}",
@@ -224,7 +224,7 @@ def test_tensor_instructions_are_a_last_resort(
     capability: str | None, flops: list[float] | None
 ) -> None:
     metrics = pd.DataFrame({"sm__inst_executed_pipe_tensor.sum": [10.0]})
-    found = find(metrics, compute_capability=capability)
+    found = derive_quantities(metrics, compute_capability=capability)
     assert found.table.to_dict("list").get("flops_fp16_matrix") == flops
     said = "are a guess" if flops else "tensor-core FLOPs are not told"
     assert any(said in remark for remark in found.remarks)
@@ -233,7 +233,7 @@ def test_tensor_instructions_are_a_last_resort(
 def test_tensor_instructions_by_the_chip_of_each_row() -> None:
     # given a kernel of an old chip, one of a later one and one of which nothing is known
     metrics = pd.DataFrame({"sm__inst_executed_pipe_tensor.sum": [10.0, 10.0, 10.0]})
-    found = find(metrics, compute_capability=pd.Series(["7.0", "8.0", ""]))
+    found = derive_quantities(metrics, compute_capability=pd.Series(["7.0", "8.0", ""]))
     # then only the first is guessed
     assert found.table["flops_fp16_matrix"].fillna(-1).tolist() == [5120, -1, -1]
     assert [remark.partition(":")[0] for remark in found.remarks[:2]] == [
@@ -254,7 +254,7 @@ def test_tensor_instructions_of_any_name_are_not_dropped(chip: str, capability: 
     names = [f"{name}.sum" for name in sorted(metrics_of(chip)) if name.startswith(PIPE)]
     assert f"{PIPE}.sum" in names
     for name in names:
-        found = find(pd.DataFrame({name: [5.0]}), compute_capability=capability)
+        found = derive_quantities(pd.DataFrame({name: [5.0]}), compute_capability=capability)
         # then FLOPs are said to be missing, unless the instruction is none of tensor cores
         said = f"{NOT_TOLD}, which no factor turns into FLOPs; collect sm__ops_path_tensor_src_*"
         assert (said in found.remarks) == ("type_hfma2" not in name), name
@@ -273,7 +273,7 @@ def test_tensor_instructions_of_any_name_are_not_dropped(chip: str, capability: 
 def test_what_to_collect_depends_on_the_chip(
     metric: str, capability: str | None, said: str
 ) -> None:
-    found = find(pd.DataFrame({PIPE + metric: [5.0]}), compute_capability=capability)
+    found = derive_quantities(pd.DataFrame({PIPE + metric: [5.0]}), compute_capability=capability)
     assert found.remarks[0].startswith(NOT_TOLD + said)
 
 
@@ -281,14 +281,14 @@ def test_tensor_instructions_beside_their_flops_are_no_loss() -> None:
     # given the FLOPs of the first kernel only, and no instructions in the last
     metrics = pd.DataFrame({TENSOR: [9.0, nan, nan], f"{PIPE}_op_hmma.sum": [1.0, 1.0, 0.0]})
     for rows, is_said in ((metrics[:1], False), (metrics, True), (metrics[::2], False)):
-        found = find(rows, compute_capability="8.0")
+        found = derive_quantities(rows, compute_capability="8.0")
         assert any(remark.startswith(NOT_TOLD) for remark in found.remarks) == is_said
 
 
 def test_a_guess_beside_counters_of_another_chip() -> None:
     # given a kernel of an old chip and one of a later, in one file
     metrics = pd.DataFrame({TENSOR: [nan, 9.0], f"{PIPE}.sum": [10.0, 10.0]})
-    found = find(metrics, compute_capability=pd.Series(["7.0", "8.0"]))
+    found = derive_quantities(metrics, compute_capability=pd.Series(["7.0", "8.0"]))
     assert found.table["flops_fp16_matrix"].tolist() == [5120, 9]
 
 
@@ -297,40 +297,8 @@ def test_bulk_copies_of_any_chip_are_said() -> None:
     said = "L1 bytes leave out the bulk tensor copies of this chip"
     chips = {("8.0", "9.0"): True, ("8.0", "8.6"): False}
     for versions, is_said in chips.items():
-        found = find(metrics, compute_capability=pd.Series(versions))
+        found = derive_quantities(metrics, compute_capability=pd.Series(versions))
         assert (said in found.remarks) == is_said
-
-
-def test_rates_are_settled_by_the_time_and_cycles_beside_them() -> None:
-    metrics = {
-        "gpu__time_duration.sum": [2.0],
-        "sm__cycles_elapsed.max": [10.0],
-        "dram__bytes.sum.per_second": [8.0],
-        f"{OP.format('ffma')}.per_cycle_elapsed": [5.0],
-        "lts__t_bytes.sum": [3.0],
-        "lts__t_bytes.sum.per_second": [7.0],
-    }
-    table, said = settled(pd.DataFrame(metrics))
-    assert table.to_dict("list") == {
-        "gpu__time_duration.sum": [2],
-        "sm__cycles_elapsed.max": [10],
-        "lts__t_bytes.sum": [3],
-        "lts__t_bytes.sum.per_second": [7],
-        "dram__bytes.sum": [16],
-        OP.format("ffma"): [50],
-    }
-    rate = f"{OP.format('ffma')}.per_cycle_elapsed"
-    assert said == [f"from rates: dram__bytes.sum.per_second, {rate}"]
-
-
-def test_rates_are_settled_where_a_kernel_has_no_amount() -> None:
-    metrics = {"gpu__time_duration.sum": [2.0, 2.0], "dram__bytes.sum": [5.0, nan]}
-    table, said = settled(pd.DataFrame({**metrics, RATE: [8.0, 8.0]}))
-    assert table.to_dict("list") == {
-        "gpu__time_duration.sum": [2, 2],
-        "dram__bytes.sum": [5, 16],
-    }
-    assert said == [f"from rates: {RATE}"]
 
 
 def test_a_kernel_without_a_value_has_none() -> None:
@@ -355,14 +323,14 @@ HALF, SINGLE = (TENSOR.replace(".sum", f"_dst_{dst}.sum") for dst in ("fp16", "f
 
 def test_a_tensor_sum_that_lacks_a_part_is_not_known() -> None:
     # given three kernels, the second without the work that ends in fp32
-    found = find(pd.DataFrame({HALF: [7.0, 7.0, 0.0], SINGLE: [100.0, nan, 9.0]}))
+    found = derive_quantities(pd.DataFrame({HALF: [7.0, 7.0, 0.0], SINGLE: [100.0, nan, 9.0]}))
     # then only its sum is not known
     assert found.table["flops_fp16_matrix"].fillna(-1).tolist() == [107, -1, 9]
 
 
 def test_a_tensor_part_that_no_kernel_has_is_named() -> None:
     metrics = {"gpu__time_duration.sum": [1.0], HALF: [7.0], SINGLE: [nan]}
-    found = find(pd.DataFrame(metrics))
+    found = derive_quantities(pd.DataFrame(metrics))
     assert found.table.to_dict("list") == {"counter_time_s": [1]}
     assert found.remarks == (
         f"tensor fp16 FLOPs are not told: no kernel has all of {HALF}, {SINGLE}",
@@ -373,7 +341,7 @@ def test_a_tensor_part_that_no_kernel_has_is_named() -> None:
 
 def test_a_rate_stands_in_for_a_tensor_count_that_a_kernel_lacks() -> None:
     metrics = {"gpu__time_duration.sum": [2.0, 2.0], HALF: [7.0, 7.0], SINGLE: [100.0, nan]}
-    found = find(pd.DataFrame({**metrics, f"{SINGLE}.per_second": [40.0, 40.0]}))
+    found = derive_quantities(pd.DataFrame({**metrics, f"{SINGLE}.per_second": [40.0, 40.0]}))
     assert found.table["flops_fp16_matrix"].tolist() == [107, 87]
     said = "tensor fp16 FLOPs are made from rates per second, of 1 of 2 kernels"
     assert found.remarks[0] == said
@@ -388,107 +356,42 @@ def test_a_rate_stands_in_for_a_tensor_count_that_a_kernel_lacks() -> None:
     ],
 )
 def test_tensor_rates_become_counts(metrics: dict[str, float], flops: float) -> None:
-    found = find(pd.DataFrame({name: [value] for name, value in metrics.items()}))
+    found = derive_quantities(pd.DataFrame({name: [value] for name, value in metrics.items()}))
     assert found.table["flops_fp16_matrix"].tolist() == [flops]
     assert any("made from rates" in said for said in found.remarks) == (TENSOR not in metrics)
 
 
 def test_tensor_rates_alone_are_not_told() -> None:
-    found = find(pd.DataFrame({f"{TENSOR}.per_second": [50.0]}))
+    found = derive_quantities(pd.DataFrame({f"{TENSOR}.per_second": [50.0]}))
     assert found.metrics == ()
     assert "tensor fp16 FLOPs are not told: rates without time" in found.remarks
 
 
 RATE = "dram__bytes.sum.per_second"
-TOO_SMALL = (
-    f"not used: {RATE} of 1 of 3 kernels, which would make less than one; its unit is another than"
-    " it says"
-)
-
-
-def rates() -> pd.DataFrame:
-    return pd.DataFrame({"gpu__time_duration.sum": [1e-5] * 3, RATE: [1.5, 0.0, 3.2e6]})
 
 
 def test_a_rate_of_less_than_one_byte_is_not_known() -> None:
-    found = find(rates())
-    assert found.table["dram_bytes"].isna().tolist() == [True, False, False]
-    assert found.table["dram_bytes"].tolist()[1:] == [0, 32]
-    assert TOO_SMALL in found.remarks
+    metrics = {"gpu__time_duration.sum": [1e-5] * 3, RATE: [1.5, 0.0, 3.2e6]}
+    found = derive_quantities(pd.DataFrame(metrics)).table["dram_bytes"]
+    assert found.fillna(-1).tolist() == [-1, 0, 32]
 
 
-def test_nor_is_it_when_files_are_joined() -> None:
-    table, said = settled(rates())
-    assert table["dram__bytes.sum"].isna().tolist() == [True, False, False]
-    assert said == [f"from rates: {RATE}", TOO_SMALL]
-
-
-def test_a_rate_that_is_not_needed_is_not_spoken_of_when_files_are_joined() -> None:
-    # given a rate that is too small for the first kernel, of which the amount is there
-    table, said = settled(rates().assign(**{"dram__bytes.sum": [5.0, nan, nan]}))
-    assert table.to_dict("list") == {
-        "gpu__time_duration.sum": [1e-5] * 3,
-        "dram__bytes.sum": [5, 0, 32],
-    }
-    assert said == [f"from rates: {RATE}"]
-
-
-def test_a_rate_that_makes_nothing_stays_when_files_are_joined() -> None:
-    metrics = pd.DataFrame({"gpu__time_duration.sum": [1e-5], RATE: [1.5]})
-    table, said = settled(metrics)
-    assert (table.to_dict("list"), said) == (metrics.to_dict("list"), [])
-
-
-def test_rates_per_second_go_before_those_per_cycle_when_files_are_joined() -> None:
+def test_rates_per_second_go_before_those_per_cycle() -> None:
     # given 2 s and 10 cycles with both rates, the first for one kernel only
     metrics = {"gpu__time_duration.sum": [2.0, 2.0], "sm__cycles_elapsed.max": [10.0, 10.0]}
     of_rates = {f"{TENSOR}.per_cycle_elapsed": [5.0, 5.0], f"{TENSOR}.per_second": [50.0, nan]}
-    table, said = settled(pd.DataFrame(metrics | of_rates))
-    # then the amounts are those that a file by itself has
-    assert table.to_dict("list") == {**metrics, TENSOR: [100, 50]}
-    assert said == [f"from rates: {TENSOR}.per_cycle_elapsed, {TENSOR}.per_second"]
-    alone = find(pd.DataFrame(metrics | of_rates)).table
-    assert alone["flops_fp16_matrix"].tolist() == [100, 50]
+    found = derive_quantities(pd.DataFrame(metrics | of_rates)).table
+    assert found["flops_fp16_matrix"].tolist() == [100, 50]
 
 
 def test_bytes_per_cycle_are_of_another_clock() -> None:
-    metrics = {"sm__cycles_elapsed.max": [10.0], "dram__bytes.sum.per_cycle_elapsed": [5.0]}
-    table, said = settled(pd.DataFrame(metrics))
-    assert (table.to_dict("list"), said) == (metrics, [])
     assert not is_needed("dram__bytes.sum.per_cycle_elapsed")
-
-
-def test_a_rate_that_is_too_small_silences_no_other_quantity() -> None:
-    # given multiply-adds in a wrong unit, reads of DRAM alone, and half of some tensor work
-    rate = f"{OP.format('dfma')}.per_second"
-    metrics = {"gpu__time_duration.sum": [1e-5], rate: [1.5], "dram__bytes_read.sum": [5.0]}
-    found = find(pd.DataFrame({**metrics, HALF: [7.0], SINGLE: [nan]}))
-    # then the reasons of all are told
-    assert found.table.to_dict("list") == {"counter_time_s": [1e-5], "dram_read_bytes": [5]}
-    assert found.remarks == (
-        f"tensor fp16 FLOPs are not told: no kernel has all of {HALF}, {SINGLE}",
-        "DRAM bytes are not told: only reads were collected",
-        f"not used: {rate} of 1 of 1 kernels, which would make less than one; its unit is another"
-        " than it says",
-        "no FLOPs: there is no counter that can be used",
-    )
-
-
-def test_a_rate_that_is_too_small_for_a_part_of_tensor_work_is_the_reason() -> None:
-    rate = f"{SINGLE}.per_second"
-    metrics = {"gpu__time_duration.sum": [1e-5], HALF: [7.0], rate: [1.5]}
-    found = find(pd.DataFrame(metrics))
-    assert found.table.to_dict("list") == {"counter_time_s": [1e-5]}
-    assert found.remarks[0] == (
-        f"not used: {rate} of 1 of 1 kernels, which would make less than one; its unit is another"
-        " than it says"
-    )
 
 
 def test_tensor_work_of_several_types_is_told_once() -> None:
     # given fp4, fp6 and fp8 together, and fp4 and fp6 again
     wide, narrow = (f"sm__ops_path_tensor_src_{src}.sum" for src in ("fp4_fp6_fp8", "fp4_fp6"))
-    found = find(pd.DataFrame({wide: [100.0], narrow: [30.0]}))
+    found = derive_quantities(pd.DataFrame({wide: [100.0], narrow: [30.0]}))
     # then
     assert found.table.to_dict("list") == {"flops_fp8_matrix": [100]}
     assert found.metrics == (wide,)

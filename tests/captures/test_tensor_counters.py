@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.captures.tensor_counters import Work, added, apart, by_type, once, remarks
+from ridgeline.captures.metric_formulas import group_by_type
+from ridgeline.captures.quantities import Quantities, derive_quantities
 
 
 def full(*names: str) -> list[str]:
@@ -20,23 +21,24 @@ def halves(*names: str) -> list[str]:
     return full(*(f"{name}_sparsity_{half}" for name in names for half in ("off", "on")))
 
 
-def works(names: list[str]) -> dict[str, Work]:
-    """By type, where one kernel has a value in each of the counters."""
-    return {kind: added(ones(found)) for kind, found in by_type(names).items()}
+def derive(*rows: dict[str, float]) -> Quantities:
+    return derive_quantities(pd.DataFrame(rows).rename(columns=lambda name: full(name)[0]))
 
 
-def ones(names: Iterable[str]) -> pd.DataFrame:
-    return pd.DataFrame(1.0, index=[0], columns=list(names))
+def derive_ones(names: Iterable[str]) -> Quantities:
+    """Where one kernel has a value in each of the counters."""
+    return derive_quantities(pd.DataFrame(1.0, index=[0], columns=list(names)))
 
 
-def table(*rows: dict[str, float]) -> pd.DataFrame:
-    return pd.DataFrame(rows).rename(columns=lambda name: full(name)[0])
+def tensor_notes(found: Quantities) -> list[str]:
+    return [note for note in found.remarks if not note.startswith(("no time", "no bytes"))]
 
 
 def used(names: list[str]) -> dict[str, list[str]]:
     """Those that are added up, by type, without what all names have."""
     start, end = len("sm__ops_path_tensor_"), -len(".sum")
-    return {kind: [name[start:end] for name in work.used] for kind, work in works(names).items()}
+    kinds = group_by_type(derive_ones(names).metrics)
+    return {kind: [name[start:end] for name in taken] for kind, taken in kinds.items()}
 
 
 def test_turing() -> None:
@@ -99,7 +101,7 @@ def test_what_is_told_by_operands_and_what_by_instruction_only_is_added() -> Non
         # a total that other kernels have, so that its work may be in parts which were not asked for
         ([{"src_fp16": nan, "op_hmma_src_fp16": 7}, {"src_fp16": 9, "op_hmma_src_fp16": 7}], nan),
         ([{"src_fp8": nan, "src_fp8_dst_fp16": 7}, {"src_fp8": 9, "src_fp8_dst_fp16": 7}], nan),
-        ([{"src_fp16": nan, "src_fp16_dst_fp16": 7, "src_fp16_dst_fp32": 2}, {"src_fp16": 5}], 9),
+        ([{"src_fp16": nan, "src_fp16_dst_fp16": 7, "src_fp16_dst_fp32": 2}, {"src_fp16": 5}], nan),
         # one of more types, or of another result, that other kernels have
         ([{"src_fp4_fp6_fp8": nan, "src_fp8": 10}, {"src_fp4_fp6_fp8": 100, "src_fp8": 10}], nan),
         ([{"src_fp4_fp6": nan, "src_fp4_fp6_dst_fp32": 7}, {"src_fp4_fp6": 9}], nan),
@@ -109,13 +111,14 @@ def test_what_is_told_by_operands_and_what_by_instruction_only_is_added() -> Non
 def test_a_counter_without_a_value_is_a_loss_if_no_other_tells_its_work(
     rows: list[dict[str, float]], work: float
 ) -> None:
-    assert added(table(*rows)).values.tolist()[0] == pytest.approx(work, nan_ok=True)
+    found = list(derive(*rows).table.to_dict("list").values())
+    assert (found[0][0] if found else nan) == pytest.approx(work, nan_ok=True)
 
 
 def test_hopper_as_it_was_collected() -> None:
     names = full("src_bf16_dst_fp32", "src_fp16", "src_tf32_dst_fp32", "src_fp64", "src_fp8",
                  "src_int8")  # fmt: skip
-    assert list(works(names)) == ["bf16", "fp16", "fp64", "fp8", "int8", "tf32"]
+    assert list(used(names)) == ["bf16", "fp16", "fp64", "fp8", "int8", "tf32"]
 
 
 def test_blackwell_mixes_small_types_and_says_so() -> None:
@@ -124,7 +127,7 @@ def test_blackwell_mixes_small_types_and_says_so() -> None:
         "fp4": ["src_fp4_dst_fp32"],
         "fp8": ["src_fp4_fp6_fp8_dst_fp16", "src_fp4_fp6_fp8_dst_fp32"],
     }
-    assert remarks(works(names)) == [
+    assert tensor_notes(derive_ones(names)) == [
         "this chip counts fp4, fp6, fp8 operands together; they are shown as tensor fp8"
     ]
 
@@ -139,24 +142,25 @@ def test_fp8_by_instruction_where_no_other_counter_tells_it() -> None:
 
 
 def test_half_a_total_is_a_lower_bound() -> None:
-    assert remarks(works(full("src_fp8_sparsity_off"))) == [
+    assert tensor_notes(derive_ones(full("src_fp8_sparsity_off"))) == [
         "tensor fp8 is a lower bound: the counter with sparsity on was not collected"
     ]
 
 
 def test_other_names_are_left_alone() -> None:
-    assert by_type(["sm__ops_path_tensor_src_fp9.sum", "sm__ops_path_tensor_src_fp8.avg"]) == {}
+    assert (
+        group_by_type(["sm__ops_path_tensor_src_fp9.sum", "sm__ops_path_tensor_src_fp8.avg"]) == {}
+    )
 
 
 def test_a_counter_that_is_left_out_with_work_of_its_own_makes_a_lower_bound() -> None:
     # given all work of one instruction, and that of any instruction which ends in fp16
+    found = derive({"src_fp16_dst_fp16": 10, "op_hmma_src_fp16": 100})
+    # then the first is not added, and a note says so
     result, instruction = full("src_fp16_dst_fp16", "op_hmma_src_fp16")
-    found = {"fp16": added(pd.DataFrame({result: [10.0], instruction: [100.0]}))}
-    # then the first is not added, and that is said
-    assert once([result, instruction]) == [result]
-    assert found["fp16"].values.tolist() == [10]
-    assert (found["fp16"].used, found["fp16"].left_out) == ((result,), (instruction,))
-    assert remarks(found) == [
+    assert found.table.to_dict("list") == {"flops_fp16_matrix": [10]}
+    assert found.metrics == (result,)
+    assert tensor_notes(found) == [
         f"tensor fp16 is a lower bound: {instruction} left out, with some of the same work and"
         " other work"
     ]
@@ -173,32 +177,31 @@ def test_a_counter_that_is_left_out_with_work_of_its_own_makes_a_lower_bound() -
     ids="-".join,
 )
 def test_one_that_is_left_out_without_is_no_loss(row: dict[str, float]) -> None:
-    assert added(table(row)).left_out == ()
+    assert tensor_notes(derive(row)) == []
 
 
 @pytest.mark.parametrize("chip", ["tu102", "ga100", "ad102", "gh100", "gb100", "gb202"])
 def test_all_that_a_chip_has_tells_all_there_is(chip: str) -> None:
-    names = sorted(f"{name}.sum" for name in metrics_of(chip))
-    found = works(names)
-    assert len(found) >= 4
-    assert {kind: work.left_out for kind, work in found.items()} == dict.fromkeys(found, ())
-    every = ones(name for work in by_type(names).values() for name in work)
-    assert apart(every)[1] == {}
+    found = derive_ones(tensor_names(chip))
+    assert len(found.table.columns) >= 4
+    assert not [
+        note for note in tensor_notes(found) if "lower bound" in note or "by itself" in note
+    ]
+
+
+def tensor_names(chip: str) -> list[str]:
+    return sorted(f"{name}.sum" for name in metrics_of(chip) if "ops_path_tensor" in name)
 
 
 def test_what_a_counter_of_more_types_counts_too_is_told_once() -> None:
-    # given a kernel with both, and one with a counter of two types alone
-    both = {"src_fp4_fp6_fp8": 100.0, "src_fp4_fp6": 30.0, "src_fp4": 5.0}
-    found, within = apart(table(both, {"src_fp4_fp6": 7}))
-    # then fp4 and fp6 of the first are in the widest; fp4 by itself is another instruction's
-    wide, mixed, alone = full("src_fp4_fp6_fp8", "src_fp4_fp6", "src_fp4")
-    assert found.fillna(-1).to_dict("list") == {wide: [100, -1], mixed: [-1, 7], alone: [5, -1]}
-    assert within == {"fp6": wide}
+    found = derive({"src_fp4_fp6_fp8": 100.0, "src_fp4_fp6": 30.0, "src_fp4": 5.0})
+    # then fp4 and fp6 are in the widest; fp4 by itself is another instruction's
+    assert found.table.to_dict("list") == {"flops_fp4_matrix": [5], "flops_fp8_matrix": [100]}
+    [wide] = full("src_fp4_fp6_fp8")
+    assert f"tensor fp6 is not told by itself: {wide} counts it, too" in found.remarks
 
 
-def test_nothing_is_left_of_a_counter_that_is_within_another() -> None:
-    found, within = apart(table({"src_fp4_fp6_fp8_dst_fp32": 100, "src_fp4_fp6_dst_fp32": 30,
-                                 "src_fp4_fp6_dst_fp16": 3}))  # fmt: skip
-    wide, other = full("src_fp4_fp6_fp8_dst_fp32", "src_fp4_fp6_dst_fp16")
-    assert found.to_dict("list") == {wide: [100], other: [3]}
-    assert within == {"fp6": wide}
+def test_what_is_left_of_a_counter_that_is_within_another() -> None:
+    found = derive({"src_fp4_fp6_fp8_dst_fp32": 100, "src_fp4_fp6_dst_fp32": 30,
+                    "src_fp4_fp6_dst_fp16": 3})  # fmt: skip
+    assert found.table.to_dict("list") == {"flops_fp6_matrix": [3], "flops_fp8_matrix": [100]}

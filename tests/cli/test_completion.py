@@ -37,8 +37,8 @@ def test_what_is_offered(typed: tuple[str, ...], offered: list[str]) -> None:
 
 def test_the_names_are_those_that_count_takes() -> None:
     from ridgeline.count.counting import CAUSAL
+    from ridgeline.settings import OPTIMIZERS
     from ridgeline.workloads import list_models
-    from ridgeline.workloads.optimizers import OPTIMIZERS
 
     assert tuple(OPTIMIZERS) == choices.OPTIMIZERS
     assert choices.CAUSAL == CAUSAL

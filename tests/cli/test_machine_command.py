@@ -185,7 +185,7 @@ def test_a_measurement_that_cannot_be_kept_here_is_kept_elsewhere(
 def test_a_folder_that_is_not_ours_is_told_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ridgeline.machine.system_io.is_writable", lambda path: False)
+    monkeypatch.setattr("ridgeline.machine.system.is_writable", lambda path: False)
     monkeypatch.setattr("ridgeline.machine.measure._measure", None)  # must not be called
     assert ridgeline("measure", "--device", "cpu", "--results", str(tmp_path)) == 2
     assert capsys.readouterr().err.startswith(f"ridgeline: cannot write to {tmp_path}\n")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.cli.small_runs import NET_MAKE, QUICK, folder, json_of, pick, run_here, without_notes
 
-from ridgeline.store import ResultsFolder
+from ridgeline.store import ResultsFolder, ResultsIndex
 
 __all__ = ["folder"]  # a fixture
 
@@ -339,21 +339,19 @@ def test_two_commands_share_a_folder(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given another command that stores a run after this one has read all runs for its views
-    from ridgeline.report import views
-
     assert run_here(*NET_MAKE, *QUICK, "-q", "--label", "first") == 0
     (first,) = ResultsFolder().read_runs()
-    once = views.measured_runs
+    once = ResultsFolder.index
 
-    def read_then_another_is_stored(results: ResultsFolder) -> Any:
-        found = once(results)
+    def read_then_another_is_stored(results: ResultsFolder) -> ResultsIndex:
+        index = once(results)
         if len(results.run_ids()) < 3:
             results.write_run(
                 label="other", asked=first.asked, found=first.found, provenance=first.provenance
             )
-        return found
+        return index
 
-    monkeypatch.setattr(views, "measured_runs", read_then_another_is_stored)
+    monkeypatch.setattr(ResultsFolder, "index", read_then_another_is_stored)
     assert run_here(*NET_MAKE, *QUICK, "-q") == 0
     assert pd.read_csv("results/metrics.csv")["run_id"].tolist() == ResultsFolder().run_ids()
     assert len(ResultsFolder().run_ids()) == 3

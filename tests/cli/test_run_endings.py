@@ -109,7 +109,7 @@ class Detached(nn.Module):
 REASONS = {
     "raises": "RuntimeError: broken in two lines",
     "mute": "Mute",
-    "bytes_": "RuntimeError: no file \udcff",
+    "bytes_": "RuntimeError: no file \\udcff",
     "stops": "SystemExit: enough",
     "interrupts": "KeyboardInterrupt",
     "memory": "out of memory",

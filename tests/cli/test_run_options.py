@@ -243,7 +243,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR. Look elsewhere.")
         return 50 + 10 * task.spec.batch_size, 30_000
 
-    monkeypatch.setattr("ridgeline.cli.largest_batch.memory_task", memory_task)
+    monkeypatch.setattr("ridgeline.pipeline.max_batch.memory_task", memory_task)
     return tried
 
 
@@ -272,7 +272,7 @@ def test_a_single_sample_that_fails_is_an_error(
     def memory_task(task: Any, send: Any) -> tuple[int, int]:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("ridgeline.cli.largest_batch.memory_task", memory_task)
+    monkeypatch.setattr("ridgeline.pipeline.max_batch.memory_task", memory_task)
     assert run_here(*NET_MAKE[:3], *QUICK, "--find-max-batch") == 2
     assert capsys.readouterr().err.startswith("ridgeline: RuntimeError: broken\n  hint: ")
 

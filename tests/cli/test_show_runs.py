@@ -57,7 +57,7 @@ NET = nn.ModuleDict(
 def stored(results: ResultsFolder, made: Measurement, model: str = "net.py:make") -> Run:
     asked = {
         "model": model, "batch_size": 2, "mode": "train", "precision": "fp32", "label": "",
-        "repeat": 1,
+        "repeat": 1, "command": "run", "optimizer": "sgd", "data": "synthetic",
     }  # fmt: skip
     return results.write_run(
         label="x", asked=asked, found=found(made), provenance={}, tables=tables(made, NET)

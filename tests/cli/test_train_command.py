@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.measure.small_training import net_file, what_differs
+from tests.train.small_training import net_file, what_differs
 
 from ridgeline.cli import main
 from ridgeline.cli.choices import MODELS
 from ridgeline.cli.train import CLASSIFIERS
-from ridgeline.measure import checkpoints
-from ridgeline.measure.training import Trainer
 from ridgeline.store import ResultsFolder
+from ridgeline.train import checkpoints
+from ridgeline.train.trainer import Trainer
 
 TRAIN = (sys.executable, "-m", "ridgeline", "train")
 SMALL = ("--data", "synthetic", "--limit-train", "70", "--limit-test", "30", "--batch-size", "16",

@@ -1,7 +1,7 @@
 """Hand-computed cases: what a row of a table is, and how it is checked.
 
 Every expected number is written as the arithmetic it comes from, so that it can be checked by
-eye. The conventions are those of `formulas/registry.py`: a multiply-add is one MAC, any other
+eye. The conventions are those of `ridgeline.costs`: a multiply-add is one MAC, any other
 operation on floating-point numbers is one FLOP, exp and its kin are counted apart, every operand
 is read once and every result written once. A field left at None is not checked.
 """

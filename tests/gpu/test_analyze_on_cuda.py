@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import ridgeline
-from ridgeline.analyze.module import AnalyzeResult
+from ridgeline.pipeline.analyze import AnalyzeResult
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from torch import nn
 import ridgeline
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.measurement import build_stepper
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task, measure_task, memory_task
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meters import find_meters
+from ridgeline.settings import Settings
 from ridgeline.workloads import resolve
 
 NO_ENERGY: dict[str, Any] = {"energy": False, "iters": 20}

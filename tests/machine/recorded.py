@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ridgeline.machine.gpu import LIST_CUDA_DEVICES
-from ridgeline.machine.system_io import SystemIO
+from ridgeline.machine.system import SystemIO
 
 DATA = Path(__file__).parents[1] / "data"
 GPU = "GPU-11111111-2222-3333-4444-555555555555"

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ridgeline.machine import ceilings_cpu, cpu_kernels, cpu_levels, cpu_matrix
+from ridgeline.machine import ceilings_cpu, cpu_kernels
 from ridgeline.machine.ceiling import ONE_CORE, Ceiling
-from ridgeline.machine.ceilings_cpu import Plan, Session, Watch, measure_powers
+from ridgeline.machine.ceilings_cpu import Plan, Session, measure_powers
 from ridgeline.machine.cpu_kernels import BuildError, Compiler, Kernels, Probe, Span, find_compiler
-from ridgeline.machine.cpu_threads import Team, Worker
+from ridgeline.machine.cpu_threads import Team, Watch, Worker
 from ridgeline.machine.system import Limits
 from ridgeline.sensors.cpu import RaplMeter
 
@@ -25,7 +25,7 @@ TINY = Plan(curve_rounds=1, per_octave=1, rounds=10, power_samples=2)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sets, few samples: a test asks whether it works, not how fast."""
     monkeypatch.setattr(ceilings_cpu, "QUICK", TINY)
-    monkeypatch.setattr(cpu_matrix, "LONGEST_S", {True: 0.0, False: 0.0})
+    monkeypatch.setattr(cpu_kernels, "LONGEST_S", {True: 0.0, False: 0.0})
     monkeypatch.setattr(ceilings_cpu, "LAUNCH_LIMIT_S", 0.0)
 
 
@@ -72,7 +72,7 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
 def test_without_a_compiler_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings_cpu, "c_kernels", no_c)
     monkeypatch.setattr(
-        cpu_levels, "share_caches", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21}
+        ceilings_cpu, "share_caches", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21}
     )
 
     ceilings, missing = ceilings_cpu.measure_cpu(quick=True, threads=1)
@@ -94,19 +94,19 @@ def test_without_a_compiler_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_torch_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_matrix, "_torch", lambda: None)
+    monkeypatch.setattr(cpu_kernels, "_torch", lambda: None)
 
-    found = cpu_matrix.best_product("fp32", quick=True)
+    found = cpu_kernels.best_product("fp32", quick=True)
 
     assert found is not None
     assert found.how.startswith("numpy.matmul ")
     assert found.probe() > 0
-    assert cpu_matrix.best_product("bf16", quick=True) is None
+    assert cpu_kernels.best_product("bf16", quick=True) is None
 
 
 def test_bf16_products_only_with_their_instructions() -> None:
-    assert cpu_matrix.precisions({"avx512f", "fma"}) == ("fp32", "fp64")
-    assert cpu_matrix.precisions({"avx512f", "avx512_bf16"}) == ("fp32", "fp64", "bf16")
+    assert cpu_kernels.matrix_precisions({"avx512f", "fma"}) == ("fp32", "fp64")
+    assert cpu_kernels.matrix_precisions({"avx512f", "avx512_bf16"}) == ("fp32", "fp64", "bf16")
 
 
 def test_vectors_as_wide_as_the_processor_has() -> None:

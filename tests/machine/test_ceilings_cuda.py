@@ -8,9 +8,8 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine import ceilings_cuda as cuda
-from ridgeline.machine.ceiling import Ceiling, Missing
+from ridgeline.machine.ceiling import Ceiling, Missing, sample_seconds
 from ridgeline.machine.ceilings_cuda import CacheEnd, cache_end
-from ridgeline.machine.sampling import seconds
 
 
 def test_a_sample_lasts_about_as_long_as_asked() -> None:
@@ -21,7 +20,7 @@ def test_a_sample_lasts_about_as_long_as_asked() -> None:
         times.append(n)
         return 0.001
 
-    samples = seconds(lambda: None, clock, samples=3, sample_s=0.02)
+    samples = sample_seconds(lambda: None, clock, samples=3, sample_s=0.02)
     assert samples == [0.001] * 3
     assert times[-3:] == [20, 20, 20]
 

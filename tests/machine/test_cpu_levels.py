@@ -1,4 +1,4 @@
-"""Levels of memory: caches from recorded text, plateaus from curves made by hand and recorded."""
+"""Levels of memory: caches from recorded text, working sets from a recorded curve."""
 
 from __future__ import annotations
 
@@ -9,31 +9,13 @@ import pytest
 from tests.machine.recorded import machine
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.cpu import CPUS, read_caches
-from ridgeline.machine.cpu_levels import (
-    Level,
-    Plateau,
-    best_size,
-    grid,
-    name_levels,
-    plateaus,
-    share_caches,
-)
+from ridgeline.machine.ceilings_cpu import Level, best_size, list_levels, size_grid
+from ridgeline.machine.cpu import CPUS, read_caches, share_caches
 from ridgeline.machine.cpu_threads import cpus_to_use, first_of_each_core
-from ridgeline.machine.system_io import SystemIO
+from ridgeline.machine.system import SystemIO
 
 DATA = Path(__file__).parents[1] / "data"
 KIB, MIB = 1024, 1024**2
-STEPS = [  # three caches and DRAM, two points an octave
-    *((4 * KIB * 2 ** (i / 2), 400.0) for i in range(7)),  # to 32 KiB
-    *((45 * KIB * 2 ** (i / 2), 200.0) for i in range(9)),  # to 720 KiB
-    (1 * MIB, 150.0),
-    *((1.5 * MIB * 2 ** (i / 2), 100.0) for i in range(7)),  # to 12 MiB
-    (17 * MIB, 60.0),
-    (24 * MIB, 35.0),
-    *((34 * MIB * 2 ** (i / 2), 20.0) for i in range(5)),  # to 136 MiB
-]
-HAND_MADE = [(int(size), rate) for size, rate in STEPS]
 
 
 def test_caches_are_read_from_sys() -> None:
@@ -60,83 +42,57 @@ def test_caches_are_read_from_sys() -> None:
     assert read_caches(machine(), 0) == []
 
 
+def test_a_mac_shares_the_smaller_caches_of_its_two_kinds_of_core() -> None:
+    levels = {0: ("performancelevel", 8, 128 * KIB, 16 * MIB, 4), 1: ("e", 4, 64 * KIB, 4 * MIB, 4)}
+    lines = ["hw.nperflevels: 2"]
+    for level, (name, cores, l1, l2, users) in levels.items():
+        prefix = f"hw.perflevel{level}"
+        lines += [f"{prefix}.name: {name}", f"{prefix}.physicalcpu: {cores}",
+                  f"{prefix}.l1dcachesize: {l1}", f"{prefix}.l2cachesize: {l2}",
+                  f"{prefix}.cpusperl2: {users}"]  # fmt: skip
+    io = machine(commands={"sysctl hw": "\n".join(lines)}, system="Darwin")
+
+    shares = share_caches(read_caches(io, 0), range(12))
+
+    assert shares == {"l1": 64 * KIB, "l2": MIB}
+
+
 def test_the_grid_doubles_in_equal_steps() -> None:
-    assert grid(32 * KIB, per_octave=2) == [n * KIB for n in (4, 6, 8, 11, 16, 23, 32)]
+    assert size_grid(32 * KIB, per_octave=2) == [n * KIB for n in (4, 6, 8, 11, 16, 23, 32)]
 
 
-def test_plateaus_of_a_curve_made_by_hand() -> None:
-    found = plateaus(HAND_MADE)
-
-    assert [plateau.rate for plateau in found] == [400.0, 200.0, 100.0, 20.0]
-    assert [plateau.last_bytes for plateau in found[:2]] == [32 * KIB, 720 * KIB]
-
-
-def test_a_dip_does_not_split_a_plateau() -> None:
-    dipped = [
-        (size, rate / 2 if i in (3, 10) else rate) for i, (size, rate) in enumerate(HAND_MADE)
-    ]
-
-    assert plateaus(dipped) == plateaus(HAND_MADE)
-
-
-def test_a_slope_has_no_plateau() -> None:
-    assert plateaus([(KIB * 2**i, 1000.0 / 2**i) for i in range(12)]) == []
-
-
-def test_plateaus_of_a_curve_from_a_busy_machine() -> None:
+def test_sets_of_a_curve_from_a_busy_machine() -> None:
     with (DATA / "cpu-read-curve.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    curve = [(int(row["bytes_per_thread"]), float(row["bytes_per_s"])) for row in rows]
+    curve = {int(row["bytes_per_thread"]): float(row["bytes_per_s"]) for row in rows}
 
-    found = plateaus(curve)
-    levels = name_levels(found, {"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB})
+    levels = list_levels({"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB})
 
     assert [level.name for level in levels] == ["l1", "l2", "l3", "dram"]
-    assert [level.plateau is not None for level in levels] == [True] * 4
-    rates = [level.plateau.rate / 1e9 for level in levels if level.plateau]
+    rates = [curve[best_size(list(curve.items()), level)] / 1e9 for level in levels]
     assert rates == pytest.approx([466, 234, 199, 14], rel=0.02)
 
 
 def test_levels_are_measured_where_nearer_caches_cannot_help() -> None:
     described = {"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB}
 
-    levels = name_levels(plateaus(HAND_MADE), described)
+    levels = list_levels(described)
 
-    ranges = {level.name: (level.first_bytes, level.last_bytes) for level in levels}
-    assert ranges["l1"] == (4 * KIB, int(0.8 * 32 * KIB))
-    assert ranges["l2"] == (96 * KIB, 720 * KIB)
-    assert ranges["l3"][0] == 3 * MIB
-    assert ranges["dram"][0] == 64 * MIB
-    assert [level.described_bytes for level in levels] == [*described.values(), None]
-
-
-def test_a_described_cache_that_the_curve_does_not_show_is_said_to_have_no_plateau() -> None:
-    only_l1 = Plateau(first_bytes=4 * KIB, last_bytes=32 * KIB, rate=400.0)
-
-    levels = name_levels([only_l1], {"l1": 32 * KIB, "l2": MIB})
-
-    assert [(level.name, level.plateau) for level in levels] == [
-        ("l1", only_l1),
-        ("l2", None),
-        ("dram", None),
+    assert [(level.name, level.first_bytes, level.last_bytes) for level in levels] == [
+        ("l1", 4 * KIB, int(0.8 * 32 * KIB)),
+        ("l2", 96 * KIB, int(0.8 * MIB)),
+        ("l3", 3 * MIB, int(0.8 * 16 * MIB)),
+        ("dram", 64 * MIB, 2**62),
     ]
-
-
-def test_without_descriptions_the_order_names_the_levels() -> None:
-    levels = name_levels(plateaus(HAND_MADE), {})
-
-    assert [level.name for level in levels] == ["l1", "l2", "l3", "dram"]
-    assert levels[1].last_bytes == 720 * KIB
-    assert name_levels([], {}) == []
+    assert [level.described_bytes for level in levels] == [*described.values(), None]
+    assert [level.name for level in list_levels({})] == ["dram"]
 
 
 def test_the_fastest_size_of_a_level_and_the_largest_of_dram() -> None:
     curve = [(4 * KIB, 5.0), (8 * KIB, 9.0), (16 * KIB, 7.0), (MIB, 2.0), (2 * MIB, 1.0)]
 
     def level(name: str, first: int, last: int) -> Level:
-        return Level(
-            name=name, first_bytes=first, last_bytes=last, plateau=None, described_bytes=None
-        )
+        return Level(name=name, first_bytes=first, last_bytes=last, described_bytes=None)
 
     assert best_size(curve, level("l1", 4 * KIB, 16 * KIB)) == 8 * KIB
     assert best_size(curve, level("l2", 300 * KIB, 400 * KIB)) == MIB  # nearest, in octaves

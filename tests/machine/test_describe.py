@@ -25,13 +25,12 @@ from tests.machine.recorded import (
 from ridgeline.machine.cpu import Cache, parse_dmidecode
 from ridgeline.machine.cuda_driver import list_devices
 from ridgeline.machine.describe import Description, describe, slug
-from ridgeline.machine.gpu import LIST_CUDA_DEVICES, parse_rocm_smi
+from ridgeline.machine.gpu import LIST_CUDA_DEVICES, kernel_driver, parse_rocm_smi
 from ridgeline.machine.system import (
     find_container,
     find_limits,
     find_virtualization,
     has_capability,
-    kernel_driver,
     parse_cpu_list,
 )
 from ridgeline.sensors.nvidia import Gpu, Mig

@@ -1,5 +1,7 @@
 """Passports: kept, read, compared, and refused when they are broken."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +10,14 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling
+from ridgeline.machine import measure
+from ridgeline.machine.ceiling import Ceiling, Missing
 from ridgeline.machine.compare import (
     another_device,
     another_machine,
+    best_product_rate,
     changed_settings,
+    check_drift,
     differences,
     drift,
     label,
@@ -222,3 +227,70 @@ def test_another_device_of_the_same_kind() -> None:
     twin = {**DESCRIPTION, "gpus": [{**DESCRIPTION["gpus"][0], "uuid": "GPU-other"}]}
     assert another_machine(DESCRIPTION, twin) is None
     assert str(another_device(DESCRIPTION, twin)).endswith("and on GPU-other now")
+
+
+PASSPORT = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
+(FP32,) = PASSPORT.find(kind="compute", path="matrix", precision="fp32")
+
+
+@pytest.mark.parametrize(
+    ("factor", "has_drifted", "says"),
+    [
+        (0.97, False, "within 5.0 % of the passport of 2026-11-15"),
+        (0.80, True, "20.0 % slower than in the passport of 2026-11-15: other programs"),
+        (1.20, True, "20.0 % faster than in the passport of 2026-11-15: measure the machine again"),
+    ],
+)
+def test_the_same_product_is_sampled_again(factor: float, has_drifted: bool, says: str) -> None:
+    asked = []
+
+    def rate(device: str, shape: tuple[int, int, int]) -> float:
+        asked.append((device, shape))
+        return factor * FP32.best
+
+    spot = check_drift(PASSPORT, "cuda:0", rate)
+    assert spot is not None
+    assert asked == [("cuda:0", (4096, 4096, 8192))]  # as the passport says it was measured
+    assert spot.has_drifted is has_drifted
+    assert says in str(spot)
+
+
+def test_nothing_to_repeat() -> None:
+    bare = replace(PASSPORT, ceilings=tuple(c for c in PASSPORT.ceilings if c.kind != "compute"))
+    assert check_drift(bare, "cuda:0", lambda device, shape: 1.0) is None
+    assert check_drift(PASSPORT, "cpu", lambda device, shape: 1.0) is None
+
+
+def test_a_real_product() -> None:
+    assert best_product_rate("cpu", (64, 64, 64)) > 1e6
+
+
+ROOF = Ceiling(kind="bandwidth", device="cpu", level="dram", pattern="read", samples=(1.0,), how="")
+
+
+def measured(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> Passport:
+    """A machine whose GPU fails and whose CPU does not."""
+
+    def one(device: str, **_others: Any) -> tuple[list[Ceiling], list[Missing]]:
+        if device != "cpu":
+            raise RidgelineError(f"{device} stopped answering", hint="look at the log")
+        return [ROOF], []
+
+    monkeypatch.setattr(measure, "_measure", one)
+    return measure.measure_machine("box", devices, quick=True, progress=lambda _what: None,
+                                   description={}, provenance={}, measured_at="now")  # fmt: skip
+
+
+def test_a_device_that_fails_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measured(["cpu", "cuda:0"], monkeypatch)
+    assert found.ceilings == (ROOF,)
+    assert found.missing == (Missing(what="cuda:0", reason="cuda:0 stopped answering"),)
+
+
+def test_nothing_measured_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RidgelineError, match="cuda:0 stopped answering"):
+        measured(["cuda:0"], monkeypatch)
+
+
+def test_a_device_is_measured_once() -> None:
+    assert measure.choose_devices(["cpu", "cpu"]) == ["cpu"]

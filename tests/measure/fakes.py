@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ridgeline.measure.backends import Backend, EventTimeline
 from ridgeline.measure.precision import Precision
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.step import Stepper, make_stepper
+from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs, Workload
 
 CPU = Backend(kind="cpu", device=torch.device("cpu"), name="a processor")

@@ -12,11 +12,11 @@ from ridgeline.measure.marks import StepTimes
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.process import Usage
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.statistics import summarise
 from ridgeline.measure.timing import Timing, WarmUp
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.conditions import Conditions
+from ridgeline.settings import Settings
 
 
 def backend(kind: str) -> Backend:

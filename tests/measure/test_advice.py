@@ -19,10 +19,10 @@ from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.process import Usage
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.timing import WarmUp
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.conditions import Conditions
+from ridgeline.settings import Settings
 
 INFERENCE = WorkloadSpec(model="line", batch_size=2, mode="infer")
 

@@ -26,11 +26,11 @@ from ridgeline.measure.marks import StepTimes
 from ridgeline.measure.measurement import measure_workload
 from ridgeline.measure.power_maths import PowerSamples
 from ridgeline.measure.process import ProcessStats
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.timing import warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meter, Meters
 from ridgeline.sensors.sampler import Reading
+from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder, to_json
 
 SPEC = WorkloadSpec(model="line", batch_size=4, mode="train")
@@ -144,11 +144,9 @@ def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
     made, stepper, _ = tiny
     kept = tables(made, stepper.module)
 
-    run = ResultsFolder(tmp_path).write_run(
-        label="x", asked={}, found=found(made), provenance={}, tables=kept
-    )
+    run_id = ResultsFolder(tmp_path).save_run("x", {}, found(made), {}, tables=kept)
 
-    back = ResultsFolder(tmp_path).read_table(run.run_id, "layers")
+    back = ResultsFolder(tmp_path).read_table(run_id, "layers")
     assert list(back["layer"][:4]) == ["(model)", "0", "1", "2"]
     assert list(back.columns[-7:]) == [
         "energy_per_layer_j", "energy_interval_j", "energy_attribution", "is_energy_narrow",

@@ -16,8 +16,8 @@ from ridgeline.measure import layers
 from ridgeline.measure.backends import Backend, HostTimeline, Timeline
 from ridgeline.measure.layers import LayerMarks, LayerTimes, Seen, time_layers
 from ridgeline.measure.marks import NoMarks
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.step import Stepper
+from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs
 
 

@@ -6,11 +6,11 @@ from tests.report.hand_study import make_study, run_row, step_row
 from torch import nn
 
 import ridgeline
-from ridgeline.analyze.module import AnalyzeResult
-from ridgeline.analyze.outputs import Outputs
-from ridgeline.analyze.stages import Stages
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.result import MeasureResult
+from ridgeline.pipeline.analyze import AnalyzeResult
+from ridgeline.pipeline.outputs import Outputs
+from ridgeline.pipeline.stages import Stages
 
 NET, BATCH = nn.Linear(3, 2), torch.zeros(4, 3)
 

@@ -19,10 +19,10 @@ from ridgeline.measure import measurement
 from ridgeline.measure.backends import DeviceMemory, MpsBackend
 from ridgeline.measure.found import found
 from ridgeline.measure.measurement import Measurement, build_stepper, measure_workload
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.timing import warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meters
+from ridgeline.settings import Settings
 
 SPEC = WorkloadSpec(model="line", batch_size=2, mode="train")
 

@@ -11,8 +11,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure import precision
 from ridgeline.measure.backends import Backend
 from ridgeline.measure.precision import Precision, choose_precision
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.step import torch_settings
+from ridgeline.settings import Settings
 
 OLD, NEW = (7, 0), (9, 0)
 PLAIN, MODERN = "flags : fpu sse avx2", "flags : fpu amx_bf16 avx512_fp16"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.settings import Settings, as_arguments, check_mode, option
+from ridgeline.settings import Settings, as_arguments, check_mode, option
 
 NAMES = "sgd, momentum, nesterov, adam, adamw, adamax, nadam, radam, rmsprop, adagrad, adadelta, "
 
@@ -73,7 +73,7 @@ def test_the_least_values_are_possible() -> None:
 
 
 def test_as_plain_values() -> None:
-    assert Settings(precision="amp", lr=0.1, layers=True).to_dict() == {
+    assert vars(Settings(precision="amp", lr=0.1, layers=True)) == {
         "backend": "auto", "device": 0, "precision": "amp", "warmup_iters": None, "iters": None,
         "optimizer": "sgd", "lr": 0.1, "momentum": None, "weight_decay": None,
         "grad_accum_steps": 1, "channels_last": False, "deterministic": False,
@@ -81,7 +81,7 @@ def test_as_plain_values() -> None:
         "workers": 0, "pin_memory": False, "prefetch_factor": None, "augment": True,
         "layers": True, "energy": None, "energy_time_s": 5.0, "layer_energy": False,
     }  # fmt: skip
-    assert Settings(**Settings(iters=3).to_dict()) == Settings(iters=3)
+    assert Settings(**vars(Settings(iters=3))) == Settings(iters=3)
 
 
 def test_only_given_options_go_to_the_optimizer() -> None:

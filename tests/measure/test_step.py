@@ -16,8 +16,8 @@ from ridgeline.measure.backends import Backend
 from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.placement import Placement
 from ridgeline.measure.precision import Precision
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.step import make_stepper, torch_settings
+from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs
 
 

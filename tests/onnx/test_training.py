@@ -13,9 +13,9 @@ from tests.onnx.models import check_formulas, count, int64, model, weight, x
 from torch import nn
 
 import ridgeline
+from ridgeline.costs.optimizer import OPTIMIZERS
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.ops.classical import OPTIMIZERS
 from ridgeline.onnx.training import NOTE
 from ridgeline.records import Cost
 

@@ -1,7 +1,7 @@
 """A stand-in for Nsight Compute that plays back what the real one wrote on an H200.
 
-It knows the questions that ridgeline asks: the version, the metrics of the chip, the passes of a
-tiny kernel, and a step between marks. FAKE_NCU names a way to fail.
+It knows what ridgeline asks: the version, the metrics of the chip, and a step between marks.
+FAKE_NCU names a way to fail.
 """
 
 from __future__ import annotations
@@ -9,14 +9,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import os
-import re
 import sys
 import time
 from pathlib import Path
-
-from ridgeline.profile.operators import RANGE, may_use_tensor_cores
 
 DATA = Path(__file__).parents[1] / "data" / "profile"
 ERRORS = {
@@ -42,22 +38,7 @@ def main(arguments: list[str]) -> int:
         )
         return 0
     metrics = arguments[arguments.index("--metrics") + 1].split(",")
-    if any(part.endswith("probe.py") for part in arguments):
-        if fault in ("permission", "busy", "lock"):
-            sys.stdout.write(ERRORS[fault] + "\n")
-            return 1
-        sys.stdout.write('"ID","Kernel Name","profiler__replayer_passes"\n"","",""' + "\n")
-        sys.stdout.write(f'"0","ridgeline_probe","{passes(metrics)}"' + "\n")
-        return 0
     return count(metrics, Path(arguments[arguments.index("--log-file") + 1]), fault)
-
-
-def passes(metrics: list[str]) -> int:
-    """As an H200 answers: the total of fp16 takes three, instrumented ones stay alone."""
-    if "sm__ops_path_tensor_src_fp16.sum" in metrics:
-        return 3
-    kinds = {"sass" if "__sass_" in name else "chip" for name in metrics}
-    return 3 if len(kinds) > 1 or sum("tensor" in name for name in metrics) > 2 else 1
 
 
 def count(metrics: list[str], log: Path, fault: str) -> int:
@@ -70,30 +51,12 @@ def count(metrics: list[str], log: Path, fault: str) -> int:
         stem.with_suffix(f".{said}").touch()
         while fault != "unmarked" and not stem.with_suffix(f".{sign}").exists():
             time.sleep(0.005)
-    if fault == "empty":
-        log.write_text(ERRORS["empty"])
-        return 0
-    go = stem.with_suffix(".go")
-    picks = go.read_text() if go.exists() else ""
-    job = json.loads(stem.with_suffix(".job.json").read_text())
-    log.write_text(recorded(metrics, picked(job) if picks == "distinct" else None))
-    return 0
+    log.write_text(ERRORS.get(fault) or recorded(metrics))
+    return 1 if fault in ("permission", "busy", "lock") else 0
 
 
-def picked(job: dict[str, object]) -> frozenset[str]:
-    """The ranges of operators that are the first of their work, as the step would surround them."""
-    calls = json.loads(gzip.decompress((DATA / "ops.json.gz").read_bytes()))
-    first = [call for call in calls if call["index"] == call["like"]]
-    if job["products_only"]:
-        first = [call for call in first if may_use_tensor_cores(call["op"])]
-    return frozenset(f"{RANGE}{call['index']}" for call in first)
-
-
-def recorded(metrics: list[str], ranges: frozenset[str] | None = None) -> str:
-    """What ncu wrote of these metrics: of the group with most of them, and of others row by row.
-
-    `ranges` are the operators that it looked at, beside the work of known size; None for all.
-    """
+def recorded(metrics: list[str]) -> str:
+    """What ncu wrote of these metrics: of the group with most of them, and of others row by row."""
     texts = [gzip.decompress((DATA / f"group{n}.csv.gz").read_bytes()).decode() for n in range(3)]
     text = max(reversed(texts), key=lambda one: sum(name in one for name in metrics))
     rows = table_of(text)
@@ -105,8 +68,6 @@ def recorded(metrics: list[str], ranges: frozenset[str] | None = None) -> str:
         if name not in rows[0]:
             rows = [[*row, name if n == 0 else "" if n == 1 else "0"] for n, row in enumerate(rows)]
     before = text.partition('"ID"')[0]
-    if ranges is not None:
-        rows = [row for row in rows if not row[0].isdigit() or is_looked_at(row, ranges)]
     kept = [n for n, name in enumerate(rows[0]) if not name.endswith(".sum") or name in metrics]
     out = io.StringIO()
     csv.writer(out, quoting=csv.QUOTE_ALL).writerows([row[n] for n in kept] for row in rows)
@@ -115,12 +76,6 @@ def recorded(metrics: list[str], ranges: frozenset[str] | None = None) -> str:
 
 def table_of(text: str) -> list[list[str]]:
     return list(csv.reader("".join(text.partition('"ID"')[1:]).splitlines()))
-
-
-def is_looked_at(row: list[str], ranges: frozenset[str]) -> bool:
-    said = " ".join(row)
-    numbered = re.search(rf"{RANGE}\d+", said)
-    return numbered[0] in ranges if numbered else "ridgeline:test:" in said
 
 
 if __name__ == "__main__":

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
-from ridgeline.store import Run
+from ridgeline.store import Run, to_run
 
 DATA = Path(__file__).parents[1] / "data" / "profile"
 
@@ -18,7 +17,7 @@ def text(name: str) -> str:
 
 def metrics_of(chip: str) -> frozenset[str]:
     """All that ncu names for a chip."""
-    from ridgeline.profile.ncu import metric_names
+    from ridgeline.profile.capture_ncu import metric_names
 
     return frozenset(metric_names(text(f"metrics-{chip}.txt")))
 
@@ -26,5 +25,4 @@ def metrics_of(chip: str) -> frozenset[str]:
 def run_of_an_h200() -> Run:
     """A step of VGG-16, measured."""
     content = json.loads((DATA.parent / "run-h200-vgg16.json").read_text())
-    parts: dict[str, Any] = {name: content[name] for name in ("asked", "found", "provenance")}
-    return Run(run_id="r1", path=Path("r1"), schema_version=1, **parts)
+    return to_run(Path("r1"), content)

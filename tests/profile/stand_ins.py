@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline.profile import workplace
+from ridgeline.profile import processes
 
 HERE = Path(__file__).parent
 PROGRAM = (sys.executable, str(HERE / "fake_program.py"))
@@ -19,5 +19,4 @@ def use_stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     ncu.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_ncu.py"} "$@"\n')
     ncu.chmod(0o755)
     monkeypatch.setenv("RIDGELINE_NCU", str(ncu))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    monkeypatch.setattr(workplace, "target_program", lambda path: list(PROGRAM))
+    monkeypatch.setattr(processes, "target_program", lambda path: list(PROGRAM))

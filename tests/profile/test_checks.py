@@ -16,7 +16,7 @@ from ridgeline.profile.checks import (
     check_traced,
     need_counters,
 )
-from ridgeline.profile.joined import Joined
+from ridgeline.profile.join_counters import Joined
 
 
 def step(*phases: str) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.captures.tensor_counters import TensorCounter, parse
+from ridgeline.captures.metric_formulas import TensorCounter, parse_tensor_counter
 from ridgeline.profile.metrics import (
     ChosenMetrics,
     choose_metrics,
@@ -23,7 +23,7 @@ PACKED = tuple(
 )
 READ_WRITE = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 TIME = ("gpu__time_duration.sum",)
-CACHES = (("lts__t_bytes.sum",), ("l1tex__t_bytes.sum",))
+CACHES = ("lts__t_bytes.sum", "l1tex__t_bytes.sum")
 
 
 def tensor(*names: str) -> tuple[str, ...]:
@@ -31,12 +31,7 @@ def tensor(*names: str) -> tuple[str, ...]:
 
 
 def counters(*names: str) -> list[TensorCounter]:
-    return [counter for counter in map(parse, tensor(*names)) if counter is not None]
-
-
-def apart(*names: str) -> tuple[tuple[str, ...], ...]:
-    """Counters of tensor cores that need not stay together."""
-    return tuple((name,) for name in tensor(*names))
+    return [counter for counter in map(parse_tensor_counter, tensor(*names)) if counter is not None]
 
 
 HOPPER: dict[str, dict[str, tuple[str, ...]]] = {  # precision → totals, and the parts of each
@@ -55,16 +50,37 @@ HOPPER: dict[str, dict[str, tuple[str, ...]]] = {  # precision → totals, and t
 def test_hopper_whole(precision: str, level: str) -> None:
     parts = HOPPER[precision]
     assert choose_metrics(metrics_of("gh100"), precision, level) == ChosenMetrics(
-        atoms=(VECTOR, READ_WRITE, TIME, *apart(*parts), *(CACHES if level != "dram" else ())),
+        metrics=VECTOR + READ_WRITE + TIME + tensor(*parts) + (CACHES if level != "dram" else ()),
         missing=(),
         parts={tensor(name)[0]: tensor(*members) for name, members in parts.items()},
     )
 
 
+@pytest.mark.parametrize(
+    ("chip", "precision", "pairs"),
+    [
+        # the total of an H200 takes three passes, its parts one each in these groups
+        ("gh100", "amp", [("op_hgmma_src_fp16", "op_hmma_src_fp16_dst_fp16"),
+                          ("op_hmma_src_fp16_dst_fp32",)]),
+        ("gh100", "bf16", [("op_hgmma_src_bf16_dst_fp32", "op_hmma_src_bf16_dst_fp32")]),
+        ("ga100", "amp", [("src_fp16_dst_fp16", "src_fp16_dst_fp32")]),
+        ("tu102", "fp32", [("src_fp16_bf16_tf32_dst_fp32",)]),
+        ("ad102", "", [("src_fp16_dst_fp16", "src_fp16_dst_fp32"),
+                       ("src_bf16_dst_fp32", "src_tf32_dst_fp32"), ("src_fp8",)]),
+    ],
+)  # fmt: skip
+def test_fixed_groups_of_nsight_compute(
+    chip: str, precision: str, pairs: list[tuple[str, ...]]
+) -> None:
+    first, *others = [tensor(*pair) for pair in pairs]
+    expected = (VECTOR, READ_WRITE + TIME + first, *others)
+    assert choose_metrics(metrics_of(chip), precision).ncu_groups() == expected
+
+
 def test_a_program_of_which_nothing_is_known_may_use_all_types() -> None:
     found = choose_metrics(metrics_of("gh100"), "")
-    types = apart("src_fp16", "src_bf16_dst_fp32", "src_tf32_dst_fp32", "src_fp8")
-    assert found.atoms == (VECTOR, READ_WRITE, TIME, *types)
+    types = tensor("src_fp16", "src_bf16_dst_fp32", "src_tf32_dst_fp32", "src_fp8")
+    assert found.metrics == VECTOR + READ_WRITE + TIME + types
     assert found.missing == ()
     # fp8 has no parts: one instruction does it all
     assert set(found.parts) == set(tensor("src_fp16", "src_bf16_dst_fp32", "src_tf32_dst_fp32"))
@@ -97,7 +113,7 @@ def test_a_program_of_which_nothing_is_known_may_use_all_types() -> None:
 )  # fmt: skip
 def test_tensor_work_of_other_chips(chip: str, precision: str, types: tuple[str, ...]) -> None:
     found = choose_metrics(metrics_of(chip), precision)
-    assert tuple(a for a in found.atoms if is_of_tensors(a)) == apart(*types)
+    assert tuple(m for m in found.metrics if is_of_tensors([m])) == tensor(*types)
     assert found.missing == ()
 
 
@@ -114,8 +130,8 @@ def test_other_work_of_other_chips(
     chip: str, vector: tuple[str, ...], traffic: tuple[str, ...]
 ) -> None:
     found = choose_metrics(metrics_of(chip), "amp", "hierarchical")
-    others = tuple(atom for atom in found.atoms if not is_of_tensors(atom))
-    assert others == (vector, traffic, TIME, *CACHES)
+    others = tuple(m for m in found.metrics if not is_of_tensors([m]))
+    assert others == vector + traffic + TIME + CACHES
 
 
 def test_two_kinds_of_instruction_on_blackwell() -> None:
@@ -131,7 +147,7 @@ def test_what_a_chip_does_not_have_is_said() -> None:
     # given a chip with nothing but time and additions
     known = frozenset({"gpu__time_duration", "smsp__sass_thread_inst_executed_op_fadd_pred_on"})
     assert choose_metrics(known, "amp", "hierarchical") == ChosenMetrics(
-        atoms=(VECTOR[:1], TIME),
+        metrics=VECTOR[:1] + TIME,
         missing=("DRAM bytes", "tensor-core work in fp16", "L2 bytes", "L1 bytes"),
     )
     # and of a program nobody expects tensor cores
@@ -139,7 +155,7 @@ def test_what_a_chip_does_not_have_is_said() -> None:
 
 
 def test_nothing_known_is_nothing_wanted() -> None:
-    assert choose_metrics(frozenset(), "").atoms == ()
+    assert choose_metrics(frozenset(), "").ncu_groups() == ()
 
 
 def test_sparsities_are_asked_apart_where_there_is_no_sum() -> None:

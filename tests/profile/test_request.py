@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.profile.recorded import run_of_an_h200
+from tests.profile.recorded import DATA, run_of_an_h200
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.settings import Settings
 from ridgeline.measure.tasks import Task
 from ridgeline.profile.request import Request, request_of, request_of_program
 from ridgeline.records import WorkloadSpec
-from ridgeline.store import Run
+from ridgeline.settings import Settings
+from ridgeline.store import to_run
 
 TASK = Task(
     spec=WorkloadSpec(model="resnet50", batch_size=32, mode="train"),
@@ -33,8 +34,10 @@ def test_the_request_of_a_run_knows_its_memory_and_device() -> None:
 
 
 def test_a_run_of_which_little_is_known() -> None:
-    run = Run(run_id="r1", path=Path("r1"), schema_version=1, asked={}, found={}, provenance={})
-    assert request_of(run, TASK) == Request(task=TASK)
+    content = json.loads((DATA.parent / "run-h200-vgg16.json").read_text())
+    content["found"] |= {"memory": None, "device_name": ""}
+    content["provenance"] = {}
+    assert request_of(to_run(Path("r1"), content), TASK) == Request(task=TASK)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +53,7 @@ def test_the_device_of_a_program(names: list[str], device: str) -> None:
     gpus = [{"kind": "cuda", "index": n, "name": name} for n, name in enumerate(names)]
     host = {"devices": [{"kind": "cpu", "index": 0, "name": "Xeon"}, *gpus]}
     assert request_of_program(["python", "train.py"], "bf16", host, tier="time") == Request(
-        program=("python", "train.py"), precision_told="bf16", device=device, tier="time"
+        program=("python", "train.py"), program_precision="bf16", device=device, tier="time"
     )
 
 

@@ -15,12 +15,11 @@ import ridgeline
 from ridgeline.profile import step_mark
 from ridgeline.profile.step_mark import (
     COUNTERS,
-    DISTINCT,
     TRACE,
     Job,
+    hold_parent_lock,
     job_here,
     profile_step,
-    waited_for,
 )
 
 
@@ -116,26 +115,12 @@ def test_the_step_after_the_warm_up_is_counted(
     ]
 
 
-def test_only_the_first_of_the_same_work_is_counted(
+def test_two_steps_are_counted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
 ) -> None:
-    given(monkeypatch, tmp_path, picks=DISTINCT)
-    loop()
-    assert events[1:] == [
-        "ridgeline:op:0", "start", "stop", "pop", "ridgeline:op:1", "pop",
-    ]  # fmt: skip
-
-
-def test_what_is_to_be_picked_is_said_when_the_turn_comes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
-) -> None:
-    # given two steps to count, and a turn that says to pick
     job = given(monkeypatch, tmp_path, steps=2)
-    job.path("go").write_text(DISTINCT)
-    # when the program runs
     assert loop() == 4
-    # then both steps are picked from
-    one = ["ridgeline:op:0", "start", "stop", "pop", "ridgeline:op:1", "pop"]
+    one = ["start", "ridgeline:op:0", "pop", "ridgeline:op:1", "pop", "stop"]
     assert events[1:] == one + one
     assert job.path("ready").exists()
     assert job.path("ops2.json").exists()
@@ -144,7 +129,7 @@ def test_what_is_to_be_picked_is_said_when_the_turn_comes(
 def test_compiled_code_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
 ) -> None:
-    job = given(monkeypatch, tmp_path, has_marks=False, picks=DISTINCT)
+    job = given(monkeypatch, tmp_path, has_marks=False)
     loop()
     assert events[1:] == ["start", "stop"]
     assert not job.path("ops1.json").exists()
@@ -164,8 +149,8 @@ def test_a_traced_step_leaves_a_trace(
 
 def test_a_program_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job = given(monkeypatch, tmp_path, must_wait=True)
-    monkeypatch.setattr(step_mark, "ASKED_S", 0.0)
-    with waited_for(tmp_path):
+    monkeypatch.setattr(step_mark, "PARENT_CHECK_S", 0.0)
+    with hold_parent_lock(tmp_path):
         timer = threading.Timer(0.1, job.path("go").touch)
         timer.start()
         assert loop() == 3
@@ -193,7 +178,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_nobody_waits_for_one_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # given someone who asked, and who has ended since
     given(monkeypatch, tmp_path, must_wait=True, warmup=0)
-    with waited_for(tmp_path):
+    with hold_parent_lock(tmp_path):
         pass
-    with pytest.raises(SystemExit, match="nobody waits for one any more"), profile_step():
+    with pytest.raises(SystemExit, match="the parent process of one ended"), profile_step():
         raise AssertionError("not our turn")

@@ -5,6 +5,7 @@ The toy does 1 TFLOP/s in fp32, 4 TFLOP/s in fp16, moves 100 GB/s and launches a
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.points import COLUMNS as POINT_COLUMNS
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.store import Run
+from ridgeline.store import Run, to_run
 
 NAN = float("nan")
 TOY = Roofs(
@@ -39,6 +40,8 @@ RUN = {
     "params": 1e6, "macs": 5e9, "flops": 1e10, "moved_bytes": 5e8, "fused_bytes": 1e8,
     "counted_peak_bytes": 2e8, "coverage": 1.0,
 }  # fmt: skip
+DATA = Path(__file__).parents[1] / "data"
+
 STEP = {
     "run_id": "a", "env": "toy", "device": "cpu", "model": "net", "label": "", "mode": "train",
     "precision": "fp32", "batch_size": 8, "grain": "step", "name": "net", "layer": "",
@@ -71,14 +74,21 @@ def layer_row(layer: str, **changes: Any) -> dict[str, Any]:
 
 def stored(run_id: str, **changes: Any) -> Run:
     """A run as it is stored; `asked`, `found` and `provenance` may be given."""
-    return Run(
-        run_id=run_id,
-        path=Path(run_id),
-        schema_version=1,
-        asked={"model": "net", **changes.get("asked", {})},
-        found={"warnings": [], **changes.get("found", {})},
-        provenance={"command": ["ridgeline", "run", "net"], **changes.get("provenance", {})},
-    )
+    recorded = json.loads((DATA / "run-h200-vgg16.json").read_text(encoding="utf-8"))
+    bare: dict[str, Any] = {
+        "warnings": [],
+        "energy": None,
+        "energy_reasons": [],
+        "timed_usage": None,
+    }
+    made: dict[str, Any] = {"command": ["ridgeline", "run", "net"]}
+    content = {
+        "schema_version": 1,
+        "asked": {**recorded["asked"], "model": "net", "label": "", **changes.get("asked", {})},
+        "found": {**recorded["found"], **bare, **changes.get("found", {})},
+        "provenance": {**made, **changes.get("provenance", {})},
+    }
+    return to_run(Path(run_id), content)
 
 
 def make_study(

@@ -24,7 +24,7 @@ from ridgeline.report.profiles import names_of
 from ridgeline.report.study import read_study
 from ridgeline.report.tables import write_tables
 from ridgeline.roofline.roofs import BITS, given_roofs
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.store import ResultsFolder, Run, to_run
 
 
 def test_a_report_says_from_which_file_a_capture_is(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_the_table_of_captures_names_their_files(tmp_path: Path) -> None:
 
 
 def captured(run_id: str, label: str, *files: str, time: str = "2026-11-16T10:00:00+00:00") -> Run:
-    return Run(run_id=run_id, path=Path(run_id), schema_version=1, found={},
-               asked={"command": "import", "files": list(files), "label": label},
-               provenance={"time": time})  # fmt: skip
+    asked = {"command": "import", "files": list(files), "label": label}
+    content = {"schema_version": 1, "asked": asked, "found": {"status": "ok"}}
+    return to_run(Path(run_id), {**content, "provenance": {"time": time}})
 
 
 def test_captures_with_the_same_name_are_told_apart() -> None:

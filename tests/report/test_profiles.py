@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.report.hostile import put
 from tests.report.profiled import (
     STEP_S,
     folder,
@@ -38,7 +39,6 @@ from ridgeline.report.summary import summary
 from ridgeline.report.summary_csv import summary_csv
 from ridgeline.report.tables import points_csv, tables, write_tables
 from ridgeline.report.text import records
-from ridgeline.report.views import measured_runs
 from ridgeline.roofline.roofs import BITS, given_roofs
 from ridgeline.store import ResultsFolder
 
@@ -68,7 +68,7 @@ def test_a_run_has_the_kernels_of_its_profile(results: ResultsFolder, study: Stu
     assert study.problems == ()
     assert study.remarks == ("the profile of resnet50, batch 32, amp: the clock was <not> locked",)
     # then there is one measured run, whose step stands twice: by its count and by counters
-    assert len(measured_runs(results)[0]) == len(study.runs) == 1
+    assert len(results.index().runs) == len(study.runs) == 1
     found = study.points[study.points["grain"].eq("step")]
     steps = {row["provenance"]: row for row in records(found)}
     assert [row["time_s"] for row in steps.values()] == [STEP_S, STEP_S]
@@ -114,10 +114,10 @@ def test_a_profile_of_no_run_is_told(results: ResultsFolder) -> None:
     assert read_study(results, run_ids=[run.run_id]).problems == ()
 
 
-@pytest.mark.parametrize("found", [{"launches": -1}, {"warnings": [1]}, {"self_test": 3}])
-def test_a_profile_unlike_ours_is_passed_over(tmp_path: Path, found: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("name", "value"), [("launches", -1), ("warnings", [1]), ("self_test", 3)])
+def test_a_profile_unlike_ours_is_passed_over(tmp_path: Path, name: str, value: Any) -> None:
     results = folder(tmp_path)
-    store_profile(results, **found)
+    put(store_profile(results).path / "run.json", f"found.{name}", value)
     study = read_study(results)
     assert "is passed over: found." in study.problems[0]
     assert study.kernels.empty
@@ -316,16 +316,17 @@ def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({"command": "profile", "program": "train.py"}, "asked.program"),
-        ({"command": "import"}, "asked.files"),
-        ({"command": "profile"}, "asked.of_run"),
+        ({"command": "profile", "program": "train.py"}, "asked.program is 'train.py', not a list"),
+        ({"command": "import", "files": 3}, "asked.files is 3, not a list"),
+        ({"command": "profile"}, "asked.model is missing"),
     ],
 )
 def test_a_capture_unlike_ours_is_passed_over(
     tmp_path: Path, asked: dict[str, Any], problem: str
 ) -> None:
     results = folder(tmp_path)
-    capture = store_capture(results, asked=asked)
+    capture = store_capture(results)
+    put(capture.path / "run.json", "asked", asked)
     [told] = read_study(results).problems
     assert told.startswith(f"{asked['command']} {capture.run_id} is passed over: {problem}")
 

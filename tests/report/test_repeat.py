@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,18 @@ import pytest
 from tests.cli.small_runs import folder, run_here
 
 from ridgeline.report.repeat import repeat_command
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.store import ResultsFolder, Run, to_run
 
 __all__ = ["folder"]  # a fixture
 
 DATA = Path(__file__).parent.parent / "data"
 
 
-@pytest.fixture
-def run() -> Run:
-    """A recorded run of VGG-16."""
-    recorded = json.loads((DATA / "run-h200-vgg16.json").read_text())
-    parts = {name: recorded[name] for name in ("asked", "found", "provenance")}
-    return Run(run_id="r", path=Path("r"), schema_version=1, **parts)
+def recorded(**changes: dict[str, Any]) -> Run:
+    """A recorded run of VGG-16, with other `asked`, `found` or `provenance`."""
+    content = json.loads((DATA / "run-h200-vgg16.json").read_text())
+    content |= {name: {**content[name], **part} for name, part in changes.items()}
+    return to_run(Path("r"), content)
 
 
 @pytest.mark.parametrize(
@@ -43,22 +41,21 @@ def run() -> Run:
         ),
     ],
 )
-def test_only_what_is_not_usual_is_said(run: Run, asked: dict[str, Any], command: str) -> None:
-    assert repeat_command(replace(run, asked={**run.asked, **asked})) == command
+def test_only_what_is_not_usual_is_said(asked: dict[str, Any], command: str) -> None:
+    assert repeat_command(recorded(asked=asked)) == command
 
 
-def test_variables_that_change_speed_come_first(run: Run) -> None:
-    recorded = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0", "HOME": "x; y"}
+def test_variables_that_change_speed_come_first() -> None:
+    variables = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0", "HOME": "x; y"}
 
-    again = repeat_command(replace(run, provenance={"environment": recorded}))
+    again = repeat_command(recorded(provenance={"environment": variables}))
 
     assert again.startswith("OMP_NUM_THREADS=1 ridgeline run vgg16 ")
 
 
-def test_a_module_of_a_program(run: Run) -> None:
-    found = {**run.found, "source": "object"}
-    made = {**run.provenance, "command": ["python", "my script.py"]}
-    assert repeat_command(replace(run, found=found, provenance=made)) == "python 'my script.py'"
+def test_a_module_of_a_program() -> None:
+    run = recorded(found={"source": "object"}, provenance={"command": ["python", "my script.py"]})
+    assert repeat_command(run) == "python 'my script.py'"
 
 
 def test_the_command_makes_the_same_run_again(folder: Path) -> None:

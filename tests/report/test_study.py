@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import ridgeline
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import Passports, read_passport
+from ridgeline.records import CountRequest, LayerSum, RunRequest
 from ridgeline.report.counts import (
     count_key,
     rename_fused_of_layers,
@@ -129,7 +130,7 @@ def test_recomputation_is_the_same_in_count_and_report(
 def test_a_count_of_an_earlier_version_is_read(results: ResultsFolder) -> None:
     # given a count whose fused bytes were called ideal
     store_count(results)
-    [count] = stored_counts(results).values()
+    [count] = stored_counts(results.index()).values()
     content = json.loads((count.path / "run.json").read_text(encoding="utf-8"))
     content["found"]["ideal_bytes"] = content["found"].pop("fused_bytes")
     (count.path / "run.json").write_text(json.dumps(content), encoding="utf-8")
@@ -159,7 +160,7 @@ def test_a_run_that_nobody_counted_is_named(results: ResultsFolder) -> None:
         "vgg16, batch 128: not counted, so it has no place on a roofline (ridgeline count MODEL"
         " --results DIR counts it)",
     )
-    assert [run.asked["model"] for run in uncounted(results)] == ["vgg16"]
+    assert [run.request.model for run in uncounted(results.index())] == ["vgg16"]
 
 
 @pytest.mark.parametrize(
@@ -173,11 +174,8 @@ def test_a_count_of_something_else_is_not_taken(
 
 
 def test_an_optimizer_does_not_matter_to_inference() -> None:
-    asked = {"model": "a", "batch_size": 1, "mode": "infer", "optimizer": "sgd"}
-    assert count_key(asked, "fp32") == count_key({**asked, "optimizer": None}, "fp32")
-    assert count_key({**asked, "input_size": (3, 4)}, "fp32") == count_key(
-        {**asked, "input_size": [3, 4]}, "fp32"
-    )
+    run, count = RunRequest(model="a", optimizer="adam"), CountRequest(model="a", optimizer=None)
+    assert count_key(run, "fp32") == count_key(count, "fp32")
 
 
 def test_without_a_passport_the_datasheet_stands_in(results: ResultsFolder) -> None:
@@ -234,8 +232,7 @@ def test_without_roofs_or_count_the_sentence_says_so(results: ResultsFolder) -> 
 
 
 def test_a_run_that_failed_is_told_with_its_reason(results: ResultsFolder) -> None:
-    asked = {"command": "run", "model": "vgg16", "batch_size": 9999, "mode": "train",
-             "precision": "fp32"}  # fmt: skip
+    asked = RunRequest(model="vgg16", batch_size=9999, mode="train")
     run = results.write_run(label="run", asked=asked, provenance={},
                             found={"status": "failed", "reason": "out of memory"})  # fmt: skip
     told = "vgg16, train, fp32, batch 9999: this run failed: out of memory"
@@ -253,8 +250,8 @@ def test_layers_that_do_not_add_up_are_no_findings(
     results: ResultsFolder, difference: float, clock: str, adds_up: bool
 ) -> None:
     (run,) = results.read_runs()
-    layers = {"difference": difference, "clock": clock}
-    assert layers_add_up(replace(run, found={**run.found, "layers": layers})) is adds_up
+    layers = LayerSum(difference=difference, clock=clock)
+    assert layers_add_up(replace(run, result=replace(run.result, layers=layers))) is adds_up
 
 
 def test_some_roofs_are_given_and_the_others_stay(results: ResultsFolder) -> None:

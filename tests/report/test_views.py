@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.report.hostile import put
 
-from ridgeline.report.views import SPLIT, layers, measured_runs, metrics, overall, write_views
+from ridgeline.report.views import SPLIT, layers, metrics, overall, write_views
 from ridgeline.store import ResultsFolder, Run
 
 METRICS = [
@@ -150,6 +151,7 @@ def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
     assert row.drop(METRICS).dropna().to_dict() == {
         "run_id": run.run_id, "repeat": 1, "mode": "train", "asked_precision": "amp",
         "input_size": "224", "optimizer": "sgd", "config": "", "seed": 0,
+        "workers": 0, "pin_memory": False, "augment": True,
         "step_median_s": 0.04, "step_mean_s": 0.05, "step_std_s": 0.002, "step_min_s": 0.03,
         "step_max_s": 0.06, "step_interval_low_s": 0.035, "step_interval_high_s": 0.045,
         "forward_s": 0.01, "backward_s": 0.02, "busy_fraction": 0.5, "kernel_time_s": 0.02,
@@ -276,7 +278,9 @@ def test_only_completed_runs_of_this_command(results: ResultsFolder) -> None:
         label="x", asked=ASKED, found={"status": "failed", "reason": "r"}, provenance={}
     )
 
-    assert measured_runs(results) == ([kept], [])
+    index = results.index()
+    assert (index.runs, index.problems) == ((kept,), ())
+    assert [run.result.reason for run in index.failed] == ["r"]
 
 
 def test_a_damaged_run_is_named_and_passed_over(results: ResultsFolder) -> None:
@@ -297,16 +301,17 @@ def test_a_run_without_its_record_is_named_and_passed_over(results: ResultsFolde
     (lost.path / "run.json").unlink()
     (results.runs_path / ".half").mkdir()  # what a killed writer leaves
 
-    runs, problems = measured_runs(results)
+    index = results.index()
 
-    assert [run.run_id for run in runs] == [kept.run_id]
-    assert problems == [
-        f"{lost.path} has no run.json and is passed over: restore it, or delete the folder"
-    ]
+    assert [run.run_id for run in index.runs] == [kept.run_id]
+    assert index.problems == (
+        f"{lost.path} has no run.json and is passed over: restore it, or delete the folder",
+    )
 
 
 def test_a_run_that_lacks_something_is_named_and_passed_over(results: ResultsFolder) -> None:
-    lacking, kept = write(results, step_time_s={}), write(results, TABLE.drop(columns="mean_s"))
+    lacking, kept = write(results), write(results, TABLE.drop(columns="mean_s"))
+    put(lacking.path / "run.json", "found.step_time_s", {})
 
     written, problems = write_views(results)
 

@@ -7,7 +7,7 @@ import pytest
 
 from ridgeline.roofline.points import COLUMNS, Counted, Measured, run_points
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.roofline.static import grouped, static_pieces
+from ridgeline.roofline.static_work import find_static_work, grouped
 
 ROOFS = Roofs(
     env="m",
@@ -173,12 +173,12 @@ def test_no_layers_where_none_was_timed() -> None:
 
 
 def test_a_step_of_several_batches_does_all_but_the_update_several_times() -> None:
-    pieces = static_pieces(OPS, precision="fp32", parts=3)
+    pieces = find_static_work(OPS, precision="fp32", parts=3)
     assert pieces["flops"].sum() == 3 * 2220 + 20
 
 
 def test_tf32_products_have_the_roof_of_tf32() -> None:
-    pieces = static_pieces(OPS, precision="tf32")
+    pieces = find_static_work(OPS, precision="tf32")
     assert pieces["flops_tf32_matrix"].sum() == 2000
     assert pieces["flops_fp32_vector"].sum() == 240
 
@@ -187,13 +187,13 @@ def test_an_optimizer_is_as_large_as_all_its_operators() -> None:
     # given updates that fit the cache one by one and not together
     update = ("w", "aten::add_", "pointwise", "optimizer", "fp32", "9", 0, 20, 20, 400, 200)
     ops = pd.DataFrame([update, update], columns=OP_COLUMNS)
-    pieces = static_pieces(ops, precision="fp32", cache_level="l3", cache_bytes=1000)
+    pieces = find_static_work(ops, precision="fp32", cache_level="l3", cache_bytes=1000)
     # then all of it comes from DRAM
     assert pieces["least_bytes"].sum() == 1200
 
 
 def test_a_compiled_step_promises_flops_only() -> None:
-    pieces = static_pieces(OPS, precision="fp32", cache_level="l3", cache_bytes=0, is_fused=True)
+    pieces = find_static_work(OPS, precision="fp32", cache_level="l3", cache_bytes=0, is_fused=True)
     assert pieces["least_bytes"].sum() == 108  # the optimizer is not compiled
     assert pieces["launches"].sum() == 0
     assert pieces["flops"].sum() == 2240
@@ -211,7 +211,7 @@ def test_the_intensity_of_a_layer_ends_at_its_fused_bytes() -> None:
 
 
 def test_groups_keep_the_shapes_of_their_largest_member() -> None:
-    pieces = static_pieces(OPS, precision="fp32")
+    pieces = find_static_work(OPS, precision="fp32")
     table = grouped(pieces, ["layer"]).set_index("layer")
     assert table.loc["conv", "kind"] == "conv"
     assert table.loc["conv", "input_shapes"] == "8x3"

@@ -161,6 +161,6 @@ def test_torch_does_not_say_whether_a_uuid_is_of_a_slice(given: str, asked: list
 
 
 def test_throttle_reasons() -> None:
-    assert throttle_reasons("0x0000000000000001") == ()  # idle
-    assert throttle_reasons("0x0000000000000044") == ("power cap", "hardware thermal")
-    assert throttle_reasons("[N/A]") == ()
+    assert throttle_reasons(0x1) == ()  # idle
+    assert throttle_reasons(0x44) == ("power cap", "hardware thermal")
+    assert throttle_reasons(None) == ()

@@ -7,7 +7,7 @@ import pytest
 
 from ridgeline.sensors.conditions import Conditions
 from ridgeline.sensors.meter import Meter, Meters
-from ridgeline.sensors.sampler import Reading, Sampler, settled, summarise
+from ridgeline.sensors.sampler import Reading, Sampler, summarise, summarise_late
 
 
 def watts(read: Callable[[], float]) -> Meter:
@@ -35,7 +35,7 @@ def test_the_sampler_keeps_the_middle_and_every_reason() -> None:
     with sampler:
         assert all_read.wait(timeout=10)
     # then the readings of the second half count, and every reason
-    conditions = settled(sampler.readings)
+    conditions = summarise_late(sampler.readings)
     assert conditions.throttle_reasons == ("power cap",)
     assert conditions.clock_hz in (2e9, 2.5e9)
     assert [r.conditions.power_w for r in sampler.readings[:2]] == [100.0, 300.0]

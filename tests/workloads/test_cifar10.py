@@ -16,7 +16,16 @@ import torch
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workloads import cifar10
-from ridgeline.workloads.cifar10 import ARCHIVE, FOLDER, find_cifar10, load_cifar10
+from ridgeline.workloads.cifar10 import (
+    ARCHIVE,
+    FOLDER,
+    Images,
+    build_classifier,
+    file_stem,
+    find_cifar10,
+    load_cifar10,
+    synthetic_images,
+)
 
 IMAGES = 3  # in each batch
 
@@ -268,3 +277,102 @@ def test_the_checksums_are_those_of_torchvision() -> None:
     assert list(map(tuple, theirs.train_list)) == list(cifar10.TRAIN_MD5.items())
     assert list(map(tuple, theirs.test_list)) == list(cifar10.TEST_MD5.items())
     assert {theirs.meta["filename"]: theirs.meta["md5"]} == cifar10.META_MD5
+
+
+def nearest_mean_accuracy(images: Images) -> float:
+    """How many test images are nearest to the mean image of their class."""
+    train, test = images.train_images.flatten(1).float(), images.test_images.flatten(1).float()
+    means = torch.stack([train[images.train_labels == label].mean(0) for label in range(10)])
+    nearest = torch.cdist(test, means).argmin(1)
+    return (nearest == images.test_labels).float().mean().item()
+
+
+def test_shapes_and_labels() -> None:
+    images = synthetic_images(25, 12)
+    assert (images.name, images.train_images.dtype) == ("synthetic", torch.uint8)
+    assert images.train_images.shape == (25, 3, 32, 32)
+    assert images.test_images.shape == (12, 3, 32, 32)
+    assert images.train_labels.tolist() == [*range(10), *range(10), 0, 1, 2, 3, 4]
+    assert images.test_labels.tolist() == [*range(10), 0, 1]
+
+
+def test_they_are_the_same_each_time() -> None:
+    first, again = (synthetic_images(30, 10) for _ in range(2))
+    digests = [hashlib.md5(i.train_images.numpy().tobytes()).digest() for i in (first, again)]
+    assert digests[0] == digests[1]
+    assert torch.equal(first.test_images, again.test_images)
+
+
+def test_there_is_something_to_learn_and_it_is_not_all_in_the_mean() -> None:
+    assert 0.6 < nearest_mean_accuracy(synthetic_images()) < 0.9
+
+
+NET = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
+
+def wide():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 11))
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    (tmp_path / "net.py").write_text(NET)
+    return str(tmp_path / "net.py")
+
+
+def params(model: str, image_size: int = 32) -> int:
+    return sum(p.numel() for p in build_classifier(model, image_size).parameters())
+
+
+def test_resnet18_is_the_form_for_small_images() -> None:
+    assert params("resnet18") == params("resnet18_cifar") == 11_173_962
+
+
+def test_torchvision_gets_ten_classes() -> None:
+    # ResNet-18 for ImageNet has 11,689,512 parameters; its head shrinks by 990 rows of 512 + 1
+    assert params("torchvision:resnet18") == 11_689_512 - 990 * 513
+
+
+def test_a_file(net: str) -> None:
+    assert params(f"{net}:make") == 3 * 32 * 32 * 10 + 10
+
+
+def test_building_draws_the_same_numbers_each_time(net: str) -> None:
+    states = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        build_classifier(f"{net}:make", 32)
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("alexnet", "alexnet cannot take images of 32x32: RuntimeError"),
+        ("fcn_resnet50", "fcn_resnet50 is for segmentation, not for classes"),
+        ("resnet19", "unknown model 'resnet19'"),
+        ("NET:wide", "answers two images with (2, 11), not with 10 scores for each"),
+    ],
+)
+def test_what_is_refused(net: str, model: str, problem: str) -> None:
+    with pytest.raises(RidgelineError) as caught:
+        build_classifier(model.replace("NET", net), 32)
+    assert problem in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("model", "stem"),
+    [
+        ("resnet18", "resnet18"),
+        ("torchvision:resnet18", "torchvision_resnet18"),
+        ("nets/net.py:make", "net_make"),
+        ("../..", "model"),
+    ],
+)
+def test_names_for_files(model: str, stem: str) -> None:
+    assert file_stem(model) == stem

@@ -7,9 +7,17 @@ import torch
 from tests.workloads.running import error_text, params, run_on_meta, train_on_meta, workload
 from torch import Tensor
 
-from ridgeline.workloads.networks.yolo import BINS, Predictions, Yolo, corners
-from ridgeline.workloads.networks.yolo_loss import Objects, claimed_cells, overlap, yolo_loss
 from ridgeline.workloads.workload import Inputs
+from ridgeline.workloads.yolo import (
+    BINS,
+    Objects,
+    Predictions,
+    Yolo,
+    claimed_cells,
+    corners,
+    overlap,
+    yolo_loss,
+)
 
 LSTM_LAYER = 4 * (650 * 650 + 650 * 650 + 650 + 650)
 

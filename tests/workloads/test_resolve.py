@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.workloads.running import error_text, workload
+from torch import nn
 
 import ridgeline.workloads.sources as room
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import list_models, resolve
+from ridgeline.workloads.workload import build_anywhere, parse_value
 
 OTHERS = (
     "other sources are timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
@@ -205,3 +208,71 @@ def test_every_listed_name_is_typed_as_listed() -> None:
 def test_a_source_that_is_missing_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "timm")
     assert all(source != "timm" for _, source, _ in list_models("resnet"))
+
+
+@pytest.mark.parametrize(
+    ("value", "default", "got"),
+    [
+        ("8192", 1, 8192),
+        ("8_192", 1, 8192),
+        ("1e-5", 0.1, 1e-5),
+        ("true", False, True),
+        ("0", True, False),
+        ("gelu", "silu", "gelu"),
+        ("128", "silu", "128"),
+        ("64", None, 64),
+        ("None", None, None),
+        ("[1, 2]", [3], [1, 2]),
+        ("swish", None, "swish"),
+        (7, 1, 7),
+    ],
+)
+def test_types(value: object, default: object, got: object) -> None:
+    assert parse_value("key", value, default) == got
+    assert type(parse_value("key", value, default)) is type(got)
+
+
+@pytest.mark.parametrize(
+    ("value", "default", "what"),
+    [("x", 1, "a whole number"), ("1.5", 1, "a whole number"), ("x", 0.5, "a number")],
+)
+def test_what_does_not_fit(value: str, default: object, what: str) -> None:
+    with pytest.raises(RidgelineError) as caught:
+        parse_value("size", value, default)
+    text = f"--config size={value} is not {what}\n  hint: the default is size={default}"
+    assert str(caught.value) == text
+
+
+def test_neither_true_nor_false() -> None:
+    with pytest.raises(RidgelineError, match="--config bias=maybe is not true or false"):
+        parse_value("bias", "maybe", True)
+
+
+class Counted(nn.Module):
+    """Computes its width with a tensor, and shares one weight between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        width = int(torch.tensor([2, 3]).sum().item())
+        self.first = nn.Linear(4, width)
+        self.second = nn.Linear(4, width)
+        self.second.weight = self.first.weight
+        self.first.bias.requires_grad = False
+        self.register_buffer("seen", torch.zeros(width))
+
+
+def test_parameters_are_on_meta_and_shared() -> None:
+    with torch.device("meta"):
+        module = build_anywhere(Counted)
+    assert {name: tuple(p.shape) for name, p in module.named_parameters()} == {
+        "first.weight": (5, 4),
+        "first.bias": (5,),
+        "second.bias": (5,),
+    }
+    assert {tensor.device.type for tensor in module.state_dict().values()} == {"meta"}
+
+
+def test_on_the_cpu_nothing_is_special() -> None:
+    module = build_anywhere(Counted)
+    assert {tensor.device.type for tensor in module.state_dict().values()} == {"cpu"}
+    assert nn.Linear(1, 1).weight.device.type == "cpu"

@@ -51,6 +51,7 @@ _WORDS = {
     "l1_bytes": "L1 bytes",
 }
 _FLOPS = re.compile(r"flops_(?P<kind>\w+)_(?P<path>vector|matrix)")
+BETWEEN_FILES = " + "  # the names of files that were joined
 PROGRAM = "ncu program"  # the kind of a program that was profiled here
 
 

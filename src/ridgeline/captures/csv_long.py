@@ -21,11 +21,11 @@ from ridgeline.captures.table import (
     AVERAGE,
     INVOCATIONS,
     Header,
+    OnBytes,
     Table,
     make_next_header,
     read_cell,
 )
-from ridgeline.captures.text_io import OnBytes
 
 AVERAGES = "a summary of ncu: averages over the launches of a kernel, times their number"
 

@@ -13,8 +13,16 @@ from typing import Any, BinaryIO
 
 from ridgeline.captures.counters import TEXT_COLUMNS, Counters, make_counters
 from ridgeline.captures.normalise import READ_TEXT, Decimals, Normaliser, read_ranges, strip_groups
-from ridgeline.captures.table import WIDE, Header, Table, make_next_header, read_cell
-from ridgeline.captures.text_io import OnBytes, open_bytes, skip_lines
+from ridgeline.captures.table import (
+    WIDE,
+    Header,
+    OnBytes,
+    Table,
+    make_next_header,
+    open_bytes,
+    read_cell,
+    skip_lines,
+)
 
 BLOCK_BYTES = 2**20  # small ones stay in the processor's cache
 BLOCKS = 16  # that are turned into numbers at once
@@ -147,7 +155,7 @@ def _read_metrics(
 
 def needed_columns(header: Header) -> list[int]:
     """The columns to read: texts of launches, ranges and metrics."""
-    from ridgeline.captures.counter_ways import is_needed
+    from ridgeline.captures.metric_formulas import is_needed
     from ridgeline.captures.normalise import DISPLAY_NAMES, strip_label
 
     names = enumerate(map(strip_label, header.names))

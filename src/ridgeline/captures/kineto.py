@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ridgeline.captures.capture import Capture
+from ridgeline.captures.counters import common_device, make_time_capture, note_several_devices
 from ridgeline.captures.normalise import to_base_units
-from ridgeline.captures.table import KINETO
-from ridgeline.captures.text_io import OnBytes, open_text
-from ridgeline.captures.to_capture import common_device, make_time_capture, note_several_devices
+from ridgeline.captures.table import KINETO, OnBytes, open_text
 from ridgeline.errors import RidgelineError
 
 MICROSECOND = 1e-6

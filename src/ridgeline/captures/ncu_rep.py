@@ -11,21 +11,16 @@ import csv
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ridgeline.captures.counter_ways import is_needed
-from ridgeline.captures.counters import Counters
-from ridgeline.captures.detect import detect
-from ridgeline.captures.reading_log import ReadingLog
-from ridgeline.captures.table import REPORT
+from ridgeline.captures.metric_formulas import is_needed
+from ridgeline.captures.ncu_messages import ReadingLog
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.profilers import ncu_path
-from ridgeline.machine.system_io import SystemIO
+from ridgeline.machine.system import SystemIO
 
 LIBRARY = "ncu_report"
 TIME_LIMIT_S = 600
@@ -33,26 +28,15 @@ INSTALL = "pip install ncu-report, or install Nsight Compute and put its ncu on 
 _OPTIONS = ("--csv", "--page", "raw", "--print-units", "base")
 
 
-def read_report(path: Path) -> Counters:
-    """The kernels of a report."""
-    from ridgeline.captures.csv_wide import read_wide
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "report.csv"
-        problem = _convert(path, file)
-        if not file.exists() or not file.stat().st_size:
-            raise RidgelineError(
-                f"{path} cannot be read: {problem or 'it holds no kernels'}",
-                hint="it is damaged, or of a later version than the reader: copy it again, update"
-                " ncu-report, or export it with ncu --import FILE --csv --page raw",
-            )
-        try:
-            table = detect(file).table
-            assert table is not None
-            return replace(read_wide(table), file=str(path), kind=REPORT)
-        except RidgelineError as error:
-            problem = error.problem.replace(str(file), str(path))
-            raise RidgelineError(problem, hint=error.hint) from error
+def convert_report(path: Path, file: Path) -> None:
+    """Write a report as a raw table; one that cannot be read is refused."""
+    problem = _convert(path, file)
+    if not file.exists() or not file.stat().st_size:
+        raise RidgelineError(
+            f"{path} cannot be read: {problem or 'it holds no kernels'}",
+            hint="it is damaged, or of a later version than the reader: copy it again, update"
+            " ncu-report, or export it with ncu --import FILE --csv --page raw",
+        )
 
 
 def _convert(path: Path, file: Path) -> str:

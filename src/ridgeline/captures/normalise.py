@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ridgeline.captures.counter_ways import is_needed
+from ridgeline.captures.metric_formulas import is_needed
 
 # ---------------------------------------------------------------- units
 

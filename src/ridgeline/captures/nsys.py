@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ridgeline.captures.capture import Capture
+from ridgeline.captures.counters import common_device, make_time_capture, note_several_devices
 from ridgeline.captures.normalise import (
     NANOSECOND,
     Decimals,
@@ -24,9 +25,15 @@ from ridgeline.captures.normalise import (
     strip_groups,
     to_base_units,
 )
-from ridgeline.captures.table import COUNT, INSTANCES, KERNEL_AVERAGES, NSYS, Table, read_cell
-from ridgeline.captures.text_io import OnBytes
-from ridgeline.captures.to_capture import common_device, make_time_capture, note_several_devices
+from ridgeline.captures.table import (
+    COUNT,
+    INSTANCES,
+    KERNEL_AVERAGES,
+    NSYS,
+    OnBytes,
+    Table,
+    read_cell,
+)
 
 _NAMES = ("Name", "Kernel Name", "Demangled Name")
 _TIMES = ("Total Time", "Duration", "Dur", "Kernel Dur", *KERNEL_AVERAGES)

@@ -1,10 +1,9 @@
 """From the base counters of Nsight Compute to FLOPs, bytes and seconds.
 
 A table of metrics has a row per kernel and a column per metric, in base units: seconds, bytes,
-hertz and plain counts. Each quantity of a row is made by the first way of counter_ways.py whose
-metrics have a value there; one without any is absent, never 0. What is made from rates is rounded:
-it is a count; a rate above 0 that makes less than one is in another unit than it says, and tells
-nothing. Conventions:
+hertz and plain counts. Each quantity of a row is made by the first formula of metric_formulas.py
+whose metrics have a value there; one without any is absent, never 0. What is made from rates is
+rounded: it is a count. Conventions:
 
     a multiply-add is 2 FLOPs
     fp16 outside tensor cores is packed: 2 lanes an instruction (older tools count 1)
@@ -17,15 +16,13 @@ nothing. Conventions:
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ridgeline.captures import tensor_counters
 from ridgeline.captures.capture import in_words
-from ridgeline.captures.counter_ways import (
+from ridgeline.captures.metric_formulas import (
     CACHES,
     CYCLES,
     CYCLES_OVER_RATE,
@@ -33,18 +30,23 @@ from ridgeline.captures.counter_ways import (
     DRAM_READ,
     DRAM_WRITE,
     INSTRUCTIONS,
+    PER_CYCLE,
+    PER_SECOND,
     PIPE_TENSOR,
     TENSOR_INSTRUCTIONS,
     TIMES,
     VECTOR_FLOPS,
-    Way,
-    flop_ways,
+    MetricFormula,
+    find_overlapping,
+    flop_formulas,
+    group_by_type,
+    is_covered,
     is_of_bytes,
     is_of_flops,
     is_of_tensor_instructions,
-    ways_of,
+    note_tensor_counters,
+    remove_overlaps,
 )
-from ridgeline.captures.tensor_counters import PER_CYCLE, PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,14 +75,14 @@ _UNTOLD_BY = {  # whether the chip is before the first with tensor counters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantities:
-    """Quantities by column, and what is to be said about how they were found."""
+    """Quantities by column, and notes on how they were derived."""
 
     table: pd.DataFrame
     metrics: tuple[str, ...]  # those that took part
     remarks: tuple[str, ...]
 
 
-def find(
+def derive_quantities(
     metrics: pd.DataFrame, *, compute_capability: str | pd.Series[str] | None = None
 ) -> Quantities:
     """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected.
@@ -100,35 +102,13 @@ def find(
     return Quantities(table=table, metrics=tuple(finder.used), remarks=tuple(finder.remarks))
 
 
-def settled(metrics: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Rates as the amounts that they are with the time and cycles beside them, and remarks.
-
-    Those that make none, or of which the amount is there, stay as they are.
-    """
-    finder = _Finder(metrics)
-    finder.time()
-    rates: dict[str, list[str]] = defaultdict(list)  # by the counter that they are of
-    for name in sorted(finder.names):
-        counter = name.removesuffix(PER_SECOND).removesuffix(PER_CYCLE)
-        if counter != name and counter.endswith(".sum"):
-            rates[counter].append(name)
-    found = {counter: finder.by_ways(ways_of(counter)) for counter in rates}
-    made = {counter: one for counter, one in found.items() if {*one.metrics} & {*rates[counter]}}
-    used = [rate for counter, one in made.items() for rate in rates[counter] if rate in one.metrics]
-    said = [f"from rates: {', '.join(used)}"] if used else []
-    said += [text for one in made.values() for text in one.too_small]
-    others = metrics.drop(columns=[rate for counter in made for rate in rates[counter]])
-    return others.assign(**{counter: one.values for counter, one in made.items()}), said
-
-
 @dataclass(slots=True)
-class _Found:
-    """Values by row, what they are made of, and what is to be said about it."""
+class _Amount:
+    """Values by row, what they are made of, and notes on that."""
 
     values: pd.Series[float] | None = None
     metrics: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    too_small: list[str] = field(default_factory=list)  # remarks on rates
 
     @property
     def is_whole(self) -> bool:
@@ -157,9 +137,8 @@ class _Finder:
         self.columns: dict[str, pd.Series[float]] = {}
         self.used: list[str] = []
         self.remarks: list[str] = []
-        self.too_small: list[str] = []
 
-    # ------------------------------------------------------------ ways to one quantity
+    # ------------------------------------------------------------ formulas of one quantity
 
     def scale(self, per: str) -> pd.Series[float] | float | None:
         """What makes an amount of a rate: seconds, cycles; None where these are not known."""
@@ -168,8 +147,8 @@ class _Finder:
         return self._cycles.values if per == PER_CYCLE else 1.0
 
     @cached_property
-    def _cycles(self) -> _Found:
-        found = _Found()
+    def _cycles(self) -> _Amount:
+        found = _Amount()
         time_s = self.columns.get("counter_time_s")
         for unit in CYCLES:
             for name in (f"{unit}.avg", f"{unit}.max"):
@@ -180,46 +159,32 @@ class _Finder:
                 found.fill(self._floats(rate) * time_s, [rate])
         return found
 
-    def by_ways(self, ways: Iterable[Way], found: _Found | None = None) -> _Found:
-        """Of each row by the first way that tells it."""
-        found = found or _Found()
-        for way in ways:
-            scale = self.scale(way.per) if way.metric in self.names else None
-            if scale is None or found.is_whole:
+    def apply(self, formulas: Iterable[MetricFormula], amount: _Amount | None = None) -> _Amount:
+        """Of each row by the first formula whose metric has a value there."""
+        amount = amount or _Amount()
+        for formula in formulas:
+            scale = self.scale(formula.per) if formula.metric in self.names else None
+            if scale is None or amount.is_whole:
                 continue
-            amount = self._floats(way.metric) * way.factor * scale
-            if way.per:
-                lacking = amount if found.values is None else amount.where(found.values.isna())
-                amount, too_small = _counted(lacking, way.metric)
-                found.too_small += too_small
-            clocks = self._cycles.metrics if way.per == PER_CYCLE else []
-            found.fill(amount, [way.metric, *clocks], way.remark)
-        return found
+            values = self._floats(formula.metric) * formula.factor * scale
+            clocks = self._cycles.metrics if formula.per == PER_CYCLE else []
+            if formula.per:  # less than one cannot be: the rate is in another unit than it says
+                values = values.round().mask((values > 0) & (values < 0.5))
+            amount.fill(values, [formula.metric, *clocks], formula.remark)
+        return amount
 
-    def _take(self, found: _Found) -> pd.Series[float] | None:
-        """Its values, with all that is to be said."""
-        for all_of_them, these in (
-            (self.used, found.metrics),
-            (self.remarks, found.remarks),
-            (self.too_small, found.too_small),
-        ):
-            all_of_them += [text for text in dict.fromkeys(these) if text not in all_of_them]
-        return found.values
+    def _take(self, amount: _Amount) -> pd.Series[float] | None:
+        """Its values; its metrics and notes are kept."""
+        for kept, new in ((self.used, amount.metrics), (self.remarks, amount.remarks)):
+            kept += [text for text in dict.fromkeys(new) if text not in kept]
+        return amount.values
 
-    def _tell(
-        self, column: str, values: pd.Series[float], found: Collection[_Found], parts: str
-    ) -> None:
-        """A column that some row has a value in, or why what was found makes none."""
+    def _add_column(self, column: str, values: pd.Series[float], parts: str) -> None:
+        """A column that some row has a value in, or why there is none."""
         if values.notna().any():
             self.columns[column] = values
-            return
-        self._take_too_small(found)
-        if not any(one.too_small for one in found):
+        else:
             self.remarks.append(f"{in_words(column)} are not told: no kernel has {parts}")
-
-    def _take_too_small(self, found: Iterable[_Found]) -> None:
-        for one in found:
-            self._take(_Found(too_small=one.too_small))
 
     def _floats(self, name: str) -> pd.Series[float]:
         return self.metrics[name].astype(float)
@@ -227,7 +192,7 @@ class _Finder:
     # ------------------------------------------------------------ quantities
 
     def time(self) -> None:
-        found = _Found()
+        found = _Amount()
         for name in TIMES:
             if name in self.names:
                 found.fill(self._floats(name), [name])
@@ -250,44 +215,69 @@ class _Finder:
                 lacking = ", ".join(missing)
                 self.remarks.append(f"{kind} FLOPs are not told: {lacking} not collected")
                 continue
-            found = {op: self.by_ways(INSTRUCTIONS[op]) for op in collected}
-            if any(one.values is None for one in found.values()):
-                self._say_why(kind, found.values(), [INSTRUCTIONS[op] for op in collected])
+            amounts = {op: self.apply(INSTRUCTIONS[op]) for op in collected}
+            if any(amount.values is None for amount in amounts.values()):
+                self._note_rates(kind, [INSTRUCTIONS[op] for op in collected])
                 continue
             if missing:
                 self.remarks.append(f"{kind} FLOPs are a lower bound: no {', '.join(missing)}")
-            parts = {op: values for op in found if (values := self._take(found[op])) is not None}
-            total = _added([values * flops[op] for op, values in parts.items()])
-            said = f"all of {', '.join(collected)}"
-            self._tell(f"flops_{kind}_vector", total, found.values(), said)
+            parts = {op: self._take(amount) for op, amount in amounts.items()}
+            total = _add([values * flops[op] for op, values in parts.items() if values is not None])
+            self._add_column(f"flops_{kind}_vector", total, f"all of {', '.join(collected)}")
 
     def tensor_flops(self) -> None:
-        import pandas as pd
-
-        works: dict[str, tensor_counters.Work] = {}
-        kinds = tensor_counters.by_type(map(str, self.metrics.columns))
-        ways = {name: flop_ways(f"tensor {kind}", name) for kind in kinds for name in kinds[kind]}
-        found = {name: self.by_ways(those) for name, those in ways.items()}
-        known = {name: one.values for name, one in found.items() if one.values is not None}
-        amounts, within = tensor_counters.apart(
-            pd.DataFrame(known, index=self.metrics.index, columns=list(found))
-        )
+        kinds = group_by_type(map(str, self.metrics.columns))
+        formulas = {
+            name: flop_formulas(f"tensor {kind}", name) for kind in kinds for name in kinds[kind]
+        }
+        amounts = {name: self.apply(of_name) for name, of_name in formulas.items()}
+        known = [name for name in amounts if amounts[name].values is not None]
+        taken = remove_overlaps(known)
+        notes: list[str] = []
         for kind, names in kinds.items():
-            its_own = [found[name] for name in names]
-            kept = [name for name in names if name in amounts.columns]
-            if kind in within:
+            own = [name for name in names if name in known]
+            if not own:
+                self._note_rates(f"tensor {kind}", [formulas[name] for name in names])
+                continue
+            added = [name for name in taken if name in own]
+            wider = [name for one in own for name in find_overlapping(one, taken)]
+            others = [name for name in wider if name not in own]
+            if others:
                 self.remarks.append(
-                    f"tensor {kind} is not told by itself: {within[kind]} counts it, too"
+                    f"tensor {kind} is not told by itself: {others[0]} counts it, too"
                 )
-            if all(one.values is None for one in its_own):
-                self._say_why(f"tensor {kind}", its_own, [ways[name] for name in names])
-            elif kept:
-                work = works[kind] = tensor_counters.added(amounts[kept])
-                for name in work.used:
-                    self._take(found[name])
-                parts = ", ".join(tensor_counters.once(kept))
-                self._tell(f"flops_{kind}_matrix", work.values, its_own, f"all of {parts}")
-        self.remarks += tensor_counters.remarks(works)
+            if added:
+                self._add_tensor_flops(kind, names, added, amounts)
+                notes += note_tensor_counters(kind, added)
+                notes += self._note_left_out(kind, own, taken, amounts)
+        self.remarks += notes
+
+    def _add_tensor_flops(
+        self, kind: str, names: Sequence[str], added: Sequence[str], amounts: dict[str, _Amount]
+    ) -> None:
+        """The sum of those that overlap with none; a part that no kernel has makes it unknown."""
+        parts = [self._take(amounts[name]) for name in added]
+        total = _add([values for values in parts if values is not None])
+        absent = [name for name in names if amounts[name].values is None]
+        if any(not find_overlapping(name, added) for name in absent):
+            total = total * float("nan")
+        every = ", ".join(remove_overlaps([*added, *absent]))
+        self._add_column(f"flops_{kind}_matrix", total, f"all of {every}")
+
+    def _note_left_out(
+        self, kind: str, own: Sequence[str], taken: Sequence[str], amounts: dict[str, _Amount]
+    ) -> list[str]:
+        """A note on counters of which some work is in none of those that were taken."""
+        values = {name: amounts[name].values for name in own if not is_covered(name, taken)}
+        left_out = [
+            name for name, one in values.items() if one is not None and bool((one > 0).any())
+        ]
+        if not left_out:
+            return []
+        return [
+            f"tensor {kind} is a lower bound: {', '.join(left_out)} left out, with some of"
+            " the same work and other work"
+        ]
 
     def tensor_instructions(self) -> None:
         """A guess for kernels of chips that have no other counter, and only for these."""
@@ -297,7 +287,7 @@ class _Finder:
         is_old = self._is_version(lambda version: version < FIRST_WITH_TENSOR_COUNTERS)
         is_new = self._is_version(lambda version: version >= FIRST_WITH_TENSOR_COUNTERS)
         is_untold = ~self._has_tensor_flops()
-        guessed = self.by_ways(TENSOR_INSTRUCTIONS)
+        guessed = self.apply(TENSOR_INSTRUCTIONS)
         if guessed.values is not None:
             guess = guessed.values.where(is_old & is_untold) * FLOPS_PER_TENSOR_INSTRUCTION
             if guess.notna().any():
@@ -314,30 +304,27 @@ class _Finder:
                 self.remarks.append(_UNTOLD_BY[is_before])
 
     def bytes(self) -> None:
-        found = [self.by_ways(ways) for ways in (DRAM_READ, DRAM_WRITE)]
-        read, written = map(self._take, found)
+        read, written = (self._take(self.apply(one)) for one in (DRAM_READ, DRAM_WRITE))
         for column, values in (("dram_read_bytes", read), ("dram_write_bytes", written)):
             if values is not None:
                 self.columns[column] = values
-        both = _Found()
+        both = _Amount()
         if read is not None and written is not None:
             both.fill(read + written, [])
-        found.append(self.by_ways(DRAM_BOTH, both))
-        total = self._take(found[-1])
+        total = self._take(self.apply(DRAM_BOTH, both))
         if total is not None:
             self.columns["dram_bytes"] = total
-        elif (read is not None or written is not None) and not any(one.too_small for one in found):
+        elif read is not None or written is not None:
             only = "no kernel has both reads and writes"
             if read is None or written is None:
                 only = f"only {'writes' if read is None else 'reads'} were collected"
             self.remarks.append(f"DRAM bytes are not told: {only}")
-        for column, ways in CACHES.items():
-            values = self._take(self.by_ways(ways))
+        for column, formulas in CACHES.items():
+            values = self._take(self.apply(formulas))
             if values is not None:
                 self.columns[column] = values
 
     def cautions(self) -> None:
-        self.remarks += self.too_small
         if "counter_time_s" not in self.columns:
             self.remarks.append(f"{NO_TIME}: collect gpu__time_duration.sum")
         if not any(name.startswith("flops_") for name in self.columns):
@@ -352,8 +339,8 @@ class _Finder:
 
     # ------------------------------------------------------------ what is there
 
-    def _has_any(self, ways: Iterable[Way]) -> bool:
-        return any(way.metric in self.names for way in ways)
+    def _has_any(self, formulas: Iterable[MetricFormula]) -> bool:
+        return any(formula.metric in self.names for formula in formulas)
 
     def _has_tensor_flops(self) -> pd.Series[bool]:
         """By row, whether any are known."""
@@ -365,10 +352,9 @@ class _Finder:
                 known |= values.notna()
         return known
 
-    def _say_why(self, what: str, found: Iterable[_Found], ways: Iterable[Collection[Way]]) -> None:
-        """Why counters tell no FLOPs: rates that make none, or that have nothing to go with."""
-        self._take_too_small(found)
-        rates = {way.per for those in ways for way in those if way.metric in self.names}
+    def _note_rates(self, what: str, formulas: Iterable[Collection[MetricFormula]]) -> None:
+        """Counters make no FLOPs if they are rates without time or cycles."""
+        rates = {one.per for those in formulas for one in those if one.metric in self.names}
         clocks = {PER_SECOND: "time", PER_CYCLE: "cycles"}
         lacking = [word for per, word in clocks.items() if per in rates and self.scale(per) is None]
         if lacking:
@@ -387,25 +373,12 @@ class _Finder:
         return self.capability.isin(those)
 
 
-def _counted(amount: pd.Series[float], rate: str) -> tuple[pd.Series[float], list[str]]:
-    """A count from a rate; not known where there is something, and less than one of it."""
-    count = amount.round()
-    is_too_small = (amount > 0) & (count == 0)
-    if not is_too_small.any():
-        return count, []
-    said = (
-        f"not used: {rate} of {int(is_too_small.sum()):,} of {len(count):,} kernels, which would"
-        " make less than one; its unit is another than it says"
-    )
-    return count.mask(is_too_small), [said]
-
-
-def _added(parts: list[pd.Series[float]]) -> pd.Series[float]:
+def _add(parts: Sequence[pd.Series[float]]) -> pd.Series[float]:
     """Their sum; a row with no value in one of them has no sum."""
-    first, *others = parts
-    for other in others:
-        first = first + other
-    return first
+    total = parts[0]
+    for other in parts[1:]:
+        total = total + other
+    return total
 
 
 def _version(compute_capability: str | None) -> tuple[int, int] | None:

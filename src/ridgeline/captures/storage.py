@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ridgeline.captures.capture import Capture, sums
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.captures.capture import BETWEEN_FILES, Capture, sums
+from ridgeline.store import ResultsFolder, Run, StoredCapture
 
 
 def store_capture(results: ResultsFolder, capture: Capture, *, label: str | None) -> Run:
@@ -27,9 +27,7 @@ def store_capture(results: ResultsFolder, capture: Capture, *, label: str | None
 
 def files_of(capture: Capture) -> list[str]:
     """The files that a capture was read from."""
-    from ridgeline.captures.join import BETWEEN
-
-    return capture.file.split(BETWEEN)
+    return capture.file.split(BETWEEN_FILES)
 
 
 def _result(capture: Capture) -> dict[str, Any]:
@@ -50,18 +48,9 @@ def _result(capture: Capture) -> dict[str, Any]:
     }
 
 
-def is_capture(run: Run) -> bool:
-    """Whether a run is a capture of its own, and not the profile of another run."""
-    command = run.asked.get("command")
-    return command == "import" or (command == "profile" and "program" in run.asked)
-
-
-def sources_of(run: Run) -> list[str]:
+def sources_of(run: StoredCapture) -> list[str]:
     """The files of a stored capture, or the command line of a program.
 
     Programs were once stored as if they had been imported, their command line as the one file.
     """
-    program = run.asked.get("program")
-    if program:
-        return [shlex.join(map(str, program))]
-    return [str(file) for file in run.asked.get("files") or ()]
+    return [shlex.join(run.request.program)] if run.request.program else list(run.request.files)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ridgeline.captures.counters import TEXT_METRICS, Counters, KernelRows, make_counters
+from ridgeline.captures.ncu_messages import ReadingLog
 from ridgeline.captures.normalise import (
     DISPLAY_NAMES,
     Decimals,
@@ -27,9 +28,7 @@ from ridgeline.captures.normalise import (
     read_capability,
     read_dimensions,
 )
-from ridgeline.captures.reading_log import ReadingLog
-from ridgeline.captures.table import TEXT
-from ridgeline.captures.text_io import OnBytes, open_text
+from ridgeline.captures.table import TEXT, OnBytes, open_text
 
 KERNEL_LINE = re.compile(
     r"\s*(?P<name>\S.*?)(?: \((?P<grid>[\d, ]+)\)x\((?P<block>[\d, ]+)\))?"

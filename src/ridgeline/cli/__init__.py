@@ -10,8 +10,7 @@ counted.py  the work behind `count`; show.py prints it, files.py keeps it; count
             the options of ONNX files
 render_onnx_comparison.py  what `count MODEL --compare-onnx FILE.onnx` shows
 export.py   the command, exported.py the work behind it and what it shows
-run.py      the command, measured.py the work behind it, show_runs.py what it shows;
-            largest_batch.py finds the largest batch
+run.py      the command, measured.py the work behind it, show_runs.py what it shows
 analyze.py  the command, analyzed.py the work behind it, show_analysis.py what it shows
 report.py   roofline.py: the commands, studied.py the work behind both, show_study.py what they show
 compare.py  the command, show_compare.py what it shows

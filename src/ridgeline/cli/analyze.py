@@ -11,8 +11,8 @@ import typer
 from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
 from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.settings import BACKENDS, COMPILE_MODES
 from ridgeline.records import MODES, PRECISIONS
+from ridgeline.settings import BACKENDS, COMPILE_MODES
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -136,7 +136,7 @@ def analyze(
     if label is not None and not label.strip():
         raise RidgelineError("--label is empty", hint="give these runs a name, or leave it out")
     from ridgeline.cli.analyzed import Analysis, Wanted
-    from ridgeline.measure.settings import Settings
+    from ridgeline.settings import Settings
 
     settings = tuple(
         Settings(

@@ -10,11 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.analyze.counters import profile_stage
-from ridgeline.analyze.counts import CountFound, CountTask, count_task
-from ridgeline.analyze.outputs import Outputs, write_figures, write_points, write_report
-from ridgeline.analyze.passport import DeviceTask, MachineTask, device_task, machine_task
-from ridgeline.analyze.stages import Stages
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_analysis
 from ridgeline.cli.interrupts import import_figures, import_tables, interrupts_raised
@@ -22,10 +17,15 @@ from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner, raise_last,
 from ridgeline.cli.progress import StageProgress, stage_progress
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Answer, Work, attempt, run_isolated, stdout_to_stderr
-from ridgeline.measure.settings import Settings, check_mode
+from ridgeline.pipeline.count import CountFound, CountTask, count_task
+from ridgeline.pipeline.machine import DeviceTask, MachineTask, device_task, machine_task
+from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
+from ridgeline.pipeline.profile import profile_stage
+from ridgeline.pipeline.stages import Stages
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.study import read_study
 from ridgeline.report.views import write_views
+from ridgeline.settings import Settings, check_mode
 from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder
 

@@ -13,7 +13,7 @@ from ridgeline.cli.tables import Rows
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.store import ResultsFolder, atomic_write_text, write_parquet
-from ridgeline.workloads.digest import file_digest
+from ridgeline.workloads.sources import file_digest
 
 if TYPE_CHECKING:
     from ridgeline.cli.counted import Asked, Counted
@@ -122,14 +122,14 @@ def _write_runs(asked: Asked, counted: Counted, folder: Path) -> list[Path]:
     where = collect()
     paths = []
     for result in counted.results:
-        run = store.write_run(
-            label=f"count-{safe_name(result.model)}-bs{result.batch_size}",
-            asked=_question(asked, result),
-            found={"provenance": "static", **result.to_dict()},
-            provenance=where,
+        run_id = store.save_run(
+            f"count-{safe_name(result.model)}-bs{result.batch_size}",
+            _question(asked, result),
+            {"provenance": "static", **result.to_dict()},
+            where,
             tables={"ops": result.ops, "layers": result.layers()},
         )
-        paths.append(store.runs_path / run.run_id)
+        paths.append(store.runs_path / run_id)
     return paths
 
 

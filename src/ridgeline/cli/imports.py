@@ -116,8 +116,7 @@ def _show(captures: list[Capture], label: str | None, *, as_json: bool, quiet: b
 
 def _read(files: list[Path], *, quiet: bool) -> tuple[list[Capture], list[RidgelineError]]:
     """The captures of all files that can be read, and why the others cannot."""
-    from ridgeline.captures.join import join_captures
-    from ridgeline.captures.read import read_part
+    from ridgeline.captures.read import join_captures, read_part
     from ridgeline.cli.progress import run_progress
 
     def on_bytes(done: int, of: int) -> None:
@@ -145,11 +144,11 @@ def _stored_before(results: ResultsFolder, captures: list[Capture]) -> list[tupl
     """
     from ridgeline.captures.capture import sums
     from ridgeline.captures.storage import files_of
-    from ridgeline.report.profiles import file_names, stored_captures
+    from ridgeline.report.profiles import file_names
 
     amounts = ("totals", "kernel_time_s", "launches")
-    stored = [(run.run_id, file_names(run), [run.found.get(name) for name in amounts])
-              for run in stored_captures(results)]  # fmt: skip
+    stored = [(run.run_id, file_names(run), [getattr(run.result, name) for name in amounts])
+              for run in results.index().captures]  # fmt: skip
     found = []
     for capture in captures:
         files = " + ".join(Path(file).name for file in files_of(capture))

@@ -153,7 +153,7 @@ def _changes(before: Passport | None, passport: Passport) -> list[str]:
 
 def _check_writable(results: Path) -> None:
     """Refuse before a measurement of minutes, not after it."""
-    from ridgeline.machine.system_io import is_writable
+    from ridgeline.machine.system import is_writable
 
     if not is_writable(str(results)):
         raise RidgelineError(

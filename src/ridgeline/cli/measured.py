@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_runs
 from ridgeline.cli.interrupts import stopped_at_once
-from ridgeline.cli.largest_batch import Largest, Search
 from ridgeline.cli.progress import run_progress
 from ridgeline.cli.stdout import StdoutError
 from ridgeline.errors import RidgelineError
@@ -24,7 +23,6 @@ from ridgeline.measure.isolation import (
     run_isolated,
     stdout_to_stderr,
 )
-from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.measure.tasks import (
     Found,
     Progress,
@@ -33,9 +31,11 @@ from ridgeline.measure.tasks import (
     measure_task,
     question,
 )
+from ridgeline.pipeline.max_batch import Largest, Search
 from ridgeline.provenance import collect
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.views import write_views
+from ridgeline.settings import Settings, check_mode
 from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder, Run
 

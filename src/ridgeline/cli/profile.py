@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,17 +12,17 @@ from typer.core import TyperCommand
 from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
 from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.settings import COMPILE_MODES, Settings
 from ridgeline.profile.metrics import AUTO, CUPTI, LEVELS, TIERS, TOOLS
 from ridgeline.records import MODES, PRECISIONS
+from ridgeline.settings import COMPILE_MODES, Settings
 
 EXAMPLES = """
 [bold]Examples[/]
 
   ridgeline profile resnet50 --precision amp --dry-run
   ridgeline profile resnet50 --precision amp
-  ridgeline profile resnet50 mobilenet_v2 --precision fp32,amp --budget 2m
-  ridgeline profile resnet50 --tool ncu --deduplicate
+  ridgeline profile resnet50 mobilenet_v2 --precision fp32,amp
+  ridgeline profile resnet50 --tool ncu
   ridgeline profile vgg16 --mode infer --level hierarchical
   ridgeline profile resnet50 --tier time         (no counters, no permission needed)
   ridgeline profile -- python train.py           (steps marked by ridgeline.profile_step())
@@ -41,7 +40,7 @@ OF_MODELS = (
 )  # fmt: skip
 
 TIME = "time"  # the tier without counters
-OF_COUNTERS = ("tool", "level", "budget", "deduplicate", "dry_run")
+OF_COUNTERS = ("tool", "level", "dry_run")
 
 in_work = partial(typer.Option, rich_help_panel="What is run")
 in_step = partial(typer.Option, rich_help_panel="How a step is made")
@@ -113,16 +112,6 @@ def profile(
             autocompletion=complete(TOOLS),
         ),
     ] = AUTO,
-    budget: Annotated[
-        str | None,
-        in_profile(help="Time for counting, as 90s or 5m; what fits is chosen."),
-    ] = None,
-    deduplicate: Annotated[
-        bool,
-        in_profile(
-            "--deduplicate", help="With ncu, count operators of the same work once: much faster."
-        ),
-    ] = False,
     dry_run: Annotated[
         bool, in_profile("--dry-run", help="Show what would be counted and how long it takes.")
     ] = False,
@@ -210,8 +199,6 @@ def profile(
             tier=tier,
             level=level,
             tool=tool,
-            budget_s=duration(budget),
-            deduplicate=deduplicate,
             is_dry=dry_run,
             iters=iters,
             warmup=warmup_iters,
@@ -260,16 +247,3 @@ def _check_of_program(ctx: typer.Context, precision: str | None, tool: str) -> N
         raise RidgelineError(
             "a program has one --precision", hint="name one, or none to count all kinds"
         )
-
-
-def duration(text: str | None) -> float | None:
-    """`90s`, `5m`, `1.5h` or plain seconds, in seconds."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
-    seconds = (
-        float(found[1]) * {"m": 60.0, "min": 60.0, "h": 3600.0}.get(found[2], 1.0) if found else 0.0
-    )
-    if not 0 < seconds < 1e7:
-        raise RidgelineError(f"--budget {text!r} is not a time", hint="write 90s, 5m or 1.5h")
-    return seconds

@@ -13,28 +13,25 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ridgeline.analyze.counts import count_missing
-from ridgeline.analyze.passport import DeviceTask, device_task
 from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, show_profiles
 from ridgeline.cli.measured import SOME_FAILED, Asked, Done, Runner, raise_last, tell_failed
 from ridgeline.cli.progress import StageProgress, stage_progress
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
-from ridgeline.measure.settings import Settings, check_mode
 from ridgeline.measure.tasks import Task
+from ridgeline.pipeline.count import count_missing
+from ridgeline.pipeline.machine import DeviceTask, device_task
 from ridgeline.profile.checks import need_counters, need_cuda
-from ridgeline.profile.metrics import CUPTI
-from ridgeline.profile.plan import Plan
 from ridgeline.profile.profiling import Standby, standing_by
-from ridgeline.profile.request import Request, request_for, request_of_program
-from ridgeline.profile.stored import profile_program, profile_run
+from ridgeline.profile.request import Plan, Request, request_for, request_of_program
+from ridgeline.profile.storage import profile_program, profile_run
 from ridgeline.provenance import collect
 from ridgeline.report.views import write_views
+from ridgeline.settings import Settings, check_mode
 from ridgeline.store import ResultsFolder, Run
 
 RUN_S, TRACE_S, COUNTED_S = 20.0, 3.0, 5.0  # of one configuration, about
-NOT_FEWER = "--deduplicate is left out: CUPTI counts every kernel in the same time"
 PROGRAM_S = 120.0  # a program, which starts anew for every group of counters
 
 
@@ -54,8 +51,6 @@ class Wanted:
     tier: str
     level: str
     tool: str
-    budget_s: float | None
-    deduplicate: bool
     is_dry: bool
     iters: int
     warmup: int
@@ -73,8 +68,6 @@ class Wanted:
             "tier": self.tier,
             "level": self.level,
             "tool": self.tool,
-            "budget_s": self.budget_s,
-            "deduplicate": self.deduplicate,
             "steps": self.iters,
             "warmup": self.warmup,
             "is_dry": self.is_dry,
@@ -229,10 +222,8 @@ class Profiling:
         self.plans = [one for one in self.plans if one[0] != name]  # it may be replaced by another
         self.plans.append((name, plan))
         if not self.wanted.quiet:
-            is_idle = self.wanted.deduplicate and plan.tool == CUPTI
-            unheard = f"\nnote: {name}: {NOT_FEWER}" if is_idle else ""
             with progress.aside():
-                print(f"{name}: {plan}{unheard}", file=sys.stderr, flush=True)
+                print(f"{name}: {plan}", file=sys.stderr, flush=True)
 
     def _program(self, results: ResultsFolder) -> None:
         wanted = self.wanted

@@ -65,10 +65,10 @@ def report(
 
     What you wrote into the places for your own words in report.md stays there.
     """
-    from ridgeline.analyze.outputs import Outputs, write_figures, write_points, write_report
     from ridgeline.cli.interrupts import import_figures, stop_if_pressed
     from ridgeline.cli.progress import progress_bar
     from ridgeline.cli.studied import Chosen, read
+    from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
 
     chosen = Chosen(results=results, wanted=tuple(runs or ()), peak_compute=peak_compute,
                     peak_bw=peak_bw, peaks=peaks, count_files=count, quiet=quiet)  # fmt: skip

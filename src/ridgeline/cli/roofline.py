@@ -14,7 +14,7 @@ from ridgeline.cli.interrupts import import_figures, stop_if_pressed
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
-    from ridgeline.analyze.outputs import Outputs
+    from ridgeline.pipeline.outputs import Outputs
     from ridgeline.report.study import Study
 
 EXAMPLES = """
@@ -95,8 +95,8 @@ def roofline(
     Steps, phases, layers and kernels are joined with the ceilings of the machine that ran them, and
     so are captures from `ridgeline import`. Points go to roofline_points.csv, figures to figures/.
     """
-    from ridgeline.analyze.outputs import Outputs, write_points
     from ridgeline.cli.studied import Chosen, read
+    from ridgeline.pipeline.outputs import Outputs, write_points
 
     formats = _formats(form)
     chosen = Chosen(results=results, wanted=tuple(runs or ()), label=label,
@@ -147,7 +147,7 @@ def _draw(
 ) -> None:
     """All figures into a folder, or one into a file."""
     import_figures()
-    from ridgeline.analyze.outputs import write_figures
+    from ridgeline.pipeline.outputs import write_figures
     from ridgeline.report.figures import write_figure
     from ridgeline.report.figures.write import FORMATS
 

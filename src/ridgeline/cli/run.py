@@ -11,8 +11,8 @@ import typer
 from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
 from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.settings import BACKENDS, COMPILE_MODES, SYNTHETIC, SYNTHETIC_HOST, Settings
 from ridgeline.records import MODES, PRECISIONS
+from ridgeline.settings import BACKENDS, COMPILE_MODES, SYNTHETIC, SYNTHETIC_HOST, Settings
 
 EXAMPLES = """
 [bold]Examples[/]

@@ -31,9 +31,8 @@ def as_dict(run: Run) -> dict[str, Any]:
         "mode": asked.get("mode"),
         "precision": found.get("precision") or asked.get("precision"),
         **{name: found.get(name) for name in (
-            "status", "reason", "tier", "level", "tool", "is_deduplicated", "launches",
-            "kernel_time_s", "busy_time_s", "step_time_s", "gap_s", "copies", "attributed_share",
-            "layer_share",
+            "status", "reason", "tier", "level", "tool", "launches", "kernel_time_s",
+            "busy_time_s", "step_time_s", "gap_s", "copies", "attributed_share", "layer_share",
         )},
         "flops": {name: totals.get(name) for name in FLOPS},
         **{name: totals.get(name) for name in BYTES},

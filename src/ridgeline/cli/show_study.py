@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
-from ridgeline.report.configuration import all_settings, describe_differences
+from ridgeline.report.cases import describe_differences, read_all_settings
 from ridgeline.report.study import BUSY
 from ridgeline.report.summary import floor_notes
 from ridgeline.report.text import number
@@ -63,7 +63,7 @@ def print_steps(study: Study) -> None:
 
 def _settings_by_run(study: Study) -> dict[str, str]:
     """In which settings each run differs from others, label and threads included."""
-    words = describe_differences(all_settings(study.runs))
+    words = describe_differences(read_all_settings(study.runs))
     return dict(zip(map(str, study.runs["run_id"]), words, strict=True))
 
 

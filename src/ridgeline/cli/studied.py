@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.cli.interrupts import import_tables
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
-from ridgeline.store import ResultsFolder
+from ridgeline.store import MeasuredRun, ResultsFolder, StoredCapture
 
 if TYPE_CHECKING:
     from ridgeline.report.study import Study
@@ -90,15 +90,15 @@ def _names(
     """Of every run and capture what it may be called, and what its machine may be."""
     from ridgeline.report.machines import Machines
     from ridgeline.report.profiles import label_of, stored_profiles
-    from ridgeline.report.views import measured_runs
 
-    runs, passed_over = measured_runs(results)
-    problems += passed_over
-    stored = stored_profiles(results, (), problems)
-    labels = {run.run_id: [str(run.asked["model"]), str(run.asked["label"])] for run in runs}
+    index = results.index()
+    problems += index.problems
+    stored = stored_profiles(index, (), problems)
+    labels = {run.run_id: [run.request.model, run.request.label] for run in index.runs}
     labels |= {run.run_id: [label_of(run), stored.names[run.run_id]] for run in stored.captures}
     machines = Machines(results, [], {}, None)
-    roofs = {run.run_id: machines.of(run).roofs for run in (*runs, *stored.captures)}
+    every: list[MeasuredRun | StoredCapture] = [*index.runs, *stored.captures]
+    roofs = {run.run_id: machines.of(run).roofs for run in every}
     return labels, {run_id: [one.env, one.whole_env] for run_id, one in roofs.items()}
 
 
@@ -122,11 +122,11 @@ def _count(results: ResultsFolder, run_ids: Sequence[str] | None, chosen: Chosen
     """Count what was not counted; without torch, say so and go on."""
     from ridgeline.report.counts import uncounted
 
-    missing = uncounted(results, run_ids)
+    missing = uncounted(results.index(), run_ids)
     if not missing:
         return []
-    from ridgeline.analyze.counts import count_missing
     from ridgeline.cli.progress import progress_bar
+    from ridgeline.pipeline.count import count_missing
 
     try:
         with progress_bar(len(missing), quiet=chosen.quiet, first="counting") as step:

@@ -11,8 +11,8 @@ from ridgeline.cli.arguments import folder
 from ridgeline.cli.choices import MODELS, complete
 from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.settings import BACKENDS
 from ridgeline.records import PRECISIONS
+from ridgeline.settings import BACKENDS
 
 EXAMPLES = """
 [bold]Examples[/]

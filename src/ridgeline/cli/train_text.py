@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ridgeline.measure.backends import Backend
-from ridgeline.measure.checkpoints import CheckpointFolder
 from ridgeline.measure.profiler_mark import STEP
-from ridgeline.measure.train_loop import ProfiledStep
-from ridgeline.measure.train_records import EpochResult, StepProgress, TrainResult, TrainSettings
+from ridgeline.train.checkpoints import CheckpointFolder
+from ridgeline.train.loop import ProfiledStep
+from ridgeline.train.records import EpochResult, StepProgress, TrainResult, TrainSettings
 from ridgeline.units import format_percent, format_time
 from ridgeline.workloads.cifar10 import ARCHIVE
 

@@ -21,20 +21,18 @@ from ridgeline.cli.train_text import (
     summary,
 )
 from ridgeline.errors import RidgelineError
-from ridgeline.measure import checkpoints
 from ridgeline.measure.backends import Backend, choose_backend
-from ridgeline.measure.checkpoints import CheckpointFolder
 from ridgeline.measure.precision import Precision, choose_precision
 from ridgeline.measure.profiler_mark import mark_calls
 from ridgeline.measure.randomness import repeatable
-from ridgeline.measure.train_loop import ProfiledStep, profile_one_step, train
-from ridgeline.measure.train_records import EpochResult, TrainResult, TrainSettings
-from ridgeline.measure.training import Trainer, explained, made_on
 from ridgeline.provenance import collect
 from ridgeline.store import ResultsFolder, Run
-from ridgeline.workloads.cifar10 import Images, load_cifar10
-from ridgeline.workloads.classifiers import file_stem
-from ridgeline.workloads.synthetic import synthetic_images
+from ridgeline.train import checkpoints
+from ridgeline.train.checkpoints import CheckpointFolder
+from ridgeline.train.loop import ProfiledStep, profile_one_step, train
+from ridgeline.train.records import EpochResult, TrainResult, TrainSettings
+from ridgeline.train.trainer import Trainer, explained, made_on
+from ridgeline.workloads.cifar10 import Images, file_stem, load_cifar10, synthetic_images
 
 SCHEMA = 1  # of the JSON form
 SYNTHETIC = "synthetic"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ridgeline.count.checkpoints import State, done_again_in
+from ridgeline.tracing.recomputation import State, restore_on_recompute
 
 _C: Any = torch._C
 _KEY_NAME = "AutocastHPU"
@@ -70,7 +70,7 @@ class Autocast:
         others = torch.library.Library("_", "IMPL")
         others.fallback(torch.library.fallthrough_kernel, _KEY_NAME)
         try:
-            with done_again_in(self._state), self._is_that_of_torch():
+            with restore_on_recompute(self._state), self._is_that_of_torch():
                 yield
         finally:
             library._destroy()

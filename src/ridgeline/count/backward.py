@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ridgeline.count.owners import Owners, settle
+from ridgeline.tracing.autograd import AutogradOwners, propagate_owner, walk_graph
 
 WEIGHT, INPUT = 1, 2
 ROW = "_ridgeline_row"
@@ -42,7 +42,7 @@ class Attribution:
 
     def __init__(self, weights: dict[int, str]) -> None:
         self._weights = weights  # id of a parameter → path of its module
-        self._owners: Owners[Owner] = Owners()
+        self._owners: AutogradOwners[Owner] = AutogradOwners()
         self._nodes: dict[Any, _Node] = {}  # while their backward runs
         self.served: dict[int, int] = {}  # row → WEIGHT, INPUT, or both
         self._parents: dict[int, tuple[int, ...]] = {}
@@ -53,8 +53,8 @@ class Attribution:
     ) -> None:
         """Remember where a forward operator ran, and whether it worked on weights alone."""
         is_own = torch.is_grad_enabled()  # or its node is that of a function around it
-        self._owners.saw(inputs, Owner(path, weights_only and is_own))
-        self._owners.made(outs, Owner(path, weights_only))
+        self._owners.on_operator(inputs, Owner(path, weights_only and is_own))
+        self._owners.on_results(outs, Owner(path, weights_only))
 
     @contextmanager
     def walking(self, roots: Iterable[Tensor]) -> Iterator[None]:
@@ -69,16 +69,11 @@ class Attribution:
     def _walk(self, roots: Iterable[Tensor]) -> None:
         tensors = [t for t in roots if isinstance(t, Tensor) and t.grad_fn is not None]
         for tensor in tensors:
-            settle(tensor)
-        stack: list[Any] = [tensor.grad_fn for tensor in tensors]
-        while stack:
-            node = stack.pop()
-            if node in self._nodes:
-                continue
+            propagate_owner(tensor)
+        for node in walk_graph([tensor.grad_fn for tensor in tensors], self._nodes.__contains__):
             self._nodes[node] = seen = _Node(self._served_by(node))
             if seen.served == WEIGHT | INPUT:
                 node.register_hook(self._watch(seen, self._edges(node)))
-            stack.extend(following for following, _ in node.next_functions if following is not None)
 
     def _served_by(self, node: Any) -> int:
         """All sides that the node's results go to."""
@@ -94,7 +89,7 @@ class Attribution:
     def _edge(self, node: Any) -> int:
         if hasattr(node, "variable"):
             return WEIGHT if id(node.variable) in self._weights else INPUT
-        owner = self._owners.of(node)
+        owner = self._owners.owner_of(node)
         return WEIGHT if owner is not None and owner.weights_only else INPUT
 
     def _watch(self, node: _Node, edges: list[int]) -> Any:
@@ -130,7 +125,7 @@ class Attribution:
 
     def path_of(self, node: Any) -> str | None:
         """The module whose operator a node goes back through; None where there is none."""
-        owner = None if node is None else self._owners.of(node)
+        owner = None if node is None else self._owners.owner_of(node)
         return None if owner is None else owner.path
 
     def parent_of(self, row: int) -> int | None:

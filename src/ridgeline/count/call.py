@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ridgeline.count.parts import Moved
+from ridgeline.costs.work import Moved
 
 DTYPE_NAMES = {
     torch.float64: "fp64",
@@ -43,6 +43,10 @@ class TensorMeta(NamedTuple):
     @property
     def is_float(self) -> bool:
         return self.dtype.is_floating_point or self.dtype.is_complex
+
+    def bytes_of(self, elements: int) -> int:
+        """So many elements of this type."""
+        return elements * self.dtype.itemsize
 
     @property
     def moved(self) -> Moved:

@@ -13,7 +13,6 @@ from ridgeline.count import meta
 from ridgeline.count.errors import broken_model, check_fits, check_layouts, first_line, needs_values
 from ridgeline.count.evaluate import op_costs
 from ridgeline.count.fused import fused_step
-from ridgeline.count.modules import tensors_in
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import CAUSAL, Settings
 from ridgeline.count.step import Step, Traced, run_step
@@ -21,6 +20,7 @@ from ridgeline.count.trace import Tracer
 from ridgeline.count.values import literals_known
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
+from ridgeline.tracing.modules import tensors_in
 from ridgeline.workloads import Workload, resolve
 from ridgeline.workloads.offline import refuse_downloads
 

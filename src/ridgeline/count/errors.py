@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ridgeline.count.parts import shapes_text
 from ridgeline.count.step import Step, StepFailedError
 from ridgeline.errors import RidgelineError
+from ridgeline.tracing import MODEL
 from ridgeline.units import format_bytes
 
 COPIES_TO_TRAIN = 4  # weights, gradients, and two of optimizer state
@@ -104,7 +105,7 @@ def _layer(error: BaseException) -> str:
         return "the model failed while running"
     shapes = shapes_text(error.failed.input_shapes)
     got = f" on input {shapes}" if shapes else ""
-    return f"layer {error.failed.path or '(model)'} ({type(module).__name__}) failed{got}"
+    return f"layer {error.failed.path or MODEL} ({type(module).__name__}) failed{got}"
 
 
 def _failed_module(error: BaseException) -> nn.Module | None:

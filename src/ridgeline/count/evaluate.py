@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ridgeline.costs.work import Phased, Work
 from ridgeline.count.call import OpCall, dtype_name
-from ridgeline.count.formulas import Phased, Work
 from ridgeline.count.result import OpCost
 from ridgeline.count.step import Traced
 from ridgeline.count.trace import Row

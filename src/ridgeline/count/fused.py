@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ridgeline.count.parts import FusedBytes, Moved
+from ridgeline.costs.work import Moved
+from ridgeline.count.parts import FusedBytes
 
 if TYPE_CHECKING:
     from ridgeline.count.result import OpCost

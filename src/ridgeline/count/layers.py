@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.costs.work import Terms, formula_text, named_part
 from ridgeline.count.fused import OPTIMIZER, fused_scopes
-from ridgeline.count.parts import ModuleCall, Terms, formula_text, named_part, shapes_text
+from ridgeline.count.parts import ModuleCall, shapes_text
 from ridgeline.records import BACKWARD, PHASES
+from ridgeline.tracing import MODEL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +57,7 @@ def layer_rows(result: CountResult, depth: int | None) -> list[dict[str, Any]]:
 def _empty(result: CountResult, path: str) -> dict[str, Any]:
     call = result.modules.get(path, ModuleCall(""))
     return {
-        "path": path or "(model)",
+        "path": path or MODEL,
         "type": call.type_name,
         "depth": len(ancestors(path)) - 1,
         "calls": call.calls,

@@ -7,16 +7,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.parts import (
-    FusedBytes,
-    Memory,
-    ModuleCall,
-    Part,
-    SeenCall,
-    Work,
-    formula_text,
-    shapes_text,
-)
+from ridgeline.costs.work import Call, Part, Work, formula_text
+from ridgeline.count.parts import FusedBytes, Memory, ModuleCall, shapes_text
 from ridgeline.errors import RidgelineError
 from ridgeline.records import PHASES, Cost
 
@@ -42,7 +34,7 @@ class OpCost:
     dtype: str
     cost: Cost
     work: Work | None  # None: no formula, bytes only
-    call: SeenCall
+    call: Call
     is_recomputed: bool = False
     settings: str = ""  # of an ONNX node: the attributes that matter
     repeats: int = 1  # iterations of the loops around an ONNX node; all are in the cost

@@ -8,7 +8,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, PRECISIONS
-from ridgeline.workloads.optimizers import OPTIMIZERS
+from ridgeline.settings import OPTIMIZERS
 
 CAUSAL = ("full", "half")
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from ridgeline.count.autocast import Autocast
 from ridgeline.count.memory import distinct_bytes
-from ridgeline.count.modules import Failed, tensors_in
+from ridgeline.count.modules import Failed
 from ridgeline.count.parts import Memory
 from ridgeline.count.trace import Row, Tracer
 from ridgeline.errors import RidgelineError
+from ridgeline.tracing.modules import tensors_in
 from ridgeline.workloads.optimizers import make_optimizer
 
 AMP_DTYPE = torch.float16

@@ -16,8 +16,7 @@ from ridgeline.count.autocast import autocast_knows_meta
 from ridgeline.count.backward import ROW, Attribution
 from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.memory import Liveness
-from ridgeline.count.modules import ModuleStack
-from ridgeline.count.owners import current_node, tensors_in, written
+from ridgeline.count.modules import ModuleRecorder
 from ridgeline.count.routes import same_on_every_device
 from ridgeline.count.storages import Storages
 from ridgeline.count.values import (
@@ -30,6 +29,7 @@ from ridgeline.count.values import (
     with_value,
 )
 from ridgeline.records import RECOMPUTE
+from ridgeline.tracing.autograd import current_node, tensors_among, with_base
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
 _get_mkldnn: Any = torch._C._get_mkldnn_enabled
@@ -101,7 +101,7 @@ class Tracer(TorchDispatchMode):
     def __init__(self, model: nn.Module | None, *, keep_values: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.rows: list[Row] = []
-        self.modules = ModuleStack(model)
+        self.modules = ModuleRecorder(model)
         self.memory = Liveness()
         self._storages = Storages()
         self.values = Values() if keep_values else None
@@ -181,7 +181,7 @@ class Tracer(TorchDispatchMode):
 
     def _note_twins(self, args: Any, mixed: Any) -> None:
         """What is written into a twin is, for whoever reads it later, in the original."""
-        for original, twin in zip(tensors_in(args), tensors_in(mixed), strict=True):
+        for original, twin in zip(tensors_among(args), tensors_among(mixed), strict=True):
             if twin is not original:
                 self._storages.share(twin, original)
 
@@ -200,7 +200,7 @@ class Tracer(TorchDispatchMode):
     ) -> None:
         assert self.values is not None
         known = all(
-            not t.is_meta or hasattr(t, VALUE) for t in tensors_in((*args, *kwargs.values()))
+            not t.is_meta or hasattr(t, VALUE) for t in tensors_among((*args, *kwargs.values()))
         )
         name = operator.signature.name
         overwrites = (
@@ -249,7 +249,7 @@ class Tracer(TorchDispatchMode):
         """Module path and stage."""
         if not self._traces_gradients:
             return self.modules.path, self.stage
-        inputs = list(tensors_in((*args, *kwargs.values())))
+        inputs = list(tensors_among((*args, *kwargs.values())))
         if self.stage == "forward":
             path, is_again = self._path_of_forward(current_node())
             self._note_forward(operator, inputs, outs, path)
@@ -274,7 +274,7 @@ class Tracer(TorchDispatchMode):
     ) -> None:
         of_weights = [id(t) in self._weight_tensors or hasattr(t, _OF_WEIGHTS) for t in inputs]
         weights_only = all(of_weights) if inputs else not operator.is_random  # drawn: data
-        for tensor in (one for out in outs for one in written(out)):
+        for tensor in (one for out in outs for one in with_base(out)):
             if weights_only:
                 setattr(tensor, _OF_WEIGHTS, True)
             elif hasattr(tensor, _OF_WEIGHTS):  # data were written into it
@@ -374,7 +374,7 @@ def _leaves_meta(args: Any, kwargs: Any) -> bool:
 
 def _all_meta(args: Any) -> Any:
     """The arguments with real tensors replaced by meta twins, if real and meta are mixed."""
-    tensors = list(tensors_in(args))
+    tensors = list(tensors_among(args))
     if not any(t.is_meta for t in tensors) or all(t.is_meta for t in tensors):
         return args
     return map_tensors(args, lambda tensor: tensor if tensor.is_meta else with_value(tensor))

@@ -1,10 +1,9 @@
 """What a machine is and what it can do.
 
-describe.py     what is there, by cpu.py, gpu.py and system.py; system_io.py is how they look
+describe.py     what is there, by cpu.py, gpu.py and system.py (which has all ways to look)
 doctor.py       what works here, and how to fix what does not
 datasheets.py   published figures of common devices, each with its source
-ceiling.py      the record of a measured ceiling
-sampling.py     how a ceiling is sampled: best, sustained, spread
+ceiling.py      the record of a measured ceiling, and how one is sampled
 measure.py      all ceilings of one machine, by ceilings_cpu.py, ceilings_cuda.py, ceilings_mps.py
-passport.py     a machine's ceilings as a file; compare.py two of them, drift_check.py one with now
+passport.py     a machine's ceilings as a file; compare.py: two of them, or one with now
 """

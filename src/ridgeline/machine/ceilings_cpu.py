@@ -1,8 +1,9 @@
 """The ceilings of the CPU: arithmetic, every level of memory, starting work, power.
 
-First the curve of bandwidth over the working set shows where the levels are. Then everything is
-sampled by turns: each round takes one short sample of every ceiling, so that a neighbour who keeps
-the machine busy for a second costs each of them a few samples and none of them its best.
+First a curve of bandwidth over the working set shows which set of each cache is fastest. Then
+everything is sampled by turns: each round takes one short sample of every ceiling, so that a
+neighbour who keeps the machine busy for a second costs each of them a few samples and none of
+them its best.
 
 Copy and triad count the bytes read plus the bytes written; what a cache fetches only to overwrite
 it is not counted. A working set is that of all threads together, all arrays included.
@@ -11,18 +12,21 @@ it is not counted. A working set is that of all threads together, all arrays inc
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import median
 from time import perf_counter, sleep
 from typing import Any
 
-from ridgeline.machine import cpu_levels, cpu_matrix
-from ridgeline.machine.ceiling import ONE_CORE, Ceiling, Missing
-from ridgeline.machine.cpu import read_caches
+from ridgeline.machine.ceiling import (
+    LEAST_SAMPLES,
+    ONE_CORE,
+    Ceiling,
+    Missing,
+    in_rounds,
+    time_calls,
+)
+from ridgeline.machine.cpu import read_caches, share_caches
 from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
     DRAM_KERNELS,
@@ -31,94 +35,18 @@ from ridgeline.machine.cpu_kernels import (
     CKernels,
     Kernels,
     Probe,
+    best_product,
     c_kernels,
     choose,
+    matrix_precisions,
     numpy_kernels,
     processor,
+    torch_threads,
 )
-from ridgeline.machine.cpu_levels import Curve, Level
-from ridgeline.machine.cpu_threads import Team, cpus_to_use
-from ridgeline.machine.sampling import LEAST_SAMPLES, in_rounds, time_calls
-from ridgeline.machine.system import find_limits
-from ridgeline.machine.system_io import SystemIO
+from ridgeline.machine.cpu_threads import Team, Watch, cpus_to_use
+from ridgeline.machine.system import SystemIO, find_limits
 from ridgeline.sensors.conditions import Conditions
-from ridgeline.sensors.cpu import (
-    PROC,
-    SYS,
-    RaplMeter,
-    cpufreq_hz,
-    read_clock_hz,
-    temperature_c,
-    text_of,
-)
 from ridgeline.units import format_bytes
-
-
-class Watch:
-    """Notes the conditions of each thing that is measured, sample by sample."""
-
-    def __init__(
-        self,
-        cpus: Sequence[int],
-        *,
-        cycles_per_s: Callable[[], float] | None = None,
-        root: Path = SYS,
-        proc: Path = PROC,
-    ) -> None:
-        self.meter = RaplMeter(root)
-        self._cpus, self._cycles_per_s, self._root, self._proc = cpus, cycles_per_s, root, proc
-        self._clocks_hz: dict[Hashable, list[float]] = defaultdict(list)
-        self._temperatures_c: dict[Hashable, list[float]] = defaultdict(list)
-        self._joules: dict[Hashable, float] = defaultdict(float)
-        self._seconds: dict[Hashable, float] = defaultdict(float)
-        self._throttled: set[Hashable] = set()
-        self._start()
-
-    def note(self, key: Hashable) -> None:
-        """What happened since the last note, and how things are now, belongs to `key`."""
-        energy_j, now_s = self.meter.energy_j(), perf_counter()
-        if energy_j is not None and self._energy_j is not None:
-            self._joules[key] += energy_j - self._energy_j
-            self._seconds[key] += now_s - self._now_s
-        if self._throttles() > self._throttle_count:
-            self._throttled.add(key)
-        for values, value in (
-            (self._clocks_hz[key], self.clock_hz()),
-            (self._temperatures_c[key], temperature_c(self._root)),
-        ):
-            if value is not None:
-                values.append(value)
-        self._start()
-
-    def conditions(self, key: Hashable) -> Conditions:
-        """The middle of what was noted for `key`."""
-        clocks, temperatures = self._clocks_hz[key], self._temperatures_c[key]
-        seconds = self._seconds[key]
-        return Conditions(
-            clock_hz=median(clocks) if clocks else None,
-            temperature_c=median(temperatures) if temperatures else None,
-            power_w=self._joules[key] / seconds if seconds else None,
-            throttle_reasons=("thermal",) if key in self._throttled else (),
-        )
-
-    def clock_hz(self) -> float | None:
-        """By cpufreq, or measured, or as /proc/cpuinfo has it; None where nothing tells."""
-        clock_hz = cpufreq_hz(self._cpus, self._root)
-        if clock_hz is None and self._cycles_per_s is not None:
-            return self._cycles_per_s()
-        return clock_hz or read_clock_hz(self._cpus, self._root, self._proc)
-
-    def _start(self) -> None:
-        self._energy_j = self.meter.energy_j()
-        self._now_s = perf_counter()
-        self._throttle_count = self._throttles()
-
-    def _throttles(self) -> int:
-        """How often the package was too hot, since the machine was started."""
-        folder = self._root / "devices" / "system" / "cpu" / f"cpu{self._cpus[0]}"
-        text = text_of(folder / "thermal_throttle" / "package_throttle_count").strip()
-        return int(text) if text.isdigit() else 0
-
 
 DEVICE = "cpu"
 
@@ -320,8 +248,8 @@ def measure_cpu(
     plan = QUICK if quick else FULL
     cpus = cpus_to_use(threads)
     caches = read_caches(SystemIO(), cpus[0])
-    described = cpu_levels.share_caches(caches, cpus)
-    alone_bytes = _bytes_per_thread(cpu_levels.share_caches(caches, cpus[:1]), 1) // 2
+    described = share_caches(caches, cpus)
+    alone_bytes = _bytes_per_thread(share_caches(caches, cpus[:1]), 1) // 2
     sources, missing = find_kernels()
     with Team(cpus, _bytes_per_thread(described, len(cpus)), alone_bytes) as team:
         with stage(plan, "kernels", progress):
@@ -332,7 +260,7 @@ def measure_cpu(
             plan=plan, quick=quick, cpus=cpus, team=team, kernels=kernels, sources=sources,
             watch=Watch(cpus, cycles_per_s=clock), missing=missing,
         )  # fmt: skip
-        with cpu_matrix.torch_threads(len(cpus)):
+        with torch_threads(len(cpus)):
             ceilings = _ceilings(session, described, progress)
             with stage(plan, "launch", progress) as step:
                 ceilings += measure_launches(session, step)
@@ -376,6 +304,56 @@ def _ceilings(
     return list(ceilings.values())
 
 
+Curve = Sequence[tuple[int, float]]  # working set of one thread in bytes, rate; by size
+SMALLEST_BYTES = 4096
+DRAM_FACTOR = 4  # a set of this many last-level caches is in DRAM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Where one level of memory is to be measured, in bytes per thread."""
+
+    name: str
+    first_bytes: int
+    last_bytes: int
+    described_bytes: int | None  # this thread's share of the cache; None for DRAM
+
+
+def list_levels(described: Mapping[str, int]) -> list[Level]:
+    """The described caches, each where the nearer one cannot help, and DRAM."""
+    levels = []
+    below_bytes = 0
+    for name, size_bytes in described.items():
+        first, last = 3 * below_bytes or SMALLEST_BYTES, int(0.8 * size_bytes)
+        if last < 1.2 * first:  # caches of nearly one size
+            first, last = int(1.25 * below_bytes), int(0.95 * size_bytes)
+        levels.append(
+            Level(name=name, first_bytes=first, last_bytes=last, described_bytes=size_bytes)
+        )
+        below_bytes = size_bytes
+    dram = Level(name="dram", first_bytes=DRAM_FACTOR * below_bytes, last_bytes=2**62,
+                 described_bytes=None)  # fmt: skip
+    return [*levels, dram]
+
+
+def size_grid(last_bytes: int, *, per_octave: int) -> list[int]:
+    """Working sets from small to large, `per_octave` to each doubling, in whole KiB."""
+    steps = math.ceil(per_octave * math.log2(max(2, last_bytes / SMALLEST_BYTES)))
+    sizes = (SMALLEST_BYTES * 2 ** (step / per_octave) for step in range(steps + 1))
+    return sorted({round(size / 1024) * 1024 for size in sizes})
+
+
+def best_size(curve: Curve, level: Level) -> int:
+    """The working set of this level that was fastest; of DRAM the largest, which no cache helps."""
+    if level.name == "dram":
+        return max(size for size, _ in curve)
+    inside = [point for point in curve if level.first_bytes <= point[0] <= level.last_bytes]
+    if not inside:  # a level narrower than the grid
+        middle = math.sqrt(level.first_bytes * level.last_bytes)
+        return min((size for size, _ in curve), key=lambda size: abs(math.log(size / middle)))
+    return max(inside, key=lambda point: point[1])[0]
+
+
 Probes = dict[str, tuple[Callable[[], float], dict[str, Any]]]  # a probe, and fields of its ceiling
 
 
@@ -410,9 +388,9 @@ def _no_compute(session: Session, name: str, path: str, precision: str) -> Missi
 
 def _matrix_probes(session: Session, step: Callable[[], None]) -> Probes:
     probes: Probes = {}
-    wanted = cpu_matrix.precisions(set(processor().split()))
+    wanted = matrix_precisions(set(processor().split()))
     for precision in wanted:
-        found = cpu_matrix.best_product(precision, quick=session.quick)
+        found = best_product(precision, quick=session.quick)
         step()
         if found is None:
             session.missing.append(
@@ -437,14 +415,13 @@ def _memory_probes(
     """The curve, the levels in it, and a probe for each level and pattern."""
     patterns = [p for p in PATTERNS if f"memory_{p}" in session.kernels]
     curves = _curves(session, patterns, step)
+    levels = list_levels(described)
     if any(kernels.how.startswith("numpy") for kernels in session.sources):
-        levels = [x for x in cpu_levels.name_levels([], described) if x.name in ("l3", "dram")]
-    else:
-        levels = cpu_levels.name_levels(cpu_levels.plateaus(curves["read"]), described)
+        levels = [level for level in levels if level.name in ("l3", "dram")]  # of numpy's reach
     probes: Probes = {}
     for level in levels:
         for pattern in patterns:
-            size_bytes = cpu_levels.best_size(curves[pattern], level)
+            size_bytes = best_size(curves[pattern], level)
             others = DRAM_KERNELS[pattern] if level.name == "dram" else ()
             for name in (f"memory_{pattern}", *others):
                 kernels = session.kernels.get(name)
@@ -478,7 +455,7 @@ def _curves(
     session: Session, patterns: Sequence[str], step: Callable[[], None]
 ) -> dict[str, Curve]:
     """Best rate by working set of one thread, for each pattern."""
-    sizes = cpu_levels.grid(session.team.bytes_per_thread, per_octave=session.plan.per_octave)
+    sizes = size_grid(session.team.bytes_per_thread, per_octave=session.plan.per_octave)
     probes = {
         (pattern, size): Probe(session.team, session.kernels[f"memory_{pattern}"],
                                f"memory_{pattern}", threads=session.threads, size_bytes=size,
@@ -500,11 +477,6 @@ def _memory_how(kernels: Kernels, name: str, level: Level, size_bytes: int) -> s
         parts.insert(1, "non-temporal stores")
     if name.endswith("_split"):
         parts.insert(1, "eight streams a thread")
-    if level.plateau is None:
-        parts.append("no plateau of its own in the curve")
-    else:
-        first, last = level.plateau.first_bytes, level.plateau.last_bytes
-        parts.append(f"curve level from {format_bytes(first)} to {format_bytes(last)}")
     if level.described_bytes is not None:
         parts.append(
             f"a thread's share of the described cache {format_bytes(level.described_bytes)}"
@@ -518,7 +490,9 @@ def _no_memory(
     measured = {level.name for level in levels}
     expected = [*(described or ("l1", "l2", "l3")), "dram"]
     reason = (
-        NEEDS_KERNELS if len(patterns) < len(PATTERNS) else "the measured curve shows no such level"
+        NEEDS_KERNELS
+        if len(patterns) < len(PATTERNS)
+        else "the system does not describe this cache"
     )
     missing = [
         Missing(what=f"CPU {name} bandwidth", reason=reason)
@@ -537,7 +511,7 @@ def _bytes_per_thread(described: Mapping[str, int], threads: int) -> int:
     import psutil
 
     last_bytes = max(described.values(), default=0)
-    wanted = 2 * cpu_levels.DRAM_FACTOR * last_bytes or UNDESCRIBED_BYTES / threads
+    wanted = 2 * DRAM_FACTOR * last_bytes or UNDESCRIBED_BYTES / threads
     limit_bytes = find_limits().memory_bytes
     free_bytes = min(psutil.virtual_memory().available, limit_bytes or math.inf)
     return int(max(2**20, min(max(wanted, 2**24), free_bytes / 2 / threads)))

@@ -14,12 +14,11 @@ from time import sleep
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling, Missing
-from ridgeline.machine.sampling import Clock, host_clock, seconds
+from ridgeline.machine.ceiling import Ceiling, Clock, Missing, host_clock, sample_seconds
 from ridgeline.sensors.conditions import Conditions
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.nvidia import nvml_reader
-from ridgeline.sensors.sampler import Sampler, settled
+from ridgeline.sensors.sampler import Sampler, summarise_late
 
 
 def event_clock(torch: Any, device: int) -> Clock:
@@ -229,11 +228,11 @@ class CudaCeilings:
         """Sample a call and note the rate under the conditions it ran in."""
         samples = self._bursts(call) if named.get("path") == "matrix" else []
         with self._sampler:
-            samples += seconds(call, self._clock, samples=6 if self.quick else 20)
+            samples += sample_seconds(call, self._clock, samples=6 if self.quick else 20)
         ceiling = Ceiling(
             device=self.name,
             samples=tuple(work / s for s in samples),
-            conditions=settled(self._sampler.readings),
+            conditions=summarise_late(self._sampler.readings),
             **named,
         )
         self.ceilings.append(ceiling)
@@ -316,7 +315,9 @@ class CudaCeilings:
             cuda_kernels.Launch(lambda: target.copy_(source), 2 * size, f"torch copy of {size} B"),
             cuda_kernels.copy_shared(self.device, size, rounds=1),
         )
-        return max(ways, key=lambda way: way.work / min(seconds(way.call, self._clock, samples=3)))
+        return max(
+            ways, key=lambda way: way.work / min(sample_seconds(way.call, self._clock, samples=3))
+        )
 
     def _free_bytes(self) -> int:
         free, _total = self.torch.cuda.mem_get_info(self.device)
@@ -347,7 +348,7 @@ class CudaCeilings:
         for size in sizes:
             rounds = max(L2_ROUNDS * sizes[0] // size, 1)
             launch = kernels.read_shared(self.device, size, rounds=rounds)
-            rates.append(launch.work / min(seconds(launch.call, self._clock, samples=3)))
+            rates.append(launch.work / min(sample_seconds(launch.call, self._clock, samples=3)))
         return cache_end(sizes, rates)
 
     def _l1(self) -> None:
@@ -412,7 +413,7 @@ class CudaCeilings:
     def _launch(self, what: str, call: Callable[[], object], clock: Clock, how: str) -> None:
         with self._sampler:
             self.torch.cuda.synchronize(self.device)
-            samples = seconds(call, clock, samples=20, sample_s=0.005)
+            samples = sample_seconds(call, clock, samples=20, sample_s=0.005)
             self.torch.cuda.synchronize(self.device)
         per_kernel = tuple(s / 100 for s in samples)
         self.ceilings.append(
@@ -422,7 +423,7 @@ class CudaCeilings:
                 what=what,
                 samples=per_kernel,
                 how=how,
-                conditions=settled(self._sampler.readings),
+                conditions=summarise_late(self._sampler.readings),
             )
         )
 
@@ -450,7 +451,7 @@ class CudaCeilings:
         if not self._has_nvml:
             return
         with self._sampler:
-            taken = seconds(call, self._clock, samples=4 if self.quick else 20, sample_s=0.1)
+            taken = sample_seconds(call, self._clock, samples=4 if self.quick else 20, sample_s=0.1)
         self._note_power(
             what, ceiling.how, time_s=median(taken), flops=flops, moved_bytes=moved_bytes
         )
@@ -458,7 +459,7 @@ class CudaCeilings:
     def _note_power(
         self, what: str, how: str, *, time_s: float = 0.0, flops: int = 0, moved_bytes: int = 0
     ) -> None:
-        conditions = settled(self._sampler.readings)
+        conditions = summarise_late(self._sampler.readings)
         if conditions.power_w is None:
             self.missing.append(Missing(what=f"power, {what}", reason="the device has no meter"))
             return

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling, Missing
-from ridgeline.machine.sampling import Clock, host_clock, seconds
+from ridgeline.machine.ceiling import Ceiling, Clock, Missing, host_clock, sample_seconds
 
 SHAPES = ((4096, 4096, 4096), (2048, 4096, 4096), (4096, 4096, 8192))
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -73,8 +72,8 @@ def _product(torch: Any, precision: str, dtype: Any, clock: Clock, samples: int)
     def flops(shape: tuple[int, int, int]) -> int:
         return 2 * shape[0] * shape[1] * shape[2]
 
-    best = max(SHAPES, key=lambda s: flops(s) / min(seconds(make(s), clock, samples=3)))
-    taken = seconds(make(best), clock, samples=samples)
+    best = max(SHAPES, key=lambda s: flops(s) / min(sample_seconds(make(s), clock, samples=3)))
+    taken = sample_seconds(make(best), clock, samples=samples)
     return [
         Ceiling(
             kind="compute",
@@ -102,7 +101,7 @@ def _memory(torch: Any, clock: Clock, samples: int) -> list[Ceiling]:
             level="dram",
             pattern=pattern,
             working_set_bytes=BUFFER_BYTES,
-            samples=tuple(moved / s for s in seconds(call, clock, samples=samples)),
+            samples=tuple(moved / s for s in sample_seconds(call, clock, samples=samples)),
             how=f"torch {pattern} of {BUFFER_BYTES} B",
         )
         for pattern, (call, moved) in patterns.items()
@@ -116,7 +115,7 @@ def _dispatch(torch: Any, clock: Clock, samples: int) -> list[Ceiling]:
         for _ in range(100):
             x.add_(1)
 
-    taken = seconds(tiny, clock, samples=samples, sample_s=0.005)
+    taken = sample_seconds(tiny, clock, samples=samples, sample_s=0.005)
     return [
         Ceiling(
             kind="launch",

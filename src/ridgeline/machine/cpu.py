@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ridgeline.machine.system import Limits, parse_cpu_list
-from ridgeline.machine.system_io import SystemIO, pairs
+from ridgeline.machine.system import Limits, SystemIO, pairs, parse_cpu_list
 from ridgeline.provenance import cpu_name
 from ridgeline.units import parse_bytes
 
@@ -336,6 +335,8 @@ class CacheOfCpu:
 
 def read_caches(io: SystemIO, cpu: int) -> list[CacheOfCpu]:
     """The caches of a logical CPU, nearest first; half described ones are left out."""
+    if io.system == "Darwin":
+        return _mac_caches_of_cpu(io)
     caches = []
     for folder in io.find(f"{CPUS}/cpu{cpu}/cache/index*"):
         level, size = io.number(f"{folder}/level"), io.line(f"{folder}/size")
@@ -348,6 +349,28 @@ def read_caches(io: SystemIO, cpu: int) -> list[CacheOfCpu]:
             CacheOfCpu(level=level, kind=kind, size_bytes=_kib(size), line_bytes=line, cpus=sharing)
         )
     return sorted(caches, key=lambda cache: cache.level)
+
+
+def _mac_caches_of_cpu(io: SystemIO) -> list[CacheOfCpu]:
+    """macOS pins no thread and names no CPU: of cores of two kinds, the smaller caches hold."""
+    smallest: dict[tuple[int, str], Cache] = {}
+    for cache in sorted(_mac_caches(mac_settings(io)), key=lambda cache: -cache.size_bytes):
+        smallest[cache.level, cache.kind] = cache
+    return [
+        CacheOfCpu(level=c.level, kind=c.kind, size_bytes=c.size_bytes, line_bytes=c.line_bytes,
+                   cpus=frozenset(range(c.shared_by_cores)))
+        for _, c in sorted(smallest.items())
+    ]  # fmt: skip
+
+
+def share_caches(caches: Iterable[CacheOfCpu], used: Iterable[int]) -> dict[str, int]:
+    """Bytes of each data cache that one thread has to itself while all `used` CPUs work."""
+    busy = set(used)
+    return {
+        f"l{cache.level}": cache.size_bytes // max(1, len(cache.cpus & busy))
+        for cache in caches
+        if cache.kind != "instruction" and cache.size_bytes > 0
+    }
 
 
 def _linux_caches(io: SystemIO, cores: Mapping[int, str]) -> tuple[Cache, ...]:

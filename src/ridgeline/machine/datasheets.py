@@ -84,37 +84,20 @@ class Datasheet:
             "source": self.source,
             "assumes": self.assumes,
         }
+
+        def entry(kind: str, confidence: str, **fields: Any) -> dict[str, Any]:
+            return {"kind": kind, "device": device, **fields, "confidence": confidence, **label}
+
         compute = [
-            {
-                "kind": "compute",
-                "device": device,
-                "path": peak.path,
-                "precision": peak.precision,
-                "accumulator": peak.accumulator,
-                "flops_per_s": peak.flops_per_s,
-                "clock_hz": self._clock_hz(peak),
-                "confidence": peak.confidence,
-                **label,
-            }
+            entry("compute", peak.confidence, path=peak.path, precision=peak.precision,
+                  accumulator=peak.accumulator, flops_per_s=peak.flops_per_s,
+                  clock_hz=self._clock_hz(peak))
             for peak in self.peaks
-        ]
-        memory = {
-            "kind": "bandwidth",
-            "device": device,
-            "level": "dram",
-            "pattern": "any",
-            "bytes_per_s": self.dram_bytes_per_s,
-            "confidence": PUBLISHED if self.kind != "cpu" else self.confidence,
-            **label,
-        }
-        power = {
-            "kind": "power",
-            "device": device,
-            "what": "limit",
-            "power_w": self.tdp_w,
-            "confidence": PUBLISHED,
-            **label,
-        }
+        ]  # fmt: skip
+        sure = PUBLISHED if self.kind != "cpu" else self.confidence
+        memory = entry("bandwidth", sure, level="dram", pattern="any",
+                       bytes_per_s=self.dram_bytes_per_s)  # fmt: skip
+        power = entry("power", PUBLISHED, what="limit", power_w=self.tdp_w)
         return [*compute, memory, *([power] if self.tdp_w is not None else [])]
 
     def _clock_hz(self, peak: Peak) -> float | None:
@@ -124,17 +107,9 @@ class Datasheet:
         return peak.flops_per_s / (peak.flops_per_cycle * self.units)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """A datasheet and the other parts that are sold and reported under the same name."""
-
-    main: Datasheet
-    variants: tuple[Datasheet, ...]
-
-
 def list_datasheets() -> list[Datasheet]:
     """Every device with a datasheet, by family and in the order of the files."""
-    return [part.main for part in _parts()]
+    return [main for main, *_ in _parts()]
 
 
 def datasheet_for(
@@ -153,7 +128,7 @@ def datasheet_for(
 def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
     """Names of the table that resemble `device_name`, best first: for people, never for figures."""
     wanted = _normalise(device_name)
-    same = [part.main.name for part in _parts() if wanted in _names(part.main)]
+    same = [sheet.name for sheet in list_datasheets() if wanted in _names(sheet)]
     words = set(wanted.split())
 
     def likeness(sheet: Datasheet) -> float:
@@ -175,15 +150,13 @@ def _candidates(
     device_name: str, *, units: int | None = None, memory_bytes: int | None = None
 ) -> list[Datasheet]:
     wanted = _normalise(device_name)
-    named = [part for part in _parts() if wanted in _names(part.main)]
-    if len(named) == 1 and named[0].main.kind == "cpu":
-        return [named[0].main]  # a virtual machine shows some of the cores, two sockets show more
+    named = [part for part in _parts() if wanted in _names(part[0])]
+    if len(named) == 1 and named[0][0].kind == "cpu":
+        return [named[0][0]]  # a virtual machine shows some of the cores, two sockets show more
     found: list[Datasheet] = []
     for part in named:
         options = [
-            sheet
-            for sheet in (part.main, *part.variants)
-            if units in (None, sheet.units) and _fits(sheet, memory_bytes)
+            sheet for sheet in part if units in (None, sheet.units) and _fits(sheet, memory_bytes)
         ]
         if len(options) > 1:
             found.append(_choose_assumed(options))
@@ -251,28 +224,21 @@ def _folder() -> Traversable:
 
 
 @cache
-def _parts() -> tuple[_Part, ...]:
-    names = sorted(
-        file.name
-        for file in _folder().iterdir()
-        if file.name.endswith(".toml") and file.name != _RATES_FILE
-    )
+def _parts() -> tuple[tuple[Datasheet, ...], ...]:
+    """Each datasheet, followed by the other parts that are sold and reported under its name."""
+    names = sorted(file.name for file in _folder().iterdir() if file.name.endswith(".toml"))
     return tuple(
         _part(entry, family=name.removesuffix(".toml"))
         for name in names
+        if name != _RATES_FILE
         for entry in _read(name)["device"]
     )
 
 
-def _part(entry: Mapping[str, Any], *, family: str) -> _Part:
-    variants = [
-        {key: value for key, value in entry.items() if key not in ("published", "variants")} | other
-        for other in entry.get("variants", ())
-    ]
-    return _Part(
-        main=_datasheet(entry, family=family),
-        variants=tuple(_datasheet(variant, family=family) for variant in variants),
-    )
+def _part(entry: Mapping[str, Any], *, family: str) -> tuple[Datasheet, ...]:
+    shared = {key: entry[key] for key in entry if key not in ("published", "variants")}
+    entries = [entry, *(shared | other for other in entry.get("variants", ()))]
+    return tuple(_datasheet(one, family=family) for one in entries)
 
 
 def _datasheet(entry: Mapping[str, Any], *, family: str) -> Datasheet:
@@ -311,7 +277,7 @@ def _dram_bytes_per_s(entry: Mapping[str, Any]) -> float:
 def _peaks(entry: Mapping[str, Any]) -> tuple[Peak, ...]:
     """A peak per rate of the architecture: the printed one, else units × FLOP per cycle × clock."""
     printed = {_key(peak): float(peak["flops_per_s"]) for peak in entry.get("published", ())}
-    rates = {_key(rate): int(rate["flops"]) for rate in _rates()[entry["rates"]]["flops_per_cycle"]}
+    rates = _rates_of(entry["rates"])
     if unknown := printed.keys() - rates.keys():
         raise ValueError(f"{entry['name']}: no rate in {entry['rates']} for {sorted(unknown)}")
     peaks = []
@@ -345,7 +311,11 @@ def _summed_peaks(groups: list[Mapping[str, Any]]) -> tuple[Peak, ...]:
             precision=precision,
             accumulator=None,
             flops_per_s=sum(
-                float(g["units"] * _vector_rate(g["rates"], precision) * g["boost_clock_hz"])
+                float(
+                    g["units"]
+                    * _rates_of(g["rates"])["vector", precision, ""]
+                    * g["boost_clock_hz"]
+                )
                 for g in groups
             ),
             confidence=DERIVED,
@@ -355,10 +325,9 @@ def _summed_peaks(groups: list[Mapping[str, Any]]) -> tuple[Peak, ...]:
     )
 
 
-def _vector_rate(isa: str, precision: str) -> int:
-    """FLOP per cycle of one core."""
-    rates = {_key(rate): int(rate["flops"]) for rate in _rates()[isa]["flops_per_cycle"]}
-    return rates["vector", precision, ""]
+def _rates_of(name: str) -> dict[tuple[str, str, str], int]:
+    """FLOP per cycle of one unit, by path, precision and accumulator."""
+    return {_key(rate): int(rate["flops"]) for rate in _rates()[name]["flops_per_cycle"]}
 
 
 def _key(figure: Mapping[str, Any]) -> tuple[str, str, str]:

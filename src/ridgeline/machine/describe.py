@@ -21,16 +21,15 @@ from ridgeline.machine.cpu import (
     describe_memory,
     describe_numa,
 )
-from ridgeline.machine.gpu import describe_gpus
+from ridgeline.machine.gpu import describe_gpus, driver_versions
 from ridgeline.machine.system import (
     Limits,
-    driver_versions,
+    SystemIO,
     find_container,
     find_limits,
     find_virtualization,
     library_versions,
 )
-from ridgeline.machine.system_io import SystemIO
 from ridgeline.provenance import os_name
 from ridgeline.sensors.nvidia import Gpu, Mig
 from ridgeline.units import format_bytes, format_cache, si
@@ -69,8 +68,6 @@ class Description:
 
     def to_markdown(self) -> str:
         """The environment notes of a report."""
-        from ridgeline.machine.describe import to_markdown
-
         return to_markdown(self)
 
 

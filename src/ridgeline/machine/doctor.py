@@ -22,14 +22,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ridgeline.machine.cpu import CPUS
 from ridgeline.machine.describe import Description, describe
+from ridgeline.machine.gpu import kernel_driver, torch_build
 from ridgeline.machine.profilers import NCU_VARIABLE, ncu_path
-from ridgeline.machine.system import has_capability, kernel_driver, status_field, torch_build
-from ridgeline.machine.system_io import SystemIO
+from ridgeline.machine.system import SystemIO, has_capability, status_field
 from ridgeline.sensors.nvidia import Gpu, list_programs
 from ridgeline.units import format_bytes
 
@@ -93,8 +93,12 @@ class Facts:
             return None
 
     @property
-    def has_nvidia(self) -> bool:
-        return any(gpu.kind == "cuda" for gpu in self.description.gpus)
+    def has_cupti(self) -> bool:
+        return bool((self.torch or {}).get("cupti"))
+
+    @property
+    def nvidia_gpus(self) -> list[Gpu]:
+        return [gpu for gpu in self.description.gpus if gpu.kind == "cuda"]
 
 
 Finding = tuple[str, str, str]  # state, found, fix
@@ -116,12 +120,7 @@ def note(found: str, advice: str = "") -> Finding:
     return ("note", found, advice)
 
 
-def first_line(text: str | None) -> str:
-    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
-
-
 CORE = ("numpy", "pandas", "pyarrow", "psutil", "rich", "typer")
-OLDEST_PYTHON = (3, 11)
 # By major version of CUDA; a minor one needs no newer driver:
 # https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 OLDEST_DRIVER = {
@@ -129,16 +128,20 @@ OLDEST_DRIVER = {
     12: 525,
     13: 580,
 }
+INSTALL = {
+    "apt-get": "sudo apt-get install",
+    "dnf": "sudo dnf install",
+    "pacman": "sudo pacman -S",
+    "zypper": "sudo zypper install",
+    "brew": "brew install",
+}
 LITTLE_ROOM_BYTES = 5_000_000_000
 NO_ROOM_BYTES = 200_000_000
 TORCH_PAGE = "https://pytorch.org/get-started/locally/"
 
 
 def check_python(facts: Facts) -> Finding:
-    found = f"{platform.python_version()}, {platform.python_implementation()}"
-    if sys.version_info < OLDEST_PYTHON:
-        return broken(found, "install Python 3.11 or later")
-    return ok(found)
+    return ok(f"{platform.python_version()}, {platform.python_implementation()}")
 
 
 def check_core_packages(facts: Facts) -> Finding:
@@ -160,7 +163,7 @@ def check_torch(facts: Facts) -> Finding:
                       "python -c 'import torch'  # shows the reason")  # fmt: skip
     if "version" not in answer:
         return broken(
-            f"{version}, but it does not import: {first_line(answer['problem'])}",
+            f"{version}, but it does not import: {_first_line(answer['problem'])}",
             "pip install --force-reinstall torch",
         )
     return ok(str(answer["version"]))
@@ -203,11 +206,15 @@ def _torch_on_cuda(facts: Facts, cuda: str | None) -> Finding:
         )
     answer = facts.torch or {}
     if answer.get("problem"):
-        return broken(f"built for CUDA {cuda}, but: {first_line(answer['problem'])}",
+        return broken(f"built for CUDA {cuda}, but: {_first_line(answer['problem'])}",
                       _fix_calculation(answer))  # fmt: skip
     if not answer.get("devices"):
-        return _unseen(facts, cuda)
+        return _explain_unseen(facts, cuda)
     return ok(f"built for CUDA {cuda}, computes on {', '.join(answer['devices'])}")
+
+
+def _first_line(text: str | None) -> str:
+    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
 
 
 def _fix_calculation(answer: dict[str, object]) -> str:
@@ -216,7 +223,7 @@ def _fix_calculation(answer: dict[str, object]) -> str:
     return "nvidia-smi  # is the GPU free and healthy?"
 
 
-def _unseen(facts: Facts, cuda: str) -> Finding:
+def _explain_unseen(facts: Facts, cuda: str) -> Finding:
     shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is not None:
         return note(f"torch sees no GPU, as CUDA_VISIBLE_DEVICES is {shown!r}",
@@ -231,7 +238,7 @@ def check_compiler(facts: Facts) -> Finding:
         return missing("no cc, gcc or clang: CPU ceilings go without compiled kernels",
                        _install(facts, "gcc"))  # fmt: skip
     for name, path in found:
-        version = first_line(facts.io.run((path, "--version")))
+        version = _first_line(facts.io.run((path, "--version")))
         if version:
             return ok(f"{name}: {version}")
     fix = "xcode-select --install" if facts.io.system == "Darwin" else _install(facts, "gcc")
@@ -250,20 +257,12 @@ def check_slurm(facts: Facts) -> Finding:
     return ok(f"partitions {', '.join(names) or 'none'}")
 
 
-def check_results_disk(facts: Facts) -> Finding:
-    return _disk(facts, facts.results, "choose another folder with --results DIR")
-
-
-def check_temporary_disk(facts: Facts) -> Finding:
-    return _disk(facts, tempfile.gettempdir(), "export TMPDIR=DIR, on a disk with room")
-
-
-def _disk(facts: Facts, folder: str, fix: str) -> Finding:
-    free = facts.io.free_bytes(folder)
+def check_disk(folder: Callable[[Facts], str], fix: str, facts: Facts) -> Finding:
+    free = facts.io.free_bytes(folder(facts))
     if free is None:
         return note("the room that is left cannot be read")
     found = f"{format_bytes(free)} free"
-    if not facts.io.is_writable(folder):
+    if not facts.io.is_writable(folder(facts)):
         return broken(f"{found}, but it cannot be written to", fix)
     if free < NO_ROOM_BYTES:
         return broken(found, f"make room, or {fix}")
@@ -272,17 +271,18 @@ def _disk(facts: Facts, folder: str, fix: str) -> Finding:
     return ok(found)
 
 
+check_results_disk = partial(
+    check_disk, lambda facts: facts.results, "choose another folder with --results DIR"
+)
+check_temporary_disk = partial(
+    check_disk, lambda facts: tempfile.gettempdir(), "export TMPDIR=DIR, on a disk with room"
+)
+
+
 def _install(facts: Facts, package: str) -> str:
     """The command of the system's own package manager."""
-    managers = {
-        "apt-get": f"sudo apt-get install {package}",
-        "dnf": f"sudo dnf install {package}",
-        "pacman": f"sudo pacman -S {package}",
-        "zypper": f"sudo zypper install {package}",
-        "brew": f"brew install {package}",
-    }
-    known = next((fix for name, fix in managers.items() if facts.io.which(name)), None)
-    return known or f"install {package}"
+    manager = next((name for name in INSTALL if facts.io.which(name)), None)
+    return f"{INSTALL[manager]} {package}" if manager else f"install {package}"
 
 
 NVIDIA_VENDOR = "0x10de"
@@ -297,7 +297,7 @@ ALLOW_COUNTERS = (
 def check_gpu(facts: Facts) -> Finding:
     gpus = facts.description.gpus
     if gpus:
-        return ok("; ".join(_about(gpu) for gpu in gpus))
+        return ok("; ".join(map(_name_with_slices, gpus)))
     if facts.io.which("nvidia-smi"):
         if facts.io.version("nvidia-ml-py") is None:
             return broken("the CUDA driver shows no device, and nvidia-ml-py is not installed",
@@ -313,7 +313,7 @@ def check_gpu(facts: Facts) -> Finding:
     return missing("none: everything runs on the CPU")
 
 
-def _about(gpu: Gpu) -> str:
+def _name_with_slices(gpu: Gpu) -> str:
     slices = ", ".join(mig.profile for mig in gpu.mig_instances)
     return f"{gpu.name}, divided into {slices}" if slices else gpu.name
 
@@ -327,7 +327,7 @@ def _has_nvidia_card(facts: Facts) -> bool:
 
 
 def check_visible(facts: Facts) -> Finding | None:
-    cards = [gpu for gpu in facts.description.gpus if gpu.kind == "cuda"]
+    cards = facts.nvidia_gpus
     if not cards:
         return None
     indices = [_indices(gpu) for gpu in cards]
@@ -346,7 +346,7 @@ def _indices(gpu: Gpu) -> str:
 
 
 def check_nvml(facts: Facts) -> Finding | None:
-    if not facts.has_nvidia:
+    if not facts.nvidia_gpus:
         return None
     version = facts.io.version("nvidia-ml-py")
     if version is None:
@@ -362,24 +362,20 @@ def check_nvml(facts: Facts) -> Finding | None:
 
 
 def check_cupti(facts: Facts) -> Finding | None:
-    if not facts.has_nvidia:
+    if not facts.nvidia_gpus:
         return None
-    if _has_cupti(facts):
+    if facts.has_cupti:
         return ok("PyTorch's own: models are counted without Nsight Compute")
     return missing("PyTorch has none that can count: models need Nsight Compute",
                    "pip install a PyTorch for CUDA 12.8 or later")  # fmt: skip
 
 
-def _has_cupti(facts: Facts) -> bool:
-    return bool((facts.torch or {}).get("cupti"))
-
-
 def check_ncu(facts: Facts) -> Finding:
     path = ncu_path(facts.io)
     if path is None:
-        if not facts.has_nvidia:
+        if not facts.nvidia_gpus:
             return missing("no ncu, and no NVIDIA GPU for it either")
-        needed = ": programs of your own and CUDA graphs need it" if _has_cupti(facts) else ""
+        needed = ": programs of your own and CUDA graphs need it" if facts.has_cupti else ""
         return missing(f"ncu is not in PATH or the usual folders{needed}",
                        f"install it from {NCU_PAGE}")  # fmt: skip
     version = re.search(r"Version ([\d.]+)", facts.io.run((path, "--version")) or "")
@@ -393,7 +389,7 @@ def check_ncu(facts: Facts) -> Finding:
 
 
 def check_gpu_counters(facts: Facts) -> Finding | None:
-    if not facts.has_nvidia:
+    if not facts.nvidia_gpus:
         return None
     if facts.description.virtualization in ("WSL", "WSL 2"):
         return note(
@@ -415,7 +411,7 @@ def check_gpu_counters(facts: Facts) -> Finding | None:
     inside = facts.description.container
     fix = f"start the container with --cap-add SYS_ADMIN, or on the host: {ALLOW_COUNTERS}"
     # Installed but not allowed; without both nothing that is there fails.
-    state = broken if ncu_path(facts.io) or _has_cupti(facts) else note
+    state = broken if ncu_path(facts.io) or facts.has_cupti else note
     return state("only administrators may read them (ERR_NVGPUCTRPERM)",
                  fix if inside else f"{ALLOW_COUNTERS}; or run with sudo")  # fmt: skip
 
@@ -442,7 +438,7 @@ def check_cpu_energy(facts: Facts) -> Finding:
 
 
 def check_gpu_power(facts: Facts) -> Finding | None:
-    cards = [gpu for gpu in facts.description.gpus if gpu.kind == "cuda"]
+    cards = facts.nvidia_gpus
     if not cards:
         return None
     if all(gpu.power_limit_w is None for gpu in cards):
@@ -515,16 +511,6 @@ def check_turbo(facts: Facts) -> Finding | None:
                 "compare sustained values, not the best ones")  # fmt: skip
 
 
-def check_threads_per_core(facts: Facts) -> Finding | None:
-    threads = facts.description.cpu.threads_per_core
-    if threads is None:
-        return None
-    if threads == 1:
-        return ok("1")
-    return note(f"{threads}: two threads of a core share its units",
-                "measure with one thread per core")  # fmt: skip
-
-
 def check_load(facts: Facts) -> Finding | None:
     said = (
         facts.io.run(("sysctl", "-n", "vm.loadavg"))
@@ -568,24 +554,12 @@ def check_limits(facts: Facts) -> Finding | None:
     return note(", ".join(said), "ceilings measured here hold for this share of the machine")
 
 
-def check_cpu_throttling(facts: Facts) -> Finding | None:
-    counters = facts.io.find(f"{CPUS}/cpu0/thermal_throttle/*_throttle_count")
-    counts = [facts.io.number(path) for path in counters]
-    known = [count for count in counts if count is not None]
-    if not known:
-        return None
-    if max(known) > 0:
-        return note(f"slowed down by heat {max(known)} times since the start",
-                    "let it cool, and look at the clocks in the passport")  # fmt: skip
-    return ok("never since the start")
-
-
 def check_gpu_throttling(facts: Facts) -> Finding | None:
-    if not facts.has_nvidia:
+    if not facts.nvidia_gpus:
         return None
     held = [
         f"{gpu.name}: {', '.join(reasons)}"
-        for gpu in facts.description.gpus
+        for gpu in facts.nvidia_gpus
         if (reasons := [reason for reason in gpu.throttle_reasons if reason in THERMAL])
     ]
     if held:
@@ -594,7 +568,7 @@ def check_gpu_throttling(facts: Facts) -> Finding | None:
 
 
 def check_gpu_programs(facts: Facts) -> Finding | None:
-    if not facts.has_nvidia:
+    if not facts.nvidia_gpus:
         return None
     nvml = facts.io.nvml()
     if nvml is None:
@@ -627,11 +601,9 @@ CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
     ("power", "mains", check_mains),
     ("noise", "clock governor", check_governor),
     ("noise", "turbo", check_turbo),
-    ("noise", "threads per core", check_threads_per_core),
     ("noise", "load", check_load),
     ("noise", "swap", check_swap),
     ("noise", "limits", check_limits),
-    ("noise", "CPU throttling", check_cpu_throttling),
     ("noise", "GPU throttling", check_gpu_throttling),
     ("noise", "other programs on the GPU", check_gpu_programs),
 )  # group, name, check; None where its question does not arise

@@ -7,6 +7,7 @@ numbers those it is shown, in an order of its own. So the two are joined by UUID
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.machine import cuda_driver
-from ridgeline.machine.system_io import SystemIO
+from ridgeline.machine.system import SystemIO
 from ridgeline.sensors.nvidia import NO_BINDINGS, Gpu, Mig, read_gpus
 
 LIST_CUDA_DEVICES = (sys.executable, "-I", str(Path(cuda_driver.__file__)))
@@ -163,3 +164,46 @@ def parse_rocm_smi(text: str) -> tuple[Gpu, ...]:
         )
         for index, (card, row) in enumerate(cards)
     )
+
+
+# ---------------------------------------------------------------- drivers
+
+RUNTIME_PACKAGES = {  # what pip installs beside torch, by the names of CUDA 13 and 12
+    "CUDA runtime": ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
+    "cuDNN": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
+    "cuBLAS": ("nvidia-cublas", "nvidia-cublas-cu12"),
+    "NCCL": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
+}
+
+
+def driver_versions(io: SystemIO, gpus: Gpus) -> dict[str, str]:
+    """Drivers and CUDA libraries: what the system has and what came with torch."""
+    build = torch_build(io)
+    found = {
+        "NVIDIA driver": next((g.driver for g in gpus.found if g.kind == "cuda"), None)
+        or kernel_driver(io),
+        "AMD driver": next((g.driver for g in gpus.found if g.kind == "rocm"), None),
+        "CUDA, newest that the driver supports": gpus.cuda_version,
+        "CUDA, that torch is built with": build.get("cuda"),
+        "ROCm, that torch is built with": build.get("hip"),
+        **{name: _first_version(io, names) for name, names in RUNTIME_PACKAGES.items()},
+    }
+    return {name: version for name, version in found.items() if version}
+
+
+def kernel_driver(io: SystemIO) -> str | None:
+    """The NVIDIA driver that the kernel has loaded, even where nvidia-smi does not work."""
+    text = io.read("/proc/driver/nvidia/version") or ""
+    version = re.search(r"Kernel Module.*?(\d+\.\d+(?:\.\d+)?)", text)
+    return version[1] if version else None
+
+
+def torch_build(io: SystemIO) -> dict[str, str]:
+    """What torch was built with, from its own version.py: torch is not imported."""
+    folder = io.folder("torch")
+    text = io.read(f"{folder}/version.py") or "" if folder else ""
+    return dict(re.findall(r"^(__version__|cuda|hip)\b.*?= *'([^']+)'", text, re.MULTILINE))
+
+
+def _first_version(io: SystemIO, names: tuple[str, ...]) -> str | None:
+    return next((version for name in names if (version := io.version(name))), None)

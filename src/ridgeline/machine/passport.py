@@ -12,79 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.fields import (
-    FLAG,
-    INDEX,
-    LIST,
-    MAPPING,
-    NAME,
-    NOT_NEGATIVE,
-    NUMBER,
-    NUMBERS,
-    TEXT,
-    TEXTS,
-    FieldError,
-    Fields,
-    check,
-)
 from ridgeline.machine.ceiling import Ceiling, Missing, ceiling_from_dict
+from ridgeline.serialize import FieldError, Index, Name, NotNegative, from_dict
 from ridgeline.store import atomic_write_text, to_json, writing
-
-NEEDED: Fields = {
-    "machine": NAME,
-    "measured_at": TEXT,
-    "is_quick": FLAG,
-    "ceilings": LIST,
-    "ceilings.*": MAPPING,
-    "ceilings.*.kind": TEXT,
-    "ceilings.*.device": TEXT,
-    "ceilings.*.how": TEXT,
-    "ceilings.*.samples": NUMBERS,
-    "missing": LIST,
-    "missing.*": MAPPING,
-    "missing.*.what": TEXT,
-    "missing.*.reason": TEXT,
-    "description": MAPPING,
-    "description.gpus.*": MAPPING,
-    "description.cpu.caches.*": MAPPING,
-    "description.cpu.caches.*.level": INDEX,
-    "provenance": MAPPING,
-}
-OPTIONAL: Fields = {
-    **{
-        f"ceilings.*.{name}": TEXT
-        for name in ("path", "precision", "accumulator", "level", "pattern", "what", "power_state")
-    },
-    **{
-        f"ceilings.*.{name}": NUMBER
-        for name in ("threads", "working_set_bytes", "energy_j_per_flop", "energy_j_per_byte",
-                     "clock_hz", "memory_clock_hz", "temperature_c", "power_w")
-    },
-    "ceilings.*.throttle_reasons": TEXTS,
-    "description.os": TEXT,
-    "description.cpu": MAPPING,
-    "description.cpu.model": TEXT,
-    "description.cpu.usable_cores": NUMBER,
-    "description.cpu.caches": LIST,
-    "description.cpu.caches.*.kind": TEXT,
-    "description.cpu.caches.*.size_bytes": NOT_NEGATIVE,
-    "description.cpu.caches.*.instances": NOT_NEGATIVE,
-    "description.memory": MAPPING,
-    "description.memory.total_bytes": NOT_NEGATIVE,
-    "description.drivers": MAPPING,
-    "description.drivers.*": TEXT,
-    "description.gpus": LIST,
-    **{f"description.gpus.*.{name}": TEXT for name in ("kind", "name", "uuid", "driver")},
-    "description.gpus.*.index": INDEX,
-    **{
-        f"description.gpus.*.{name}": NOT_NEGATIVE
-        for name in ("compute_units", "memory_bytes", "l2_bytes")
-    },
-    "provenance.command": TEXTS,
-    "provenance.libraries": MAPPING,
-    "provenance.libraries.*": TEXT,
-}  # fmt: skip
-
 
 # History of the format, newest first.
 # 1  2026-11-15  name, time, ceilings with samples, missing, description, provenance
@@ -138,6 +68,69 @@ class Passport:
         }
 
 
+# What is read of a description and a provenance, which a passport otherwise keeps as they are.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cache:
+    level: Index
+    kind: str | None = None
+    size_bytes: NotNegative | None = None
+    instances: NotNegative | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cpu:
+    model: str | None = None
+    usable_cores: float | None = None
+    caches: tuple[_Cache, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Memory:
+    total_bytes: NotNegative | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gpu:
+    kind: str | None = None
+    name: str | None = None
+    uuid: str | None = None
+    driver: str | None = None
+    index: Index | None = None
+    compute_units: NotNegative | None = None
+    memory_bytes: NotNegative | None = None
+    l2_bytes: NotNegative | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Description:
+    os: str | None = None
+    cpu: _Cpu | None = None
+    memory: _Memory | None = None
+    drivers: Mapping[str, str | None] = field(default_factory=dict)
+    gpus: tuple[_Gpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Provenance:
+    command: tuple[str, ...] = ()
+    libraries: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """A passport as its file has it."""
+
+    machine: Name
+    measured_at: str
+    is_quick: bool
+    ceilings: tuple[Mapping[str, Any], ...]
+    missing: tuple[Missing, ...]
+    description: _Description
+    provenance: _Provenance
+
+
 def passport_from_dict(content: Any, *, where: str) -> Passport:
     """Read `Passport.to_dict` back; `where` names it in errors."""
     try:
@@ -148,13 +141,13 @@ def passport_from_dict(content: Any, *, where: str) -> Passport:
                 f"{PASSPORT_VERSION}",
                 hint="update ridgeline",
             )
-        check(content, needed=NEEDED, optional=OPTIONAL)
+        stored = from_dict(_Stored, content)
         return Passport(
-            name=content["machine"],
-            measured_at=_time(content["measured_at"]),
-            is_quick=content["is_quick"],
-            ceilings=tuple(_ceiling(n, c) for n, c in enumerate(content["ceilings"])),
-            missing=tuple(Missing(**m) for m in content["missing"]),
+            name=stored.machine,
+            measured_at=_time(stored.measured_at),
+            is_quick=stored.is_quick,
+            ceilings=tuple(_ceiling(n, c) for n, c in enumerate(stored.ceilings)),
+            missing=stored.missing,
             description=content["description"],
             provenance=content["provenance"],
         )
@@ -173,9 +166,9 @@ def _time(text: str) -> str:
     return text
 
 
-def _ceiling(number: int, content: dict[str, Any]) -> Ceiling:
+def _ceiling(number: int, content: Mapping[str, Any]) -> Ceiling:
     """A roof is above zero: what it is divided by."""
-    ceiling = ceiling_from_dict(content)
+    ceiling = ceiling_from_dict(content, f"ceilings.{number}")
     if ceiling.kind != "power" and (ceiling.sustained <= 0 or min(ceiling.samples) < 0):
         raise FieldError(f"ceilings.{number}.samples are not numbers above zero")
     return ceiling

@@ -6,7 +6,7 @@ import ctypes
 import re
 from pathlib import Path
 
-from ridgeline.machine.system_io import SystemIO
+from ridgeline.machine.system import SystemIO
 
 NCU_VARIABLE = "RIDGELINE_NCU"  # names the program where it is not on the path
 NCU_PLACES = (

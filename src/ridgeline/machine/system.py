@@ -1,15 +1,30 @@
-"""The system around the hardware: container, hypervisor, drivers, libraries; what we may use."""
+"""The system around the hardware: container, hypervisor, libraries, limits; and how to look at it.
+
+SystemIO has every command, file and setting that the answers are made of. Tests put recorded text
+in place of each, so that a Mac, a node with MIG slices and a bare container can be described here.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import platform
 import re
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from ridgeline.machine.gpu import Gpus
-from ridgeline.machine.system_io import SystemIO
-from ridgeline.provenance import LIBRARIES
+from ridgeline.provenance import (
+    LIBRARIES,
+    ReadText,
+    RunCommand,
+    package_version,
+    read_text,
+    run_command,
+)
+from ridgeline.sensors.nvidia import start_nvml
 
 CGROUPS = "/sys/fs/cgroup"
 _NO_LIMIT_BYTES = 2**60  # version 1 writes a number near 2^63 for "no limit"
@@ -136,12 +151,6 @@ HYPERVISORS = {  # a part of the maker's or the product's name that the firmware
     "OpenStack": "OpenStack",
     "Parallels": "Parallels",
 }
-RUNTIME_PACKAGES = {  # what pip installs beside torch, by the names of CUDA 13 and 12
-    "CUDA runtime": ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
-    "cuDNN": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
-    "cuBLAS": ("nvidia-cublas", "nvidia-cublas-cu12"),
-    "NCCL": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
-}
 
 
 def find_container(io: SystemIO) -> str | None:
@@ -178,40 +187,92 @@ def find_virtualization(io: SystemIO) -> str | None:
     return known or "unnamed hypervisor"
 
 
-def driver_versions(io: SystemIO, gpus: Gpus) -> dict[str, str]:
-    """Drivers and CUDA libraries: what the system has and what came with torch."""
-    build = torch_build(io)
-    found = {
-        "NVIDIA driver": next((g.driver for g in gpus.found if g.kind == "cuda"), None)
-        or kernel_driver(io),
-        "AMD driver": next((g.driver for g in gpus.found if g.kind == "rocm"), None),
-        "CUDA, newest that the driver supports": gpus.cuda_version,
-        "CUDA, that torch is built with": build.get("cuda"),
-        "ROCm, that torch is built with": build.get("hip"),
-        **{name: _first_version(io, names) for name, names in RUNTIME_PACKAGES.items()},
-    }
-    return {name: version for name, version in found.items() if version}
-
-
-def kernel_driver(io: SystemIO) -> str | None:
-    """The NVIDIA driver that the kernel has loaded, even where nvidia-smi does not work."""
-    text = io.read("/proc/driver/nvidia/version") or ""
-    version = re.search(r"Kernel Module.*?(\d+\.\d+(?:\.\d+)?)", text)
-    return version[1] if version else None
-
-
-def torch_build(io: SystemIO) -> dict[str, str]:
-    """What torch was built with, from its own version.py: torch is not imported."""
-    folder = io.folder("torch")
-    text = io.read(f"{folder}/version.py") or "" if folder else ""
-    return dict(re.findall(r"^(__version__|cuda|hip)\b.*?= *'([^']+)'", text, re.MULTILINE))
-
-
 def library_versions(io: SystemIO) -> dict[str, str]:
     """Installed versions of what can change a result."""
     versions = {name: io.version(name) for name in (*LIBRARIES, *MORE_LIBRARIES)}
     return {name: version for name, version in versions.items() if version is not None}
 
 
-def _first_version(io: SystemIO, names: tuple[str, ...]) -> str | None:
-    return next((version for name in names if (version := io.version(name))), None)
+# ---------------------------------------------------------------- looking
+
+_SLOW_LIMIT_S = 90  # the first import of torch from a network file system takes its time
+
+
+def run_slow_command(command: Sequence[str]) -> str | None:
+    """As `run_command`, for what may take a minute."""
+    return run_command(command, limit_s=_SLOW_LIMIT_S)
+
+
+def find_paths(pattern: str) -> list[str]:
+    """Paths that match, in order; none if the folder does not exist."""
+    path = Path(pattern)
+    return sorted(
+        str(found) for found in Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+    )
+
+
+def package_folder(name: str) -> str | None:
+    """Where a package is installed; it is not imported."""
+    from importlib.util import find_spec
+
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return None if spec is None or spec.origin is None else str(Path(spec.origin).parent)
+
+
+def free_bytes(path: str) -> int | None:
+    """Room on the disk of a folder, or of the nearest one above it that exists."""
+    try:
+        return shutil.disk_usage(_existing(path)).free
+    except OSError:
+        return None
+
+
+def is_writable(path: str) -> bool:
+    """Whether a file can be put into a folder, or the folder can be made."""
+    return os.access(_existing(path), os.W_OK)
+
+
+def _existing(path: str) -> Path:
+    here = Path(path).absolute()
+    return next(folder for folder in (here, *here.parents) if folder.exists())
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Lines of `key: value`, as /proc, sysctl and dmidecode write them."""
+    rows = [line.partition(":") for line in text.splitlines()]
+    return {key.strip(): value.strip() for key, colon, value in rows if colon}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemIO:
+    """The ways to ask. Each answers None, or nothing, where there is no answer."""
+
+    run: RunCommand = run_command
+    run_slow: RunCommand = run_slow_command
+    read: ReadText = read_text
+    find: Callable[[str], list[str]] = find_paths
+    which: Callable[[str], str | None] = shutil.which
+    version: Callable[[str], str | None] = package_version
+    folder: Callable[[str], str | None] = package_folder
+    nvml: Callable[[], Any] = start_nvml
+    free_bytes: Callable[[str], int | None] = free_bytes
+    is_writable: Callable[[str], bool] = is_writable
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    system: str = field(default_factory=platform.system)  # "Linux", "Darwin"
+    architecture: str = field(default_factory=platform.machine)
+    kernel: str = field(default_factory=platform.release)
+
+    def line(self, path: str) -> str | None:
+        """A file of one line, without its end."""
+        text = self.read(path)
+        return None if text is None else text.strip()
+
+    def number(self, path: str) -> int | None:
+        """A file that holds one whole number."""
+        try:
+            return int(self.line(path) or "")
+        except ValueError:
+            return None

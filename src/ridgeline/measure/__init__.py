@@ -1,4 +1,4 @@
-"""What a step does: the timed loop, its split, layers, energy, process statistics, real training.
+"""What a step does: the timed loop, its split, layers, energy, process statistics.
 
 settings.py     what can be asked
 backends.py     CPU, CUDA and MPS behind one interface: wait, mark a moment, peak memory
@@ -13,8 +13,6 @@ layer_repeats.py  joules of every layer; layer_energy.py of one, by repetition
 measurement.py  all of that in its order; advice.py what a reader should know
 found.py        a measurement as plain values; result.py what `ridgeline.measure` returns
 isolation.py    a process per configuration; tasks.py, worker.py, preload.py: what it does
-
-training.py   real training, an epoch at a time; train_loop.py all of it, with checkpoints
-batches.py, schedule.py, randomness.py, train_records.py, checkpoints.py: its parts
+randomness.py   seeds, states of generators, algorithms that repeat themselves
 profiler_mark.py  one whole step, marked for Nsight
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.measure import statistics
-from ridgeline.measure.settings import Settings, option
+from ridgeline.settings import Settings, option
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import torch
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.settings import BACKENDS
 from ridgeline.provenance import cpu_name, read_text, run_command
+from ridgeline.settings import BACKENDS
 
 FASTEST_CLOCK_HZ = 2.5e9  # no GPU counts cycles faster
 

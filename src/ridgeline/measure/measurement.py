@@ -30,7 +30,6 @@ from ridgeline.measure.marks import NoMarks, StepRecorder
 from ridgeline.measure.placement import Placement, pinned
 from ridgeline.measure.precision import Precision, choose_precision
 from ridgeline.measure.process import ProcessStats, process_stats
-from ridgeline.measure.settings import SYNTHETIC, SYNTHETIC_HOST, Settings
 from ridgeline.measure.statistics import Summary, summarise
 from ridgeline.measure.step import Stepper, make_stepper, torch_settings
 from ridgeline.measure.timing import Timing, WarmUp, choose_iters, time_steps, warm_up
@@ -40,6 +39,7 @@ from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
 from ridgeline.sensors.sampler import BESIDE_TIMING_S, Reading, Sampler
 from ridgeline.sensors.sampler import summarise as middle_of
+from ridgeline.settings import SYNTHETIC, SYNTHETIC_HOST, Settings
 from ridgeline.workloads import Inputs, Workload
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ridgeline.measure.marks import Marks
 from ridgeline.measure.placement import Placement
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.randomness import random_state, restore_random_state
-from ridgeline.measure.settings import Settings
+from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs, Workload
 from ridgeline.workloads.losses import mean_of_outputs
 from ridgeline.workloads.optimizers import make_optimizer

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Send
-from ridgeline.measure.settings import Settings
-from ridgeline.records import WorkloadSpec
-from ridgeline.workloads.digest import file_digest
+from ridgeline.records import RunRequest, WorkloadSpec
+from ridgeline.settings import Settings
+from ridgeline.workloads.sources import file_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,27 +81,20 @@ def _wrong(spec: WorkloadSpec) -> tuple[str, str] | None:
     return None
 
 
+def run_request(
+    task: Task, *, label: str = "", repeat: int = 1, digest: str | None = None
+) -> RunRequest:
+    """The request of a run. `digest` tells networks of the same name apart; a file has its own."""
+    workload, settings = vars(task.spec), vars(task.settings)
+    digest = digest or file_digest(task.spec.model)
+    return RunRequest(**workload, **settings, label=label, repeat=repeat, digest=digest)
+
+
 def question(
     task: Task, *, label: str = "", repeat: int = 1, digest: str | None = None
 ) -> dict[str, Any]:
-    """What is stored of what was asked: enough to run the same again.
-
-    `digest` tells networks of the same name apart; that of a file is found here.
-    """
-    asked = task.spec
-    return {
-        "command": "run",
-        "model": asked.model,
-        "digest": digest or file_digest(asked.model),
-        "batch_size": asked.batch_size,
-        "mode": asked.mode,
-        "input_size": asked.input_size,
-        "seq_len": asked.seq_len,
-        "config": dict(asked.config),
-        **task.settings.to_dict(),
-        "label": label,
-        "repeat": repeat,
-    }
+    """The request of a run as plain values."""
+    return vars(run_request(task, label=label, repeat=repeat, digest=digest))
 
 
 @contextmanager

@@ -2,14 +2,14 @@
 
 skeleton.py   the file without its weights; load.py checks it
 dims.py       open dimensions and the sizes put in for them
-node.py       a value and one call of an operator; dtypes.py element types
+node.py       element types, a value, one call of an operator
 infer.py      types and shapes by onnx's own inference; shapes.py the sources for a node's results;
               values.py small values that shapes are computed from
 scope.py      names, versions of operators, limits; graph.py the walk through graphs, functions,
               branches and loops
 ops/          operator → work, by family; node_cost.py a node with its work
-weights.py    parameters and buffers; training.py the estimate of a training step; memory.py
-counting.py   all of it together: file → CountResult
+weights.py    parameters and buffers; training.py the estimate of a training step
+counting.py   all of it together: file → CountResult, with its memory
 compare.py    the comparison of a PyTorch model with its file
 export/       a PyTorch model to an ONNX file
 

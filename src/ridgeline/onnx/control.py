@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ridgeline.costs.work import MalformedError
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.dims import show_name
-from ridgeline.onnx.dtypes import BOOL, INT64
 from ridgeline.onnx.graph import Results, Runner, Walk
 from ridgeline.onnx.infer import from_array, make_tensor
-from ridgeline.onnx.node import MalformedError, NodeCall, Tensor, new_ident, unknown_tensor
+from ridgeline.onnx.node import BOOL, INT64, NodeCall, Tensor, new_ident, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost
 from ridgeline.onnx.scope import Scope
 from ridgeline.onnx.values import make_sequence

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ridgeline.costs.work import Work
 from ridgeline.count.fused import fused_step
-from ridgeline.count.parts import FusedBytes, Memory, ModuleCall, Work
+from ridgeline.count.parts import FusedBytes, Memory, ModuleCall
 from ridgeline.count.result import CountResult, OpCost
 from ridgeline.count.settings import CAUSAL, one_of
 from ridgeline.errors import RidgelineError
@@ -26,7 +27,6 @@ from ridgeline.onnx.dims import (
 )
 from ridgeline.onnx.graph import Walk, walk_model
 from ridgeline.onnx.load import load
-from ridgeline.onnx.memory import fused_optimizer, step_memory
 from ridgeline.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost, assumption_notes, unknown_notes
 from ridgeline.onnx.scope import convert_old_opset, opset_notes, use_plain_domains
@@ -36,12 +36,14 @@ from ridgeline.onnx.training import (
     NOTE,
     check_optimizer,
     find_gradients,
+    state_bytes,
     update_work,
 )
 from ridgeline.onnx.weights import Stored, find_stored
 from ridgeline.plain import plain_line
 from ridgeline.records import MODES, Cost
 
+VIEW = "view"
 LARGEST_COUNT = (1 << 256) - 1  # of one row; a number that still is a float
 
 
@@ -113,7 +115,7 @@ def _count(
         costs += _updates(stored, optimizer)
         notes.append(NOTE if gradients else NO_GRADIENT_NOTE)
     _check_possible(file, costs)
-    memory = step_memory(
+    memory = _step_memory(
         rows, inputs, outputs, stored, optimizer=optimizer if mode == "train" else None
     )
     return CountResult(
@@ -137,7 +139,7 @@ def _count(
 def _fused(costs: list[OpCost], outputs: list[Tensor], memory: Memory) -> FusedBytes:
     model = [op for op in costs if op.phase != "optimizer"]
     step = fused_step(model, sizes={}, lasting={t.ident for t in outputs})
-    update = fused_optimizer(memory)
+    update = _fused_optimizer(memory)
     return FusedBytes(
         read_bytes=step.read_bytes + update.read_bytes,
         written_bytes=step.written_bytes + update.written_bytes,
@@ -270,3 +272,92 @@ def _module_params(stored: Stored) -> dict[str, tuple[int, int]]:
         count, size = by_path.get(path, (0, 0))
         by_path[path] = (count + stored.weights_in(ident), size + tensor.nbytes)
     return by_path
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _forward_peak(rows: list[NodeCost], results: set[str]) -> tuple[int, str]:
+    """The most bytes of activations alive at once, and where; a view keeps its source alive."""
+    source: dict[int, int] = {}  # a view's ident → that of what it looks at
+    last: dict[int, int] = {}
+    size: dict[int, int] = {}
+    for place, row in enumerate(rows):
+        for tensor in row.call.inputs:
+            last[source.get(tensor.ident, tensor.ident)] = place
+        for tensor in _results(row):
+            if row.kind == VIEW and row.call.inputs:
+                first = row.call.inputs[0].ident
+                source[tensor.ident] = source.get(first, first)
+            else:
+                size[tensor.ident] = tensor.nbytes
+                last[tensor.ident] = place
+            if tensor.name in results:
+                last[source.get(tensor.ident, tensor.ident)] = len(rows)
+    ends: dict[int, list[int]] = {}
+    for ident, place in last.items():
+        ends.setdefault(place, []).append(ident)
+    return _sweep(rows, size, ends)
+
+
+def _results(row: NodeCost) -> list[Tensor]:
+    """A node's results; what a Constant gives is stored."""
+    return [t for t in row.call.outputs if not t.is_weight]
+
+
+def _sweep(
+    rows: list[NodeCost], size: dict[int, int], ends: dict[int, list[int]]
+) -> tuple[int, str]:
+    live = peak = 0
+    where = "before the first operator"
+    for place, row in enumerate(rows):
+        live += sum(size[t.ident] for t in row.call.outputs if t.ident in size)
+        if live > peak:
+            peak, where = live, f"{row.path} ({row.call.op}, forward)"
+        live -= sum(size.get(ident, 0) for ident in ends.get(place, ()))
+    return peak, where
+
+
+def _step_memory(
+    rows: list[NodeCost],
+    inputs: list[Tensor],
+    outputs: list[Tensor],
+    stored: Stored,
+    *,
+    optimizer: str | None,
+) -> Memory:
+    """What a step needs. In training every result of forward is taken as kept: a rough estimate."""
+    input_bytes = sum(t.nbytes for t in inputs)
+    fixed = stored.param_bytes + stored.buffer_bytes + input_bytes
+    peak, where = _forward_peak(rows, {t.name for t in outputs})
+    if optimizer is None:
+        return Memory(
+            parameter_bytes=stored.param_bytes,
+            buffer_bytes=stored.buffer_bytes,
+            input_bytes=input_bytes,
+            gradient_bytes=0,
+            optimizer_bytes=0,
+            activation_bytes=sum(t.nbytes for t in outputs),
+            peak_bytes=fixed + peak,
+            peak_at=where,
+        )
+    gradients = sum(t.nbytes for t in stored.trained.values())
+    state = state_bytes(optimizer, stored)
+    results = [(row.repeats, t) for row in rows if row.kind != VIEW for t in _results(row)]
+    activations = sum(times * t.nbytes for times, t in results if t.is_float)
+    return Memory(
+        parameter_bytes=stored.param_bytes,
+        buffer_bytes=stored.buffer_bytes,
+        input_bytes=input_bytes,
+        gradient_bytes=gradients,
+        optimizer_bytes=state,
+        activation_bytes=activations,
+        peak_bytes=fixed + gradients + state + activations,
+        peak_at="the end of the forward pass (estimate)",
+    )
+
+
+def _fused_optimizer(memory: Memory) -> FusedBytes:
+    """Weights, gradients and state are read once; weights and state are written."""
+    weights, state = memory.gradient_bytes, memory.optimizer_bytes
+    return FusedBytes(read_bytes=2 * weights + state, written_bytes=weights + state)

@@ -17,9 +17,9 @@ import onnx
 from onnx import numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
+from ridgeline.costs.work import MalformedError, Shape
 from ridgeline.onnx.dims import LARGEST, MOST_DIMS, length_name, shape_of, tensor_type
-from ridgeline.onnx.dtypes import dtype_of
-from ridgeline.onnx.node import MalformedError, Shape, Tensor, new_ident, unknown_tensor
+from ridgeline.onnx.node import Tensor, dtype_of, new_ident, unknown_tensor
 
 if TYPE_CHECKING:
     from onnx import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ridgeline.count.parts import Work
+from ridgeline.costs.work import Work
 from ridgeline.onnx.dims import dim_option, show_name
 from ridgeline.onnx.node import NodeCall, Tensor
 from ridgeline.onnx.ops import find_entry

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from ridgeline.costs.matmul import broadcast
+from ridgeline.costs.work import MalformedError, Shape
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.dims import DimBindings, dim_option
-from ridgeline.onnx.dtypes import BOOL, FP32, INT32, INT64, STRING
 from ridgeline.onnx.infer import (
     find_schema,
     from_constant,
@@ -27,9 +28,9 @@ from ridgeline.onnx.infer import (
     range_length,
     unknown_results,
 )
-from ridgeline.onnx.node import MalformedError, NodeCall, Shape, Tensor, broadcast
+from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, STRING, NodeCall, Tensor
 from ridgeline.onnx.ops import find_entry
-from ridgeline.onnx.ops.matmul import transposed_shape
+from ridgeline.onnx.ops.products import transposed_shape
 from ridgeline.onnx.ops.registry import ML, MS
 from ridgeline.onnx.ops.sequence import (
     group_query_sizes,

@@ -17,23 +17,22 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from ridgeline.count.parts import Work
-from ridgeline.count.per_element import (
+from ridgeline.costs.norm import (
     BATCH_NORM_BACKWARD,
     BATCH_NORM_TRAINING_BACKWARD,
     LAYER_NORM_BACKWARD,
     LOG_SOFTMAX_BACKWARD,
-    PER_ELEMENT,
     RMS_NORM_BACKWARD,
     SOFTMAX_BACKWARD,
-    Each,
+    norm_backward,
 )
+from ridgeline.costs.optimizer import OPTIMIZERS
+from ridgeline.costs.pointwise import PER_ELEMENT
+from ridgeline.costs.work import Each, Work
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.dtypes import UNKNOWN
-from ridgeline.onnx.node import NodeCall, Tensor
+from ridgeline.onnx.node import UNKNOWN, NodeCall, Tensor
 from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost
-from ridgeline.onnx.ops.classical import OPTIMIZERS
-from ridgeline.onnx.ops.norms import has_batch_statistics
+from ridgeline.onnx.ops.elementwise import has_batch_statistics
 from ridgeline.onnx.ops.registry import MS
 from ridgeline.onnx.weights import Stored
 
@@ -370,22 +369,20 @@ def _recurrent(row: NodeCost, work: Work, sides: Sides) -> Parts:
 
 def _norm(row: NodeCost, work: Work, sides: Sides) -> Parts:
     """Both gradients read the same; it is counted with the first."""
-    call, n = row.call, row.call.x.numel
+    call = row.call
     apply, sums = NORMS[call.op_type]
     apply += call.op_type in MAY_HAVE_A_WEIGHT and call.has(1)
     if call.op_type == "BatchNormalization" and has_batch_statistics(call):
         apply, sums = BATCH_NORM_TRAINING_BACKWARD
-        apply += 0 if WEIGHT in sides else sums
     weight_bytes = _nbytes(call, sides, WEIGHT)
-    read = 2 * call.x.nbytes + weight_bytes
-    parts: Parts = {}
-    if _side_of(sides, 0):
-        parts[INPUT_GRAD] = Work.per_element(n, apply, read_bytes=read, written_bytes=call.x.nbytes)
-    if WEIGHT in sides:
-        parts[WEIGHT_GRAD] = Work.per_element(
-            n, sums, read_bytes=0 if parts else read, written_bytes=weight_bytes
-        )
-    return parts
+    return norm_backward(
+        (apply, sums),
+        call.x,
+        wants_input=bool(_side_of(sides, 0)),
+        wants_weight=WEIGHT in sides,
+        read_bytes=2 * call.x.nbytes + weight_bytes,
+        weight_bytes=weight_bytes,
+    )
 
 
 def _gather(row: NodeCost, work: Work, sides: Sides) -> Parts:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from ridgeline.costs.work import MalformedError
 from ridgeline.onnx.dims import MOST_ITEMS
-from ridgeline.onnx.dtypes import BOOL
 from ridgeline.onnx.infer import MOST_ELEMENTS, from_array, is_small, make_tensor, range_length
-from ridgeline.onnx.node import MalformedError, NodeCall, Tensor, unknown_tensor
+from ridgeline.onnx.node import BOOL, NodeCall, Tensor, unknown_tensor
 
 if TYPE_CHECKING:
     from onnx import NodeProto, OperatorSetIdProto

@@ -10,7 +10,7 @@ import numpy as np
 
 from ridgeline.onnx.node import Constants, NodeCall, Tensor
 from ridgeline.onnx.node_cost import NodeCost
-from ridgeline.onnx.ops.matmul import packed_product
+from ridgeline.onnx.ops.products import packed_product
 
 # operands that are settings or statistics, never learned
 NOT_LEARNED: dict[str, tuple[int, ...]] = {

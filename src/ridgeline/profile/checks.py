@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.profilers import has_cupti
 from ridgeline.measure.isolation import run_isolated
+from ridgeline.profile.capture_ncu import find_ncu
 from ridgeline.profile.metrics import CUPTI, NCU
-from ridgeline.profile.ncu import find_ncu
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ridgeline.profile.joined import Joined
+    from ridgeline.profile.join_counters import Joined
 
 LEAST_KNOWN = 0.98  # of the kernel time, with counters
 

@@ -11,25 +11,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ridgeline.count.checkpoints import State, done_again_in
-from ridgeline.count.owners import Owners, current_node, tensors_in
-from ridgeline.profile.operators import (
-    GRADIENTS,
-    LOSS,
-    MODEL,
-    OPTIMIZER,
-    RANGE,
-    may_use_tensor_cores,
-)
+from ridgeline.profile.operators import RANGE, may_use_tensor_cores
+from ridgeline.tracing import GRADIENTS, LOSS, MODEL, OPTIMIZER
+from ridgeline.tracing.autograd import AutogradOwners, current_node, tensors_among
+from ridgeline.tracing.modules import ModuleTracker, name_modules
 
 Ranges = Callable[[str], AbstractContextManager[Any]]
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
@@ -64,12 +57,12 @@ class OpMarks(TorchDispatchMode):
         self.calls: list[OpCall] = []
         self._named, self._picked, self._products_only = named, picked, products_only
         self._first: dict[Any, int] = {}  # the work → its first operator
-        self._places = _Places()
+        self._tracker = _StepTracker()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Number what the block runs, on every thread of it."""
-        with self._places.watching(), self:
+        with self._tracker.watching(), self:
             yield
 
     def __torch_dispatch__(
@@ -83,7 +76,7 @@ class OpMarks(TorchDispatchMode):
         index = len(self.calls)
         work = _work(func, args, kwargs)
         like = self._first.setdefault(work, index)
-        layer, phase = self._places.now(tensors_in((*args, *kwargs.values())))
+        layer, phase = self._tracker.locate(tensors_among((*args, *kwargs.values())))
         op = str(func._schema.name)
         self.calls.append(OpCall(index=index, op=op, layer=layer, phase=phase, like=like))
         with ExitStack() as around:
@@ -91,102 +84,69 @@ class OpMarks(TorchDispatchMode):
             if self._picked is not None and like == index and self._counts(op):
                 around.enter_context(self._picked(str(index)))
             out = func(*args, **kwargs)
-        self._places.made(tensors_in((out,)), layer)
+        self._tracker.on_results(tensors_among((out,)), layer)
         return out
 
     def _counts(self, op: str) -> bool:
         return not self._products_only or may_use_tensor_cores(op)
 
 
-class _Entered(NamedTuple):
-    """A module that runs, and what backward worked on when it began: None in the forward pass."""
-
-    name: str
-    node: Any
-
-
-class _Places:
+class _StepTracker(ModuleTracker):
     """Where the step is: in which module, in which phase."""
 
     def __init__(self) -> None:
-        self._stack: list[_Entered] = []
+        super().__init__(outside=LOSS)
         self._names: dict[int, str] = {}
-        self._owners: Owners[str] = Owners()  # modules by their names
+        self._owners: AutogradOwners[str] = AutogradOwners()  # modules by their paths
         self._thread = threading.get_ident()
         self._is_after_backward = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        self._thread, self._owners = threading.get_ident(), Owners()
-        before = module_hooks.register_module_forward_pre_hook(self._enter)
-        after = module_hooks.register_module_forward_hook(self._leave, always_call=True)
+        self._thread, self._owners = threading.get_ident(), AutogradOwners()
         try:
-            with done_again_in(self._here):
+            with super().watching():
                 yield
         finally:
-            self._owners.forget()
-            before.remove()
-            after.remove()
+            self._owners.remove_marks()
 
-    def _here(self) -> State:
-        """The module that runs now, to be entered again."""
-        if not self._stack:
-            return nullcontext
-        name = self._stack[-1].name
+    def path_of(self, module: nn.Module) -> str:
+        is_outermost = self.path == self.outside
+        if is_outermost and id(module) not in self._names:  # or it is a part, recomputed
+            self._names |= name_modules(module)  # it names all that are inside
+        return self._names.get(id(module), MODEL if is_outermost else self.path)
 
-        @contextmanager
-        def inside() -> Iterator[None]:
-            self._stack.append(_Entered(name, current_node()))
-            try:
-                yield
-            finally:
-                self._stack.pop()
-
-        return inside
-
-    def _enter(self, module: nn.Module, _: Any) -> None:
-        if not self._stack and id(module) not in self._names:  # or it is a part, done again
-            # the outermost one names all that are inside
-            names = {id(part): name or MODEL for name, part in module.named_modules()}
-            self._names |= names
-        around = self._stack[-1].name if self._stack else MODEL
-        self._stack.append(_Entered(self._names.get(id(module), around), current_node()))
-
-    def _leave(self, *_: Any) -> None:
-        if self._stack:
-            self._stack.pop()
-
-    def now(self, inputs: Iterable[Tensor]) -> tuple[str, str]:
+    def locate(self, inputs: Iterable[Tensor]) -> tuple[str, str]:
         """Module and phase of the operator that runs now on this thread."""
-        self._owners.settle_results()
-        given = list(inputs)
-        layer, phase = self._found(current_node(), given)
-        self._owners.saw(given, layer)
+        self._owners.propagate_results()
+        tensors = list(inputs)
+        layer, phase = self._find_place(current_node(), tensors)
+        self._owners.on_operator(tensors, layer)
         return layer, phase
 
-    def made(self, outs: Iterable[Tensor], layer: str) -> None:
-        """It has ended, and these are its results."""
-        self._owners.made(outs, layer)
+    def on_results(self, outs: Iterable[Tensor], layer: str) -> None:
+        """The operator has ended with these results."""
+        self._owners.on_results(outs, layer)
 
-    def _found(self, node: Any, inputs: Sequence[Tensor]) -> tuple[str, str]:
-        is_inside = bool(self._stack) and self._stack[-1].node is None
+    def _find_place(self, node: Any, inputs: Sequence[Tensor]) -> tuple[str, str]:
+        is_in_forward = self.is_inside and self.node is None
         if node is not None or threading.get_ident() != self._thread:
-            self._is_after_backward = not is_inside  # a model may ask for gradients itself
-            return self._of_node(node), "forward" if is_inside else "backward"
-        if self._stack:
+            self._is_after_backward = not is_in_forward  # a model may ask for gradients itself
+            return self._layer_of(node), "forward" if is_in_forward else "backward"
+        if self.is_inside:
             self._is_after_backward = False
-            return self._stack[-1].name, "forward"
+            return self.path, "forward"
         is_of_loss = torch.is_grad_enabled() and any(one.requires_grad for one in inputs)
         if self._is_after_backward and not is_of_loss:
             return OPTIMIZER, "optimizer"
         return LOSS, "forward"
 
-    def _of_node(self, node: Any) -> str:
+    def _layer_of(self, node: Any) -> str:
         if node is None or hasattr(node, "variable"):  # gradients of several uses are added up
             return GRADIENTS
-        if self._stack and self._stack[-1].node is node:  # forward work, done again
-            return self._stack[-1].name
-        return self._owners.of(node) or LOSS
+        if self.node is node:  # recomputation
+            return self.path
+        return self._owners.owner_of(node) or LOSS
 
 
 def _work(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,11 +1,11 @@
-"""Which metrics answer the question: the fewest that a chip has for a precision and a level."""
+"""Which metrics are counted: the fewest that a chip has for a precision and a level."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ridgeline.captures.tensor_counters import PREFIX, TensorCounter, parse
+from ridgeline.captures.metric_formulas import TENSOR_PREFIX, TensorCounter, parse_tensor_counter
 
 TIERS = ("counters", "time")
 LEVELS = ("dram", "hierarchical")
@@ -15,6 +15,7 @@ TOOL_NAMES = {CUPTI: "CUPTI", NCU: "Nsight Compute"}
 DURATION = "gpu__time_duration.sum"
 DRAM = (("dram__bytes_read.sum", "dram__bytes_write.sum"), ("dram__bytes.sum",))  # what a chip has
 CACHES = {"lts__t_bytes.sum": "L2 bytes", "l1tex__t_bytes.sum": "L1 bytes"}
+SASS = "__sass_"  # counted by instrumented code, never beside the chip's own counters
 VECTOR = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 KINDS = {  # what tensor cores take in, by the precision of the step
     "fp32": ("tf32",),  # none is expected; a kernel that uses them all the same must be seen
@@ -28,36 +29,54 @@ KINDS = {  # what tensor cores take in, by the precision of the step
 
 @dataclass(frozen=True, slots=True)
 class ChosenMetrics:
-    """Metrics that belong together, and what is left out because the chip does not have it."""
+    """The metrics of a step, and what is left out because the chip does not have it."""
 
-    atoms: tuple[tuple[str, ...], ...]
+    metrics: tuple[str, ...]
     missing: tuple[str, ...] = ()
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what a total consists of
 
+    def ncu_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The metrics as Nsight Compute counts them, a process for each group.
+
+        Instrumented instructions stand alone. Memory and time go with two counters of tensor
+        cores, and further pairs of these follow. A total of several instructions is counted by its
+        parts: on an H200 it takes three passes, and each of these groups takes one.
+        """
+        instructions = [name for name in self.metrics if SASS in name]
+        tensors = [
+            part
+            for name in self.metrics
+            if is_of_tensors([name])
+            for part in self.parts.get(name, (name,))
+        ]
+        others = [name for name in self.metrics if SASS not in name and not is_of_tensors([name])]
+        pairs = [tensors[start : start + 2] for start in range(0, len(tensors), 2)] or [[]]
+        groups = (instructions, others + pairs[0], *pairs[1:])
+        return tuple(tuple(group) for group in groups if group)
+
 
 def choose_metrics(known: Iterable[str], precision: str, level: str = "dram") -> ChosenMetrics:
-    """The metrics of a step, in groups that must not be torn apart; `known` are without endings."""
+    """The metrics of a step; `known` are those of the chip, without endings."""
     sums = frozenset(f"{name}.sum" for name in known)
     missing: list[str] = []
-    atoms = [_vector(sums)]
     traffic = next((names for names in DRAM if sums.issuperset(names)), ())
     if not traffic:
         missing.append("DRAM bytes")
-    atoms += [traffic, (DURATION,) if DURATION in sums else ()]
-    counters = [counter for counter in map(parse, sums) if counter is not None]
+    metrics = [*_vector(sums), *traffic, *([DURATION] if DURATION in sums else ())]
+    counters = [counter for counter in map(parse_tensor_counter, sums) if counter is not None]
     parts: dict[str, tuple[str, ...]] = {}
     for kind in KINDS[precision]:
         totals = tensor_totals(counters, kind)
         chosen = tuple(c.name for c in totals) or tensor_parts(counters, kind)
-        atoms += [(name,) for name in chosen]
+        metrics += chosen
         divided = {c.name: tensor_parts(counters, c.src, c.dst, c.sparsity) for c in totals}
         parts |= {name: members for name, members in divided.items() if len(members) > 1}
         if not chosen and precision:
             missing.append(f"tensor-core work in {kind}")
     if level == "hierarchical":
-        atoms += [(name,) for name in CACHES if name in sums]
+        metrics += [name for name in CACHES if name in sums]
         missing += [what for name, what in CACHES.items() if name not in sums]
-    once = dict.fromkeys(atom for atom in atoms if atom)  # one counter may serve several kinds
+    once = dict.fromkeys(metrics)  # one counter may serve several kinds
     return ChosenMetrics(tuple(once), tuple(missing), parts)
 
 
@@ -70,12 +89,12 @@ def _vector(known: frozenset[str]) -> tuple[str, ...]:
 
 def is_of_tensors(metrics: Sequence[str]) -> bool:
     """Whether nothing but tensor-core work is counted."""
-    return all(name.startswith(PREFIX) for name in metrics)
+    return all(name.startswith(TENSOR_PREFIX) for name in metrics)
 
 
 def counts_warp_groups(name: str) -> bool:
     """Whether a counter of tensor-core work includes what whole groups of warps do together."""
-    counter = parse(name)
+    counter = parse_tensor_counter(name)
     return counter is not None and (not counter.op or "gmma" in counter.op)
 
 

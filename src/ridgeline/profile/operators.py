@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from ridgeline.tracing import GRADIENTS, LOSS, OPTIMIZER
+
 RANGE = "ridgeline:op:"  # before an operator's number, in the name of the range around it
 NOWHERE = -1  # the number of what was launched outside every operator
-MODEL, LOSS, OPTIMIZER, GRADIENTS = "(model)", "(loss)", "(optimizer)", "(gradients)"
 NO_MODULES = (LOSS, GRADIENTS, OPTIMIZER)  # parts of a step that stand where a layer would
 _PRODUCT = re.compile(r"conv|mm|linear|attention|lstm|gru|rnn|matmul|einsum|bilinear|cdist|dot|mv")
 

@@ -1,18 +1,20 @@
-"""What is to be profiled, and how."""
+"""The records of one profile: what is requested, what is planned, and the profiled step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.errors import RidgelineError
-from ridgeline.measure.settings import one_of
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.metrics import AUTO, CUPTI, LEVELS, NCU, TIERS, TOOLS
+from ridgeline.profile.metrics import AUTO, LEVELS, NCU, TIERS, TOOL_NAMES, TOOLS
+from ridgeline.settings import one_of
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ridgeline.store import Run
 
 
@@ -22,33 +24,26 @@ class Request:
 
     task: Task | None = None  # a model …
     program: tuple[str, ...] = ()  # … or a program of the user's
-    precision_told: str = ""  # of the program, where the user says it
+    program_precision: str = ""  # where the user names it
     tier: str = "counters"
     level: str = "dram"
     tool: str = AUTO
-    budget_s: float | None = None
-    deduplicate: bool = False
     steps: int = 1
     warmup: int = 3
     is_dry: bool = False
     memory_bytes: int = 0  # of one process, where known
     device_bytes: int = 0
-    device: str = ""  # its name, for what is remembered of it
+    device: str = ""  # its name
     keep: Path | None = None  # where traces and ncu's files stay
 
     def __post_init__(self) -> None:
         one_of("tier", self.tier, TIERS)
         one_of("level", self.level, LEVELS)
         one_of("tool", self.tool, TOOLS)
-        if self.deduplicate and self.tool == CUPTI:
-            raise RidgelineError(
-                "--deduplicate is for --tool ncu: CUPTI counts every kernel in the same time",
-                hint="leave one of them out",
-            )
 
     @property
     def precision(self) -> str:
-        return self.task.settings.precision if self.task is not None else self.precision_told
+        return self.task.settings.precision if self.task is not None else self.program_precision
 
     @property
     def mode(self) -> str:
@@ -61,21 +56,78 @@ class Request:
             "level": self.level,
             "tool": self.tool,
             "precision": self.precision or None,
-            "budget_s": self.budget_s,
-            "deduplicate": self.deduplicate,
             "iters": self.steps,
             "warmup_iters": self.warmup,
         }
 
     @property
-    def counts_inside(self) -> bool:
-        """Whether the process of the step is to read the counters itself; a model's can."""
+    def uses_cupti(self) -> bool:
+        """Whether the process of the step reads the counters itself, as that of a model can."""
         return self.task is not None and self.tier == "counters" and self.tool != NCU
 
     @property
     def has_marks(self) -> bool:
         """Whether operators can be numbered: nothing may look into compiled code."""
         return self.task is None or self.task.settings.compile is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a step will be counted, and how long that takes."""
+
+    tool: str
+    groups: tuple[tuple[str, ...], ...]  # metrics; by Nsight Compute a process counts each group
+    passes: int  # of CUPTI, over the whole step; by Nsight Compute at least one for each group
+    launches: int  # kernels of the step
+    time_s: float  # all that is still to come
+    is_parallel: bool  # processes warm up side by side
+    missing: tuple[str, ...] = ()  # quantities that this chip has no counters for
+    not_by_cupti: str = ""  # for this reason, where that was tried
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "tool": self.tool,
+            "metrics": [list(group) for group in self.groups],
+            "passes": self.passes,
+            "launches": self.launches,
+            "planned_s": self.time_s,
+            "is_parallel": self.is_parallel,
+            "missing": list(self.missing),
+            "not_by_cupti": self.not_by_cupti or None,
+        }
+
+    def __str__(self) -> str:
+        metrics = sum(map(len, self.groups))
+        parts = f"{len(self.groups)} groups" if self.tool == NCU else f"{self.passes} passes"
+        text = (
+            f"{metrics} metrics in {parts}, read by {TOOL_NAMES[self.tool]}; "
+            f"{self.launches} kernels; about {format_time(self.time_s)}"
+        )
+        text += f"; not by CUPTI: {self.not_by_cupti}" if self.not_by_cupti else ""
+        return text + (f"; not on this chip: {', '.join(self.missing)}" if self.missing else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledStep:
+    """The kernels of a step with their counters, and what it took to get them."""
+
+    kernels: pd.DataFrame
+    steps: int = 1  # that they are the kernels of
+    plan: Plan | None  # None: no counters, or a program without marks
+    taken_s: float = 0.0  # all of it, getting ready included
+    standby_s: float = 0.0  # before that: its processes loaded, and the run was measured
+    counted_s: float = 0.0  # of it, the counting: what plan.time_s estimates
+    step_time_s: float | None = None  # of marked steps that were not profiled
+    busy_s: float | None = None  # of all steps, in which at least one kernel or copy ran
+    copies: pd.DataFrame | None = None  # of all steps; None: there was no trace
+    ratios: Mapping[str, float] = field(default_factory=dict)  # of the self-test
+    tool: str = ""  # that read the counters
+    tool_version: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def planned_s(self) -> float:
+        return self.plan.time_s if self.plan is not None else 0.0
 
 
 def request_of(run: Run, task: Task, **asked: Any) -> Request:
@@ -92,7 +144,7 @@ def request_of_program(
     """What to profile of a user's program, which may use any device: its name if all have one."""
     names = {str(d.get("name") or "") for d in host.get("devices") or () if d.get("kind") == "cuda"}
     device = names.pop() if len(names) == 1 else ""
-    return Request(program=tuple(program), precision_told=precision, device=device, **asked)
+    return Request(program=tuple(program), program_precision=precision, device=device, **asked)
 
 
 def request_for(task: Task, host: Mapping[str, Any], **asked: Any) -> Request:

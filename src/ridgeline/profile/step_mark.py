@@ -13,18 +13,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 JOB = "RIDGELINE_PROFILE_JOB"
 TRACE, COUNTERS, INSIDE = "trace", "counters", "inside"
-ALL, DISTINCT = "all", "distinct"
 WAIT_S = 3600.0  # for the turn of this process: others may count for long
 POLL_S = 0.005
 REFUSED = "refused"  # what a process says that cannot do its job, and why
-ASKER = "asker"  # a file that whoever asked holds locked
-ASKED_S = 1.0  # how often to see whether it still does
+PARENT_LOCK = "parent"  # a file that the parent process holds locked
+PARENT_CHECK_S = 1.0  # how often to see whether it still does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +33,9 @@ class Job:
     name: str
     role: str  # TRACE, COUNTERS (someone else's, around it) or INSIDE (its own)
     folder: str  # of files that both sides read
-    picks: str = ALL  # unless something else is said when its turn comes
     warmup: int = 3  # marked steps before the one
     steps: int = 1
     has_marks: bool = True  # False: compiled code, which nothing may look into
-    products_only: bool = False  # with DISTINCT: only operators that tensor cores may do
     kinds: tuple[str, ...] = ()  # matrix products of the self-test, beside fp32
     precision: str = ""  # with INSIDE: what its metrics are chosen by …
     level: str = "dram"  # … as these
@@ -58,7 +55,6 @@ class _Seen:
 
     steps: int = 0
     times_s: list[float] = field(default_factory=list)  # of those that nobody looked at
-    job: Job | None = None  # with what was said when our turn came
 
 
 _seen = _Seen()
@@ -87,8 +83,7 @@ def profile_step() -> Iterator[None]:
             yield
         return
     if _seen.steps == job.warmup + 1:
-        _seen.job = _prepared(job)
-    job = _seen.job or job
+        _prepare(job)
     with _traced(job) if job.role == TRACE else _counted(job):
         yield
     if _seen.steps >= job.warmup + job.steps:
@@ -118,25 +113,20 @@ def _timed() -> Iterator[None]:
     _seen.times_s.append(time.perf_counter() - start_s)
 
 
-def _prepared(job: Job) -> Job:
-    """The device idle, the known work counted, and our turn come."""
+def _prepare(job: Job) -> None:
+    """The device idle, our turn come, and the known work counted."""
     import torch
 
     torch.cuda.synchronize()
     job.path("times.json").write_text(json.dumps(_seen.times_s), encoding="utf-8")
     if job.role != COUNTERS:
-        return _on_turn(job)
+        wait_for(job, "go", after="ready")
+        return
     from ridgeline.profile.self_test import copy_size, load_known_work, run_known_work
 
     load_known_work(job.kinds)
-    job = _on_turn(job)
+    wait_for(job, "go", after="ready")
     run_known_work(job.kinds, copy_size())
-    return job
-
-
-def _on_turn(job: Job) -> Job:
-    """Wait until the one who asked says go, and what to pick."""
-    return replace(job, picks=wait_for(job, "go", after="ready") or job.picks)
 
 
 def wait_for(job: Job, sign: str, *, after: str) -> str:
@@ -149,33 +139,33 @@ def wait_for(job: Job, sign: str, *, after: str) -> str:
         if now_s > end_s:
             sys.exit(f"ridgeline: {job.name} waited {WAIT_S:.0f} s for its turn")
         if now_s > look_s:
-            look_s = now_s + ASKED_S
-            if is_forsaken(Path(job.folder)):
-                sys.exit(f"ridgeline: nobody waits for {job.name} any more")
+            look_s = now_s + PARENT_CHECK_S
+            if is_parent_gone(Path(job.folder)):
+                sys.exit(f"ridgeline: the parent process of {job.name} ended")
         time.sleep(POLL_S)
     return job.path(sign).read_text(encoding="utf-8")
 
 
 @contextmanager
-def waited_for(folder: Path) -> Iterator[None]:
+def hold_parent_lock(folder: Path) -> Iterator[None]:
     """While the block lasts, and no longer, the processes of a profile are waited for.
 
     The system frees the lock however this process ends, so none of them stays behind.
     """
     import fcntl
 
-    with (folder / ASKER).open("w") as held:
+    with (folder / PARENT_LOCK).open("w") as held:
         with suppress(OSError):  # of file systems without locks
             fcntl.flock(held, fcntl.LOCK_EX)
         yield
 
 
-def is_forsaken(folder: Path) -> bool:
-    """Whether whoever asked is gone."""
+def is_parent_gone(folder: Path) -> bool:
+    """Whether the parent process ended."""
     import fcntl
 
     try:
-        with (folder / ASKER).open() as held:
+        with (folder / PARENT_LOCK).open() as held:
             fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return not folder.exists()
@@ -190,7 +180,7 @@ def _traced(job: Job) -> Iterator[None]:
     from torch.profiler import ProfilerActivity, profile, record_function
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        with _numbered(job, record_function, None):
+        with _numbered(job, record_function):
             yield
         torch.cuda.synchronize()
     profiler.export_chrome_trace(str(job.path(f"trace{_seen.steps - job.warmup}.json")))
@@ -200,13 +190,9 @@ def _traced(job: Job) -> Iterator[None]:
 def _counted(job: Job) -> Iterator[None]:
     import torch
 
-    if job.picks == DISTINCT and job.has_marks:
-        with _numbered(job, _nvtx, _picked):
-            yield
-        return
     torch.cuda.profiler.start()
     try:
-        with _numbered(job, _nvtx, None):
+        with _numbered(job, _nvtx):
             yield
     finally:
         torch.cuda.synchronize()
@@ -214,14 +200,14 @@ def _counted(job: Job) -> Iterator[None]:
 
 
 @contextmanager
-def _numbered(job: Job, named: Any, picked: Any) -> Iterator[None]:
+def _numbered(job: Job, named: Any) -> Iterator[None]:
     """With a range around every operator, and the list of operators written afterwards."""
     if not job.has_marks:
         yield
         return
     from ridgeline.profile.marks import OpMarks
 
-    marks = OpMarks(named, picked, products_only=job.products_only)
+    marks = OpMarks(named)
     with marks.watching():
         yield
     rows = [asdict(call) for call in marks.calls]
@@ -238,15 +224,3 @@ def _nvtx(name: str) -> Iterator[None]:
         yield
     finally:
         nvtx.range_pop()
-
-
-@contextmanager
-def _picked(_: str) -> Iterator[None]:
-    """Let the profiler look at this operator alone."""
-    from torch.cuda import profiler
-
-    profiler.start()
-    try:
-        yield
-    finally:
-        profiler.stop()

@@ -5,11 +5,11 @@ counts.py, run_facts.py which count belongs to a run, and what the join needs of
 profiles.py, machines.py   which profile belongs to a run, and which roofs to a device
 study.py                everything joined: runs, roofs, points, findings, counters
 executed.py             what the hardware did, as tables and sentences
-configuration.py, cases.py   which runs are the same thing done again
+cases.py                which runs are the same thing done again
 summary.py              a study in a few sentences, for terminal, page and report.md
 statements.py, analysis*.py, hypotheses.py   statements that the data supports
 markdown.py, sections*.py, user_sections.py   report.md, with places for the user's own words
-tables.py, ceiling_rows.py   the tables as CSV, Markdown and LaTeX
+tables.py               the tables as CSV, Markdown and LaTeX
 summary_csv.py          a row for each step and capture
 notebook.py, repeat.py  a notebook that reloads the data; the command that makes a run again
 figures/, page/         drawn with matplotlib; one HTML file

@@ -13,8 +13,16 @@ from itertools import pairwise
 from math import log2
 from typing import Any
 
-from ridgeline.report.cases import Case, TimedLayer, alike, largest, series
-from ridgeline.report.configuration import CIRCUMSTANCES, NETWORK, PLACE
+from ridgeline.report.cases import (
+    ENVIRONMENT,
+    NETWORK,
+    PLACE,
+    Case,
+    TimedLayer,
+    alike,
+    largest,
+    series,
+)
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.text import counted, listed, number, some, three_digits, times
@@ -308,7 +316,7 @@ def _busy(base: Case, case: Case) -> str:
 def machines(_study: Study, found: Sequence[Case]) -> Iterable[Statement]:
     """The same configurations on two machines."""
     pairs: dict[tuple[Any, ...], list[tuple[Case, Case]]] = {}
-    for group in alike(found, but=(*PLACE, *CIRCUMSTANCES)):
+    for group in alike(found, but=(*PLACE, *ENVIRONMENT)):
         group.sort(key=lambda case: -case.step_s)
         for case in group[1:]:
             if case.env != group[0].env:

@@ -1,4 +1,11 @@
-"""Configurations of a study: runs with the same settings, as one, and which differ in what.
+"""Configurations: which runs are repeats of one, in what two differ, and which run stands for one.
+
+Runs that agree in all SETTINGS are repeats of one configuration. A setting that is as usual (no
+compiler, one batch a step, synthetic data) is None here, whether it was written down or not.
+
+A label, the number of threads, the version of torch and environment variables differ between
+machines and between days in any case: they separate runs of one machine that agree in everything
+else, and name nothing more.
 
 A configuration that was run several times is represented by the run with the middle step time (of
 two, the faster), so that all its numbers belong together.
@@ -6,17 +13,165 @@ two, the faster), so that all its numbers belong together.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.configuration import SETTINGS, all_settings, in_words, key, telling, unusual
-from ridgeline.report.run_facts import layers_add_up
+from ridgeline.report.run_facts import LOADING, SYNTHETIC, layers_add_up
 from ridgeline.report.study import Study
 from ridgeline.report.text import number, plain, records
 
 if TYPE_CHECKING:
     import pandas as pd
+
+PLACE = ("env", "backend", "device_name")
+NETWORK = ("model", "digest", "config")  # a changed file, or other sizes, is another network
+WORK = (*NETWORK, "batch_size", "mode", "precision", "input_size", "seq_len")
+OPTIONS = (
+    "optimizer", "compile", "channels_last", "grad_accum_steps", "deterministic",
+    "cudnn_benchmark", "data_root", *LOADING,
+)  # fmt: skip
+ENVIRONMENT = ("label", "threads", "torch_version", "environment")
+SETTINGS = (*PLACE, *WORK, *OPTIONS, *ENVIRONMENT)
+
+USUAL: dict[str, Any] = {"grad_accum_steps": 1, "data_root": "synthetic"}
+USUAL_OPTIMIZER = "sgd"
+BARE = (
+    "model", "mode", "precision", "optimizer", "label", "env", "backend", "device_name",
+    "environment",
+)  # fmt: skip
+WORDS = {
+    "batch_size": "batch {}", "input_size": "input {}", "seq_len": "length {}",
+    "compile": "compile {}", "grad_accum_steps": "{} batches a step", "data_root": "data {}",
+    "workers": "{} workers", "prefetch_factor": "prefetch {}", "threads": "{} threads",
+    "torch_version": "torch {}", "digest": "version {:.6}",
+}  # fmt: skip
+FLAGS = {
+    "channels_last": "channels last", "deterministic": "deterministic",
+    "cudnn_benchmark": "cuDNN search", "pin_memory": "pinned memory", "augment": "augmented",
+    "compile": "compiled",
+}  # fmt: skip
+
+
+def read_settings(row: Mapping[str, Any]) -> dict[str, Any]:
+    """All SETTINGS of a run, from its row in the table of runs."""
+    found = {name: _setting(name, row.get(name)) for name in SETTINGS}
+    if found["data_root"] in SYNTHETIC:
+        found |= dict.fromkeys(LOADING)
+    return found
+
+
+def _setting(name: str, value: Any) -> Any:
+    known = plain(value)
+    return None if known is False or known == "" or known == USUAL.get(name) else known
+
+
+def key(settings: Mapping[str, Any], *, but: Iterable[str] = ()) -> tuple[Any, ...]:
+    """Equal for runs that agree in all settings `but` some."""
+    left_out = set(but)
+    return tuple(settings[name] for name in SETTINGS if name not in left_out)
+
+
+def number_configurations(found: Iterable[Mapping[str, Any]]) -> list[int]:
+    """For each of some settings the number of its configuration, by first appearance."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    return [numbers.setdefault(key(one), len(numbers)) for one in found]
+
+
+def read_all_settings(runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """The settings of every row of the table of runs."""
+    return [read_settings(row) for row in records(runs[[n for n in SETTINGS if n in runs]])]
+
+
+def find_differing(
+    found: Sequence[Mapping[str, Any]], among: Iterable[str] = SETTINGS
+) -> list[str]:
+    """The settings that tell some configurations apart."""
+    names = list(among)
+    told = [name for name in names if name not in ENVIRONMENT and _differs(found, name)]
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for one in found:
+        groups.setdefault(key(one, but=ENVIRONMENT), []).append(one)
+    told += [
+        name
+        for name in names
+        if name in ENVIRONMENT and any(_differs(same, name) for same in groups.values())
+    ]
+    return told
+
+
+def find_differing_each(
+    found: Sequence[Mapping[str, Any]], *, by: Sequence[str], among: Sequence[str]
+) -> list[list[str]]:
+    """For each of some settings those `among` which tell it from others that agree in `by`."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for one in found:
+        groups.setdefault(tuple(one[name] for name in by), []).append(one)
+    told = {same: find_differing(group, among) for same, group in groups.items()}
+    return [told[tuple(one[name] for name in by)] for one in found]
+
+
+def describe_differences(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each of some settings, in words, those in which they differ.
+
+    Label and threads are among them wherever they differ. Place, model, batch, mode and precision
+    are not: a table has columns for these.
+    """
+    shown = (*PLACE, "model", "batch_size", "mode", "precision")
+    told = find_differing_each(found, by=("model",), among=[n for n in SETTINGS if n not in shown])
+    always = [name for name in ("label", "threads") if _differs(found, name)]
+    return [
+        ", ".join(describe_settings(one, dict.fromkeys((*always, *names))))
+        for one, names in zip(found, told, strict=True)
+    ]
+
+
+def _differs(found: Iterable[Mapping[str, Any]], name: str) -> bool:
+    """Whether a setting takes several values; inference has no optimizer, which is no value."""
+    values = {one[name] for one in found}
+    return len(values - {None} if name == "optimizer" else values) > 1
+
+
+def describe_settings(settings: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Some settings: `compile default`, `input 224`; what is usual needs no word."""
+    return [text for name in names if (text := word(name, settings[name]))]
+
+
+def word(name: str, value: Any) -> str:
+    """One setting in words."""
+    if value is None or value is False:
+        return ""
+    if value is True:
+        return FLAGS.get(name, name.replace("_", " "))
+    if name == "config":
+        return describe_config(str(value))
+    if name in BARE:
+        return str(value)
+    text = WORDS.get(name, name + " {}").format(value)
+    return text.removesuffix("s") if value == 1 else text  # 1 thread, 1 worker
+
+
+def describe_unusual(settings: Mapping[str, Any]) -> list[str]:
+    """In words, those settings that are not what one would assume."""
+    names = [name for name in ("config", *OPTIONS) if name != "optimizer"]
+    optimizer = settings.get("optimizer")
+    used = [] if optimizer in (None, USUAL_OPTIMIZER) else [str(optimizer)]
+    return [*used, *describe_settings({name: settings.get(name) for name in names}, names)]
+
+
+def describe_config(text: str) -> str:
+    """`hidden=64 layers=2` of such a cell."""
+    try:
+        config = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(config, dict):
+        return text
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+# ---------------------------------------------------------------- runs of one configuration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +239,7 @@ class Case:
     @property
     def extras(self) -> list[str]:
         """What is unusual about it, or tells it from others."""
-        return [*unusual(self.settings), *([self.more] if self.more else [])]
+        return [*describe_unusual(self.settings), *([self.more] if self.more else [])]
 
     @property
     def step_s(self) -> float:
@@ -145,7 +300,7 @@ def cases(study: Study) -> list[Case]:
         return []
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     settings: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row, one in zip(records(study.runs), all_settings(study.runs), strict=True):
+    for row, one in zip(records(study.runs), read_all_settings(study.runs), strict=True):
         settings.setdefault(key(one), one)
         groups.setdefault(key(one), []).append(row)
     middles = {same: _middle(rows) for same, rows in groups.items()}
@@ -172,7 +327,7 @@ def _middle(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return by_time[(len(by_time) - 1) // 2]
 
 
-def misfits(study: Study) -> set[str]:
+def find_misfits(study: Study) -> set[str]:
     """Runs whose layers do not add up to their step."""
     return {run.run_id for run in study.raw_runs if not layers_add_up(run)}
 
@@ -182,7 +337,7 @@ def _timed_layers(study: Study, run_ids: Iterable[str]) -> dict[str, list[TimedL
     points = study.points
     if points.empty:
         return {}
-    wanted = set(run_ids) - misfits(study)
+    wanted = set(run_ids) - find_misfits(study)
     timed = points[points["grain"].eq("layer") & points["phase"].eq("all") & points["time_s"].gt(0)]
     timed = timed[["run_id", "layer", "kind", "bound", "time_s", "provenance"]]
     timed = timed.sort_values("provenance", kind="stable").drop_duplicates(["run_id", "layer"])
@@ -220,9 +375,9 @@ def _told_apart(found: Sequence[Case]) -> list[Case]:
     for case in found:
         families.setdefault((case.env, case.family), []).append(case.settings)
     among = [name for name in SETTINGS if name != "batch_size"]
-    told = {family: telling(same, among) for family, same in families.items()}
+    told = {family: find_differing(same, among) for family, same in families.items()}
     return [
-        replace(case, more=", ".join(in_words(case.settings, told[case.env, case.family])))
+        replace(case, more=", ".join(describe_settings(case.settings, told[case.env, case.family])))
         for case in found
     ]
 

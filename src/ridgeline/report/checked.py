@@ -1,8 +1,7 @@
-"""Stored runs and tables as the report takes them: everything that comes from a file passes here.
+"""Stored tables as the report takes them.
 
-Whoever copies, edits or damages a results folder can put anything into it. What is not as
-`ridgeline run` and `ridgeline count` write it is refused here, with the name of the field, so that
-nothing behind this needs to ask again.
+Whoever copies, edits or damages a results folder can put anything into it. A table that is not as
+ridgeline writes it is refused here, with the name of the column.
 """
 
 from __future__ import annotations
@@ -10,171 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.fields import (
-    FLAG,
-    INDEX,
-    INTERVAL,
-    LARGEST,
-    LIST,
-    MAPPING,
-    NAME,
-    NOT_NEGATIVE,
-    NUMBER,
-    NUMBERS,
-    POSITIVE,
-    SIZES,
-    TEXT,
-    TEXTS,
-    WHOLE,
-    WRITABLE,
-    FieldError,
-    Fields,
-    Kind,
-    check,
-    shown,
-)
-from ridgeline.store import Run
+from ridgeline.serialize import LARGEST, FieldError, is_number, show_value
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def _all(prefix: str, kind: Kind, *names: str) -> dict[str, Kind]:
-    return {f"{prefix}.{name}": kind for name in names}
-
-
-RUN_NEEDS: Fields = {
-    "asked.model": NAME,
-    "asked.batch_size": WHOLE,
-    **_all("asked", TEXT, "mode", "precision", "data", "label"),
-    **_all("found", NAME, "backend", "precision"),
-    "found.device_name": TEXT,
-    "found.iters": WHOLE,
-    **_all("found", POSITIVE, "samples_per_s", "samples_processed"),
-    "found.elapsed_s": NOT_NEGATIVE,
-    **_all("found", MAPPING, "warmup", "step_time_s"),
-    "found.warmup.times_s": NUMBERS,
-    **_all("found.step_time_s", POSITIVE, "median", "mean"),
-    **_all("found.step_time_s", NOT_NEGATIVE, "min", "max"),
-    "found.split_s.*": MAPPING,
-    "found.split_s.*.median": NUMBER,
-    "found.energy.windows.*": MAPPING,
-}
-RUN_MAY_HAVE: Fields = {
-    **_all("asked", TEXT, "optimizer", "compile", "digest"),
-    **_all(
-        "asked", FLAG, "channels_last", "deterministic", "cudnn_benchmark", "pin_memory", "augment",
-    ),
-    **_all("asked", WHOLE, "grad_accum_steps", "seq_len", "prefetch_factor"),
-    **_all("asked", INDEX, "device", "repeat", "seed", "workers"),
-    "asked.input_size": SIZES,
-    "asked.config": MAPPING,
-    "asked.config.*": WRITABLE,
-    **_all(
-        "found", MAPPING, "describe", "split_s", "optimizer_settings", "kernels", "memory",
-        "process", "conditions", "energy", "layers",
-    ),
-    "found.describe.input_size": SIZES,
-    **_all("found.optimizer_settings", NUMBER, "lr", "momentum", "weight_decay"),
-    "found.samples_per_step": WHOLE,
-    "found.timed_usage": MAPPING,
-    **_all("found.timed_usage", NOT_NEGATIVE, "cores", "elapsed_s", "involuntary_switches",
-           "system_time_s"),
-    **_all("found.step_time_s", NOT_NEGATIVE, "std", "spread"),
-    "found.step_time_s.interval": INTERVAL,
-    "found.step_time_s.samples": NUMBERS,
-    "found.split_s.*.samples": NUMBERS,
-    **_all("found", NOT_NEGATIVE, "busy_fraction", "peak_memory_bytes", "threads"),
-    **_all("found.kernels", NOT_NEGATIVE, "time_s", "kernels"),
-    **_all("found.memory", NOT_NEGATIVE, "reserved_bytes"),
-    "found.process.*": NUMBER,
-    "found.conditions.during": MAPPING,
-    **_all("found.conditions.during", NUMBER, "clock_hz", "memory_clock_hz", "temperature_c"),
-    "found.conditions.during.throttle_reasons": TEXTS,
-    "found.energy.meter": TEXT,
-    **_all(
-        "found.energy", NUMBER, "energy_j_per_step", "energy_j_per_sample", "mean_power_w",
-        "idle_power_w", "power_mean_w", "power_std_w", "power_min_w", "power_max_w",
-        "energy_total_j", "power_samples",
-    ),
-    "found.energy.windows": LIST,
-    "found.energy.windows.*.energy_j_per_step": NUMBER,
-    "found.layers.difference": NUMBER,
-    "found.layers.clock": TEXT,
-    **_all("found", TEXTS, "warnings", "energy_reasons"),
-    **_all("provenance", TEXT, "time", "python", "ridgeline"),
-    "provenance.command": TEXTS,
-    **_all("provenance", MAPPING, "host", "libraries", "backends", "commit", "ridgeline_commit",
-           "environment"),
-    **_all("provenance.host", TEXT, "name", "os"),
-    "provenance.host.usable_cores": NUMBER,
-    "provenance.libraries.*": TEXT,
-    "provenance.backends.*": TEXT,
-    "provenance.environment.*": TEXT,
-    "provenance.commit.sha": TEXT,
-    "provenance.ridgeline_commit.sha": TEXT,
-}  # fmt: skip
-COUNT_NEEDS: Fields = {"asked.model": NAME}
-COUNT_MAY_HAVE: Fields = {
-    **_all("found", MAPPING, "fused_bytes", "memory", "phases"),
-    **_all("found", NOT_NEGATIVE, "params", "macs", "flops", "read_bytes", "written_bytes",
-           "coverage"),
-    **_all("found.fused_bytes", NOT_NEGATIVE, "read_bytes", "written_bytes"),
-    "found.memory.peak_bytes": NOT_NEGATIVE,
-    "found.phases.*": MAPPING,
-    "found.phases.*.*": NOT_NEGATIVE,
-}  # fmt: skip
-PROFILE_NEEDS: Fields = {"asked.of_run": NAME, "found.status": NAME}
-CAPTURE_NEEDS: Fields = {"asked.files": TEXTS, "found.status": NAME}
-PROGRAM_NEEDS: Fields = {"asked.program": TEXTS, "found.status": NAME}
-EXECUTED_MAY_HAVE: Fields = {
-    **_all("asked", TEXT, "model", "mode", "precision", "label"),
-    "asked.batch_size": WHOLE,
-    **_all("found", TEXT, "reason", "hint", "device_name", "backend", "precision", "tier", "level",
-           "kind", "tool", "tool_version"),
-    "found.is_deduplicated": FLAG,
-    **_all("found", NOT_NEGATIVE, "kernel_time_s", "busy_time_s", "step_time_s", "launches",
-           "attributed_share", "layer_share"),
-    "found.gap_s": NUMBER,
-    **_all("found", MAPPING, "phases", "totals", "cost", "self_test", "plan", "copies"),
-    **_all("found.copies", NOT_NEGATIVE, "launches", "time_s", "moved_bytes"),
-    **_all("found.cost", NOT_NEGATIVE, "planned_s", "taken_s", "passes"),
-    **_all("found.self_test", NOT_NEGATIVE, "copy_ratio", "product_ratio"),
-    "found.self_test.is_trusted": FLAG,
-    "found.self_test.date": TEXT,
-    "found.warnings": TEXTS,
-    **{name: kind for name, kind in RUN_MAY_HAVE.items() if name.startswith("provenance.")},
-}  # fmt: skip
-
-
-def check_run(run: Run) -> None:
-    """Raise FieldError if a completed run is not one that `ridgeline run` stores."""
-    check(_content(run), needed=RUN_NEEDS, optional=RUN_MAY_HAVE)
-    if run.asked["mode"] == "train" and run.asked.get("optimizer") is None:
-        raise FieldError("asked.optimizer is missing")
-
-
-def check_count(run: Run) -> None:
-    """Raise FieldError if a count is not one that `ridgeline count` stores."""
-    check(_content(run), needed=COUNT_NEEDS, optional=COUNT_MAY_HAVE)
-
-
-def check_profile(run: Run) -> None:
-    """Raise FieldError if a profile of a run is not one that `ridgeline profile` stores."""
-    check(_content(run), needed=PROFILE_NEEDS, optional=EXECUTED_MAY_HAVE)
-
-
-def check_capture(run: Run) -> None:
-    """Raise FieldError if it is not one of `ridgeline import` or `ridgeline profile -- PROGRAM`."""
-    needed = PROGRAM_NEEDS if "program" in run.asked else CAPTURE_NEEDS
-    check(_content(run), needed=needed, optional=EXECUTED_MAY_HAVE)
-
-
-def _content(run: Run) -> dict[str, Any]:
-    return {"asked": run.asked, "found": run.found, "provenance": run.provenance}
-
-
-# ---------------------------------------------------------------- tables
 
 COUNTED = "counted layers"  # `layers` of a count has other columns than that of a run
 TEXT_COLUMNS = {
@@ -230,7 +68,7 @@ def check_table(
 
 
 def _number_columns(name: str, table: pd.DataFrame) -> list[str]:
-    from ridgeline.roofline.place import flops_columns
+    from ridgeline.roofline.floors import flops_columns
 
     found = [column for column in NUMBER_COLUMNS[name] if column in table]
     return [*found, *flops_columns(table)] if name == "kernels" else found
@@ -243,7 +81,7 @@ def _check_texts(column: str, values: pd.Series) -> None:
         return
     for value in values:
         if not isinstance(value, str) and not _is_nothing(value):
-            raise FieldError(f"column {column!r} has {shown(value)}, not a text")
+            raise FieldError(f"column {column!r} has {show_value(value)}, not a text")
 
 
 def _is_nothing(value: Any) -> bool:
@@ -260,7 +98,7 @@ def _check_key(name: str, table: pd.DataFrame) -> None:
         raise FieldError(f"column {key!r} has an empty cell")
     twice = table[key][table[key].duplicated()]
     if name in NAMED_ONCE and len(twice):
-        raise FieldError(f"column {key!r} has {shown(twice.iloc[0])} twice")
+        raise FieldError(f"column {key!r} has {show_value(twice.iloc[0])} twice")
 
 
 def _numbers(column: str, values: pd.Series, least: float | None) -> pd.Series:
@@ -272,8 +110,8 @@ def _numbers(column: str, values: pd.Series, least: float | None) -> pd.Series:
         found = pd.to_numeric(values)
         plain = found.to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError, OverflowError) as error:
-        wrong = next((v for v in values if not NUMBER.accepts(v)), None)
-        raise FieldError(f"column {column!r} has {shown(wrong)}, not a number") from error
+        wrong = next((v for v in values if not is_number(v)), None)
+        raise FieldError(f"column {column!r} has {show_value(wrong)}, not a number") from error
     known = plain[~np.isnan(plain)]
     for value in known[~(np.abs(known) <= LARGEST)][:1]:
         raise FieldError(f"column {column!r} has {value}, which is too large")
@@ -285,5 +123,9 @@ def _numbers(column: str, values: pd.Series, least: float | None) -> pd.Series:
 def _check_lists(column: str, values: pd.Series) -> None:
     for value in values:
         items = value.tolist() if hasattr(value, "tolist") else value
-        if items is not None and not NUMBERS.accepts(items):
-            raise FieldError(f"column {column!r} has {shown(items)}, not a list of numbers")
+        if items is not None and not _are_numbers(items):
+            raise FieldError(f"column {column!r} has {show_value(items)}, not a list of numbers")
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(is_number(value) for value in values)

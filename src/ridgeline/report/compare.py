@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.fields import FieldError
 from ridgeline.machine.ceiling import LOWER_IS_BETTER
 from ridgeline.machine.compare import (
     Difference,
@@ -25,6 +24,7 @@ from ridgeline.machine.compare import (
     drift,
     label,
 )
+from ridgeline.report.cases import OPTIONS, WORK
 from ridgeline.report.checked import check_table
 from ridgeline.report.compare_runs import (
     SAMPLE,
@@ -36,10 +36,11 @@ from ridgeline.report.compare_runs import (
     find_settings,
     setting_text,
 )
-from ridgeline.report.configuration import MANNER, WORK, environment_text
+from ridgeline.report.run_facts import environment_text
 from ridgeline.report.selectors import COMMIT, FOLDER, RUN, RunCache, Selection, select
 from ridgeline.report.text import some
 from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER
+from ridgeline.serialize import FieldError
 from ridgeline.store import DEFAULT_RESULTS, ResultsFolder, Run
 from ridgeline.units import format_change
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 WORKLOAD = tuple(name for name in WORK if name not in ("precision", "digest"))
 ENVIRONMENT = "environment"
-SETTINGS = ("precision", "backend", "device_name", *MANNER, ENVIRONMENT)
+SETTINGS = ("precision", "backend", "device_name", *OPTIONS, ENVIRONMENT)
 FROM_RESULT = ("precision", "backend", "device_name")  # as used, perhaps not as requested
 REQUEST_NAMES = {"data_root": "data"}  # under another name than in the table of runs
 ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
@@ -264,7 +265,7 @@ def compare_sides(before: Selection, after: Selection, *, layers: bool | None = 
 def read_setting(run: Run, name: str) -> str:
     """One setting of a run as text."""
     if name == ENVIRONMENT:
-        return environment_text(run.provenance) or setting_text(None)
+        return environment_text(run.made.environment) or setting_text(None)
     is_result = name in FROM_RESULT
     return setting_text(
         run.found.get(name) if is_result else run.asked.get(REQUEST_NAMES.get(name, name))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ridgeline.captures.storage import is_capture
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
 from ridgeline.machine.passport import Passport, Passports
+from ridgeline.records import CaptureRequest
 from ridgeline.report.run_facts import device_of, threads_of
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.store import MeasuredRun, ResultsFolder, StoredCapture
 
 UNNAMED = "unnamed-device"  # the machine of captures that name no device, or several
 
@@ -47,11 +47,11 @@ class Machines:
         self._of_run: dict[tuple[str, str, str, int | None], Machine] = {}
         self._passports = _readable_passports(results, problems)
 
-    def of(self, run: Run) -> Machine:
+    def of(self, run: MeasuredRun | StoredCapture) -> Machine:
         """The machine that a run ran on."""
         device = device_of(run)
-        cores = (run.provenance.get("host") or {}).get("usable_cores") if device == "cpu" else None
-        name, threads = str(run.found.get("device_name")), threads_of(run)
+        cores = run.made.host.usable_cores if device == "cpu" else None
+        name, threads = str(run.result.device_name), threads_of(run)
         place = (name, device, str(cores), threads)
         if place not in self._of_run:
             machine = self._replaced(self._find(run))
@@ -59,13 +59,13 @@ class Machines:
             self._of_run[place] = self.found.setdefault(key, machine)
         return self._of_run[place]
 
-    def _find(self, run: Run) -> Machine:
-        device, name = device_of(run), str(run.found.get("device_name") or "")
+    def _find(self, run: MeasuredRun | StoredCapture) -> Machine:
+        device, name = device_of(run), run.result.device_name or ""
         for passport in self._passports:
             if _is_of(passport, device, name, run):
                 return _machine(passport, device, threads_of(run))
         sheet = datasheet_for(name) if device != "cpu" and name else None
-        env = _slug(name or (UNNAMED if is_capture(run) else device))
+        env = _slug(name or (UNNAMED if isinstance(run.request, CaptureRequest) else device))
         if sheet is not None:
             entries = list(sheet.ceilings(device))
             roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)
@@ -152,7 +152,7 @@ def _machine(passport: Passport, device: str, threads: int | None) -> Machine:
     return Machine(roofs=roofs, datasheet=sheet, passport=passport)
 
 
-def _is_of(passport: Passport, device: str, name: str, run: Run) -> bool:
+def _is_of(passport: Passport, device: str, name: str, run: MeasuredRun | StoredCapture) -> bool:
     """Whether a passport has roofs of the device that a run used.
 
     A GPU is known by its name; a processor by its model and, where both say so, its cores.
@@ -164,7 +164,7 @@ def _is_of(passport: Passport, device: str, name: str, run: Run) -> bool:
     if device != "cpu":
         return True
     there = (passport.description.get("cpu") or {}).get("usable_cores")
-    here = (run.provenance.get("host") or {}).get("usable_cores")
+    here = run.made.host.usable_cores
     return there is None or here is None or there == here
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ridgeline.captures.capture import PROGRAM
 from ridgeline.captures.storage import sources_of
-from ridgeline.report.configuration import environment_text
+from ridgeline.report.run_facts import environment_text
 from ridgeline.store import Run
 
 VALUES = {  # option: what it is where nobody asked for anything else
@@ -30,7 +30,7 @@ def repeat_command(run: Run) -> str:
     if run.found.get("source") == OBJECT:
         recorded = run.provenance.get("command") or ()
         return shlex.join(str(word) for word in recorded)
-    variables = environment_text(run.provenance)
+    variables = environment_text(run.made.environment)
     command = shlex.join(["ridgeline", "run", *_words(run.asked)])
     return f"{variables} {command}" if variables else command
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ridgeline.report.cases import alike, series
-from ridgeline.report.configuration import CIRCUMSTANCES, MADE_UP, PLACE
+from ridgeline.report.cases import ENVIRONMENT, PLACE, alike, series
 from ridgeline.report.hypotheses import OPEN
 from ridgeline.report.markup import markdown_line
+from ridgeline.report.run_facts import SYNTHETIC
 from ridgeline.report.sections import Material
 from ridgeline.report.text import counted, listed, number, some
 from ridgeline.units import format_percent
@@ -112,7 +112,7 @@ def _of_runs(material: Material) -> Iterator[str]:
     few = int(runs["measured_iters"].min())
     yield f"The shortest run timed {counted(few, 'step')}"
     yield from _not_varied(material)
-    if all(case.settings["data_root"] in MADE_UP for case in cases):
+    if all(case.settings["data_root"] in SYNTHETIC for case in cases):
         yield (
             "All inputs were made up in advance, so what reading and preparing real data would cost"
             " is not in these times"
@@ -133,7 +133,7 @@ def _not_varied(material: Material) -> Iterator[str]:
         yield f"On {listed(fixed)}, nothing was run with several batch sizes"
     shared = [
         group
-        for group in alike(cases, but=(*PLACE, *CIRCUMSTANCES))
+        for group in alike(cases, but=(*PLACE, *ENVIRONMENT))
         if len({case.env for case in group}) > 1
     ]
     if len(material.envs) > 1 and not shared:

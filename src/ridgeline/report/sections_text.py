@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.captures.quantities import LOWER_BOUND
 from ridgeline.report.analysis import TOPICS, of_all
 from ridgeline.report.analysis_gap import gaps, shares
-from ridgeline.report.configuration import environment_text
 from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY
 from ridgeline.report.markup import code_block, markdown, markdown_table
+from ridgeline.report.run_facts import environment_text
 from ridgeline.report.sections import Material, cited, statement_line, table
 from ridgeline.report.sections_data import CASE, figures
 from ridgeline.report.study import Machine
@@ -316,7 +316,7 @@ def _commands(material: Material) -> Iterator[str]:
     for run in material.study.raw_runs:
         command = run.provenance.get("command")
         if command and run.run_id in material.names:
-            words = f"{environment_text(run.provenance)} {_shell(command)}".strip()
+            words = f"{environment_text(run.made.environment)} {_shell(command)}".strip()
             by_command.setdefault(words, []).append(material.names[run.run_id])
     for row in records(material.study.captures):
         by_command.setdefault(str(row["command"]), []).append(str(row["label"]))
@@ -335,8 +335,8 @@ def _versions(material: Material) -> Iterator[str]:
     for run in material.study.raw_runs:
         runs.setdefault(_software(run.provenance), []).append(run.run_id)
     names = {row["run_id"]: str(row["label"]) for row in records(material.study.captures)}
-    for run in material.study.raw_captures:
-        captures.setdefault(_software(run.provenance), []).append(names[run.run_id])
+    for capture in material.study.raw_captures:
+        captures.setdefault(_software(capture.provenance), []).append(names[capture.run_id])
     if not any(any(told) for told in (*runs, *captures)):
         yield "Not known."
         return

@@ -17,12 +17,10 @@ from math import isfinite
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.fields import FieldError
 from ridgeline.machine.passport import Passport, Passports, read_passport
-from ridgeline.report.checked import check_run
+from ridgeline.records import Failure
 from ridgeline.report.text import some
-from ridgeline.report.views import measured_runs
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.store import InvalidRunError, MeasuredRun, ResultsFolder, Run
 
 RUN, LABEL, MODEL, COMMIT, MACHINE, FOLDER = "run", "label", "model", "commit", "machine", "folder"
 KINDS = (RUN, LABEL, MODEL, COMMIT, MACHINE)  # that may be written in front: `label:before`
@@ -45,28 +43,34 @@ class Selection:
         return f"{self.text} ({self.kind}, {count} run{'s' if count > 1 else ''})"
 
 
+ReadRuns = tuple[tuple[MeasuredRun, ...], tuple[str, ...]]
+
+
 @dataclass(slots=True)
 class RunCache:
     """Results folders, each read once."""
 
-    folders: dict[Path, tuple[tuple[Run, ...], tuple[str, ...]]] = field(default_factory=dict)
+    folders: dict[Path, tuple[tuple[MeasuredRun, ...], tuple[str, ...]]] = field(
+        default_factory=dict
+    )
 
-    def read(self, results: ResultsFolder) -> tuple[tuple[Run, ...], tuple[str, ...]]:
+    def read(self, results: ResultsFolder) -> ReadRuns:
         """Completed runs that have step times, and why others were passed over."""
         if results.path not in self.folders:
-            runs, problems = measured_runs(results)
+            index = results.index()
+            runs, problems = index.runs, list(index.problems)
             problems += [f"run {run.run_id} is passed over: it has no step times"
                          for run in runs if not has_step_times(run)]  # fmt: skip
             self.folders[results.path] = tuple(filter(has_step_times, runs)), tuple(problems)
         return self.folders[results.path]
 
 
-def step_samples(run: Run) -> list[float]:
+def step_samples(run: MeasuredRun) -> list[float]:
     """The time of every step; KeyError and TypeError say that the run has none."""
-    return [float(sample) for sample in run.found["step_time_s"]["samples"]]
+    return [float(sample) for sample in run.result.step_time_s.samples]
 
 
-def has_step_times(run: Run) -> bool:
+def has_step_times(run: MeasuredRun) -> bool:
     try:
         samples = step_samples(run)
     except (KeyError, TypeError, ValueError):
@@ -127,7 +131,7 @@ def _find(kind: str, name: str, results: ResultsFolder, cache: RunCache) -> Sele
     elif kind == RUN:
         matching, problems = tuple(r for r in runs if _has_id(r.run_id, name)), ()
     else:
-        matching = tuple(run for run in runs if run.asked.get(kind) == name)
+        matching = tuple(run for run in runs if getattr(run.request, kind) == name)
     return Selection(text=name, kind=kind, runs=matching, problems=problems)
 
 
@@ -145,7 +149,7 @@ def _find_commit(name: str, runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple({run.run_id: run for run, _ in matches}.values())
 
 
-def _shas(run: Run) -> list[str]:
+def _shas(run: MeasuredRun) -> list[str]:
     commits = [run.provenance.get(name) or {} for name in ("commit", "ridgeline_commit")]
     return [str(commit["sha"]) for commit in commits if commit.get("sha")]
 
@@ -189,8 +193,8 @@ def _explain_nothing(
         )
     runs, _ = cache.read(results)
     choices = {
-        "labels": sorted({run.asked["label"] for run in runs if run.asked.get("label")}),
-        "models": sorted({str(run.asked["model"]) for run in runs}),
+        "labels": sorted({run.request.label for run in runs if run.request.label}),
+        "models": sorted({run.request.model for run in runs}),
         "newest runs": [run.run_id for run in reversed(runs)],
         "machines": Passports(results.path).names(),
     }
@@ -209,21 +213,16 @@ def _explain_run(results: ResultsFolder, run_id: str) -> RidgelineError:
     """Why this run cannot be compared."""
     try:
         run = results.read_run(run_id)
-        command = run.asked.get("command")
-        if run.found.get("status") == "failed":
-            return RidgelineError(
-                f"run {run_id} failed, so it has no times: {run.found.get('reason')}",
-                hint="name a run that was completed",
-            )
-        if command == "run":
-            check_run(run)
+    except InvalidRunError as error:
+        return RidgelineError(f"run {run_id} cannot be compared: {error.reason}", hint=error.hint)
     except RidgelineError as error:
         return error
-    except FieldError as error:
+    if isinstance(run.result, Failure):
         return RidgelineError(
-            f"run {run_id} cannot be compared: {error}",
-            hint=f"the run was changed after it was written; remove {run.path} or restore it",
+            f"run {run_id} failed, so it has no times: {run.result.reason}",
+            hint="name a run that was completed",
         )
+    command = run.request.command
     return RidgelineError(
         f"run {run_id} is of `ridgeline {command}` and has no step times",
         hint="name a run of `ridgeline run`",

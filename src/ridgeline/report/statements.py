@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ridgeline.report.analysis import ANALYSIS_PARTS, BOTH, MEASURED, TOPICS, Statement
 from ridgeline.report.analysis_gap import GAP_PARTS
-from ridgeline.report.cases import Case, cases, misfits
+from ridgeline.report.cases import Case, cases, find_misfits
 from ridgeline.report.executed import TRUSTED, Profiled, gap_told, profiled
 from ridgeline.report.run_facts import GRAPH_MODES
 from ridgeline.report.study import BUSY, Study
@@ -202,7 +202,7 @@ def _disturbed(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
 def _misfits(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
     """Runs whose layers do not add up to their step."""
     names = {run_id: case.title for case in found for run_id in case.run_ids}
-    wrong = misfits(study)
+    wrong = find_misfits(study)
     off = [run_id for run_id in names if run_id in wrong]
     if off:
         yield Statement(

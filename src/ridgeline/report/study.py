@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.fields import FieldError
+from ridgeline.records import CountSummary
 from ridgeline.report.checked import COUNTED, check_table
 from ridgeline.report.counts import (
     name_recompute,
@@ -38,12 +38,11 @@ from ridgeline.report.machines import Machine, Machines
 from ridgeline.report.profiles import Profiles, busy_time_s, stored_profiles
 from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
 from ridgeline.report.text import listed, no_rows, plain
-from ridgeline.report.views import measured_runs, metrics
-from ridgeline.roofline.captured import capture_points, is_complete
+from ridgeline.report.views import metrics
+from ridgeline.roofline.capture_points import capture_points, is_complete
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.findings import HOST, SYSTEM, find_rows
-from ridgeline.roofline.gate import clock_flag, energy_flags, flags
-from ridgeline.roofline.place import flops_columns, roof_of
+from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.points import (
     Counted,
     Measured,
@@ -54,7 +53,17 @@ from ridgeline.roofline.points import (
 )
 from ridgeline.roofline.reconcile import reconcile
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.roofline.sanity_checks import clock_flag, energy_flags, flags
+from ridgeline.serialize import FieldError, to_dict
+from ridgeline.store import (
+    MeasuredRun,
+    ResultsFolder,
+    ResultsIndex,
+    Run,
+    StoredCapture,
+    StoredCount,
+    StoredProfile,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,13 +87,15 @@ class Study:
     kernels: pd.DataFrame = field(default_factory=no_rows)
     captures: pd.DataFrame = field(default_factory=no_rows)
     capture_points: pd.DataFrame = field(default_factory=no_rows)
-    profiles: Mapping[str, Run] = field(default_factory=dict)  # by the id of the profiled run
+    profiles: Mapping[str, StoredProfile] = field(default_factory=dict)  # by profiled run
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
     remarks: tuple[str, ...] = ()  # the same as sentences that name what they are of
     stages: tuple[Mapping[str, str], ...] = ()
     problems: tuple[str, ...] = ()
-    raw_runs: tuple[Run, ...] = field(default=(), repr=False)
-    raw_captures: tuple[Run, ...] = field(default=(), repr=False)  # in the order of `captures`
+    raw_runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)
+    raw_captures: tuple[StoredCapture, ...] = field(
+        default=(), repr=False
+    )  # in the order of `captures`
 
     def machine(self, env: str) -> Machine | None:
         return next((m for m in self.machines if m.env == env), None)
@@ -149,14 +160,15 @@ def read_study(
     """
     import pandas as pd
 
-    runs, problems = measured_runs(results)
+    index = results.index()
+    runs, problems = list(index.runs), list(index.problems)
     if run_ids is not None:
         wanted = set(run_ids)
         runs = [run for run in runs if run.run_id in wanted]
-    problems += _failures(results, run_ids)
-    profiles = stored_profiles(results, runs, problems, run_ids)
+    problems += _failures(index, run_ids)
+    profiles = stored_profiles(index, runs, problems, run_ids)
     machines = Machines(results, problems, given or {}, everywhere)
-    reader = _Reader(results, problems, machines, profiles)
+    reader = _Reader(results, problems, machines, profiles, stored_counts(index))
     points = finished([table for run in runs for table in reader.points(run)])
     of_captures = finished([table for one in profiles.captures for table in reader.capture(one)])
     points, of_captures = (
@@ -233,26 +245,26 @@ def _with_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
     return points["flag"].astype(object).str.cat(of_step, sep="; ").str.strip("; ")
 
 
-def _failures(results: ResultsFolder, run_ids: Sequence[str] | None) -> list[str]:
+def _failures(index: ResultsIndex, run_ids: Sequence[str] | None) -> list[str]:
     """Runs that failed, with their reasons; of chosen runs, those that are among them."""
-    found = []
-    for run_id in results.run_ids() if run_ids is None else run_ids:
-        try:
-            run = results.read_run(run_id)
-        except RidgelineError:
-            continue
-        if run.asked.get("command") == "run" and run.found.get("status") == "failed":
-            what = ", ".join(str(run.asked.get(name)) for name in ("model", "mode", "precision"))
-            batch, reason = run.asked.get("batch_size"), run.found.get("reason")
-            found.append(f"{what}, batch {batch}: this run failed: {reason}")
-    return found
+    return [
+        f"{run.request.model}, {run.request.mode}, {run.request.precision},"
+        f" batch {run.request.batch_size}: this run failed: {run.result.reason}"
+        for run in index.failed
+        if run_ids is None or run.run_id in run_ids
+    ]
 
 
 class _Reader:
     """Reads the tables of runs, and what they share once: counts."""
 
     def __init__(
-        self, results: ResultsFolder, problems: list[str], machines: Machines, profiles: Profiles
+        self,
+        results: ResultsFolder,
+        problems: list[str],
+        machines: Machines,
+        profiles: Profiles,
+        counts: Mapping[str, StoredCount],
     ) -> None:
         self.results, self.problems = results, problems
         self.machines, self.profiles = machines, profiles
@@ -260,10 +272,10 @@ class _Reader:
         self.kernels: dict[str, pd.DataFrame] = {}
         self.notes: dict[str, tuple[str, ...]] = {}
         self.remarks: list[str] = []
-        self._counts = stored_counts(results, problems)
+        self._counts = counts
         self._ready: dict[tuple[Any, ...], Prepared] = {}
 
-    def points(self, run: Run) -> Placed:
+    def points(self, run: MeasuredRun) -> Placed:
         """The placed pieces of one run; on the way, its kernels are set beside its count."""
         roofs = self.machines.of(run).roofs
         measured = measured_facts(run, self.profiles.of_run.get(run.run_id))
@@ -276,17 +288,16 @@ class _Reader:
         if kernels is not None:
             self.kernels[run.run_id] = run_kernels(kernels)
             self._reconcile(run, measured, kernels)
-            name = f"{run.asked['model']}, batch {run.asked['batch_size']}, {measured.precision}"
+            name = f"{run.request.model}, batch {run.request.batch_size}, {measured.precision}"
             self._note(run.run_id, f"the profile of {name}", self.profiles.of_run.get(run.run_id))
         return [(measured, roofs, table) for table in tables]
 
-    def _note(self, run_id: str, what: str, captured: Run | None) -> None:
+    def _note(self, run_id: str, what: str, captured: StoredProfile | StoredCapture | None) -> None:
         """What is to be known about counters goes wherever they are used."""
-        told = (captured.found.get("warnings") if captured is not None else None) or ()
-        self.notes[run_id] = tuple(map(str, told))
+        self.notes[run_id] = captured.result.warnings if captured is not None else ()
         self.remarks += [f"{what}: {note}" for note in self.notes[run_id]]
 
-    def _kernels_of(self, run: Run) -> pd.DataFrame | None:
+    def _kernels_of(self, run: MeasuredRun) -> pd.DataFrame | None:
         """The kernels of a run's profile, or its own."""
         profile = self.profiles.of_run.get(run.run_id)
         own = self._table(run, "kernels")
@@ -299,7 +310,7 @@ class _Reader:
             self.problems.append(_lost(profile, "kernels"))
         return kernels
 
-    def _reconcile(self, run: Run, measured: Measured, kernels: pd.DataFrame) -> None:
+    def _reconcile(self, run: MeasuredRun, measured: Measured, kernels: pd.DataFrame) -> None:
         count = self._counts.get(run_key(run))
         counted = None if count is None else self._read_count(count)
         if counted is not None:
@@ -312,17 +323,17 @@ class _Reader:
                 copies=self._copies_of(run),
             )
 
-    def _copies_of(self, run: Run) -> pd.DataFrame | None:
+    def _copies_of(self, run: MeasuredRun) -> pd.DataFrame | None:
         """What the driver copied in a run's profiled step; older profiles do not tell."""
         profile = self.profiles.of_run.get(run.run_id)
         if profile is None:
             return None
-        copies = profile.found.get("copies") or {}
-        if copies.get("launches") and not (profile.path / "copies.parquet").is_file():
+        copies = profile.result.copies
+        if copies and copies.launches and not (profile.path / "copies.parquet").is_file():
             self.problems.append(_lost(profile, "copies"))
         return self._table(profile, "copies")
 
-    def capture(self, run: Run) -> Placed:
+    def capture(self, run: StoredCapture) -> Placed:
         """The placed kernels of a capture, and the whole of it."""
         kernels, name = self._table(run, "kernels"), self.profiles.names[run.run_id]
         if kernels is None or kernels.empty:
@@ -343,7 +354,7 @@ class _Reader:
         known = zip(runs["run_id"], runs["kernel_time_s"], strict=True)
         return [busy_time_s(self.profiles.of_run.get(run_id)) or own for run_id, own in known]
 
-    def _prepared(self, run: Run, measured: Measured, roofs: Roofs) -> Prepared | None:
+    def _prepared(self, run: MeasuredRun, measured: Measured, roofs: Roofs) -> Prepared | None:
         """The counted work of a run, grouped once for all runs that share it."""
         count = self._count_of(run)
         if count is None:
@@ -362,7 +373,7 @@ class _Reader:
             )
         return self._ready[key]
 
-    def findings(self, points: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+    def findings(self, points: pd.DataFrame, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
         """What to fix first in each run."""
         import pandas as pd
 
@@ -378,52 +389,53 @@ class _Reader:
             rows += find_rows(by_run[run.run_id], setting, roofs, executed=why)
         return pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
 
-    def clock_flag(self, run: Run) -> str:
-        during = (run.found.get("conditions") or {}).get("during") or {}
+    def clock_flag(self, run: MeasuredRun) -> str:
         roofs = self.machines.of(run).roofs
-        return clock_flag(during.get("clock_hz"), roofs.clock_of(str(run.found["precision"])))
+        return clock_flag(
+            run.result.conditions.during.clock_hz, roofs.clock_of(run.result.precision)
+        )
 
-    def totals(self, runs: Sequence[Run]) -> pd.DataFrame:
+    def totals(self, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
         """Static totals of each run's step, where it was counted."""
         import pandas as pd
 
         rows = []
         for run in runs:
             count = self._counts.get(run_key(run))
-            found = count.found if count is not None else {}
-            fused = found.get("fused_bytes") or {}
-            once = (found.get("phases") or {}).get("optimizer") or {}
+            counted = count.result if count is not None else CountSummary()
+            whole, fused = to_dict(counted), to_dict(counted.fused_bytes)
+            once = counted.phases.get("optimizer") or {}
             parts = parts_of(run)
             rows.append(
                 {
                     "run_id": run.run_id,
                     "count_id": count.run_id if count is not None else None,
-                    "params": found.get("params"),
-                    "macs": _in_parts(found, once, parts, "macs"),
-                    "flops": _in_parts(found, once, parts, "flops"),
-                    "moved_bytes": _in_parts(found, once, parts, "read_bytes", "written_bytes"),
+                    "params": counted.params,
+                    "macs": _in_parts(whole, once, parts, "macs"),
+                    "flops": _in_parts(whole, once, parts, "flops"),
+                    "moved_bytes": _in_parts(whole, once, parts, "read_bytes", "written_bytes"),
                     "fused_bytes": _in_parts(fused, once, parts, "read_bytes", "written_bytes"),
-                    "counted_peak_bytes": (found.get("memory") or {}).get("peak_bytes"),
-                    "coverage": found.get("coverage"),
+                    "counted_peak_bytes": counted.memory.peak_bytes,
+                    "coverage": counted.coverage,
                 }
             )
         return pd.DataFrame(rows)
 
-    def _count_of(self, run: Run) -> Run | None:
+    def _count_of(self, run: MeasuredRun) -> StoredCount | None:
         count = self._counts.get(run_key(run))
         if count is None:
             self.problems.append(
-                f"{run.asked['model']}, batch {run.asked['batch_size']}: not counted, so it has no"
+                f"{run.request.model}, batch {run.request.batch_size}: not counted, so it has no"
                 " place on a roofline (ridgeline count MODEL --results DIR counts it)"
             )
         return count
 
-    def _read_count(self, count: Run) -> Counted | None:
+    def _read_count(self, count: StoredCount) -> Counted | None:
         ops = self._table(count, "ops")
         if ops is None:
             return None
         layers = self._table(count, "layers", COUNTED)
-        fused = count.found.get("fused_bytes") or {}
+        fused = to_dict(count.result.fused_bytes)
         by_layer = {} if layers is None else dict(
             zip(layers["path"], layers["own_fused_bytes"].astype(float), strict=True)
         )  # fmt: skip
@@ -440,7 +452,7 @@ class _Reader:
         try:
             table = self.results.read_table(run.run_id, name)
             if kind == COUNTED:
-                table = rename_fused_of_layers(table, str(run.asked.get("mode")))
+                table = rename_fused_of_layers(table, run.request.mode)
             return check_table(kind or name, table)
         except RidgelineError as error:
             self.problems.append(str(error))
@@ -449,7 +461,7 @@ class _Reader:
         return None
 
 
-def _lost(profile: Run, name: str) -> str:
+def _lost(profile: StoredProfile, name: str) -> str:
     return f"profile {profile.run_id} has lost its {name}.parquet: profile it again"
 
 

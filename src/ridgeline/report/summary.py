@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ridgeline.report.cases import Case, cases, samples_per_s
-from ridgeline.report.configuration import NETWORK
+from ridgeline.report.cases import NETWORK, Case, cases, samples_per_s
 from ridgeline.report.study import BUSY, Study
 from ridgeline.report.text import number, records
 from ridgeline.units import format_percent, format_time, si

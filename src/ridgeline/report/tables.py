@@ -18,16 +18,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.cases import Case, cases, misfits, short_names
-from ridgeline.report.ceiling_rows import ceiling_rows
-from ridgeline.report.configuration import WORK, all_settings, in_words, telling_each
+from ridgeline.machine.ceiling import ONE_CORE, Ceiling
+from ridgeline.report.cases import (
+    WORK,
+    Case,
+    cases,
+    describe_settings,
+    find_differing_each,
+    find_misfits,
+    read_all_settings,
+    short_names,
+)
 from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
-from ridgeline.report.study import Study
+from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import number, plain, three_digits
 from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
-from ridgeline.roofline.roofs import LEVELS
+from ridgeline.roofline.roofs import LEVELS, flat_unit
 from ridgeline.store import IN_RESULTS, atomic_write_text
-from ridgeline.units import format_percent
+from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -239,7 +247,7 @@ def findings_table(study: Study, found: Sequence[Case] | None = None) -> pd.Data
     rank        its place among those to begin with, the same as on the page; none for the others
     """
     table = _numbered(study, study.findings, found)
-    table["is_trusted"] = ~table["run_id"].isin(misfits(study))
+    table["is_trusted"] = ~table["run_id"].isin(find_misfits(study))
     first = study.top_findings(len(table)).index
     rank = dict(zip(first, range(1, len(first) + 1), strict=True))
     table["rank"] = [rank.get(index) for index in table.index]
@@ -254,13 +262,13 @@ def complexity_table(study: Study) -> pd.DataFrame:
     if study.runs.empty:
         return pd.DataFrame(columns=[*columns, "ai", "ai_high"])
     counted = study.runs[study.runs["flops"].notna()]
-    settings = all_settings(counted)
+    settings = read_all_settings(counted)
     kinds = [tuple(one[name] for name in COUNTED) for one in settings]
     first = list({kind: place for place, kind in reversed(list(enumerate(kinds)))}.values())
     shown = counted.reindex(columns=columns).iloc[first]
     kept = [settings[place] for place in first]
-    told = telling_each(kept, by=("model",), among=APART)
-    shown["settings"] = [", ".join(in_words(*one)) for one in zip(kept, told, strict=True)]
+    told = find_differing_each(kept, by=("model",), among=APART)
+    shown["settings"] = [", ".join(describe_settings(*one)) for one in zip(kept, told, strict=True)]
     shown = shown.sort_values(["model", "mode", "precision", "batch_size", "settings"]).reset_index(
         drop=True
     )
@@ -332,8 +340,51 @@ def ceilings_table(study: Study) -> pd.DataFrame:
 
     columns = ["env", "device", "kind", "roof", "rate_per_s", "time_s", "rate", "source",
                "of_datasheet", "clock_hz", "how", "measured_at", "is_quick"]  # fmt: skip
-    rows = [row for machine in study.machines for row in ceiling_rows(machine)]
+    rows = [row for machine in study.machines for row in _ceiling_rows(machine)]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _ceiling_rows(machine: Machine) -> list[dict[str, Any]]:
+    """Compute, bandwidth and launches; `rate` is in words, `rate_per_s` and `time_s` in SI."""
+    roofs, sheet = machine.roofs, machine.datasheet
+    published = {**sheet.flats, **sheet.bandwidth} if sheet else {}
+    about = {"env": roofs.env, "device": roofs.device, "measured_at": roofs.measured_at,
+             "is_quick": roofs.is_quick}  # fmt: skip
+    values = [
+        *(("compute", name, name, rate, flat_unit(name)) for name, rate in roofs.flats.items()),
+        *(("bandwidth", name, name.upper(), rate, "B/s") for name, rate in roofs.bandwidth.items()),
+    ]
+    rows = [
+        {"kind": kind, "roof": roof, "rate_per_s": rate, "rate": si(rate, unit),
+         "of_datasheet": rate / published[name] if published.get(name) else None,
+         **_ceiling_source(machine, kind, name, rate)}
+        for kind, name, roof, rate, unit in values
+    ]  # fmt: skip
+    rows += [
+        {"kind": "launch", "roof": f"launch: {name}", "time_s": each_s, "rate": format_time(each_s),
+         **_ceiling_source(machine, "launch", name, each_s)}
+        for name, each_s in roofs.launch_s.items()
+    ]  # fmt: skip
+    return [about | row for row in rows]
+
+
+def _ceiling_source(machine: Machine, kind: str, name: str, value: float) -> dict[str, Any]:
+    """Where a roof is from; a user-supplied roof may replace one that the passport has, too."""
+    for ceiling in machine.passport.ceilings if machine.passport else ():
+        is_here = ceiling.kind == kind and ceiling.device == machine.roofs.device
+        if is_here and ceiling.best == value and _ceiling_name(ceiling) == name:
+            clock_hz = ceiling.conditions.clock_hz
+            return {"source": "measured", "clock_hz": clock_hz, "how": ceiling.how}
+    source = machine.roofs.source
+    if source == ONE_CORE:  # and not among those that were measured
+        source = "scaled"
+    return {"source": source, "clock_hz": machine.roofs.clock_hz if source == "measured" else None}
+
+
+def _ceiling_name(ceiling: Ceiling) -> str:
+    if ceiling.kind == "compute":
+        return f"{ceiling.precision} {ceiling.path}"
+    return str(ceiling.level if ceiling.kind == "bandwidth" else ceiling.what)
 
 
 def formatted(table: pd.DataFrame, columns: Sequence[Column]) -> list[list[str]]:

@@ -11,16 +11,15 @@ One whose runs were all deleted stays as it was.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.fields import FieldError
-from ridgeline.report.checked import check_run, check_table
-from ridgeline.report.configuration import LOADING, config_text, environment_text
-from ridgeline.report.run_facts import disturbance
-from ridgeline.store import IN_RESULTS, ResultsFolder, Run, atomic_write_text
+from ridgeline.report.checked import check_table
+from ridgeline.report.run_facts import LOADING, config_text, disturbance, environment_text
+from ridgeline.serialize import FieldError
+from ridgeline.store import IN_RESULTS, MeasuredRun, ResultsFolder, atomic_write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +46,8 @@ def write_views(results: ResultsFolder) -> tuple[list[Path], list[str]]:
 
 
 def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
-    runs, problems = measured_runs(results)
+    index = results.index()
+    runs, problems = index.runs, list(index.problems)
     if not runs:
         return [], problems
     written = [_write(results.path / "metrics.csv", metrics(runs))]
@@ -60,104 +60,75 @@ def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
     return written, problems
 
 
-def measured_runs(results: ResultsFolder) -> tuple[list[Run], list[str]]:
-    """The completed runs of `ridgeline run`, oldest first, and why others were passed over."""
-    runs = list[Run]()
-    problems = [
-        f"{results.runs_path / name} has no run.json and is passed over: restore it,"
-        " or delete the folder"
-        for name in results.lost_runs()
-    ]
-    for run_id in results.run_ids():
-        try:
-            run = results.read_run(run_id)
-        except RidgelineError as error:
-            problems.append(str(error))
-            continue
-        if run.asked.get("command") != "run" or run.found.get("status") != "ok":
-            continue
-        try:
-            check_run(run)
-        except FieldError as error:
-            problems.append(_unlike(run, error))
-        else:
-            runs.append(run)
-    return runs, problems
-
-
-def _unlike(run: Run, error: FieldError) -> str:
-    """Of a run that can be read and is not what this ridgeline stores."""
-    return f"run {run.run_id} is passed over: {error}"
-
-
-def metrics(runs: Iterable[Run]) -> pd.DataFrame:
+def metrics(runs: Iterable[MeasuredRun]) -> pd.DataFrame:
     """A row per run."""
     import pandas as pd
 
     return pd.DataFrame([_metrics_row(run) for run in runs])
 
 
-def _metrics_row(run: Run) -> dict[str, Any]:
-    asked, found, made = run.asked, run.found, run.provenance
-    step, energy = found["step_time_s"], found.get("energy") or {}
-    used = found.get("optimizer_settings") or {}
-    process, memory = found.get("process") or {}, found.get("memory") or {}
-    during = (found.get("conditions") or {}).get("during") or {}
-    low, high = step.get("interval") or (None, None)
+def _metrics_row(run: MeasuredRun) -> dict[str, Any]:
+    request, result, made = run.request, run.result, run.made
+    step, energy = result.step_time_s, result.energy
+    used, during = result.optimizer_settings, result.conditions.during
+    low, high = step.interval or (None, None)
     return {
-        "timestamp": made.get("time"),
-        "hostname": (made.get("host") or {}).get("name"),
-        "arch": asked["model"],
-        "backend": found["backend"],
-        "device_name": found["device_name"],
-        "batch_size": asked["batch_size"],
-        "warmup_iters": len(found["warmup"]["times_s"]),
-        "measured_iters": found["iters"],
-        "precision": found["precision"],
+        "timestamp": made.time or None,
+        "hostname": made.host.name or None,
+        "arch": request.model,
+        "backend": result.backend,
+        "device_name": result.device_name,
+        "batch_size": request.batch_size,
+        "warmup_iters": len(result.warmup.times_s),
+        "measured_iters": result.iters,
+        "precision": result.precision,
         **{name: used.get(name) for name in ("lr", "momentum", "weight_decay")},
-        "elapsed_sec": found["elapsed_s"],
-        "images_per_sec": found["samples_per_s"],
-        "images_processed": found["samples_processed"],
-        "data_root": asked["data"],
-        "label": asked["label"],
-        "torch_version": (made.get("libraries") or {}).get("torch"),
-        **{
-            name: asked.get(name)
-            for name in ("channels_last", "grad_accum_steps", "deterministic", "cudnn_benchmark")
-        },
+        "elapsed_sec": result.elapsed_s,
+        "images_per_sec": result.samples_per_s,
+        "images_processed": result.samples_processed,
+        "data_root": request.data,
+        "label": request.label,
+        "torch_version": made.libraries.get("torch"),
+        **_pick(request, "channels_last", "grad_accum_steps", "deterministic", "cudnn_benchmark"),
         # beyond the columns that are usual elsewhere
         "run_id": run.run_id,
-        "repeat": asked.get("repeat"),
-        "mode": asked["mode"],
-        "asked_precision": asked["precision"],
+        "repeat": request.repeat,
+        "mode": request.mode,
+        "asked_precision": request.precision,
         "input_size": _size(run),
-        "seq_len": asked.get("seq_len"),
-        "optimizer": asked["optimizer"] if asked["mode"] == "train" else None,
-        "compile": asked.get("compile"),
-        "config": config_text(asked.get("config")),
-        "digest": asked.get("digest"),
-        **{name: asked.get(name) for name in LOADING},
-        "seed": asked.get("seed"),
-        **{f"step_{name}_s": step.get(name) for name in ("median", "mean", "std", "min", "max")},
+        "seq_len": request.seq_len,
+        "optimizer": request.optimizer if request.mode == "train" else None,
+        "compile": request.compile,
+        "config": config_text(request.config),
+        "digest": request.digest,
+        **_pick(request, *LOADING),
+        "seed": request.seed,
+        **{f"step_{name}_s": getattr(step, name) for name in SUMMARY},
         "step_interval_low_s": low,
         "step_interval_high_s": high,
-        **{f"{phase}_s": _phase(found, phase) for phase in SPLIT},
-        "threads": found.get("threads"),
-        "environment": environment_text(made),
-        "busy_fraction": found.get("busy_fraction"),
-        "kernel_time_s": (found.get("kernels") or {}).get("time_s"),
-        "energy_meter": energy.get("meter"),
-        **{name: energy.get(name) for name in ENERGY_COLUMNS},
-        "peak_memory_bytes": found.get("peak_memory_bytes"),
-        "reserved_memory_bytes": memory.get("reserved_bytes"),
-        **{name: process.get(name) for name in PROCESS_COLUMNS},
-        **{name: during.get(name) for name in ("clock_hz", "memory_clock_hz", "temperature_c")},
-        "throttle_reasons": ";".join(during.get("throttle_reasons") or ()),
-        "warnings": len(found.get("warnings") or ()),
+        **{f"{phase}_s": _phase(run, phase) for phase in SPLIT},
+        "threads": result.threads,
+        "environment": environment_text(made.environment),
+        "busy_fraction": result.busy_fraction,
+        "kernel_time_s": result.kernels.time_s if result.kernels else None,
+        "energy_meter": energy.meter if energy else None,
+        **_pick(energy, *ENERGY_COLUMNS),
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "reserved_memory_bytes": result.memory.reserved_bytes,
+        **_pick(result.process, *PROCESS_COLUMNS),
+        **_pick(during, "clock_hz", "memory_clock_hz", "temperature_c"),
+        "throttle_reasons": ";".join(during.throttle_reasons),
+        "warnings": len(result.warnings),
         "disturbed": disturbance(run),
     }
 
 
+def _pick(record: object, *names: str) -> dict[str, Any]:
+    """Fields of a record as columns; None where there is no record."""
+    return {name: getattr(record, name, None) for name in names}
+
+
+SUMMARY = ("median", "mean", "std", "min", "max")
 ENERGY_COLUMNS = ("energy_j_per_step", "energy_j_per_sample", "mean_power_w", "idle_power_w")
 PROCESS_COLUMNS = (
     "user_time_s", "system_time_s", "peak_rss_bytes", "minor_faults", "major_faults",
@@ -166,31 +137,30 @@ PROCESS_COLUMNS = (
 POWER_COLUMNS = ("power_mean_w", "power_std_w", "power_min_w", "power_max_w")
 
 
-def overall(runs: Iterable[Run]) -> pd.DataFrame:
+def overall(runs: Iterable[MeasuredRun]) -> pd.DataFrame:
     """A row per run of a model. mean, std, min, max and median are of a step, in milliseconds."""
     import pandas as pd
 
     return pd.DataFrame([_overall_row(run) for run in runs])
 
 
-def _overall_row(run: Run) -> dict[str, Any]:
-    asked, found = run.asked, run.found
-    step, energy = found["step_time_s"], found.get("energy") or {}
+def _overall_row(run: MeasuredRun) -> dict[str, Any]:
+    request, result = run.request, run.result
+    step, energy = result.step_time_s, result.energy
     return {
         **_key(run),
-        **{name: _ms(step.get(name)) for name in ("mean", "std", "min", "max", "median")},
-        **{name: energy.get(name) for name in POWER_COLUMNS},
-        "energy_total_j": energy.get("energy_total_j"),
-        "energy_per_inference_j": energy.get("energy_j_per_sample"),
-        "power_samples": energy.get("power_samples"),
-        "energy_per_step_j": energy.get("energy_j_per_step"),
-        "energy_meter": energy.get("meter"),
-        "mode": asked["mode"],
-        "precision": found["precision"],
-        "backend": found["backend"],
-        "device_name": found["device_name"],
-        "images_per_sec": found["samples_per_s"],
-        "label": asked["label"],
+        **{name: _ms(getattr(step, name)) for name in ("mean", "std", "min", "max", "median")},
+        **_pick(energy, *POWER_COLUMNS, "energy_total_j"),
+        "energy_per_inference_j": energy.energy_j_per_sample if energy else None,
+        "power_samples": energy.power_samples if energy else None,
+        "energy_per_step_j": energy.energy_j_per_step if energy else None,
+        "energy_meter": energy.meter if energy else None,
+        "mode": request.mode,
+        "precision": result.precision,
+        "backend": result.backend,
+        "device_name": result.device_name,
+        "images_per_sec": result.samples_per_s,
+        "label": request.label,
         "run_id": run.run_id,
     }
 
@@ -200,16 +170,16 @@ def _ms(time_s: float | None) -> float | None:
     return None if time_s is None else MS * time_s
 
 
-def _key(run: Run) -> dict[str, Any]:
+def _key(run: MeasuredRun) -> dict[str, Any]:
     return {
-        "model": run.asked["model"],
+        "model": run.request.model,
         "algorithm": ALGORITHM,
-        "batch_size": run.asked["batch_size"],
+        "batch_size": run.request.batch_size,
         "input_size": _size(run),
     }
 
 
-def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
+def layers(run: MeasuredRun, table: pd.DataFrame) -> pd.DataFrame:
     """The layers of one run. `input_size` is the layer's own; mean_ms is of a step.
 
     `percentage` is `time_s`, a median, of the sum of all layers' medians. It is made here, since
@@ -223,9 +193,9 @@ def layers(run: Run, table: pd.DataFrame) -> pd.DataFrame:
         mean_ms=MS * new["mean_s"],
         std_ms=MS * new["std_s"],
         percentage=100 * new["time_s"] / new["time_s"].sum(),
-        precision=run.found["precision"],
-        backend=run.found["backend"],
-        mode=run.asked["mode"],
+        precision=run.result.precision,
+        backend=run.result.backend,
+        mode=run.request.mode,
         run_id=run.run_id,
     )
     return new[[*LAYER_COLUMNS, *(name for name in new.columns if name not in LAYER_COLUMNS)]]
@@ -245,13 +215,13 @@ LAYERS_NEED = (  # what is not made here
 
 
 def _layers_of(
-    results: ResultsFolder, runs: Iterable[Run], problems: list[str]
+    results: ResultsFolder, runs: Iterable[MeasuredRun], problems: list[str]
 ) -> pd.DataFrame | None:
     import pandas as pd
 
     found = []
     for run in runs:
-        if run.found.get("layers") is None:
+        if run.result.layers is None:
             continue
         try:
             table = results.read_table(run.run_id, "layers")
@@ -271,23 +241,23 @@ def _spatial(shape: str | None) -> str | None:
     return "x".join(sizes[2:]) if len(sizes) > 2 else sizes[-1]
 
 
-def _size(run: Run) -> str | None:
+def _size(run: MeasuredRun) -> str | None:
     """The height and width (or one number for a square) that the network was given."""
-    size = (run.found.get("describe") or {}).get("input_size") or run.asked.get("input_size")
-    if not size:
+    size = run.result.describe.get("input_size") or run.request.input_size
+    if not isinstance(size, list | tuple) or not size:
         return None
     sides = list(dict.fromkeys(size)) if len(set(size)) == 1 else size
     return "x".join(str(side) for side in sides)
 
 
-def _phase(found: Mapping[str, Any], phase: str) -> float | None:
-    part = (found.get("split_s") or {}).get(phase)
-    return part["median"] if part else None
+def _phase(run: MeasuredRun, phase: str) -> float | None:
+    part = run.result.split_s.get(phase)
+    return part.median if part else None
 
 
-def _file_name(run: Run) -> str:
+def _file_name(run: MeasuredRun) -> str:
     """Of its model; the end of a long path says most."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", str(run.asked["model"]))
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", run.request.model)
     return name[-LONGEST_NAME:].strip("-.") or "model"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ridgeline.profile.kernel_names import demangled
+from ridgeline.profile.join_counters import demangled
 
 FAMILIES: dict[str, str] = {  # the first that fits; case does not matter
     "winograd": r"winograd",

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.records import BACKWARD
-from ridgeline.roofline.counters import has_work, kernel_pieces, summed
-from ridgeline.roofline.place import BOUNDS, flops_columns, place
+from ridgeline.roofline.floors import BOUNDS, add_floors, flops_columns
+from ridgeline.roofline.kernel_work import find_kernel_work, has_work, sum_work
 from ridgeline.roofline.roofs import GRAPH, Roofs
-from ridgeline.roofline.static import grouped, in_layers, static_pieces
+from ridgeline.roofline.static_work import find_static_work, grouped, in_layers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def prepare(
     counted: Counted, roofs: Roofs, *, precision: str, parts: int = 1, is_compiled: bool = False
 ) -> Prepared:
     """Group counted operators by step, phase and layer."""
-    pieces = static_pieces(
+    pieces = find_static_work(
         counted.ops,
         precision=precision,
         cache_level=roofs.cache_level,
@@ -156,12 +156,12 @@ def _static_points(
         step["launches"] = measured.kernel_launches
     times = prepared.phases["phase"].map(dict(measured.phase_times_s)).astype(float)
     coarse = pd.concat([step, prepared.phases.assign(time_s=times)], ignore_index=True)
-    found = [place(coarse, roofs, is_graph=measured.is_graph)]
+    found = [add_floors(coarse, roofs, is_graph=measured.is_graph)]
     if layers is not None:
         counted = _of_mode(prepared.layers, measured.mode)
         timed = _with_times(counted, layers, is_whole=True)
         within = measured.is_graph or measured.layers_without_gaps
-        found.append(place(timed, _without_host(roofs, measured), is_graph=within))
+        found.append(add_floors(timed, _without_host(roofs, measured), is_graph=within))
     return [table.assign(provenance="static") for table in found]
 
 
@@ -280,7 +280,7 @@ def _counter_points(
     Kernels without counters have names and times: they are points, and their sums are not, so that
     they do not stand in the way of what was counted from the graph.
     """
-    pieces = kernel_pieces(kernels)
+    pieces = find_kernel_work(kernels)
     found = [placed_kernels(pieces, roofs)]
     if has_work(pieces):
         found = [*_counter_sums(measured, roofs, pieces, layers), *found]
@@ -290,31 +290,31 @@ def _counter_points(
 def placed_kernels(pieces: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     """Kernels under the roofs; a kernel's own time begins after its launch."""
     alone = pieces.assign(grain="kernel", name=pieces["kernel"])
-    return place(alone, replace(roofs, launch_s={}))
+    return add_floors(alone, replace(roofs, launch_s={}))
 
 
 def _counter_sums(
     measured: Measured, roofs: Roofs, pieces: pd.DataFrame, layers: pd.DataFrame | None
 ) -> list[pd.DataFrame]:
-    step = summed(pieces.assign(grain="step"), ["grain"])
+    step = sum_work(pieces.assign(grain="step"), ["grain"])
     step = step.assign(name=measured.model, layer="", phase=ALL, kind="step",
                        time_s=measured.step_time_s)  # fmt: skip
-    found = [place(step, roofs, is_graph=measured.is_graph)]
-    phases = summed(pieces[pieces["phase"].ne("")], ["phase"])
+    found = [add_floors(step, roofs, is_graph=measured.is_graph)]
+    phases = sum_work(pieces[pieces["phase"].ne("")], ["phase"])
     if len(phases):
         times = phases["phase"].map(dict(measured.phase_times_s)).astype(float)
         phases = phases.assign(grain="phase", name=phases["phase"], layer="", kind="phase",
                                time_s=times)  # fmt: skip
-        found.append(place(phases, roofs, is_graph=measured.is_graph))
+        found.append(add_floors(phases, roofs, is_graph=measured.is_graph))
     named = pieces.assign(layer=in_layers(pieces["layer"]))
-    by_layer = summed(named[named["layer"].ne("")], ["layer"])
+    by_layer = sum_work(named[named["layer"].ne("")], ["layer"])
     if len(by_layer):
         rows = by_layer.assign(grain="layer", name=by_layer["layer"], phase=ALL, kind="")
         if layers is not None:
             rows = _with_times(rows.drop(columns="time_s").assign(input_shapes=""), layers)
             rows = rows[rows["flops"].notna() | rows["dram_bytes"].notna()]
         within = measured.is_graph or measured.layers_without_gaps
-        found.append(place(rows, _without_host(roofs, measured), is_graph=within))
+        found.append(add_floors(rows, _without_host(roofs, measured), is_graph=within))
     return found
 
 

@@ -28,10 +28,10 @@ from ridgeline.roofline.causes import (
     flops_cause,
     ratio,
 )
-from ridgeline.roofline.counters import OPTIMIZER
+from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.kernel_names import PRODUCTS, SPLIT_PRECISION, family
-from ridgeline.roofline.place import flops_columns, roof_of
-from ridgeline.roofline.static import IN_NO_LAYER
+from ridgeline.roofline.kernel_work import OPTIMIZER
+from ridgeline.roofline.static_work import IN_NO_LAYER
 
 if TYPE_CHECKING:
     import pandas as pd

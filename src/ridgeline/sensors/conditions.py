@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
-    """What the device did during a measurement; None where it cannot be read."""
-
-    clock_hz: float | None = None
-    memory_clock_hz: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    throttle_reasons: tuple[str, ...] = ()
-    power_state: str | None = None  # "P0" is the fastest of an NVIDIA device
+from ridgeline.records import Conditions as Conditions
 
 
 def middle(seen: Sequence[Conditions]) -> Conditions:

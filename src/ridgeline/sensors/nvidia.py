@@ -93,11 +93,7 @@ def _handles(nvml: Any) -> list[tuple[int, Any]]:
 
 
 def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) -> Gpu:
-    def ask(function: str, *arguments: Any) -> Any:
-        return _query(nvml, getattr(nvml, f"nvmlDeviceGet{function}", None), handle, *arguments)
-
-    def scaled(value: Any, factor: float) -> float | None:
-        return None if value is None else value * factor
+    ask = _asker(nvml, handle)
 
     def switch(value: Any) -> bool | None:
         return None if value is None else bool(value)
@@ -115,15 +111,15 @@ def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) 
         pci_id=None if pci is None else _text(pci.busId),
         system_index=system_index,
         compute_capability=capability,
-        clock_hz=scaled(ask("ClockInfo", nvml.NVML_CLOCK_SM), 1e6),
-        max_clock_hz=scaled(ask("MaxClockInfo", nvml.NVML_CLOCK_SM), 1e6),
-        memory_clock_hz=scaled(ask("ClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
-        max_memory_clock_hz=scaled(ask("MaxClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
-        power_limit_w=scaled(ask("PowerManagementLimit"), 1e-3),
-        default_power_limit_w=scaled(ask("PowerManagementDefaultLimit"), 1e-3),
-        max_power_limit_w=scaled(limits_mw[1] if limits_mw else None, 1e-3),
+        clock_hz=_scale(ask("ClockInfo", nvml.NVML_CLOCK_SM), 1e6),
+        max_clock_hz=_scale(ask("MaxClockInfo", nvml.NVML_CLOCK_SM), 1e6),
+        memory_clock_hz=_scale(ask("ClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
+        max_memory_clock_hz=_scale(ask("MaxClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
+        power_limit_w=_scale(ask("PowerManagementLimit"), 1e-3),
+        default_power_limit_w=_scale(ask("PowerManagementDefaultLimit"), 1e-3),
+        max_power_limit_w=_scale(limits_mw[1] if limits_mw else None, 1e-3),
         temperature_c=ask("Temperature", nvml.NVML_TEMPERATURE_GPU),
-        throttle_reasons=throttle_reasons(hex(ask("CurrentClocksThrottleReasons") or 0)),
+        throttle_reasons=throttle_reasons(ask("CurrentClocksThrottleReasons")),
         has_ecc=switch(ecc[0] if ecc else None),
         has_mig=switch(mig[0] if mig else None),
         mig_instances=_read_slices(nvml, ask) if mig and mig[0] else (),
@@ -160,6 +156,19 @@ def list_programs(nvml: Any) -> list[tuple[int, str]]:
     return [(pid, _text(_query(nvml, nvml.nvmlSystemGetProcessName, pid)) or "?") for pid in ids]
 
 
+def _asker(nvml: Any, handle: Any) -> Callable[..., Any]:
+    """`ask("Name")` is nvmlDeviceGetName of this device, or None where there is no answer."""
+
+    def ask(function: str, *arguments: Any) -> Any:
+        return _query(nvml, getattr(nvml, f"nvmlDeviceGet{function}", None), handle, *arguments)
+
+    return ask
+
+
+def _scale(value: Any, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
 def _query(nvml: Any, function: Callable[..., Any] | None, *arguments: Any) -> Any:
     """None where this device, driver or binding does not know."""
     if function is None:
@@ -180,13 +189,9 @@ def _text(value: Any) -> str | None:
 # ---- conditions ----------------------------------------------------------------------------------
 
 
-def throttle_reasons(mask: str) -> tuple[str, ...]:
-    """What holds the clock down, from `0x0000000000000044`."""
-    try:
-        bits = int(mask, 16)
-    except ValueError:
-        return ()
-    return tuple(name for bit, name in THROTTLES.items() if bits & bit)
+def throttle_reasons(bits: int | None) -> tuple[str, ...]:
+    """What holds the clock down, from NVML's bits."""
+    return tuple(name for bit, name in THROTTLES.items() if (bits or 0) & bit)
 
 
 def load_nvml() -> Any:
@@ -228,21 +233,15 @@ def nvml_handle(nvml: Any, uuid: str) -> Any:
 
 
 def _conditions(nvml: Any, handle: Any) -> Conditions:
-    def ask(scale: float, question: Callable[..., Any], *args: Any) -> float | None:
-        try:
-            return float(question(handle, *args)) * scale
-        except nvml.NVMLError:
-            return None
-
-    mask = ask(1, nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-    state = ask(1, nvml.nvmlDeviceGetPerformanceState)
+    ask = _asker(nvml, handle)
+    state = ask("PerformanceState")
     return Conditions(
-        clock_hz=ask(1e6, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
-        memory_clock_hz=ask(1e6, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
-        temperature_c=ask(1, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-        power_w=ask(1e-3, nvml.nvmlDeviceGetPowerUsage),
-        throttle_reasons=throttle_reasons(f"{int(mask or 0):#x}"),
-        power_state=None if state is None or state > 15 else f"P{state:.0f}",  # 32: unknown
+        clock_hz=_scale(ask("ClockInfo", nvml.NVML_CLOCK_SM), 1e6),
+        memory_clock_hz=_scale(ask("ClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
+        temperature_c=_scale(ask("Temperature", nvml.NVML_TEMPERATURE_GPU), 1.0),
+        power_w=_scale(ask("PowerUsage"), 1e-3),
+        throttle_reasons=throttle_reasons(ask("CurrentClocksThrottleReasons")),
+        power_state=None if state is None or state > 15 else f"P{state}",  # 32: unknown
     )
 
 

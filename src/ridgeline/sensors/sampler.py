@@ -115,7 +115,7 @@ def summarise(readings: Sequence[Reading], start_s: float = -inf, end_s: float =
     return middle([reading.conditions for reading in within(readings, start_s, end_s)])
 
 
-def settled(readings: Sequence[Reading]) -> Conditions:
+def summarise_late(readings: Sequence[Reading]) -> Conditions:
     """The middle of the second half of what was seen; every throttle reason that occurred.
 
     Power sensors average over a tenth of a second or more, so early readings lag behind.

@@ -1,11 +1,13 @@
 """What is run: a model by its name, inputs of the right shape, and a loss to train it with.
 
-    workload.py          the records: Workload and Inputs
+    workload.py          the records Workload and Inputs; checks of what a user asks for
     sources.py           a name → the source that knows it; the list of all names
     from_torchvision.py  and a module each for timm, transformers, a Python file and ultralytics
-    networks/            the networks of our own: CIFAR-10 forms, an LSTM, a YOLO-style detector
-    classifiers.py       networks of ten classes, for training
-    cifar10.py           CIFAR-10 from its archive or folder; synthetic.py makes images for a try
+    own.py               the networks of our own: CIFAR-10 forms, an LSTM; yolo.py a detector
+    inputs.py            images, labels and boxes; hf_inputs.py for what transformers' models take
+    losses.py            losses; optimizers.py the optimizers that users name
+    data.py              real batches: folders of images, CIFAR-10, tokens
+    cifar10.py           CIFAR-10, synthetic images in its place, and classifiers of ten classes
     offline.py           nothing is downloaded while a model is built or run
 
 Importing this package imports no torch: each source is loaded when a name asks for it.

@@ -1,9 +1,10 @@
-"""CIFAR-10: 60,000 photographs of 32x32 pixels in ten classes.
+"""CIFAR-10, synthetic images in its place, and networks of ten classes for it.
 
-It is read from the archive as its authors publish it, or from the folder that the archive
-unpacks to. Both are checked by the MD5 sums that torchvision publishes before anything in them
-is believed. The batches are pickles, so only arrays and plain values are let out of them. The
-archive is read where it is; nothing is unpacked.
+CIFAR-10 is 60,000 photographs of 32x32 pixels in ten classes. It is read from the archive as its
+authors publish it, or from the folder that the archive unpacks to. Both are checked by the MD5
+sums that torchvision publishes before anything in them is believed. The batches are pickles, so
+only arrays and plain values are let out of them. The archive is read where it is; nothing is
+unpacked.
 
 https://www.cs.toronto.edu/~kriz/cifar.html, A. Krizhevsky, 2009
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import re
 import tarfile
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -24,10 +26,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor, nn
+from torch.nn import functional
 
 from ridgeline.errors import RidgelineError
+from ridgeline.records import WorkloadSpec
 from ridgeline.store import whole_file
+from ridgeline.workloads.sources import is_file, resolve
+from ridgeline.workloads.workload import Workload, one_line
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 ARCHIVE = "cifar-10-python.tar.gz"
@@ -94,8 +100,8 @@ def load_cifar10(
     if found is None:
         refuse_half_a_folder(folder)
         if not download:
-            raise _absent(folder, "nothing is downloaded here")
-        found = _downloaded(folder, progress)
+            raise _not_there_error(folder, "nothing is downloaded here")
+        found = _download(folder, progress)
     read = _read_archive if found.is_file() else _read_folder
     return _images(read(found))
 
@@ -216,7 +222,7 @@ class _PlainUnpickler(pickle.Unpickler):
 # ---------------------------------------------------------------- downloading
 
 
-def _downloaded(folder: Path, progress: Progress) -> Path:
+def _download(folder: Path, progress: Progress) -> Path:
     """The archive, fetched under a temporary name and renamed when its checksum is right."""
     archive = folder / ARCHIVE
     try:
@@ -226,9 +232,9 @@ def _downloaded(folder: Path, progress: Progress) -> Path:
             with whole_file(archive) as file:
                 found = _copy(answer, file, total, progress)
                 if found != ARCHIVE_MD5:
-                    raise _absent(folder, f"{URL} sends another file: its MD5 is {found}")
+                    raise _not_there_error(folder, f"{URL} sends another file: its MD5 is {found}")
     except (OSError, HTTPException) as error:
-        raise _absent(folder, f"the download failed: {_reason(error)}") from error
+        raise _not_there_error(folder, f"the download failed: {_reason(error)}") from error
     return archive
 
 
@@ -247,9 +253,135 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
 
 
-def _absent(folder: Path, why: str) -> RidgelineError:
+def _not_there_error(folder: Path, why: str) -> RidgelineError:
     return RidgelineError(
         f"CIFAR-10 is not in {folder}, and {why}",
         hint=f"get {URL} elsewhere and put it there as {folder / ARCHIVE}; "
         "--data synthetic tries everything without it",
     )
+
+
+# ---------------------------------------------------------------- synthetic images
+# Each class has one smooth pattern of colours. An image is that pattern, moved a few pixels, in
+# some contrast, at times mirrored, under noise: enough that a network has to learn, little enough
+# that a few hundred images show it. They are the same on every machine and in every run.
+
+TRAIN, TEST = 2000, 500
+SEED = 20_090_408
+COARSE = 8  # a pattern is smooth between 8x8 random colours
+SHIFT = 8  # pixels, in each direction
+PATTERN, NOISE = 45.0, 45.0  # standard deviations, of 255
+
+
+def synthetic_images(train: int = TRAIN, test: int = TEST) -> Images:
+    """As many images as asked, the classes in turn."""
+    generator = Generator().manual_seed(SEED)
+    coarse = torch.randn(CLASSES, 3, COARSE, COARSE, generator=generator)
+    patterns = functional.interpolate(coarse, size=(SIDE, SIDE), mode="bilinear")
+    train_labels, test_labels = (torch.arange(count) % CLASSES for count in (train, test))
+    return Images(
+        name="synthetic",
+        train_images=_draw_images(patterns, train_labels, generator),
+        train_labels=train_labels,
+        test_images=_draw_images(patterns, test_labels, generator),
+        test_labels=test_labels,
+    )
+
+
+def _draw_images(patterns: Tensor, labels: Tensor, generator: Generator) -> Tensor:
+    """One image for each label."""
+    count = len(labels)
+    moves = torch.randint(-SHIFT, SHIFT + 1, (count, 2), generator=generator).tolist()
+    contrast = 0.5 + torch.rand(count, 1, 1, 1, generator=generator)
+    mirrored = torch.rand(count, 1, 1, 1, generator=generator) < 0.5
+    moved = [
+        patterns[label].roll((down, right), (1, 2))
+        for label, (down, right) in zip(labels.tolist(), moves, strict=True)
+    ]
+    images = torch.stack(moved) if moved else patterns[:0]
+    images = torch.where(mirrored, images.flip(3), images)
+    noise = torch.randn(images.shape, generator=generator)
+    return (128 + PATTERN * contrast * images + NOISE * noise).clamp(0, 255).to(torch.uint8)
+
+
+# ---------------------------------------------------------------- classifiers
+# `resnet18` and `resnet34` are the forms made for 32x32 pixels: here they are what people mean.
+# Other bare names are torchvision's, with a head for ten classes; `torchvision:resnet18` is its
+# form for large images. A Python file or another source is taken if its network gives ten scores.
+
+OURS = {"resnet18": "resnet18_cifar", "resnet34": "resnet34_cifar"}
+
+
+def build_classifier(model: str, image_size: int) -> nn.Module:
+    """The network, with random weights, on the CPU; it has been seen to take such images."""
+    size = (3, image_size, image_size) if is_file(model) else (image_size,)
+    spec = WorkloadSpec(model=OURS.get(model, model), mode="train", input_size=size)
+    try:
+        workload = resolve(spec)
+    except RidgelineError as error:
+        if "--input-size" not in error.problem:
+            raise
+        raise RidgelineError(
+            f"{model} takes no images",
+            hint="choose a classifier: `ridgeline count --list` says what each model is for",
+        ) from error
+    try:
+        network = _with_ten_classes(workload, image_size)
+        scores = _try(network, image_size)
+    except RidgelineError:
+        raise
+    except Exception as error:
+        raise RidgelineError(
+            f"{model} cannot take images of {image_size}x{image_size}: {one_line(error)}",
+            hint="--image-size 224 scales them up; resnet18 and resnet34 are made for 32",
+        ) from error
+    _check_scores(model, scores)
+    return network.train()
+
+
+def file_stem(model: str) -> str:
+    """The name of a model as a part of a file's name: `nets/net.py:make` is `net_make`."""
+    name = model.replace("\\", "/").rpartition("/")[2].replace(".py", "")
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("_.") or "model"
+
+
+def _with_ten_classes(workload: Workload, image_size: int) -> nn.Module:
+    if workload.source != "torchvision":
+        return workload.build()
+    if workload.describe["task"] != "classification":
+        raise RidgelineError(
+            f"{workload.name} is for {workload.describe['task']}, not for classes",
+            hint="choose a classifier: `ridgeline count --list` says what each model is for",
+        )
+    from torchvision import models
+
+    network: nn.Module = models.get_model(
+        workload.name, weights=None, num_classes=CLASSES, **_options(workload.name, image_size)
+    )
+    return network
+
+
+def _options(name: str, image_size: int) -> dict[str, Any]:
+    """What a constructor must know of the image's size, or asks about its initial weights."""
+    if name.startswith("vit_"):
+        return {"image_size": image_size}
+    if name.startswith("maxvit"):
+        return {"input_size": (image_size, image_size)}
+    if name in ("googlenet", "inception_v3"):
+        return {"init_weights": True}
+    return {}
+
+
+def _try(network: nn.Module, image_size: int) -> Any:
+    """What it answers to two black images; neither its state nor the random numbers change."""
+    with torch.random.fork_rng(devices=()), torch.no_grad():
+        return network.eval()(torch.zeros(2, 3, image_size, image_size))
+
+
+def _check_scores(model: str, scores: object) -> None:
+    shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if shape != (2, CLASSES):
+        raise RidgelineError(
+            f"{model} answers two images with {shape}, not with {CLASSES} scores for each",
+            hint=f"give it a last layer with {CLASSES} outputs, or choose a torchvision classifier",
+        )

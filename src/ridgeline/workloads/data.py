@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workloads.cifar10 import find_cifar10, load_cifar10, refuse_half_a_folder
-from ridgeline.workloads.images import CHANNELS
-from ridgeline.workloads.tokens import TokenWindows, find_tokens
+from ridgeline.workloads.inputs import CHANNELS
 from ridgeline.workloads.workload import Inputs, one_line
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as torchvision's recipes
@@ -196,9 +196,9 @@ def image_of(template: Inputs) -> Tensor:
     for value in (*template.args[:1], template.kwargs.get("pixel_values")):
         if isinstance(value, Tensor) and value.dim() == 4 and value.is_floating_point():
             if value.shape[1] != CHANNELS:
-                raise _unfit(f"images of 3 channels, and this model takes {value.shape[1]}")
+                raise _unfit_error(f"images of 3 channels, and this model takes {value.shape[1]}")
             return value
-    raise _unfit("images, and this model takes none")
+    raise _unfit_error("images, and this model takes none")
 
 
 def with_images(template: Inputs, images: Tensor, labels: Tensor) -> Inputs:
@@ -224,7 +224,7 @@ def _check_labels(template: Inputs) -> None:
     if targets is None:
         return
     if not isinstance(targets, Tensor) or targets.dim() != 1 or targets.is_floating_point():
-        raise _unfit("images with a label each, and this model learns something else")
+        raise _unfit_error("images with a label each, and this model learns something else")
 
 
 # ---------------------------------------------------------------- tokens
@@ -233,10 +233,10 @@ def _check_labels(template: Inputs) -> None:
 def _tokens(files: list[Path], template: Inputs, loading: Loading) -> Source:
     ids = template.kwargs.get("input_ids", template.args[0] if template.args else None)
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dim() != 2:
-        raise _unfit("tokens, and this model takes none")
+        raise _unfit_error("tokens, and this model takes none")
     targets = template.targets
     if targets is not None and not (isinstance(targets, Tensor) and targets.shape == ids.shape):
-        raise _unfit("tokens, each with the next, and this model learns something else")
+        raise _unfit_error("tokens, each with the next, and this model learns something else")
     length = int(ids.shape[1])
     windows = TokenWindows(files, length)
     return _source("tokens", windows, loading, lambda pair: with_tokens(template, *pair))
@@ -279,23 +279,23 @@ def _source(
         pin_memory=loading.pin_memory,
         prefetch_factor=loading.prefetch_factor,
         persistent_workers=loading.workers > 0,
-        collate_fn=_collated,
+        collate_fn=_collate,
         generator=torch.Generator().manual_seed(loading.seed),
     )
     return Source(
         kind=kind,
         samples=len(dataset),
         ids=dataset.ids,
-        batches=map(to_inputs, _endless(loader)),
+        batches=map(to_inputs, _repeat_for_ever(loader)),
     )
 
 
-def _collated(samples: list[Any]) -> Any:
+def _collate(samples: list[Any]) -> Any:
     broken = next((one for one in samples if isinstance(one, Unreadable)), None)
     return broken or default_collate(samples)
 
 
-def _endless(loader: DataLoader[Any]) -> Iterator[Any]:
+def _repeat_for_ever(loader: DataLoader[Any]) -> Iterator[Any]:
     while True:
         for batch in loader:
             if isinstance(batch, Unreadable):
@@ -303,8 +303,70 @@ def _endless(loader: DataLoader[Any]) -> Iterator[Any]:
             yield batch
 
 
-def _unfit(problem: str) -> RidgelineError:
+def _unfit_error(problem: str) -> RidgelineError:
     return RidgelineError(
         f"this data does not fit: it holds {problem}",
         hint="use --data synthetic, or data of another kind",
     )
+
+
+# ---------------------------------------------------------------- files of tokens
+# `*.bin` holds 16-bit numbers without a header, as nanoGPT's preparation writes them; `*.npy` an
+# array of whole numbers; of `*.txt` every byte is a token.
+
+ENDINGS = (".bin", ".npy", ".txt")
+LOOKED_AT = 10_000_000  # tokens of a file, to learn how many kinds there are: enough, and quick
+
+
+def find_tokens(path: Path) -> list[Path]:
+    """The files of tokens at a path: itself, or all of one kind in a folder."""
+    if path.is_file():
+        return [path] if path.suffix in ENDINGS else []
+    for ending in ENDINGS:
+        if files := sorted(path.glob(f"*{ending}")):
+            return files
+    return []
+
+
+def read_tokens(file: Path) -> Any:
+    """The tokens of a file as an array, mapped rather than read where that is possible."""
+    try:
+        if file.suffix == ".npy":
+            tokens = np.load(file, mmap_mode="r", allow_pickle=False)
+        else:
+            kind = np.uint16 if file.suffix == ".bin" else np.uint8
+            tokens = np.memmap(file, dtype=kind, mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise RidgelineError(
+            f"cannot read tokens from {file}: {error}",
+            hint="a .bin file holds 16-bit numbers, a .npy file an array of whole numbers",
+        ) from error
+    if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
+        raise RidgelineError(
+            f"{file} does not hold a row of tokens but {tokens.dtype} of shape {tokens.shape}",
+            hint="save them as a one-dimensional array of whole numbers",
+        )
+    return tokens
+
+
+class TokenWindows(Dataset[tuple[Tensor, Tensor]]):
+    """Stretches of `length` tokens, one after another, and the same moved on by one."""
+
+    def __init__(self, files: list[Path], length: int) -> None:
+        self.length = length
+        self.parts = [read_tokens(file) for file in files]
+        self.counts = [max(0, (len(part) - 1) // length) for part in self.parts]
+        looked_at = [part[:LOOKED_AT] for part in self.parts if len(part)]
+        self.ids = max((int(part.max()) + 1 for part in looked_at), default=0)
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        for part, count in zip(self.parts, self.counts, strict=True):
+            if index < count:
+                start = index * self.length
+                taken = torch.from_numpy(part[start : start + self.length + 1].astype(np.int64))
+                return taken[:-1], taken[1:]
+            index -= count
+        raise IndexError(index)

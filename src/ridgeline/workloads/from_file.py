@@ -10,8 +10,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,11 +26,18 @@ from torch import Tensor, nn
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads.checks import no_seq_len, or_text, unknown_name
-from ridgeline.workloads.config_values import overridden
 from ridgeline.workloads.losses import mean_of_outputs
-from ridgeline.workloads.python_file import PythonFile, import_file
-from ridgeline.workloads.workload import Inputs, Workload
+from ridgeline.workloads.offline import refuse_downloads
+from ridgeline.workloads.workload import (
+    Inputs,
+    Workload,
+    closest,
+    one_line,
+    or_text,
+    override_defaults,
+    refuse_seq_len,
+    unknown_name,
+)
 
 USUAL = ("model", "make_model", "build", "build_model")  # taken when no factory is named
 
@@ -102,7 +116,7 @@ def make(file: PythonFile, name: str, factory: Any, spec: WorkloadSpec) -> nn.Mo
     """Call the factory, or take a copy where the file holds the module itself."""
     if isinstance(factory, nn.Module):
         return copy.deepcopy(factory).to(torch.empty(0).device)
-    module = file.run(factory, **keywords(file, name, factory, spec))
+    module = file.run(factory, **config_keywords(file, name, factory, spec))
     if not isinstance(module, nn.Module):
         raise RidgelineError(
             f"{file.shown}:{name} returned {type(module).__name__}, not a torch.nn.Module",
@@ -111,21 +125,23 @@ def make(file: PythonFile, name: str, factory: Any, spec: WorkloadSpec) -> nn.Mo
     return module
 
 
-def keywords(file: PythonFile, name: str, factory: Any, spec: WorkloadSpec) -> dict[str, Any]:
+def config_keywords(
+    file: PythonFile, name: str, factory: Any, spec: WorkloadSpec
+) -> dict[str, Any]:
     """`--config` as arguments of the factory, of the type of their defaults."""
     if not spec.config:
         return {}
     parameters = inspect.signature(factory).parameters.values()
     defaults = {p.name: None if p.default is p.empty else p.default for p in parameters}
-    values = overridden(defaults, spec.config, f"{file.shown}:{name}")
+    values = override_defaults(defaults, spec.config, f"{file.shown}:{name}")
     return {key: values[key] for key in spec.config}
 
 
 def input_function(file: PythonFile, name: str, spec: WorkloadSpec) -> Callable[[int], Inputs]:
     feed = file.get(f"{name}_inputs") or file.get("inputs")
     if feed is not None:
-        return partial(call_inputs, file, feed, asked_sizes(file, feed, spec))
-    no_seq_len(spec)
+        return partial(call_inputs, file, feed, requested_sizes(file, feed, spec))
+    refuse_seq_len(spec)
     if spec.input_size is None:
         raise RidgelineError(
             f"{spec.model}: the shape of the input is not known",
@@ -136,7 +152,7 @@ def input_function(file: PythonFile, name: str, spec: WorkloadSpec) -> Callable[
     return lambda batch_size: Inputs(args=(torch.rand(batch_size, *size),))
 
 
-def asked_sizes(file: PythonFile, feed: Any, spec: WorkloadSpec) -> dict[str, Any]:
+def requested_sizes(file: PythonFile, feed: Any, spec: WorkloadSpec) -> dict[str, Any]:
     """Sizes from the command line, for an inputs() that takes them."""
     asked = {"input_size": spec.input_size, "seq_len": spec.seq_len}
     given = {key: value for key, value in asked.items() if value is not None}
@@ -168,3 +184,91 @@ def floats_to(device: torch.device, value: Any) -> Any:
         return type(value)(floats_to(device, item) for item in value)
     moves = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
     return value.to(device) if moves else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonFile:
+    """An imported file."""
+
+    path: Path
+    shown: str  # as the user wrote it
+    module: ModuleType
+
+    def get(self, name: str) -> Any:
+        return getattr(self.module, name, None)
+
+    def defined(self) -> dict[str, Any]:
+        """What the file itself defines, not what it imports, in its order."""
+        return {
+            name: value
+            for name, value in vars(self.module).items()
+            if not name.startswith("_") and self._is_own(value)
+        }
+
+    def _is_own(self, value: object) -> bool:
+        """Functions and classes know where they are from; a module instance is the file's own."""
+        home = getattr(value, "__module__", None)
+        return home == self.module.__name__ or hasattr(value, "named_parameters")
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call something of the file; what it raises becomes one line that says where."""
+        with errors_in_one_line(self.path, self.shown):
+            return function(*args, **kwargs)
+
+
+def import_file(shown: str) -> PythonFile:
+    path = Path(shown).expanduser()
+    if not path.is_file():
+        raise no_such_file(path, shown)
+    path = path.resolve()
+    spec = spec_from_file_location(f"ridgeline_file_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[module.__name__] = module  # dataclasses and pickles look themselves up there
+    with errors_in_one_line(path, shown), neighbours_importable(path):
+        spec.loader.exec_module(module)
+    return PythonFile(path=path, shown=shown, module=module)
+
+
+def no_such_file(path: Path, shown: str) -> RidgelineError:
+    """Name the files that are nearest to what was written."""
+    there = [str(path.parent / file.name) for file in path.parent.glob("*.py")]
+    near = closest(str(path), there) or sorted(there)[:3]
+    hint = f"did you mean {or_text(near)}?" if near else "give the path of a Python file"
+    return RidgelineError(f"no such file: {shown}", hint=hint)
+
+
+@contextmanager
+def neighbours_importable(path: Path) -> Iterator[None]:
+    """A file may import what lies beside it, as if it were run as a script."""
+    folder = str(path.parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+@contextmanager
+def errors_in_one_line(path: Path, shown: str) -> Iterator[None]:
+    """Turn an error of the file into ours: where in the file, and its own words."""
+    try:
+        with refuse_downloads(shown):
+            yield
+    except RidgelineError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RidgelineError(
+            f"{shown}:{line_of(error, path)}: {one_line(error)}",
+            hint="mend the file, or try it alone with python; `--debug` shows the whole traceback",
+        ) from error
+
+
+def line_of(error: BaseException, path: Path) -> int:
+    """The last line of the file that took part in the error."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return error.lineno or 0
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return lines[-1] or 0 if lines else 0

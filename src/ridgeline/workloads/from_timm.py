@@ -10,9 +10,14 @@ from torch import Tensor, nn
 
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import losses
-from ridgeline.workloads.checks import no_config, no_seq_len, size_text, unknown_name
-from ridgeline.workloads.images import CHANNELS, classified, height_width
-from ridgeline.workloads.workload import Inputs, Workload
+from ridgeline.workloads.inputs import CHANNELS, classification_batch, height_width
+from ridgeline.workloads.workload import (
+    Inputs,
+    Workload,
+    check_image_options,
+    size_text,
+    unknown_name,
+)
 
 USUAL_SIZE, USUAL_CLASSES = (224, 224), 1000  # where a model has no default configuration
 
@@ -30,8 +35,7 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
     if not timm.is_model(name):  # also knows NAME.TAG of published weights
         hint = "`ridgeline count --list 'timm:*PATTERN*'` lists the models"
         raise unknown_name("timm model", name, names(), hint=hint)
-    no_config(spec, "timm")
-    no_seq_len(spec)
+    check_image_options(spec, "timm")
     shape = default_shape(name)
     if spec.input_size:
         shape = (shape[0], *height_width(spec.input_size, name))
@@ -40,7 +44,7 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
         source="timm",
         mode=spec.mode,
         make=partial(make, name, shape[1:] if spec.input_size else None),
-        make_inputs=lambda n: classified(n, shape, classes_of(name), spec.mode),
+        make_inputs=lambda n: classification_batch(n, shape, classes_of(name), spec.mode),
         loss=loss,
         describe={"task": "classification", "input_size": shape[1:]},
     )
@@ -61,16 +65,16 @@ def classes_of(name: str) -> int:
 def make(name: str, asked: tuple[int, ...] | None) -> nn.Module:
     """The model with random weights, built for the size asked where its constructor takes one."""
     if asked is None:
-        return created(name)
+        return create_model(name)
     try:
-        return created(name, img_size=asked)
+        return create_model(name, img_size=asked)
     except TypeError as error:
         if "img_size" not in str(error):
             raise
-        return created(name)
+        return create_model(name)
 
 
-def created(name: str, **options: Any) -> nn.Module:
+def create_model(name: str, **options: Any) -> nn.Module:
     module: nn.Module = timm.create_model(name, pretrained=False, **options)
     return module
 

@@ -18,16 +18,21 @@ from torchvision import models
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import losses
-from ridgeline.workloads.checks import (
+from ridgeline.workloads.inputs import (
+    CHANNELS,
+    classification_batch,
+    detection_inputs,
+    height_width,
+    labels,
+)
+from ridgeline.workloads.workload import (
     LIST_HINT,
-    no_config,
-    no_seq_len,
+    Inputs,
+    Workload,
+    check_image_options,
     size_text,
     unknown_name,
 )
-from ridgeline.workloads.detection import detection_inputs
-from ridgeline.workloads.images import CHANNELS, classified, height_width, labels
-from ridgeline.workloads.workload import Inputs, Workload
 
 TASKS = ("segmentation", "detection", "video", "optical_flow", "quantization")  # = module names
 CLASSES = {"classification": 1000, "video": 400, "segmentation": 21}
@@ -67,10 +72,9 @@ def task_of(name: str) -> str:
 def workload(name: str, spec: WorkloadSpec) -> Workload:
     if name not in names():
         raise unknown_name("torchvision model", name, names(), hint=LIST_HINT)
-    no_config(spec, "torchvision")
-    no_seq_len(spec)
+    check_image_options(spec, "torchvision")
     task = task_of(name)
-    size = chosen_size(name, task, spec.input_size)
+    size = choose_size(name, task, spec.input_size)
     return Workload(
         name=name,
         source="torchvision",
@@ -95,7 +99,7 @@ def default_size(name: str, task: str) -> tuple[int, ...]:
     return (CLIP_FRAMES, *size) if task == "video" else size
 
 
-def chosen_size(name: str, task: str, asked: tuple[int, ...] | None) -> tuple[int, ...]:
+def choose_size(name: str, task: str, asked: tuple[int, ...] | None) -> tuple[int, ...]:
     usual = default_size(name, task)
     if asked is None:
         return usual
@@ -155,7 +159,7 @@ def make_inputs(name: str, size: tuple[int, ...], mode: str, batch_size: int) ->
         return detection_inputs(name, size, mode, batch_size)
     if task == "optical_flow":
         return flow_inputs(size, mode, batch_size)
-    inputs = classified(batch_size, (CHANNELS, *size), CLASSES[task], mode)
+    inputs = classification_batch(batch_size, (CHANNELS, *size), CLASSES[task], mode)
     if task == "segmentation" and mode == "train":
         return Inputs(args=inputs.args, targets=labels(batch_size, CLASSES[task], *size))
     return inputs

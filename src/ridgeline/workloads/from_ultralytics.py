@@ -17,10 +17,9 @@ import torch
 from torch import nn
 
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads.checks import no_config, no_seq_len, unknown_name
-from ridgeline.workloads.images import CHANNELS, height_width
+from ridgeline.workloads.inputs import CHANNELS, height_width
 from ridgeline.workloads.losses import mean_of_outputs
-from ridgeline.workloads.workload import Inputs, Workload
+from ridgeline.workloads.workload import Inputs, Workload, check_image_options, unknown_name
 
 SIZE = (640, 640)
 SCALES = "nsmlx"  # yolov8.yaml describes yolov8n to yolov8x
@@ -30,17 +29,17 @@ FAMILY = re.compile(r"^(yolov?\d+)(?![a-z0-9])")
 @cache
 def names() -> list[str]:
     """Every description in the installed package, once for each scale of its family."""
-    return sorted({name for stem in stems() for name in scaled(stem)})
+    return sorted({name for stem in list_stems() for name in name_scales(stem)})
 
 
-def stems() -> list[str]:
+def list_stems() -> list[str]:
     spec = find_spec("ultralytics")
     folders = spec.submodule_search_locations if spec else None
     found = [Path(folder, "cfg", "models").rglob("*.yaml") for folder in folders or []]
     return [path.stem for paths in found for path in paths]
 
 
-def scaled(stem: str) -> list[str]:
+def name_scales(stem: str) -> list[str]:
     if not FAMILY.match(stem):
         return [stem]
     return [FAMILY.sub(rf"\g<1>{scale}", stem) for scale in SCALES]
@@ -54,8 +53,7 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
     if name not in names():
         hint = "`ridgeline count --list 'ultralytics:*'` lists the models"
         raise unknown_name("ultralytics model", name, names(), hint=hint)
-    no_config(spec, "ultralytics")
-    no_seq_len(spec)
+    check_image_options(spec, "ultralytics")
     size = height_width(spec.input_size, name) if spec.input_size else SIZE
     return Workload(
         name=name,

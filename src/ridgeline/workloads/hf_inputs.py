@@ -19,8 +19,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads.hf_config import find
-from ridgeline.workloads.images import height_width, labels
+from ridgeline.workloads.inputs import height_width, labels
 from ridgeline.workloads.workload import Inputs
 
 SEQ_LEN = 128
@@ -49,14 +48,16 @@ class Plan:
     @property
     def vocab_size(self) -> int:
         """How many ids there are; a model that takes any number (canine) gets a few."""
-        size = find(text_part(self.config), "vocab_size") or find(self.config, "vocab_size")
+        size = find_value(text_part(self.config), "vocab_size") or find_value(
+            self.config, "vocab_size"
+        )
         return int(size or FEW_WORDS)
 
     @property
     def learns_tokens(self) -> bool:
         return self.mode == "train" and has_labels(self) and label_feeder(self) is tokens
 
-    def described(self) -> dict[str, object]:
+    def used_sizes(self) -> dict[str, object]:
         """The sizes that matter: of tokens, images or both."""
         fed = set(fed_names(self))
         sizes: dict[str, object] = {}
@@ -67,13 +68,15 @@ class Plan:
         return sizes
 
 
-def plan(config: PretrainedConfig, model_class: type[PreTrainedModel], spec: WorkloadSpec) -> Plan:
+def plan_inputs(
+    config: PretrainedConfig, model_class: type[PreTrainedModel], spec: WorkloadSpec
+) -> Plan:
     return Plan(
         config=config,
         model_class=model_class,
         mode=spec.mode,
-        seq_len=chosen_length(config, spec),
-        image_size=chosen_image(config, model_class, spec),
+        seq_len=choose_length(config, spec),
+        image_size=choose_image_size(config, model_class, spec),
     )
 
 
@@ -82,7 +85,7 @@ def text_part(config: PretrainedConfig) -> PretrainedConfig:
     return part if isinstance(part, PretrainedConfig) else config
 
 
-def chosen_length(config: PretrainedConfig, spec: WorkloadSpec) -> int:
+def choose_length(config: PretrainedConfig, spec: WorkloadSpec) -> int:
     """The length asked for, or 128; no longer than the model has positions to tell apart."""
     key, positions = positions_of(text_part(config))
     if spec.seq_len is None:
@@ -105,21 +108,37 @@ def positions_of(config: PretrainedConfig) -> tuple[str, int | None]:
 
 def is_rotary(config: PretrainedConfig) -> bool:
     """Positions that are computed have no end, only a length that was trained."""
-    return find(config, "rope_parameters", "rope_theta", "rope_scaling") is not None
+    return find_value(config, "rope_parameters", "rope_theta", "rope_scaling") is not None
 
 
-def chosen_image(
+def choose_image_size(
     config: PretrainedConfig, model_class: type[PreTrainedModel], spec: WorkloadSpec
 ) -> tuple[int, int]:
     if spec.input_size is not None:
         return height_width(spec.input_size, spec.model)
-    size = find(config, "image_size", "crop_size")
+    size = find_value(config, "image_size", "crop_size")
     if isinstance(size, list | tuple) and len(size) == 2:
         return int(size[0]), int(size[1])
     if isinstance(size, int):
         return size, size
     side = next(side for task, side in IMAGE_SIZES.items() if task in model_class.__name__)
     return side, side
+
+
+def parts_of(config: PretrainedConfig) -> list[PretrainedConfig]:
+    """The configuration and those inside it: text_config, vision_config…, outermost first."""
+    inner = [value for value in vars(config).values() if isinstance(value, PretrainedConfig)]
+    return [config, *[part for value in inner for part in parts_of(value)]]
+
+
+def find_value(config: PretrainedConfig, *names: str) -> Any:
+    """The first of `names` that the configuration or one inside it has; None without one."""
+    for part in parts_of(config):
+        for name in names:
+            value = getattr(part, name, None)
+            if value is not None:
+                return value
+    return None
 
 
 def make_inputs(plan: Plan, batch_size: int) -> Inputs:
@@ -175,17 +194,17 @@ def tokens(plan: Plan, batch_size: int) -> Tensor:
 def pixels(plan: Plan, batch_size: int) -> Tensor:
     """Images, or clips for a model that has a number of frames, or images cut up (siglip2)."""
     if "spatial_shapes" in plan.parameters:
-        side = find(plan.config, "patch_size")
+        side = find_value(plan.config, "patch_size")
         return torch.rand(batch_size, int(patch_grid(plan).prod()), 3 * side * side)
-    channels = find(plan.config, "num_channels") or 3
-    frames = find(plan.config, "num_frames", "frames_per_clip")
+    channels = find_value(plan.config, "num_channels") or 3
+    frames = find_value(plan.config, "num_frames", "frames_per_clip")
     clip = (frames,) if frames and "Video" in plan.model_class.__name__ else ()
     return torch.rand(batch_size, *clip, int(channels), *plan.image_size)
 
 
 def patch_grid(plan: Plan) -> Tensor:
     """Patches up and across; one image has as many as the model has positions for."""
-    side = math.isqrt(find(plan.config, "num_patches") or 256)
+    side = math.isqrt(find_value(plan.config, "num_patches") or 256)
     return torch.tensor([side, side], device="cpu")
 
 
@@ -198,33 +217,37 @@ def patch_mask(plan: Plan, batch_size: int) -> Tensor:
 
 
 def clips(plan: Plan, batch_size: int) -> Tensor:
-    frames = find(plan.config, "frames_per_clip", "num_frames") or 16
+    frames = find_value(plan.config, "frames_per_clip", "num_frames") or 16
     return torch.rand(batch_size, int(frames), 3, *plan.image_size)
 
 
 def spectrogram(plan: Plan, batch_size: int) -> Tensor:
     """Whisper's: mel bands by twice the positions of its encoder (30 s are 80 x 3000)."""
-    bands = find(plan.config, "num_mel_bins", "feature_size")
-    length = find(plan.config, "max_source_positions")
+    bands = find_value(plan.config, "num_mel_bins", "feature_size")
+    length = find_value(plan.config, "max_source_positions")
     if bands and length:
         return torch.rand(batch_size, int(bands), 2 * int(length))
-    features = find(plan.config, "feature_projection_input_dim", "input_feat_per_channel") or 80
+    features = (
+        find_value(plan.config, "feature_projection_input_dim", "input_feat_per_channel") or 80
+    )
     return torch.rand(batch_size, 1000, int(features))
 
 
 def sound(plan: Plan, batch_size: int) -> Tensor:
     """One second of sound, with channels for a codec; for a spectrogram model its whole window."""
-    bands, length = find(plan.config, "num_mel_bins"), find(plan.config, "max_length")
+    bands, length = find_value(plan.config, "num_mel_bins"), find_value(plan.config, "max_length")
     if bands and length and hasattr(plan.config, "patch_size"):
         return torch.rand(batch_size, int(length), int(bands))
-    channels = find(plan.config, "audio_channels")
+    channels = find_value(plan.config, "audio_channels")
     return torch.rand(batch_size, *([int(channels)] if channels else []), SECOND_SAMPLES)
 
 
 def series(plan: Plan, batch_size: int) -> Tensor:
     """A stretch of measured values, as long as the model looks back."""
-    length = find(plan.config, "context_length") or plan.seq_len
-    return torch.rand(batch_size, int(length), int(find(plan.config, "num_input_channels") or 1))
+    length = find_value(plan.config, "context_length") or plan.seq_len
+    return torch.rand(
+        batch_size, int(length), int(find_value(plan.config, "num_input_channels") or 1)
+    )
 
 
 def label_feeder(plan: Plan) -> Callable[[Plan, int], Any] | None:

@@ -42,16 +42,16 @@ def refuse_downloads(name: str = "the model") -> Iterator[None]:
         try:
             yield
         except DownloadRefusedError as refusal:
-            raise _refused(name, str(refusal)) from refusal
+            raise _refusal(name, str(refusal)) from refusal
         except RidgelineError:
             raise
         except Exception as error:
             if not _is_offline_complaint(error):
                 raise
-            raise _refused(name, "the Hugging Face hub") from error
+            raise _refusal(name, "the Hugging Face hub") from error
 
 
-def _refused(name: str, address: str) -> RidgelineError:
+def _refusal(name: str, address: str) -> RidgelineError:
     return RidgelineError(
         f"{name} wants to download from {address}; ridgeline does not download", hint=HINT
     )
@@ -63,11 +63,13 @@ def _guards() -> Iterator[AbstractContextManager[None]]:
     yield _hub_offline()
     yield _environment(OFFLINE)
     opener = urllib.request.OpenerDirector
-    yield _replaced(opener, "open", _guarded_open(opener.open))
+    yield _replace_attribute(opener, "open", _guarded_open(opener.open))
     for lookup in LOOKUPS:
-        yield _replaced(socket, lookup, _guarded_lookup)
+        yield _replace_attribute(socket, lookup, _guarded_lookup)
     for method in ("connect", "connect_ex"):
-        yield _replaced(socket.socket, method, _guarded_connect(getattr(socket.socket, method)))
+        yield _replace_attribute(
+            socket.socket, method, _guarded_connect(getattr(socket.socket, method))
+        )
 
 
 def _guarded_lookup(host: object, *_: object, **__: object) -> None:
@@ -96,7 +98,7 @@ def _guarded_open(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+def _replace_attribute(owner: Any, name: str, value: object) -> Iterator[None]:
     """Set an attribute for the block; an inherited one is uncovered again afterwards."""
     missing = object()
     before = vars(owner).get(name, missing)

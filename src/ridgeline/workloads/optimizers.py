@@ -6,42 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.settings import OPTIMIZERS, check_momentum
 
 if TYPE_CHECKING:
     import torch
 
-OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sgd": ("SGD", {}),
-    "momentum": ("SGD", {"momentum": 0.9}),
-    "nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
-    "adam": ("Adam", {}),
-    "adamw": ("AdamW", {}),
-    "adamax": ("Adamax", {}),
-    "nadam": ("NAdam", {}),
-    "radam": ("RAdam", {}),
-    "rmsprop": ("RMSprop", {}),
-    "adagrad": ("Adagrad", {}),
-    "adadelta": ("Adadelta", {}),
-    "adafactor": ("Adafactor", {}),
-}
-WITH_MOMENTUM = tuple(n for n, (kind, _) in OPTIMIZERS.items() if kind in ("SGD", "RMSprop"))
 DEFAULT_LR = 1e-3
-
-
-def check_momentum(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse a momentum that is none, or that the optimizer does not have."""
-    momentum = options.get("momentum")
-    if momentum is None:
-        return
-    if not 0 <= momentum < 1:  # also for nan
-        raise RidgelineError(
-            f"--momentum {momentum} is not possible", hint="it is 0 or more, and less than 1"
-        )
-    if name not in WITH_MOMENTUM:
-        raise RidgelineError(
-            f"the optimizer {name} has no momentum",
-            hint=f"leave --momentum out, or choose {', '.join(WITH_MOMENTUM)}",
-        )
 
 
 def make_optimizer(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads.checks import LIST_HINT, check_spec, unknown_name
-from ridgeline.workloads.workload import Workload
+from ridgeline.workloads.workload import LIST_HINT, Workload, check_spec, unknown_name
 
 Listed = tuple[str, str, str]  # the name to type, its source, one line about it
 
@@ -50,13 +50,13 @@ class Source(Protocol):
 def resolve(spec: WorkloadSpec) -> Workload:
     """The workload that `spec` names; RidgelineError when there is none."""
     check_spec(spec)
-    need("torch", spec.model)
+    require_package("torch", spec.model)
     if is_file(spec.model):
         from ridgeline.workloads import from_file
 
         return from_file.workload(spec.model, spec)
     prefix, colon, name = spec.model.partition(":")
-    return named(prefix, name, spec) if colon else bare(spec.model, spec)
+    return resolve_named(prefix, name, spec) if colon else resolve_bare(spec.model, spec)
 
 
 def is_file(model: str) -> bool:
@@ -69,7 +69,7 @@ def is_onnx(model: str | Path) -> bool:
     return str(model).lower().endswith(ONNX_ENDING)
 
 
-def bare(name: str, spec: WorkloadSpec) -> Workload:
+def resolve_bare(name: str, spec: WorkloadSpec) -> Workload:
     """A name without a source: ours, then torchvision's."""
     known: list[str] = []
     for source in BARE:
@@ -91,16 +91,16 @@ def bare_hint(name: str) -> str:
     return f"{LIST_HINT}; other sources are {OTHER_SOURCES}"
 
 
-def named(prefix: str, name: str, spec: WorkloadSpec) -> Workload:
+def resolve_named(prefix: str, name: str, spec: WorkloadSpec) -> Workload:
     """`source:NAME`."""
     if prefix not in MODULES:
         hint = f"the sources are {', '.join(MODULES)} and path/to/file.py:factory"
         raise unknown_name("source", prefix, MODULES, hint=hint)
-    need(prefix, spec.model)
+    require_package(prefix, spec.model)
     return load(prefix).workload(name, spec)
 
 
-def need(source: str, model: str) -> None:
+def require_package(source: str, model: str) -> None:
     """Say how to install the package of a source that is not there."""
     if not is_installed(source):
         command = EXTRAS.get(source, EXTRAS["torchvision"])
@@ -142,3 +142,25 @@ def _matches(shown: str, name: str, pattern: str | None) -> bool:
     if any(mark in wanted for mark in "*?["):
         return any(fnmatchcase(candidate, wanted) for candidate in candidates)
     return any(wanted in candidate for candidate in candidates)
+
+
+# ---------------------------------------------------------------- digests
+# What a model was when it was run or counted: the same name may mean another network later.
+
+DIGEST_CHARACTERS = 16  # characters of a digest
+
+
+def file_digest(model: str) -> str | None:
+    """Of the Python file that a model comes from; None for a name, or where no file is."""
+    name, dot, _ = model.rpartition(".py")
+    path = Path(f"{name}.py").expanduser()
+    if not dot or not path.is_file():
+        return None
+    return sha256(path.read_bytes()).hexdigest()[:DIGEST_CHARACTERS]
+
+
+def module_digest(module: Any, shapes: Any) -> str:
+    """Of a module's structure, the shapes of its weights, and those of its inputs."""
+    weights = [(name, tuple(weight.shape)) for name, weight in module.named_parameters()]
+    text = f"{type(module).__qualname__}\n{module!r}\n{weights}\n{shapes}"
+    return sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]

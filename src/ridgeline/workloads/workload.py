@@ -1,13 +1,16 @@
-"""The records of this room: a model that can be built, and what is fed to it."""
+"""A workload: a model that can be built, what is fed to it, and the checks that sources share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.workloads.checks import check_batch_size
+from ridgeline.records import MODES, WorkloadSpec
 from ridgeline.workloads.offline import refuse_downloads
 
 if TYPE_CHECKING:
@@ -42,8 +45,6 @@ class Workload:
 
     def build(self) -> nn.Module:
         """The module, with random weights, on the default device, in the mode that was asked."""
-        from ridgeline.workloads.meta_build import build_anywhere  # imports torch
-
         try:
             with refuse_downloads(self.name):
                 module = build_anywhere(self.make)
@@ -72,3 +73,210 @@ def one_line(error: BaseException, limit: int = 300) -> str:
     text = " ".join(str(error).split())
     text = text if len(text) <= limit else text[: limit - 1] + "…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+# ---------------------------------------------------------------- checks of a request
+
+LIST_HINT = "`ridgeline count --list PATTERN` lists the models"
+
+
+def check_spec(spec: WorkloadSpec) -> None:
+    """Refuse a spec that no model could follow."""
+    check_batch_size(spec.batch_size)
+    if spec.mode not in MODES:
+        raise RidgelineError(
+            f"unknown mode {spec.mode!r}", hint=f"the modes are {' and '.join(MODES)}"
+        )
+    if spec.input_size is not None:
+        check_input_size(spec.input_size)
+    if spec.seq_len is not None and not is_positive(spec.seq_len):
+        raise RidgelineError(
+            f"sequence length {spec.seq_len} is not possible",
+            hint="a sequence length is a whole number of tokens, 1 or more",
+        )
+
+
+def check_batch_size(batch_size: int) -> None:
+    if not is_positive(batch_size):
+        raise RidgelineError(
+            f"batch size {batch_size} is not possible",
+            hint="a batch size is a whole number, 1 or more",
+        )
+
+
+def check_input_size(input_size: tuple[int, ...]) -> None:
+    if not input_size or not all(is_positive(size) for size in input_size):
+        raise RidgelineError(
+            f"input size {size_text(input_size)} is not possible",
+            hint="each size is a whole number, 1 or more: 224, or 480x640 for height and width",
+        )
+
+
+def is_positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def size_text(size: Iterable[int]) -> str:
+    """(480, 640) as people write it: 480x640."""
+    return "x".join(str(length) for length in size) or "()"
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], *, hint: str) -> RidgelineError:
+    """`unknown model resnet5` with the names that are nearest to it, then `hint`."""
+    near = closest(name, known)
+    lead = f"did you mean {or_text(near)}? " if near else ""
+    return RidgelineError(f"unknown {what} {name!r}", hint=lead + hint)
+
+
+def closest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """The nearest of `known`, best first, whatever their case."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    near = get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.6)
+    return [by_lower[match] for match in near]
+
+
+def or_text(names: list[str]) -> str:
+    """a, b or c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def check_image_options(spec: WorkloadSpec, source: str) -> None:
+    """Refuse `--config` and `--seq-len`, which models of images that are chosen by name lack."""
+    if spec.config:
+        raise RidgelineError(
+            f"{spec.model} takes no --config ({', '.join(sorted(spec.config))})",
+            hint=f"models of {source} are chosen by name; --config is for transformers: and lstm",
+        )
+    refuse_seq_len(spec)
+
+
+def refuse_input_size(spec: WorkloadSpec) -> None:
+    """Refuse `--input-size` where there are no images."""
+    if spec.input_size is not None:
+        raise RidgelineError(
+            f"{spec.model} has no input size",
+            hint="it takes tokens: choose their number with --seq-len",
+        )
+
+
+def refuse_seq_len(spec: WorkloadSpec) -> None:
+    """Refuse `--seq-len` where there are no tokens."""
+    if spec.seq_len is not None:
+        raise RidgelineError(
+            f"{spec.model} has no sequence length",
+            hint="choose the size of its input with --input-size",
+        )
+
+
+# ---------------------------------------------------------------- `--config hidden_size=8192,…`
+
+TRUE, FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+
+
+def override_defaults(
+    defaults: Mapping[str, Any], config: Mapping[str, Any], model: str
+) -> dict[str, Any]:
+    """`defaults` with the values of `config` put in; an unknown key names its neighbours."""
+    for key in config:
+        if key not in defaults:
+            hint = f"it has {_list_some(list(defaults))}"
+            raise unknown_name(f"--config key of {model}", key, defaults, hint=hint)
+    return {**defaults, **{key: parse_value(key, config[key], defaults[key]) for key in config}}
+
+
+def parse_value(key: str, value: Any, default: Any) -> Any:
+    """`value` as the type of `default`; what is not text is believed."""
+    if not isinstance(value, str) or isinstance(default, str):
+        return value
+    try:
+        return _parse_as(value, default)
+    except ValueError:
+        raise RidgelineError(
+            f"--config {key}={value} is not {_describe_type(default)}",
+            hint=f"the default is {key}={default}",
+        ) from None
+
+
+def _parse_as(text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if text.lower() not in TRUE | FALSE:
+            raise ValueError(text)
+        return text.lower() in TRUE
+    if isinstance(default, int):
+        return int(text.replace("_", ""))
+    if isinstance(default, float):
+        return float(text)
+    return _parse_json(text)
+
+
+def _parse_json(text: str) -> Any:
+    """Where the default is None or a list there is no type to follow: read it as JSON if it is."""
+    if text in ("None", "none", "null"):
+        return None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _describe_type(default: Any) -> str:
+    names = {bool: "true or false", int: "a whole number", float: "a number"}
+    return names.get(type(default), f"a {type(default).__name__}")
+
+
+def _list_some(keys: list[str], limit: int = 12) -> str:
+    more = f" and {len(keys) - limit} more" if len(keys) > limit else ""
+    return ", ".join(keys[:limit]) + more
+
+
+# ---------------------------------------------------------------- building on the meta device
+
+
+def build_anywhere(make: Callable[[], nn.Module]) -> nn.Module:
+    """`make()` on the default device; on meta with real small tensors where it must have them.
+
+    Some networks work out their widths with tensors (RegNet does): on meta those have no values.
+    Then everything is made on the CPU, and only parameters go to meta, each as it is registered:
+    none is ever initialised, so none takes memory: pages that nobody writes do not exist.
+    """
+    import torch
+
+    device = torch.empty(0).device
+    try:
+        return make()
+    except Exception as error:
+        if device.type != "meta" or not needs_values(error):
+            raise
+    with torch.device("cpu"), parameters_on_meta():
+        module = make()
+    return module.to(device)
+
+
+def needs_values(error: BaseException | None) -> bool:
+    """Whether the code looked into a tensor on meta."""
+    while error is not None:
+        if "meta tensor" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """Move each parameter to meta at the moment a module takes it; shared ones stay shared."""
+    from torch import nn
+
+    register = nn.Module.register_parameter
+    moved: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # keeps the first, so its id is its
+
+    def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        if param is not None and param.device.type != "meta":
+            new = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
+            _, param = moved.setdefault(id(param), (param, new))
+        register(self, name, param)
+
+    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]

@@ -1,162 +1,84 @@
-"""Matrix products and convolutions: the operators whose MACs are counted."""
+"""Products: matrices, convolutions, attention, recurrent layers, linear algebra."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
+from ridgeline.costs import attention, linalg, recurrent
+from ridgeline.costs.conv import conv_gradient, conv_terms, deform_conv
+from ridgeline.costs.matmul import (
+    distance,
+    euclidean_distance,
+    grouped_terms,
+    matmul_terms,
+    product,
+    trilinear,
+)
+from ridgeline.costs.pointwise import DROPOUT
+from ridgeline.costs.work import Phased, Terms, Work
 from ridgeline.count.call import OpCall, TensorMeta
-from ridgeline.count.formulas.registry import Phased, Terms, Work, aten, aten_names, register
-
-COMPLEX_MACS = 4  # real multiply-adds in one complex multiply-add
+from ridgeline.count.formulas.registry import add_rows
 
 
-def product(terms: Terms, like: TensorMeta, *, bias: int = 0, other_flops: int = 0) -> Work:
-    """Work of a product whose MACs are the terms multiplied, and so many FLOPs for its bias."""
-    scale = COMPLEX_MACS if like.dtype.is_complex else 1
-    return Work(
-        macs=scale * prod(value for _, value in terms),
-        other_flops=bias + other_flops,
-        factor=2 * scale,
-        terms=terms,
-        rest="bias" if bias and not other_flops else "other",
-    )
+def _product(call: OpCall, terms: Terms, *, bias: int = 0, other_flops: int = 0) -> Work:
+    is_complex = call.out.dtype.is_complex
+    return product(terms, bias=bias, other_flops=other_flops, is_complex=is_complex)
 
 
-@aten("mm _int_mm", kind="matmul")
-def mm(call: OpCall) -> Work:
-    (m, k), (_, n) = call.inputs[0].shape, call.inputs[1].shape
-    return product((("M", m), ("N", n), ("K", k)), call.out)
+def _bias(call: OpCall) -> int:
+    return call.out.numel if call.get("bias") is not None else 0
 
 
-@aten("_scaled_mm", kind="matmul")
-def scaled_mm(call: OpCall) -> Work:
-    (m, k), (_, n) = call.inputs[0].shape, call.inputs[1].shape
-    bias = call.out.numel if call.get("bias") is not None else 0
-    return product((("M", m), ("N", n), ("K", k)), call.out, other_flops=call.out.numel + bias)
+# ---------------------------------------------------------------- matrix products
 
 
-@aten("_weight_int8pack_mm", kind="matmul")
-def weight_int8_mm(call: OpCall) -> Work:
+def _matmul(call: OpCall, *, first: int = 0, other_flops: int = 0) -> Work:
+    a, b = call.inputs[first : first + 2]
+    return _product(call, matmul_terms(a.shape, b.shape), other_flops=other_flops)
+
+
+def _packed_weight(call: OpCall, other_flops: int) -> Work:
+    """The weight's own shape is that of its packing."""
     (m, k), n = call.inputs[0].shape, call.out.shape[-1]
-    return product((("M", m), ("N", n), ("K", k)), call.out, other_flops=call.out.numel)
+    return _product(call, (("M", m), ("N", n), ("K", k)), other_flops=other_flops)
 
 
-@aten("_weight_int4pack_mm _weight_int4pack_mm_for_cpu", kind="matmul")
-def weight_int4_mm(call: OpCall) -> Work:
-    (m, k), n = call.inputs[0].shape, call.out.shape[-1]
-    dequantise = 2 * n * k  # a scale and a zero point for each weight
-    return product((("M", m), ("N", n), ("K", k)), call.out, other_flops=dequantise)
-
-
-@aten("bmm", kind="matmul")
-def bmm(call: OpCall) -> Work:
-    (b, m, k), n = call.inputs[0].shape, call.inputs[1].shape[-1]
-    return product((("B", b), ("M", m), ("N", n), ("K", k)), call.out)
-
-
-def _scaling(call: OpCall) -> int:
-    """FLOPs per element of `beta * c + alpha * product`, beyond the product."""
-    if call.get("beta") == 0:
-        return int(call.get("alpha") != 1)
-    return 1 + int(call.get("beta") != 1) + int(call.get("alpha") != 1)
-
-
-def _bias_bytes(call: OpCall) -> int:
-    """Bytes of the added matrix that beta = 0 leaves unread."""
-    return call.inputs[0].nbytes if call.get("beta") == 0 else 0
-
-
-@aten("addmm _addmm_activation", kind="matmul")
-def addmm(call: OpCall) -> Work:
-    _, a, b = call.inputs[:3]
-    (m, k), n = a.shape, b.shape[1]
-    return _added(call, (("M", m), ("N", n), ("K", k)))
-
-
-@aten("baddbmm addbmm", kind="matmul")
-def baddbmm(call: OpCall) -> Work:
-    _, a, b = call.inputs[:3]
-    (batch, m, k), n = a.shape, b.shape[-1]
-    return _added(call, (("B", batch), ("M", m), ("N", n), ("K", k)))
-
-
-@aten("addmv", kind="matmul")
-def addmv(call: OpCall) -> Work:
-    m, k = call.inputs[1].shape
-    return _added(call, (("M", m), ("K", k)))
+def _scale_and_zero(call: OpCall) -> int:
+    """Of each weight."""
+    return 2 * call.out.shape[-1] * call.inputs[0].shape[-1]
 
 
 def _added(call: OpCall, terms: Terms) -> Work:
-    n = call.out.numel
-    bias = 0 if call.get("beta") == 0 else n
-    work = product(terms, call.out, bias=bias, other_flops=_scaling(call) * n - bias)
-    return replace(work, read_bytes=call.read_bytes - _bias_bytes(call))
+    """`beta * c + alpha * product`; beta = 0 leaves the added matrix unread."""
+    n, beta, is_scaled = call.out.numel, call.get("beta"), call.get("alpha") != 1
+    if beta == 0:
+        work = _product(call, terms, other_flops=is_scaled * n)
+        return replace(work, read_bytes=call.read_bytes - call.inputs[0].nbytes)
+    return _product(call, terms, bias=n, other_flops=((beta != 1) + is_scaled) * n)
 
 
-@aten("mv", kind="matmul")
-def mv(call: OpCall) -> Work:
-    m, k = call.inputs[0].shape
-    return product((("M", m), ("K", k)), call.out)
-
-
-@aten("dot vdot", kind="matmul")
-def dot(call: OpCall) -> Work:
-    return product((("K", call.inputs[0].numel),), call.out)
-
-
-@aten("linalg_vecdot", kind="matmul")
-def vecdot(call: OpCall) -> Work:
-    length = call.inputs[0].shape[call.get("dim", -1)]
-    return product((("out", call.out.numel), ("K", length)), call.out)
-
-
-@aten("addr", kind="matmul")
-def addr(call: OpCall) -> Work:
-    """As addmm with an inner size of one."""
-    return _added(call, (("M", call.out.shape[0]), ("N", call.out.shape[1])))
-
-
-@aten("linear", kind="matmul")
-def linear(call: OpCall) -> Work:
+def _linear(call: OpCall) -> Work:
     out_features, in_features = call.inputs[1].shape
     rows = call.inputs[0].numel // in_features
-    bias = call.out.numel if len(call.inputs) > 2 else 0
     terms = (("rows", rows), ("Cout", out_features), ("Cin", in_features))
-    return product(terms, call.out, bias=bias)
+    return _product(call, terms, bias=call.out.numel if len(call.inputs) > 2 else 0)
 
 
-@aten("matmul", kind="matmul")
-def matmul(call: OpCall) -> Work:
-    """Only seen where PyTorch does not decompose it; the inner size is the left operand's last."""
-    return product((("out", call.out.numel), ("K", call.inputs[0].shape[-1])), call.out)
+def _quantized_linear(call: OpCall) -> Work:
+    """The weight is packed out of sight: its size follows from the input's and output's."""
+    k, n = call.inputs[0].shape[-1], call.out.shape[-1]
+    terms = (("rows", call.inputs[0].numel // k), ("Cout", n), ("Cin", k))
+    work = product(terms, other_flops=2 * call.out.numel)  # rescale and bias
+    return replace(work, read_bytes=call.inputs[0].nbytes + n * k)
 
 
-@aten("_trilinear", kind="matmul")
-def trilinear(call: OpCall) -> Work:
-    """Σ a·b·c as two products: a·b summed over what c has not, and that times c for the rest.
-
-    A product over which nothing is summed is a multiplication for each point.
-    """
+def _trilinear(call: OpCall) -> Work:
     shapes = [_expanded(t.shape, call.get(f"expand{i + 1}")) for i, t in enumerate(call.inputs)]
     absent, summed = set(call.get("expand3")), set(call.get("sumdim"))
-    first = [max(sizes) for sizes in zip(*shapes[:2], strict=True)]
-    between = [1 if dim in summed & absent else size for dim, size in enumerate(first)]
-    second = [max(sizes) for sizes in zip(between, shapes[2], strict=True)]
-    parts = [(prod(first), bool(summed & absent)), (prod(second), bool(summed - absent))]
-    scale = COMPLEX_MACS if call.out.dtype.is_complex else 1
-    written = [
-        ((2 if is_sum else 1) * scale, ((name, points),))
-        for name, (points, is_sum) in zip(("a·b", "ab·c"), parts, strict=True)
-    ]
-    return Work(
-        macs=scale * sum(points for points, is_sum in parts if is_sum),
-        other_flops=scale * sum(points for points, is_sum in parts if not is_sum),
-        factor=written[0][0],
-        terms=written[0][1],
-        more=(written[1],),
-    )
+    return trilinear(shapes, absent, summed, is_complex=call.out.dtype.is_complex)
 
 
 def _expanded(shape: tuple[int, ...], dims: Sequence[int]) -> list[int]:
@@ -167,183 +89,227 @@ def _expanded(shape: tuple[int, ...], dims: Sequence[int]) -> list[int]:
     return sides
 
 
-@register(
-    [*aten_names("_grouped_mm _scaled_grouped_mm"), "transformers::grouped_mm_fallback"],
-    kind="matmul",
-)
-def grouped_mm(call: OpCall) -> Work:
-    """Rows are shared out among the groups, so each row meets one group's matrix."""
-    a, b = call.inputs[:2]
-    m, k = a.shape[-2:]
-    n = b.shape[-1]
-    if len(a.shape) == 3 and len(b.shape) == 3:
-        return product((("G", a.shape[0]), ("M", m), ("N", n), ("K", k)), call.out)
-    return product((("M", m), ("N", n), ("K", k)), call.out)
-
-
-@aten("cdist _cdist_forward _pdist_forward", kind="distance")
-def distance(call: OpCall) -> Work:
-    """|x − y|: a difference, a power and an addition for each feature, a root for each pair."""
-    p = call.get("p", 2.0)
-    pairs, features = call.out.numel, call.inputs[0].shape[-1]
-    n = pairs * features
-    per_feature = 0 if p in (0, 1, 2, float("inf")) else n
-    roots = 0 if p in (0, 1, float("inf")) else pairs
-    return Work(
-        other_flops=3 * n,
-        transcendentals=per_feature + roots,
-        factor=3,
-        terms=(("pairs", pairs), ("K", features)),
-    )
-
-
-@aten("_cdist_backward _pdist_backward", kind="distance")
-def distance_backward(call: OpCall) -> Work:
-    """For each pair and feature: the difference, over the distance, times g, added."""
-    grad, x = call.inputs[:2]
-    n = grad.numel * x.shape[-1]
-    return Work(other_flops=4 * n, factor=4, terms=(("n", n),))
-
-
-@aten("_euclidean_dist", kind="distance")
-def euclidean_dist(call: OpCall) -> Work:
-    """√(|x|² − 2·x·y + |y|²) as one product: both squares ride along as two more features."""
+def _euclidean(call: OpCall) -> Work:
     x, y = call.inputs[:2]
-    pairs, features = call.out.numel, x.shape[-1]
-    own = 2 * (x.numel + y.numel) + x.numel  # the squared norms, and −2·x
-    terms = (("pairs", pairs), ("(K+2)", features + 2))
-    work = product(terms, call.out, other_flops=own + pairs)  # a comparison with 0 for each pair
-    return replace(work, transcendentals=pairs)
+    return euclidean_distance(call.out.numel, x.shape[-1], x.numel + y.numel, x.numel)
 
+
+add_rows("matmul", {
+    "mm _int_mm bmm": _matmul,
+    "_scaled_mm": lambda c: _matmul(c, other_flops=c.out.numel + _bias(c)),
+    "_weight_int8pack_mm": lambda c: _packed_weight(c, c.out.numel),
+    "_weight_int4pack_mm _weight_int4pack_mm_for_cpu": lambda c: _packed_weight(
+        c, _scale_and_zero(c)
+    ),
+    "addmm _addmm_activation baddbmm addbmm": lambda c: _added(
+        c, matmul_terms(c.inputs[1].shape, c.inputs[2].shape)
+    ),
+    "mv": lambda c: _product(c, tuple(zip("MK", c.inputs[0].shape, strict=True))),
+    "addmv": lambda c: _added(c, tuple(zip("MK", c.inputs[1].shape, strict=True))),
+    "addr": lambda c: _added(c, tuple(zip("MN", c.out.shape, strict=True))),
+    "dot vdot": lambda c: _product(c, (("K", c.inputs[0].numel),)),
+    "linalg_vecdot": lambda c: _product(
+        c, (("out", c.out.numel), ("K", c.inputs[0].shape[c.get("dim", -1)]))
+    ),
+    "matmul": lambda c: _product(c, (("out", c.out.numel), ("K", c.inputs[0].shape[-1]))),
+    "linear": _linear,
+    "_trilinear": _trilinear,
+    "_grouped_mm _scaled_grouped_mm transformers::grouped_mm_fallback": lambda c: _product(
+        c, grouped_terms(c.inputs[0].shape, c.inputs[1].shape)
+    ),
+    "quantized::linear quantized::linear_relu quantized::linear_dynamic"
+    " quantized::linear_relu_dynamic quantized::linear_dynamic_fp16": _quantized_linear,
+})  # fmt: skip
+
+add_rows("distance", {
+    "cdist _cdist_forward _pdist_forward": lambda c: distance(
+        c.out.numel, c.inputs[0].shape[-1], c.get("p", 2.0)
+    ),
+    # for each pair and feature: the difference, over the distance, times g, added
+    "_cdist_backward _pdist_backward": lambda c: Work.per_element(
+        c.inputs[0].numel * c.inputs[1].shape[-1], 4
+    ),
+    "_euclidean_dist": _euclidean,
+})  # fmt: skip
 
 # ---------------------------------------------------------------- convolutions
 
-AXES = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
 
-
-def conv_terms(x: TensorMeta, w: TensorMeta, out: TensorMeta, *, transposed: bool) -> Terms:
-    """The factors of a convolution's MACs.
-
-    Each output (or, transposed, each input) position meets the whole kernel, padding included.
-    """
-    names = AXES[len(w.shape) - 2]
-    kernel = tuple(
-        (f"K{axis.lower()}", size) for axis, size in zip(names, w.shape[2:], strict=True)
+def _convolution(call: OpCall, *, transposed: bool | None = None) -> Work:
+    x, w = call.inputs[:2]
+    if transposed is None:
+        transposed = bool(call.get("transposed"))
+    return _product(
+        call, conv_terms(x.shape, w.shape, call.out.shape, transposed=transposed), bias=_bias(call)
     )
-    batch = ("N", x.shape[0] if len(x.shape) == len(w.shape) else 1)
-    positions, label = (x.shape, "in") if transposed else (out.shape, "out")
-    space = tuple(
-        (f"{axis}{label}", size) for axis, size in zip(names, positions[-len(names) :], strict=True)
-    )
-    # The weight is (Cout, Cin/g, …) or, transposed, (Cin, Cout/g, …).
-    outer, inner = ("Cin", "(Cout/g)") if transposed else ("Cout", "(Cin/g)")
-    return (batch, (outer, w.shape[0]), *space, (inner, w.shape[1]), *kernel)
 
 
-@aten("convolution _convolution convolution_overrideable", kind="conv")
-def convolution(call: OpCall) -> Work:
-    x, w = call.inputs[:2]
-    terms = conv_terms(x, w, call.out, transposed=bool(call.get("transposed")))
-    bias = call.out.numel if call.get("bias") is not None else 0
-    return product(terms, call.out, bias=bias)
-
-
-@aten(
-    "mkldnn_convolution cudnn_convolution miopen_convolution slow_conv3d _slow_conv2d_forward",
-    "conv_depthwise3d _conv_depthwise2d slow_conv_dilated2d slow_conv_dilated3d thnn_conv2d",
-    "conv1d conv2d conv3d",
-    kind="conv",
-)
-def plain_convolution(call: OpCall) -> Work:
-    x, w = call.inputs[:2]
-    bias = call.out.numel if call.get("bias") is not None else 0
-    return product(conv_terms(x, w, call.out, transposed=False), call.out, bias=bias)
-
-
-@aten(
-    "cudnn_convolution_transpose miopen_convolution_transpose slow_conv_transpose2d",
-    "slow_conv_transpose3d",
-    kind="conv",
-)
-def transposed_convolution(call: OpCall) -> Work:
-    x, w = call.inputs[:2]
-    return product(conv_terms(x, w, call.out, transposed=True), call.out)
-
-
-@aten("conv_tbc", kind="conv")
-def conv_tbc(call: OpCall) -> Work:
+def _conv_tbc(call: OpCall) -> Work:
     """Time, batch, channels; the weight is (K, Cin, Cout)."""
     kernel, channels, _ = call.inputs[1].shape
     terms = (("out", call.out.numel), ("Cin", channels), ("K", kernel))
-    return product(terms, call.out, bias=call.out.numel)
+    return _product(call, terms, bias=call.out.numel)
 
 
-@aten("convolution_backward convolution_backward_overrideable", kind="conv")
-def convolution_backward(call: OpCall) -> Phased:
-    """Input and weight gradient each repeat the forward's multiply-adds, whatever the groups."""
+def _convolution_backward(call: OpCall) -> Phased:
     grad, x, w = call.inputs[:3]
-    wanted = call.get("output_mask")
-    terms = conv_terms(x, w, grad, transposed=bool(call.get("transposed")))
+    for_input, for_weight, for_bias = call.get("output_mask")
+    transposed = bool(call.get("transposed"))
+    terms = conv_terms(x.shape, w.shape, grad.shape, transposed=transposed)
+    gradient = partial(conv_gradient, terms, grad, is_complex=grad.dtype.is_complex)
+    bias_bytes = grad.bytes_of(grad.shape[1]) if for_bias else 0
     phases: Phased = {}
-    if wanted[0]:
-        phases["input-grad"] = _conv_grad(terms, grad, w, x)
-    if wanted[1] or wanted[2]:
-        bias = (grad.numel, grad.shape[1] * grad.dtype.itemsize) if wanted[2] else (0, 0)
-        phases["weight-grad"] = _conv_grad(terms, grad, x, w, bias=bias, products=wanted[1])
+    if for_input:
+        phases["input-grad"] = gradient(w, x)
+    if for_weight:
+        phases["weight-grad"] = gradient(x, w, bias_bytes=bias_bytes)
+    elif for_bias:
+        phases["weight-grad"] = Work.per_element(
+            grad.numel, 1, read_bytes=grad.nbytes, written_bytes=bias_bytes
+        )
     return phases
 
 
-def _conv_grad(
-    terms: Terms,
-    grad: TensorMeta,
-    saved: TensorMeta,
-    result: TensorMeta,
-    *,
-    bias: tuple[int, int] = (0, 0),
-    products: bool = True,
-) -> Work:
-    """One gradient of a convolution: reads the output's gradient and the other operand."""
-    bias_flops, bias_bytes = bias
-    if not products:
-        return Work.per_element(bias_flops, 1, read_bytes=grad.nbytes, written_bytes=bias_bytes)
-    return replace(
-        product(terms, grad, bias=bias_flops),
-        read_bytes=grad.nbytes + saved.nbytes,
-        written_bytes=result.numel * result.dtype.itemsize + bias_bytes,
+add_rows("conv", {
+    "convolution _convolution convolution_overrideable": _convolution,
+    "mkldnn_convolution cudnn_convolution miopen_convolution slow_conv3d _slow_conv2d_forward"
+    " conv_depthwise3d _conv_depthwise2d slow_conv_dilated2d slow_conv_dilated3d thnn_conv2d"
+    " conv1d conv2d conv3d": partial(_convolution, transposed=False),
+    "cudnn_convolution_transpose miopen_convolution_transpose slow_conv_transpose2d"
+    " slow_conv_transpose3d": partial(_convolution, transposed=True),
+    "conv_tbc": _conv_tbc,
+    "convolution_backward convolution_backward_overrideable": _convolution_backward,
+    "torchvision::deform_conv2d": lambda c: deform_conv(
+        c.inputs[0].shape, c.inputs[1].shape, c.out.shape,
+        is_masked=bool(c.get("use_mask")), bias=c.out.numel,
+    ),
+})  # fmt: skip
+
+# ---------------------------------------------------------------- attention
+
+
+def _heads(call: OpCall, first: int, *, is_packed: bool) -> tuple[attention.Heads, int]:
+    """The sizes of q, k and v, and the pairs of one head.
+
+    Packed operands are (batch, tokens, heads, dim), others (batch, heads, tokens, dim).
+    """
+    shapes = [t.shape for t in call.inputs[first : first + 3]]
+    if is_packed:
+        shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s in shapes]
+    q, k, v = shapes
+    outer = prod(max(sizes) for sizes in zip(q[:-2], v[:-2], strict=False))
+    sizes = attention.Heads(
+        batch=outer, heads=1, queries=q[-2], keys=k[-2], dim=q[-1], value_dim=v[-1]
+    )
+    causal = bool(call.get("is_causal", call.get("custom_mask_type", 0)))
+    return sizes, sizes.count_pairs(causal=causal, convention=call.causal)
+
+
+def _dropout(call: OpCall) -> int:
+    return DROPOUT if call.get("dropout_p") else 0
+
+
+def _attend(call: OpCall, *, is_packed: bool = False) -> Work:
+    """A mask of numbers is added to every score; one of truth values only selects."""
+    mask = call.get("attn_mask", call.get("attn_bias", call.get("bias")))
+    added = isinstance(mask, TensorMeta) and mask.is_float
+    sizes, pairs = _heads(call, 0, is_packed=is_packed)
+    return attention.attend(sizes, pairs, more=added + _dropout(call))
+
+
+def _attend_backward(call: OpCall, *, is_packed: bool = False) -> Work:
+    sizes, pairs = _heads(call, 1, is_packed=is_packed)
+    return attention.attend_backward(sizes, pairs, more=_dropout(call))
+
+
+def _attend_partly_backward(call: OpCall) -> Work:
+    sizes, pairs = _heads(call, 1, is_packed=False)
+    wanted = call.get("output_mask")
+    return attention.attend_partly_backward(sizes, pairs, wanted, more=_dropout(call))
+
+
+def _multi_head(call: OpCall) -> Work:
+    (batch, queries, _), keys = call.inputs[0].shape, call.inputs[1].shape[1]
+    return attention.multi_head(batch, queries, keys, call.get("embed_dim"), call.get("num_head"))
+
+
+def _encoder_layer(call: OpCall) -> Work:
+    x, embed = call.inputs[0], call.get("embed_dim")
+    hidden = call.get("ffn_weight_1").shape[0]
+    return attention.encoder_layer(
+        x.numel // embed, x.shape[1], embed, hidden, call.get("num_heads")
     )
 
 
-@register(["torchvision::deform_conv2d"], kind="conv")
-def deform_conv2d(call: OpCall) -> Work:
-    """A convolution on bilinear samples: 7 FLOPs for each sampled value, one more with a mask."""
-    x, w = call.inputs[:2]
-    terms = conv_terms(x, w, call.out, transposed=False)
-    samples = x.shape[0] * x.shape[1] * prod(call.out.shape[2:]) * prod(w.shape[2:])
-    per_sample = 8 if call.get("use_mask") else 7
-    return product(terms, call.out, other_flops=per_sample * samples + call.out.numel)
+add_rows("attention", {
+    "ridgeline::sdpa _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention"
+    " _scaled_dot_product_cudnn_attention _scaled_dot_product_flash_attention_for_cpu"
+    " _scaled_dot_product_fused_attention_overrideable _scaled_dot_product_attention_math"
+    " _scaled_dot_product_attention_math_for_mps scaled_dot_product_attention": _attend,
+    "ridgeline::sdpa_backward": _attend_partly_backward,
+    "_scaled_dot_product_flash_attention_backward _scaled_dot_product_cudnn_attention_backward"
+    " _scaled_dot_product_efficient_attention_backward"
+    " _scaled_dot_product_flash_attention_for_cpu_backward"
+    " _scaled_dot_product_fused_attention_overrideable_backward": _attend_backward,
+    "_flash_attention_forward _efficient_attention_forward": partial(_attend, is_packed=True),
+    "_flash_attention_backward _efficient_attention_backward": partial(
+        _attend_backward, is_packed=True
+    ),
+    "_native_multi_head_attention": _multi_head,
+    "_transformer_encoder_layer_fwd": _encoder_layer,
+})  # fmt: skip
+
+# ---------------------------------------------------------------- recurrent layers
 
 
-# ---------------------------------------------------------------- quantised products
+def _steps(call: OpCall) -> int:
+    return call.inputs[0].numel // call.inputs[0].shape[-1]
 
 
-@register(
-    [
-        "quantized::linear",
-        "quantized::linear_relu",
-        "quantized::linear_dynamic",
-        "quantized::linear_relu_dynamic",
-        "quantized::linear_dynamic_fp16",
-    ],
-    kind="matmul",
-)
-def quantized_linear(call: OpCall) -> Work:
-    """The weight is packed out of sight: its size follows from the input's and output's."""
-    k, n = call.inputs[0].shape[-1], call.out.shape[-1]
-    rows = call.inputs[0].numel // k
-    return Work(
-        macs=rows * n * k,
-        other_flops=2 * call.out.numel,  # rescale and bias
-        read_bytes=call.inputs[0].nbytes + n * k,
-        factor=2,
-        terms=(("rows", rows), ("Cout", n), ("Cin", k)),
+def _mkldnn_layer(call: OpCall) -> Work:
+    """One layer, one direction."""
+    (_, size), (gate_rows, hidden) = call.inputs[1].shape, call.inputs[2].shape
+    cell = recurrent.CELL[gate_rows // hidden]
+    return recurrent.recurrent_layer(
+        steps=_steps(call), gate_rows=gate_rows, size=size, hidden=hidden, cell=cell
     )
+
+
+def _fused_rnn(call: OpCall) -> Work:
+    parameters = call.get("weight", call.get("params"))
+    matrices = [w.shape for w in parameters if len(w.shape) == 2]
+    return recurrent.recurrent_weights(_steps(call), matrices)
+
+
+def _cell(call: OpCall, *, gates: int) -> Work:
+    is_biased = call.get("input_bias") is not None
+    return recurrent.recurrent_cell(call.out.numel, gates, is_biased=is_biased)
+
+
+add_rows("recurrent", {
+    "mkldnn_rnn_layer": _mkldnn_layer,
+    "_cudnn_rnn miopen_rnn _lstm_mps": _fused_rnn,
+    "_thnn_fused_lstm_cell": partial(_cell, gates=4),
+    "_thnn_fused_gru_cell": partial(_cell, gates=3),
+})  # fmt: skip
+
+# ---------------------------------------------------------------- linear algebra
+
+
+def _solve_triangular(call: OpCall, *, systems: int = 1) -> Work:
+    """Some of these operators take the right-hand side first."""
+    named = (call.get(name) for name in ("A", "LU", "input2"))
+    matrix = next((t for t in named if isinstance(t, TensorMeta)), call.inputs[0])
+    return linalg.solve_triangular(matrix.shape[-1], call.out.numel, systems=systems)
+
+
+add_rows("linalg", {
+    "linalg_cholesky_ex": lambda c: linalg.factorise(c.inputs[0].shape, 1, 3),
+    "linalg_lu linalg_lu_factor_ex _linalg_det _linalg_slogdet cholesky_inverse":
+        lambda c: linalg.factorise(c.inputs[0].shape, 2, 3),
+    "linalg_inv_ex": lambda c: linalg.factorise(c.inputs[0].shape, 2, 1),
+    "_linalg_solve_ex": lambda c: linalg.solve(c.get("A").shape, c.get("B").numel),
+    "linalg_solve_triangular triangular_solve": _solve_triangular,
+    "linalg_lu_solve cholesky_solve _cholesky_solve_helper": partial(_solve_triangular, systems=2),
+    "linalg_qr": lambda c: linalg.qr(c.inputs[0].shape, forms_q=c.get("mode") != "r"),
+})  # fmt: skip

@@ -1,30 +1,17 @@
-"""The registry of cost formulas: one short function per operator, found by name.
+"""The registry of PyTorch's operators: a name, the family, and a formula of costs/ on its call.
 
-Conventions, once for all formulas:
-
-* a multiply-add of a matrix product or convolution is one MAC and two FLOPs;
-* every other addition, multiplication, division or comparison of floating-point
-  numbers is one FLOP; work on integers and booleans is none;
-* exp, log, erf, tanh, sin, sqrt and their kin are transcendentals, counted apart;
-* every operand is read once and every result is written once, unless the formula says
-  otherwise; views are free.
-
-To add an operator: write its formula beside its relatives and a row in tests/count/.
+To add an operator: write its formula in the file of its family in costs/, a row here beside its
+relatives, and a row in tests/count/.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
+from ridgeline.costs.work import Phased, Work
 from ridgeline.count.call import OpCall
-from ridgeline.count.parts import Terms, Work
 
-__all__ = ["FORMULAS", "Entry", "Formula", "Phased", "Terms", "Work", "aten", "aten_names", "find",
-           "register"]  # fmt: skip
-
-Phased = dict[str, Work]  # an operator that serves several phases at once
 Formula = Callable[[OpCall], Work | Phased]
 
 
@@ -37,30 +24,19 @@ class Entry:
 FORMULAS: dict[str, Entry] = {}
 
 
-F = TypeVar("F", bound=Formula)
+def add_rows(kind: str, rows: Mapping[str, Formula]) -> None:
+    """Formulas by the names of operators, several in one text; `aten::` where no library is."""
+    for names, function in rows.items():
+        for name in names.split():
+            key = name if "::" in name else f"aten::{name}"
+            if key in FORMULAS:
+                raise ValueError(f"two formulas for {key!r}: {FORMULAS[key]} and {function}")
+            FORMULAS[key] = Entry(kind, function)
 
 
-def register(names: Iterable[str], kind: str) -> Callable[[F], F]:
-    """Register the decorated function as the formula of these operators."""
-
-    def add(function: F) -> F:
-        for name in names:
-            if name in FORMULAS:
-                raise ValueError(f"two formulas for {name!r}: {FORMULAS[name]} and {function}")
-            FORMULAS[name] = Entry(kind, function)
-        return function
-
-    return add
-
-
-def aten_names(*texts: str) -> list[str]:
-    """Names of operators of PyTorch's own library; one text may hold several."""
-    return [f"aten::{name}" for text in texts for name in text.split()]
-
-
-def aten(*names: str, kind: str) -> Callable[[F], F]:
-    """`register` for operators of PyTorch's own library; one text may hold several names."""
-    return register(aten_names(*names), kind)
+def aten_names(names: str) -> frozenset[str]:
+    """Names of operators of PyTorch's own library."""
+    return frozenset(f"aten::{name}" for name in names.split())
 
 
 def find(name: str, overload: str = "") -> Entry | None:

@@ -1,10 +1,9 @@
 """A model as an ONNX file, checked before it is moved to its place.
 
-    records.py      the settings, and the result: inputs, outputs, sizes, differences
+    records.py      the settings, the result, and the file: written beside its place, then moved
     model_inputs.py a model and its inputs at any batch and sequence length; its open axes
     exporters.py    torch's two exporters, and the graph that they write
     checked.py      export with the first exporter whose file passes the checks
-    destination.py  the file, written beside its place and moved there whole
 
 Importing this package imports neither torch nor onnx.
 """
@@ -15,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ridgeline.onnx.export.destination import destination
-from ridgeline.onnx.export.records import CheckResult, Exported, ExportSettings, Port
+from ridgeline.onnx.export.records import CheckResult, Exported, ExportSettings, Port, destination
 from ridgeline.records import WorkloadSpec
 
 __all__ = [

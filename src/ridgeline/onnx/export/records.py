@@ -1,7 +1,11 @@
-"""The settings of an export, and its result."""
+"""The settings of an export, its result, and the place of the file: whole or not at all."""
 
 from __future__ import annotations
 
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +13,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES
+from ridgeline.workloads.sources import ONNX_ENDING
 
 OLDEST_OPSET = 9  # of torch's older exporter that is still worth having
 LARGEST_INLINE_BYTES = 2_000_000_000  # protobuf stops at 2 GiB, and the graph needs some of it
@@ -148,3 +153,64 @@ def data_file(path: Path) -> Path:
 
 def _port_dict(port: Port) -> dict[str, Any]:
     return {"name": port.name, "dtype": port.dtype, "shape": list(port.shape)}
+
+
+# ---------------------------------------------------------------- the place of the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where the file will be, and where it is written first: in the same file system."""
+
+    path: Path
+    draft: Path  # of the same name, so that it can name its weights' file
+
+    def commit(self) -> None:
+        """Move the draft to its place; its weights first, so that it never lacks them."""
+        with _write_errors(self.path):
+            if data_file(self.draft).exists():
+                self.path.unlink(missing_ok=True)  # an older file must not find new weights
+                data_file(self.draft).replace(data_file(self.path))
+                self.draft.replace(self.path)
+            else:
+                self.draft.replace(self.path)
+                data_file(self.path).unlink(missing_ok=True)  # of an older file
+
+
+@contextmanager
+def destination(path: Path, *, force: bool = False) -> Iterator[Destination]:
+    """A draft to write, and its place; what was not committed is gone afterwards."""
+    check_path(path, force=force)
+    with _write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    # Named before it is made, so that an interrupt at any moment finds its name.
+    folder = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
+    try:
+        with _write_errors(path):
+            folder.mkdir()
+        yield Destination(path=path, draft=folder / path.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_path(path: Path, *, force: bool) -> None:
+    """Refuse a place that cannot be meant."""
+    if path.suffix != ONNX_ENDING:
+        raise RidgelineError(
+            f"{path} does not end in {ONNX_ENDING}",
+            hint=f"for example -o {path.stem or 'model'}{ONNX_ENDING}",
+        )
+    if path.is_dir():
+        raise RidgelineError(f"{path} is a folder", hint="name the file")
+    if path.exists() and not force:
+        raise RidgelineError(f"{path} is there already", hint="--force replaces it")
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RidgelineError(
+            f"cannot write {path}: {error.strerror}", hint="name a place that you may write to"
+        ) from error

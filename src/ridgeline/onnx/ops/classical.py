@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from ridgeline.count.per_element import ADAGRAD, ADAM, PER_ELEMENT, SGD, SOFTMAX
+from ridgeline.costs.matmul import product
+from ridgeline.costs.move import FREE
+from ridgeline.costs.norm import SOFTMAX
+from ridgeline.costs.optimizer import OPTIMIZERS
+from ridgeline.costs.pointwise import PER_ELEMENT, elementwise
+from ridgeline.costs.work import Terms, Work
 from ridgeline.onnx.node import NodeCall, Tensor
-from ridgeline.onnx.ops.movement import gather
-from ridgeline.onnx.ops.registry import ML, Terms, Work, elementwise, free, op
+from ridgeline.onnx.ops.data import gather
+from ridgeline.onnx.ops.registry import ML, add_rows
 
 TRAINING = "ai.onnx.preview.training"
 POST_TRANSFORMS = {
@@ -15,30 +18,8 @@ POST_TRANSFORMS = {
     "SOFTMAX_ZERO": (SOFTMAX, 1), "PROBIT": (0, 1),
 }  # fmt: skip
 
-op("ZipMap", kind="view", domain=ML)(free)
-op("ArrayFeatureExtractor", kind="gather", domain=ML)(gather)
 
-
-@op("CastMap CategoryMapper DictVectorizer LabelEncoder OneHotEncoder FeatureVectorizer",
-    kind="move", domain=ML)  # fmt: skip
-def mapped(call: NodeCall) -> Work:
-    """Looked up, or put side by side."""
-    return Work()
-
-
-@op("Binarizer Imputer", kind="pointwise", domain=ML)
-def compared(call: NodeCall) -> Work:
-    return elementwise(call, 1)
-
-
-@op("Scaler", kind="pointwise", domain=ML)
-def scaler(call: NodeCall) -> Work:
-    """(x − offset)·scale."""
-    return elementwise(call, 2)
-
-
-@op("Normalizer", kind="norm", domain=ML)
-def normalizer(call: NodeCall) -> Work:
+def _normalizer(call: NodeCall) -> Work:
     """The largest, the sum of magnitudes or of squares of each row; then a division."""
     n = call.x.numel
     rows = call.x.shape[0] if len(call.x.shape) > 1 else 1
@@ -59,24 +40,20 @@ def _after(call: NodeCall, scores: int) -> tuple[int, int]:
     return flops * scores, transcendentals * scores
 
 
-@op("LinearClassifier LinearRegressor", kind="matmul", domain=ML)
-def linear(call: NodeCall) -> Work:
+def _linear(call: NodeCall) -> Work:
     rows, columns = _rows(call.x)
     targets = len(call.attr("coefficients", [])) // max(columns, 1)
     scores = rows * targets
     flops, transcendentals = _after(call, scores)
     chosen = scores if call.op_type == "LinearClassifier" else 0  # the largest score's class
-    return Work(
-        macs=rows * columns * targets,
+    return product(
+        (("rows", rows), ("targets", targets), ("K", columns)),
         other_flops=scores * bool(call.attr("intercepts")) + flops + chosen,
         transcendentals=transcendentals,
-        factor=2,
-        terms=(("rows", rows), ("targets", targets), ("K", columns)),
     )
 
 
-@op("SVMClassifier SVMRegressor", kind="matmul", domain=ML)
-def support_vectors(call: NodeCall) -> Work:
+def _support_vectors(call: NodeCall) -> Work:
     """A kernel of each sample and support vector, then the weighted sums."""
     rows, columns = _rows(call.x)
     vectors = len(call.attr("support_vectors", [])) // max(columns, 1)
@@ -98,8 +75,7 @@ def support_vectors(call: NodeCall) -> Work:
     )
 
 
-@op("TreeEnsembleClassifier TreeEnsembleRegressor TreeEnsemble", kind="tree", domain=ML)
-def trees(call: NodeCall) -> Work:
+def _trees(call: NodeCall) -> Work:
     """A comparison at each node of the longest way down each tree, an addition for each leaf."""
     rows, _ = _rows(call.x)
     depths = _depths_of_roots(call) if call.op_type == "TreeEnsemble" else _depths(call)
@@ -152,37 +128,31 @@ def _depths_of_roots(call: NodeCall) -> list[int]:
 # ---------------------------------------------------------------- optimizers
 
 
-class Update(NamedTuple):
-    """Of each element of a weight."""
-
-    flops: int
-    roots: int
-    read: int  # elements: of the weight, its gradient and state, each as often as it is read
-    written: int
-    state: int  # elements that stay from step to step
-
-
-OPTIMIZERS: dict[str, Update] = {
-    "sgd": Update(*SGD, read=2, written=1, state=0),
-    "momentum": Update(flops=4, roots=0, read=5, written=3, state=1),
-    "nesterov": Update(flops=6, roots=0, read=7, written=4, state=1),
-    "adam": Update(*ADAM, read=11, written=7, state=2),
-    "adamw": Update(flops=13, roots=1, read=12, written=8, state=2),
-    "adamax": Update(flops=10, roots=0, read=10, written=6, state=2),
-    "nadam": Update(flops=15, roots=1, read=14, written=8, state=2),
-    "radam": Update(flops=15, roots=1, read=16, written=12, state=2),
-    "rmsprop": Update(flops=8, roots=1, read=8, written=5, state=1),
-    "adagrad": Update(*ADAGRAD, read=7, written=4, state=1),
-    "adadelta": Update(flops=14, roots=2, read=16, written=11, state=2),
-}
-"""As PyTorch's optimizers run, operator by operator; their step counters are left out."""
-
-
-@op("Adam Adagrad Momentum", kind="optimizer", domain=TRAINING)
-def optimizer(call: NodeCall) -> Work:
+def _optimizer(call: NodeCall) -> Work:
     """rate, step, then weights, gradients and state: each weight is updated."""
     update = OPTIMIZERS[call.op_type.lower()]
     tensors = call.inputs[2:]
     n = sum(t.numel for t in tensors[: len(tensors) // (2 + update.state)])
     flops = update.flops + 2 * bool(call.attr("norm_coefficient", 0.0))  # decay of the weight
     return Work.per_element(n, flops, transcendentals=update.roots * n)
+
+
+add_rows("view", {"ZipMap": lambda c: FREE}, domain=ML)
+add_rows("gather", {"ArrayFeatureExtractor": gather}, domain=ML)
+add_rows("move", {  # looked up, or put side by side
+    "CastMap CategoryMapper DictVectorizer LabelEncoder OneHotEncoder FeatureVectorizer":
+        lambda c: Work(),
+}, domain=ML)  # fmt: skip
+add_rows("pointwise", {
+    "Binarizer Imputer": lambda c: elementwise(c, 1),
+    "Scaler": lambda c: elementwise(c, 2),  # (x − offset)·scale
+}, domain=ML)  # fmt: skip
+add_rows("norm", {"Normalizer": _normalizer}, domain=ML)
+add_rows("matmul", {
+    "LinearClassifier LinearRegressor": _linear,
+    "SVMClassifier SVMRegressor": _support_vectors,
+}, domain=ML)  # fmt: skip
+add_rows("tree", {
+    "TreeEnsembleClassifier TreeEnsembleRegressor TreeEnsemble": _trees,
+}, domain=ML)  # fmt: skip
+add_rows("optimizer", {"Adam Adagrad Momentum": _optimizer}, domain=TRAINING)

@@ -1,52 +1,22 @@
-"""Attention, of ONNX and of onnxruntime, and recurrent layers.
-
-Attention has two products for each query head, Q·Kᵀ and P·V, however few the key heads; each score
-costs one FLOP for the scale, one if numbers are added to it, and a softmax. Scores are not written.
-"""
+"""Attention, of ONNX and of onnxruntime, and recurrent layers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
-from ridgeline.count.pairs import scored_pairs
-from ridgeline.count.per_element import SOFTMAX
-from ridgeline.onnx.node import MalformedError, NodeCall, Tensor
-from ridgeline.onnx.ops.pointwise import activation_cost
-from ridgeline.onnx.ops.registry import MS, Work, op, require
-
-ROTARY_FLOPS = 3  # x·cos ± y·sin
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heads:
-    """The sizes of one attention."""
-
-    batch: int
-    heads: int  # of the queries
-    queries: int
-    keys: int  # with those of the past
-    dim: int  # of a query and a key
-    value_dim: int
-    past: int = 0
-    window: int | None = None  # how many keys a causal query sees at most
+from ridgeline.costs import attention
+from ridgeline.costs.attention import ROTARY_FLOPS, Heads
+from ridgeline.costs.recurrent import recurrent_layer
+from ridgeline.costs.work import Work, require
+from ridgeline.onnx.node import NodeCall, Tensor
+from ridgeline.onnx.ops.elementwise import activation_cost
+from ridgeline.onnx.ops.registry import MS, add_rows
 
 
 def attend(call: NodeCall, sizes: Heads, *, causal: bool, added: int, capped: bool = False) -> Work:
-    """The two products and the softmax."""
-    pairs = scored_pairs(
-        sizes.queries, sizes.keys, causal=causal, convention=call.causal, past=sizes.past,
-        window=sizes.window,
-    )  # fmt: skip
-    outer, dims = sizes.batch * sizes.heads, sizes.dim + sizes.value_dim
-    scores = outer * pairs
-    return Work(
-        macs=scores * dims,
-        other_flops=(SOFTMAX + 1 + added + 2 * capped) * scores,
-        transcendentals=(1 + capped) * scores,
-        factor=2,
-        terms=(("B·H", outer), ("pairs", pairs), ("(Dqk+Dv)", dims)),
-    )
+    pairs = sizes.count_pairs(causal=causal, convention=call.causal)
+    return attention.attend(sizes, pairs, more=added, is_capped=capped)
 
 
 def _added_masks(*masks: Tensor | None) -> int:
@@ -65,15 +35,13 @@ def _split(tensor: Tensor, heads: int) -> tuple[int, int, int, int]:
     if len(tensor.shape) == 4:
         b, h, s, d = tensor.shape
         return b, h, s, d
-    if len(tensor.shape) != 3 or not heads:
-        raise MalformedError("attention's operands have three or four dimensions")
+    require(len(tensor.shape) == 3 and heads != 0,
+            "attention's operands have three or four dimensions")  # fmt: skip
     b, s, width = tensor.shape
     return b, heads, s, split_heads(width, heads)
 
 
-@op("Attention", kind="attention")
-@op("FlexAttention", kind="attention", domain="ai.onnx.preview")
-def attention(call: NodeCall) -> Work:
+def _attention(call: NodeCall) -> Work:
     """Q, K, V, mask, past key, past value. The graphs inside a FlexAttention are rows of theirs."""
     q_heads, kv_heads = call.int_attr("q_num_heads", 0), call.int_attr("kv_num_heads", 0)
     batch, heads, queries, dim = q = _split(call.operand(0), q_heads)
@@ -92,8 +60,7 @@ def attention(call: NodeCall) -> Work:
     return attend(call, sizes, causal=causal, added=added, capped=bool(call.attr("softcap", 0.0)))
 
 
-@op("Attention QAttention", kind="attention", domain=MS)
-def projected_attention(call: NodeCall) -> Work:
+def _projected_attention(call: NodeCall) -> Work:
     """input, weights (H, q+k+v), bias: projected, then attended to; QAttention scales, too."""
     is_quantised = call.op_type == "QAttention"
     mask, past_place = (5, 8) if is_quantised else (3, 4)
@@ -153,8 +120,7 @@ def multi_head_sizes(call: NodeCall) -> Heads:
                  value_dim=value_dim, past=past)  # fmt: skip
 
 
-@op("MultiHeadAttention", kind="attention", domain=MS)
-def multi_head(call: NodeCall) -> Work:
+def _multi_head(call: NodeCall) -> Work:
     sizes = multi_head_sizes(call)
     causal = bool(call.attr("unidirectional", 0))
     work = attend(call, sizes, causal=causal, added=_added_masks(call.get(4), call.get(5)))
@@ -180,8 +146,7 @@ def group_query_sizes(call: NodeCall) -> Heads:
                  past=max(keys - queries, 0), window=window if window > 0 else None)  # fmt: skip
 
 
-@op("GroupQueryAttention", kind="attention", domain=MS)
-def group_query(call: NodeCall) -> Work:
+def _group_query(call: NodeCall) -> Work:
     """Causal, with fewer key heads than query heads; perhaps with a rotary embedding."""
     sizes, kv_heads = group_query_sizes(call), call.int_attr("kv_num_heads", 1)
     capped = bool(call.attr("softcap", 0.0))
@@ -196,30 +161,20 @@ def group_query(call: NodeCall) -> Work:
     return replace(work, other_flops=work.other_flops + ROTARY_FLOPS * rotated, read_bytes=read)
 
 
-@op("LinearAttention", kind="attention")
-def linear_attention(call: NodeCall) -> Work:
-    """A state of Dk·Dv for each key head: k⊗v added, Sᵀ·k subtracted (delta), read by each q."""
+def _linear_attention(call: NodeCall) -> Work:
     q, k, v = call.operand(0), call.operand(1), call.operand(2)
     heads, kv_heads = call.int_attr("q_num_heads", 1), call.int_attr("kv_num_heads", 1)
-    tokens = prod(q.shape[:2])
-    dim, value_dim = split_heads(k.shape[-1], kv_heads), split_heads(v.shape[-1], kv_heads)
-    rule = str(call.attr("update_rule", "gated_delta"))
-    delta, gated = "delta" in rule, "gated" in rule
-    state = dim * value_dim
-    per_token = (kv_heads * (1 + delta) + heads) * state
-    other = kv_heads * (gated * state + delta * 2 * value_dim) + heads * value_dim
-    return Work(
-        macs=tokens * per_token,
-        other_flops=tokens * other,
-        transcendentals=tokens * kv_heads * gated,
-        factor=2,
-        terms=(("tokens", tokens), ("Dk·Dv", state), ("uses", per_token // max(state, 1))),
+    return attention.linear_attention(
+        tokens=prod(q.shape[:2]),
+        heads=heads,
+        kv_heads=kv_heads,
+        dim=split_heads(k.shape[-1], kv_heads),
+        value_dim=split_heads(v.shape[-1], kv_heads),
+        rule=str(call.attr("update_rule", "gated_delta")),
     )
 
 
-@op("RotaryEmbedding", kind="pointwise")
-@op("RotaryEmbedding", kind="pointwise", domain=MS)
-def rotary(call: NodeCall) -> Work:
+def _rotary(call: NodeCall) -> Work:
     """x·cos ± y·sin of the part that is rotated; only the positions' rows are read."""
     x = call.x
     partial, heads = call.int_attr("rotary_embedding_dim", 0), call.int_attr("num_heads", 0)
@@ -240,6 +195,16 @@ def _rows_bytes(tables: list[Tensor], rows: int) -> int:
     return sum(t.bytes_of(min(rows * t.shape[-1], t.numel)) for t in tables)
 
 
+add_rows("attention", {"Attention": _attention, "LinearAttention": _linear_attention})
+add_rows("attention", {"FlexAttention": _attention}, domain="ai.onnx.preview")
+add_rows("attention", {
+    "Attention QAttention": _projected_attention,
+    "MultiHeadAttention": _multi_head,
+    "GroupQueryAttention": _group_query,
+}, domain=MS)  # fmt: skip
+add_rows("pointwise", {"RotaryEmbedding": _rotary})
+add_rows("pointwise", {"RotaryEmbedding": _rotary}, domain=MS)
+
 # ---------------------------------------------------------------- recurrent layers
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -252,32 +217,30 @@ CELLS = {
 COMBINED = {"RNN": 0, "GRU": 4, "LSTM": 4}
 
 
-@op("LSTM GRU RNN", kind="recurrent")
-@op("DynamicQuantizeLSTM", kind="recurrent", domain=MS)
-def recurrent(call: NodeCall) -> Work:
+def _recurrent(call: NodeCall) -> Work:
     """Every token of every sequence meets the input's and the hidden weights.
 
     DynamicQuantizeLSTM stores its weights transposed: (directions, input, 4·hidden).
     """
     x, w, r = (call.operand(place) for place in range(3))
-    if any(len(t.shape) != 3 for t in (x, w, r)):
-        raise MalformedError("a recurrent layer's operands have three dimensions")
+    require(all(len(t.shape) == 3 for t in (x, w, r)),
+            "a recurrent layer's operands have three dimensions")  # fmt: skip
     kind = call.op_type.removeprefix("DynamicQuantize")
     directions, rows, size = w.shape if not call.domain else (w.shape[0], w.shape[2], w.shape[1])
     hidden = r.shape[1 if call.domain else 2]
     require(size == x.shape[2], f"weights for {size} features, not {x.shape[2]}")
     require(rows == GATES[kind] * hidden, f"{rows} rows are not {GATES[kind]} gates of {hidden}")
-    steps = _tokens(call) * directions
     flops, transcendentals = _cell(call, kind)
     additions = 1 + 2 * call.has(3)  # of input and hidden part, and both biases
     peepholes = 6 if kind == "LSTM" and call.has(7) else 0  # a product and a sum for i, o, f
     clipped = 2 * GATES[kind] if "clip" in call.attributes else 0
-    return Work(
-        macs=steps * rows * (size + hidden),
-        other_flops=steps * (additions * rows + (flops + peepholes + clipped) * hidden),
-        transcendentals=steps * transcendentals * hidden,
-        factor=2,
-        terms=(("steps", steps), ("G·H", rows), ("(I+H)", size + hidden)),
+    return recurrent_layer(
+        steps=_tokens(call) * directions,
+        gate_rows=rows,
+        size=size,
+        hidden=hidden,
+        cell=(flops + peepholes + clipped, transcendentals),
+        additions=additions,
     )
 
 
@@ -301,3 +264,7 @@ def _cell(call: NodeCall, kind: str) -> tuple[int, int]:
     costs = [(activation_cost(name), gates) for name, (_, gates) in zip(names, cell, strict=False)]
     flops = sum(cost[0] * gates for cost, gates in costs)
     return flops + COMBINED[kind], sum(cost[1] * gates for cost, gates in costs)
+
+
+add_rows("recurrent", {"LSTM GRU RNN": _recurrent})
+add_rows("recurrent", {"DynamicQuantizeLSTM": _recurrent}, domain=MS)

@@ -1,7 +1,7 @@
 """What calls of CUPTI take and give, as its headers of CUDA 13.0 have it.
 
 A structure says its own size first, by which later versions, whose structures are longer, know
-these; they may write behind them all the same (library.py).
+these; they may write behind them all the same (range_profiler.py).
 """
 
 from __future__ import annotations

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.configuration import (
-    CIRCUMSTANCES,
+from ridgeline.report.cases import (
+    ENVIRONMENT,
     NETWORK,
     PLACE,
     SETTINGS,
-    all_settings,
-    in_words,
+    describe_settings,
+    find_differing_each,
     key,
-    numbered,
-    telling_each,
+    number_configurations,
+    read_all_settings,
 )
 from ridgeline.report.figures.style import COLOURS, colours
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import listed, no_rows
-from ridgeline.roofline.captured import CAPTURE
+from ridgeline.roofline.capture_points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import si
 
@@ -235,19 +235,22 @@ def add_configurations(runs: pd.DataFrame) -> pd.DataFrame:
     """
     if not len(runs):
         return runs
-    settings = all_settings(runs)
-    number = numbered(settings)
+    settings = read_all_settings(runs)
+    number = number_configurations(settings)
     ordered = runs.assign(configuration=number).sort_values(["step_median_s", "run_id"])
     place = ordered.groupby("configuration").cumcount()
     repeats = ordered.groupby("configuration")["run_id"].transform("size")
     chosen = place.eq((repeats - 1) // 2)
-    differing = telling_each(settings, by=NAMED, among=FURTHER)
+    differing = find_differing_each(settings, by=NAMED, among=FURTHER)
     return runs.assign(
         configuration=number,
         anywhere=_number_anywhere(settings, differing),
         is_chosen=chosen.reindex(runs.index),
         network=[repr([one[name] for name in NETWORK]) for one in settings],
-        variant=[", ".join(in_words(one, by)) for one, by in zip(settings, differing, strict=True)],
+        variant=[
+            ", ".join(describe_settings(one, by))
+            for one, by in zip(settings, differing, strict=True)
+        ],
     )
 
 
@@ -257,8 +260,8 @@ def _number_anywhere(
     numbers: dict[tuple[Any, ...], int] = {}
     places = []
     for one, names in zip(settings, differing, strict=True):
-        circumstances = [one[name] for name in CIRCUMSTANCES if name in names]
-        same = (*key(one, but=(*PLACE, *CIRCUMSTANCES)), *circumstances)
+        circumstances = [one[name] for name in ENVIRONMENT if name in names]
+        same = (*key(one, but=(*PLACE, *ENVIRONMENT)), *circumstances)
         places.append(numbers.setdefault(same, len(numbers)))
     return places
 
@@ -269,15 +272,15 @@ def add_lines(runs: pd.DataFrame) -> pd.DataFrame:
     line     a number for runs that differ in nothing but the batch
     setting  in words, beside model and precision; "default" where nothing is unusual
     """
-    settings = all_settings(runs)
-    each = telling_each(settings, by=("model", "precision"), among=FURTHER)
+    settings = read_all_settings(runs)
+    each = find_differing_each(settings, by=("model", "precision"), among=FURTHER)
     several = {name for names in each for name in names}
     names = [name for name in FURTHER if name in several]
     keys = [(one["model"], one["precision"], *(one[name] for name in names)) for one in settings]
     numbers = {line: number for number, line in enumerate(dict.fromkeys(keys))}
     return runs[["run_id"]].assign(
         line=[numbers[line] for line in keys],
-        setting=[", ".join(in_words(one, names)) or "default" for one in settings],
+        setting=[", ".join(describe_settings(one, names)) or "default" for one in settings],
     )
 
 

@@ -24,10 +24,10 @@ from ridgeline.report.figures.style import (
     roofline_axes,
     sample,
 )
-from ridgeline.roofline.captured import CAPTURE
-from ridgeline.roofline.gate import ABOVE_ITS
-from ridgeline.roofline.place import flops_columns, roof_of
+from ridgeline.roofline.capture_points import CAPTURE
+from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
+from ridgeline.roofline.sanity_checks import ABOVE_ITS
 from ridgeline.units import format_ratio, si
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.configuration import all_settings, numbered
+from ridgeline.report.cases import number_configurations, read_all_settings
 from ridgeline.report.page.columns import Words, numbers
 from ridgeline.report.study import Study
 from ridgeline.roofline.roofs import LEVELS
@@ -73,7 +73,7 @@ def _layers(layers: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, str
 
 def _by_interest(layers: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
     """Runs, the latest of each configuration before its earlier ones."""
-    mine = runs.assign(configuration=numbered(all_settings(runs)))
+    mine = runs.assign(configuration=number_configurations(read_all_settings(runs)))
     mine = mine[mine["run_id"].isin(layers["run_id"])].sort_values("run_id", ascending=False)
     turn = mine.groupby("configuration", sort=False).cumcount()
     return [str(run) for run in mine.loc[turn.sort_values(kind="stable").index, "run_id"]]

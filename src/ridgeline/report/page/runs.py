@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.cases import samples_per_s
-from ridgeline.report.configuration import (
+from ridgeline.report.cases import (
     PLACE,
     SETTINGS,
-    all_settings,
-    in_words,
-    telling_each,
+    describe_settings,
+    find_differing_each,
+    read_all_settings,
+    samples_per_s,
 )
 from ridgeline.report.page.columns import Words, is_missing, numbers
 from ridgeline.report.repeat import repeat_command
 from ridgeline.report.study import BUSY, Study
 from ridgeline.report.summary import floor_notes
 from ridgeline.report.text import records
-from ridgeline.roofline.place import flops_columns, roof_of
+from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.store import Run
 
 if TYPE_CHECKING:
@@ -112,10 +112,10 @@ def _versions(made: Mapping[str, Any]) -> str:
 
 def settings_told(runs: pd.DataFrame) -> list[str]:
     """What sets each run apart from others of its model, mode and precision, beside its batch."""
-    found = all_settings(runs)
+    found = read_all_settings(runs)
     among = [name for name in SETTINGS if name not in (*PLACE, *SHOWN, "batch_size")]
-    told = telling_each(found, by=SHOWN, among=among)
-    return [", ".join(in_words(*one)) for one in zip(found, told, strict=True)]
+    told = find_differing_each(found, by=SHOWN, among=among)
+    return [", ".join(describe_settings(*one)) for one in zip(found, told, strict=True)]
 
 
 def _flags(row: Mapping[str, Any]) -> str:

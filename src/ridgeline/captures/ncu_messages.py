@@ -1,0 +1,169 @@
+"""Messages of a profiler: what they mean when it could not count, and those around a table.
+
+The way out differs: a step that is profiled now can be marked or made smaller; a file that was
+captured elsewhere has to be captured again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.profilers import NCU_VARIABLE
+
+WITHOUT = "--tier time needs no counters: kernel times and where they belong"
+NO_KERNELS = "No kernels were profiled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why there is nothing, in our words, and the way out."""
+
+    marks: tuple[str, ...] = ()  # words of ncu that no other program prints
+    also: str = ""  # a pattern of others, which are looked for only where ncu speaks
+    problem: str
+    here: str  # what to do for a step that is profiled now …
+    elsewhere: str = ""  # … and for a file, where that differs
+    is_of_counters: bool = True  # kernel times can be had all the same
+
+    def is_told(self, said: str) -> bool:
+        """Whether this is what ncu says."""
+        patterns = [*map(re.escape, self.marks), *filter(None, [self.also])]
+        return re.search("|".join(patterns), said, flags=re.IGNORECASE) is not None
+
+    @property
+    def hint_here(self) -> str:
+        return f"{self.here}; {WITHOUT}" if self.is_of_counters else self.here
+
+    @property
+    def hint_for_file(self) -> str:
+        return self.elsewhere or self.here
+
+
+REASONS = (  # the cause before its consequences
+    Reason(
+        marks=("ERR_NVGPUCTRPERM",),
+        also="permission issue",
+        problem="the profiler may not read the GPU's counters (ERR_NVGPUCTRPERM)",
+        here="as root, put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into a file in"
+        " /etc/modprobe.d and reboot; or start ridgeline as root; in a container, give it"
+        " --cap-add=SYS_ADMIN",
+        elsewhere="capture it as root, or have an administrator open the counters to all users:"
+        " https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+    ),
+    Reason(
+        marks=("driver resource was unavailable",),
+        also="no other tool|UnsupportedOperation.*profiler",
+        problem="another profiler held the GPU's counters (DCGM, Nsight Systems, another ncu)",
+        here="stop it for a while (for DCGM: `dcgmi profile --pause`) and profile again",
+    ),
+    Reason(
+        marks=("InterprocessLockFailed",),
+        also="file lock|lock file",
+        problem="ncu cannot take its lock file, which another user's ncu may have left",
+        here="set TMPDIR to a folder of your own and profile again",
+    ),
+    Reason(
+        also="driver is not compatible|not supported on this|unsupported (?:gpu|device)"
+        "|Unknown chip",
+        problem="this ncu does not know this GPU or its driver",
+        here=f"install an ncu as new as the driver, or name one by {NCU_VARIABLE}",
+        elsewhere="capture it again with an ncu as new as the driver",
+    ),
+    Reason(
+        marks=("LaunchFailed",),
+        also="Failed to launch|failed to profile",
+        problem="a kernel could not be launched again for counting",
+        here="it may need memory that cannot be put back (managed or mapped memory, NCCL);"
+        " try a smaller batch",
+        elsewhere="see that the program runs without the profiler, then capture again with less in"
+        " GPU memory or with --replay-mode application",
+    ),
+    Reason(
+        marks=("The application returned an error code",),
+        problem="the program that was profiled ended with an error",
+        here="see that it runs without the profiler, then profile again",
+        is_of_counters=False,
+    ),
+    Reason(
+        marks=(NO_KERNELS, "No kernels were captured"),
+        problem="no kernels were profiled",
+        here="none ran between the marks: in a program of your own, mark the step with `with"
+        " ridgeline.profile_step():` (or cudaProfilerStart and Stop), and see that it gets there",
+        elsewhere="a filter (--kernel-name, --nvtx-include, --launch-skip) matched none, or kernels"
+        " come from child processes: --target-processes all",
+        is_of_counters=False,
+    ),
+)
+MARKS = re.compile("|".join(re.escape(mark) for reason in REASONS for mark in reason.marks))
+
+
+def explained(said: str, otherwise: str) -> RidgelineError:
+    """What went wrong here, from the words of ncu; `otherwise`, and its words, if that is new."""
+    for reason in REASONS:
+        if reason.is_told(said):
+            return RidgelineError(reason.problem, hint=reason.hint_here)
+    lines = [line for line in said.splitlines() if "==ERROR==" in line] or said.splitlines()[-3:]
+    words = " ".join(" ".join(lines).split())[:300]
+    return RidgelineError(f"{otherwise}: {words}" if words else otherwise, hint=WITHOUT)
+
+
+_MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
+_MOST_MESSAGES = 50
+_LONGEST = 300  # characters of a message
+CUT_OFF = "the file is cut off: what its last line ends in is not used"
+OTHER_TABLE = "another kind of table follows and is not read: put it into a file of its own"
+MAYBE_EMPTY = "it may have been cut off, or it is of a program that launched none"
+
+
+@dataclass(slots=True)
+class ReadingLog:
+    """Collected while a file is read."""
+
+    messages: list[str] = field(default_factory=list)  # of the profiler
+    skipped: int = 0  # lines inside a table that are not rows of it
+    is_cut: bool = False  # the last line has no end
+    has_other_table: bool = False
+
+    def add_line(self, line: str) -> None:
+        """Keep a line that is a message of the profiler."""
+        text = line.strip()
+        is_message = _MESSAGE.match(text) or MARKS.search(text)
+        if is_message and len(self.messages) < _MOST_MESSAGES:
+            self.messages.append(text[:_LONGEST])
+
+    def drop_messages(self, lines: Iterator[str]) -> Iterator[str]:
+        """The lines that are not the profiler's own."""
+        for line in lines:
+            if line.startswith("=="):
+                self.add_line(line)
+            else:
+                yield line
+
+    @property
+    def errors(self) -> list[str]:
+        matches = map(_MESSAGE.match, self.messages)
+        return [match["text"] for match in matches if match and match["level"] == "ERROR"]
+
+    def refusal(self, file: str, problem: str, hint: str = "") -> RidgelineError:
+        """The error for a file without anything to use; the profiler's reason comes first."""
+        for reason in REASONS:
+            if any(map(reason.is_told, self.messages)):
+                problem = f"{file} {problem}: {reason.problem}"
+                return RidgelineError(problem, hint=reason.hint_for_file)
+        if self.errors:
+            return RidgelineError(
+                f"{file} {problem}: the profiler said {self.errors[0]!r}",
+                hint="resolve that and capture again",
+            )
+        return RidgelineError(
+            f"{file} {problem}", hint=hint or f"{MAYBE_EMPTY}; capture and export it again"
+        )
+
+    def notes(self) -> list[str]:
+        notes = [f"the profiler reported an error: {text}" for text in self.errors[:1]]
+        if self.skipped:
+            notes.append(f"lines inside the table that are not rows are skipped: {self.skipped:,}")
+        return notes + [OTHER_TABLE] * self.has_other_table + [CUT_OFF] * self.is_cut

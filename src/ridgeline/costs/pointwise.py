@@ -1,0 +1,67 @@
+"""Element-wise operators: so many FLOPs and transcendentals for each element of the result."""
+
+from __future__ import annotations
+
+from ridgeline.costs.work import Call, Each, Work
+
+PER_ELEMENT: dict[str, Each] = {}
+"""By the name of PyTorch's operator. Where one branches, the longer branch is counted.
+
+Backward operators are those that PyTorch fuses.
+"""
+
+
+def _rows(flops: int, transcendentals: int, names: str) -> None:
+    PER_ELEMENT.update((name, (flops, transcendentals)) for name in names.split())
+
+
+_rows(1, 0, "mul div neg abs sign sgn reciprocal square maximum minimum fmax fmin relu")
+_rows(1, 0, "eq ne lt le gt ge ceil floor round trunc frac heaviside signbit copysign")
+_rows(1, 0, "isnan isinf isfinite isposinf isneginf deg2rad rad2deg true_divide floor_divide")
+_rows(1, 0, "clamp_min clamp_max threshold threshold_backward conj_physical _conj_physical frexp")
+_rows(2, 0, "hardtanh relu6 leaky_relu leaky_relu_backward fmod remainder hardtanh_backward")
+_rows(2, 0, "hardshrink softshrink_backward hardshrink_backward _prelu_kernel prelu _add_relu")
+_rows(2, 0, "nextafter ldexp")
+_rows(3, 0, "lerp softshrink nan_to_num hardsigmoid_backward isclose _prelu_kernel_backward")
+_rows(4, 0, "hardsigmoid")  # min(max(x + 3, 0), 6) / 6
+_rows(5, 0, "hardswish hardswish_backward")  # and ·x; two comparisons, g·(x/3 + 1/2)
+_rows(0, 1, "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh")
+_rows(0, 1, "acosh atanh erf erfc erfinv lgamma digamma sqrt rsqrt atan2 angle polygamma")
+_rows(0, 1, "arcsin arccos arctan mvlgamma special_i0 i0 special_i0e special_i1 special_i1e")
+_rows(0, 1, "special_ndtri special_log_ndtr special_erfcx special_zeta igamma igammac")
+_rows(2, 1, "sinc special_entr")  # sin(π·x)/(π·x); −x·log x
+_rows(3, 1, "sigmoid hypot")  # 1/(1 + exp(−x)); √(x² + y²)
+_rows(4, 1, "silu gelu.none")  # x·sigmoid(x); x/2·(1 + erf(x/√2))
+_rows(8, 1, "gelu.tanh")  # x/2·(1 + tanh(√(2/π)·(x + 0.0447·x³)))
+_rows(2, 1, "elu selu xlogy special_xlog1py logit")  # x > 0 ? x : a·expm1(x); x·log y, 0 at 0
+_rows(3, 1, "celu elu_backward")
+_rows(3, 0, "logit_backward")  # g/(x·(1 − x))
+_rows(3, 2, "softplus")  # x·b > threshold ? x : log1p(exp(x·b))/b
+_rows(5, 1, "softplus_backward")  # z = exp(x·b); g·z/(z + 1), and the threshold
+_rows(5, 2, "logaddexp logaddexp2")  # max(a, b) + log1p(exp(−|a − b|))
+_rows(1, 3, "mish")  # x·tanh(log1p(exp(x)))
+_rows(9, 4, "mish_backward")  # s = sigmoid(x), t = tanh(softplus(x)); g·(t + x·s·(1 − t²))
+_rows(3, 0, "sigmoid_backward tanh_backward")  # g·y·(1 − y); g·(1 − y²)
+_rows(8, 1, "silu_backward")  # g·s·(1 + x·(1 − s))
+_rows(9, 2, "gelu_backward.none")  # g·(Φ(x) + x·φ(x)): 3 for Φ, 3 for φ
+_rows(17, 1, "gelu_backward.tanh")
+SILU, GELU, FAST_GELU = PER_ELEMENT["silu"], PER_ELEMENT["gelu.none"], PER_ELEMENT["gelu.tanh"]
+DROPOUT = 2  # a comparison with the random number, a product with the kept mask and scale
+# FLOPs with a zero point: (q − zero point)·scale; x/scale, round, zero point, two bounds
+DEQUANTISE, QUANTISE = 2, 5
+DYNAMIC_QUANTISE = 2 + QUANTISE  # the smallest and the largest element come first
+
+
+def elementwise(call: Call, flops: int, transcendentals: int = 0) -> Work:
+    """So much for each element of the result; none where no operand is floating-point."""
+    n = max((t.numel for t in call.outputs), default=0)
+    if not call.is_float:
+        return Work(terms=(("n", n),), factor=0)
+    return Work.per_element(n, flops, transcendentals=transcendentals * n)
+
+
+def power(exponent: object) -> Each:
+    """Small whole powers are multiplications; any other power is one transcendental."""
+    is_number = isinstance(exponent, int | float)
+    flops = {1: 0, 2: 1, 3: 2, 4: 2, -1: 1}.get(exponent) if is_number else None  # type: ignore[call-overload]
+    return (0, 1) if flops is None else (flops, 0)

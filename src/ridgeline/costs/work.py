@@ -1,0 +1,158 @@
+"""What a formula gets and what it answers: operands, a call, and its work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import NamedTuple, Protocol
+
+from ridgeline.records import Cost
+
+Shape = tuple[int, ...]
+Terms = tuple[tuple[str, int], ...]
+Part = tuple[int, Terms]  # a product of a formula: the number before it, and its factors
+Each = tuple[int, int]  # FLOPs and transcendentals of an element
+
+
+class Moved(NamedTuple):
+    """A tensor that an operator reads or writes."""
+
+    key: Hashable  # same key, same data
+    nbytes: int
+    part: Hashable = None  # the view of the data
+    is_weight: bool = False  # the same in every iteration of a loop
+
+
+class Operand(Protocol):
+    """A tensor that an operator reads or writes: no values."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def numel(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def is_float(self) -> bool: ...
+    def bytes_of(self, elements: int) -> int:
+        """So many elements of its type."""
+        ...
+
+
+class Call(Protocol):
+    """One call of an operator, as PyTorch or an ONNX file makes it."""
+
+    @property
+    def inputs(self) -> Sequence[Operand]: ...
+    @property
+    def outputs(self) -> Sequence[Operand]: ...
+    @property
+    def is_float(self) -> bool: ...
+    @property
+    def read_bytes(self) -> int: ...
+    @property
+    def written_bytes(self) -> int: ...
+    def moves(self, phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
+        """The tensors that are read and those that are written in these phases."""
+        ...
+
+
+class MalformedError(Exception):
+    """An operator whose operands do not fit together; it is listed as unknown."""
+
+
+def require(condition: bool, problem: str) -> None:
+    """An operator that breaks a rule of its own has no count."""
+    if not condition:
+        raise MalformedError(problem)
+
+
+def sum_parts(parts: Iterable[Part]) -> int:
+    """The value of a written-out formula."""
+    return sum(factor * prod(size for _, size in terms) for factor, terms in parts)
+
+
+def named_part(name: str, flops: int) -> tuple[Part, ...]:
+    """FLOPs that a formula has by name alone; nothing where there are none."""
+    return ((1, ((name, flops),)),) if flops else ()
+
+
+def formula_text(parts: Sequence[Part], *, phase: str = "") -> str:
+    """`2·M·N·K + bias = 2·4·8·16 + 32 = 1056`, or `n = 64`: symbols, numbers and their sum.
+
+    `phase` is that of the first product, where others are added to it.
+    """
+    if not parts:
+        return ""
+    symbols = [_product_text(factor, [name for name, _ in terms]) for factor, terms in parts]
+    numbers = [_product_text(factor, [size for _, size in terms]) for factor, terms in parts]
+    symbols[0] += f" ({phase})" if phase else ""
+    sides = (" + ".join(symbols), " + ".join(numbers), str(sum_parts(parts)))
+    return " = ".join(dict.fromkeys(sides))  # one term is its own product
+
+
+def _product_text(factor: int, factors: Iterable[object]) -> str:
+    return "·".join(map(str, factors if factor == 1 else (factor, *factors)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a formula answers. Bytes left at None are the default: each operand and result once."""
+
+    macs: int = 0
+    other_flops: int = 0
+    transcendentals: int = 0
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    factor: int = 1  # the number before the terms in the written-out formula
+    terms: Terms = ()  # the factors of the largest part, as in ("N", 32), ("Cout", 64)
+    more: tuple[Part, ...] = ()  # products that are added to it in the written-out formula
+    rest: str = "other"  # the name of FLOPs that are in none of these products
+
+    @classmethod
+    def per_element(
+        cls,
+        n: int,
+        flops: int,
+        *,
+        transcendentals: int = 0,
+        read_bytes: int | None = None,
+        written_bytes: int | None = None,
+    ) -> Work:
+        """So many FLOPs for each of n elements; so many transcendentals in all."""
+        return cls(
+            other_flops=flops * n,
+            transcendentals=transcendentals,
+            read_bytes=read_bytes,
+            written_bytes=written_bytes,
+            factor=flops,
+            terms=(("n", n),),
+        )
+
+    def with_bytes(self, *, read: int | None = None, written: int | None = None) -> Work:
+        """The same work, with these bytes instead of the default."""
+        return replace(self, read_bytes=read, written_bytes=written)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The products that are written out; none where none is."""
+        return ((self.factor, self.terms), *self.more) if self.terms and self.factor else ()
+
+    def parts_of(self, flops: int) -> tuple[Part, ...]:
+        """The written-out formula: products and a named rest that add up to these FLOPs."""
+        rest = flops - sum_parts(self.parts)
+        return (*self.parts, *named_part(self.rest, rest)) if self.parts and rest >= 0 else ()
+
+    def cost(self, call: Call) -> Cost:
+        read, written = self.read_bytes, self.written_bytes
+        return Cost(
+            macs=self.macs,
+            other_flops=self.other_flops,
+            transcendentals=self.transcendentals,
+            read_bytes=call.read_bytes if read is None else read,
+            written_bytes=call.written_bytes if written is None else written,
+        )
+
+
+Phased = dict[str, Work]  # an operator that serves several phases at once

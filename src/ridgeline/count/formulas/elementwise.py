@@ -1,0 +1,349 @@
+"""Element-wise operators, normalisations, losses, and optimizers that run as one operator.
+
+What PyTorch does not fuse backward appears as plain arithmetic.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ridgeline.costs import norm
+from ridgeline.costs.loss import LOSSES, LOSSES_BACKWARD, ctc_loss, loss
+from ridgeline.costs.optimizer import ADAGRAD, ADAM, SGD, optional_flops
+from ridgeline.costs.pointwise import DROPOUT, PER_ELEMENT, power
+from ridgeline.costs.pointwise import elementwise as real_elementwise
+from ridgeline.costs.work import Each, Phased, Work
+from ridgeline.count.call import OpCall, TensorMeta
+from ridgeline.count.formulas.registry import Entry, Formula, add_rows
+
+# ---------------------------------------------------------------- element by element
+
+
+def elementwise(call: OpCall, flops: int, transcendentals: int = 0) -> Work:
+    """A complex product is four multiplications and two additions; other operations are two."""
+    if any(t.dtype.is_complex for t in call.inputs):
+        complex_flops = {"aten::mul": 6, "aten::div": 11}
+        flops = complex_flops.get(call.name.removesuffix("_"), 2 * flops)
+        transcendentals *= 2
+    return real_elementwise(call, flops, transcendentals)
+
+
+def _per_element(flops: int, transcendentals: int = 0) -> Formula:
+    return lambda call: elementwise(call, flops, transcendentals)
+
+
+def _add(call: OpCall) -> Work:
+    """One FLOP, and one more for a factor; a factor of −1 only turns the sign."""
+    return elementwise(call, 1 + (call.get("alpha", 1) not in (1, -1)))
+
+
+def _clamp(call: OpCall) -> Work:
+    """One comparison for each bound that is given."""
+    return elementwise(call, sum(call.get(bound) is not None for bound in ("min", "max")))
+
+
+def _gelu(call: OpCall) -> Work:
+    name = call.name.removeprefix("aten::").removesuffix("_")
+    return elementwise(call, *PER_ELEMENT[f"{name}.{call.get('approximate')}"])
+
+
+def _log_sigmoid(call: OpCall) -> Work:
+    """min(0, x) − log1p(exp(−|x|)). The buffer that only the CPU fills is left out."""
+    n = call.out.numel
+    return Work.per_element(n, 4, transcendentals=2 * n, written_bytes=call.out.nbytes)
+
+
+def _log_sigmoid_backward(call: OpCall) -> Work:
+    """g·1/(1 + exp(x))."""
+    n, read = call.out.numel, sum(t.nbytes for t in call.inputs[:2])
+    return Work.per_element(n, 3, transcendentals=n, read_bytes=read)
+
+
+def _rrelu(call: OpCall) -> Work:
+    """A comparison and a product with a slope drawn for each element, which is written too."""
+    x, noise = call.inputs[:2]
+    written = call.out.nbytes + noise.nbytes
+    return Work.per_element(x.numel, 2, read_bytes=x.nbytes, written_bytes=written)
+
+
+add_rows("pointwise", {
+    **{name: _per_element(*cost) for name, cost in PER_ELEMENT.items() if "." not in name},
+    "add sub rsub subtract": _add,
+    "clamp clip": _clamp,
+    "gelu gelu_backward": _gelu,
+    "pow float_power": lambda c: elementwise(c, *power(c.get("exponent"))),
+    "addcmul addcdiv": lambda c: elementwise(c, 2 if c.get("value") == 1 else 3),
+    "glu": _per_element(4, 1),  # a·sigmoid(b)
+    # s = sigmoid(b); g·s for a, g·a·s·(1 − s) for b
+    "glu_backward": lambda c: Work.per_element(
+        c.out.numel // 2, 8, transcendentals=c.out.numel // 2
+    ),
+    "log_sigmoid log_sigmoid_forward": _log_sigmoid,
+    "log_sigmoid_backward": _log_sigmoid_backward,
+    "complex": lambda c: Work(terms=(("n", c.out.numel),)),
+    "polar": lambda c: Work(other_flops=2 * c.out.numel, transcendentals=2 * c.out.numel,
+                            terms=(("n", c.out.numel),)),
+    # selections and bit operations move data and do no floating-point arithmetic
+    "bitwise_and bitwise_or bitwise_xor bitwise_not logical_and logical_or logical_xor"
+    " logical_not bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__"
+    " __rshift__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__ gcd lcm where masked_fill"
+    " isin": lambda c: Work(),
+    # x/scale, + zero point, round, two bounds, − zero point, ·scale
+    "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask"
+    " _fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _per_element(7),
+    "rrelu_with_noise rrelu_with_noise_functional": _rrelu,
+    "rrelu_with_noise_backward": _per_element(2),
+    "max.other min.other": lambda c: Work(
+        other_flops=c.out.numel * c.is_float, terms=(("n", c.out.numel),)
+    ),
+    "linalg_cross": lambda c: Work.per_element(c.out.numel, 3),
+})  # fmt: skip
+add_rows("dropout", {
+    "native_dropout _fused_dropout native_dropout_backward _masked_scale": _per_element(DROPOUT)
+})  # fmt: skip
+
+# ---------------------------------------------------------------- normalisations and softmax
+
+
+def _batch_norm(call: OpCall) -> Work:
+    """In training the running mean and variance are updated, which the operator's schema hides.
+
+    In inference nothing is saved: only the result is written.
+    """
+    is_training = bool(call.get("training", call.get("train", True)))
+    written = call.out.nbytes
+    if is_training:
+        running = (call.get("running_mean"), call.get("running_var"))
+        written = sum(t.nbytes for t in (*call.outputs, *running) if isinstance(t, TensorMeta))
+    work = norm.batch_norm(call.inputs[0], is_training=is_training)
+    return work.with_bytes(written=written)
+
+
+def _batch_norm_inference(call: OpCall) -> Work:
+    work = norm.batch_norm(call.inputs[0], is_training=False)
+    return work.with_bytes(written=call.out.nbytes)
+
+
+def _rms_norm(call: OpCall) -> Work:
+    x = call.inputs[0]
+    groups = call.outputs[1].numel if len(call.outputs) > 1 else x.numel // x.shape[-1]
+    return norm.rms_norm(x.numel, groups, affine=len(call.inputs) > 1)
+
+
+def _log_softmax(call: OpCall) -> Work:
+    n, dim = call.out.numel, call.get("dim")
+    return norm.softmax(n, rows=n // call.out.shape[dim] if n and call.out.shape else 1)
+
+
+def _batch_norm_backward(call: OpCall) -> Phased:
+    is_training = call.get("train", True)
+    return _norm_backward(
+        call, norm.BATCH_NORM_TRAINING_BACKWARD if is_training else norm.BATCH_NORM_BACKWARD
+    )
+
+
+def _layer_norm_backward(call: OpCall, *, flops: tuple[int, int]) -> Phased:
+    affine = isinstance(call.get("weight"), TensorMeta)
+    return _norm_backward(call, (flops[0] + affine, flops[1]))
+
+
+def _norm_backward(call: OpCall, flops: tuple[int, int]) -> Phased:
+    wanted = call.get("output_mask") or (True, True, True)
+    weight = call.get("weight", call.get("gamma"))
+    phases = norm.norm_backward(
+        flops,
+        max(call.inputs, key=lambda t: t.numel),
+        wants_input=wanted[0],
+        wants_weight=any(wanted[1:]),
+        read_bytes=_read_backward(call),
+        weight_bytes=sum(wanted[1:]) * weight.nbytes if any(wanted[1:]) else 0,
+    )
+    return phases or {"input-grad": Work()}
+
+
+def _read_backward(call: OpCall) -> int:
+    """All operands but the statistics that are not in use."""
+    train = call.get("train", True)
+    unused = ("running_mean", "running_var") if train else ("save_mean", "save_invstd")
+    idle = [call.get(name) for name in unused]
+    return call.read_bytes - sum(t.nbytes for t in idle if isinstance(t, TensorMeta))
+
+
+add_rows("norm", {
+    "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm"
+    " _batch_norm_with_update _native_batch_norm_legit_functional": _batch_norm,
+    "_native_batch_norm_legit_no_training _batch_norm_no_update": _batch_norm_inference,
+    "native_layer_norm native_group_norm": lambda c: norm.layer_norm(
+        c.inputs[0].numel, c.outputs[1].numel, affine=len(c.inputs) - 1
+    ),
+    "_fused_rms_norm rms_norm": _rms_norm,
+    "native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward"
+    " batch_norm_backward": _batch_norm_backward,
+    "native_layer_norm_backward native_group_norm_backward": partial(
+        _layer_norm_backward, flops=norm.LAYER_NORM_BACKWARD
+    ),
+    "_fused_rms_norm_backward": partial(_layer_norm_backward, flops=norm.RMS_NORM_BACKWARD),
+    "_weight_norm_interface": lambda c: norm.weight_norm(c.inputs[0].numel, c.outputs[1].numel),
+    "_weight_norm_interface_backward": lambda c: Work.per_element(c.inputs[0].numel, 6),
+})  # fmt: skip
+add_rows("softmax", {
+    "_softmax _safe_softmax _masked_softmax softmax": lambda c: norm.softmax(c.out.numel),
+    "_log_softmax log_softmax": _log_softmax,
+    "_softmax_backward_data _masked_softmax_backward": _per_element(*norm.SOFTMAX_BACKWARD),
+    "_log_softmax_backward_data": _per_element(*norm.LOG_SOFTMAX_BACKWARD),
+})  # fmt: skip
+
+# ---------------------------------------------------------------- losses
+
+NONE, MEAN = 0, 1  # PyTorch's numbers for reduction; 2 is sum
+
+
+def _loss(call: OpCall, n: int, each: Each, **shown: Any) -> Work:
+    reduction = call.get("reduction", MEAN)
+    return loss(n, each, is_reduced=reduction != NONE, is_mean=reduction == MEAN, **shown)
+
+
+def _weighted(call: OpCall) -> int:
+    """One product more for each set of weights."""
+    return sum(isinstance(call.get(name), TensorMeta) for name in ("weight", "pos_weight"))
+
+
+def _elements(call: OpCall) -> int:
+    return max(t.numel for t in call.inputs)
+
+
+def _elementwise_loss(each: Each) -> Formula:
+    flops, transcendentals = each
+    return lambda c: _loss(c, _elements(c), (flops + _weighted(c), transcendentals))
+
+
+def _elementwise_backward(each: Each) -> Formula:
+    flops, transcendentals = each
+    return lambda c: Work.per_element(
+        _elements(c), flops + _weighted(c), transcendentals=transcendentals * _elements(c)
+    )
+
+
+def _label_pairs(scores: TensorMeta) -> int:
+    """Every pair of a label and a class, as if all classes were labels."""
+    return scores.numel * scores.shape[-1] if scores.shape else 1
+
+
+def _multilabel_margin_backward(call: OpCall) -> Work:
+    n = _label_pairs(call.inputs[1])
+    return Work(other_flops=4 * n, factor=4, terms=(("pairs", n),))
+
+
+def _nll_loss(call: OpCall) -> Work:
+    """−log p of each target; reads one log-probability per target, not all of them."""
+    scores, target = call.inputs[:2]
+    read = scores.bytes_of(target.numel) + sum(t.nbytes for t in call.inputs[1:])
+    return _loss(call, target.numel, (1 + _weighted(call), 0), name="targets", read_bytes=read)
+
+
+def _nll_loss_backward(call: OpCall) -> Work:
+    """Writes a gradient that is zero but for one entry per target; the scores are not read."""
+    grad, _scores, *rest = call.inputs
+    each = (1 + _weighted(call), 0)
+    read = grad.nbytes + sum(t.nbytes for t in rest)
+    return loss(
+        rest[0].numel, each, is_reduced=False, is_mean=False, name="targets", read_bytes=read
+    )
+
+
+add_rows("loss", {
+    **{name: _elementwise_loss(each) for name, each in LOSSES.items()},
+    **{name: _elementwise_backward(each) for name, each in LOSSES_BACKWARD.items()},
+    # max(0, 1 − x[t] + x)
+    "multilabel_margin_loss_forward": lambda c: _loss(c, _label_pairs(c.inputs[0]), (3, 0)),
+    "multilabel_margin_loss_backward": _multilabel_margin_backward,
+    "nll_loss_forward nll_loss2d_forward nll_loss": _nll_loss,
+    "nll_loss_backward nll_loss2d_backward": _nll_loss_backward,
+    "_ctc_loss": lambda c: ctc_loss(c.outputs[-1].numel, recursions=1),
+    "_ctc_loss_backward": lambda c: ctc_loss(c.get("log_alpha").numel, recursions=2),
+})  # fmt: skip
+
+# ---------------------------------------------------------------- lists of tensors, optimizers
+
+FUSED = {
+    "_fused_adam_": ADAM, "_fused_adamw_": ADAM, "_fused_sgd_": SGD, "_fused_adagrad_": ADAGRAD,
+}  # fmt: skip
+UNCHANGED = ("grads", "state_steps")
+"""Lists that the operators say they write into, but only read: steps are counted beforehand."""
+FOREACH: dict[str, Each] = {
+    **PER_ELEMENT, "add": (1, 0), "sub": (1, 0), "copy": (0, 0), "zero": (0, 0),
+    "addcmul": (2, 0), "addcdiv": (2, 0), "pow": (1, 0), "norm": (2, 0), "clone": (0, 0),
+}  # fmt: skip
+
+
+def foreach_entry(name: str) -> Entry | None:
+    """The formula of a `_foreach_` operator: that of its element-wise form on every tensor."""
+    base = name.removeprefix("aten::_foreach_").removesuffix("_")
+    if base not in FOREACH:
+        return None
+    flops, transcendentals = FOREACH[base]
+    return Entry("foreach", lambda call: _foreach(call, flops + _scaled(call), transcendentals))
+
+
+def _scaled(call: OpCall) -> int:
+    """One more FLOP an element where a factor other than 1 is applied."""
+    if "addc" not in call.name:
+        return int("add" in call.name and call.get("alpha", 1) not in (1, -1))
+    scalars = call.get("scalars")
+    if scalars is None:
+        return int(call.get("value", 1) != 1)
+    return int(not isinstance(scalars, list | tuple) or any(s != 1 for s in scalars))
+
+
+def _foreach(call: OpCall, flops: int, transcendentals: int) -> Work:
+    """In place the first list is written; an operator that returns nothing shows no outputs."""
+    first = _list(next(value for value in call.args if isinstance(value, list | tuple)))
+    n = sum(t.numel for t in first if t.is_float)
+    read: int | None = None
+    if call.name == "aten::_foreach_zero_":
+        read = 0
+    elif call.name == "aten::_foreach_copy_":
+        read = sum(t.nbytes for t in _list(call.args[1]))
+    return Work.per_element(
+        n,
+        flops,
+        transcendentals=transcendentals * n,
+        read_bytes=read,
+        written_bytes=_nbytes(call.args[0]) if call.name.endswith("_") else None,
+    )
+
+
+def _list(value: Any) -> list[TensorMeta]:
+    return [t for t in value or [] if isinstance(t, TensorMeta)]
+
+
+def _nbytes(value: Any) -> int:
+    return sum(t.nbytes for t in _list(value))
+
+
+def _fused_optimizer(call: OpCall, each: Each) -> Work:
+    """One pass over weights, gradients and state; all but the gradients are written back."""
+    n = sum(t.numel for t in _list(call.get("self")))
+    options = ("weight_decay", "momentum", "nesterov", "amsgrad", "maximize")
+    more = optional_flops(
+        **{name: bool(call.get(name)) for name in options}, is_decoupled="adamw" in call.name
+    )
+    stored = [name for name in call.signature.written if name not in UNCHANGED]
+    return Work.per_element(
+        n,
+        each[0] + more,
+        transcendentals=each[1] * n,
+        written_bytes=sum(_nbytes(call.get(name)) for name in stored),
+    )
+
+
+def _unscale(call: OpCall) -> Work:
+    grads = _list(call.args[0])
+    return Work.per_element(sum(t.numel for t in grads), 2, written_bytes=_nbytes(grads))
+
+
+add_rows("optimizer", {
+    **{name: partial(_fused_optimizer, each=each) for name, each in FUSED.items()},
+    "_amp_foreach_non_finite_check_and_unscale_": _unscale,
+})  # fmt: skip

@@ -1,0 +1,229 @@
+"""Records and JSON: reading and writing are derived from the type hints of frozen dataclasses.
+
+    from_dict(RunResult, {"iters": 0}, "found")
+    FieldError: found.iters is 0, not a whole number above zero
+
+A field without a default, or with the metadata STORED, must be there; another one may be absent or
+null. Keys that a record does not have are ignored, so that files of later versions can be read.
+`Annotated` adds a limit to a type: `Positive` is a number above zero.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from ridgeline.errors import RidgelineError
+
+LARGEST = 9e18  # what a whole number in a table can be
+SMALLEST = 1e-30  # above zero
+LONGEST_TEXT = 10_000
+SHOWN = 40  # characters of a value in a message
+DEEPEST = 40  # of mappings and lists in each other; a few are usual
+
+STORED: Mapping[str, Any] = {"stored": True}  # metadata of a field
+
+Record = TypeVar("Record")
+
+
+class FieldError(ValueError):
+    """A field that is missing, or of another type; its message is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a value must be beyond its type, in words and as a test."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+
+
+def is_number(value: Any) -> bool:
+    """Whether one can calculate with it: true and false are no numbers, nor is infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= LARGEST and math.isfinite(value)
+
+
+def is_whole(value: Any) -> bool:
+    return is_number(value) and value == int(value)
+
+
+def is_text(value: Any) -> bool:
+    """Whether it can be written to a file; a file name that is not UTF-8 cannot."""
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_interval(value: Any) -> bool:
+    return bool(SMALLEST <= value[0] <= value[1])
+
+
+Positive = Annotated[float, Limit("a number above zero", lambda v: v >= SMALLEST)]
+NotNegative = Annotated[float, Limit("a number of zero or more", lambda v: v >= 0)]
+Whole = Annotated[int, Limit("a whole number above zero", lambda v: v >= 1)]
+Index = Annotated[int, Limit("a whole number", lambda v: v >= 0)]
+Name = Annotated[str, Limit("a name", lambda v: bool(v.strip()))]
+Interval = Annotated[
+    tuple[float, float], Limit("two numbers above zero, the lower first", _is_interval)
+]
+
+_PLAIN: Mapping[object, tuple[str, Callable[[Any], bool]]] = {
+    float: ("a number", is_number),
+    int: ("a whole number", is_whole),
+    str: ("a text", is_text),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+}
+
+
+def from_dict(kind: type[Record], content: object, where: str = "") -> Record:
+    """The record that plain values stand for; FieldError names the field that is wrong.
+
+    `where` is the name of `content` in its file.
+    """
+    _check_depth(content)
+    record: Record = _read(kind, content, where)
+    return record
+
+
+def to_dict(value: object) -> Any:
+    """Records, mappings and sequences in JSON's own types.
+
+    A number that JSON cannot hold (nan, infinity) becomes null: other tools read these files.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_dict(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_dict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_dict(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, str):  # undecodable bytes of a file name have no form in a file
+        return value.encode(errors="backslashreplace").decode()
+    if not isinstance(value, (int, float)) and hasattr(value, "item"):
+        return to_dict(value.item())  # a numpy scalar
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def show_value(value: Any) -> str:
+    """A value in a message: short, on one line, with nothing that a terminal would obey."""
+    if value is None:
+        return "null"
+    try:
+        text = ascii(value) if isinstance(value, str) else repr(value)
+    except (ValueError, RecursionError):  # a whole number of thousands of digits
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _read(hint: Any, value: Any, where: str, words: str = "") -> Any:
+    """The value as its type hint has it; `words` replace those of the type in a message."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        limit: Limit = parts[1]
+        read = _read(parts[0], value, where, limit.words)
+        _require(limit.accepts(read), where, value, limit.words)
+        return read
+    if origin in (types.UnionType, typing.Union):
+        (some,) = (part for part in parts if part is not types.NoneType)
+        return None if value is None else _read(some, value, where, words)
+    if hint in _PLAIN:
+        usual, accepts = _PLAIN[hint]
+        _require(accepts(value), where, value, words or usual)
+        return int(value) if hint is int else value
+    if is_dataclass(hint):
+        return _read_record(hint, value, where)
+    if origin is tuple:
+        return _read_list(parts, value, where, words)
+    if origin is not None:  # a mapping
+        _require(_is_mapping(value), where, value, "a mapping")
+        return {key: _read(parts[1], item, f"{where}.{key}") for key, item in value.items()}
+    _require_writable(value, where)
+    return value
+
+
+def _read_record(kind: Any, value: Any, where: str) -> Any:
+    _require(_is_mapping(value), where, value, "a mapping")
+    read = {}
+    for name, hint, is_needed in _hints_of(kind):
+        inside = f"{where}.{name}".lstrip(".")
+        if value.get(name) is not None or (is_needed and name in value):
+            read[name] = _read(hint, value[name], inside)
+        elif is_needed:
+            raise FieldError(f"{inside} is missing")
+    try:
+        return kind(**read)
+    except RidgelineError as error:  # fields that do not go together
+        raise FieldError(f"{where}: {error.problem}") from error
+
+
+def _read_list(parts: tuple[Any, ...], value: Any, where: str, words: str) -> tuple[Any, ...]:
+    _require(isinstance(value, list | tuple), where, value, words or "a list")
+    if parts[-1] is ...:
+        return tuple(_read(parts[0], item, f"{where}.{n}") for n, item in enumerate(value))
+    _require(len(value) == len(parts), where, value, words or f"{len(parts)} values")
+    both = zip(parts, value, strict=True)
+    return tuple(_read(part, item, f"{where}.{n}") for n, (part, item) in enumerate(both))
+
+
+@cache
+def _hints_of(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Name, type hint, and whether a file must have it, of each field."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return tuple((f.name, hints[f.name], _is_needed(f)) for f in fields(kind) if f.init)
+
+
+def _is_needed(field: Field[Any]) -> bool:
+    return bool(field.metadata.get("stored")) or (
+        field.default is MISSING and field.default_factory is MISSING
+    )
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(is_text(key) for key in value)
+
+
+def _require(is_right: bool, where: str, value: Any, words: str) -> None:
+    if not is_right:
+        raise FieldError(f"{where} is {show_value(value)}, not {words}")
+
+
+def _require_writable(value: Any, where: str) -> None:
+    """Texts inside a value of any type must have a form in a file."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _require_writable(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            _require_writable(item, f"{where}.{number}")
+    elif isinstance(value, str):
+        _require(is_text(value), where, value, "a value that can be written")
+
+
+def _check_depth(content: Any) -> None:
+    """Who goes through nested values must come to an end."""
+    level = [content]
+    for _ in range(DEEPEST):
+        level = [item for holder in level for item in _nested_in(holder)]
+        if not level:
+            return
+    raise FieldError(f"it has more than {DEEPEST} lists or mappings in each other")
+
+
+def _nested_in(holder: Any) -> list[Any]:
+    items = holder.values() if isinstance(holder, Mapping) else holder
+    if not isinstance(items, Mapping | list | tuple | type({}.values())):
+        return []
+    return [item for item in items if isinstance(item, Mapping | list | tuple)]

@@ -1,0 +1,167 @@
+"""The settings of a run: how a workload is run, and what is measured. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.serialize import STORED
+
+MODES = ("infer", "train")
+PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp16")
+BACKENDS = ("auto", "cuda", "mps", "cpu")
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+LARGEST_SEED = 2**63 - 1  # of torch's generators
+SYNTHETIC = "synthetic"  # one batch that stays on the device
+SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every step
+
+# The optimizers that users name: the class of torch.optim, and its arguments.
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("SGD", {}),
+    "momentum": ("SGD", {"momentum": 0.9}),
+    "nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+    "adamax": ("Adamax", {}),
+    "nadam": ("NAdam", {}),
+    "radam": ("RAdam", {}),
+    "rmsprop": ("RMSprop", {}),
+    "adagrad": ("Adagrad", {}),
+    "adadelta": ("Adadelta", {}),
+    "adafactor": ("Adafactor", {}),
+}
+WITH_MOMENTUM = tuple(n for n, (kind, _) in OPTIMIZERS.items() if kind in ("SGD", "RMSprop"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a workload is to be run and what is to be measured. None: ridgeline chooses."""
+
+    backend: str = "auto"
+    device: int = 0
+    precision: str = field(default="fp32", metadata=STORED)
+    warmup_iters: int | None = None  # at least so many; more until the times are steady
+    iters: int | None = None
+    optimizer: str = field(default="sgd", metadata=STORED)
+    lr: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    grad_accum_steps: int = 1
+    channels_last: bool = False
+    deterministic: bool = False
+    cudnn_benchmark: bool = False
+    compile: str | None = None  # one of COMPILE_MODES
+    nvtx: bool = False
+    seed: int = 0
+    data: str = field(default=SYNTHETIC, metadata=STORED)  # or SYNTHETIC_HOST, or a path
+    workers: int = 0
+    pin_memory: bool = False
+    prefetch_factor: int | None = None
+    augment: bool = True
+    layers: bool = False
+    energy: bool | None = None  # None: where there is a meter
+    energy_time_s: float = 5.0
+    layer_energy: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("backend", self.backend, BACKENDS)
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        if self.compile is not None:
+            one_of("compile mode", self.compile, COMPILE_MODES)
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value < float("inf"):
+                raise RidgelineError(
+                    f"{option(name)} {value} is not possible", hint=f"it is {least} or more"
+                )
+        check_momentum(self.optimizer, self.optimizer_options)
+        if self.prefetch_factor is not None and not self.workers:
+            raise RidgelineError(
+                "--prefetch-factor needs workers that could fetch", hint="add --workers 2 or more"
+            )
+        if self.seed > LARGEST_SEED:
+            raise RidgelineError(
+                f"--seed {self.seed} is not possible", hint=f"the largest is {LARGEST_SEED}"
+            )
+        if self.layer_energy and self.energy is False:
+            raise RidgelineError(
+                "--layer-energy and --no-energy exclude each other", hint="leave one of them out"
+            )
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """Arguments of the optimizer: those that were given."""
+        given = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def is_synthetic(self) -> bool:
+        return self.data in (SYNTHETIC, SYNTHETIC_HOST)
+
+
+LEAST: Mapping[str, float] = {
+    "device": 0, "warmup_iters": 0, "iters": 1, "lr": 0, "weight_decay": 0,
+    "grad_accum_steps": 1, "seed": 0, "workers": 0, "prefetch_factor": 1, "energy_time_s": 0.1,
+}  # fmt: skip
+
+
+def check_momentum(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse a momentum that is none, or that the optimizer does not have."""
+    momentum = options.get("momentum")
+    if momentum is None:
+        return
+    if not 0 <= momentum < 1:  # also for nan
+        raise RidgelineError(
+            f"--momentum {momentum} is not possible", hint="it is 0 or more, and less than 1"
+        )
+    if name not in WITH_MOMENTUM:
+        raise RidgelineError(
+            f"the optimizer {name} has no momentum",
+            hint=f"leave --momentum out, or choose {', '.join(WITH_MOMENTUM)}",
+        )
+
+
+def check_mode(mode: str) -> None:
+    one_of("mode", mode, MODES)
+
+
+def one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise RidgelineError(f"unknown {what} {value!r}", hint=f"choose {', '.join(choices)}")
+
+
+def option(name: str) -> str:
+    """The option of the command line that sets a field."""
+    return "--" + {"energy_time_s": "energy-time"}.get(name, name.replace("_", "-"))
+
+
+OTHER_ARGUMENTS = ("batch_size", "input_size", "seq_len", "config", "mode", "remeasure")
+OF_COMMAND_ALONE = {"repeats": "{} measurements", "find_max_batch": "ridgeline.max_batch"}
+_VALUES = "|".join((*PRECISIONS, *COMPILE_MODES, *BACKENDS, SYNTHETIC))
+_OPTION = re.compile(rf"--(no-)?([a-z][a-z-]*)(?:[ ](\d[\d.]*\d|\d|(?:{_VALUES})\b))?")
+
+
+def as_arguments(text: str) -> str:
+    """Advice that names options, with arguments of the Python functions in their place."""
+    return _OPTION.sub(_as_argument, text.replace("ridgeline run … ", ""))
+
+
+def _as_argument(found: re.Match[str]) -> str:
+    no, option_name, value = found.groups()
+    name = option_name.replace("-", "_")
+    name = {"compile_mode": "compile", "energy_time": "energy_time_s"}.get(name, name)
+    if name in OF_COMMAND_ALONE:
+        return OF_COMMAND_ALONE[name].format(value)
+    kinds = {part.name: part.type for part in fields(Settings)}
+    if name not in kinds and name not in OTHER_ARGUMENTS:
+        return found[0]
+    rest = f" {value}" if value else ""
+    if name == "remeasure" or str(kinds.get(name)).startswith("bool"):
+        return f"{name}={not no}{rest}"
+    if value is None:
+        return name
+    return f"{name}={value}" if value[0].isdigit() else f'{name}="{value}"'

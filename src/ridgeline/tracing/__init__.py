@@ -1,0 +1,16 @@
+"""Where a step is: which module runs, which module an autograd node belongs to, what is recomputed.
+
+modules.py         the stack of modules that run
+autograd.py        the operator, and so the module, behind each node of autograd's graph
+recomputation.py   activation checkpointing: recomputation runs where the work first ran
+
+Counting, layer timing and profiling use these. The names below stand where a module's path would,
+for work of a step that is in no module.
+"""
+
+MODEL = "(model)"  # of the model's own forward, outside its children
+DATA, COPY = "(data)", "(copy)"  # waiting for a batch, and bringing it to the device
+FORWARD = "(forward)"  # before the model and after it
+LOSS = "(loss)"
+GRADIENTS = "(gradients)"  # adding up those of a parameter that is used several times
+OPTIMIZER = "(optimizer)"

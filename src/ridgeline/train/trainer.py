@@ -1,0 +1,301 @@
+"""Real training: epochs of steps, a test after each, and a state that can be saved in between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.optim import SGD
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.backends import Backend
+from ridgeline.measure.isolation import is_out_of_memory
+from ridgeline.measure.precision import Precision
+from ridgeline.measure.randomness import random_state, restore_random_state, seed_all
+from ridgeline.train.batches import Batch, Feed, TrainBatches, normalized
+from ridgeline.train.records import (
+    EpochResult,
+    StepProgress,
+    TrainSettings,
+    epoch_from,
+)
+from ridgeline.workloads.cifar10 import Images, build_classifier
+from ridgeline.workloads.losses import GOOGLENET_AUX, INCEPTION_AUX
+from ridgeline.workloads.workload import one_line
+
+LOOK_EVERY = 20  # steps between two looks at the loss of a device that runs behind the host
+
+Tell = Callable[[StepProgress], object]
+
+
+class Trainer:
+    """A training: its model, optimizer and how far it is."""
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        images: Images,
+        backend: Backend,
+        precision: Precision,
+        *,
+        workers: int = 0,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self.settings, self.backend, self.precision = settings, backend, precision
+        self.step, self.history = 0, list[EpochResult]()
+        self._clock = clock
+        precision.apply()
+        seed_all(settings.seed)
+        layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+        self.model = build_classifier(settings.model, settings.image_size).to(
+            device=backend.device, dtype=precision.dtype, memory_format=layout
+        )  # type: ignore[call-overload]
+        self.optimizer = SGD(
+            self.model.parameters(),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        )
+        self.scaler = precision.scaler(backend)
+        self.feed = Feed(_batches(settings, images), backend.device, workers)
+        self._test = (images.test_images.to(backend.device), images.test_labels.to(backend.device))
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are done."""
+        return len(self.history)
+
+    @property
+    def best_accuracy(self) -> float:
+        return max((result.test_accuracy for result in self.history), default=0.0)
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the last epoch is the first to have the highest accuracy."""
+        *before, last = [-1.0, *(result.test_accuracy for result in self.history)]
+        return last > max(before, default=last)
+
+    # ------------------------------------------------------------ a step
+
+    def prepared(self, batch: Batch) -> Batch:
+        """Bytes to what the model takes: numbers, in its size, precision and layout."""
+        images = normalized(batch[0], torch.float32)
+        size = self.settings.image_size
+        if images.shape[-1] != size:
+            images = functional.interpolate(images, size=(size, size), mode="bilinear")
+        if self.settings.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        return images.to(self.precision.dtype or torch.float32), batch[1]
+
+    def train_step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Forward, backward, optimizer; answers the loss and how many were right, on the device."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.lr_at(self.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.precision.autocast(self.backend):
+            output = self.model(images)
+        loss = smoothed_loss(output, labels, self.settings.label_smoothing)
+        if self.scaler is None:
+            loss.backward()
+            self.optimizer.step()
+        else:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        self.step += 1
+        return loss.detach(), correct(output, labels)
+
+    # ------------------------------------------------------------ an epoch
+
+    def run_epoch(self, tell: Tell = lambda progress: None) -> EpochResult:
+        """Train on every image once, test, and remember what came of it."""
+        with explained(self.settings):
+            loss, right, images, time_s = self._train_epoch(tell)
+            start_s = self._clock()
+            test_accuracy = self.test()
+            test_time_s = self._clock() - start_s
+        result = EpochResult(
+            epoch=self.epoch + 1,
+            train_loss=loss,
+            train_accuracy=right / images,
+            test_accuracy=test_accuracy,
+            lr=self.settings.lr_at(self.step - 1),
+            time_s=time_s,
+            test_time_s=test_time_s,
+            images=images,
+        )
+        self.history.append(result)
+        return result
+
+    def _train_epoch(self, tell: Tell) -> tuple[float, int, int, float]:
+        """The mean loss, how many were right, of how many images, in how many seconds."""
+        self.model.train()
+        sums = torch.zeros(2, device=self.backend.device)  # loss and right answers
+        images = 0
+        every = LOOK_EVERY if self.backend.has_events else 1
+        start_s = self._clock()
+        for number, batch in enumerate(self.feed.epoch(self.epoch), start=1):
+            loss, right = self.train_step(*self.prepared(batch))
+            images += len(batch[1])
+            sums += torch.stack([loss.float() * len(batch[1]), right.float()])
+            if number % every == 0 or number == self.settings.steps:
+                time_s = self._look(sums, images, number, start_s, tell)
+        total_loss, total_right = sums.tolist()
+        return total_loss / images, round(total_right), images, time_s
+
+    def _look(self, sums: Tensor, images: int, number: int, start_s: float, tell: Tell) -> float:
+        """Wait for the device, refuse a loss that is no number, tell; answers the time so far."""
+        loss, right = sums.tolist()
+        time_s = self._clock() - start_s
+        if not math.isfinite(loss):
+            raise _diverged(self.epoch + 1, number, self.settings)
+        tell(
+            StepProgress(
+                epoch=self.epoch + 1,
+                step=number,
+                steps=self.settings.steps,
+                loss=loss / images,
+                accuracy=right / images,
+                images_per_s=images / max(time_s, 1e-9),
+            )
+        )
+        return time_s
+
+    def test(self) -> float:
+        """The share of the test images that is recognised."""
+        self.model.eval()
+        right = torch.zeros((), dtype=torch.int64, device=self.backend.device)
+        size = self.settings.batch_size
+        with torch.no_grad():
+            for start in range(0, len(self._test[1]), size):
+                batch = (self._test[0][start : start + size], self._test[1][start : start + size])
+                images, labels = self.prepared(batch)
+                with self.precision.autocast(self.backend):
+                    right += correct(self.model(images), labels)
+        return int(right) / len(self._test[1])
+
+    # ------------------------------------------------------------ saved and gone on with
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the next epoch depends on, in tensors and plain values."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": {
+                "step": self.step,
+                "warmup_steps": self.settings.warmup_steps,
+                "total_steps": self.settings.total_steps,
+                "peak_lr": self.settings.lr,
+            },
+            "scaler": self.scaler.state_dict() if self.scaler else None,
+            "epoch": self.epoch,
+            "best_accuracy": self.best_accuracy,
+            "history": [asdict(result) for result in self.history],
+            "random": random_state(),
+            "settings": asdict(self.settings),
+            "made_on": made_on(self.backend),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go back to a saved state."""
+        try:
+            with explained(self.settings):
+                self._load(state)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise RidgelineError(
+                f"the checkpoint does not fit {self.settings.model}: {one_line(error)}",
+                hint="has the network changed since? Take a checkpoint of this very one",
+            ) from error
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler is not None and state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        self.step = int(state["scheduler"]["step"])
+        self.history = [epoch_from(values) for values in state["history"]]
+        restore_random_state(state["random"])
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights alone, on the CPU, where everyone can load them."""
+        return {name: value.cpu() for name, value in self.model.state_dict().items()}
+
+
+def made_on(backend: Backend) -> dict[str, Any]:
+    """What else decides the last bits of a result."""
+    return {
+        "backend": backend.kind,
+        "device_name": backend.name,
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def smoothed_loss(output: Any, labels: Tensor, smoothing: float) -> Tensor:
+    """Cross entropy, also of the auxiliary heads where the output has them."""
+    heads = [output] if isinstance(output, Tensor) else [h for h in output if h is not None]
+    main, *others = [
+        functional.cross_entropy(head.float(), labels, label_smoothing=smoothing) for head in heads
+    ]
+    weight = GOOGLENET_AUX if len(others) > 1 else INCEPTION_AUX
+    return sum((weight * other for other in others), start=main)
+
+
+def correct(output: Any, labels: Tensor) -> Tensor:
+    """How many labels have the highest score."""
+    scores = output if isinstance(output, Tensor) else output[0]
+    return (scores.detach().argmax(1) == labels).sum()
+
+
+def _batches(settings: TrainSettings, images: Images) -> TrainBatches:
+    return TrainBatches(
+        images.train_images,
+        images.train_labels,
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+        augment=settings.augment,
+    )
+
+
+def _diverged(epoch: int, step: int, settings: TrainSettings) -> RidgelineError:
+    return RidgelineError(
+        f"the loss is no finite number any more, in epoch {epoch} at step {step}",
+        hint=f"try a lower --lr (it is {settings.lr:g}) or a longer --warmup (it is "
+        f"{settings.warmup_steps} steps); what was saved before is as it was",
+    )
+
+
+@contextmanager
+def explained(settings: TrainSettings) -> Iterator[None]:
+    """Turn what the device or the workers run out of into advice."""
+    try:
+        yield
+    except (RuntimeError, MemoryError, OSError) as error:
+        if is_out_of_memory(error):
+            raise _too_large(settings) from error
+        if "DataLoader worker" in str(error):
+            raise _lost_worker(error) from error
+        raise
+
+
+def _too_large(settings: TrainSettings) -> RidgelineError:
+    return RidgelineError(
+        f"{settings.model} with batches of {settings.batch_size} does not fit into memory",
+        hint="try a smaller --batch-size, or --amp on a GPU"
+        if settings.batch_size > 1
+        else "try a smaller --image-size, or --amp on a GPU",
+    )
+
+
+def _lost_worker(error: Exception) -> RidgelineError:
+    return RidgelineError(
+        f"a worker ended unexpectedly: {one_line(error)}",
+        hint="use fewer --workers, or none: batches are then made on the device",
+    )

@@ -1,0 +1,78 @@
+"""The machine is measured once; a measurement replaces nothing that it did not measure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ridgeline.machine.ceiling import Ceiling
+from ridgeline.machine.describe import describe, machine_name
+from ridgeline.machine.passport import Passports, read_passport
+from ridgeline.pipeline.machine import MachineTask, machine_task, passport_name
+
+H200 = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
+CPU = Ceiling(kind="compute", device="cpu", path="matrix", precision="fp32", samples=(1e12,),
+              how="torch.mm 64x64x64")  # fmt: skip
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Measuring takes no time, and notes whether it was to be quick."""
+    asked: list[bool] = []
+
+    def measure_cpu(*, quick: bool, progress: Any) -> tuple[list[Ceiling], list[Any]]:
+        asked.append(quick)
+        return [CPU], []
+
+    monkeypatch.setattr("ridgeline.machine.ceilings_cpu.measure_cpu", measure_cpu)
+    return asked
+
+
+def task(results: Path, **changes: Any) -> MachineTask:
+    given = {"results": results, "device": "cpu", "quick": True, "remeasure": False, **changes}
+    return MachineTask(**given)
+
+
+def test_a_device_that_the_machine_is_not_named_after() -> None:
+    described = dict(H200.description)
+    assert passport_name("nvidia-h200", described, "cuda:0") == "nvidia-h200"
+    assert passport_name("nvidia-h200", described, "cpu") == "nvidia-h200-cpu"
+    assert passport_name("nvidia-h200", described, "cuda:1") == "nvidia-h200-cuda1"
+    assert passport_name("epyc-2c", {"gpus": []}, "cpu") == "epyc-2c"
+
+
+def test_measured_once_then_kept(tmp_path: Path, measured: list[bool]) -> None:
+    first = machine_task(task(tmp_path), lambda what: None)
+    again = machine_task(task(tmp_path), lambda what: None)
+    assert (first.is_cached, again.is_cached) == (False, True)
+    assert first.name == again.name == Passports(tmp_path).names()[0]
+    assert again.note.startswith("kept from ")
+    assert measured == [True]
+
+
+def test_a_quick_passport_is_not_enough_for_a_thorough_analysis(
+    tmp_path: Path, measured: list[bool]
+) -> None:
+    machine_task(task(tmp_path), lambda what: None)
+    machine_task(task(tmp_path, quick=False), lambda what: None)
+    machine_task(task(tmp_path), lambda what: None)  # a thorough one will do for a quick look
+    assert measured == [True, False]
+
+
+def test_remeasure(tmp_path: Path, measured: list[bool]) -> None:
+    machine_task(task(tmp_path), lambda what: None)
+    found = machine_task(task(tmp_path, remeasure=True), lambda what: None)
+    assert not found.is_cached
+    assert measured == [True, True]
+
+
+def test_another_machine_of_this_name_is_left_alone(tmp_path: Path, measured: list[bool]) -> None:
+    name = machine_name(describe())
+    other = {"cpu": {"model": "Another", "logical_cores": 96}, "gpus": []}
+    Passports(tmp_path).write(replace(H200, name=name, description=other))
+    found = machine_task(task(tmp_path), lambda what: None)
+    assert found.name == f"{name}-2"
+    assert Passports(tmp_path).read(name).description == other

@@ -1,0 +1,207 @@
+"""A process that counts its own step, with a stand-in for the library and no GPU."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tests.profile.cupti.fake_library import FakeLibrary
+
+from ridgeline.profile import model_process
+from ridgeline.profile.cupti.messages import CountedLaunches, CounterPlan
+from ridgeline.profile.cupti.range_profiler import Cupti, RefusedError
+from ridgeline.profile.cupti.structures import GRAPH_LAUNCHES
+from ridgeline.profile.model_process import count_inside, refuse_without_cupti
+from ridgeline.profile.step_mark import INSIDE, REFUSED, Job
+
+SETUP, COPY = ["fill", "ridgeline:test:setup"], ["neg", "ridgeline:test:copy:8"]
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
+    library = FakeLibrary()
+    monkeypatch.setattr(model_process, "loaded_cupti", lambda: Cupti(library))
+    monkeypatch.setattr(model_process, "current_context", lambda: 1)
+    monkeypatch.setattr(model_process, "load_known_work", lambda kinds: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+
+    def known_work(
+        kinds: tuple[str, ...],
+        copy_bytes: int,
+        named: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        library.launch("fill")
+        with named(f"ridgeline:test:copy:{copy_bytes}"):
+            library.launch("neg")
+
+    sizes = iter((8, 4))  # memory gets short
+    monkeypatch.setattr(model_process, "copy_size", lambda: next(sizes))
+    monkeypatch.setattr(model_process, "run_known_work", known_work)
+    return library
+
+
+def job_in(folder: Path, **asked: object) -> Job:
+    given = {"role": INSIDE, "precision": "amp", "warmup": 2, **asked}
+    job = Job(name="inside", folder=str(folder), **given)  # type: ignore[arg-type]
+    job.path("go").write_text("2")  # kernels of the step
+    return job
+
+
+def test_the_step_is_counted_once_for_every_pass(library: FakeLibrary, tmp_path: Path) -> None:
+    job, steps = job_in(tmp_path), []
+
+    def step() -> None:
+        steps.append(1)
+        torch.ones(2).neg()
+        library.launch("gemm")
+        library.launch("relu")
+
+    # when a step of two kernels is counted after two for warm-up
+    count_inside(job, 0, step)
+    # then it ran once for each of two passes
+    assert len(steps) == 2 + 2
+    # and its kernels are there behind the work of known size, with all that the chip can count
+    names = CounterPlan.read(job).metrics
+    counted = CountedLaunches.read(job)
+    assert counted.launches == [SETUP, COPY, ["gemm", ""], ["relu", ""]]
+    assert counted.values == [[100.0 * n + m for m in range(len(names))] for n in range(4)]
+    assert job.path("done").exists()
+    assert not job.path(REFUSED).exists()
+
+
+def test_kernels_are_told_by_their_operator(library: FakeLibrary, tmp_path: Path) -> None:
+    job = job_in(tmp_path)
+    # given operators that launch a kernel each
+    with torch.library._scoped_library("ridgeline_test", "DEF") as operators:
+        for name in ("one", "two"):
+            operators.define(f"{name}(Tensor x) -> Tensor")
+            operators.impl(name, launching(library, name), "CPU")
+        x = torch.zeros(3)
+
+        def step() -> None:
+            x.neg()  # operator 0, without a kernel
+            torch.ops.ridgeline_test.one(x)
+            torch.ops.ridgeline_test.two(x)
+
+        count_inside(job, 0, step)
+    # then each kernel has the number of its own
+    found = CountedLaunches.read(job).launches[2:]
+    assert found == [["one", "ridgeline:op:1"], ["two", "ridgeline:op:2"]]
+
+
+def test_what_will_be_counted_is_told_first(library: FakeLibrary, tmp_path: Path) -> None:
+    job = job_in(tmp_path, level="hierarchical")
+    count_inside(job, 0, lambda: library.launch("gemm"))
+    told = CounterPlan.read(job)
+    assert (told.passes, told.compute_capability, told.cupti_version) == (2, "9.0", 130001)
+    assert "lts__t_bytes.sum" in told.metrics
+    assert told.missing == ("L1 bytes",)  # which this chip does not have
+
+
+def test_several_steps_in_a_row(library: FakeLibrary, tmp_path: Path) -> None:
+    job = job_in(tmp_path, steps=3)
+    count_inside(job, 0, lambda: library.launch("gemm"))
+    assert CountedLaunches.read(job).launches == [SETUP, COPY, *[["gemm", ""]] * 3]
+
+
+def _launch_another(library: FakeLibrary) -> None:
+    library.launch(f"kernel {len(library.counted)}")
+
+
+def _launch_graph(library: FakeLibrary) -> None:
+    library.launch("", GRAPH_LAUNCHES[0])
+
+
+def _launch_uncounted(library: FakeLibrary) -> None:
+    library.launch("seen")
+    library.launch("not seen by the chip")
+    if library.is_on:
+        library.counted[-1] -= 1
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (_launch_another, "the step launches other kernels each time"),
+        (_launch_graph, "kernels of a CUDA graph cannot be told apart"),
+        (_launch_uncounted, "4 kernels were launched and 3 counted"),
+    ],
+)
+def test_each_way_to_refuse_says_why(
+    library: FakeLibrary, tmp_path: Path, step: Callable[[FakeLibrary], None], why: str
+) -> None:
+    job = job_in(tmp_path)
+    count_inside(job, 0, lambda: step(library))
+    assert job.path(REFUSED).read_text() == why
+    assert not job.path("done").exists()
+    with pytest.raises(RefusedError, match=why):
+        CountedLaunches.read(job)
+
+
+def test_more_passes_than_were_foretold(
+    library: FakeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.profile.cupti.fake_library.PASSES", 3)
+    monkeypatch.setattr(FakeLibrary, "_profiler_host_get_num_of_passes", one_pass)
+    job = job_in(tmp_path)
+    count_inside(job, 0, lambda: library.launch("gemm"))
+    assert job.path(REFUSED).read_text() == "1 passes were foretold, and more are needed"
+
+
+def one_pass(self: FakeLibrary, asked: Any) -> None:
+    asked._obj.passes = 1
+
+
+def test_nobody_waits_any_more(
+    library: FakeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_process, "is_parent_gone", lambda folder: True)
+    with pytest.raises(SystemExit, match="the parent process of inside ended"):
+        count_inside(job_in(tmp_path), 0, lambda: library.launch("gemm"))
+
+
+def test_counters_have_a_part_of_the_memory_that_this_process_may_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import psutil
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    for limit_bytes, expected in ((None, 250), (400, 100), (5000, 250)):
+        limits = SimpleNamespace(memory_bytes=limit_bytes)
+        monkeypatch.setattr(model_process, "find_limits", lambda limits=limits: limits)
+        assert model_process._memory_bytes() == expected
+
+
+def test_without_permission(library: FakeLibrary, tmp_path: Path) -> None:
+    library.refuses = "cuptiProfilerGetCounterAvailability"
+    job = job_in(tmp_path)
+    count_inside(job, 0, lambda: library.launch("gemm"))
+    assert "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" in job.path(REFUSED).read_text()
+    with pytest.raises(RefusedError):
+        CounterPlan.read(job)
+
+
+def test_without_the_library_it_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def none() -> Cupti:
+        raise RefusedError("this PyTorch comes without CUPTI")
+
+    monkeypatch.setattr(model_process, "loaded_cupti", none)
+    job = job_in(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        refuse_without_cupti(job)
+    assert ended.value.code == 0
+    assert job.path(REFUSED).read_text() == "this PyTorch comes without CUPTI"
+
+
+def launching(library: FakeLibrary, name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        library.launch(name)
+        return x.clone()
+
+    return launch

@@ -1,0 +1,238 @@
+"""Nsight Compute: where it is found, what it answers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.profile.recorded import metrics_of
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine import profilers
+from ridgeline.profile import capture_ncu
+from ridgeline.profile.capture_ncu import counting_time_s, find_ncu, metric_names, query_metrics
+from ridgeline.profile.processes import Ncu
+from ridgeline.profile.request import Plan
+
+NAMES = """\
+Device NVIDIA H200 (GH100)
+-------------------------- ----------- ------- -------------------
+Metric Name                Metric Type Metric Unit Metric Description
+-------------------------- ----------- ------- -------------------
+dram__bytes                Counter     byte    # of bytes accessed in DRAM
+  more about it
+gpu__time_duration         Counter     ns      incremental duration
+Note: the names need .sum or .avg
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable, no program on the path, none in the usual places."""
+    monkeypatch.delenv("RIDGELINE_NCU", raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(profilers, "NCU_PLACES", (f"{tmp_path}/cuda-*/ncu",))
+
+
+def script(path: Path, says: str, then: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{says}\nEND\n{then}\n")
+    path.chmod(0o755)
+    return path
+
+
+def version(number: str) -> str:
+    return f"NVIDIA (R) Nsight Compute Command Line Profiler\nVersion {number} (build 36398880)"
+
+
+# ---------------------------------------------------------------- where it is
+
+
+def test_the_variable_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given one that the variable names and another on the path
+    named = script(tmp_path / "mine" / "ncu", version("2024.1.0.0"))
+    script(tmp_path / "bin" / "ncu", version("2025.3.1.0"))
+    monkeypatch.setenv("RIDGELINE_NCU", str(named))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    # then it is the named one
+    assert find_ncu() == Ncu(str(named), "2024.1.0.0")
+
+
+def test_then_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_path = script(tmp_path / "bin" / "ncu", version("2025.3.1.0"))
+    script(tmp_path / "cuda-13.0" / "ncu", version("2025.4.0.0"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    assert find_ncu() == Ncu(str(on_path), "2025.3.1.0")
+
+
+def test_then_the_newest_in_the_usual_places(tmp_path: Path) -> None:
+    # 12.10 is newer than 12.9, though it comes before it in the alphabet
+    for number in ("12.10", "12.9"):
+        script(tmp_path / f"cuda-{number}" / "ncu", version("2025.1.0.0"))
+    assert find_ncu().path == str(tmp_path / "cuda-12.10" / "ncu")
+
+
+def test_nowhere() -> None:
+    with pytest.raises(RidgelineError) as raised:
+        find_ncu()
+    assert raised.value.problem == "Nsight Compute (ncu) was not found"
+    assert "RIDGELINE_NCU=/path/to/ncu" in raised.value.hint
+    assert "--tier time" in raised.value.hint
+
+
+@pytest.mark.parametrize("number", ["2019.5.1", "2020.3.1.0"])
+def test_an_old_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    monkeypatch.setenv("RIDGELINE_NCU", str(script(tmp_path / "ncu", version(number))))
+    with pytest.raises(RidgelineError, match=f"is ncu {number}, which is too old"):
+        find_ncu()
+
+
+def test_the_oldest_that_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIDGELINE_NCU", str(script(tmp_path / "ncu", version("2021.1.0.0"))))
+    assert find_ncu().version == "2021.1.0.0"
+
+
+def test_one_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIDGELINE_NCU", str(tmp_path))  # a folder
+    with pytest.raises(RidgelineError, match=r"does not start: .*Permission denied"):
+        find_ncu()
+
+
+def test_words_in_another_encoding_do_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ncu"
+    path.write_bytes(b"#!/bin/sh\nprintf '\\260\\377 Version 2025.1.0'\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("RIDGELINE_NCU", str(path))
+    assert find_ncu().version == "2025.1.0"
+
+
+def test_one_that_hangs_is_ended_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given an ncu whose child says its number and then sleeps
+    script(tmp_path / "ncu", "", f"sleep 60 & echo $! > {tmp_path / 'child'}; wait")
+    monkeypatch.setattr(capture_ncu, "ANSWER_S", 0.5)
+    # when it is asked something
+    with pytest.raises(RidgelineError, match=r"gave no answer: .*timed out after 0.5 seconds"):
+        query_metrics(Ncu(str(tmp_path / "ncu"), "2025.3.1"))
+    # then neither of them is left
+    child = int((tmp_path / "child").read_text())
+    end_s = time.monotonic() + 5
+    while _runs(child) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not _runs(child)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_the_command_leaves_clocks_and_caches_alone() -> None:
+    command = Ncu("/opt/ncu", "2025.3.1").command(["a.sum", "b.sum"], Path("log.csv"))
+    assert command == [
+        "/opt/ncu", "--csv", "--page", "raw", "--print-units", "base", "--nvtx",
+        "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
+        "--graph-profiling", "node",
+        "--metrics", "a.sum,b.sum", "--log-file", "log.csv",
+    ]  # fmt: skip
+
+
+def test_options_that_older_versions_do_not_know() -> None:
+    command = Ncu("/opt/ncu", "2022.4.1.0").command(["a.sum"], Path("log.csv"))
+    assert "--graph-profiling" not in command
+
+
+def test_names_are_the_first_words() -> None:
+    assert metric_names(NAMES) == ["dram__bytes", "gpu__time_duration"]
+    assert metric_names("") == []
+
+
+@pytest.mark.parametrize(
+    ("chip", "count"),
+    [("gh100", 144), ("ga100", 74), ("tu102", 57), ("ad102", 62), ("gb100", 92), ("gb202", 75)],
+)
+def test_names_of_real_chips(chip: str, count: int) -> None:
+    names = metrics_of(chip)
+    assert len(names) == count
+    assert {"gpu__time_duration", "lts__t_bytes", "l1tex__t_bytes"} <= names
+
+
+def test_metrics_are_asked(tmp_path: Path) -> None:
+    path = script(tmp_path / "ncu", NAMES)
+    assert query_metrics(Ncu(str(path), "")) == {"dram__bytes", "gpu__time_duration"}
+
+
+def test_no_metric_is_an_error(tmp_path: Path) -> None:
+    path = script(tmp_path / "ncu", "nothing to see")
+    with pytest.raises(RidgelineError, match="names no metric for the device here: nothing to see"):
+        query_metrics(Ncu(str(path), ""))
+
+
+# ---------------------------------------------------------------- how long it takes
+
+VECTOR = ("smsp__sass_add.sum", "smsp__sass_mul.sum")  # instrumented code
+MEMORY = ("dram__bytes.sum", "gpu__time_duration.sum")
+TENSOR = ("sm__ops_path_tensor_src_fp16.sum",)  # with work of groups of warps in it
+WARP = ("sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32.sum",)
+
+
+@pytest.mark.parametrize(
+    ("groups", "time_s"),
+    [
+        # each process 1 s for its first kernel and 0.6 s for its end; instrumented: 20 functions
+        # of 0.05 s, 1000 kernels of 0.009 s; the chip's counters: 1000 of 0.009 s, 0.012 s with
+        # memory, 0.002 s with tensor cores, 0.019 s with groups of warps
+        ([VECTOR, MEMORY + TENSOR], (1.6 + 1 + 9) + (1.6 + 42)),
+        ([WARP], 1.6 + 11),
+        ([], 0.0),
+    ],
+)
+def test_seconds(groups: list[tuple[str, ...]], time_s: float) -> None:
+    assert counting_time_s(groups, launches=1000, functions=20) == pytest.approx(time_s)
+
+
+PLAN = Plan(
+    tool="ncu",
+    groups=(VECTOR, MEMORY),
+    passes=2,
+    launches=1000,
+    time_s=55.2,
+    is_parallel=True,
+    missing=("L2 bytes", "DRAM bytes"),
+    not_by_cupti="no library",
+)
+
+
+def test_a_plan_in_words() -> None:
+    assert str(PLAN) == (
+        "4 metrics in 2 groups, read by Nsight Compute; 1000 kernels; about 55.2 s; "
+        "not by CUPTI: no library; not on this chip: L2 bytes, DRAM bytes"
+    )
+    inside = replace(PLAN, tool="cupti", passes=3, time_s=5.8, missing=(), not_by_cupti="")
+    assert str(inside) == "4 metrics in 3 passes, read by CUPTI; 1000 kernels; about 5.80 s"
+
+
+def test_a_plan_as_values() -> None:
+    assert PLAN.to_dict() == {
+        "tool": "ncu",
+        "metrics": [list(VECTOR), list(MEMORY)],
+        "passes": 2,
+        "launches": 1000,
+        "planned_s": 55.2,
+        "is_parallel": True,
+        "missing": ["L2 bytes", "DRAM bytes"],
+        "not_by_cupti": "no library",
+    }

@@ -1,0 +1,139 @@
+"""The processes of a profile: they wait for one another, and none stays behind."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ridgeline.errors import RidgelineError
+from ridgeline.profile import processes
+from ridgeline.profile.processes import (
+    Ncu,
+    NotMarkedError,
+    Session,
+    all_ended,
+    start,
+    target_program,
+    wait_ready,
+)
+from ridgeline.profile.step_mark import COUNTERS, Job
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="groups of processes")
+
+
+def started(folder: Path, script: str, ncu: Ncu | None = None) -> Session:
+    """A shell script as a program under a job; $J is the start of the job's file names."""
+    job = Job(name="one", role=COUNTERS, folder=str(folder))
+    return start(["sh", "-c", f"J={folder}/one; {script}"], job, ncu, ["a.sum"])
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def ended(folder: Path, script: str) -> Session:
+    session = started(folder, script)
+    session.process.wait()
+    return session
+
+
+def test_an_interrupt_leaves_no_process_behind(tmp_path: Path) -> None:
+    # given a program with a child of its own
+    session = started(tmp_path, "sleep 60 & echo $! > $J.child; touch $J.ready; wait")
+    # when Ctrl-C comes
+    with pytest.raises(KeyboardInterrupt), all_ended([session]):
+        wait_ready([session])
+        raise KeyboardInterrupt
+    # then both are gone
+    child = int((tmp_path / "one.child").read_text())
+    end_s = time.monotonic() + 5
+    while runs(child) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not runs(session.process.pid)
+    assert not runs(child)
+
+
+def test_a_program_hears_when_its_turn_has_come(tmp_path: Path) -> None:
+    session = started(
+        tmp_path,
+        "touch $J.ready; while [ ! -e $J.go ]; do sleep 0.01; done; cat $J.go; touch $J.done",
+    )
+    with all_ended([session]):
+        wait_ready([session])
+        session.go("631")
+        session.wait_done()
+        session.wait()
+    assert session.said == "631"
+
+
+def test_a_program_that_ends_well_and_was_never_marked(tmp_path: Path) -> None:
+    with pytest.raises(NotMarkedError, match=r"ended without a marked step"):
+        wait_ready([ended(tmp_path, "true")])
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("echo Traceback; echo ValueError: no; exit 1", "ended with code 1: ValueError: no"),
+        ("exit 7", "ended with code 7: it said nothing"),
+        ("echo '==PROF== Connected'; exit 7", "ended with code 7: it said nothing"),
+        ("kill -9 $$", "ended with code -9: it said nothing"),
+        ("printf '\\377 broke\\n'; exit 1", "ended with code 1: \ufffd broke"),
+    ],
+)
+def test_a_program_that_fails_says_why(tmp_path: Path, script: str, problem: str) -> None:
+    session = ended(tmp_path, script)
+    with pytest.raises(RidgelineError, match=problem):
+        wait_ready([session])
+    with pytest.raises(RidgelineError, match=problem):
+        session.wait_done()
+    with pytest.raises(RidgelineError, match=problem):
+        session.wait()
+
+
+def test_words_of_ncu_are_explained(tmp_path: Path) -> None:
+    # given an ncu that writes its error where it was told to, whatever it runs
+    path = tmp_path / "ncu"
+    path.write_text('#!/bin/sh\nwhile [ "$1" != --log-file ]; do shift; done\n'
+                    'echo "==ERROR== ERR_NVGPUCTRPERM" > "$2"\nexit 1\n')  # fmt: skip
+    path.chmod(0o755)
+    session = started(tmp_path, "true", Ncu(str(path), "2025.3.1"))
+    with pytest.raises(RidgelineError, match="the profiler may not read the GPU's counters"):
+        session.wait()
+
+
+def test_counting_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LEAST_LIMIT_S", 0.1)
+    session = started(tmp_path, "sleep 60")
+    with pytest.raises(RidgelineError) as raised, all_ended([session]):
+        session.wait_done(planned_s=0.001)
+    assert raised.value.problem == "the step was not counted within 0 minutes"
+    assert "NCCL" in raised.value.hint
+    assert session.has_ended
+
+
+def test_a_program_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "ENDING_S", 0.1)
+    session = started(tmp_path, "touch $J.done; sleep 60")
+    with pytest.raises(RidgelineError, match="went on for 0 s after its"), all_ended([session]):
+        session.wait()
+
+
+def test_a_model_that_never_gets_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "READY_S", 0.1)
+    session = started(tmp_path, "sleep 60")
+    with pytest.raises(RidgelineError, match="not ready within 0 minutes"), all_ended([session]):
+        wait_ready([session])
+
+
+def test_the_program_of_a_model() -> None:
+    assert target_program(Path("task.pickle")) == [
+        sys.executable, "-m", "ridgeline.profile.model_process", "task.pickle",
+    ]  # fmt: skip

@@ -1,0 +1,211 @@
+"""What makes a configuration: the same answer in cases, figures, tables, the page and report.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from tests.report.hand_study import make_study, run_row, step_row
+
+from ridgeline.report.cases import (
+    SETTINGS,
+    alike,
+    cases,
+    describe_config,
+    describe_differences,
+    find_differing,
+    key,
+    number_configurations,
+    read_settings,
+    word,
+)
+from ridgeline.report.figures.machine_views import add_configurations, short_name
+from ridgeline.report.markdown import report_text
+from ridgeline.report.page.runs import settings_told
+from ridgeline.report.run_facts import config_text
+from ridgeline.report.study import Study
+from ridgeline.report.summary import summary
+from ridgeline.report.tables import complexity_table, tables
+from ridgeline.roofline.sanity_checks import ENERGY_KEYS
+
+SMALL, LARGE = '{"hidden_size": 64}', '{"hidden_size": 1024}'
+
+
+def two_sizes() -> Study:
+    """One model by name, two networks by size."""
+    runs = [
+        run_row(run_id="small", model="gpt2", config=SMALL, step_median_s=0.01, flops=1e9),
+        run_row(run_id="large", model="gpt2", config=LARGE, flops=2e10),
+    ]
+    points = [
+        step_row(run_id="small", model="gpt2", flops=1e9, time_s=0.01),
+        step_row(run_id="large", model="gpt2", flops=2e10),
+    ]
+    return make_study(runs, points)
+
+
+def test_two_sizes_of_a_model_are_two_cases() -> None:
+    assert [(case.title, case.run_ids) for case in cases(two_sizes())] == [
+        ("gpt2, batch 8, fp32 training, hidden_size=64", ("small",)),
+        ("gpt2, batch 8, fp32 training, hidden_size=1024", ("large",)),
+    ]
+
+
+def test_two_sizes_of_a_model_are_two_in_figures() -> None:
+    runs = add_configurations(two_sizes().runs)
+
+    assert runs["is_chosen"].tolist() == [True, True]
+    assert [short_name(row) for _, row in runs.iterrows()] == [
+        "gpt2, 8, hidden_size=64", "gpt2, 8, hidden_size=1024",
+    ]  # fmt: skip
+
+
+def test_two_sizes_of_a_model_are_two_in_tables() -> None:
+    complexity = complexity_table(two_sizes())
+
+    assert complexity[["settings", "flops"]].to_numpy().tolist() == [
+        ["hidden_size=1024", 2e10], ["hidden_size=64", 1e9],
+    ]  # fmt: skip
+    assert tables(two_sizes())["runs"]["settings"].tolist() == [
+        "hidden_size=64", "hidden_size=1024",
+    ]  # fmt: skip
+
+
+def test_two_sizes_of_a_model_are_two_on_the_page() -> None:
+    study = two_sizes()
+
+    assert settings_told(study.runs) == ["hidden_size=64", "hidden_size=1024"]
+    assert [text.partition(", runs")[0] for text in summary(study).headline] == [
+        "gpt2, batch 8, fp32 training, hidden_size=64",
+        "gpt2, batch 8, fp32 training, hidden_size=1024",
+    ]
+
+
+def test_two_sizes_of_a_model_are_two_in_the_report() -> None:
+    text = report_text(two_sizes(), folder=Path())
+
+    assert "2 runs of 2 configurations of 1 network" in text
+    assert "| gpt2 | train | fp32 | 8 | hidden_size=64 |" in text
+    assert "| gpt2 | train | fp32 | 8 | hidden_size=1024 |" in text
+
+
+def test_the_processor_and_the_gpu_of_a_host_are_not_repeats() -> None:
+    runs = [
+        run_row(run_id="cpu"),
+        run_row(run_id="gpu", backend="cuda", device_name="Toy G", step_median_s=0.001),
+    ]
+    study = make_study(runs)
+
+    assert [case.run_ids for case in cases(study)] == [("cpu",), ("gpu",)]
+    assert [case.title for case in cases(study)] == [
+        "net, batch 8, fp32 training, cpu, Toy 1",
+        "net, batch 8, fp32 training, cuda, Toy G",
+    ]
+    assert add_configurations(study.runs)["configuration"].tolist() == [0, 1]
+    assert len(summary(study).headline) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"compile": ""},
+        {"compile": False},
+        {"grad_accum_steps": None},
+        {"grad_accum_steps": 1.0},
+        {"data_root": None},
+        {"config": ""},
+        {"environment": ""},  # none is set; runs by earlier versions have no such record
+        {"environment": None},
+        {"channels_last": float("nan")},
+        {"workers": 4, "pin_memory": True},  # nothing is read
+        {"run_id": "other", "step_median_s": 1.0, "seed": 7},
+    ],
+)
+def test_what_is_as_usual_is_the_same_however_it_is_written(other: dict[str, Any]) -> None:
+    assert key(read_settings(run_row(**other))) == key(read_settings(run_row()))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": "other"}, {"digest": "a1"}, {"config": SMALL}, {"mode": "infer"},
+        {"precision": "amp"}, {"batch_size": 16}, {"input_size": "64"}, {"seq_len": 5},
+        {"optimizer": "adamw"}, {"compile": "default"}, {"channels_last": True},
+        {"grad_accum_steps": 2}, {"deterministic": True}, {"cudnn_benchmark": True},
+        {"data_root": "synthetic-host"}, {"data_root": "/data", "workers": 2}, {"env": "big"},
+        {"backend": "cuda"}, {"device_name": "Toy 2"}, {"threads": 4}, {"torch_version": "3"},
+        {"label": "after"}, {"environment": "OMP_NUM_THREADS=1"},
+    ],
+)  # fmt: skip
+def test_each_setting_makes_another_configuration(other: dict[str, Any]) -> None:
+    runs = [run_row(), run_row(**other)]
+
+    assert number_configurations(read_settings(row) for row in runs) == [0, 1]
+    assert add_configurations(pd.DataFrame(runs))["configuration"].tolist() == [0, 1]
+    assert len(cases(make_study(runs))) == 2
+
+
+def test_readers_of_data_that_differ_make_another_configuration() -> None:
+    runs = [run_row(data_root="/data", workers=n) for n in (0, 2)]
+
+    assert number_configurations(read_settings(row) for row in runs) == [0, 1]
+
+
+def test_a_label_or_a_version_is_named_only_where_nothing_else_differs() -> None:
+    eight, sixteen = run_row(label="monday"), run_row(label="tuesday", batch_size=16)
+    again = run_row(label="again")
+    settings = [read_settings(row) for row in (eight, sixteen, again)]
+
+    assert find_differing(settings[:2]) == ["batch_size"]
+    assert find_differing(settings) == ["batch_size", "label"]
+    big = read_settings(run_row(env="big", threads=64, torch_version="3.0"))
+    assert find_differing([settings[0], big]) == ["env"]
+
+
+def test_rows_of_a_table_say_in_what_they_differ() -> None:
+    runs = [
+        run_row(label="before"),
+        run_row(label="after", channels_last=True, threads=1, environment="OMP_NUM_THREADS=1"),
+        run_row(label="after", channels_last=True, threads=1, batch_size=16, precision="amp"),
+    ]
+
+    assert describe_differences([read_settings(row) for row in runs]) == [
+        "before, 2 threads", "after, 1 thread, channels last", "after, 1 thread, channels last",
+    ]  # fmt: skip
+    assert describe_differences([read_settings(run_row()), read_settings(run_row())]) == ["", ""]
+
+
+def test_labels_do_not_keep_runs_from_being_compared() -> None:
+    runs = [run_row(run_id="a", label="full"), run_row(run_id="b", label="half", precision="amp")]
+    (group,) = alike(cases(make_study(runs)), but=("precision",))
+    assert [case.run_id for case in group] == ["a", "b"]
+
+    runs.append(run_row(run_id="c", label="half"))  # now half is another state of the code
+    (group,) = alike(cases(make_study(runs)), but=("precision",))
+    assert [case.run_id for case in group] == ["b", "c"]
+
+
+def test_settings_in_words() -> None:
+    said = {
+        "compile": "max-autotune", "channels_last": True, "grad_accum_steps": 4,
+        "input_size": "224x160", "seq_len": 128, "optimizer": "adamw", "workers": 0,
+        "digest": "0123456789abcdef", "config": '{"a": 1, "b": "x"}', "cudnn_benchmark": None,
+    }  # fmt: skip
+    assert [word(name, value) for name, value in said.items()] == [
+        "compile max-autotune", "channels last", "4 batches a step", "input 224x160", "length 128",
+        "adamw", "0 workers", "version 012345", "a=1 b=x", "",
+    ]  # fmt: skip
+
+
+def test_sizes_as_a_cell() -> None:
+    assert (
+        config_text({"b": 1, "a": [2]}) == config_text({"a": [2], "b": 1}) == '{"a": [2], "b": 1}'
+    )
+    assert (config_text(None), config_text({})) == ("", "")
+    assert [describe_config(text) for text in ("not JSON", "[1]")] == ["not JSON", "[1]"]
+
+
+def test_the_physics_gate_knows_no_other_settings() -> None:
+    assert set(ENERGY_KEYS) <= set(SETTINGS)

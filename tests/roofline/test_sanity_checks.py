@@ -1,0 +1,162 @@
+"""What physics forbids is flagged with its likely cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ridgeline.roofline.sanity_checks import clock_flag, energy_flags, flags
+
+POINT = {
+    "run_id": "r", "grain": "layer", "layer": "conv", "phase": "all", "provenance": "static",
+    "bound": "compute", "efficiency": 0.5, "time_s": 0.01, "flops": 1e9, "dram_bytes": 1e6,
+}  # fmt: skip
+STEP = {**POINT, "grain": "step", "layer": "", "time_s": 0.1}
+
+
+def flag_of(**changes: Any) -> str:
+    points = pd.DataFrame([STEP, {**POINT, **changes}])
+    return str(flags(points).iloc[1])
+
+
+def test_a_point_below_its_roof_has_no_flag() -> None:
+    assert flag_of() == ""
+    assert flag_of(efficiency=1.02) == ""  # clocks and roofs are not known better than that
+
+
+@pytest.mark.parametrize(
+    ("bound", "provenance", "cause"),
+    [("compute", "static", "Winograd"), ("dram", "static", "stayed in a cache"),
+     ("launch", "static", "share a kernel"), ("compute", "counter", "measure the machine again"),
+     ("l2", "static", "nearer to the cores")],
+)  # fmt: skip
+def test_a_point_above_its_roof(bound: str, provenance: str, cause: str) -> None:
+    flag = flag_of(efficiency=1.25, bound=bound, provenance=provenance)
+    assert flag.startswith(f"above its {bound} roof: 25 % faster than its floor; likely cause: ")
+    assert cause in flag
+
+
+@pytest.mark.parametrize(
+    ("env", "bound", "provenance", "source", "cause"),
+    [
+        ("mine", "compute", "counter", "given",
+         "the value given for this roof is too low: check it"),
+        ("mine", "dram", "counter", "given",
+         "the value given for this roof is too low: check it"),
+        ("mine", "l2", "counter", "given",
+         "the roof is too low, or its data stayed nearer to the cores"),  # which nobody gave
+        ("mine", "compute", "static", "given",
+         "fewer FLOPs may be executed than the model has (Winograd, FFT, masked attention),"
+         " or the value given for this roof is too low: check it"),
+        ("other", "compute", "counter", "measured",
+         "the roof is too low: measure the machine again"),
+        ("other", "compute", "counter", "datasheet",
+         "the datasheet's roof is too low for this device: measure it"),
+    ],
+)  # fmt: skip
+def test_above_a_roof_that_nobody_measured(
+    env: str, bound: str, provenance: str, source: str, cause: str
+) -> None:
+    # given a user who gave the arithmetic and the DRAM roof of one machine
+    given = {"mine": {"compute", "dram"}}
+    changes = {"env": env, "bound": bound, "provenance": provenance, "roof_source": source}
+    points = pd.DataFrame([STEP, {**POINT, **changes, "efficiency": 1.25}])
+    # then a point above it says to check what was given, not to measure again
+    assert flags(points, given).iloc[1] == (
+        f"above its {bound} roof: 25 % faster than its floor; likely cause: {cause}"
+    )
+
+
+def test_a_piece_too_short_to_time_is_not_judged() -> None:
+    assert flag_of(efficiency=3.0, time_s=2e-6) == ""
+
+
+def test_what_no_counter_can_say_is_marked_however_short() -> None:
+    fast = {"provenance": "counter", "time_s": 1e-6}
+    assert flag_of(**fast, efficiency=1.9) == ""
+    assert flag_of(**fast, efficiency=3.0, bound="launch") == ""  # a kernel alone waits for none
+    assert flag_of(**fast, efficiency=50.0) == (
+        "above its compute roof: 4900 % faster than its floor; likely cause: the roof is too low:"
+        " measure the machine again; or times or counters are in another unit than they say"
+    )
+
+
+def test_a_hot_piece_without_flops() -> None:
+    assert flag_of(flops=0, efficiency=float("nan")) == (
+        "10 % of the step without FLOPs; likely cause: it only moves or compares data, or no"
+        " formula and no counter tells its work"
+    )
+    assert "it waits" in flag_of(flops=0, dram_bytes=0, efficiency=float("nan"))
+    assert flag_of(flops=0, time_s=0.004, efficiency=float("nan")) == ""
+
+
+@pytest.mark.parametrize(
+    ("grain", "executed", "text"),
+    [("phase", 1e9, ""), ("phase", 0.45e9, ""), ("phase", 0.1e9, "executes 0.10 times"),
+     ("phase", 2e9, "executes 2.00 times"), ("layer", 2e9, ""), ("layer", 0.25e9, ""),
+     ("layer", 0.05e9, "executes 0.05 times"), ("layer", 12e9, "executes 12.00 times")],
+)  # fmt: skip
+def test_executed_flops_beside_those_of_the_model(grain: str, executed: float, text: str) -> None:
+    model = {**POINT, "grain": grain, "flops_fp16_matrix": 9e8}
+    counter = {**model, "provenance": "counter", "flops": executed}
+    flag = str(flags(pd.DataFrame([STEP, model, counter])).iloc[2])
+    assert flag.startswith(text)
+    assert bool(flag) == bool(text)
+
+
+def test_conventions_of_elementwise_work_differ_too_much_to_judge() -> None:
+    model = {**POINT, "flops_fp16_matrix": 1e8}  # a tenth of it is products
+    counter = {**model, "provenance": "counter", "flops": 0.0}
+    assert str(flags(pd.DataFrame([STEP, model, counter])).iloc[2]) == (
+        "10 % of the step without FLOPs; likely cause: it only moves or compares data, or no"
+        " formula and no counter tells its work"
+    )
+
+
+def test_counters_and_times_of_two_runs_may_differ_by_a_tenth() -> None:
+    assert flag_of(efficiency=1.08, provenance="counter", bound="dram") == ""
+    flag = flag_of(efficiency=1.12, provenance="counter", bound="dram")
+    assert flag.startswith("above its dram roof: 12 % faster than its floor")
+    assert "the time is of another run than the counters" in flag
+
+
+def test_a_kernel_whose_flops_were_not_counted_is_not_without_them() -> None:
+    assert flag_of(grain="kernel", provenance="counter", flops=float("nan"),
+                   dram_bytes=float("nan"), efficiency=float("nan")) == ""  # fmt: skip
+    assert flag_of(grain="kernel", provenance="counter", flops=0.0, efficiency=0.5) != ""
+
+
+def runs(energies: list[float], batches: list[int]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"env": "m", "model": "net", "mode": "train", "precision": "fp32", "batch_size": batches,
+         "energy_j_per_sample": energies}
+    )  # fmt: skip
+
+
+def test_energy_that_doubles_between_neighbours() -> None:
+    # given joules per sample that fall slowly with the batch, but for one reading
+    table = runs([1.0, 0.3, 0.8, 0.75], [8, 16, 32, 64])
+    # then that one is flagged, and its neighbours are not judged by it
+    found = energy_flags(table)
+    assert found[1].startswith(
+        "0.3 J per sample where batches 8 and 32 suggest 0.894; likely cause"
+    )
+    assert found[[0, 2, 3]].eq("").all()
+
+
+def test_energy_that_falls_smoothly_is_fine() -> None:
+    assert energy_flags(runs([1.0, 0.9, 0.82], [8, 16, 32])).eq("").all()
+    assert energy_flags(runs([1.0, 0.9], [8, 16])).eq("").all()
+    assert energy_flags(pd.DataFrame({"batch_size": [1]})).eq("").all()
+
+
+def test_another_clock_than_the_roofs() -> None:
+    assert clock_flag(1.5e9, 1.98e9) == (
+        "ran at 1500 MHz, its roof is of 1980 MHz: at the run's clock, that roof is 76 % of the one"
+        " drawn"
+    )
+    assert clock_flag(1.98e9, 1.5e9) == ""  # a power cap holds large products down
+    assert clock_flag(1.95e9, 1.98e9) == ""
+    assert clock_flag(None, 1.98e9) == ""

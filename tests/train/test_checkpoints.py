@@ -1,0 +1,181 @@
+"""Checkpoints: whole or absent, only what is plain, and a clear word about everything else."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ridgeline.errors import RidgelineError
+from ridgeline.train import checkpoints
+from ridgeline.train.checkpoints import CheckpointFolder, checkpoint, load, save
+
+STATE: dict[str, Any] = {
+    "model": {"weight": torch.arange(1000.0)},
+    "optimizer": {},
+    "scheduler": {"step": 3},
+    "scaler": None,
+    "epoch": 1,
+    "best_accuracy": 0.5,
+    "history": [],
+    "random": {},
+    "settings": {"model": "resnet18", "lr": 0.1},
+    "made_on": {},
+}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "net_last.pt"
+    save(path, checkpoint(STATE))
+    return path
+
+
+def complaint(path: Path) -> str:
+    with pytest.raises(RidgelineError) as caught:
+        load(path)
+    return str(caught.value)
+
+
+def test_what_was_saved_comes_back(saved: Path) -> None:
+    found = load(saved)
+    assert torch.equal(found.pop("model")["weight"], STATE["model"]["weight"])
+    expected = {key: value for key, value in STATE.items() if key != "model"}
+    assert found == {"format": "ridgeline-train", "version": 1, **expected}
+    assert [path.name for path in saved.parent.iterdir()] == ["net_last.pt"]
+
+
+def test_a_state_without_a_part_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="a checkpoint needs random"):
+        checkpoint({key: value for key, value in STATE.items() if key != "random"})
+
+
+def test_a_full_disk_leaves_the_older_one(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = saved.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RidgelineError, match=r"cannot write .*net_last\.pt: No space left"):
+        save(saved, checkpoint(STATE | {"epoch": 2}))
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == ["net_last.pt"]
+
+
+def test_no_such_file(saved: Path) -> None:
+    assert complaint(saved.with_name("nett_last.pt")) == (
+        f"there is no checkpoint {saved.with_name('nett_last.pt')}\n"
+        f"  hint: {saved.parent} has net_last.pt"
+    )
+
+
+@pytest.mark.parametrize("kept", [0, 5, 2000, -1])
+def test_a_file_that_was_cut(saved: Path, kept: int) -> None:
+    saved.write_bytes(saved.read_bytes()[:kept])
+    assert complaint(saved).startswith(f"{saved} is damaged, or no checkpoint: ")
+
+
+def test_one_wrong_bit(saved: Path) -> None:
+    # given a checkpoint with a bit of a weight turned; torch itself would not notice
+    content = bytearray(saved.read_bytes())
+    content[content.index(torch.arange(500.0, 510.0).numpy().tobytes())] ^= 1
+    saved.write_bytes(content)
+    torch.load(saved, weights_only=True)
+    assert "the checksum of " in complaint(saved)
+
+
+def test_what_could_run_is_refused(saved: Path) -> None:
+    torch.save({"format": checkpoints.FORMAT, "model": os.system}, saved)
+    assert complaint(saved).startswith(f"{saved} holds more than tensors and plain values")
+
+
+@pytest.mark.parametrize("content", [{"weight": torch.zeros(2)}, [1, 2], {"format": "else"}])
+def test_files_of_others(saved: Path, content: Any) -> None:
+    torch.save(content, saved)
+    assert complaint(saved).startswith(f"{saved} is not a checkpoint of `ridgeline train`")
+
+
+def test_a_later_version(saved: Path) -> None:
+    save(saved, checkpoint(STATE) | {"version": 2})
+    assert "is a checkpoint of version 2, and this ridgeline reads version 1" in complaint(saved)
+
+
+@pytest.mark.parametrize("change", [{"epoch": "x"}, {"history": None}, {"settings": []}])
+def test_a_part_that_is_wrong(saved: Path, change: dict[str, Any]) -> None:
+    save(saved, checkpoint(STATE) | change)
+    assert f"it lacks {next(iter(change))}" in complaint(saved)
+
+
+def test_other_settings_are_listed() -> None:
+    there = {"model": "resnet18", "lr": 0.1, "epochs": 5, "seed": 0}
+    checkpoints.refuse_differences(Path("a.pt"), there, {"model": "resnet18", "seed": 0})
+    with pytest.raises(RidgelineError) as caught:
+        checkpoints.refuse_differences(Path("a.pt"), there, {"seed": 0, "lr": 0.2, "epochs": 9})
+    assert caught.value.problem == (
+        "a.pt was made with other settings: lr: 0.1 there, 0.2 asked; epochs: 5 there, 9 asked"
+    )
+
+
+def test_a_training_is_not_overwritten_unasked(saved: Path) -> None:
+    files = CheckpointFolder(folder=saved.parent, name="net")
+    with pytest.raises(RidgelineError, match=r"already holds a training of net: net_last\.pt"):
+        files.prepare(overwrite=False)
+    files.prepare(overwrite=True)
+    CheckpointFolder(folder=saved.parent / "new" / "folder", name="net").prepare(overwrite=False)
+    assert (saved.parent / "new" / "folder").is_dir()
+
+
+KILLED_WRITER = """
+import os, signal, sys
+from pathlib import Path
+from ridgeline.store import whole_file
+
+with whole_file(Path(sys.argv[1])) as file:
+    file.write(b"half of it")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_while_writing(path: Path) -> Path:
+    """What a process leaves that is killed in the middle of writing this file."""
+    before = set(path.parent.iterdir())
+    done = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)])
+    assert done.returncode == -signal.SIGKILL
+    (left,) = set(path.parent.iterdir()) - before
+    assert left.read_bytes() == b"half of it"
+    return left
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_what_a_killed_writer_left_is_cleared_away(saved: Path) -> None:
+    before = saved.read_bytes()
+    files = CheckpointFolder(folder=saved.parent, name="net")
+    for path in (files.last, files.best, files.final_weights, files.epoch(15)):
+        killed_while_writing(path)
+    files.prepare(overwrite=True)
+    assert [path.name for path in saved.parent.iterdir()] == ["net_last.pt"]
+    assert saved.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_the_file_of_another_training_is_left_alone(saved: Path) -> None:
+    # resnet18 and resnet18_cifar are trained at once, in one folder: this file is being written
+    other = CheckpointFolder(folder=saved.parent, name="net_cifar")
+    theirs = killed_while_writing(other.last)
+    CheckpointFolder(folder=saved.parent, name="net").prepare(overwrite=True)
+    assert theirs.exists()
+    other.prepare(overwrite=True)
+    assert not theirs.exists()
+
+
+def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RidgelineError, match=r"cannot write .*file: File exists"):
+        CheckpointFolder(folder=tmp_path / "file", name="net").prepare(overwrite=False)

@@ -1,0 +1,325 @@
+"""Real training: it learns, it says when it cannot, and it goes on as if it had never stopped."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.measure.test_profiler_mark import recorded
+from tests.train.small_training import net_file, settings, trainer, what_differs
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.randomness import repeatable
+from ridgeline.train import checkpoints
+from ridgeline.train.checkpoints import CheckpointFolder
+from ridgeline.train.loop import profile_one_step, train
+from ridgeline.train.records import (
+    EpochResult,
+    StepProgress,
+    TrainResult,
+    TrainSettings,
+    epoch_from,
+)
+from ridgeline.train.trainer import Trainer, correct, explained, smoothed_loss
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    return net_file(tmp_path)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> CheckpointFolder:
+    return CheckpointFolder(folder=tmp_path, name="net")
+
+
+def epoch(number: int, *, accuracy: float, time_s: float) -> EpochResult:
+    return EpochResult(
+        epoch=number, train_loss=1.0, train_accuracy=0.5, test_accuracy=accuracy, lr=0.1,
+        time_s=time_s, test_time_s=1.0, images=100,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- records
+
+
+def test_a_result_by_hand() -> None:
+    history = (
+        epoch(1, accuracy=0.4, time_s=10.0),
+        epoch(2, accuracy=0.6, time_s=4.0),
+        epoch(3, accuracy=0.6, time_s=5.0),
+    )
+    result = TrainResult(settings=settings("resnet18"), history=history)
+    assert result.best.epoch == 2
+    assert result.images_per_s == 20.0  # of 10, 25 and 20
+    assert result.time_s == 22.0
+    gone_on = replace(result, epochs_before=2)
+    assert (gone_on.images_per_s, gone_on.time_s) == (20.0, 22.0)  # of the third; of all
+    assert epoch_from(history[0].to_dict()) == history[0]
+
+
+def test_the_steps_of_settings_by_hand() -> None:
+    wanted = settings("resnet18", train_images=65, batch_size=16, epochs=5)
+    # 65 = 4 · 16 + 1, and a lone image is left out; a tenth of 20 steps is the warm-up
+    assert (wanted.steps, wanted.total_steps, wanted.warmup_steps) == (4, 20, 2)
+    assert settings("resnet18", warmup=0).warmup_steps == 0
+    assert wanted.lr_at(2) == 0.05
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"epochs": 0}, "epochs 0 is not possible"),
+        ({"lr": float("nan")}, "lr nan is not possible"),
+        ({"label_smoothing": 1.5}, "label smoothing 1.5 is not possible"),
+        ({"momentum": 5.0}, "--momentum 5.0 is not possible"),
+        ({"momentum": 1.0}, "--momentum 1.0 is not possible"),
+        ({"seed": -1}, "seed -1 is not possible"),
+    ],
+)
+def test_settings_that_cannot_be(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RidgelineError) as caught:
+        settings("resnet18", **change)
+    assert caught.value.problem == problem
+
+
+def test_the_loss_of_auxiliary_heads_by_hand() -> None:
+    # given scores that say nothing, the loss of a head is log(10) with any smoothing
+    scores, labels = torch.zeros(4, 10), torch.zeros(4, dtype=torch.int64)
+    log10 = torch.tensor(10.0).log().item()
+    assert smoothed_loss(scores, labels, 0.1).item() == pytest.approx(log10)
+    assert smoothed_loss((scores, scores), labels, 0.0).item() == pytest.approx(1.4 * log10)
+    assert smoothed_loss((scores,) * 3, labels, 0.0).item() == pytest.approx(1.6 * log10)
+    assert correct(torch.eye(10), torch.tensor([0, 1, 2, 0, 0, 0, 0, 0, 0, 0])).item() == 3
+
+
+# ---------------------------------------------------------------- learning
+
+
+@pytest.mark.slow
+def test_resnet18_learns(tmp_path: Path) -> None:
+    # given 160 small images of ten classes
+    wanted = TrainSettings(
+        model="resnet18", data="synthetic", train_images=160, test_images=50, epochs=5,
+        batch_size=8, lr=0.01, augment=False, channels_last=True,
+    )  # fmt: skip
+    # when the real network is trained for 100 steps
+    result = train(trainer(wanted), CheckpointFolder(folder=tmp_path, name="resnet18"))
+    # then it knows most of the images that it has not seen; 10 % would be chance
+    assert result.history[-1].test_accuracy > 0.5
+    assert result.history[-1].train_loss < 1 < 2 < result.history[0].train_loss
+
+
+def test_progress_is_told(net: str, files: CheckpointFolder) -> None:
+    told: list[StepProgress] = []
+    train(trainer(settings(net, epochs=2)), files, tell=told.append)
+    assert [(p.epoch, p.step, p.steps) for p in told] == [
+        (number, step, 5) for number in (1, 2) for step in (1, 2, 3, 4, 5)
+    ]
+
+
+def test_times_are_of_training_and_of_the_test(net: str) -> None:
+    # given a clock that goes one second further with every look
+    moments = iter(range(1000))
+    training = trainer(settings(net))
+    training._clock = lambda: float(next(moments))
+    result = training.run_epoch()
+    # then five looks at five steps and two at the test
+    assert (result.time_s, result.test_time_s, result.images) == (5.0, 1.0, 70)
+    assert result.images_per_s == 14.0
+
+
+def test_a_loss_that_is_no_number_stops_and_leaves_the_best(
+    net: str, files: CheckpointFolder
+) -> None:
+    # given a training with one epoch saved
+    training = trainer(settings(net, lr=1e9, warmup=1))
+    checkpoints.save(files.best, {"kept": 1})
+    # when it diverges
+    with pytest.raises(RidgelineError) as caught:
+        train(training, files)
+    # then it says so and the file is as it was
+    assert caught.value.problem.startswith("the loss is no finite number any more, in epoch 1")
+    assert "a lower --lr (it is 1e+09)" in caught.value.hint
+    assert torch.load(files.best, weights_only=True) == {"kept": 1}
+    assert not files.last.exists()
+
+
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("CUDA error: out of memory"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("MPS backend out of memory (MPS allocated: 17.9 GB)"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory"),
+    OSError(12, "Cannot allocate memory"),  # for a worker
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=repr)
+def test_too_little_memory_is_one_error_in_all_its_forms(error: Exception) -> None:
+    with pytest.raises(RidgelineError) as caught, explained(settings("resnet18")):
+        raise error
+    assert str(caught.value) == (
+        "resnet18 with batches of 16 does not fit into memory\n"
+        "  hint: try a smaller --batch-size, or --amp on a GPU"
+    )
+
+
+def test_a_worker_that_is_gone_becomes_advice() -> None:
+    with pytest.raises(RidgelineError) as caught, explained(settings("resnet18")):
+        raise RuntimeError("DataLoader worker (pid 7) is killed")
+    assert str(caught.value) == (
+        "a worker ended unexpectedly: RuntimeError: DataLoader worker (pid 7) is killed\n"
+        "  hint: use fewer --workers, or none: batches are then made on the device"
+    )
+
+
+@pytest.mark.parametrize("error", [RuntimeError("odd"), OSError("odd"), ValueError("odd")])
+def test_other_errors_are_left_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, explained(settings("resnet18")):
+        raise error
+    assert caught.value is error
+
+
+def failing(*_: Any, **__: Any) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.parametrize("part", ["train_step", "test", "load_state"])
+def test_memory_that_runs_out_in_any_part_of_a_training(
+    net: str, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    training = trainer(settings(net))
+    if part == "load_state":  # a checkpoint that does not fit its model is another error
+        monkeypatch.setattr(training.optimizer, "load_state_dict", failing)
+    else:
+        monkeypatch.setattr(training, part, failing)
+    with pytest.raises(RidgelineError, match="with batches of 16 does not fit into memory"):
+        training.load_state(training.state()) if part == "load_state" else training.run_epoch()
+
+
+# ---------------------------------------------------------------- checkpoints and going on
+
+
+def test_which_files_there_are(net: str, files: CheckpointFolder) -> None:
+    result = train(trainer(settings(net, epochs=4)), files, save_every=2)
+    assert sorted(path.name for path in files.folder.glob("*.pt")) == [
+        "net_best.pt", "net_epoch2.pt", "net_epoch4.pt", "net_final_weights.pt", "net_last.pt",
+    ]  # fmt: skip
+    best, last = checkpoints.load(files.best), checkpoints.load(files.last)
+    assert best["epoch"] == result.best.epoch
+    assert (last["epoch"], last["scheduler"]["step"]) == (4, 20)
+    assert best["best_accuracy"] == last["best_accuracy"] == result.best.test_accuracy
+    weights = torch.load(files.final_weights, weights_only=True)
+    assert what_differs(dict(last["model"]), weights) == []
+
+
+def resumed(wanted: TrainSettings, files: CheckpointFolder, *, stop_after: int) -> Trainer:
+    """Train some epochs, forget everything but the file, and train the rest from that."""
+    first = trainer(wanted)
+    for _ in range(stop_after):
+        first.run_epoch()
+    checkpoints.save(files.last, checkpoints.checkpoint(first.state()))
+    torch.manual_seed(99)  # another process would have other random numbers
+    second = trainer(wanted)
+    second.load_state(checkpoints.load(files.last))
+    train(second, files)
+    return second
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"augment": False}, {"channels_last": True}, {"momentum": 0.0}], ids=str
+)
+def test_resumed_is_as_never_stopped(
+    net: str, files: CheckpointFolder, change: dict[str, Any]
+) -> None:
+    wanted = settings(net, **change)
+    with repeatable(True):
+        whole = trainer(wanted)
+        for _ in range(wanted.epochs):
+            whole.run_epoch()
+        again = resumed(wanted, files, stop_after=1)
+    assert what_differs(whole.state(), again.state()) == []
+
+
+def test_resnet18_resumed_is_as_never_stopped(files: CheckpointFolder) -> None:
+    wanted = settings("resnet18", epochs=2, train_images=32, test_images=10)
+    with repeatable(True):
+        whole = trainer(wanted)
+        for _ in range(wanted.epochs):
+            whole.run_epoch()
+        again = resumed(wanted, files, stop_after=1)
+    assert what_differs(whole.state(), again.state()) == []
+
+
+def test_workers_change_nothing(net: str) -> None:
+    states = []
+    for workers in (0, 2):
+        training = trainer(settings(net, epochs=2), workers=workers)
+        training.run_epoch()
+        training.run_epoch()
+        states.append(training.state())
+    assert what_differs(states[0], states[1]) == []
+
+
+def test_loss_scaling_is_saved_too(net: str) -> None:
+    # given a training with a scaler, as amp has on a GPU
+    def scaled() -> Trainer:
+        training = trainer(settings(net))
+        training.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
+        return training
+
+    whole = scaled()
+    whole.run_epoch()
+    saved = whole.state()["scaler"]
+    # when it goes on from what was saved
+    again = scaled()
+    again.load_state(whole.state())
+    # then with the scale that had grown once in five steps
+    assert (saved["scale"], saved["_growth_tracker"]) == (16.0, 2)
+    assert again.state()["scaler"] == saved
+
+
+def test_another_seed_is_another_training(net: str) -> None:
+    one, two = (trainer(settings(net, seed=seed)) for seed in (1, 2))
+    one.run_epoch()
+    two.run_epoch()
+    assert "/model/head.weight" in what_differs(one.state(), two.state())
+
+
+def test_a_checkpoint_of_another_network(net: str, files: CheckpointFolder) -> None:
+    state = trainer(settings(net)).state()
+    state["model"]["head.weight"] = torch.zeros(3, 3)
+    with pytest.raises(RidgelineError, match=r"does not fit .*size mismatch for head.weight"):
+        trainer(settings(net)).load_state(state)
+
+
+# ---------------------------------------------------------------- one step
+
+
+def test_all_of_one_step_is_inside_the_mark(net: str) -> None:
+    # given a training that writes down what it does
+    log: list[str] = []
+    training = trainer(settings(net))
+    training.model.register_forward_hook(lambda *_: log.append("forward"))
+    first = training.model.features[0].weight
+    first.register_post_accumulate_grad_hook(lambda *_: log.append("backward"))
+    training.optimizer.register_step_post_hook(lambda *_: log.append("optimizer"))
+    step = ["forward", "backward", "optimizer"]
+    # when the second step after six others is to be marked; an epoch has five
+    found = profile_one_step(training, recorded(log), warmup_iters=6, profile_iter=2)
+    # then seven steps are outside, and one whole step is inside
+    assert log == [
+        *step * 7,
+        "synchronize", "start profiler", "start range ridgeline_step",
+        *step,
+        "synchronize", "end range 7", "stop profiler",
+    ]  # fmt: skip
+    assert (found.step, found.is_marked, training.step) == (8, True, 8)
+
+
+def test_without_a_profiler_the_step_is_done(net: str) -> None:
+    found = profile_one_step(trainer(settings(net)), None, warmup_iters=0)
+    assert (found.step, found.is_marked) == (1, False)
