@@ -14,7 +14,7 @@ import torch
 from benchmarks.report import Report, Table
 from ridgeline.measure.layers import time_layers
 from ridgeline.measure.marks import StepRecorder
-from ridgeline.measure.measurement import build_stepper
+from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.statistics import median_interval
 from ridgeline.measure.step import Stepper, torch_settings
 from ridgeline.measure.timing import time_steps, warm_up

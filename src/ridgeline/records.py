@@ -313,16 +313,20 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyWindowResult:
-    """One pass under load."""
+    """One pass under load, by the meter that was chosen and by both."""
 
-    energy_j_per_step: float
     start_s: float = 0.0
     end_s: float = 0.0
     steps: int = 0
-    energy_j: float | None = None
-    mean_power_w: float | None = None
+    energy_j: float = 0.0
+    mean_power_w: float = 0.0
+    energy_j_per_step: float
     counter_power_w: float | None = None
     sampled_power_w: float | None = None
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

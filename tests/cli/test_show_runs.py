@@ -9,12 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.measure.measured import measured, timing_of
+from tests.measure.measured import energy_window, measured, timing_of
 from torch import nn
 
 from ridgeline.cli import show_runs
-from ridgeline.measure.energy import Energy
-from ridgeline.measure.energy_window import EnergyWindow
+from ridgeline.measure.energy import summarise_windows
 from ridgeline.measure.found import found, tables
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.marks import StepTimes
@@ -30,10 +29,10 @@ PHASES: dict[str, tuple[float, ...]] = {
     "backward": (0.75, 1.0) * 5,
 }
 SPLIT = replace(TIMING, device=StepTimes(steps_s=TIMING.device.steps_s, phases_s=PHASES))
-WINDOW = EnergyWindow(start_s=0.0, end_s=4.0, steps=2, mean_power_w=100.0)
-ENERGY = Energy(
-    meter="energy counter", scope="the whole board", kind="counter", samples_per_step=2,
-    windows=(WINDOW,), interval_j_per_step=None,
+WINDOW = energy_window(start_s=0.0, end_s=4.0, steps=2, mean_power_w=100.0)
+ENERGY = replace(
+    summarise_windows((WINDOW,), samples_per_step=2),
+    meter="energy counter", scope="the whole board", kind="counter",
 )  # fmt: skip
 PATHS = ("features.0", "features.1.downsample", "classifier")
 OWNERS = [

@@ -8,7 +8,7 @@ from torch import nn
 
 import ridgeline
 from ridgeline.measure.isolation import run_isolated
-from ridgeline.measure.measurement import build_stepper
+from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.tasks import Task, measure_task, memory_task
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meters import find_meters

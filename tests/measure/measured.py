@@ -11,10 +11,9 @@ from ridgeline.measure.backends import Backend, DeviceMemory
 from ridgeline.measure.marks import StepTimes
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
-from ridgeline.measure.process import Usage
 from ridgeline.measure.statistics import summarise
 from ridgeline.measure.timing import Timing, WarmUp
-from ridgeline.records import WorkloadSpec
+from ridgeline.records import EnergyWindowResult, Usage, WorkloadSpec
 from ridgeline.sensors.conditions import Conditions
 from ridgeline.settings import Settings
 
@@ -56,3 +55,14 @@ def measured(kind: str = "cpu", timing: Timing | None = None, **changes: Any) ->
         "during": Conditions(),
     }
     return Measurement(**(values | changes))
+
+
+def energy_window(
+    *, start_s: float = 0.0, end_s: float, steps: int, mean_power_w: float, **powers_w: float | None
+) -> EnergyWindowResult:
+    """A window of known power; its joules follow."""
+    energy_j = mean_power_w * (end_s - start_s)
+    return EnergyWindowResult(
+        start_s=start_s, end_s=end_s, steps=steps, mean_power_w=mean_power_w, energy_j=energy_j,
+        energy_j_per_step=energy_j / steps, **powers_w,
+    )  # fmt: skip

@@ -8,19 +8,16 @@ from typing import Any
 import pytest
 import torch
 from tests.measure.fakes import workload
-from tests.measure.measured import measured, timing_of
+from tests.measure.measured import energy_window, measured, timing_of
 
 from ridgeline.measure.advice import warnings
-from ridgeline.measure.energy import Energy
-from ridgeline.measure.energy_window import EnergyWindow
-from ridgeline.measure.kernels import KernelTime
+from ridgeline.measure.energy import summarise_windows
 from ridgeline.measure.layer_energy import RepeatedEnergy
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
-from ridgeline.measure.process import Usage
 from ridgeline.measure.timing import WarmUp
-from ridgeline.records import WorkloadSpec
+from ridgeline.records import EnergyResult, KernelTime, Usage, WorkloadSpec
 from ridgeline.sensors.conditions import Conditions
 from ridgeline.settings import Settings
 
@@ -36,24 +33,21 @@ def layers_of(time_s: float, is_held_back: bool = False, modules: int = 1) -> La
     )  # fmt: skip
 
 
-def energy_of(*said: str, step_time_s: float = 1.0) -> Energy:
+def energy_of(*messages: str, step_time_s: float = 1.0) -> EnergyResult:
     """Of two windows of ten steps."""
     length_s = 10 * step_time_s
     windows = tuple(
-        EnergyWindow(start_s=n * length_s, end_s=(n + 1) * length_s, steps=10, mean_power_w=100.0)
+        energy_window(start_s=n * length_s, end_s=(n + 1) * length_s, steps=10, mean_power_w=100.0)
         for n in range(2)
     )
-    return Energy(
-        meter="m", scope="s", kind="power", samples_per_step=2, windows=windows,
-        interval_j_per_step=None, warnings=said,
-    )  # fmt: skip
+    return replace(summarise_windows(windows, samples_per_step=2), warnings=messages)
 
 
 def repeated(*, is_narrow: bool) -> RepeatedEnergy:
     """Six windows of 5 J a call; the interval is 4 % or 8 % wide."""
-    window = EnergyWindow(start_s=0.0, end_s=2.0, steps=4, mean_power_w=10.0)
+    window = energy_window(start_s=0.0, end_s=2.0, steps=4, mean_power_w=10.0)
     return RepeatedEnergy(
-        meter="m", scope="s", kind="power", windows=(window,) * 6, target=0.05,
+        windows=(window,) * 6, target=0.05,
         interval_j_per_call=(4.9, 5.1) if is_narrow else (4.8, 5.2), calls_per_batch=4, power=None,
     )  # fmt: skip
 
@@ -172,17 +166,17 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         ),
         (
             measured(layers=layers_of(1.25)),
-            "the layers add up to 25.0 % more than a step that nobody watched; close other "
+            "the layers add up to 25.0 % more than an unprofiled step; close other "
             "programs and try again",
         ),
         (
             measured(layers=layers_of(1.25, modules=20_000)),  # 50 µs a module
-            "the layers add up to 25.0 % more than a step that nobody watched: watching costs "
+            "the layers add up to 25.0 % more than an unprofiled step: watching costs "
             "microseconds per module, which shows in steps this short",
         ),
         (
             measured("cuda", layers=layers_of(1.25, is_held_back=True)),
-            "the layers add up to 25.0 % more than a step that nobody watched; close other "
+            "the layers add up to 25.0 % more than an unprofiled step; close other "
             "programs and try again",
         ),
         (
@@ -213,7 +207,7 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         ),
         (
             measured(layers=layers_of(0.75, modules=20_000)),
-            "the layers add up to 25.0 % less than a step that nobody watched; close other "
+            "the layers add up to 25.0 % less than an unprofiled step; close other "
             "programs and try again",
         ),
     ],
@@ -302,7 +296,7 @@ def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first()
         "the loss is no longer a finite number",
         "the meter is odd",
         "steps took 100.0 % longer while energy was measured (2 s)",
-        "the layers add up to 100.0 % more than a step that nobody watched",
+        "the layers add up to 100.0 % more than an unprofiled step",
     ]
 
 
@@ -311,8 +305,7 @@ def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first()
 )
 def test_a_processor_that_others_had(cores: float, switches: int, is_said: bool) -> None:
     # given ten seconds in which torch could have used two cores
-    usage = Usage(user_time_s=10 * cores, system_time_s=0.0, elapsed_s=10.0,
-                  involuntary_switches=switches)  # fmt: skip
+    usage = Usage(cores=cores, elapsed_s=10.0, involuntary_switches=switches)
     timing = replace(timing_of(*[1.0] * 10), usage=usage)
     text = (
         "other programs had the processor: steps used 1.0 of 2 cores and were interrupted 30 times "

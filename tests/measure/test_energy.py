@@ -8,11 +8,18 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
+from tests.measure.measured import energy_window
 from tests.measure.simulated import Device, SteppedSampler, readings_while
 
-from ridgeline.measure.energy import Energy, advice, evaluate, measure_energy
-from ridgeline.measure.energy_window import EnergyWindow, Pass, outliers
-from ridgeline.measure.power_maths import (
+from ridgeline.measure.energy import (
+    advise_on_energy,
+    evaluate_passes,
+    find_outliers,
+    measure_energy,
+    summarise_windows,
+)
+from ridgeline.measure.power import (
+    Pass,
     PowerSamples,
     Update,
     counter_fault,
@@ -20,16 +27,16 @@ from ridgeline.measure.power_maths import (
     joules,
     power_samples,
     powers_w,
+    readings_table,
     refresh_interval_s,
-    sampled_energy_j,
     sampled_power_w,
     updates,
     watts,
 )
-from ridgeline.measure.power_table import readings_table
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions, EnergyResult
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.sampler import Reading
+from ridgeline.serialize import to_dict
 
 TICKS = [  # the counter advances by 10 J between 1 and 2 s, and 30 J between 4 and 5 s
     Reading(time_s=0.0, energy_j=100.0),
@@ -75,9 +82,8 @@ def test_counter_power_is_the_slope_between_updates() -> None:
 def test_sampled_power_begins_with_the_first_update_inside() -> None:
     # 100 W from 2 to 6 s, 200 W from 6 to 8 s; the 900 W are from before the window
     assert sampled_power_w(POWERS, 0.0, 8.0) == pytest.approx(800 / 6)
-    assert sampled_energy_j(POWERS, 0.0, 8.0) == pytest.approx(8 * 800 / 6)
-    assert sampled_energy_j(POWERS, 7.0, 8.0) == 200.0  # it stayed the same
-    assert sampled_energy_j(POWERS, 20.0, 30.0) is None
+    assert sampled_power_w(POWERS, 7.0, 8.0) == 200.0  # it stayed the same
+    assert sampled_power_w(POWERS, 20.0, 30.0) is None
 
 
 def test_the_gap_between_two_windows_has_no_joules() -> None:
@@ -86,9 +92,9 @@ def test_the_gap_between_two_windows_has_no_joules() -> None:
     second = [Reading(time_s=9.0 + 0.1 * n, power_w=99.0 + n % 3) for n in range(11)]
     readings = first + second
 
-    windows_j = [sampled_energy_j(readings, start_s, start_s + 1.0) for start_s in (0.0, 9.0)]
+    windows_w = [sampled_power_w(readings, start_s, start_s + 1.0) for start_s in (0.0, 9.0)]
 
-    assert windows_j == pytest.approx([100.0, 100.0], rel=0.01)
+    assert windows_w == pytest.approx([100.0, 100.0], rel=0.01)
     assert trapezoid_j(readings) == pytest.approx(1000.0, rel=0.01)  # five times the truth
 
 
@@ -132,17 +138,17 @@ def test_a_broken_counter_is_found_out(energies_j: list[float | None], fault: st
 
 
 def test_an_outlier_is_far_from_the_others_in_both_measures() -> None:
-    assert outliers([53.5, 54.0, 18.4, 54.9, 55.4]) == (2,)
-    assert outliers([53.5, 54.0, 54.9, 55.4]) == ()
-    assert outliers([1.0, 1.0, 1.09, 1.0]) == ()  # under 10 %
-    assert outliers([1.0, 1.5, 2.0, 2.6]) == ()  # under 5 median deviations
-    assert outliers([1.0, 9.0]) == ()
+    assert find_outliers([53.5, 54.0, 18.4, 54.9, 55.4]) == (2,)
+    assert find_outliers([53.5, 54.0, 54.9, 55.4]) == ()
+    assert find_outliers([1.0, 1.0, 1.09, 1.0]) == ()  # under 10 %
+    assert find_outliers([1.0, 1.5, 2.0, 2.6]) == ()  # under 5 median deviations
+    assert find_outliers([1.0, 9.0]) == ()
 
 
 # ---- a device of known energy --------------------------------------------------------------------
 
 
-def measured(device: Device, *kinds: str, window_s: float | None = None) -> Energy:
+def measured(device: Device, *kinds: str, window_s: float | None = None) -> EnergyResult:
     meters = device.meters(*kinds)
     measurement = measure_energy(
         device.run_for, meters, samples_per_step=8, window_s=window_s,
@@ -181,7 +187,7 @@ def test_either_meter_will_do_however_it_is_late(kind: str, offset_s: float) -> 
     assert energy.kind == kind
     assert energy.energy_j_per_step == pytest.approx(Device.STEP_J, rel=0.01)
     assert energy.counter_over_sampled is None
-    assert energy.power is not None and energy.power.mean_w == pytest.approx(600.0, rel=0.02)
+    assert energy.power_mean_w == pytest.approx(600.0, rel=0.02)
 
 
 def test_counter_and_sensor_agree_where_simple_ways_do_not() -> None:
@@ -199,7 +205,8 @@ def test_counter_and_sensor_agree_where_simple_ways_do_not() -> None:
     readings = readings_while(work, device)
     counter_j = sum((end - start) * (counter_power_w(readings, start, end) or 0)
                     for start, end in windows)  # fmt: skip
-    sampled_j = sum(sampled_energy_j(readings, start, end) or 0 for start, end in windows)
+    sampled_j = sum((end - start) * (sampled_power_w(readings, start, end) or 0)
+                    for start, end in windows)  # fmt: skip
 
     # then both are right to 3 %
     assert counter_j == pytest.approx(6000.0, rel=0.03)
@@ -275,33 +282,33 @@ def test_with_a_stuck_counter_alone_there_is_no_energy() -> None:
     assert len(measurement.readings) == pytest.approx(800, abs=20)
 
 
-def energy_of(*powers_w: float, sampled_w: float | None = None) -> Energy:
+def energy_of(*powers_w: float, sampled_w: float | None = None) -> EnergyResult:
     windows = tuple(
-        EnergyWindow(start_s=2.0 * n, end_s=2.0 * n + 2.0, steps=4, mean_power_w=power_w,
+        energy_window(start_s=2.0 * n, end_s=2.0 * n + 2.0, steps=4, mean_power_w=power_w,
                      counter_power_w=power_w, sampled_power_w=sampled_w)
         for n, power_w in enumerate(powers_w)
     )  # fmt: skip
-    return Energy(meter="m", scope="s", kind="counter", samples_per_step=2, windows=windows,
-                  interval_j_per_step=(1.0, 2.0), idle_power_w=10.0)  # fmt: skip
+    energy = summarise_windows(windows, samples_per_step=2, idle_power_w=10.0)
+    return replace(energy, meter="m", scope="s", kind="counter")
 
 
 def test_windows_that_differ_are_told_with_a_remedy() -> None:
-    assert advice(energy_of(100.0, 101.0, 102.0)) == []
-    assert advice(energy_of(0.0, 0.0, 0.0)) == []
-    assert advice(energy_of(100.0, 106.0, 112.0)) == [
+    assert advise_on_energy(energy_of(100.0, 101.0, 102.0)) == []
+    assert advise_on_energy(energy_of(0.0, 0.0, 0.0)) == []
+    assert advise_on_energy(energy_of(100.0, 106.0, 112.0)) == [
         "windows differ by 11.3 %: run longer with `ridgeline run … --energy-time 12`"
     ]
 
 
 def test_a_bad_reading_is_told() -> None:
-    assert advice(energy_of(53.5, 54.0, 18.4, 54.9, 55.4)) == [
+    assert advise_on_energy(energy_of(53.5, 54.0, 18.4, 54.9, 55.4)) == [
         "window 3 took 9.20 J a step, the others 27.2 J: "
         "a bad reading, or something else ran; measure again"
     ]
 
 
 def test_meters_that_disagree_are_told() -> None:
-    (text,) = advice(energy_of(37.4, 37.4, sampled_w=65.4))
+    (text,) = advise_on_energy(energy_of(37.4, 37.4, sampled_w=65.4))
     assert text.startswith(
         "the energy counter says 42.8 % less than the power sensor (37.4 W and 65.4 W): take that"
     )
@@ -309,22 +316,22 @@ def test_meters_that_disagree_are_told() -> None:
 
 def test_the_time_of_a_step_is_that_of_all_windows() -> None:
     windows = tuple(
-        EnergyWindow(start_s=0.0, end_s=end_s, steps=steps, mean_power_w=1.0)
+        energy_window(start_s=0.0, end_s=end_s, steps=steps, mean_power_w=1.0)
         for end_s, steps in ((2.0, 1), (4.0, 5))
     )
 
-    assert replace(energy_of(), windows=windows).step_time_s == 1.0  # 6 s of 6 steps
+    assert summarise_windows(windows, samples_per_step=2).step_time_s == 1.0  # 6 s of 6 steps
 
 
 def test_as_json() -> None:
     energy = energy_of(100.0, 200.0, 300.0)
 
-    content = json.loads(json.dumps(energy.to_dict()))
+    content = json.loads(json.dumps(to_dict(energy)))
 
     assert content == {
         "meter": "m", "scope": "s", "kind": "counter", "provenance": "measured",
         "refresh_interval_s": None, "idle_power_w": 10.0,
-        "energy_j_per_step": 100.0, "interval_j_per_step": [1.0, 2.0],
+        "energy_j_per_step": 100.0, "interval_j_per_step": None,
         "energy_j_per_sample": 50.0, "energy_above_idle_j_per_step": 95.0,
         "mean_power_w": 200.0, "energy_total_j": 1200.0, "duration_s": 6.0, "step_time_s": 0.5,
         "samples_per_step": 2,
@@ -351,7 +358,7 @@ def test_a_window_without_a_reading_is_left_out_and_told() -> None:
         Pass(name="window 2", start_s=2.1, end_s=3.0, steps=9),
     ]
 
-    energy = evaluate(Device().meters(), readings, passes, 1).energy
+    energy = evaluate_passes(Device().meters(), readings, passes, 1).energy
 
     assert energy is not None and len(energy.windows) == 1
     assert energy.notes == ("1 of 2 windows have no reading of their own",)

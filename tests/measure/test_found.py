@@ -11,23 +11,20 @@ from typing import Any
 import pytest
 import torch
 from tests.measure.fakes import workload
-from tests.measure.measured import measured, timing_of
+from tests.measure.measured import energy_window, measured, timing_of
 from torch import nn
 
-from ridgeline.measure import measurement
+from ridgeline.measure import measure_workload as measurement
 from ridgeline.measure.backends import DeviceMemory
 from ridgeline.measure.energy import EnergyMeasurement
-from ridgeline.measure.energy_window import EnergyWindow
 from ridgeline.measure.found import found, peak_memory_bytes, tables
-from ridgeline.measure.kernels import KernelTime
 from ridgeline.measure.layer_energy import RepeatedEnergy
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.marks import StepTimes
-from ridgeline.measure.measurement import measure_workload
-from ridgeline.measure.power_maths import PowerSamples
-from ridgeline.measure.process import ProcessStats
+from ridgeline.measure.measure_workload import measure_workload
+from ridgeline.measure.power import PowerSamples
 from ridgeline.measure.timing import warm_up
-from ridgeline.records import WorkloadSpec
+from ridgeline.records import KernelTime, ProcessStats, WorkloadSpec
 from ridgeline.sensors.meter import Meter, Meters
 from ridgeline.sensors.sampler import Reading
 from ridgeline.settings import Settings
@@ -79,7 +76,7 @@ def test_what_is_below_the_keys(tiny: Any) -> None:
         "optimizer_settings": ["lr", "momentum", "weight_decay"],
         "split_s": ["data", "copy", "forward", "backward", "optimizer"],
         "host": ["step_time_s", "split_s"],
-        "warmup": ["build_time_s", "times_s", "clocks_hz", "is_steady"],
+        "warmup": ["times_s", "clocks_hz", "is_steady", "build_time_s"],
         "memory": ["allocated_bytes", "reserved_bytes"],
         "process": [
             "user_time_s", "system_time_s", "peak_rss_bytes", "peak_child_rss_bytes",
@@ -261,9 +258,9 @@ def test_layers_are_a_share_of_the_pass_that_timed_them(compiled: str | None) ->
 
 
 def energy_of_a_call(steps: int, interval_j: tuple[float, float] | None) -> RepeatedEnergy:
-    window = EnergyWindow(start_s=0.0, end_s=2.0, steps=steps, mean_power_w=10.0)
+    window = energy_window(start_s=0.0, end_s=2.0, steps=steps, mean_power_w=10.0)
     return RepeatedEnergy(
-        meter="m", scope="s", kind="power", windows=(window,) * 6, interval_j_per_call=interval_j,
+        windows=(window,) * 6, interval_j_per_call=interval_j,
         target=0.05, calls_per_batch=4,
         power=PowerSamples(count=3, mean_w=10.0, std_w=1.0, min_w=9.0, max_w=11.0),
     )  # fmt: skip

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.measure.covered import covered
-from ridgeline.measure.kernels import KernelTime, kernel_time
+from ridgeline.measure.kernels import measure_kernel_time, union_length
 from ridgeline.measure.marks import Marks
+from ridgeline.records import KernelTime
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)
 
@@ -23,7 +23,7 @@ def test_the_union_of_intervals(given_spans: list[tuple[int, int]]) -> None:
 
     seconds = {second for start, end in spans for second in range(start, end)}
 
-    assert covered(spans) == len(seconds)
+    assert union_length(spans) == len(seconds)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_union_of_intervals(given_spans: list[tuple[int, int]]) -> None:
     ],
 )
 def test_kernels_that_overlap_count_once(spans: list[tuple[float, float]], length: float) -> None:
-    assert covered(spans) == length
+    assert union_length(spans) == length
 
 
 class Profiler:
@@ -80,7 +80,7 @@ def profiled(monkeypatch: pytest.MonkeyPatch, events: list[Any]) -> tuple[Any, l
     def step(_marks: Marks) -> None:
         calls.append("step")
 
-    return kernel_time(step, lambda: calls.append("synchronize"), steps=2), calls
+    return measure_kernel_time(step, lambda: calls.append("synchronize"), steps=2), calls
 
 
 def test_kernel_time_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

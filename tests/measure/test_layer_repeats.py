@@ -10,13 +10,13 @@ from tests.measure.fakes import stepper, workload
 from tests.measure.simulated import Device, SteppedSampler
 from torch import Tensor, nn
 
-from ridgeline.measure import layer_repeats
-from ridgeline.measure.layer_energy import repeat_energy
-from ridgeline.measure.layer_repeats import (
-    Given,
-    layer_energies,
-    repeating,
-    what_layers_are_given,
+from ridgeline.measure import layer_energy
+from ridgeline.measure.layer_energy import (
+    CapturedCall,
+    capture_layer_calls,
+    make_repeatable,
+    measure_layer_energies,
+    repeat_energy,
 )
 from ridgeline.measure.step import Stepper
 from ridgeline.sensors.meter import Meters
@@ -74,11 +74,11 @@ def energies(
             *args, refresh_s=refresh_s, clock=device.clock, sampler=sampler, **named
         )
 
-    monkeypatch.setattr(layer_repeats, "repeat_energy", on_the_device)
+    monkeypatch.setattr(layer_energy, "repeat_energy", on_the_device)
     told: list[tuple[int, int]] = []
-    found = layer_energies(
+    found = measure_layer_energies(
         taken, meters, refresh_s=None, limit_s=2.0,
-        tell=lambda done, total: told.append((done, total)),
+        on_progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
     assert set(refreshes) <= {0.1}  # what is assumed where nobody found out
     return found, told
@@ -200,7 +200,7 @@ def test_what_each_layer_is_given() -> None:
 
     taken = stepper(workload(make=Net), batch())
 
-    given = what_layers_are_given(taken)
+    given = capture_layer_calls(taken)
 
     assert [one.path for one in given] == ["shared", "inner.0", "shared"]  # calls of leaves
     assert torch.equal(given[0].args[0], torch.ones(2, 3)) and given[0].kwargs == {}
@@ -210,9 +210,9 @@ def test_what_each_layer_is_given() -> None:
 
 def alike(one: nn.Module, two: nn.Module, *inputs: Tensor) -> bool:
     first, second = (inputs * 2)[:2]
-    ours = Given(path="a", layer=one, args=(first,), kwargs={})
-    theirs = Given(path="b", layer=two, args=(second,), kwargs={})
-    return ours.likeness == theirs.likeness
+    ours = CapturedCall(path="a", layer=one, args=(first,), kwargs={})
+    theirs = CapturedCall(path="b", layer=two, args=(second,), kwargs={})
+    return ours.workload_key == theirs.workload_key
 
 
 class Scaled(nn.Module):
@@ -223,7 +223,7 @@ class Scaled(nn.Module):
         self.weight = nn.Parameter(torch.ones(size, 3))
 
 
-def test_likeness() -> None:
+def test_layers_that_do_the_same_work_have_one_key() -> None:
     row, rows = torch.ones(1, 3), torch.ones(2, 3)
     assert alike(nn.Linear(3, 4), nn.Linear(3, 4), row)
     assert not alike(nn.Linear(3, 4), nn.Linear(3, 4), row, rows)
@@ -236,8 +236,8 @@ def test_likeness() -> None:
     assert not alike(Scaled(2), Scaled(64), row)
 
 
-def given_to(layer: nn.Module, taken: Stepper) -> Given:
-    return next(one for one in what_layers_are_given(taken) if one.layer is layer)
+def given_to(layer: nn.Module, taken: Stepper) -> CapturedCall:
+    return next(one for one in capture_layer_calls(taken) if one.layer is layer)
 
 
 @pytest.mark.parametrize(("mode", "stays"), [("train", False), ("infer", True)])
@@ -246,7 +246,7 @@ def test_an_activation_in_place_is_repeated_beside_in_training_only(mode: str, s
     taken = stepper_of(nn.Linear(3, 3), relu, mode=mode)
     one = given_to(relu, taken)
 
-    with repeating(one, taken) as call:
+    with make_repeatable(one, taken) as call:
         assert call is not None
         assert relu.inplace is stays
         call()
@@ -258,7 +258,7 @@ def test_in_place_comes_back_after_an_error() -> None:
     relu = nn.ReLU(inplace=True)
     taken = stepper_of(nn.Linear(3, 3), relu, mode="train")
 
-    with pytest.raises(KeyboardInterrupt), repeating(given_to(relu, taken), taken):
+    with pytest.raises(KeyboardInterrupt), make_repeatable(given_to(relu, taken), taken):
         raise KeyboardInterrupt
 
     assert relu.inplace
@@ -267,7 +267,7 @@ def test_in_place_comes_back_after_an_error() -> None:
 def test_training_repeats_the_backward_too_and_trains_nothing() -> None:
     layer = nn.Linear(3, 3)
     taken = stepper_of(nn.Linear(3, 3), layer, mode="train")
-    with repeating(given_to(layer, taken), taken) as call:
+    with make_repeatable(given_to(layer, taken), taken) as call:
         assert call is not None
         gradients = call()
 
@@ -283,7 +283,7 @@ def test_inference_repeats_without_a_graph() -> None:
     layer = nn.Linear(3, 3)
     taken = stepper_of(layer)
 
-    with repeating(given_to(layer, taken), taken) as call:
+    with make_repeatable(given_to(layer, taken), taken) as call:
         assert call is not None
         output = call()
 
@@ -313,5 +313,5 @@ def test_a_layer_that_is_given_a_tuple_with_names() -> None:
 
     taken = stepper(workload(make=Net), batch())
 
-    with repeating(what_layers_are_given(taken)[0], taken) as call:
+    with make_repeatable(capture_layer_calls(taken)[0], taken) as call:
         assert call is not None

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 from torch import nn
 
-from ridgeline.measure.layer_table import CHANNELS, GEOMETRY, layer_table
-from ridgeline.measure.layers import LayerTimes, Seen
+from ridgeline.measure.layers import CHANNELS, GEOMETRY, LayerTimes, Seen, layer_table
 
 NET = nn.Sequential()
 NET.add_module("features", nn.Sequential(nn.Conv2d(3, 8, (3, 5), 2, 1, groups=1), nn.ReLU()))

@@ -217,7 +217,7 @@ def test_passes_last_about_five_seconds(step_time_s: float, passes: int) -> None
 
     times = time_layers(
         taken, backend, step_time_s=step_time_s,
-        tell=lambda done, total: told.append((done, total)),
+        on_progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
 
     assert len(times.steps_s) == passes

@@ -15,10 +15,11 @@ import torch
 from tests.measure.fakes import line_batch, workload
 from torch import nn
 
-from ridgeline.measure import measurement
+from ridgeline.measure import measure_workload as measurement
 from ridgeline.measure.backends import DeviceMemory, MpsBackend
 from ridgeline.measure.found import found
-from ridgeline.measure.measurement import Measurement, build_stepper, measure_workload
+from ridgeline.measure.measure_workload import build_stepper, measure_workload
+from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.timing import warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meters

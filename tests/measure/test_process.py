@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from ridgeline.measure import process
-from ridgeline.measure.process import ProcessStats, Stopwatch, Usage, process_stats
+from ridgeline.measure.process import Stopwatch, process_stats
+from ridgeline.records import ProcessStats, Usage
 
 
 def counts(scale: int) -> SimpleNamespace:
@@ -61,12 +62,5 @@ def test_usage_of_a_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = Stopwatch().usage()
 
     assert usage == Usage(
-        user_time_s=3.0, system_time_s=1.5, elapsed_s=2.25, involuntary_switches=9
+        user_time_s=3.0, system_time_s=1.5, elapsed_s=2.25, involuntary_switches=9, cores=2.0
     )
-    assert usage.cores == 2.0
-
-
-def test_no_time_no_cores() -> None:
-    usage = Usage(user_time_s=0.0, system_time_s=0.0, elapsed_s=0.0, involuntary_switches=0)
-
-    assert usage.cores == 0.0

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.backends import Backend
 from ridgeline.measure.marks import NoMarks
-from ridgeline.measure.placement import Placement
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.step import make_stepper, torch_settings
+from ridgeline.measure.tensors import Placement
 from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs
 

@@ -95,7 +95,7 @@ def test_every_warm_up_step_is_waited_for_and_told_of() -> None:
 
     warm_up(
         step, lambda: calls.append("synchronize"), least=2, clock=clock,
-        tell=lambda done, total: told.append((done, total)),
+        on_progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
 
     assert calls == ["synchronize", *["step", "synchronize"] * 4]
@@ -182,7 +182,7 @@ def test_progress_is_told_every_quarter_of_a_second() -> None:
     time_steps(
         steps_of(clock, repeat(0.125)), StepRecorder(None, clock), lambda: None,
         iters=8, has_events=False, clock=clock,
-        tell=lambda done, total: told.append((done, total)),
+        on_progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
 
     assert told == [(3, 8), (6, 8)]

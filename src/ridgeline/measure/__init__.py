@@ -1,16 +1,14 @@
-"""What a step does: the timed loop, its split, layers, energy, process statistics.
+"""How long a step takes and what it costs: the timed loop, phases, layers, energy, the process.
 
-settings.py     what can be asked
 backends.py     CPU, CUDA and MPS behind one interface: wait, mark a moment, peak memory
 precision.py    number formats, and the fallback where a device lacks one
-placement.py    batches to the device; tensors.py finds tensors in whatever a module takes
+tensors.py      tensors in whatever a module takes; batches to the device
 step.py         one step of a workload; marks.py the marks at the ends of its phases
 timing.py       warm-up and timed loop; statistics.py samples to summaries; process.py rusage
-kernels.py      how much of a step a GPU works; covered.py when at least one kernel does
-layers.py       time of every module; layer_table.py as a table
-energy.py       joules of a step; energy_window.py, power_maths.py, power_table.py: its parts
-layer_repeats.py  joules of every layer; layer_energy.py of one, by repetition
-measurement.py  all of that in its order; advice.py what a reader should know
+kernels.py      how much of a step a GPU works
+layers.py       time of every module, and the table of it
+energy.py       joules of a step; power.py the arithmetic on readings; layer_energy.py of a layer
+measure_workload.py  all passes in their order; measurement.py their record; advice.py warnings
 found.py        a measurement as plain values; result.py what `ridgeline.measure` returns
 isolation.py    a process per configuration; tasks.py, worker.py, preload.py: what it does
 randomness.py   seeds, states of generators, algorithms that repeat themselves

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.measure import statistics
+from ridgeline.measure.measurement import Measurement
 from ridgeline.settings import Settings, option
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from ridgeline.measure.measurement import Measurement
 
 BUSY_ENOUGH = 0.9
 SUM_TOLERANCE = 0.05
@@ -42,7 +41,7 @@ def _busy(measured: Measurement) -> list[str]:
     if busy is None or kernels is None or busy >= BUSY_ENOUGH:
         return []
     works = (
-        f"the GPU works {format_time(kernels.time_s)} of a "
+        f"the GPU works {format_time(kernels.time_s or 0.0)} of a "
         f"{format_time(measured.step_time.median)} step ({format_percent(busy)})"
     )
     if _data(measured):
@@ -167,11 +166,12 @@ def _energy(measured: Measurement) -> list[str]:
     if energy is None:
         return []
     found = list(energy.warnings)
-    off = energy.step_time_s / measured.step_time.median - 1
+    step_s = energy.step_time_s or measured.step_time.median
+    off = step_s / measured.step_time.median - 1
     if abs(off) > SAME_STEPS:
         found.append(
             f"steps took {format_percent(abs(off))} {'longer' if off > 0 else 'less'} while energy "
-            f"was measured ({format_time(energy.step_time_s)}): the joules belong to those steps"
+            f"was measured ({format_time(step_s)}): the joules belong to those steps"
         )
     layers = measured.layer_energies.values()
     missed = sum(not all(one.has_reached_target for one in calls) for calls in layers)
@@ -194,7 +194,7 @@ def _layers(measured: Measurement) -> list[str]:
     if abs(off) <= SUM_TOLERANCE or (layers.is_held_back and off < 0):
         return []  # a GPU's sum leaves out its idle time, as it should
     found = f"the layers add up to {format_percent(abs(off))} {'more' if off > 0 else 'less'} than "
-    found += "a step that nobody watched"
+    found += "an unprofiled step"
     if off > 0 and step_s / max(1, len(layers.seen)) < SHORT_S:
         return [f"{found}: watching costs microseconds per module, which shows in steps this short"]
     return [f"{found}; close other programs and try again"]

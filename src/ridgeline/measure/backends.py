@@ -1,7 +1,7 @@
 """Where a step runs: CPU, CUDA or Apple's MPS behind one small interface.
 
 A backend knows how to wait for its device, how to mark a moment on the device's own time line, and
-how much memory it held at most. Nothing else in this room asks which device it is on.
+how much memory it held at most. Nothing else in this package asks which device it is on.
 
 MPS was written without such a machine at hand; its tests replace the device's calls.
 """
@@ -18,6 +18,7 @@ import torch
 
 from ridgeline.errors import RidgelineError
 from ridgeline.provenance import cpu_name, read_text, run_command
+from ridgeline.records import DeviceMemory as DeviceMemory
 from ridgeline.settings import BACKENDS
 
 FASTEST_CLOCK_HZ = 2.5e9  # no GPU counts cycles faster
@@ -63,14 +64,6 @@ class EventTimeline:
 
     def seconds(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end)) / 1e3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceMemory:
-    """What the framework's allocator held at most; None where it does not tell."""
-
-    allocated_bytes: int | None = None  # by tensors
-    reserved_bytes: int | None = None  # taken from the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ridgeline.measure.layer_energy import RepeatedEnergy
-from ridgeline.measure.layer_table import layer_table
+from ridgeline.measure.layers import layer_table
 from ridgeline.measure.marks import SPLIT, StepTimes
 from ridgeline.measure.measurement import Measurement
-from ridgeline.measure.power_table import readings_table
+from ridgeline.measure.power import readings_table
 from ridgeline.measure.statistics import Summary, spread
+from ridgeline.serialize import to_dict
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,19 +51,19 @@ def found(measured: Measurement) -> dict[str, Any]:
         "step_time_s": _summary(measured.step_time, timing.device.steps_s),
         "split_s": _split(timing.device),
         "host": {"step_time_s": list(timing.host.steps_s), "split_s": _split(timing.host)},
-        "warmup": {"build_time_s": measured.build_time_s, **asdict(measured.warmup)},
+        "warmup": {**asdict(measured.warmup), "build_time_s": measured.build_time_s},
         "busy_fraction": measured.busy_fraction,
         "kernels": asdict(measured.kernels) if measured.kernels else None,
         "memory": asdict(measured.memory),
         "peak_memory_bytes": peak_memory_bytes(measured),
         "process": asdict(measured.process) if measured.process else None,
         "threads": measured.threads,
-        "timed_usage": {**asdict(timing.usage), "cores": timing.usage.cores},
+        "timed_usage": asdict(timing.usage),
         "conditions": {
             **{when: asdict(getattr(measured, when)) for when in ("before", "during", "after")},
             "readings_during": _readings_during(measured),
         },
-        "energy": measured.energy.to_dict() if measured.energy else None,
+        "energy": to_dict(measured.energy),
         "energy_reasons": list(measured.energy_reasons),
         "layers": _layers(measured),
         "warnings": list(measured.warnings),

@@ -1,42 +1,32 @@
 """How much of a step a GPU works: kernel time by the profiler, in a pass of its own.
 
 The profiler slows the host down, not the kernels; so kernel time is taken under the profiler and
-compared with the time of a step that nobody watched. Kernels that overlap count once.
+compared with the time of an unprofiled step. Kernels that overlap count once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 import torch
 
-from ridgeline.measure.covered import covered
 from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.timing import Step
+from ridgeline.records import KernelTime
 
 STEPS = 3
 COPIES = ("Memcpy ", "Memset ")  # what the driver does, as the profiler names it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTime:
-    """Of one step, on average over a few."""
-
-    time_s: float  # at least one kernel or copy was running
-    kernels: float  # launches per step; copies are none
-    steps: int
-
-
-def kernel_time(
+def measure_kernel_time(
     step: Step, synchronize: Callable[[], None], *, steps: int = STEPS
 ) -> KernelTime | None:
     """Profile a few steps; None where the profiler sees no kernels (it may be forbidden)."""
-    nobody = NoMarks()
+    marks = NoMarks()
     synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for _ in range(steps):
-            step(nobody)
+            step(marks)
         synchronize()
     events = [
         event
@@ -47,7 +37,16 @@ def kernel_time(
         return None
     spans = ((event.time_range.start, event.time_range.end) for event in events)
     return KernelTime(
-        time_s=1e-6 * covered(spans) / steps,
+        time_s=1e-6 * union_length(spans) / steps,
         kernels=sum(not event.name.startswith(COPIES) for event in events) / steps,
         steps=steps,
     )
+
+
+def union_length(spans: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of intervals."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -21,16 +21,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from statistics import median
+from statistics import median, stdev
 from time import perf_counter
 from typing import Any
 
+import pandas as pd
 from torch import nn
 
 from ridgeline.measure.backends import Backend, Timeline
 from ridgeline.measure.step import Stepper
 from ridgeline.measure.tensors import tensors_in
-from ridgeline.measure.timing import Tell
+from ridgeline.measure.timing import OnProgress
 
 Owner = tuple[str, str]  # path of the module, or a name in brackets, and the phase
 
@@ -47,6 +48,9 @@ HOLD_EVERY = 200  # marks; with the kernels between them they stay well below a 
 HOLD_MARGIN = 1.5
 CALIBRATION_MARKS, CALIBRATION_HOLD_S = 200, 0.02
 LEAST_PASSES, MOST_PASSES, TARGET_S = 3, 20, 5.0
+ROOT = "(model)"
+CHANNELS = ("in_channels", "out_channels", "groups")
+GEOMETRY = ("kernel_size", "stride", "padding")
 
 
 @dataclass(slots=True)
@@ -78,7 +82,7 @@ class LayerTimes:
 
     @property
     def sum_s(self) -> float:
-        """All medians together: to be compared with the step that nobody watched."""
+        """All medians together: to be compared with the unprofiled step."""
         return sum(median(taken) for taken in self.samples_s.values())
 
 
@@ -205,7 +209,7 @@ def time_layers(
     *,
     step_time_s: float,
     most: int = MOST_PASSES,
-    tell: Tell = lambda done, total: None,
+    on_progress: OnProgress = lambda done, total: None,
 ) -> LayerTimes:
     """Take a few steps with hooks on every module, after one that is not kept."""
     watched = replace(stepper, model=stepper.module)
@@ -235,7 +239,7 @@ def time_layers(
             steps_s.append(sum(times_s.values()))
             for owner, time_s in times_s.items():
                 samples[owner].append(time_s)
-            tell(number + 1, passes)
+            on_progress(number + 1, passes)
         seen = dict(marks.seen)
     return LayerTimes(
         samples_s={owner: tuple(taken) for owner, taken in samples.items()},
@@ -269,10 +273,10 @@ def _host_time_s(stepper: Stepper, marks: LayerMarks) -> float:
 
 @contextmanager
 def _hooks(module: nn.Module, marks: LayerMarks) -> Iterator[None]:
-    """Let every module tell when it is entered and left; nothing stays behind."""
+    """Let every module report when it is entered and left; nothing stays behind."""
     with ExitStack() as stack:
         for path, part in module.named_modules():
-            for handle in _hook(part, path or "(model)", marks):
+            for handle in _hook(part, path or ROOT, marks):
                 stack.callback(handle.remove)
         stack.callback(marks.forget)
         yield
@@ -294,3 +298,85 @@ def _hook(part: nn.Module, path: str, marks: LayerMarks) -> list[Any]:
 def _first_shape(values: Sequence[Any]) -> tuple[int, ...] | None:
     found = next(tensors_in(values), None)
     return tuple(found.shape) if found is not None else None
+
+
+# ---------------------------------------------------------------- as a table
+
+
+def layer_table(module: nn.Module, times: LayerTimes) -> pd.DataFrame:
+    """A row per module that was called, in their order, then what belongs to none.
+
+    `time_s` is a module's own time, beside its children's: medians of the samples of forward and
+    backward. The sum over all rows is the step of this pass. `total_time_s` includes the children.
+    `percentage` is `time_s` of the sum of all `time_s`. `mean_s` and `std_s` follow a single
+    disturbed sample, so no share is made of them.
+    """
+    modules = {path or ROOT: part for path, part in module.named_modules()}
+    rows = [_row(path, modules[path], times) for path in modules if path in times.seen]
+    outside = {owner for owner, _ in times.samples_s if owner not in modules}
+    rows += [_row(name, None, times) for name in sorted(outside)]
+    table = pd.DataFrame(rows).astype(dict.fromkeys(CHANNELS, "Int64"))
+    table["percentage"] = 100 * table["time_s"] / table["time_s"].sum()
+    table["total_time_s"] = [_total_s(table, path) for path in table["layer"]]
+    return table
+
+
+def _row(path: str, part: nn.Module | None, times: LayerTimes) -> dict[str, Any]:
+    seen = times.seen.get(path)
+    forward_s, backward_s = times.time_s(path, "forward"), times.time_s(path, "backward")
+    samples = {stage: times.samples_s.get((path, stage), ()) for stage in ("forward", "backward")}
+    whole = [sum(taken) for taken in zip(*_of(path, times), strict=False)]
+    return {
+        "layer": path,
+        "kind": type(part).__name__ if part is not None else "",
+        "depth": 0 if path == ROOT else path.count(".") + 1,
+        "is_leaf": part is not None and next(part.children(), None) is None,
+        "calls": seen.calls if seen else 0,
+        "input_shape": _text(seen.input_shape) if seen else None,
+        "output_shape": _text(seen.output_shape) if seen else None,
+        **_geometry(part),
+        "parameters": _parameters(part),
+        "forward_s": forward_s,
+        "backward_s": backward_s,
+        "time_s": times.time_s(path),
+        "mean_s": sum(map(sum, _of(path, times))) / len(times.steps_s),
+        "std_s": stdev(whole) if len(whole) > 1 else 0.0,
+        "forward_samples_s": list(samples["forward"]),
+        "backward_samples_s": list(samples["backward"]),
+    }
+
+
+def _of(path: str, times: LayerTimes) -> Iterator[tuple[float, ...]]:
+    return (taken for (owner, _), taken in times.samples_s.items() if owner == path)
+
+
+def _parameters(part: nn.Module | None) -> int:
+    """Of the module itself. (An empty container is as false as an empty list.)"""
+    return 0 if part is None else sum(p.numel() for p in part.parameters(recurse=False))
+
+
+def _total_s(table: pd.DataFrame, path: str) -> float:
+    if path == ROOT:
+        own = ~table["layer"].str.startswith("(") | (table["layer"] == ROOT)
+    else:
+        own = (table["layer"] == path) | table["layer"].str.startswith(path + ".")
+    return float(table.loc[own, "time_s"].sum())
+
+
+def _geometry(part: nn.Module | None) -> dict[str, Any]:
+    """What tells one convolution or product from another; None where a layer has no such thing."""
+    channels = {
+        "in_channels": getattr(part, "in_channels", getattr(part, "in_features", None)),
+        "out_channels": getattr(part, "out_channels", getattr(part, "out_features", None)),
+        "groups": getattr(part, "groups", None),
+    }
+    sizes = {name: _text(getattr(part, name, None)) for name in GEOMETRY}
+    whole = {name: value if isinstance(value, int) else None for name, value in channels.items()}
+    return whole | sizes
+
+
+def _text(value: Any) -> str | None:
+    """`3x3`, `same`, `1`; None for what is no size."""
+    if isinstance(value, tuple):
+        return "x".join(str(part) for part in value)
+    return str(value) if isinstance(value, int | str) else None

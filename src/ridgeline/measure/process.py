@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import resource
 import sys
-from dataclasses import dataclass
 from time import perf_counter
 
+from ridgeline.records import ProcessStats, Usage
+
 RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux KiB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessStats:
-    """Of a process and its ended children, since it began."""
-
-    user_time_s: float
-    system_time_s: float
-    peak_rss_bytes: int  # of the process; that of its largest child apart
-    peak_child_rss_bytes: int
-    minor_faults: int
-    major_faults: int  # those that had to read from a disk
-    voluntary_switches: int  # it waited
-    involuntary_switches: int  # somebody else was given the processor
 
 
 def process_stats() -> ProcessStats:
@@ -40,21 +27,6 @@ def process_stats() -> ProcessStats:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """Of the processor during a stretch of time."""
-
-    user_time_s: float
-    system_time_s: float
-    elapsed_s: float
-    involuntary_switches: int
-
-    @property
-    def cores(self) -> float:
-        """How many cores were busy on average."""
-        return (self.user_time_s + self.system_time_s) / self.elapsed_s if self.elapsed_s else 0.0
-
-
 class Stopwatch:
     """Takes the usage from when it was made."""
 
@@ -64,9 +36,13 @@ class Stopwatch:
 
     def usage(self) -> Usage:
         now = resource.getrusage(resource.RUSAGE_SELF)
+        user_s = now.ru_utime - self._start.ru_utime
+        system_s = now.ru_stime - self._start.ru_stime
+        elapsed_s = perf_counter() - self._start_s
         return Usage(
-            user_time_s=now.ru_utime - self._start.ru_utime,
-            system_time_s=now.ru_stime - self._start.ru_stime,
-            elapsed_s=perf_counter() - self._start_s,
+            user_time_s=user_s,
+            system_time_s=system_s,
+            elapsed_s=elapsed_s,
             involuntary_switches=now.ru_nivcsw - self._start.ru_nivcsw,
+            cores=(user_s + system_s) / elapsed_s if elapsed_s else 0.0,
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.found import found, tables
-from ridgeline.measure.measurement import measure_workload
+from ridgeline.measure.measure_workload import measure_workload
 from ridgeline.measure.tensors import tensors_in
 from ridgeline.provenance import Provenance, collect
 from ridgeline.records import WorkloadSpec

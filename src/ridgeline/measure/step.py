@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from ridgeline.measure.backends import Backend
 from ridgeline.measure.marks import Marks
-from ridgeline.measure.placement import Placement
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.randomness import random_state, restore_random_state
+from ridgeline.measure.tensors import Placement
 from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs, Workload
 from ridgeline.workloads.losses import mean_of_outputs

@@ -13,10 +13,12 @@ from statistics import median
 from time import perf_counter
 
 from ridgeline.measure.marks import Marks, NoMarks, StepRecorder, StepTimes
-from ridgeline.measure.process import Stopwatch, Usage
+from ridgeline.measure.process import Stopwatch
+from ridgeline.records import Usage
+from ridgeline.records import WarmUp as WarmUp
 
 Step = Callable[[Marks], None]
-Tell = Callable[[int, int], None]  # steps done, steps in all
+OnProgress = Callable[[int, int], None]  # steps done, steps in all
 
 WINDOW = 5  # steps that are compared with as many before them
 STEADY = 0.02  # two windows are alike
@@ -26,16 +28,7 @@ WARMUP_LIMIT_S = 10.0  # of waiting for steadiness, after the first LEAST_WARMUP
 TARGET_S = 10.0  # a measurement of unstated length lasts about so long
 LEAST_ITERS, MOST_ITERS = 6, 100
 MARKS_PER_PART = 4
-TELL_S = 0.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmUp:
-    """The steps before the measurement, each waited for."""
-
-    times_s: tuple[float, ...]
-    clocks_hz: tuple[float, ...] = ()  # of the device after each step, where it can be read
-    is_steady: bool | None = None  # None: too few steps to tell
+REPORT_EVERY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +52,7 @@ def warm_up(
     clock_hz: Callable[[], float | None] = lambda: None,
     limit_s: float = WARMUP_LIMIT_S,
     clock: Callable[[], float] = perf_counter,
-    tell: Tell = lambda done, total: None,
+    on_progress: OnProgress = lambda done, total: None,
 ) -> WarmUp:
     """Step until the last times and clocks are alike, at least `least` times.
 
@@ -67,7 +60,7 @@ def warm_up(
     torch.compile and cuDNN set up. What was asked for is always done.
     """
     wanted = LEAST_WARMUP if least is None else least
-    nobody = NoMarks()
+    no_marks = NoMarks()
     times_s: list[float] = []
     clocks_hz: list[float] = []
     synchronize()
@@ -78,13 +71,13 @@ def warm_up(
         return len(times_s) >= wanted and (bool(settled) or start_s - set_up_s > limit_s)
 
     while not is_enough():
-        step(nobody)
+        step(no_marks)
         synchronize()
         now_s = clock()
         times_s.append(now_s - start_s)
         if (reading := clock_hz()) is not None:
             clocks_hz.append(reading)
-        tell(len(times_s), max(wanted, len(times_s)))
+        on_progress(len(times_s), max(wanted, len(times_s)))
         start_s = clock()
         if len(times_s) <= LEAST_WARMUP:
             set_up_s = start_s
@@ -124,20 +117,20 @@ def time_steps(
     has_events: bool,
     parts: int = 1,
     clock: Callable[[], float] = perf_counter,
-    tell: Tell = lambda done, total: None,
+    on_progress: OnProgress = lambda done, total: None,
 ) -> Timing:
     """Take `iters` steps, one after another, and time each of them."""
     recorder.prepare(iters * (MARKS_PER_PART * parts + 1))
     synchronize()
     stopwatch = Stopwatch()
-    start_s = told_s = clock()
+    start_s = reported_s = clock()
     recorder.start()
     for number in range(iters):
         step(recorder)
         recorder.end_step()
-        if clock() - told_s > TELL_S and number + 1 < iters:
-            told_s = clock()
-            tell(number + 1, iters)
+        if clock() - reported_s > REPORT_EVERY_S and number + 1 < iters:
+            reported_s = clock()
+            on_progress(number + 1, iters)
     synchronize()
     end_s = clock()
     usage = stopwatch.usage()

@@ -12,7 +12,7 @@ import torch._dynamo  # torch does so with the first optimizer, which takes a se
 from ridgeline.measure.found import found, tables
 from ridgeline.measure.isolation import Send
 from ridgeline.measure.marks import NoMarks
-from ridgeline.measure.measurement import build_stepper, measure_workload
+from ridgeline.measure.measure_workload import build_stepper, measure_workload
 from ridgeline.measure.step import torch_settings
 from ridgeline.measure.tasks import Found, Progress, Task
 from ridgeline.provenance import torch_backends

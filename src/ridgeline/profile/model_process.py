@@ -25,7 +25,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine.system import find_limits
 from ridgeline.measure.backends import choose_backend
 from ridgeline.measure.marks import NoMarks
-from ridgeline.measure.measurement import build_stepper
+from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
 from ridgeline.measure.tasks import Task

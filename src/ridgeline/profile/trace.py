@@ -16,7 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.covered import covered
+from ridgeline.measure.kernels import union_length
 from ridgeline.profile.operators import NOWHERE, RANGE
 from ridgeline.profile.step_mark import Job
 
@@ -101,7 +101,7 @@ def traced_steps(job: Job) -> TracedSteps:
 
 def _busy_s(events: pd.DataFrame) -> float:
     starts_s = events["start_s"]
-    return covered(zip(starts_s, starts_s + events["time_s"], strict=True))
+    return union_length(zip(starts_s, starts_s + events["time_s"], strict=True))
 
 
 def _written(path: Path) -> list[Any]:

@@ -1,4 +1,4 @@
-"""From readings of meters to watts and joules: arithmetic on lists, without a device.
+"""From readings of meters to watts, joules and a table: arithmetic on lists, without a device.
 
 A sensor renews its value every 20 to 100 ms and repeats it in between. What counts is when the
 value changed: between the last reading of the old value and the first of the new one. Energy is
@@ -10,16 +10,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import sqrt
-from statistics import fmean, median
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING
 
 from ridgeline.sensors.sampler import Reading, within
 from ridgeline.units import format_time, si
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEAST_UPDATES = 3  # fewer say nothing about an interval
 STRETCH_S = 0.1  # watts from a counter: over so long at least, or they are mostly noise
 STUCK_S = 1.0  # a counter that stands still for so long under load is broken
 JUMP = 10.0  # times the usual step, and the usual power: more is no work of a steady load
+BETWEEN = "between"  # a reading that belongs to no pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A stretch of time with a name: "idle", "lead-in" or "window 1"."""
+
+    name: str
+    start_s: float
+    end_s: float
+    steps: int = 0
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,37 +119,29 @@ def sampled_power_w(readings: Sequence[Reading], start_s: float, end_s: float) -
     return held_j / (end_s - seen[0].time_s)
 
 
-def sampled_energy_j(readings: Sequence[Reading], start_s: float, end_s: float) -> float | None:
-    """Joules of one window by the power sensor; what lies outside of it has no part in them."""
-    power_w = sampled_power_w(readings, start_s, end_s)
-    return None if power_w is None else power_w * (end_s - start_s)
-
-
 def powers_w(readings: Sequence[Reading], start_s: float, end_s: float) -> list[float]:
     """The watts sampled in a window: the sensor's, or the counter's over stretches of 0.1 s."""
     inside = within(readings, start_s, end_s)
     if sampled := [update.value for update in updates(inside, watts)]:
         return sampled
-    found = []
+    slopes_w = []
     seen = updates(inside, joules)
     first = seen[0] if seen else None
     for update in seen:
         if first and update.time_s - first.time_s >= STRETCH_S:
-            found.append((update.value - first.value) / (update.time_s - first.time_s))
+            slopes_w.append((update.value - first.value) / (update.time_s - first.time_s))
             first = update
-    return found
+    return slopes_w
 
 
 def power_samples(values_w: Sequence[float]) -> PowerSamples | None:
     """What many samples of power come to."""
     if not values_w:
         return None
-    mean_w = fmean(values_w)
-    squares = sum((value - mean_w) ** 2 for value in values_w)
     return PowerSamples(
         count=len(values_w),
-        mean_w=mean_w,
-        std_w=sqrt(squares / (len(values_w) - 1)) if len(values_w) > 1 else 0.0,
+        mean_w=fmean(values_w),
+        std_w=stdev(values_w) if len(values_w) > 1 else 0.0,
         min_w=min(values_w),
         max_w=max(values_w),
     )
@@ -155,3 +165,33 @@ def counter_fault(readings: Sequence[Reading], start_s: float, end_s: float) -> 
     if step_j > JUMP * usual_j and step_j / step_s > JUMP * usual_w:
         return f"jumped by {si(step_j, 'J')} at once, where {si(usual_j, 'J')} is usual"
     return None
+
+
+def readings_table(readings: Sequence[Reading], passes: Sequence[Pass]) -> pd.DataFrame:
+    """Columns time_s, pass, power_w, energy_j, clock_hz, memory_clock_hz, temperature_c and
+    throttle_reasons (joined by "; ", empty where none held, absent where it was not asked).
+    """
+    import pandas as pd
+
+    numbers = ("clock_hz", "memory_clock_hz", "temperature_c")
+    seen = [reading.conditions for reading in readings]
+    table = pd.DataFrame(
+        {
+            "time_s": [reading.time_s for reading in readings],
+            "pass": [pass_at(reading.time_s, passes) for reading in readings],
+            "power_w": [_power_w(reading) for reading in readings],
+            "energy_j": [reading.energy_j for reading in readings],
+            **{name: [getattr(one, name) for one in seen] for name in numbers},
+        }
+    ).astype(dict.fromkeys(("time_s", "power_w", "energy_j", *numbers), "float64"))
+    return table.assign(throttle_reasons=["; ".join(one.throttle_reasons) for one in seen])
+
+
+def _power_w(reading: Reading) -> float | None:
+    """By the meter, or as the conditions have it where the meter was not asked."""
+    return reading.conditions.power_w if reading.power_w is None else reading.power_w
+
+
+def pass_at(time_s: float, passes: Sequence[Pass]) -> str:
+    """The name of the pass at this time."""
+    return next((one.name for one in passes if one.start_s <= time_s <= one.end_s), BETWEEN)

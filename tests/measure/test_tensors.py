@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ridgeline.measure.placement import Placement, pinned
-from ridgeline.measure.tensors import tensors_in, with_tensors
+from ridgeline.measure.tensors import Placement, pinned, tensors_in, with_tensors
 from ridgeline.workloads import Inputs
 
 META = torch.device("meta")  # another device that every machine has
