@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Report, Table
-from ridgeline.count.result import CountResult, OpCost
+from ridgeline.count.cost_records import OpCost
+from ridgeline.count.result import CountResult
 
 PUBLISHED = Path(__file__).parent / "data" / "pagoda.json"
 BATCHES = (1, 64)

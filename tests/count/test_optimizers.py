@@ -10,7 +10,7 @@ from tests.count.cases import FP32, assert_cost, x
 from torch import nn
 
 import ridgeline
-from ridgeline.count.result import Total
+from ridgeline.count.cost_records import Total
 
 P = 3 * 4 + 3
 TENSORS = 2

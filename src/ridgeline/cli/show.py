@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.cli import render_onnx_comparison as render
 from ridgeline.cli.count import SCHEMA, error_dict
 from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, print_text, screen
-from ridgeline.count import layers
+from ridgeline.count import result as layers
 from ridgeline.count.growth import QUANTITIES
 from ridgeline.count.result import CountResult
 from ridgeline.plain import plain_line

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ridgeline.count.parts import shapes_text
+from ridgeline.count.cost_records import shapes_text
 from ridgeline.count.step import Step, StepFailedError
 from ridgeline.errors import RidgelineError
 from ridgeline.tracing import MODEL

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ridgeline.costs.work import Moved
-from ridgeline.count.parts import FusedBytes
-
-if TYPE_CHECKING:
-    from ridgeline.count.result import OpCost
+from ridgeline.count.cost_records import FusedBytes, OpCost
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 Parts = dict[Hashable, int]  # of one tensor's data: bytes by view

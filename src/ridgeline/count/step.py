@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.count.autocast import Autocast
+from ridgeline.count.cost_records import Memory
 from ridgeline.count.memory import distinct_bytes
-from ridgeline.count.modules import Failed
-from ridgeline.count.parts import Memory
-from ridgeline.count.trace import Row, Tracer
+from ridgeline.count.trace import Failed, Row, Tracer
 from ridgeline.errors import RidgelineError
 from ridgeline.tracing.modules import tensors_in
 from ridgeline.workloads.optimizers import make_optimizer

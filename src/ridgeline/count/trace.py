@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,10 +16,9 @@ from ridgeline.count import formulas
 from ridgeline.count.autocast import autocast_knows_meta
 from ridgeline.count.backward import ROW, Attribution
 from ridgeline.count.call import Signature, TensorMeta, signature_of
-from ridgeline.count.memory import Liveness
-from ridgeline.count.modules import ModuleRecorder
-from ridgeline.count.routes import same_on_every_device
-from ridgeline.count.storages import Storages
+from ridgeline.count.cost_records import ModuleCall, Shapes
+from ridgeline.count.dispatch_overrides import device_independent_dispatch
+from ridgeline.count.memory import Liveness, StorageIds
 from ridgeline.count.values import (
     CHOICES,
     VALUE,
@@ -30,6 +30,8 @@ from ridgeline.count.values import (
 )
 from ridgeline.records import RECOMPUTE
 from ridgeline.tracing.autograd import current_node, tensors_among, with_base
+from ridgeline.tracing.modules import ModuleTracker, name_modules, tensors_in
+from ridgeline.tracing.recomputation import RECOMPUTATION_ENDS
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
 _get_mkldnn: Any = torch._C._get_mkldnn_enabled
@@ -79,7 +81,7 @@ def forget_operators() -> None:
     _operators.clear()
 
 
-def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
+def describe(tensor: Tensor, storages: StorageIds) -> TensorMeta:
     """The part of a tensor that a formula may use."""
     shape = tuple(tensor.shape)
     if tensor.layout is torch.sparse_coo:
@@ -95,6 +97,53 @@ def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
     return TensorMeta(shape, tensor.dtype, distinct, storages.number_of(tensor), id(tensor), view)
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Where an error arose: the module's path, and the shapes that it got."""
+
+    path: str
+    input_shapes: Shapes
+
+
+class ModuleRecorder(ModuleTracker):
+    """Also a record of every module that ran, and of the one in which an error arose."""
+
+    def __init__(self, root: nn.Module | None) -> None:
+        super().__init__()
+        self._names = name_modules(root, "")
+        self.calls: dict[str, ModuleCall] = {}
+        self.failed: Failed | None = None  # the innermost module in which an error arose
+        self._error_before = sys.exc_info()[1]  # what the caller may be handling already
+
+    def path_of(self, module: nn.Module) -> str:
+        return self._names.get(id(module), self.path)
+
+    def on_enter(self, path: str, module: nn.Module, args: Any) -> None:
+        call = self.calls.get(path)
+        if call is None:
+            call = self.calls[path] = ModuleCall(type(module).__name__)
+            call.input_shapes = shapes_of(args)
+        call.calls += 1
+
+    def on_leave(self, path: str, args: Any, output: Any) -> None:
+        if self.failed is None and self._is_failing():
+            self.failed = Failed(path, shapes_of(args))
+        call = self.calls.get(path)
+        if call is not None and not call.output_shapes:
+            call.output_shapes = shapes_of(output)
+
+    def _is_failing(self) -> bool:
+        """Whether an error is on its way; recomputation that has done enough ends by one."""
+        error = sys.exc_info()[1]
+        is_new = error not in (None, self._error_before)
+        return is_new and not isinstance(error, RECOMPUTATION_ENDS)
+
+
+def shapes_of(value: Any) -> Shapes:
+    """Shapes of all tensors in a nested value."""
+    return tuple(tuple(tensor.shape) for tensor in tensors_in(value))
+
+
 class Tracer(TorchDispatchMode):
     """Records every operator that reaches PyTorch's dispatcher while it is active."""
 
@@ -103,7 +152,7 @@ class Tracer(TorchDispatchMode):
         self.rows: list[Row] = []
         self.modules = ModuleRecorder(model)
         self.memory = Liveness()
-        self._storages = Storages()
+        self._storages = StorageIds()
         self.values = Values() if keep_values else None
         self.stage = "forward"
         self.weights = _weight_paths(model)
@@ -122,7 +171,7 @@ class Tracer(TorchDispatchMode):
             torch.backends.mha.set_fastpath_enabled(False)
             stack.callback(_set_mkldnn, _get_mkldnn())
             _set_mkldnn(False)
-            stack.enter_context(same_on_every_device())
+            stack.enter_context(device_independent_dispatch())
             stack.enter_context(self.modules.watching())
             if self.values is not None:
                 stack.enter_context(literals_known())

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.costs.work import Work
+from ridgeline.count.cost_records import FusedBytes, Memory, ModuleCall, OpCost
 from ridgeline.count.fused import fused_step
-from ridgeline.count.parts import FusedBytes, Memory, ModuleCall
-from ridgeline.count.result import CountResult, OpCost
+from ridgeline.count.result import CountResult
 from ridgeline.count.settings import CAUSAL, one_of
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.control import RUNNERS

@@ -1,12 +1,14 @@
-"""Scaled dot-product attention as one operator, whatever the device would choose.
+"""Operators that PyTorch decomposes differently on each device, dispatched one way for all.
 
-PyTorch picks a backend by device: fused on a GPU, another on the CPU, four separate steps
-on meta tensors. A count must not depend on that, so there is one operator of ours, with a
-forward and a backward; routes.py sends the calls here while a model is traced.
+Scaled dot-product attention is the main one: fused on a GPU, another kernel on the CPU, four
+separate steps on meta tensors. A count must not depend on that, so there is one operator of ours,
+with a forward and a backward, and calls are dispatched to it while a model is traced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -107,3 +109,29 @@ def attention(
         *operands, dropout_p, is_causal, scale, enable_gqa, for_backward
     )
     return out
+
+
+def _dropout(input: Tensor, p: float, train: bool) -> Any:
+    """One fused operator, as on a GPU; elsewhere it would be three."""
+    if not train or p == 0:
+        return input
+    return torch.ops.aten.native_dropout(input, p, train)[0]
+
+
+OVERRIDES: dict[str, Callable[..., Any]] = {
+    "scaled_dot_product_attention": attention,
+    "dropout": _dropout,
+}
+
+
+@contextmanager
+def device_independent_dispatch() -> Iterator[None]:
+    """Inside the block these operators are dispatched the same way on every device."""
+    library = torch.library.Library("aten", "IMPL")
+    for name, override in OVERRIDES.items():
+        for key in ("AutogradMeta", "AutogradCPU"):
+            library.impl(name, override, key)
+    try:
+        yield
+    finally:
+        library._destroy()

@@ -1,0 +1,116 @@
+"""Records of a count, of a PyTorch model or an ONNX file. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ridgeline.costs.work import Call, Part, Work, formula_text
+from ridgeline.records import Cost
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedBytes:
+    """Each tensor moved once, whoever uses it; see docs/counting-conventions.md."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes a step needs. Workspaces and allocator rounding are not included."""
+
+    parameter_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int  # kept by autograd from forward to backward, and the outputs
+    peak_bytes: int  # the most that is alive at once, of all the above and temporaries
+    peak_at: str  # the operator during which that was
+
+
+@dataclass(slots=True)
+class ModuleCall:
+    """What went in and out of a module the first time, and how often it ran."""
+
+    type_name: str
+    calls: int = 0
+    input_shapes: Shapes = ()
+    output_shapes: Shapes = ()
+
+
+def shapes_text(shapes: Iterable[tuple[int, ...]]) -> str:
+    """Shapes as people write them: 32x3x224x224, a scalar as ()."""
+    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total(Cost):
+    """The cost of a whole step or phase, with the model's parameters beside it."""
+
+    params: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpCost:
+    """One operator call in one phase, and what it costs."""
+
+    path: str
+    op: str
+    kind: str
+    phase: str
+    dtype: str
+    cost: Cost
+    work: Work | None  # None: no formula, bytes only
+    call: Call
+    is_recomputed: bool = False
+    settings: str = ""  # of an ONNX node: the attributes that matter
+    repeats: int = 1  # iterations of the loops around an ONNX node; all are in the cost
+
+    @property
+    def formula_parts(self) -> tuple[Part, ...]:
+        """The written-out formula, whose sum is the FLOPs; none where it is not written out."""
+        return self.work.parts_of(self.cost.flops) if self.work is not None else ()
+
+    @property
+    def formula(self) -> str:
+        """The formula in symbols and with the numbers put in, or nothing if there is none."""
+        return formula_text(self.formula_parts)
+
+
+OP_COLUMNS = (
+    "path", "op", "kind", "phase", "dtype", "input_shapes", "output_shapes", "macs", "other_flops",
+    "flops", "transcendentals", "read_bytes", "written_bytes", "formula", "has_formula",
+    "is_recomputed", "settings",
+)  # fmt: skip
+
+
+def op_row(op: OpCost) -> tuple[Any, ...]:
+    """The values of OP_COLUMNS for one operator call."""
+    c = op.cost
+    return (
+        op.path, op.op, op.kind, op.phase, op.dtype,
+        shapes_text(t.shape for t in op.call.inputs), shapes_text(t.shape for t in op.call.outputs),
+        c.macs, c.other_flops, c.flops, c.transcendentals, c.read_bytes, c.written_bytes,
+        op.formula, op.work is not None, op.is_recomputed, op.settings,
+    )  # fmt: skip
+
+
+def cost_dict(cost: Cost) -> dict[str, int]:
+    return {
+        "macs": cost.macs,
+        "flops": cost.flops,
+        "other_flops": cost.other_flops,
+        "transcendentals": cost.transcendentals,
+        "read_bytes": cost.read_bytes,
+        "written_bytes": cost.written_bytes,
+    }
