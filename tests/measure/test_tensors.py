@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ridgeline.measure.tensors import Placement, pinned, tensors_in, with_tensors
+from ridgeline.measure.tensors import Placement, pinned, with_tensors
+from ridgeline.tracing.modules import tensors_in
 from ridgeline.workloads import Inputs
 
 META = torch.device("meta")  # another device that every machine has

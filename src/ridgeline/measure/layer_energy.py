@@ -23,11 +23,12 @@ from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.power import Pass, PowerSamples, power_samples
 from ridgeline.measure.statistics import median_interval
 from ridgeline.measure.step import Stepper
-from ridgeline.measure.tensors import tensors_in, with_tensors
+from ridgeline.measure.tensors import with_tensors
 from ridgeline.measure.timing import OnProgress
 from ridgeline.records import EnergyWindowResult
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.sampler import FAST_S, Sampler
+from ridgeline.tracing.modules import tensors_in
 
 REFRESHES = 10  # in a window
 DEFAULT_REFRESH_S = 0.1

@@ -30,25 +30,26 @@ from torch import nn
 
 from ridgeline.measure.backends import Backend, Timeline
 from ridgeline.measure.step import Stepper
-from ridgeline.measure.tensors import tensors_in
 from ridgeline.measure.timing import OnProgress
+from ridgeline.tracing import COPY, DATA, FORWARD, LOSS, MODEL, OPTIMIZER
+from ridgeline.tracing.autograd import walk_graph
+from ridgeline.tracing.modules import ModuleTracker, tensors_in
 
 Owner = tuple[str, str]  # path of the module, or a name in brackets, and the phase
 
 AFTER = {  # when a phase of the step has ended, the time that follows belongs to …
-    "data": ("(copy)", "copy"),
-    "copy": ("(forward)", "forward"),
-    "forward": ("(loss)", "backward"),  # until autograd reaches the first node of a module
-    "backward": ("(optimizer)", "optimizer"),
+    "data": (COPY, "copy"),
+    "copy": (FORWARD, "forward"),
+    "forward": (LOSS, "backward"),  # until autograd reaches the first node of a module
+    "backward": (OPTIMIZER, "optimizer"),
 }
-FIRST: Owner = ("(data)", "data")
+FIRST: Owner = (DATA, "data")
 HOLDING: Owner = ("(held back)", "")  # not a part of the step
 WATCHING: Owner = ("(watching)", "")  # nor is what hooks take on the host's own time line
 HOLD_EVERY = 200  # marks; with the kernels between them they stay well below a thousand
 HOLD_MARGIN = 1.5
 CALIBRATION_MARKS, CALIBRATION_HOLD_S = 200, 0.02
 LEAST_PASSES, MOST_PASSES, TARGET_S = 3, 20, 5.0
-ROOT = "(model)"
 CHANNELS = ("in_channels", "out_channels", "groups")
 GEOMETRY = ("kernel_size", "stride", "padding")
 
@@ -96,7 +97,7 @@ class LayerMarks:
     is_training: bool = True
     owners: list[Owner] = field(default_factory=list)
     marks: list[Any] = field(default_factory=list)
-    stack: list[str] = field(default_factory=list)
+    modules: ModuleTracker = field(default_factory=lambda: ModuleTracker(outside=FORWARD))
     owner: Owner = FIRST  # of the time now
     direction: str = "forward"  # or "backward", where a checkpoint does forward work again
     interrupted: Owner = FIRST  # by what is done again
@@ -138,16 +139,16 @@ class LayerMarks:
         """
         self.owners.clear()
         self.marks.clear()
-        self.stack.clear()
+        self.modules = ModuleTracker(outside=FORWARD)
         self.nodes.clear()
         self.seen.clear()
 
     def enter(self, path: str, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._watch()
-        self._claim(self._inmost, (inputs, named))  # what was made up to here is not this module's
-        if not self.stack:
+        self._claim(self.modules.path, (inputs, named))  # produced before this module
+        if not self.modules.is_inside:
             self.interrupted = self.owner
-        self.stack.append(path)
+        self.modules.enter(path)
         seen = self.seen[path]
         seen.calls += 1
         seen.input_shape = seen.input_shape or _first_shape([*inputs, *named.values()])
@@ -155,11 +156,11 @@ class LayerMarks:
 
     def leave(self, path: str, output: Any) -> None:
         self._watch()
-        self.stack.pop()
+        self.modules.leave()
         seen = self.seen[path]
         seen.output_shape = seen.output_shape or _first_shape([output])
-        is_done_again = not self.stack and self.direction == "backward"
-        following = self.interrupted if is_done_again else (self._inmost, self.direction)
+        is_recomputed = not self.modules.is_inside and self.direction == "backward"
+        following = self.interrupted if is_recomputed else (self.modules.path, self.direction)
         if not self.is_host:  # a device is marked before the host walks the graph
             self.own(following)
         self._claim(path, output)
@@ -171,21 +172,12 @@ class LayerMarks:
         if self.is_host:
             self._note(WATCHING)
 
-    @property
-    def _inmost(self) -> str:
-        """The module that is at work."""
-        return self.stack[-1] if self.stack else "(forward)"
-
     def _claim(self, path: str, output: Any) -> None:
         """Every node behind the output that nobody owns yet is this module's."""
-        waiting = [tensor.grad_fn for tensor in tensors_in(output)]
-        while waiting:
-            node = waiting.pop()
-            if node is None or node in self.nodes:
-                continue
+        roots = [tensor.grad_fn for tensor in tensors_in(output)]
+        for node in walk_graph(roots, self.nodes.__contains__):
             self.nodes[node] = path
             node.register_prehook(self._begin(path))
-            waiting += [behind for behind, _ in node.next_functions]
 
     def _begin(self, path: str) -> Callable[[Any], None]:
         def begin(_gradients: Any) -> None:
@@ -276,7 +268,7 @@ def _hooks(module: nn.Module, marks: LayerMarks) -> Iterator[None]:
     """Let every module report when it is entered and left; nothing stays behind."""
     with ExitStack() as stack:
         for path, part in module.named_modules():
-            for handle in _hook(part, path or ROOT, marks):
+            for handle in _hook(part, path or MODEL, marks):
                 stack.callback(handle.remove)
         stack.callback(marks.forget)
         yield
@@ -311,7 +303,7 @@ def layer_table(module: nn.Module, times: LayerTimes) -> pd.DataFrame:
     `percentage` is `time_s` of the sum of all `time_s`. `mean_s` and `std_s` follow a single
     disturbed sample, so no share is made of them.
     """
-    modules = {path or ROOT: part for path, part in module.named_modules()}
+    modules = {path or MODEL: part for path, part in module.named_modules()}
     rows = [_row(path, modules[path], times) for path in modules if path in times.seen]
     outside = {owner for owner, _ in times.samples_s if owner not in modules}
     rows += [_row(name, None, times) for name in sorted(outside)]
@@ -329,7 +321,7 @@ def _row(path: str, part: nn.Module | None, times: LayerTimes) -> dict[str, Any]
     return {
         "layer": path,
         "kind": type(part).__name__ if part is not None else "",
-        "depth": 0 if path == ROOT else path.count(".") + 1,
+        "depth": 0 if path == MODEL else path.count(".") + 1,
         "is_leaf": part is not None and next(part.children(), None) is None,
         "calls": seen.calls if seen else 0,
         "input_shape": _text(seen.input_shape) if seen else None,
@@ -356,8 +348,8 @@ def _parameters(part: nn.Module | None) -> int:
 
 
 def _total_s(table: pd.DataFrame, path: str) -> float:
-    if path == ROOT:
-        own = ~table["layer"].str.startswith("(") | (table["layer"] == ROOT)
+    if path == MODEL:
+        own = ~table["layer"].str.startswith("(") | (table["layer"] == MODEL)
     else:
         own = (table["layer"] == path) | table["layer"].str.startswith(path + ".")
     return float(table.loc[own, "time_s"].sum())

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.found import found, tables
 from ridgeline.measure.measure_workload import measure_workload
-from ridgeline.measure.tensors import tensors_in
 from ridgeline.provenance import Provenance, collect
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings, as_arguments, check_mode
+from ridgeline.tracing.modules import tensors_in
 from ridgeline.units import format_bytes, format_percent, format_time, si
 from ridgeline.workloads import Inputs, Workload, resolve
 

@@ -5,7 +5,7 @@ Batches take the form that was requested: precision and memory layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +13,6 @@ import torch
 from torch import Tensor
 
 from ridgeline.workloads import Inputs
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Those in a nest of lists, tuples, dictionaries and dataclasses, in their order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
-    elif hasattr(value, "__dataclass_fields__"):
-        yield from tensors_in([getattr(value, name) for name in value.__dataclass_fields__])
 
 
 def with_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

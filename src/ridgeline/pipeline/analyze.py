@@ -147,7 +147,7 @@ def _run(
 ) -> Run:
     """Measure and store."""
     from ridgeline.measure.result import measure_module, measure_named
-    from ridgeline.measure.tensors import tensors_in
+    from ridgeline.tracing.modules import tensors_in
 
     result: MeasureResult
     digest = None
