@@ -28,149 +28,61 @@ import ridgeline
         read=FP32 * (2 * 3 * 10 + 8 * 3 * 3 + 8),
         written=FP32 * 2 * 8 * 8,
     ),
-    Case(
-        "2d",
-        nn.Conv2d(3, 8, 3, padding=1),
-        x(2, 3, 6, 5),
-        macs=2 * 8 * 6 * 5 * 3 * 3 * 3,
-        other=2 * 8 * 6 * 5,
-        read=FP32 * (2 * 3 * 6 * 5 + 8 * 3 * 3 * 3 + 8),
-        written=FP32 * 2 * 8 * 6 * 5,
-    ),
-    Case(
-        "2d without bias",
-        nn.Conv2d(3, 8, 3, bias=False),
-        x(1, 3, 6, 5),  # 4 × 3 places
-        macs=8 * 4 * 3 * 3 * 3 * 3,
-        read=FP32 * (3 * 6 * 5 + 8 * 3 * 3 * 3),
-        written=FP32 * 8 * 4 * 3,
-    ),
-    Case(
-        "2d pointwise",
-        nn.Conv2d(16, 4, 1, bias=False),
-        x(1, 16, 7, 7),
-        macs=4 * 7 * 7 * 16,
-        read=FP32 * (16 * 49 + 4 * 16),
-        written=FP32 * 4 * 49,
-    ),
-    Case(
-        "2d rectangular kernel",
-        nn.Conv2d(2, 4, (1, 5), bias=False),
-        x(1, 2, 3, 9),  # 3 × 5 places
-        macs=4 * 3 * 5 * 2 * 1 * 5,
-        read=FP32 * (2 * 3 * 9 + 4 * 2 * 5),
-        written=FP32 * 4 * 3 * 5,
-    ),
-    Case(
-        "3d",
-        nn.Conv3d(2, 4, 3, bias=False),
-        x(1, 2, 4, 5, 6),  # 2 × 3 × 4 places
-        macs=4 * (2 * 3 * 4) * 2 * 27,
-        read=FP32 * (2 * 4 * 5 * 6 + 4 * 2 * 27),
-        written=FP32 * 4 * 2 * 3 * 4,
-    ),
-    Case(
-        "grouped",
-        nn.Conv2d(8, 12, 3, groups=4, bias=False),
-        x(1, 8, 5, 5),  # 3 × 3 places, 8/4 = 2 channels each
-        macs=12 * 3 * 3 * 2 * 3 * 3,
-        read=FP32 * (8 * 25 + 12 * 2 * 9),
-        written=FP32 * 12 * 9,
-    ),
-    Case(
-        "depthwise",
-        nn.Conv2d(8, 8, 3, groups=8, padding=1, bias=False),
-        x(2, 8, 4, 4),
-        macs=2 * 8 * 4 * 4 * 1 * 9,
-        read=FP32 * (2 * 8 * 16 + 8 * 9),
-        written=FP32 * 2 * 8 * 16,
-    ),
-    Case(
-        "dilated",
-        nn.Conv2d(2, 3, 3, dilation=2, bias=False),
-        x(1, 2, 7, 7),  # spans 5: 3 × 3 places
-        macs=3 * 3 * 3 * 2 * 9,
-        written=FP32 * 3 * 9,
-    ),
-    Case(
-        "strided",
-        nn.Conv2d(3, 4, 7, stride=2, padding=3, bias=False),
-        x(1, 3, 16, 16),  # (16 + 6 − 7)//2 + 1 = 8
-        macs=4 * 8 * 8 * 3 * 49,
-        written=FP32 * 4 * 64,
-    ),
-    Case(
-        "unbatched",
-        nn.Conv2d(3, 4, 3, bias=False),
-        x(3, 5, 5),
-        macs=4 * 3 * 3 * 3 * 9,
-        read=FP32 * (3 * 25 + 4 * 3 * 9),
-        written=FP32 * 4 * 9,
-    ),
-    Case(
-        "padding same, even kernel",
-        nn.Conv1d(2, 3, 4, padding="same", bias=False),
-        x(1, 2, 8),
-        macs=3 * 8 * 2 * 4,
-        read=None,
-        written=None,
-    ),
-    Case(
-        "circular padding copies first",
-        nn.Conv1d(2, 3, 3, padding=1, padding_mode="circular", bias=False),
-        x(1, 2, 8),
-        macs=3 * 8 * 2 * 3,
-    ),
-    Case(
-        "transposed 1d",
-        nn.ConvTranspose1d(4, 6, 3, bias=False),
-        x(2, 4, 5),  # every input place meets the whole kernel
-        macs=2 * 4 * 5 * 6 * 3,
-        read=FP32 * (2 * 4 * 5 + 4 * 6 * 3),
-        written=FP32 * 2 * 6 * 7,
-    ),
-    Case(
-        "transposed 2d",
-        nn.ConvTranspose2d(4, 6, 2, stride=2),
-        x(1, 4, 3, 3),  # 6 × 6 places out
-        macs=4 * 3 * 3 * 6 * 2 * 2,
-        other=6 * 6 * 6,
-        read=FP32 * (4 * 9 + 4 * 6 * 4 + 6),
-        written=FP32 * 6 * 36,
-    ),
-    Case(
-        "transposed grouped with output padding",
-        nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2, bias=False),
-        x(1, 4, 5, 5),  # out (5 − 1)·2 − 2 + 3 + 1 = 10
-        macs=4 * 5 * 5 * (6 // 2) * 3 * 3,
-        read=FP32 * (4 * 25 + 4 * 3 * 9),
-        written=FP32 * 6 * 100,
-    ),
-    Case(
-        "transposed 3d",
-        nn.ConvTranspose3d(2, 3, 2, bias=False),
-        x(1, 2, 2, 3, 4),  # out 3 × 4 × 5
-        macs=2 * (2 * 3 * 4) * 3 * 8,
-        written=FP32 * 3 * 3 * 4 * 5,
-    ),
-    Case(
-        "functional",
-        lambda a, w: F.conv2d(a, w, stride=2),
-        (x(1, 3, 5, 5), x(2, 3, 1, 1)),  # 3 × 3 places
-        macs=2 * 9 * 3,
-        read=FP32 * (3 * 25 + 2 * 3),
-        written=FP32 * 2 * 9,
-    ),
-    Case(
-        "half precision",
-        nn.Conv2d(3, 8, 3, bias=False),
-        x(1, 3, 6, 5),
-        macs=8 * 4 * 3 * 3 * 9,
-        read=2 * (3 * 6 * 5 + 8 * 3 * 9),
-        written=2 * 8 * 4 * 3,
-        settings={"precision": "bf16"},
-    ),
-)
+    Case("2d", nn.Conv2d(3, 8, 3, padding=1), x(2, 3, 6, 5), macs=2 * 8 * 6 * 5 * 3 * 3 * 3,
+         other=2 * 8 * 6 * 5, read=FP32 * (2 * 3 * 6 * 5 + 8 * 3 * 3 * 3 + 8),
+         written=FP32 * 2 * 8 * 6 * 5),
+    # 4 × 3 places
+    Case("2d without bias", nn.Conv2d(3, 8, 3, bias=False), x(1, 3, 6, 5),
+         macs=8 * 4 * 3 * 3 * 3 * 3, read=FP32 * (3 * 6 * 5 + 8 * 3 * 3 * 3),
+         written=FP32 * 8 * 4 * 3),
+    Case("2d pointwise", nn.Conv2d(16, 4, 1, bias=False), x(1, 16, 7, 7), macs=4 * 7 * 7 * 16,
+         read=FP32 * (16 * 49 + 4 * 16), written=FP32 * 4 * 49),
+    # 3 × 5 places
+    Case("2d rectangular kernel", nn.Conv2d(2, 4, (1, 5), bias=False), x(1, 2, 3, 9),
+         macs=4 * 3 * 5 * 2 * 1 * 5, read=FP32 * (2 * 3 * 9 + 4 * 2 * 5),
+         written=FP32 * 4 * 3 * 5),
+    # 2 × 3 × 4 places
+    Case("3d", nn.Conv3d(2, 4, 3, bias=False), x(1, 2, 4, 5, 6), macs=4 * (2 * 3 * 4) * 2 * 27,
+         read=FP32 * (2 * 4 * 5 * 6 + 4 * 2 * 27), written=FP32 * 4 * 2 * 3 * 4),
+    # 3 × 3 places, 8/4 = 2 channels each
+    Case("grouped", nn.Conv2d(8, 12, 3, groups=4, bias=False), x(1, 8, 5, 5),
+         macs=12 * 3 * 3 * 2 * 3 * 3, read=FP32 * (8 * 25 + 12 * 2 * 9), written=FP32 * 12 * 9),
+    Case("depthwise", nn.Conv2d(8, 8, 3, groups=8, padding=1, bias=False), x(2, 8, 4, 4),
+         macs=2 * 8 * 4 * 4 * 1 * 9, read=FP32 * (2 * 8 * 16 + 8 * 9), written=FP32 * 2 * 8 * 16),
+    # spans 5: 3 × 3 places
+    Case("dilated", nn.Conv2d(2, 3, 3, dilation=2, bias=False), x(1, 2, 7, 7),
+         macs=3 * 3 * 3 * 2 * 9, written=FP32 * 3 * 9),
+    # (16 + 6 − 7)//2 + 1 = 8
+    Case("strided", nn.Conv2d(3, 4, 7, stride=2, padding=3, bias=False), x(1, 3, 16, 16),
+         macs=4 * 8 * 8 * 3 * 49, written=FP32 * 4 * 64),
+    Case("unbatched", nn.Conv2d(3, 4, 3, bias=False), x(3, 5, 5), macs=4 * 3 * 3 * 3 * 9,
+         read=FP32 * (3 * 25 + 4 * 3 * 9), written=FP32 * 4 * 9),
+    Case("padding same, even kernel", nn.Conv1d(2, 3, 4, padding="same", bias=False), x(1, 2, 8),
+         macs=3 * 8 * 2 * 4, read=None, written=None),
+    Case("circular padding copies first",
+         nn.Conv1d(2, 3, 3, padding=1, padding_mode="circular", bias=False), x(1, 2, 8),
+         macs=3 * 8 * 2 * 3),
+    # every input place meets the whole kernel
+    Case("transposed 1d", nn.ConvTranspose1d(4, 6, 3, bias=False), x(2, 4, 5),
+         macs=2 * 4 * 5 * 6 * 3, read=FP32 * (2 * 4 * 5 + 4 * 6 * 3), written=FP32 * 2 * 6 * 7),
+    # 6 × 6 places out
+    Case("transposed 2d", nn.ConvTranspose2d(4, 6, 2, stride=2), x(1, 4, 3, 3),
+         macs=4 * 3 * 3 * 6 * 2 * 2, other=6 * 6 * 6, read=FP32 * (4 * 9 + 4 * 6 * 4 + 6),
+         written=FP32 * 6 * 36),
+    # out (5 − 1)·2 − 2 + 3 + 1 = 10
+    Case("transposed grouped with output padding",
+         nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2, bias=False),
+         x(1, 4, 5, 5), macs=4 * 5 * 5 * (6 // 2) * 3 * 3, read=FP32 * (4 * 25 + 4 * 3 * 9),
+         written=FP32 * 6 * 100),
+    # out 3 × 4 × 5
+    Case("transposed 3d", nn.ConvTranspose3d(2, 3, 2, bias=False), x(1, 2, 2, 3, 4),
+         macs=2 * (2 * 3 * 4) * 3 * 8, written=FP32 * 3 * 3 * 4 * 5),
+    # 3 × 3 places
+    Case("functional", lambda a, w: F.conv2d(a, w, stride=2), (x(1, 3, 5, 5), x(2, 3, 1, 1)),
+         macs=2 * 9 * 3, read=FP32 * (3 * 25 + 2 * 3), written=FP32 * 2 * 9),
+    Case("half precision", nn.Conv2d(3, 8, 3, bias=False), x(1, 3, 6, 5), macs=8 * 4 * 3 * 3 * 9,
+         read=2 * (3 * 6 * 5 + 8 * 3 * 9), written=2 * 8 * 4 * 3, settings={"precision": "bf16"}),
+)  # fmt: skip
 def test_forward(case: Case) -> None:
     check(case)
 

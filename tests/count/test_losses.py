@@ -22,57 +22,29 @@ def without(loss: Callable[..., Tensor], **settings: Any) -> Callable[..., Tenso
 
 
 @table(
-    Case(
-        "mse",  # difference, square, sum
-        F.mse_loss,
-        PAIR,
-        other=3 * N + 1,
-        read=FP32 * 2 * N,
-        written=FP32,
-    ),
+    # difference, square, sum
+    Case("mse", F.mse_loss, PAIR, other=3 * N + 1, read=FP32 * 2 * N, written=FP32),
     Case("mse, sum", without(F.mse_loss, reduction="sum"), PAIR, other=3 * N),
     Case("mse, none", without(F.mse_loss, reduction="none"), PAIR, other=2 * N, written=FP32 * N),
-    Case("l1", F.l1_loss, PAIR, other=3 * N + 1),  # difference, absolute value, sum
-    Case("smooth l1", F.smooth_l1_loss, PAIR, other=6 * N + 1),  # d, |d|, bound, d², ·c, sum
+    # difference, absolute value, sum
+    Case("l1", F.l1_loss, PAIR, other=3 * N + 1),
+    # d, |d|, bound, d², ·c, sum
+    Case("smooth l1", F.smooth_l1_loss, PAIR, other=6 * N + 1),
     Case("huber", F.huber_loss, PAIR, other=6 * N + 1),
-    Case(
-        "binary cross entropy",  # 1 − x, t − 1, two products, a difference, sum
-        F.binary_cross_entropy,
-        PAIR,
-        other=6 * N + 1,
-        transcendental=2 * N,
-        read=FP32 * 2 * N,
-        written=FP32,
-    ),
-    Case(
-        "binary cross entropy with weights",
-        lambda a, b, w: F.binary_cross_entropy(a, b, weight=w),
-        (*PAIR, x(2, 3)),
-        other=7 * N + 1,
-        transcendental=2 * N,
-        read=FP32 * 3 * N,
-    ),
-    Case(
-        "binary cross entropy of logits",  # max(x, 0) − x·t + log1p(exp(−|x|)), sum
-        F.binary_cross_entropy_with_logits,
-        PAIR,
-        other=7 * N + 1,
-        transcendental=2 * N,
-    ),
-    Case(
-        "kl divergence",  # t·log t with its test for 0, t·x, difference, sum, ÷ batch
-        without(F.kl_div, reduction="batchmean"),
-        PAIR,
-        other=(2 + 1 + 1 + 1) * N + 1,
-        transcendental=N,
-    ),
-    Case(
-        "soft margin",  # log(1 + exp(−x·t)), sum
-        F.soft_margin_loss,
-        PAIR,
-        other=4 * N + 1,
-        transcendental=2 * N,
-    ),
+    # 1 − x, t − 1, two products, a difference, sum
+    Case("binary cross entropy", F.binary_cross_entropy, PAIR, other=6 * N + 1,
+         transcendental=2 * N, read=FP32 * 2 * N, written=FP32),
+    Case("binary cross entropy with weights",
+         lambda a, b, w: F.binary_cross_entropy(a, b, weight=w), (*PAIR, x(2, 3)),
+         other=7 * N + 1, transcendental=2 * N, read=FP32 * 3 * N),
+    # max(x, 0) − x·t + log1p(exp(−|x|)), sum
+    Case("binary cross entropy of logits", F.binary_cross_entropy_with_logits, PAIR,
+         other=7 * N + 1, transcendental=2 * N),
+    # t·log t with its test for 0, t·x, difference, sum, ÷ batch
+    Case("kl divergence", without(F.kl_div, reduction="batchmean"), PAIR,
+         other=(2 + 1 + 1 + 1) * N + 1, transcendental=N),
+    # log(1 + exp(−x·t)), sum
+    Case("soft margin", F.soft_margin_loss, PAIR, other=4 * N + 1, transcendental=2 * N),
     Case(
         "nll reads one score a target",
         F.nll_loss,
@@ -81,36 +53,18 @@ def without(loss: Callable[..., Tensor], **settings: Any) -> Callable[..., Tenso
         read=FP32 * 5 + INT64 * 5,
         written=2 * FP32,  # and the sum of weights
     ),
-    Case(
-        "cross entropy",  # log softmax and nll
-        F.cross_entropy,
-        (x(5, 10), torch.zeros(5, dtype=torch.int64)),
-        other=4 * 50 + 2 * 5 + 1,
-        transcendental=50 + 5,
-        read=FP32 * 50 + (FP32 + INT64) * 5,
-        written=FP32 * 50 + 2 * FP32,
-    ),
-    Case(
-        "cross entropy of images",
-        F.cross_entropy,
-        (x(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64)),
-        other=4 * 96 + 2 * 32 + 1,
-        transcendental=96 + 32,
-    ),
-    Case(
-        "multi margin",
-        F.multi_margin_loss,
-        (x(2, 3), torch.tensor([0, 1])),
-        other=4 * N + 1,
-    ),
-    Case(
-        "cosine similarity",  # two norms with their floors, two quotients, product, sum
-        F.cosine_similarity,
-        PAIR,
-        other=2 * (2 * N + 2) + 2 * N + N + N,
-        transcendental=2 * 2,
-    ),
-)
+    # log softmax and nll
+    Case("cross entropy", F.cross_entropy, (x(5, 10), torch.zeros(5, dtype=torch.int64)),
+         other=4 * 50 + 2 * 5 + 1, transcendental=50 + 5, read=FP32 * 50 + (FP32 + INT64) * 5,
+         written=FP32 * 50 + 2 * FP32),
+    Case("cross entropy of images", F.cross_entropy,
+         (x(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64)), other=4 * 96 + 2 * 32 + 1,
+         transcendental=96 + 32),
+    Case("multi margin", F.multi_margin_loss, (x(2, 3), torch.tensor([0, 1])), other=4 * N + 1),
+    # two norms with their floors, two quotients, product, sum
+    Case("cosine similarity", F.cosine_similarity, PAIR, other=2 * (2 * N + 2) + 2 * N + N + N,
+         transcendental=2 * 2),
+)  # fmt: skip
 def test_forward(case: Case) -> None:
     check(case)
 

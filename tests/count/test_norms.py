@@ -18,127 +18,43 @@ IMAGE = x(2, 3, 4, 4)
 
 
 @table(
-    Case(
-        "batch norm, inference",
-        nn.BatchNorm2d(3),
-        IMAGE,
-        other=2 * N,
-        transcendental=3,
-        read=FP32 * (N + 4 * 3),
-        written=FP32 * N,
-    ),
-    Case(
-        "batch norm 1d, inference",
-        nn.BatchNorm1d(6),
-        x(5, 6),
-        other=2 * 30,
-        transcendental=6,
-        read=FP32 * (30 + 4 * 6),
-        written=FP32 * 30,
-    ),
-    Case(
-        "layer norm",  # 2 rows of 6; mean and deviation of each row are written
-        nn.LayerNorm(6),
-        x(2, 6),
-        other=(1 + 3 + 2 + 2) * 12,
-        transcendental=2,
-        read=FP32 * (12 + 6 + 6),
-        written=FP32 * (12 + 2 + 2),
-    ),
-    Case(
-        "layer norm without bias",
-        nn.LayerNorm(6, bias=False),
-        x(2, 6),
-        other=(1 + 3 + 2 + 1) * 12,
-        transcendental=2,
-        read=FP32 * (12 + 6),
-        written=FP32 * (12 + 2 + 2),
-    ),
-    Case(
-        "layer norm without weights",
-        nn.LayerNorm(6, elementwise_affine=False),
-        x(2, 6),
-        other=(1 + 3 + 2) * 12,
-        transcendental=2,
-    ),
-    Case(
-        "layer norm over two dimensions",
-        nn.LayerNorm([3, 4]),
-        x(5, 3, 4),
-        other=8 * 60,
-        transcendental=5,
-    ),
-    Case(
-        "group norm",  # 2 images · 2 groups
-        nn.GroupNorm(2, 4),
-        x(2, 4, 3),
-        other=8 * 24,
-        transcendental=2 * 2,
-        read=FP32 * (24 + 4 + 4),
-        written=FP32 * (24 + 4 + 4),
-    ),
-    Case(
-        "instance norm takes statistics in inference too",
-        nn.InstanceNorm2d(3),
-        IMAGE,
-        other=6 * N,
-        transcendental=2 * 3,
-        read=FP32 * N,
-        written=FP32 * (N + 6 + 6),
-    ),
-    Case(
-        "rms norm",  # x², mean (and 2 divisions), + eps, ·root, ·weight; 2 rows
-        nn.RMSNorm(6),
-        x(2, 6),
-        other=12 + (12 + 2) + 2 + 12 + 12,
-        transcendental=2,
-    ),
-    Case(
-        "local response norm",  # x², window of 3 and its division, ·a, + k, power, quotient
-        nn.LocalResponseNorm(3),
-        x(2, 4, 5),
-        other=(1 + 3 + 1 + 1 + 1 + 1) * 40,
-        transcendental=40,
-    ),
-    Case(
-        "softmax",  # maximum, difference, sum, quotient
-        nn.Softmax(dim=-1),
-        x(2, 6),
-        other=4 * 12,
-        transcendental=12,
-        read=FP32 * 12,
-        written=FP32 * 12,
-    ),
-    Case(
-        "log softmax",  # maximum, difference, sum, difference; a logarithm a row
-        nn.LogSoftmax(dim=-1),
-        x(2, 6),
-        other=4 * 12,
-        transcendental=12 + 2,
-    ),
-    Case(
-        "log softmax over the first dimension",
-        nn.LogSoftmax(dim=0),
-        x(2, 6),
-        other=4 * 12,
-        transcendental=12 + 6,
-    ),
-    Case(
-        "softmax of channels",
-        nn.Softmax2d(),
-        IMAGE,
-        other=4 * N,
-        transcendental=N,
-    ),
+    Case("batch norm, inference", nn.BatchNorm2d(3), IMAGE, other=2 * N, transcendental=3,
+         read=FP32 * (N + 4 * 3), written=FP32 * N),
+    Case("batch norm 1d, inference", nn.BatchNorm1d(6), x(5, 6), other=2 * 30, transcendental=6,
+         read=FP32 * (30 + 4 * 6), written=FP32 * 30),
+    # 2 rows of 6; mean and deviation of each row are written
+    Case("layer norm", nn.LayerNorm(6), x(2, 6), other=(1 + 3 + 2 + 2) * 12, transcendental=2,
+         read=FP32 * (12 + 6 + 6), written=FP32 * (12 + 2 + 2)),
+    Case("layer norm without bias", nn.LayerNorm(6, bias=False), x(2, 6),
+         other=(1 + 3 + 2 + 1) * 12, transcendental=2, read=FP32 * (12 + 6),
+         written=FP32 * (12 + 2 + 2)),
+    Case("layer norm without weights", nn.LayerNorm(6, elementwise_affine=False), x(2, 6),
+         other=(1 + 3 + 2) * 12, transcendental=2),
+    Case("layer norm over two dimensions", nn.LayerNorm([3, 4]), x(5, 3, 4), other=8 * 60,
+         transcendental=5),
+    # 2 images · 2 groups
+    Case("group norm", nn.GroupNorm(2, 4), x(2, 4, 3), other=8 * 24, transcendental=2 * 2,
+         read=FP32 * (24 + 4 + 4), written=FP32 * (24 + 4 + 4)),
+    Case("instance norm takes statistics in inference too", nn.InstanceNorm2d(3), IMAGE,
+         other=6 * N, transcendental=2 * 3, read=FP32 * N, written=FP32 * (N + 6 + 6)),
+    # x², mean (and 2 divisions), + eps, ·root, ·weight; 2 rows
+    Case("rms norm", nn.RMSNorm(6), x(2, 6), other=12 + (12 + 2) + 2 + 12 + 12, transcendental=2),
+    # x², window of 3 and its division, ·a, + k, power, quotient
+    Case("local response norm", nn.LocalResponseNorm(3), x(2, 4, 5),
+         other=(1 + 3 + 1 + 1 + 1 + 1) * 40, transcendental=40),
+    # maximum, difference, sum, quotient
+    Case("softmax", nn.Softmax(dim=-1), x(2, 6), other=4 * 12, transcendental=12, read=FP32 * 12,
+         written=FP32 * 12),
+    # maximum, difference, sum, difference; a logarithm a row
+    Case("log softmax", nn.LogSoftmax(dim=-1), x(2, 6), other=4 * 12, transcendental=12 + 2),
+    Case("log softmax over the first dimension", nn.LogSoftmax(dim=0), x(2, 6), other=4 * 12,
+         transcendental=12 + 6),
+    Case("softmax of channels", nn.Softmax2d(), IMAGE, other=4 * N, transcendental=N),
     Case("softmin", nn.Softmin(dim=-1), x(2, 6), other=5 * 12, transcendental=12),
-    Case(
-        "normalize",  # squares and sum, root, floor of the norm, quotient
-        lambda a: F.normalize(a, dim=-1),
-        (x(2, 6),),
-        other=2 * 12 + 2 + 12,
-        transcendental=2,
-    ),
-)
+    # squares and sum, root, floor of the norm, quotient
+    Case("normalize", lambda a: F.normalize(a, dim=-1), (x(2, 6),), other=2 * 12 + 2 + 12,
+         transcendental=2),
+)  # fmt: skip
 def test_forward(case: Case) -> None:
     check(case)
 
