@@ -25,5 +25,5 @@ def plain_line(text: str) -> str:
     return text if text.isprintable() else _BREAK.sub(_escape, plain_text(text))
 
 
-def _escape(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
+def _escape(match: re.Match[str]) -> str:
+    return ascii(match[0])[1:-1]

@@ -36,7 +36,7 @@ LOWERED = frozenset(
 """Operators that run in the low precision; every other one on PyTorch's list runs in fp32."""
 
 
-class _Kept(NamedTuple):
+class _CachedCast(NamedTuple):
     """A weight, which lives as long as its id is known, and what it was cast to."""
 
     weight: torch.Tensor
@@ -59,28 +59,28 @@ class Autocast:
         self._key = getattr(_C.DispatchKey, _KEY_NAME)
         self._is_on = False
         self._depth = 0  # blocks inside of blocks
-        self._cache: dict[tuple[int, torch.dtype], _Kept] = {}  # until the last block ends
+        self._cache: dict[tuple[int, torch.dtype], _CachedCast] = {}  # until the last block ends
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Blocks can be run, the model's own among them, and again by checkpoints of theirs."""
         library = torch.library.Library("aten", "IMPL")
-        for name in _touched_by_cuda():
+        for name in _cuda_autocast_ops():
             library.impl(name, self._kernel(_operator(name)), _KEY_NAME)
         others = torch.library.Library("_", "IMPL")
         others.fallback(torch.library.fallthrough_kernel, _KEY_NAME)
         try:
-            with restore_on_recompute(self._state), self._is_that_of_torch():
+            with restore_on_recompute(self._state), self._patch_torch_autocast():
                 yield
         finally:
             library._destroy()
             others._destroy()
 
     def _state(self) -> State:
-        return partial(self.set_to, self._is_on, self._dtype)
+        return partial(self.autocast_region, self._is_on, self._dtype)
 
     @contextmanager
-    def set_to(self, is_on: bool, dtype: torch.dtype | None = None) -> Iterator[None]:
+    def autocast_region(self, is_on: bool, dtype: torch.dtype | None = None) -> Iterator[None]:
         """A block with autocast, or one without it inside of such a block."""
         before = self._is_on, self._dtype
         self._depth += 1
@@ -99,15 +99,19 @@ class Autocast:
         _C._dispatch_tls_set_dispatch_key_included(self._key, is_on)
 
     @contextmanager
-    def _is_that_of_torch(self) -> Iterator[None]:
+    def _patch_torch_autocast(self) -> Iterator[None]:
         """What the model says about CUDA's autocast, or asks of it, is about this one.
 
         Not so blocks that were made before it runs, as decorators are: they do not tell whether
         they were meant to be on, where there is no CUDA.
         """
         block: Any = torch.autocast
-        made, entered, left = block.__init__, block.__enter__, block.__exit__
-        asked, asked_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+        original_init, original_enter, original_exit = (
+            block.__init__,
+            block.__enter__,
+            block.__exit__,
+        )
+        is_enabled_before, dtype_before = torch.is_autocast_enabled, torch.get_autocast_dtype
 
         def make(
             one: Any,
@@ -119,36 +123,40 @@ class Autocast:
         ) -> None:
             if device_type in _DEVICES:  # PyTorch's own stays as it is
                 setattr(one, _BLOCK, _Block(enabled, dtype, []))
-                made(one, "cpu", None, False)
+                original_init(one, "cpu", None, False)
             else:
-                made(one, device_type, dtype, enabled, *rest, **named)
+                original_init(one, device_type, dtype, enabled, *rest, **named)
 
         def enter(one: Any) -> Any:
             ours: _Block | None = getattr(one, _BLOCK, None)
             if ours is not None:
-                ours.entered.append(self.set_to(ours.is_on, ours.dtype))
+                ours.entered.append(self.autocast_region(ours.is_on, ours.dtype))
                 ours.entered[-1].__enter__()
-            return entered(one)
+            return original_enter(one)
 
         def leave(one: Any, *error: Any) -> Any:
             ours: _Block | None = getattr(one, _BLOCK, None)
             if ours is not None:
                 ours.entered.pop().__exit__(None, None, None)
-            return left(one, *error)
+            return original_exit(one, *error)
 
         def is_enabled(device_type: str = "cuda") -> bool:
-            return self._is_on if device_type in _DEVICES else asked(device_type)
+            return self._is_on if device_type in _DEVICES else is_enabled_before(device_type)
 
         def dtype_of(device_type: str) -> torch.dtype:
-            return self._dtype if device_type in _DEVICES else asked_dtype(device_type)
+            return self._dtype if device_type in _DEVICES else dtype_before(device_type)
 
         block.__init__, block.__enter__, block.__exit__ = make, enter, leave
         torch.is_autocast_enabled, torch.get_autocast_dtype = is_enabled, dtype_of
         try:
             yield
         finally:
-            block.__init__, block.__enter__, block.__exit__ = made, entered, left
-            torch.is_autocast_enabled, torch.get_autocast_dtype = asked, asked_dtype
+            block.__init__, block.__enter__, block.__exit__ = (
+                original_init,
+                original_enter,
+                original_exit,
+            )
+            torch.is_autocast_enabled, torch.get_autocast_dtype = is_enabled_before, dtype_before
 
     def _kernel(self, operator: Any) -> Callable[..., Any]:
         name = operator._schema.name.removeprefix("aten::")
@@ -175,11 +183,11 @@ class Autocast:
         key = id(value), dtype
         if key not in self._cache:
             with torch.enable_grad():  # the next who needs it may differentiate
-                self._cache[key] = _Kept(value, value.to(dtype))
+                self._cache[key] = _CachedCast(value, value.to(dtype))
         return self._cache[key].cast
 
 
-def _touched_by_cuda() -> list[str]:
+def _cuda_autocast_ops() -> list[str]:
     names = _C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
     return [name for name in names if name.startswith("aten::")]
 

@@ -32,10 +32,10 @@ def max_batch(peak_bytes: Callable[[int], float], limit_bytes: int, *, within: f
     high, high_peak, pushes = 2, peak_bytes(2), 0
     while high_peak <= limit_bytes and high < LARGEST_BATCH:
         slope = max((high_peak - low_peak) / (high - low), 1)
-        room = int((limit_bytes - high_peak) / slope)
+        remaining = int((limit_bytes - high_peak) / slope)
         least = max(1, int(within * high)) << pushes if within else high
-        pushes += room < least  # the line said that this was all, and it was not
-        guess = min(high + max(room, least), MOST_GROWTH * high, LARGEST_BATCH)
+        pushes += remaining < least  # the line said that this was all, and it was not
+        guess = min(high + max(remaining, least), MOST_GROWTH * high, LARGEST_BATCH)
         low, low_peak = high, high_peak
         high, high_peak = guess, peak_bytes(guess)
     return _between(peak_bytes, limit_bytes, (low, low_peak), (high, high_peak), within)
@@ -52,19 +52,23 @@ def _between(
     if high[1] <= limit:
         return high[0]
     while high[0] - low[0] > max(1, within * low[0]):
-        guess = _place(limit, low, high)
+        guess = _interpolate(limit, low, high)
         peak = peak_bytes(guess)
         if peak <= limit:
             low = (guess, peak)
-            beside = guess + 1
-            if isfinite(high[1]) and beside < high[0] and (next_peak := peak_bytes(beside)) > limit:
-                high = (beside, next_peak)
+            neighbour = guess + 1
+            if (
+                isfinite(high[1])
+                and neighbour < high[0]
+                and (next_peak := peak_bytes(neighbour)) > limit
+            ):
+                high = (neighbour, next_peak)
         else:
             high = (guess, peak)
     return low[0]
 
 
-def _place(limit: int, low: tuple[int, float], high: tuple[int, float]) -> int:
+def _interpolate(limit: int, low: tuple[int, float], high: tuple[int, float]) -> int:
     """Where the line between two counts meets the limit, strictly between them.
 
     Without a second count there is no line: then it is the middle.

@@ -43,7 +43,7 @@ class _Candidate:
 def count_workload(spec: WorkloadSpec, settings: Settings) -> CountResult:
     """Count a model that ridgeline builds itself."""
     workload = resolve(replace(spec, mode=settings.mode))
-    run = _first_that_works(
+    run = _run_first_that_works(
         [
             _Candidate("meta", lambda: _build(workload, spec.batch_size, settings, "meta")),
             _Candidate("meta", lambda: _build_with_values(workload, spec.batch_size, settings)),
@@ -80,7 +80,7 @@ def count_module(
         if not meta.is_on_meta(model):
             real = _Candidate("real", lambda: step(meta.copy_to_cpu(model), meta.inputs_on_cpu))
             candidates.append(real)
-    run = _first_that_works(candidates)
+    run = _run_first_that_works(candidates)
     return _result(_name_of(model), _batch_size(args, kwargs), run, settings)
 
 
@@ -137,12 +137,16 @@ def _build(workload: Workload, batch_size: int, settings: Settings, device: str)
         model = workload.build()
         inputs = workload.inputs(batch_size)
     convert = meta.inputs_without_data if device == "meta" else meta.inputs_on_cpu
-    given = replace(inputs, args=convert(inputs.args), kwargs=convert(inputs.kwargs))
+    converted = replace(inputs, args=convert(inputs.args), kwargs=convert(inputs.kwargs))
     if inputs.targets is not None:
-        given = replace(given, targets=convert(inputs.targets))
+        converted = replace(converted, targets=convert(inputs.targets))
     loss = workload.loss
     return _step(
-        model, given.args, given.kwargs, settings, (lambda out: loss(out, given)) if loss else None
+        model,
+        converted.args,
+        converted.kwargs,
+        settings,
+        (lambda out: loss(out, converted)) if loss else None,
     )
 
 
@@ -188,7 +192,7 @@ class _Run:
     because: str = ""
 
 
-def _first_that_works(candidates: list[_Candidate]) -> _Run:
+def _run_first_that_works(candidates: list[_Candidate]) -> _Run:
     """Run the candidates in order; the next is tried only where values were missing."""
     step: Step | None = None
     because = ""
@@ -200,7 +204,7 @@ def _first_that_works(candidates: list[_Candidate]) -> _Run:
             # Whatever mode the caller is in, and with random numbers that he will not miss.
             with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
                 step = candidate.make()
-                with _mode_of(step), refuse_downloads():
+                with _train_or_eval(step), refuse_downloads():
                     _finish_lazy(step)
                     traced = run_step(step, keep_values=candidate.traced_on == "meta")
             return _Run(traced, step, candidate.traced_on, because)
@@ -222,7 +226,7 @@ def _finish_lazy(step: Step) -> None:
             step.model(*step.args, **step.kwargs)
 
 
-class _mode_of:  # noqa: N801 - reads as a phrase where it is used
+class _train_or_eval:  # noqa: N801 - used as a function is
     """Train or eval as the step asks, and back afterwards; gradients are put back too."""
 
     def __init__(self, step: Step) -> None:
@@ -340,16 +344,16 @@ def _costs(
         )
 
 
-def _as_work(answer: Work | Phased | Cost) -> Work | Phased:
+def _as_work(cost: Work | Phased | Cost) -> Work | Phased:
     """Formulas of users may answer with a whole Cost."""
-    if not isinstance(answer, Cost):
-        return answer
+    if not isinstance(cost, Cost):
+        return cost
     return Work(
-        macs=answer.macs,
-        other_flops=answer.other_flops,
-        transcendentals=answer.transcendentals,
-        read_bytes=answer.read_bytes,
-        written_bytes=answer.written_bytes,
+        macs=cost.macs,
+        other_flops=cost.other_flops,
+        transcendentals=cost.transcendentals,
+        read_bytes=cost.read_bytes,
+        written_bytes=cost.written_bytes,
     )
 
 

@@ -51,10 +51,10 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> tuple[Tensor, T
 
 def _backward_shapes(grad: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """Gradients of query, key, value and mask; empty where none is wanted."""
-    *operands, mask, wanted = *rest[:3], rest[5], rest[-1]
+    *operands, mask, needed = *rest[:3], rest[5], rest[-1]
     return tuple(
         torch.empty_like(tensor) if want else grad.new_empty(0)
-        for tensor, want in zip((*operands, mask), wanted, strict=True)
+        for tensor, want in zip((*operands, mask), needed, strict=True)
     )
 
 
@@ -72,11 +72,11 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _gradient(ctx: Any, grad: Tensor, _grad_logsumexp: Any) -> tuple[Any, ...]:
     q, k, v, mask, out, logsumexp = ctx.saved_tensors
-    wanted = list(ctx.needs_input_grad[:4])
+    needed = list(ctx.needs_input_grad[:4])
     grads = torch.ops.ridgeline.sdpa_backward(
-        grad, q, k, v, out, logsumexp, mask, *ctx.settings, wanted
+        grad, q, k, v, out, logsumexp, mask, *ctx.settings, needed
     )
-    known = [g if want else None for g, want in zip(grads, wanted, strict=True)]
+    known = [g if want else None for g, want in zip(grads, needed, strict=True)]
     return (*known, None, None, None, None, None)
 
 

@@ -95,7 +95,7 @@ def broken_model(error: BaseException, *, on_meta: bool) -> RidgelineError:
             hint="it has no data (device meta): build it with data, smaller if need be",
         )
     return RidgelineError(
-        f"{_layer(error)}: {first_line(error)}{_place(own)}", hint=_hint(error, own)
+        f"{_layer(error)}: {first_line(error)}{_user_line(own)}", hint=_hint(error, own)
     )
 
 
@@ -136,7 +136,7 @@ def _expectation(module: nn.Module) -> str:
     return ""
 
 
-def _place(error: BaseException) -> str:
+def _user_line(error: BaseException) -> str:
     """Where in the user's own code it happened."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "site-packages" not in f.filename and _OURS not in f.filename]

@@ -48,10 +48,12 @@ def fused_step(
     op_costs: Iterable[OpCost], *, sizes: Mapping[int, int], lasting: Collection[int]
 ) -> FusedBytes:
     """The fused bytes of a whole step: forward, backward and optimizer, one after the other."""
-    found = fused_scopes(op_costs, lambda _: [("step", "")], sizes=sizes, lasting=lasting).values()
+    traffic = fused_scopes(
+        op_costs, lambda _: [("step", "")], sizes=sizes, lasting=lasting
+    ).values()
     return FusedBytes(
-        read_bytes=sum(one.read_bytes for one in found),
-        written_bytes=sum(one.written_bytes for one in found),
+        read_bytes=sum(one.read_bytes for one in traffic),
+        written_bytes=sum(one.written_bytes for one in traffic),
     )
 
 
@@ -133,7 +135,7 @@ class _Flow:
         """Whether data that a scope writes are used outside of it."""
         if key in self.lasting:
             return True
-        later = [call for place, call in self.readers.get(key, ()) if place > written_at]
+        later = [call for position, call in self.readers.get(key, ()) if position > written_at]
         if not later:
             return scope.direction == BACKWARD  # a gradient that nobody reads is a result
         return any(
@@ -154,7 +156,7 @@ def traffic_of(op_costs: Iterable[OpCost]) -> list[Traffic]:
     for op in op_costs:
         together.setdefault((id(op.call), direction_of(op)), []).append(op)
     sources: dict[Hashable, Hashable] = {}  # a view → the data that it shows
-    found = []
+    traffic = []
     for (_, direction), ops in together.items():
         first = ops[0]
         reads, writes = first.call.moves({op.phase for op in ops})
@@ -164,9 +166,9 @@ def traffic_of(op_costs: Iterable[OpCost]) -> list[Traffic]:
             continue
         read = _limit(reads, sum(op.cost.read_bytes for op in ops), first.repeats)
         written = _limit(writes, sum(op.cost.written_bytes for op in ops), first.repeats)
-        found.append(Traffic(first.path, direction, _rooted(read, sources),
+        traffic.append(Traffic(first.path, direction, _rooted(read, sources),
                              _rooted(written, sources)))  # fmt: skip
-    return found
+    return traffic
 
 
 def _limit(tensors: Iterable[Moved], nbytes: int, repeats: int) -> list[Moved]:
@@ -181,13 +183,13 @@ def _limit(tensors: Iterable[Moved], nbytes: int, repeats: int) -> list[Moved]:
     if surplus > 0:
         idle = next((t for t in sized if t.nbytes == surplus), None)
         sized = [t for t in sized if t is not idle]
-    found = []
+    traffic = []
     for tensor in sorted(sized, key=lambda t: t.nbytes):
         part = min(tensor.nbytes, nbytes)
         nbytes -= part
         if part:
-            found.append(tensor._replace(nbytes=part))
-    return found
+            traffic.append(tensor._replace(nbytes=part))
+    return traffic
 
 
 def _rooted(tensors: Iterable[Moved], sources: Mapping[Hashable, Hashable]) -> list[Moved]:

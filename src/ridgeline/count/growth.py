@@ -128,12 +128,12 @@ def growth(
 
 
 def _fits(variable: str, xs: Sequence[int], results: list[CountResult]) -> dict[str, Polynomial]:
-    found: dict[str, Polynomial] = {}
+    fits: dict[str, Polynomial] = {}
     for quantity in QUANTITIES:
         polynomial = fit(variable, xs, [_quantity(r, quantity) for r in results])
         if polynomial is not None:
-            found[quantity] = polynomial
-    return found
+            fits[quantity] = polynomial
+    return fits
 
 
 def _quantity(result: CountResult, name: str) -> int:

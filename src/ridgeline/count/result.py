@@ -84,16 +84,16 @@ class CountResult:
     @cached_property
     def unknown(self) -> dict[str, dict[str, float]]:
         """Operators without a formula: calls, bytes, and their share of all bytes."""
-        found: dict[str, dict[str, float]] = {}
+        entries: dict[str, dict[str, float]] = {}
         for op in self.op_costs:
             if op.work is None:
-                entry = found.setdefault(op.op, {"calls": 0, "bytes": 0, "share": 0.0})
+                entry = entries.setdefault(op.op, {"calls": 0, "bytes": 0, "share": 0.0})
                 entry["calls"] += 1
                 entry["bytes"] += op.cost.moved_bytes
         moved = self.total.moved_bytes
-        for entry in found.values():
+        for entry in entries.values():
             entry["share"] = entry["bytes"] / moved if moved else 0.0
-        return dict(sorted(found.items(), key=lambda item: -item[1]["bytes"]))
+        return dict(sorted(entries.items(), key=lambda item: -item[1]["bytes"]))
 
     @property
     def coverage(self) -> float:
@@ -244,9 +244,9 @@ def _add_fused(rows: dict[str, dict[str, Any]], result: CountResult) -> None:
 
     lasting = result.input_storages | result.output_storages
     scopes = fused_scopes(result.op_costs, names_of, sizes=result.storage_bytes, lasting=lasting)
-    for (column, path, direction), found in scopes.items():
+    for (column, path, direction), entries in scopes.items():
         if direction != OPTIMIZER:
-            rows[path][column] += found.total_bytes
+            rows[path][column] += entries.total_bytes
 
 
 def _add_formulas(rows: dict[str, dict[str, Any]], result: CountResult) -> None:

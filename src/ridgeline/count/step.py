@@ -90,12 +90,12 @@ class _Runner:
         training = self.step.mode == "train"
         memory = self.tracer.memory
         memory.add([*self.weights, *self.buffers, *self.inputs])
-        given = frozenset(map(self.tracer.storage_of, self.inputs))
+        input_storages = frozenset(map(self.tracer.storage_of, self.inputs))
         base_bytes = memory.live_bytes
         mixed = self.autocast.installed() if self.autocast else nullcontext()
         with self.tracer.watching(gradients=training), mixed, _watched_backward(self.tracer):
             output = self._forward()
-            kept_bytes = memory.live_bytes - base_bytes
+            activation_bytes = memory.live_bytes - base_bytes
             returned = frozenset(map(self.tracer.storage_of, tensors_in(output)))
             if training:
                 self._backward(output)
@@ -107,7 +107,7 @@ class _Runner:
             phases=self.phases,
             tracer=self.tracer,
             storage_bytes=self.tracer.storage_bytes,
-            input_storages=given,
+            input_storages=input_storages,
             output_storages=returned,
             memory=Memory(
                 parameter_bytes=distinct_bytes(self.weights),
@@ -115,7 +115,7 @@ class _Runner:
                 input_bytes=distinct_bytes(self.inputs),
                 gradient_bytes=distinct_bytes(p.grad for p in self.weights if p.grad is not None),
                 optimizer_bytes=state_bytes,
-                activation_bytes=kept_bytes,
+                activation_bytes=activation_bytes,
                 peak_bytes=max(busy_peak + state_bytes, last_peak),
                 peak_at=self._name_of(peak_row)
                 if busy_peak + state_bytes >= last_peak
@@ -124,7 +124,7 @@ class _Runner:
         )
 
     def _forward(self) -> Any:
-        with self.autocast.set_to(True) if self.autocast else nullcontext():
+        with self.autocast.autocast_region(True) if self.autocast else nullcontext():
             output = self.step.model(*self.step.args, **self.step.kwargs)
             if self.step.mode == "train" and self.step.loss is not None:
                 return self.step.loss(output)
@@ -160,8 +160,8 @@ class _Runner:
         memory.add(state)
         memory.reset_peak()
         tracer.claim_gradients(module)
-        for weight, kept in optimizer.state.items():
-            tracer.claim(weight, tensors_in(kept))
+        for weight, own_state in optimizer.state.items():
+            tracer.claim(weight, tensors_in(own_state))
         tracer.stage = "optimizer"
         with torch.no_grad(), tracer:
             optimizer.step()
@@ -176,8 +176,8 @@ class _Runner:
 
 def _advance(optimizer: torch.optim.Optimizer) -> None:
     """Let many steps have passed: the first few of some optimizers (RAdam) are different."""
-    for kept in optimizer.state.values():
-        step = kept.get("step")
+    for state in optimizer.state.values():
+        step = state.get("step")
         if isinstance(step, Tensor) and not step.is_meta:
             step.fill_(STEPS_BEFORE)
 

@@ -219,14 +219,14 @@ class Tracer(TorchDispatchMode):
     ) -> tuple[Any, Any]:
         name = operator.signature.name
         if name == "aten::_to_copy" and _leaves_meta(args, kwargs):
-            return self._answer(func, name, args, kwargs, error), args
+            return self._evaluate(func, name, args, kwargs, error), args
         mixed = _all_meta(args)
         if mixed is not args:
             self._note_twins(args, mixed)
             return self._run(func, operator, mixed, kwargs)
         if name == "aten::_grouped_mm":  # some versions refuse fp32 here, which devices run
             return _grouped_product(*args, **kwargs), args
-        return self._answer(func, name, args, kwargs, error), args
+        return self._evaluate(func, name, args, kwargs, error), args
 
     def _note_twins(self, args: Any, mixed: Any) -> None:
         """What is written into a twin is, for whoever reads it later, in the original."""
@@ -234,13 +234,13 @@ class Tracer(TorchDispatchMode):
             if twin is not original:
                 self._storages.share(twin, original)
 
-    def _answer(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
+    def _evaluate(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
         assert self.values is not None
         try:
             if name == "aten::_to_copy":
                 real, _ = self.values.real(args, {})
                 return func(*real, **kwargs)
-            return self.values.answer(func, name, args, kwargs)
+            return self.values.evaluate(func, name, args, kwargs)
         except NoValueError:
             raise error from None
 
@@ -264,15 +264,15 @@ class Tracer(TorchDispatchMode):
         outs = (out,) if isinstance(out, Tensor) else out if isinstance(out, list | tuple) else ()
         tensors = [t for t in outs if isinstance(t, Tensor)]
         index = len(self.rows)
-        path, stage = self._place(operator, index, args, kwargs, tensors)
+        path, stage = self._locate(operator, index, args, kwargs, tensors)
         if operator.is_free:
             if operator.signature.name.startswith("aten::"):
                 self.memory.add(tensors, index)
             return
         described = [self._described(a) for a in args]
         named = {key: self._described(value) for key, value in kwargs.items()}
-        made = tuple(map(self._described, tensors))
-        row = Row(operator, described, named, made, path, stage)
+        results = tuple(map(self._described, tensors))
+        row = Row(operator, described, named, results, path, stage)
         self.rows.append(row)
         self.memory.add(tensors, index)
 
@@ -292,7 +292,7 @@ class Tracer(TorchDispatchMode):
             return [self._described(item) for item in value]
         return value
 
-    def _place(
+    def _locate(
         self, operator: Operator, index: int, args: Any, kwargs: Any, outs: list[Tensor]
     ) -> tuple[str, str]:
         """Module path and stage."""
@@ -309,7 +309,7 @@ class Tracer(TorchDispatchMode):
         if self.modules.is_inside or (is_in_node and torch.is_grad_enabled()):
             self._note_forward(operator, inputs, outs, self.modules.path)
             return self.modules.path, RECOMPUTE
-        return self._place_backward(operator, index, inputs, outs), self.stage
+        return self._locate_backward(operator, index, inputs, outs), self.stage
 
     def _path_of_forward(self, node: Any) -> tuple[str, bool]:
         """Also of gradients that the forward pass asks for, and what is done again for them."""
@@ -330,7 +330,7 @@ class Tracer(TorchDispatchMode):
                 delattr(tensor, _OF_WEIGHTS)
         self.attribution.saw_forward(inputs, outs, path, weights_only=weights_only)
 
-    def _place_backward(
+    def _locate_backward(
         self, operator: Operator, index: int, inputs: list[Tensor], outs: list[Tensor]
     ) -> str:
         if operator.is_free:

@@ -31,11 +31,11 @@ _make_tensor: Any = torch.tensor
 
 def _tensor(data: Any, **settings: Any) -> Tensor:
     """`torch.tensor`, but what is made on meta remembers the numbers it was made from."""
-    made: Tensor = _make_tensor(data, **settings)
-    if not made.is_meta or isinstance(data, Tensor):
-        return made
+    tensor: Tensor = _make_tensor(data, **settings)
+    if not tensor.is_meta or isinstance(data, Tensor):
+        return tensor
     twin = with_value(_make_tensor(data, **{**settings, "device": "cpu"}))
-    return twin.requires_grad_(made.requires_grad)
+    return twin.requires_grad_(tensor.requires_grad)
 
 
 @contextmanager
@@ -149,13 +149,13 @@ class Values:
         self._choices.add(name)
         setattr(index, VALUE, value)
 
-    def answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    def evaluate(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Run an operator whose result's shape depends on values, if they are known."""
         self.assumed |= self._choices
         if name == "aten::_local_scalar_dense":
             return self._usable(args[0]).item()
         if name in ("aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"):
-            indices = [place for index in args[1] for place in self._positions(index)]
+            indices = [position for index in args[1] for position in self._positions(index)]
             return func(args[0], indices, *args[2:], **kwargs)
         if name == "aten::masked_select":
             chosen = int(torch.count_nonzero(self._usable(args[1])))

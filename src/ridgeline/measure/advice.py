@@ -68,18 +68,18 @@ def _data(measured: Measurement) -> list[str]:
 
 
 def _steadiness(measured: Measurement) -> list[str]:
-    found = statistics.advice(measured.timing.device.steps_s)
+    messages = statistics.advice(measured.timing.device.steps_s)
     if measured.warmup.is_steady is None:
-        found.append(
+        messages.append(
             f"too few warm-up steps ({len(measured.warmup.times_s)}) to tell whether times are "
             "steady; try `ridgeline run … --warmup-iters 10`"
         )
     if measured.warmup.is_steady is False:
-        found.append(
+        messages.append(
             f"times were not steady after {len(measured.warmup.times_s)} warm-up steps; "
             f"try `ridgeline run … --warmup-iters {3 * len(measured.warmup.times_s)}`"
         )
-    return found
+    return messages
 
 
 def _neighbours(measured: Measurement) -> list[str]:
@@ -119,7 +119,7 @@ def _throttling(measured: Measurement) -> list[str]:
 
 def _settings(measured: Measurement) -> list[str]:
     settings, kind = measured.settings, measured.backend.kind
-    given = {
+    optimizer_options = {
         "--optimizer": settings.optimizer != Settings().optimizer,
         **{option(name): True for name in settings.optimizer_options},
     }
@@ -131,16 +131,19 @@ def _settings(measured: Measurement) -> list[str]:
         "--no-augment": not settings.augment and settings.is_synthetic,
         "--pin-memory": settings.pin_memory and (kind != "cuda" or settings.data == "synthetic"),
         "--grad-accum-steps": settings.grad_accum_steps > 1 and measured.spec.mode == "infer",
-        **{name: is_given and measured.spec.mode == "infer" for name, is_given in given.items()},
+        **{
+            name: is_set and measured.spec.mode == "infer"
+            for name, is_set in optimizer_options.items()
+        },
         "--channels-last": settings.channels_last and not _has_images(measured),
     }
-    found = [f"{name} has no effect in this run" for name, is_idle in ignored.items() if is_idle]
+    messages = [f"{name} has no effect in this run" for name, is_idle in ignored.items() if is_idle]
     if settings.deterministic:
         names = [line for line in measured.log if "deterministic" in line]
-        found += [f"not deterministic after all: {line}" for line in names]
+        messages += [f"not deterministic after all: {line}" for line in names]
     if settings.compile is not None and measured.layers is not None:
-        found.append("layers were timed without torch.compile: a compiled model has no layers")
-    return found
+        messages.append("layers were timed without torch.compile: a compiled model has no layers")
+    return messages
 
 
 def _has_images(measured: Measurement) -> bool:
@@ -165,24 +168,24 @@ def _energy(measured: Measurement) -> list[str]:
         return [f"energy was asked for, and no meter can be read: {reasons}"]
     if energy is None:
         return []
-    found = list(energy.warnings)
+    messages = list(energy.warnings)
     step_s = energy.step_time_s or measured.step_time.median
     off = step_s / measured.step_time.median - 1
     if abs(off) > SAME_STEPS:
-        found.append(
+        messages.append(
             f"steps took {format_percent(abs(off))} {'longer' if off > 0 else 'less'} while energy "
             f"was measured ({format_time(step_s)}): the joules belong to those steps"
         )
     layers = measured.layer_energies.values()
     missed = sum(not all(one.has_reached_target for one in calls) for calls in layers)
     if missed:
-        found.append(
+        messages.append(
             f"the joules of {missed} of {len(measured.layer_energies)} layers are less certain "
             "than 5 %: the column energy_interval_j says how much"
         )
     if settings.layer_energy and not measured.layer_energies:
-        found.append("no layer could be repeated alone: there are no joules of layers")
-    return found
+        messages.append("no layer could be repeated alone: there are no joules of layers")
+    return messages
 
 
 def _layers(measured: Measurement) -> list[str]:
@@ -193,8 +196,8 @@ def _layers(measured: Measurement) -> list[str]:
     off = layers.sum_s / step_s - 1
     if abs(off) <= SUM_TOLERANCE or (layers.is_held_back and off < 0):
         return []  # a GPU's sum leaves out its idle time, as it should
-    found = f"the layers add up to {format_percent(abs(off))} {'more' if off > 0 else 'less'} than "
-    found += "an unprofiled step"
+    text = f"the layers add up to {format_percent(abs(off))} {'more' if off > 0 else 'less'} than "
+    text += "an unprofiled step"
     if off > 0 and step_s / max(1, len(layers.seen)) < SHORT_S:
-        return [f"{found}: watching costs microseconds per module, which shows in steps this short"]
-    return [f"{found}; close other programs and try again"]
+        return [f"{text}: watching costs microseconds per module, which shows in steps this short"]
+    return [f"{text}; close other programs and try again"]

@@ -153,13 +153,13 @@ class MpsBackend(Backend):
         return int(torch.mps.recommended_max_memory())
 
 
-def choose_backend(asked: str = "auto", index: int = 0) -> Backend:
+def choose_backend(requested: str = "auto", index: int = 0) -> Backend:
     """The backend of this name; `auto` is the fastest that is here."""
-    if asked not in BACKENDS:
+    if requested not in BACKENDS:
         raise RidgelineError(
-            f"unknown backend {asked!r}", hint=f"the backends are {', '.join(BACKENDS)}"
+            f"unknown backend {requested!r}", hint=f"the backends are {', '.join(BACKENDS)}"
         )
-    kind = _best() if asked == "auto" else asked
+    kind = _best() if requested == "auto" else requested
     if index and kind != "cuda":
         raise RidgelineError(
             f"there is no {kind} device {index}", hint="only CUDA has several devices: --device 0"

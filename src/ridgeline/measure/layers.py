@@ -288,8 +288,8 @@ def _hook(part: nn.Module, path: str, marks: LayerMarks) -> list[Any]:
 
 
 def _first_shape(values: Sequence[Any]) -> tuple[int, ...] | None:
-    found = next(tensors_in(values), None)
-    return tuple(found.shape) if found is not None else None
+    first = next(tensors_in(values), None)
+    return tuple(first.shape) if first is not None else None
 
 
 # ---------------------------------------------------------------- as a table
@@ -317,7 +317,7 @@ def _row(path: str, part: nn.Module | None, times: LayerTimes) -> dict[str, Any]
     seen = times.seen.get(path)
     forward_s, backward_s = times.time_s(path, "forward"), times.time_s(path, "backward")
     samples = {stage: times.samples_s.get((path, stage), ()) for stage in ("forward", "backward")}
-    whole = [sum(taken) for taken in zip(*_of(path, times), strict=False)]
+    sums = [sum(taken) for taken in zip(*_of(path, times), strict=False)]
     return {
         "layer": path,
         "kind": type(part).__name__ if part is not None else "",
@@ -332,7 +332,7 @@ def _row(path: str, part: nn.Module | None, times: LayerTimes) -> dict[str, Any]
         "backward_s": backward_s,
         "time_s": times.time_s(path),
         "mean_s": sum(map(sum, _of(path, times))) / len(times.steps_s),
-        "std_s": stdev(whole) if len(whole) > 1 else 0.0,
+        "std_s": stdev(sums) if len(sums) > 1 else 0.0,
         "forward_samples_s": list(samples["forward"]),
         "backward_samples_s": list(samples["backward"]),
     }
@@ -363,8 +363,8 @@ def _geometry(part: nn.Module | None) -> dict[str, Any]:
         "groups": getattr(part, "groups", None),
     }
     sizes = {name: _text(getattr(part, name, None)) for name in GEOMETRY}
-    whole = {name: value if isinstance(value, int) else None for name, value in channels.items()}
-    return whole | sizes
+    sums = {name: value if isinstance(value, int) else None for name, value in channels.items()}
+    return sums | sizes
 
 
 def _text(value: Any) -> str | None:

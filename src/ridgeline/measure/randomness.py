@@ -42,7 +42,7 @@ def restore_random_state(state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def repeatable(wanted: bool) -> Iterator[None]:
+def repeatable(is_deterministic: bool) -> Iterator[None]:
     """Run the block with algorithms that give the same bits each time, or with the fastest.
 
     An operation that has no such algorithm runs all the same, with a warning of torch's.
@@ -53,10 +53,10 @@ def repeatable(wanted: bool) -> Iterator[None]:
         torch.is_deterministic_algorithms_warn_only_enabled(),
         cudnn.benchmark,
     )
-    if wanted:
+    if is_deterministic:
         os.environ.setdefault(*WORKSPACE)
-    torch.use_deterministic_algorithms(wanted, warn_only=True)
-    cudnn.benchmark = not wanted
+    torch.use_deterministic_algorithms(is_deterministic, warn_only=True)
+    cudnn.benchmark = not is_deterministic
     try:
         yield
     finally:

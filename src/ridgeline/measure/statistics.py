@@ -84,25 +84,25 @@ def drift(samples: Sequence[float]) -> float:
 def advice(samples: Sequence[float]) -> list[str]:
     """What is unstable about step times, by how much, and what to try."""
     if len(samples) < LEAST:
-        return _of_few(samples)
-    found = []
+        return _advise_on_few(samples)
+    messages = []
     if (wide := spread(samples)) > WIDE:
-        found.append(
+        messages.append(
             f"step times are unstable: the middle 80 % of them span {format_percent(wide)} of the "
             "median; close other programs, and see with `ridgeline run … --repeats 3` how far "
             "medians move"
         )
     if abs(moved := drift(samples)) > DRIFT:
         what = "slower" if moved > 0 else "faster"
-        found.append(
+        messages.append(
             f"steps became {format_percent(abs(moved))} {what} during the measurement; "
             "warm up longer with `ridgeline run … --warmup-iters`, and look at clocks and "
             "temperature"
         )
-    return found
+    return messages
 
 
-def _of_few(samples: Sequence[float]) -> list[str]:
+def _advise_on_few(samples: Sequence[float]) -> list[str]:
     """Of so few steps only a gross difference can be told."""
     if len(samples) < 2 or max(samples) <= FAR_APART * min(samples):
         return []

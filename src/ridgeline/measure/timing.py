@@ -59,7 +59,7 @@ def warm_up(
     It ends `limit_s` after the first LEAST_WARMUP steps, which are not held against it: in them
     torch.compile and cuDNN set up. What was asked for is always done.
     """
-    wanted = LEAST_WARMUP if least is None else least
+    least_steps = LEAST_WARMUP if least is None else least
     no_marks = NoMarks()
     times_s: list[float] = []
     clocks_hz: list[float] = []
@@ -68,7 +68,7 @@ def warm_up(
 
     def is_enough() -> bool:
         settled = is_steady(times_s, clocks_hz) and start_s - began_s >= LEAST_WARMUP_S
-        return len(times_s) >= wanted and (bool(settled) or start_s - set_up_s > limit_s)
+        return len(times_s) >= least_steps and (bool(settled) or start_s - set_up_s > limit_s)
 
     while not is_enough():
         step(no_marks)
@@ -77,7 +77,7 @@ def warm_up(
         times_s.append(now_s - start_s)
         if (reading := clock_hz()) is not None:
             clocks_hz.append(reading)
-        on_progress(len(times_s), max(wanted, len(times_s)))
+        on_progress(len(times_s), max(least_steps, len(times_s)))
         start_s = clock()
         if len(times_s) <= LEAST_WARMUP:
             set_up_s = start_s
@@ -98,10 +98,10 @@ def _alike(samples: Sequence[float]) -> bool:
     return abs(after - before) <= STEADY * before
 
 
-def choose_iters(asked: int | None, warmup: WarmUp) -> int:
+def choose_iters(requested: int | None, warmup: WarmUp) -> int:
     """What was asked, or as many steps as last about ten seconds: 6 to 100."""
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     if not warmup.times_s:
         return MOST_ITERS
     step_s = median(warmup.times_s[-WINDOW:])

@@ -98,8 +98,8 @@ class TrainBatches(Dataset[Batch]):
     def steps(self) -> int:
         return steps_per_epoch(len(self.labels), self.batch_size)
 
-    def __getitem__(self, place: tuple[int, int]) -> Batch:
-        epoch, number = place
+    def __getitem__(self, position: tuple[int, int]) -> Batch:
+        epoch, number = position
         plan = self._plan(epoch)
         here = slice(number * self.batch_size, (number + 1) * self.batch_size)
         chosen = plan.order[here]
@@ -154,7 +154,7 @@ class Feed:
         """The batches of an epoch, on the device."""
         self._places.epoch = number
         if self._loader is None:
-            yield from (self.batches[place] for place in self._places)
+            yield from (self.batches[position] for position in self._places)
             return
         for images, labels in self._loader:
             yield (

@@ -96,14 +96,14 @@ def load_cifar10(
     folder: Path, *, download: bool, progress: Progress = lambda done, total: None
 ) -> Images:
     """All images, checked; downloaded to `folder` first where they are missing and may be."""
-    found = find_cifar10(folder)
-    if found is None:
+    source = find_cifar10(folder)
+    if source is None:
         refuse_half_a_folder(folder)
         if not download:
             raise _not_there_error(folder, "nothing is downloaded here")
-        found = _download(folder, progress)
-    read = _read_archive if found.is_file() else _read_folder
-    return _images(read(found))
+        source = _download(folder, progress)
+    read = _read_archive if source.is_file() else _read_folder
+    return _images(read(source))
 
 
 def _all_batches() -> dict[str, str]:
@@ -142,15 +142,15 @@ def _read_folder(folder: Path) -> dict[str, bytes]:
 def _read_archive(archive: Path) -> dict[str, bytes]:
     """The batches by name, out of the archive; what else is in it is not looked at."""
     with _readable(archive), archive.open("rb") as file:
-        found = hashlib.file_digest(file, _md5).hexdigest()
-    _check(archive, found, ARCHIVE_MD5)
-    wanted = {f"{FOLDER}/{name}": name for name in _all_batches()}
+        digest = hashlib.file_digest(file, _md5).hexdigest()
+    _check(archive, digest, ARCHIVE_MD5)
+    members = {f"{FOLDER}/{name}": name for name in _all_batches()}
     content = {}
     with _readable(archive), tarfile.open(archive, "r:gz") as tar:
         for member in tar:
-            file_in_tar = tar.extractfile(member) if member.name in wanted else None
+            file_in_tar = tar.extractfile(member) if member.name in members else None
             if file_in_tar is not None:
-                content[wanted[member.name]] = file_in_tar.read()
+                content[members[member.name]] = file_in_tar.read()
     return content
 
 
@@ -169,10 +169,10 @@ def _readable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _check(path: Path, found: str, expected: str) -> None:
-    if found != expected:
+def _check(path: Path, digest: str, expected: str) -> None:
+    if digest != expected:
         raise RidgelineError(
-            f"{path} is not what was published: its MD5 is {found}, the original's is {expected}",
+            f"{path} is not what was published: its MD5 is {digest}, the original's is {expected}",
             hint=f"put {ARCHIVE} from {URL} in its place",
         )
 
@@ -226,13 +226,13 @@ def _download(folder: Path, progress: Progress) -> Path:
     """The archive, fetched under a temporary name and renamed when its checksum is right."""
     archive = folder / ARCHIVE
     try:
-        with urllib.request.urlopen(URL, timeout=TIMEOUT_S) as answer:
+        with urllib.request.urlopen(URL, timeout=TIMEOUT_S) as response:
             folder.mkdir(parents=True, exist_ok=True)
-            total = int(answer.headers.get("Content-Length") or 0)
+            total = int(response.headers.get("Content-Length") or 0)
             with whole_file(archive) as file:
-                found = _copy(answer, file, total, progress)
-                if found != ARCHIVE_MD5:
-                    raise _not_there_error(folder, f"{URL} sends another file: its MD5 is {found}")
+                digest = _copy(response, file, total, progress)
+                if digest != ARCHIVE_MD5:
+                    raise _not_there_error(folder, f"{URL} sends another file: its MD5 is {digest}")
     except (OSError, HTTPException) as error:
         raise _not_there_error(folder, f"the download failed: {_reason(error)}") from error
     return archive

@@ -101,9 +101,9 @@ def no_factory(file: PythonFile) -> RidgelineError:
 
 def factories(file: PythonFile) -> list[str]:
     """Everything public in the file that could return a module."""
-    found = file.defined().items()
+    items = file.defined().items()
     helpers = ("inputs", "loss")
-    return [name for name, value in found if callable(value) and not name.endswith(helpers)]
+    return [name for name, value in items if callable(value) and not name.endswith(helpers)]
 
 
 def is_network(value: object) -> bool:
@@ -154,16 +154,16 @@ def input_function(file: PythonFile, name: str, spec: WorkloadSpec) -> Callable[
 
 def requested_sizes(file: PythonFile, feed: Any, spec: WorkloadSpec) -> dict[str, Any]:
     """Sizes from the command line, for an inputs() that takes them."""
-    asked = {"input_size": spec.input_size, "seq_len": spec.seq_len}
-    given = {key: value for key, value in asked.items() if value is not None}
+    sizes = {"input_size": spec.input_size, "seq_len": spec.seq_len}
+    requested = {key: value for key, value in sizes.items() if value is not None}
     taken = inspect.signature(feed).parameters
-    for key in given:
+    for key in requested:
         if key not in taken:
             raise RidgelineError(
                 f"{feed.__name__}() in {file.shown} takes no {key}",
                 hint=f"give it that parameter: def {feed.__name__}(batch_size, {key}=...)",
             )
-    return given
+    return requested
 
 
 def call_inputs(file: PythonFile, feed: Any, sizes: dict[str, Any], batch_size: int) -> Inputs:

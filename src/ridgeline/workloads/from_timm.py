@@ -62,12 +62,12 @@ def classes_of(name: str) -> int:
     return max(1, config.num_classes) if config else USUAL_CLASSES
 
 
-def make(name: str, asked: tuple[int, ...] | None) -> nn.Module:
+def make(name: str, requested: tuple[int, ...] | None) -> nn.Module:
     """The model with random weights, built for the size asked where its constructor takes one."""
-    if asked is None:
+    if requested is None:
         return create_model(name)
     try:
-        return create_model(name, img_size=asked)
+        return create_model(name, img_size=requested)
     except TypeError as error:
         if "img_size" not in str(error):
             raise

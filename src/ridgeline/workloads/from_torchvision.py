@@ -99,12 +99,12 @@ def default_size(name: str, task: str) -> tuple[int, ...]:
     return (CLIP_FRAMES, *size) if task == "video" else size
 
 
-def choose_size(name: str, task: str, asked: tuple[int, ...] | None) -> tuple[int, ...]:
+def choose_size(name: str, task: str, requested: tuple[int, ...] | None) -> tuple[int, ...]:
     usual = default_size(name, task)
-    if asked is None:
+    if requested is None:
         return usual
-    clip = task == "video" and len(asked) == 3
-    size = asked if clip else (*usual[:-2], *height_width(asked, name))
+    clip = task == "video" and len(requested) == 3
+    size = requested if clip else (*usual[:-2], *height_width(requested, name))
     check_fits(name, size, usual)
     return size
 

@@ -62,9 +62,9 @@ def about(name: str) -> str:
 
 
 def workload(name: str, spec: WorkloadSpec) -> Workload:
-    model_type, _, asked_class = name.partition(":")
+    model_type, _, class_name = name.partition(":")
     config = make_config(model_type, with_image_size(model_type, spec))
-    model_class = choose_class(config, asked_class)
+    model_class = choose_class(config, class_name)
     sizes = plan_inputs(config, model_class, spec)
     used = sizes.used_sizes()
     if set(used) == {"input_size"}:
@@ -72,7 +72,7 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
     if "input_size" not in used:
         refuse_input_size(spec)
     return Workload(
-        name=short_name(model_type, asked_class),
+        name=short_name(model_type, class_name),
         source="transformers",
         mode=spec.mode,
         make=lambda: model_class(config),
@@ -82,26 +82,26 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
     )
 
 
-def short_name(model_type: str, asked_class: str) -> str:
+def short_name(model_type: str, class_name: str) -> str:
     if file_in(model_type):
         return Path(model_type).parent.name or Path(model_type).stem
-    return f"{model_type}.{asked_class}" if asked_class else model_type
+    return f"{model_type}.{class_name}" if class_name else model_type
 
 
 def with_image_size(model_type: str, spec: WorkloadSpec) -> dict[str, Any]:
     """`--config`, and the image size in it where the model is built for one."""
-    asked = dict(spec.config)
+    overrides = dict(spec.config)
     if spec.input_size is None:
-        return asked
-    defaults = flatten(make_config(model_type, asked).to_dict())
+        return overrides
+    defaults = flatten(make_config(model_type, overrides).to_dict())
     key = next((key for key in defaults if key.split(".")[-1] == "image_size"), None)
     height, width = height_width(spec.input_size, spec.model)
     size = height if height == width else [height, width]
-    return asked if key is None else {key: size, **asked}
+    return overrides if key is None else {key: size, **overrides}
 
 
-def choose_class(config: PretrainedConfig, asked: str) -> type[PreTrainedModel]:
-    name = asked or first_name(config.architectures or head_of(config.model_type))
+def choose_class(config: PretrainedConfig, overrides: str) -> type[PreTrainedModel]:
+    name = overrides or first_name(config.architectures or head_of(config.model_type))
     model_class = getattr(transformers, name, None)
     if isinstance(model_class, type) and issubclass(model_class, PreTrainedModel):
         return model_class
@@ -154,17 +154,17 @@ def model_types() -> list[str]:
     return sorted(CONFIG_MAPPING.keys())
 
 
-def make_config(model_type: str, asked: Mapping[str, Any]) -> PretrainedConfig:
+def make_config(model_type: str, overrides: Mapping[str, Any]) -> PretrainedConfig:
     """The configuration of `model_type`, or of the config.json that is named instead."""
-    asked = dict(asked)
-    stored = read_file(asked.pop(FILE_KEY, None) or file_in(model_type))
+    overrides = dict(overrides)
+    stored = read_file(overrides.pop(FILE_KEY, None) or file_in(model_type))
     if file_in(model_type) and "model_type" not in stored:
         hint = 'add one, "model_type": "llama", or write transformers:TYPE --config FILE'
         raise RidgelineError(f"{model_type} has no model_type", hint=hint)
     model_type = stored.get("model_type", model_type)
     config_class = class_of(model_type)
     empty = {} if stored else LEFT_EMPTY.get(model_type, {})
-    values = {**empty, **values_of(model_type, config_class, stored, asked)}
+    values = {**empty, **values_of(model_type, config_class, stored, overrides)}
     try:
         config = config_class.from_dict(values) if values else config_class()
     except Exception as error:  # each config class has errors of its own
@@ -173,7 +173,7 @@ def make_config(model_type: str, asked: Mapping[str, Any]) -> PretrainedConfig:
             f"transformers refuses this {model_type} configuration: {reason}",
             hint="change the values of --config so that they fit together",
         ) from error
-    without_cache(config, asked)
+    without_cache(config, overrides)
     with_start_token(config)
     return config
 
@@ -211,15 +211,15 @@ def values_of(
     model_type: str,
     config_class: type[PretrainedConfig],
     stored: dict[str, Any],
-    asked: dict[str, Any],
+    overrides: dict[str, Any],
 ) -> dict[str, Any]:
     """Only what was stored or asked: the class derives the rest from it."""
-    if not asked:
+    if not overrides:
         return stored
     defaults = flatten({**known_values(config_class), **stored})
-    typed = override_defaults(defaults, asked, f"transformers:{model_type}")
+    typed = override_defaults(defaults, overrides, f"transformers:{model_type}")
     values = dict(stored)
-    for key in asked:
+    for key in overrides:
         put_value(values, key.split("."), typed[key])
     return values
 
@@ -252,11 +252,11 @@ def put_value(values: dict[str, Any], path: list[str], value: Any) -> None:
     values[last] = value
 
 
-def without_cache(config: PretrainedConfig, asked: Mapping[str, Any]) -> None:
+def without_cache(config: PretrainedConfig, overrides: Mapping[str, Any]) -> None:
     """Counting looks at one pass, so nothing is kept for a next one unless it was asked for."""
     for part in parts_of(config):
         for key in NOT_FOR_COUNTING:
-            if hasattr(part, key) and key not in asked:
+            if hasattr(part, key) and key not in overrides:
                 setattr(part, key, False)
 
 

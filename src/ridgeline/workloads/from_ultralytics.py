@@ -35,8 +35,8 @@ def names() -> list[str]:
 def list_stems() -> list[str]:
     spec = find_spec("ultralytics")
     folders = spec.submodule_search_locations if spec else None
-    found = [Path(folder, "cfg", "models").rglob("*.yaml") for folder in folders or []]
-    return [path.stem for paths in found for path in paths]
+    files = [Path(folder, "cfg", "models").rglob("*.yaml") for folder in folders or []]
+    return [path.stem for paths in files for path in paths]
 
 
 def name_scales(stem: str) -> list[str]:

@@ -148,15 +148,15 @@ def make_inputs(plan: Plan, batch_size: int) -> Inputs:
 
 def fed_names(plan: Plan) -> list[str]:
     """The parameters of `forward` that get a value; an unknown one that must is an error."""
-    wanted = [name for name, parameter in plan.parameters.items() if is_fed(plan, parameter)]
-    unknown = [name for name in wanted if name not in FEEDERS]
+    names = [name for name, parameter in plan.parameters.items() if is_fed(plan, parameter)]
+    unknown = [name for name in names if name not in FEEDERS]
     if unknown:
         raise RidgelineError(
             f"{plan.model_class.__name__} needs {', '.join(unknown)}: ridgeline has no such input",
             hint="write a file with a function that builds it and inputs(batch_size), "
             "and name it path/to/file.py:function",
         )
-    return wanted
+    return names
 
 
 def is_fed(plan: Plan, parameter: inspect.Parameter) -> bool:
@@ -182,7 +182,7 @@ def is_fed(plan: Plan, parameter: inspect.Parameter) -> bool:
 def has_labels(plan: Plan) -> bool:
     """Whether the model can be given labels for a loss; detectors match theirs with scipy."""
     feed = label_feeder(plan)
-    matched = feed is not found_objects or find_spec("scipy") is not None
+    matched = feed is not detected_objects or find_spec("scipy") is not None
     return feed is not None and matched and "labels" in plan.parameters
 
 
@@ -283,7 +283,7 @@ def spoken_words(plan: Plan, batch_size: int) -> Tensor:
     return labels(batch_size, max(1, plan.vocab_size - 1), 10) + 1
 
 
-def found_objects(plan: Plan, batch_size: int) -> list[dict[str, Tensor]]:
+def detected_objects(plan: Plan, batch_size: int) -> list[dict[str, Tensor]]:
     """Two objects in each image: middle, width and height as parts of the image."""
     boxes = [[0.3, 0.3, 0.2, 0.4], [0.6, 0.5, 0.4, 0.3]]
     return [
@@ -300,7 +300,7 @@ LABELS: dict[str, Callable[[Plan, int], Any]] = {
     "SequenceClassification": one_label,
     "AudioClassification": one_label,
     "SemanticSegmentation": label_per_pixel,
-    "ObjectDetection": found_objects,
+    "ObjectDetection": detected_objects,
     "ForCTC": spoken_words,
     "LM": tokens,
     "ForConditionalGeneration": tokens,

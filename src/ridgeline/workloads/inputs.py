@@ -11,16 +11,16 @@ from ridgeline.workloads.workload import Inputs, size_text
 CHANNELS = 3
 
 
-def height_width(asked: tuple[int, ...], model: str) -> tuple[int, int]:
+def height_width(requested: tuple[int, ...], model: str) -> tuple[int, int]:
     """224 → (224, 224); 480x640 as it is; 3x480x640 without its channels."""
-    if len(asked) == 3 and asked[0] == CHANNELS:
-        asked = asked[1:]
-    if len(asked) == 1:
-        return asked[0], asked[0]
-    if len(asked) == 2:
-        return asked[0], asked[1]
+    if len(requested) == 3 and requested[0] == CHANNELS:
+        requested = requested[1:]
+    if len(requested) == 1:
+        return requested[0], requested[0]
+    if len(requested) == 2:
+        return requested[0], requested[1]
     raise RidgelineError(
-        f"input size {size_text(asked)} does not fit {model}",
+        f"input size {size_text(requested)} does not fit {model}",
         hint="it takes images of three channels: give 224, or 480x640 for height and width",
     )
 
@@ -59,12 +59,12 @@ def objects(name: str, size: tuple[int, ...]) -> dict[str, Tensor]:
     height, width = size
     scale = (width, height, width, height)
     boxes = [[part * side for part, side in zip(box, scale, strict=True)] for box in BOXES]
-    found = {"boxes": torch.tensor(boxes), "labels": classes(name)}
+    targets = {"boxes": torch.tensor(boxes), "labels": classes(name)}
     if name.startswith("maskrcnn"):
-        found["masks"] = masks(boxes, height, width)
+        targets["masks"] = masks(boxes, height, width)
     if name.startswith("keypointrcnn"):
-        found["keypoints"] = keypoints(boxes)
-    return found
+        targets["keypoints"] = keypoints(boxes)
+    return targets
 
 
 def classes(name: str) -> Tensor:

@@ -22,7 +22,7 @@ OFFLINE = {  # what the libraries themselves listen to; a cached file is then us
     "YOLO_OFFLINE": "true",
 }
 LOOKUPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "create_connection")
-SAID_BY_LIBRARIES = {"OfflineModeIsEnabled", "LocalEntryNotFoundError"}
+OFFLINE_ERRORS = {"OfflineModeIsEnabled", "LocalEntryNotFoundError"}
 HINT = (
     "pass local weights instead: from_pretrained('path/to/folder'), torch.load('weights.pt'), "
     "or none at all (weights=None, pretrained=False): counting needs only the shapes"
@@ -145,7 +145,7 @@ def _hub_constants() -> Any:
 def _is_offline_complaint(error: BaseException | None) -> bool:
     """Whether a library was asked for a remote file and found itself offline."""
     while error is not None:
-        if type(error).__name__ in SAID_BY_LIBRARIES:
+        if type(error).__name__ in OFFLINE_ERRORS:
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -259,15 +259,15 @@ class Vgg11Cifar(nn.Module):
 
 
 def layers() -> list[nn.Module]:
-    made: list[nn.Module] = []
+    modules: list[nn.Module] = []
     before = 3
     for stage in STAGES:
         for after in stage:
-            made += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after)]
-            made += [nn.ReLU(inplace=True)]
+            modules += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after)]
+            modules += [nn.ReLU(inplace=True)]
             before = after
-        made += [nn.MaxPool2d(2)]
-    return made
+        modules += [nn.MaxPool2d(2)]
+    return modules
 
 
 def _cifar(make: Callable[..., nn.Module], *args: Any) -> Callable[[str, WorkloadSpec], Workload]:

@@ -137,11 +137,11 @@ def _all_names() -> Iterator[tuple[str, str, str]]:
 def _matches(shown: str, name: str, pattern: str | None) -> bool:
     if pattern is None:
         return True
-    wanted = pattern.lower()
+    lowered = pattern.lower()
     candidates = (shown.lower(), name.lower())
-    if any(mark in wanted for mark in "*?["):
-        return any(fnmatchcase(candidate, wanted) for candidate in candidates)
-    return any(wanted in candidate for candidate in candidates)
+    if any(mark in lowered for mark in "*?["):
+        return any(fnmatchcase(candidate, lowered) for candidate in candidates)
+    return any(lowered in candidate for candidate in candidates)
 
 
 # ---------------------------------------------------------------- digests

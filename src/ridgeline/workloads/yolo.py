@@ -151,11 +151,11 @@ class Yolo(nn.Module):
 
     def forward(self, images: Tensor) -> Predictions | Tensor:
         grids = self.neck(*self.backbone(images))
-        found = [head(grid) for head, grid in zip(self.heads, grids, strict=True)]
+        predicted = [head(grid) for head, grid in zip(self.heads, grids, strict=True)]
         points, strides = cells(grids)
         predictions = Predictions(
-            distances=torch.cat([distances for distances, _ in found], 1),
-            classes=torch.cat([classes for _, classes in found], 1),
+            distances=torch.cat([distances for distances, _ in predicted], 1),
+            classes=torch.cat([classes for _, classes in predicted], 1),
             points=points,
             strides=strides,
         )
@@ -228,11 +228,11 @@ def yolo_loss(output: Any, inputs: Inputs) -> Tensor:
     boxes = inputs.targets.boxes.to(output.classes)
     classes = inputs.targets.classes.to(output.classes.device)
     chosen = claimed_cells(output.points, boxes)
-    wanted = boxes.repeat_interleave(NEAREST, 1, output_size=boxes.shape[1] * NEAREST)
+    targets = boxes.repeat_interleave(NEAREST, 1, output_size=boxes.shape[1] * NEAREST)
     return (
         CLASS_WEIGHT * class_term(output.classes, chosen, classes)
-        + OVERLAP_WEIGHT * overlap_term(output, chosen, wanted)
-        + DISTANCE_WEIGHT * distance_term(output, chosen, wanted)
+        + OVERLAP_WEIGHT * overlap_term(output, chosen, targets)
+        + DISTANCE_WEIGHT * distance_term(output, chosen, targets)
     )
 
 
@@ -254,15 +254,15 @@ def class_term(scores: Tensor, chosen: Tensor, classes: Tensor) -> Tensor:
     one_hot = (classes.unsqueeze(-1) == kinds).to(scores.dtype)
     one_hot = one_hot.repeat_interleave(NEAREST, 1, output_size=chosen.shape[1])
     where = chosen.unsqueeze(-1).expand(-1, -1, scores.shape[-1])
-    wanted = torch.zeros_like(scores).scatter(1, where, one_hot)
-    loss = functional.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
+    targets = torch.zeros_like(scores).scatter(1, where, one_hot)
+    loss = functional.binary_cross_entropy_with_logits(scores, targets, reduction="sum")
     return loss / chosen.numel()
 
 
-def overlap_term(output: Predictions, chosen: Tensor, wanted: Tensor) -> Tensor:
+def overlap_term(output: Predictions, chosen: Tensor, targets: Tensor) -> Tensor:
     points, strides = output.points[chosen], output.strides[chosen]
-    found = corners(pick(output.distances, chosen), points, strides)
-    return (1 - overlap(found, wanted)).mean()
+    predicted = corners(pick(output.distances, chosen), points, strides)
+    return (1 - overlap(predicted, targets)).mean()
 
 
 def overlap(a: Tensor, b: Tensor) -> Tensor:
@@ -276,10 +276,10 @@ def area(low: Tensor, high: Tensor) -> Tensor:
     return (high - low).clamp(min=0).prod(-1)
 
 
-def distance_term(output: Predictions, chosen: Tensor, wanted: Tensor) -> Tensor:
+def distance_term(output: Predictions, chosen: Tensor, targets: Tensor) -> Tensor:
     """Cross entropy with the two bins on either side of the true distance."""
     points, strides = output.points[chosen], output.strides[chosen]
-    sides = torch.cat([points - wanted[..., :2], wanted[..., 2:] - points], -1) / strides
+    sides = torch.cat([points - targets[..., :2], targets[..., 2:] - points], -1) / strides
     sides = sides.clamp(0, BINS - 1.01)
     below = sides.floor().long()
     share = sides - below

@@ -122,8 +122,8 @@ def _indexed(call: OpCall) -> int:
     A mask does not tell; then it is as many as there are values, or all where one value serves.
     """
     target, values = call.inputs[0], call.inputs[-1]
-    given = enumerate(call.get("indices") or [])
-    indices = {dim: index for dim, index in given if isinstance(index, TensorMeta)}
+    numbered = enumerate(call.get("indices") or [])
+    indices = {dim: index for dim, index in numbered if isinstance(index, TensorMeta)}
     if any(not index.dtype.is_signed for index in indices.values()):  # truth values
         return values.numel if values.numel > 1 else target.numel
     rest = prod(size for dim, size in enumerate(target.shape) if dim not in indices)

@@ -149,15 +149,15 @@ def _layer_norm_backward(call: OpCall, *, flops: tuple[int, int]) -> Phased:
 
 
 def _norm_backward(call: OpCall, flops: tuple[int, int]) -> Phased:
-    wanted = call.get("output_mask") or (True, True, True)
+    needed = call.get("output_mask") or (True, True, True)
     weight = call.get("weight", call.get("gamma"))
     phases = norm.norm_backward(
         flops,
         max(call.inputs, key=lambda t: t.numel),
-        wants_input=wanted[0],
-        wants_weight=any(wanted[1:]),
+        wants_input=needed[0],
+        wants_weight=any(needed[1:]),
         read_bytes=_read_backward(call),
-        weight_bytes=sum(wanted[1:]) * weight.nbytes if any(wanted[1:]) else 0,
+        weight_bytes=sum(needed[1:]) * weight.nbytes if any(needed[1:]) else 0,
     )
     return phases or {"input-grad": Work()}
 

@@ -224,8 +224,8 @@ def _attend_backward(call: OpCall, *, is_packed: bool = False) -> Work:
 
 def _attend_partly_backward(call: OpCall) -> Work:
     sizes, pairs = _heads(call, 1, is_packed=False)
-    wanted = call.get("output_mask")
-    return attention.attend_partly_backward(sizes, pairs, wanted, more=_dropout(call))
+    needed = call.get("output_mask")
+    return attention.attend_partly_backward(sizes, pairs, needed, more=_dropout(call))
 
 
 def _multi_head(call: OpCall) -> Work:
