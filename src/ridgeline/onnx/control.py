@@ -85,7 +85,7 @@ def _trip_count(walk: Walk, call: NodeCall, in_file: int | None, *, is_limit: bo
     raise RidgelineError(
         f"the trip count of {call.op_type} {call.name!r} is {'at most ' * is_limit}{in_file} in the"
         f" file, not {number}",
-        hint=f"leave --dim {show_name(walk.bound.option_name(call.name))} out,"
+        hint=f"leave --dim {show_name(call.name)} out,"
         " or export the model with a dynamic trip count",
     )
 
@@ -300,7 +300,7 @@ def _run_flex_attention(
     walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
 ) -> Results:
     """Attention, and the graphs that change its scores and probabilities."""
-    results = walk.add_node(call, node, path, {})
+    results = walk.add_node(call, node, scope, path)
     q, k = call.get(0), call.get(1)
     if q is None or k is None or len(q.shape) != 4 or len(k.shape) != 4:
         return results

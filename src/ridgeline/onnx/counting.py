@@ -29,7 +29,7 @@ from ridgeline.onnx.graph import Walk, walk_model
 from ridgeline.onnx.load import load
 from ridgeline.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost, assumption_notes, unknown_notes
-from ridgeline.onnx.scope import convert_old_opset, opset_notes, use_plain_domains
+from ridgeline.onnx.scope import convert_old_opset
 from ridgeline.onnx.shapes import KEEP_SOME
 from ridgeline.onnx.training import (
     NO_GRADIENT_NOTE,
@@ -92,7 +92,6 @@ def _count(
     causal: str,
 ) -> CountResult:
     model = convert_old_opset(load(file))
-    use_plain_domains(model)
     check_sizes(dims, batch_size)
     dims = add_ranks(model.graph, dims)
     bound = bind_dims(model.graph, batch_size=batch_size, dims=dims, known=values)
@@ -103,7 +102,7 @@ def _count(
     outputs = [walk.outputs.get(o.name) or unknown_tensor(o.name) for o in model.graph.output]
     costs = [_op_cost(row, "forward", row.call, row.work) for row in rows]
     notes = [
-        *opset_notes(model),
+        *(walk.opsets.notes() if any(not row.call.domain for row in rows) else ()),
         *bound.notes,
         *walk.notes,
         *unknown_notes(rows, walk.inputs),
@@ -149,7 +148,7 @@ def _fused(costs: list[OpCost], outputs: list[Tensor], memory: Memory) -> FusedB
 def _check_unmatched(walk: Walk) -> None:
     """A size for a name that nothing has is a typing error."""
     nodes = {row.call.name for row in walk.rows if row.call.op_type in KEEP_SOME}
-    names = {walk.bound.option_name(node) for node in nodes | walk.loops.keys()}
+    names = nodes | walk.loops.keys()
     strange = [name for name in walk.bound.unmatched_args if name not in names]
     if strange:
         known = ", ".join(map(show_name, [*walk.bound.sizes][:MOST_NAMED])) or "none"

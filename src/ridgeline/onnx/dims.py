@@ -8,10 +8,9 @@ The length of a sequence input `s` is called `s_length`.
 from __future__ import annotations
 
 import ast
-import operator
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -27,13 +26,12 @@ LARGEST = 1 << 48  # far above any real side; the product of several still is a 
 LONGEST_NAME = 200  # characters that a message shows of a name
 MOST_ITEMS = 1 << 12  # of a sequence
 MOST_NAMED = 100  # open dimensions that an error lists
-MOST_PLACES = 5  # of one of them
+MOST_AXES = 5  # of one of them
 PLAIN_BATCH = ("batch", "batch_size", "batchsize")  # before names that only contain the word
 BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nb", "bsize"})
 NOT_BATCH = re.compile(
     r"seq|len|time|step|token|height|width|channel|feature|past|cache|frame", re.I
 )
-NODE, INPUT = "node:", "input:"  # before a name that a dimension has, too
 
 # ---------------------------------------------------------------- types that a file declares
 
@@ -92,39 +90,30 @@ def axis_name(value: str, index: int) -> str:
 
 # ---------------------------------------------------------------- expressions
 
-_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Div: operator.floordiv,
-}  # fmt: skip
+_ARITHMETIC = (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Name, ast.Load)
 
 
 @lru_cache(maxsize=1024)
-def _parse(symbol: str) -> ast.expr | None:
-    """The tree of a sum or product of names and numbers; None for a plain name."""
-    if symbol.isidentifier() or len(symbol) > LONGEST_NAME:
+def _parse(symbol: str) -> ast.Expression | None:
+    """The tree of a sum or product of names and whole numbers; None for a plain name."""
+    if re.fullmatch(r"[\w-]+", symbol) or len(symbol) > LONGEST_NAME:
         return None
     try:
-        tree = ast.parse(symbol.strip(), mode="eval").body
+        tree = ast.parse(re.sub("/+", "//", symbol.strip()), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return tree if isinstance(tree, ast.BinOp) and _is_arithmetic(tree) else None
-
-
-def _is_arithmetic(tree: ast.expr) -> bool:
-    if isinstance(tree, ast.BinOp):
-        sides = (tree.left, tree.right)
-        return type(tree.op) in _OPERATORS and all(map(_is_arithmetic, sides))
-    return isinstance(tree, ast.Name) or (
-        isinstance(tree, ast.Constant) and type(tree.value) is int
+    is_sum = isinstance(tree.body, ast.BinOp) and all(
+        isinstance(node, _ARITHMETIC)
+        or (isinstance(node, ast.Constant) and type(node.value) is int)
+        for node in ast.walk(tree.body)
     )
+    return tree if is_sum else None
 
 
 def names_in(symbol: str) -> set[str]:
     """The names in an expression; none for a plain name."""
     tree = _parse(symbol)
-    if tree is None:
-        return set()
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree else set()
 
 
 def evaluate(symbol: str, sizes: Mapping[str, int]) -> int | None:
@@ -134,19 +123,10 @@ def evaluate(symbol: str, sizes: Mapping[str, int]) -> int | None:
     tree = _parse(symbol)
     if tree is None or not names_in(symbol) <= sizes.keys():
         return None
-    try:
-        return _value(tree, sizes)
+    try:  # only whole numbers, names and their sums and products are in the tree
+        return int(eval(compile(tree, "dimension", "eval"), {"__builtins__": {}}, dict(sizes)))
     except ZeroDivisionError:
         return None
-
-
-def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
-    if isinstance(tree, ast.BinOp):
-        return _OPERATORS[type(tree.op)](_value(tree.left, sizes), _value(tree.right, sizes))
-    if isinstance(tree, ast.Name):
-        return sizes[tree.id]
-    assert isinstance(tree, ast.Constant) and isinstance(tree.value, int)
-    return tree.value
 
 
 # ---------------------------------------------------------------- names in messages
@@ -188,43 +168,26 @@ class DimBindings:
     batch_size: int = 1
     notes: list[str] = field(default_factory=list)
     unmatched_args: dict[str, int] = field(default_factory=dict)  # of loops and nodes, so far
-    numbers: set[str] = field(default_factory=set)  # inputs that are one whole number
-
-    def option_name(self, node: str) -> str:
-        """By which name a node's number is given: its own, unless something else has it, too."""
-        marked = f"{NODE}{node}"
-        is_taken = node in self.sizes or node in self.numbers
-        return marked if is_taken or marked in self.unmatched_args else node
 
     def node_number(self, node: str) -> int | None:
         """The trip count of a loop, or how many results a node keeps, if the user says."""
-        return self.unmatched_args.get(self.option_name(node))
+        return self.unmatched_args.get(node)
 
     def pop_value(self, name: str) -> int | None:
         """The value of an input that is one whole number, if the user says."""
-        self.numbers.add(name)
-        value = self.unmatched_args.pop(f"{INPUT}{name}", None)
-        return self.unmatched_args.pop(name, None) if value is None else value
+        return self.unmatched_args.pop(name, None)
 
 
 def check_sizes(dims: Mapping[str, int], batch_size: int | None) -> None:
     """A batch is 1 or more; other sizes may be 0: an empty cache, a loop that does not run."""
-    sizes = {f"--dim {name}": size for name, size in dims.items()}
-    for option, size in (*sizes.items(), ("--batch-size", batch_size)):
-        least = int(option == "--batch-size")
-        if size is None:
-            continue
-        if not isinstance(size, int):
+    options = [(f"--dim {name}", size, 0) for name, size in dims.items()]
+    if batch_size is not None:
+        options.append(("--batch-size", batch_size, 1))
+    for option, size, least in options:
+        if not isinstance(size, int) or not least <= size <= LARGEST:
             raise RidgelineError(
-                f"{option}: {size!r} is not a valid size", hint="sizes are whole numbers"
-            )
-        if size < least:
-            raise RidgelineError(
-                f"{option}: {size} is not a valid size", hint=f"sizes are {least} or more"
-            )
-        if size > LARGEST:
-            raise RidgelineError(
-                f"{option}: {size} is too large", hint=f"{LARGEST} is the largest size"
+                f"{option}: {size!r} is not a valid size",
+                hint=f"sizes are whole numbers from {least} to {LARGEST}",
             )
 
 
@@ -247,23 +210,25 @@ def bind_dims(
     batch, fixed = _batch_symbol(axes), _fixed_batch(axes)
     if batch is not None:
         _bind_batch(bound, batch, axes, batch_size)
-    elif batch_size is not None and fixed is not None and fixed != batch_size:
-        raise RidgelineError(
-            f"the batch size is {fixed} in the file, not {batch_size}",
-            hint="leave --batch-size out, or export the model with a dynamic batch dimension",
-        )
     elif fixed is not None:
         bound.batch_size = fixed
     _evaluate_expressions(bound, symbols)
-    _check_lengths(bound, axes)
     if missing := [name for name in symbols if name not in bound.sizes]:
         raise _missing_dims(missing, batch, axes, bound)
-    if batch is None and fixed is None and batch_size not in (None, 1):
-        if without := inputs_without_rank(inputs):
+    for axis in axes:
+        if axis.index is None and bound.sizes[axis.symbol] > MOST_ITEMS:
+            raise RidgelineError(
+                f"--dim {axis.symbol}: {bound.sizes[axis.symbol]} items are too many",
+                hint=f"{MOST_ITEMS} are the most that are counted",
+            )
+    if batch is None and batch_size not in (None, bound.batch_size):
+        if fixed is None and (without := inputs_without_rank(inputs)):
             raise missing_ranks(without)
+        has = "has no batch dimension" if fixed is None else f"has a batch of {fixed}"
         raise RidgelineError(
-            f"the file has no batch dimension, so the batch cannot be {batch_size}",
-            hint="leave --batch-size out; --dim NAME=N gives any open dimension by its name",
+            f"the file {has}, so the batch cannot be {batch_size}",
+            hint="leave --batch-size out, or export the model with a dynamic batch dimension;"
+            " --dim NAME=N gives any open dimension by its name",
         )
     return bound
 
@@ -296,9 +261,8 @@ def _batch_symbol(axes: list[Axis]) -> str | None:
 
     The items of a sequence have no batch for the whole, unless a dimension of theirs is called so.
     """
-    own = {axis.symbol for axis in axes}
     sides = (axis for axis in axes if axis.index is not None)
-    symbols = [s for s in _symbols(sides) if not _is_derived(s, own)]
+    symbols = [s for s in _symbols(sides) if not names_in(s)]  # 2*batch is not the batch
     plain = [s for name in PLAIN_BATCH for s in symbols if s.lower() == name]
     named = [*plain, *(s for s in symbols if "batch" in s.lower())] or [
         s for s in symbols if s.lower() in BATCH_NAMES
@@ -306,25 +270,13 @@ def _batch_symbol(axes: list[Axis]) -> str | None:
     if named:
         return named[0]
     first = next((axis.symbol for axis in axes if axis.index == 0 and not axis.is_item), "")
-    is_batch = first and not NOT_BATCH.search(first) and not _is_derived(first, own)
-    return first if is_batch else None
+    return first if first in symbols and not NOT_BATCH.search(first) else None
 
 
 def _fixed_batch(axes: list[Axis]) -> int | None:
     """The first dimension of the first input, where it is a number."""
     leading = [axis for axis in axes if axis.index == 0 and not axis.is_item]
     return leading[0].size if leading and not leading[0].symbol else None
-
-
-def _is_derived(symbol: str, own: set[str]) -> bool:
-    """`2*batch` is not the batch; a name with a hyphen is, unless both its parts are names too."""
-    names = names_in(symbol)
-    return bool(names) and (names <= own or not _is_name(symbol))
-
-
-def _is_name(symbol: str) -> bool:
-    """Whether a dimension may be called so: a hyphen may be part of a name."""
-    return re.fullmatch(r"[\w-]+", symbol) is not None
 
 
 def _bind_batch(bound: DimBindings, batch: str, axes: list[Axis], batch_size: int | None) -> None:
@@ -354,17 +306,9 @@ def _bind_batch(bound: DimBindings, batch: str, axes: list[Axis], batch_size: in
 def _evaluate_expressions(bound: DimBindings, symbols: Iterable[str]) -> None:
     """Compute `2*batch` and the like from names that have a number."""
     for symbol in filter(names_in, symbols):
-        known = {**bound.unmatched_args, **bound.sizes}
-        own = known.pop(symbol, None)
-        size = evaluate(symbol, known)
-        if size is None or (own is not None and _is_name(symbol)):
+        size = evaluate(symbol, {**bound.unmatched_args, **bound.sizes})
+        if size is None or symbol in bound.sizes:
             continue
-        if own is not None and own != size:
-            raise RidgelineError(
-                f"the dimension {quote_name(symbol)} is {size} by the sizes of its names,"
-                f" not {own}",
-                hint="leave it out, or give other sizes for the names in it",
-            )
         if not 0 <= size <= LARGEST:
             raise RidgelineError(
                 f"the dimension {quote_name(symbol)} would be {size}",
@@ -375,47 +319,32 @@ def _evaluate_expressions(bound: DimBindings, symbols: Iterable[str]) -> None:
             bound.sizes[name] = bound.unmatched_args.pop(name)
 
 
-def _check_lengths(bound: DimBindings, axes: Iterable[Axis]) -> None:
-    """Items of a sequence are followed one by one."""
-    for axis in axes:
-        if axis.index is None and bound.sizes.get(axis.symbol, 0) > MOST_ITEMS:
-            raise RidgelineError(
-                f"--dim {axis.symbol}: {bound.sizes[axis.symbol]} items are too many",
-                hint=f"{MOST_ITEMS} are the most that are counted",
-            )
-
-
 def _missing_dims(
     missing: list[str], batch: str | None, axes: list[Axis], bound: DimBindings
 ) -> RidgelineError:
-    shown = missing[:MOST_NAMED]
-    more = len(missing) - len(shown)
-    places: dict[str, list[Axis]] = {name: [] for name in shown}
-    for axis in axes:
-        if axis.symbol in places:
-            places[axis.symbol].append(axis)
-    listed = "; ".join(f"{show_name(name)} ({_where(at)})" for name, at in places.items())
+    shown, more = missing[:MOST_NAMED], len(missing) - MOST_NAMED
+    listed = "; ".join(f"{show_name(name)} ({_list_axes(name, axes)})" for name in shown)
     have = bound.sizes.keys() | bound.unmatched_args.keys()
-    wanted: dict[str, None] = {}
-    for symbol in shown:  # the names in an expression that have no number, or the whole
-        parts = [] if _is_name(symbol) else sorted(names_in(symbol) - have)
-        wanted |= dict.fromkeys(parts or [symbol])
+    # of an expression the names that have no number
+    needed = [part for name in shown for part in sorted(names_in(name) - have) or [name]]
     options = [
         f"--batch-size N (it is {quote_name(name)})" if name == batch else dim_option(name)
-        for name in wanted
+        for name in dict.fromkeys(needed)
     ]
     return RidgelineError(
         f"the file leaves {len(missing)} dimension{'s' * (len(missing) > 1)} open: {listed}"
-        + (f"; and {more} more" if more else ""),
-        hint=f"give {' and '.join(options)}" + (" and so on" if more else ""),
+        + (f"; and {more} more" if more > 0 else ""),
+        hint=f"give {' and '.join(options)}" + (" and so on" if more > 0 else ""),
     )
 
 
-def _where(axes: list[Axis]) -> str:
-    if axes[0].index is None:
-        return f"the length of {show_name(axes[0].input)}"
-    some = [f"{show_name(axis.input)}[{axis.index}]" for axis in axes[:MOST_PLACES]]
-    more = len(axes) - len(some)
+def _list_axes(symbol: str, axes: list[Axis]) -> str:
+    """Which dimensions have this name: `of x[0], y[0] and 3 more`."""
+    own = [axis for axis in axes if axis.symbol == symbol]
+    if own[0].index is None:
+        return f"the length of {show_name(own[0].input)}"
+    some = [f"{show_name(axis.input)}[{axis.index}]" for axis in own[:MOST_AXES]]
+    more = len(own) - len(some)
     return f"of {', '.join(some)}" + (f" and {more} more" if more else "")
 
 
@@ -434,13 +363,13 @@ def add_ranks(graph: GraphProto, dims: Mapping[str, int]) -> dict[str, int]:
     A rank is given as `x_rank`, or by the sizes of all dimensions: `x_0`, `x_1`, ….
     """
     left, inputs = dict(dims), real_inputs(graph)
-    wanted = set(inputs_without_rank(inputs))
+    without = set(inputs_without_rank(inputs))
     for value in inputs:
         kind = item_type(value.type)
-        if value.name not in wanted or kind is None:
+        if value.name not in without or kind is None:
             continue
-        places = [n for n in range(MOST_DIMS) if axis_name(value.name, n) in left]
-        rank = left.pop(f"{value.name}_rank", places[-1] + 1 if places else None)
+        indices = [n for n in range(MOST_DIMS) if axis_name(value.name, n) in left]
+        rank = left.pop(f"{value.name}_rank", indices[-1] + 1 if indices else None)
         if rank is not None and rank > MOST_DIMS:
             raise RidgelineError(
                 f"--dim {show_name(value.name)}_rank: {rank} dimensions are too many",
@@ -455,8 +384,8 @@ def add_ranks(graph: GraphProto, dims: Mapping[str, int]) -> dict[str, int]:
 
 def missing_ranks(names: Sequence[str]) -> RidgelineError:
     """The error that asks for them."""
-    listed, more = ", ".join(map(quote_name, names[:MOST_PLACES])), len(names) - MOST_PLACES
-    first, second = (dim_option(axis_name(names[0], place)) for place in range(2))
+    listed, more = ", ".join(map(quote_name, names[:MOST_AXES])), len(names) - MOST_AXES
+    first, second = (dim_option(axis_name(names[0], index)) for index in range(2))
     return RidgelineError(
         f"the file has no shape, not even the number of dimensions, of {listed}"
         + (f" and {more} more" if more > 0 else ""),

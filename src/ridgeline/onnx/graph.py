@@ -5,8 +5,7 @@ Functions of the model take the place of their calls. control.py walks the graph
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
 Results = Sequence[Tensor | None]
 FunctionKey = tuple[str, str, str]  # domain, name, overload
 Runner = Callable[["Walk", NodeCall, "NodeProto", Scope, str], Results]
+STANDARD = "ai.onnx"  # the longer name of the standard domain
 
 
 @dataclass(slots=True)
@@ -82,9 +82,7 @@ class Walk:
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
 
-    def walk_graph(
-        self, graph: GraphProto, scope: Scope, *, prefix: str, declared: Mapping[str, Tensor]
-    ) -> list[Tensor]:
+    def walk_graph(self, graph: GraphProto, scope: Scope, prefix: str = "") -> list[Tensor]:
         """Walk a graph whose inputs are in `scope`; its results."""
         results = [output.name for output in graph.output]
         with self.limits.enter(prefix):
@@ -94,29 +92,23 @@ class Walk:
                 scope.add(from_sparse(sparse))
             own, path = own_names(graph), self.path
             nodes = order_nodes(graph.node, own, results, path, is_outside=scope.is_outside)
-            for place, node in enumerate(nodes):
-                self.walk_node(node, place, scope, prefix, declared)
+            for number, node in enumerate(nodes):
+                self.walk_node(node, number, scope, prefix)
         return [scope.value(name) for name in results]
 
-    def walk_node(
-        self,
-        node: NodeProto,
-        place: int,
-        scope: Scope,
-        prefix: str,
-        declared: Mapping[str, Tensor],
-    ) -> None:
+    def walk_node(self, node: NodeProto, number: int, scope: Scope, prefix: str) -> None:
         """One node: its results into the scope, its work into the rows."""
-        self.limits.add_call()
-        own = plain_line(node_path(node, place))
+        if node.domain == STANDARD:
+            node.domain = ""
+        own = plain_line(node_path(node, number))
         path = f"{prefix}.{own}" if prefix else own
-        call = self._call(node, place, scope)
+        call = self._call(node, number, scope)
         if self.limits.is_nested:
             names = sum(map(len, node.output))
-            self.limits.add_bytes(len(path) + call.attribute_bytes + names)
+            self.limits.add_nested_call(len(path) + call.attribute_bytes + names)
         rows, before = self.rows, len(self.rows)
         try:
-            results = self._results(call, node, scope, path, declared)
+            results = self._results(call, node, scope, path)
         except RidgelineError:
             raise
         except Exception as error:  # a file may hold anything: the node is listed as not counted
@@ -132,11 +124,11 @@ class Walk:
                 scope.add(tensor)
                 self.limits.add_bytes(tensor.held_bytes)
 
-    def _call(self, node: NodeProto, place: int, scope: Scope) -> NodeCall:
+    def _call(self, node: NodeProto, number: int, scope: Scope) -> NodeCall:
         return NodeCall(
-            name=node_name(node, place),
+            name=node_name(node, number),
             op_type=plain_line(node.op_type),
-            domain=plain_line(plain_domain(node.domain)),
+            domain=plain_line(node.domain),
             version=self.opsets.version(node.domain),
             attributes=read_attributes(node),
             operands=tuple(scope.value(name) if name else None for name in node.input),
@@ -144,14 +136,7 @@ class Walk:
             causal=self.causal,
         )
 
-    def _results(
-        self,
-        call: NodeCall,
-        node: NodeProto,
-        scope: Scope,
-        path: str,
-        declared: Mapping[str, Tensor],
-    ) -> Results:
+    def _results(self, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
         """The node's results; its rows, or those of the graphs inside it, are added."""
         function = self.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
@@ -159,13 +144,11 @@ class Walk:
         runner = self.runners.get((call.domain, call.op_type))
         if runner is not None:
             return runner(self, call, node, scope, path)
-        return self.add_node(call, node, path, declared)
+        return self.add_node(call, node, scope, path)
 
-    def add_node(
-        self, call: NodeCall, node: NodeProto, path: str, declared: Mapping[str, Tensor]
-    ) -> Results:
+    def add_node(self, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
         context = ShapeContext(
-            self.opsets.imports, self.opsets.version(""), self.bound, declared, self.note
+            self.opsets.imports, self.opsets.version(""), self.bound, scope.declared, self.note
         )
         results = set_results(call, node, context)
         self.rows.append(cost_node(call, path))
@@ -180,7 +163,7 @@ class Walk:
             tensor = replace(actual, name=formal.name) if actual else unknown_tensor(formal.name)
             inner.values[formal.name] = tensor
         before, self.rows = self.rows, []
-        results = self.walk_graph(graph, inner, prefix=path, declared={})
+        results = self.walk_graph(graph, inner, path)
         rows, self.rows = self.rows, before
         return [replace(t, is_weight=False) for t in results], rows
 
@@ -221,26 +204,25 @@ def walk_model(
         runners=runners,
         causal=causal,
     )
-    scope = Scope()
-    walk.inputs = input_tensors(model.graph, bound, values)
-    for tensor in walk.inputs.values():
-        scope.add(tensor)
     declared = {
         value.name: tensor
         for value in (*model.graph.value_info, *model.graph.output)
         if (tensor := from_type(value.name, value.type, bound.sizes)).is_known
     }
-    results = walk.walk_graph(model.graph, scope, prefix="", declared=declared)
+    scope = Scope(declared=declared)
+    walk.inputs = input_tensors(model.graph, bound, values)
+    for tensor in walk.inputs.values():
+        scope.add(tensor)
+    results = walk.walk_graph(model.graph, scope)
     walk.outputs = {o.name: t for o, t in zip(model.graph.output, results, strict=True)}
     without = {name: walk.inputs[name] for name in inputs_without_rank(real_inputs(model.graph))}
     if names := inputs_needed(walk.rows, without):
         raise missing_ranks(names)
     if walk.missing_trips:
         named = ", ".join(f"{walk.loops[name]} {name!r}" for name in walk.missing_trips)
-        options = (dim_option(bound.option_name(name)) for name in walk.missing_trips)
         raise RidgelineError(
             f"the trip counts of these loops are not in the file: {named}",
-            hint=f"give {' and '.join(options)}",
+            hint=f"give {' and '.join(map(dim_option, walk.missing_trips))}",
         )
     return walk
 
@@ -315,10 +297,10 @@ def _from_value(name: str, value: Any) -> Tensor:
 def _functions_by_key(
     functions: Iterable[FunctionProto], path: str
 ) -> dict[FunctionKey, FunctionProto]:
-    """Several functions may have one name, told apart by their overload."""
+    """Several functions may have one name; then their overloads differ."""
     by_key: dict[FunctionKey, FunctionProto] = {}
     for function in functions:
-        key = (function.domain, function.name, function.overload)
+        key = (plain_domain(function.domain), function.name, function.overload)
         if key in by_key:
             raise RidgelineError(
                 f"{path}: it has the function {'::'.join(filter(None, key))!r} more than once",
@@ -331,71 +313,47 @@ def _functions_by_key(
 def _call_function(
     walk: Walk, function: FunctionProto, call: NodeCall, node: NodeProto, path: str
 ) -> list[Tensor]:
-    """Walk the function's nodes with the call's operands and attributes."""
-    scope = Scope()
+    """Walk the function's nodes with the call's operands and attributes.
+
+    Inside of a function its own versions of operators hold.
+    """
+    scope, outer = Scope(), walk.opsets
     operands = dict(zip_longest(function.input, call.operands[: len(function.input)]))
     scope.values = {name: t for name, t in operands.items() if t is not None}
     absent = operands.keys() - scope.values.keys()
     attributes = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
-    with walk.limits.enter(path), _own_opsets(walk, function):
-        nodes = order_nodes(function.node, set(function.input), function.output, walk.path)
-        for place, inner in enumerate(nodes):
-            walk.walk_node(substitute(inner, attributes, absent), place, scope, path, {})
-    return [scope.value(name) for name in function.output]
-
-
-@contextmanager
-def _own_opsets(walk: Walk, function: FunctionProto) -> Iterator[None]:
-    """Inside of a function its own versions of operators hold."""
-    outer = walk.opsets
     walk.opsets = outer.extend(function.opset_import)
     try:
-        yield
+        with walk.limits.enter(path):
+            nodes = order_nodes(function.node, set(function.input), function.output, walk.path)
+            for number, inner in enumerate(nodes):
+                walk.walk_node(substitute(inner, attributes, absent), number, scope, path)
     finally:
         walk.opsets = outer
+    return [scope.value(name) for name in function.output]
 
 
 def substitute(
     node: NodeProto, attributes: Mapping[str, AttributeProto], absent: Collection[str]
 ) -> NodeProto:
-    """The node with the caller's attributes in place of references to them.
+    """A copy of the node with the caller's attributes in place of references to them.
 
     Inputs of the function that the caller leaves out are left out of the node, too.
     """
-    if not _refers(node) and not _uses(node, absent):
-        return node
     own = onnx.NodeProto()
     own.CopyFrom(node)
     own.input[:] = ["" if name in absent else name for name in node.input]
     del own.attribute[:]
-    for attribute in node.attribute:
-        if attribute.ref_attr_name:
-            actual = attributes.get(attribute.ref_attr_name)
-            if actual is not None:
-                ident_of(actual.t if actual.HasField("t") else actual)  # copies are the same tensor
-                added = own.attribute.add()
-                added.CopyFrom(actual)
-                added.name = attribute.name
+    for formal in node.attribute:
+        actual = attributes.get(formal.ref_attr_name) if formal.ref_attr_name else formal
+        if actual is None:
             continue
+        ident_of(actual.t if actual.HasField("t") else actual)  # copies are the same tensor
         added = own.attribute.add()
-        added.CopyFrom(attribute)
-        for graph in subgraphs_of(added):
-            inner = [substitute(n, attributes, absent) for n in graph.node]
-            del graph.node[:]
-            graph.node.extend(inner)
+        added.CopyFrom(actual)
+        added.name = formal.name
+        graphs = subgraphs_of(formal) if actual is formal else []
+        for graph, copy in zip(graphs, subgraphs_of(added), strict=False):
+            del copy.node[:]
+            copy.node.extend(substitute(inner, attributes, absent) for inner in graph.node)
     return own
-
-
-def _refers(node: NodeProto) -> bool:
-    return any(
-        a.ref_attr_name or any(_refers(n) for g in subgraphs_of(a) for n in g.node)
-        for a in node.attribute
-    )
-
-
-def _uses(node: NodeProto, names: Collection[str]) -> bool:
-    """Whether the node, or one in a graph of its own, takes one of these."""
-    return bool(names) and (
-        any(name in names for name in node.input)
-        or any(_uses(n, names) for a in node.attribute for g in subgraphs_of(a) for n in g.node)
-    )

@@ -43,7 +43,6 @@ MOST_CACHED = 1 << 14  # results, so that memory stays small
 MOST_KEY_ELEMENTS = 64  # of a value that is part of a key
 MOST_KEY_BYTES = 1 << 12  # of attributes likewise
 LONGEST_REASON = 200  # characters of onnx's message
-LATER = 13  # by then every operator of the first set has inference
 # onnx has them from these versions on; onnxruntime knows them, and its fusions write them, in all
 EARLIER_IN_ONNXRUNTIME = {
     "LayerNormalization": 17, "MeanVarianceNormalization": 9, "ThresholdedRelu": 10
@@ -189,19 +188,13 @@ def unknown_results(node: NodeProto) -> list[Tensor | None]:
 
 @lru_cache(maxsize=4096)
 def find_schema(op_type: str, version: int, domain: str) -> OpSchema | None:
-    """The operator's schema; a first version without inference is read as the next."""
+    """The operator's schema; None where onnx has none."""
     if not domain:
         version = max(version, EARLIER_IN_ONNXRUNTIME.get(op_type, version))
     try:
-        schema = onnx.defs.get_schema(op_type, version, domain)
-        if schema.since_version == 1 and not schema.has_type_and_shape_inference_function:
-            for later in range(version + 1, LATER + 1):
-                newer = onnx.defs.get_schema(op_type, later, domain)
-                if newer.has_type_and_shape_inference_function:
-                    return newer
+        return onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
-    return schema
 
 
 @lru_cache(maxsize=1 << 15)

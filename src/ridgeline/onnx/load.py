@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
@@ -124,35 +125,49 @@ def order_nodes(
     file is in order already, and then this is one pass.
     """
     nodes, own = list(nodes), {"", *own}
-    written = _written(nodes, own, path)
-
-    def is_defined(name: str) -> bool:
-        return name in own or name in written or is_outside(name)
-
-    for name in results:
-        if not is_defined(name):
-            raise _undefined(path, f"nothing makes the result {name!r}")
-    if _in_order(nodes, own, is_outside):
-        return nodes
+    makers = _find_makers(nodes, own, path)
+    seen, is_ordered = set(own), True
     for node in nodes:
-        for name in _needs_surely(node):
-            if not is_defined(name):
+        names = needs(node) if node.op_type in WITH_GRAPHS else node.input
+        for name in names:
+            if name in seen or is_outside(name):
+                continue
+            if name not in makers:
                 raise _undefined(path, f"node {_label(node)!r} reads {name!r}, which nothing makes")
-    return _sorted(nodes, lambda name: name in own or is_outside(name), path)
+            is_ordered = False
+        seen.update(node.output)
+    for name in results:
+        if name not in seen and not is_outside(name):
+            raise _undefined(path, f"nothing makes the result {name!r}")
+    return nodes if is_ordered else _sort(nodes, makers, path)
 
 
-def _written(nodes: list[NodeProto], own: set[str], path: str) -> set[str]:
-    """All names that the nodes write; each is written once, and is not an input."""
-    written: set[str] = set()
-    for node in nodes:
+def _find_makers(nodes: list[NodeProto], own: set[str], path: str) -> dict[str, int]:
+    """The number of the node that writes each name; a name is written once, and is not an input."""
+    makers: dict[str, int] = {}
+    for number, node in enumerate(nodes):
         for name in filter(None, node.output):
-            if name in written or name in own:
+            if name in makers or name in own:
                 raise RidgelineError(
                     f"{path}: {name!r} is made more than once, here by node {_label(node)!r}",
                     hint="every name of an ONNX graph is made once; export the model again",
                 )
-            written.add(name)
-    return written
+            makers[name] = number
+    return makers
+
+
+def _sort(nodes: list[NodeProto], makers: dict[str, int], path: str) -> list[NodeProto]:
+    before = {
+        number: {makers[name] for name in needs(node) if name in makers}
+        for number, node in enumerate(nodes)
+    }
+    try:
+        return [nodes[number] for number in TopologicalSorter(before).static_order()]
+    except CycleError as error:
+        raise RidgelineError(
+            f"{path}: the graph has a cycle through node {_label(nodes[error.args[1][0]])!r}",
+            hint="an ONNX graph has none; `onnx.checker.check_model` says more",
+        ) from error
 
 
 def _undefined(path: str, problem: str) -> RidgelineError:
@@ -171,11 +186,11 @@ def needs(node: NodeProto) -> set[str]:
     names = set(node.input)
     for attribute in node.attribute:
         for graph in subgraphs_of(attribute):
-            names |= free_names(graph)
+            names |= _free_names(graph)
     return names
 
 
-def free_names(graph: GraphProto) -> set[str]:
+def _free_names(graph: GraphProto) -> set[str]:
     """Names that a graph takes from around it."""
     own = own_names(graph)
     used: set[str] = {o.name for o in graph.output}
@@ -183,43 +198,3 @@ def free_names(graph: GraphProto) -> set[str]:
         used |= needs(node)
         own |= set(node.output)
     return used - own
-
-
-def _needs_surely(node: NodeProto) -> Iterable[str]:
-    """Names that a node cannot do without; what other operators do with graphs is not known."""
-    return needs(node) if node.op_type in WITH_GRAPHS else node.input
-
-
-def _in_order(nodes: list[NodeProto], own: set[str], is_outside: Callable[[str], bool]) -> bool:
-    seen = set(own)
-    for node in nodes:
-        if any(name not in seen and not is_outside(name) for name in _needs_surely(node)):
-            return False
-        seen.update(node.output)
-    return True
-
-
-def _sorted(nodes: list[NodeProto], is_known: Callable[[str], bool], path: str) -> list[NodeProto]:
-    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    wants = [{maker[n] for n in needs(node) if n in maker and not is_known(n)} for node in nodes]
-    users: list[list[int]] = [[] for _ in nodes]
-    for i, before in enumerate(wants):
-        for j in before:
-            users[j].append(i)
-    waiting = [len(before) for before in wants]
-    ready = [i for i, count in enumerate(waiting) if not count][::-1]
-    order: list[NodeProto] = []
-    while ready:
-        i = ready.pop()
-        order.append(nodes[i])
-        for j in users[i]:
-            waiting[j] -= 1
-            if not waiting[j]:
-                ready.append(j)
-    if len(order) < len(nodes):
-        stuck = next(i for i, count in enumerate(waiting) if count)
-        raise RidgelineError(
-            f"{path}: the graph has a cycle through node {_label(nodes[stuck])!r}",
-            hint="an ONNX graph has none; `onnx.checker.check_model` says more",
-        )
-    return order

@@ -11,28 +11,27 @@ from typing import TYPE_CHECKING
 import onnx
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.dims import show_name
-from ridgeline.onnx.load import subgraphs_of
 from ridgeline.onnx.node import Tensor, plain_domain, unknown_tensor
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, ModelProto, NodeProto, OperatorSetIdProto
+    from onnx import ModelProto, NodeProto, OperatorSetIdProto
 
 MOST_CALLS = 250_000  # inside of functions and loops, whose calls multiply
 MOST_HELD_BYTES = 1 << 28  # of names, attributes, values and sequences likewise
 DEEPEST = 40  # graphs and functions inside each other; real files have a handful
 SCOPES = "pkg.torch.onnx.name_scopes"  # where PyTorch's exporter keeps the modules around a node
 NO_MODULE = "_empty_nn_module_stack"  # the exporter's word for none
-STANDARD = "ai.onnx"  # node.plain_domain has the shorter name
 OLDEST = 7  # of the standard operator sets whose shapes onnx infers
-MOST_NOTES = 5
 
 
 class Scope:
     """The values of one graph; names that it does not have are looked up around it."""
 
-    def __init__(self, outer: Scope | None = None) -> None:
+    def __init__(
+        self, outer: Scope | None = None, declared: Mapping[str, Tensor] | None = None
+    ) -> None:
         self.outer = outer
+        self.declared = declared or {}  # types that the file states
         self.values: dict[str, Tensor] = {}
 
     def find(self, name: str) -> Tensor | None:
@@ -59,23 +58,23 @@ class Scope:
 # ---------------------------------------------------------------- paths of nodes
 
 
-def node_name(node: NodeProto, place: int) -> str:
-    return node.name or f"{node.op_type}_{place}"
+def node_name(node: NodeProto, number: int) -> str:
+    return node.name or f"{node.op_type}_{number}"
 
 
-def node_path(node: NodeProto, place: int) -> str:
+def node_path(node: NodeProto, number: int) -> str:
     """The modules around a node, then its name, with dots between: `layer1.0.conv1.node_Conv_5`.
 
     PyTorch's exporters keep the modules in the node's notes, or (the older one) in its name,
     `/layer1/layer1.0/conv1/Conv`; TensorFlow's names have slashes too. No part of it is empty: that
     is the name of the whole model.
     """
-    parts = _dotted(node, place).split(".")
-    return ".".join(part for part in parts if part) or f"{node.op_type}_{place}"
+    parts = _dotted(node, number).split(".")
+    return ".".join(part for part in parts if part) or f"{node.op_type}_{number}"
 
 
-def _dotted(node: NodeProto, place: int) -> str:
-    name = node_name(node, place)
+def _dotted(node: NodeProto, number: int) -> str:
+    name = node_name(node, number)
     for entry in node.metadata_props:
         if entry.key == SCOPES and (module := _innermost_module(entry.value)):
             return f"{module}.{name.replace('.', '_')}"
@@ -133,13 +132,15 @@ class Limits:
         finally:
             self.depth -= 1
 
-    def add_call(self) -> None:
-        self.calls += self.is_nested
+    def add_nested_call(self, nbytes: int) -> None:
+        """A node in a function or a loop, and about the memory that it takes."""
+        self.calls += 1
         if self.calls > MOST_CALLS:
             raise RidgelineError(
                 f"{self.path}: functions and loops make more than {MOST_CALLS:,} nodes",
                 hint="inside each other they multiply; check the file",
             )
+        self.add_bytes(nbytes)
 
     def add_bytes(self, nbytes: int) -> None:
         """Memory for what is not in the file as often as it is here."""
@@ -176,11 +177,21 @@ class Opsets:
 
         Versions of the standard one that onnx does not have are the newest, too.
         """
-        domain = plain_domain(domain)
         version = self.versions.get(domain, 0)
         if domain:
             return version or 1
-        return version if _is_version(version) else onnx.defs.onnx_opset_version()
+        newest = onnx.defs.onnx_opset_version()
+        return version if 1 <= version <= newest else newest
+
+    def notes(self) -> list[str]:
+        """Which version is taken where a file names none, or one that onnx does not have."""
+        version, taken = self.versions.get(""), self.version("")
+        if version == taken:
+            return []
+        problem = "the file does not say its version" if version is None else (
+            f"onnx knows no version {version}"
+        )  # fmt: skip
+        return [f"{problem} of ai.onnx: the newest, {taken}, is taken"]
 
 
 def convert_old_opset(model: ModelProto) -> ModelProto:
@@ -194,57 +205,3 @@ def convert_old_opset(model: ModelProto) -> ModelProto:
         except Exception:  # the converter raises many kinds of error: nodes are tried as they are
             continue
     return model
-
-
-def use_plain_domains(model: ModelProto) -> None:
-    """Write the standard domain's shorter name wherever a node or a function has the other."""
-    _use_in_nodes(model.graph.node)
-    for function in model.functions:
-        function.domain = plain_domain(function.domain)
-        _use_in_nodes(function.node)
-        _use_in_graphs(function.attribute_proto)
-
-
-def _use_in_nodes(nodes: Iterable[NodeProto]) -> None:
-    for node in nodes:
-        if node.domain == STANDARD:
-            node.domain = plain_domain(node.domain)
-        _use_in_graphs(node.attribute)
-
-
-def _use_in_graphs(attributes: Iterable[AttributeProto]) -> None:
-    for attribute in attributes:
-        for graph in subgraphs_of(attribute):
-            _use_in_nodes(graph.node)
-
-
-def _is_version(number: int) -> bool:
-    return 1 <= number <= onnx.defs.onnx_opset_version()
-
-
-def opset_notes(model: ModelProto) -> list[str]:
-    """Which version is taken where a file names none, several, or one that onnx does not have."""
-    lists = [model.opset_import, *(function.opset_import for function in model.functions)]
-    notes = [note for imports in lists for note in _import_notes(imports)]
-    named = {plain_domain(opset.domain) for opset in model.opset_import}
-    if "" not in named and any(not plain_domain(node.domain) for node in model.graph.node):
-        notes.append(f"the file does not say its version of {STANDARD}: {_newest()}")
-    return list(dict.fromkeys(notes))[:MOST_NOTES]
-
-
-def _import_notes(imports: Iterable[OperatorSetIdProto]) -> Iterator[str]:
-    versions: dict[str, dict[int, None]] = {}  # in order, the last one at the end
-    for opset in imports:
-        own = versions.setdefault(plain_domain(opset.domain), {})
-        own.pop(opset.version, None)
-        own[opset.version] = None
-    for domain, (*others, last) in versions.items():
-        if others:
-            name = show_name(domain) or STANDARD
-            yield f"the file names several versions of {name}: {last}, the last one, is taken"
-        if not domain and not _is_version(last):
-            yield f"onnx knows no version {last} of {STANDARD}: {_newest()}"
-
-
-def _newest() -> str:
-    return f"the newest, {onnx.defs.onnx_opset_version()}, is taken"

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -28,7 +27,7 @@ from ridgeline.onnx.infer import (
     range_length,
     unknown_results,
 )
-from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, STRING, NodeCall, Tensor
+from ridgeline.onnx.node import FP32, INT32, INT64, NodeCall, Tensor
 from ridgeline.onnx.ops import find_entry
 from ridgeline.onnx.ops.products import transposed_shape
 from ridgeline.onnx.ops.registry import ML, MS
@@ -79,7 +78,7 @@ def set_results(call: NodeCall, node: NodeProto, context: ShapeContext) -> Resul
     if not _all_known(results):
         results = _complete(call, list(node.output), results, context)
     call.set_results(results)
-    values = evaluate_node(call, node, context.opsets)
+    values = evaluate_node(call, node)
     for result, value in zip(results, values, strict=False):
         if result is not None and value is not None:
             _set_value(result, value)
@@ -194,8 +193,7 @@ def _corrected(call: NodeCall, inferred: Sequence[Tensor | None]) -> Types:
     """Types of results where onnx's inference is wrong; none where it is right.
 
     Below opset 22 it has a window that begins in the padding after the end (`ceil_mode`), and it
-    takes an STFT to be two-sided where nothing is said, though one-sided is the default. It adds
-    output_padding to a transposed convolution that ends at its operand's size times the stride.
+    takes an STFT to be two-sided where nothing is said, though one-sided is the default.
     """
     if call.domain or not inferred or inferred[0] is None or not inferred[0].is_known:
         return []
@@ -203,11 +201,6 @@ def _corrected(call: NodeCall, inferred: Sequence[Tensor | None]) -> Types:
     if call.op_type in ("MaxPool", "AveragePool", "LpPool") and call.attr("ceil_mode", 0):
         sizes = (*shape[:2], *pooled_sizes(call, call.x.shape[2:]))
         return [(t.elem, sizes) if t is not None else None for t in inferred]
-    is_same = str(call.attr("auto_pad", "NOTSET")).startswith("SAME")
-    if call.op_type == "ConvTranspose" and is_same and not call.int_list("output_shape"):
-        strides = call.int_list("strides") or [1] * len(shape[2:])
-        most = map(mul, call.x.shape[2:], strides)
-        return [(inferred[0].elem, (*shape[:2], *map(min, shape[2:], most)))]
     if call.op_type == "STFT" and "onesided" not in call.attributes:
         return [(inferred[0].elem, (*shape[:-2], shape[-2] // 2 + 1, shape[-1]))]
     return []
@@ -238,12 +231,10 @@ def pooled_sizes(call: NodeCall, sizes: Shape) -> Shape:
 
 def _by_rule(call: NodeCall) -> Types:
     """Element types and shapes of the results by our own rules; none where there is none."""
-    if not call.inputs or not all(t.is_known for t in call.inputs):
-        return []
-    if call.domain == ML:
-        return _classical(call)
     rule = RULES.get((call.domain, call.op_type))
-    return rule(call) if rule is not None else []
+    if rule is None or not call.inputs or not all(t.is_known for t in call.inputs):
+        return []
+    return rule(call)
 
 
 def _like(x: Tensor) -> Type:
@@ -254,42 +245,19 @@ def _same(call: NodeCall) -> Types:
     return [_like(call.x)]
 
 
-def _dropout(call: NodeCall) -> Types:
-    """Old operator sets leave the mask's shape open."""
-    return [_like(call.x), (BOOL if call.version >= 10 else call.x.elem, call.x.shape)]
-
-
-def _comparison(call: NodeCall) -> Types:
-    return [(BOOL, broadcast(call.x.shape, call.operand(1).shape))]
-
-
 def _range(call: NodeCall) -> Types:
     """onnx takes no operands of shape (1), onnxruntime does."""
     values = [t.value for t in call.inputs if t.value is not None and t.numel == 1]
     return [(call.x.elem, (range_length(*values),))] if len(values) == 3 else []
 
 
-def _strings(call: NodeCall) -> Types:
-    return [] if call.attr("stopwords") else [_like(call.x)]
+def _floats(call: NodeCall) -> Types:
+    return [(FP32, call.x.shape)]
 
 
-def _classical(call: NodeCall) -> Types:
-    shape = call.x.shape
-    rows = shape[0] if len(shape) > 1 else 1
-    if call.op_type in ("Normalizer", "Scaler"):
-        return [(FP32, shape)]
-    if call.op_type == "Imputer":
-        return [(call.x.elem, shape)]
-    if call.op_type == "FeatureVectorizer":
-        return [(FP32, (rows, sum(call.attr("inputdimensions", []))))]
-    if call.op_type == "TreeEnsembleClassifier":
-        names = call.attr("classlabels_strings", [])
-        classes = len(names) or len(call.attr("classlabels_int64s", []))
-        return [(STRING if names else INT64, (rows,)), (FP32, (rows, classes))]
-    columns = {"LinearRegressor": "targets", "TreeEnsembleRegressor": "n_targets"}
-    if call.op_type in columns or call.op_type == "SVMRegressor":
-        return [(FP32, (rows, int(call.attr(columns.get(call.op_type, ""), 1))))]
-    return []
+def _regression(call: NodeCall) -> Types:
+    rows = call.x.shape[0] if len(call.x.shape) > 1 else 1
+    return [(FP32, (rows, call.int_attr("targets", 1)))]
 
 
 # ---------------------------------------------------------------- onnxruntime's operators
@@ -392,18 +360,15 @@ _SAME_AS_INPUT = (
     "Gelu FastGelu BiasGelu QuickGelu GroupNorm RotaryEmbedding BiasAdd BiasSoftmax MoE"
     " SimplifiedLayerNormalization QLinearSigmoid QLinearLeakyRelu QLinearSoftmax"
 )
-_PRODUCTS = (
-    "FusedMatMul TransposeMatMul FusedGemm GemmFastGelu MatMulIntegerToFloat DynamicQuantizeMatMul"
-)
+_PRODUCTS = "FusedMatMul TransposeMatMul GemmFastGelu MatMulIntegerToFloat DynamicQuantizeMatMul"
 _STANDARD_IN_MS = (
     "LayerNormalization QuantizeLinear DequantizeLinear GridSample Trilu GatherND Pad Range"
     " Unique MatMulInteger QLinearConv"
 )
 RULES: dict[tuple[str, str], Callable[[NodeCall], Types]] = {
-    ("", "GroupNormalization"): _same, ("", "MeanVarianceNormalization"): _same,
-    ("", "SimplifiedLayerNormalization"): _same, ("", "GreaterOrEqual"): _comparison,
-    ("", "LessOrEqual"): _comparison, ("", "Dropout"): _dropout, ("", "Range"): _range,
-    ("", "StringNormalizer"): _strings,
+    ("", "SimplifiedLayerNormalization"): _same, ("", "Range"): _range,
+    (ML, "Normalizer"): _floats, (ML, "Scaler"): _floats, (ML, "Imputer"): _same,
+    (ML, "LinearRegressor"): _regression, (ML, "SVMRegressor"): _regression,
     **{(MS, name): _same for name in _SAME_AS_INPUT.split()},
     **{(MS, name): _matmul for name in _PRODUCTS.split()},
     (MS, "QLinearAdd"): _quantised_pair, (MS, "QLinearMul"): _quantised_pair,
@@ -439,13 +404,12 @@ def _largest(
     if types and number is None:
         context.note(
             f"{call.op_type} {call.name!r} keeps as much as its data say:"
-            f" the most it could is counted; {dim_option(context.bound.option_name(call.name))}"
-            " gives another number"
+            f" the most it could is counted; {dim_option(call.name)} gives another number"
         )
     return as_tensors(names, types)
 
 
-KEEP_SOME = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique", "StringNormalizer"})
+KEEP_SOME = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique"})
 
 
 def _kept_types(call: NodeCall, number: int | None) -> Types:
@@ -463,8 +427,6 @@ def _kept_types(call: NodeCall, number: int | None) -> Types:
         return [(INT64, (len(x.shape), count))]
     if call.op_type == "NonMaxSuppression":
         return [(INT64, (count, 3))]
-    if call.op_type == "StringNormalizer":
-        return [(x.elem, (*x.shape[:-1], count))]
     shape = [count]
     if call.attr("axis") is not None:
         shape = list(x.shape)
@@ -484,7 +446,7 @@ def _kept_limit(call: NodeCall, x: Tensor) -> int:
         return min(_along_axis(call, x), call.operand(1).numel)
     if call.op_type == "Unique":
         return _along_axis(call, x)
-    return max(x.numel, int(call.op_type == "StringNormalizer"))
+    return x.numel
 
 
 def _along_axis(call: NodeCall, x: Tensor) -> int:
