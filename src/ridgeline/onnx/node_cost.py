@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from ridgeline.costs.work import Work
 from ridgeline.onnx.dims import dim_option, show_name
 from ridgeline.onnx.node import NodeCall, Tensor
-from ridgeline.onnx.ops import find_entry
+from ridgeline.onnx.ops import data, elementwise, find_entry, products
 from ridgeline.onnx.shapes import BROKEN, misfit
 
+FAMILIES = (data, elementwise, products)  # imported for the formulas that they register
 FREE_KINDS = ("view", "constant")  # counted even where shapes are not known
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")  # counted by the nodes in them
 NO_FORMULA = "no formula"

@@ -28,14 +28,13 @@ from ridgeline.onnx.infer import (
     unknown_results,
 )
 from ridgeline.onnx.node import FP32, INT32, INT64, NodeCall, Tensor
-from ridgeline.onnx.ops import find_entry
-from ridgeline.onnx.ops.products import transposed_shape
-from ridgeline.onnx.ops.registry import ML, MS
-from ridgeline.onnx.ops.sequence import (
+from ridgeline.onnx.ops import ML, MS, find_entry
+from ridgeline.onnx.ops.products import (
     group_query_sizes,
     multi_head_sizes,
     packed_past,
     qkv_widths,
+    transposed_shape,
 )
 from ridgeline.onnx.values import evaluate_node, sequence_result
 

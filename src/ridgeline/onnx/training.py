@@ -32,8 +32,8 @@ from ridgeline.costs.work import Each, Work
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.node import UNKNOWN, NodeCall, Tensor
 from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost
+from ridgeline.onnx.ops import MS
 from ridgeline.onnx.ops.elementwise import has_batch_statistics
-from ridgeline.onnx.ops.registry import MS
 from ridgeline.onnx.weights import Stored
 
 NOTE = (

@@ -19,7 +19,7 @@ from ridgeline.costs.pointwise import (
 from ridgeline.costs.pointwise import PER_ELEMENT as OF_PYTORCH
 from ridgeline.costs.work import Each, Work
 from ridgeline.onnx.node import NodeCall
-from ridgeline.onnx.ops.registry import MS, Formula, add_rows, check_shape
+from ridgeline.onnx.ops import MS, Formula, add_rows
 
 SAME_NAME = (
     "Mul Div Neg Abs Sign Reciprocal Ceil Floor Round Relu IsNaN IsInf HardSigmoid HardSwish"
@@ -65,7 +65,7 @@ def _per_element(flops: int, transcendentals: int = 0) -> Formula:
 
 def _clip(call: NodeCall) -> Work:
     """One comparison for each bound, as operand or (before opset 11) attribute."""
-    operands = sum(call.has(place) for place in (1, 2))
+    operands = sum(call.has(number) for number in (1, 2))
     return elementwise(call, operands + sum(name in call.attributes for name in ("min", "max")))
 
 
@@ -86,11 +86,7 @@ def _swish(call: NodeCall) -> Work:
 def _dropout(call: NodeCall) -> Work:
     """In inference the operand goes through."""
     mode = call.get(2)
-    if call.version < 7:
-        trains = not call.attr("is_test", 0)
-    else:
-        trains = mode is not None and (mode.value is None or bool(mode.value.any()))
-    if not trains:
+    if mode is None or (mode.value is not None and not mode.value.any()):
         return Work(read_bytes=0, written_bytes=sum(t.nbytes for t in call.outputs[1:]))
     return Work.per_element(call.x.numel, DROPOUT, read_bytes=call.x.nbytes)
 
@@ -145,17 +141,6 @@ def has_batch_statistics(call: NodeCall) -> bool:
     return len(call.outputs) > 1
 
 
-def _batch_norm(call: NodeCall) -> Work:
-    if call.version >= 9 and len(call.x.shape) > 1:  # before, of each place too
-        check_shape(call, 1, call.x.shape[1:2])
-    return norm.batch_norm(call.x, is_training=has_batch_statistics(call))
-
-
-def _instance_norm(call: NodeCall) -> Work:
-    check_shape(call, 1, call.x.shape[1:2])
-    return norm.layer_norm(call.x.numel, prod(call.x.shape[:2]), affine=2)
-
-
 def _channels_last_group_norm(call: NodeCall) -> Work:
     """Channels last; a skip (and its bias) added before, a SiLU after, by the attributes."""
     n, groups = call.x.numel, call.x.shape[0] * call.int_attr("groups", 1)
@@ -182,7 +167,7 @@ def _embed_layer_norm(call: NodeCall) -> Work:
     Only the rows that are looked up are read.
     """
     out = call.out
-    tables = [t for place in (2, 3, 4) if (t := call.get(place)) is not None]
+    tables = [t for number in (2, 3, 4) if (t := call.get(number)) is not None]
     rows_bytes = sum(t.bytes_of(min(out.numel, t.numel)) for t in tables)
     others = sum(t.nbytes for t in call.inputs if all(t is not table for table in tables))
     work = norm.layer_norm(out.numel, prod(out.shape[:-1]), affine=2, more=max(len(tables) - 1, 0))
@@ -210,18 +195,18 @@ def _lrn(call: NodeCall) -> Work:
 
 
 def _log_softmax(call: NodeCall) -> Work:
+    """One logarithm for each row; before opset 13 all dimensions from the axis on are one row."""
     n, shape = call.x.numel, call.x.shape
-    axis = call.int_attr("axis", -1 if call.version >= 13 else 1)
-    if call.version >= 13:
-        rows = n // max(shape[axis], 1) if shape else 1
-    else:  # all dimensions from the axis on are one
-        rows = prod(shape[: axis % (len(shape) or 1)])
-    return norm.softmax(n, rows=rows)
+    if call.version < 13:
+        return norm.softmax(n, rows=prod(shape[: call.int_attr("axis", 1) % (len(shape) or 1)]))
+    return norm.softmax(n, rows=n // max(shape[call.int_attr("axis", -1)], 1) if shape else 1)
 
 
 add_rows("norm", {
-    "BatchNormalization": _batch_norm,
-    "InstanceNormalization": _instance_norm,
+    "BatchNormalization": lambda c: norm.batch_norm(c.x, is_training=has_batch_statistics(c)),
+    "InstanceNormalization": lambda c: norm.layer_norm(
+        c.x.numel, prod(c.x.shape[:2]), affine=2
+    ),
     "GroupNormalization": lambda c: norm.layer_norm(
         c.x.numel, c.x.shape[0] * c.int_attr("num_groups", 1), affine=2
     ),
