@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
     from ridgeline.measure.result import MeasureResult
-    from ridgeline.onnx.export.records import Exported
+    from ridgeline.onnx.export import Exported
     from ridgeline.pipeline.analyze import AnalyzeResult
     from ridgeline.profile.storage import ProfileResult
     from ridgeline.report.compare import Comparison, MachineComparison
@@ -306,7 +306,7 @@ def export(
     """
     from dataclasses import replace
 
-    from ridgeline.onnx.export.records import ExportSettings, check_packages, destination
+    from ridgeline.onnx.export import ExportSettings, check_packages, destination
     from ridgeline.units import parse_bytes
 
     settings = ExportSettings(

@@ -10,7 +10,7 @@ import typer
 from ridgeline.cli.arguments import config_values, sizes, whole_numbers
 from ridgeline.cli.choices import MODELS, SOURCES, complete
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.export.records import ExportSettings, check_mode, check_packages
+from ridgeline.onnx.export import ExportSettings, check_mode, check_packages
 from ridgeline.records import MODES, WorkloadSpec
 from ridgeline.units import parse_bytes
 from ridgeline.workloads.sources import is_onnx

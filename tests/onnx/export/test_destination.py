@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.export.records import destination
+from ridgeline.onnx.export import destination
 
 
 def test_a_file_comes_whole_with_its_weights(tmp_path: Path) -> None:

@@ -5,8 +5,15 @@ The checks are onnx.checker, and onnxruntime beside torch on the same input, at 
 
 from __future__ import annotations
 
+import inspect
+import io
+import logging
+import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -14,43 +21,42 @@ from textwrap import shorten
 from typing import Any
 
 import numpy as np
+import onnx_ir
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.export.exporters import (
-    DYNAMO,
-    DYNAMO_OLDEST_OPSET,
-    TORCHSCRIPT,
-    Traced,
-    discard_output,
-    ports,
-    run,
-    trace,
-    write,
+from ridgeline.onnx.export import (
+    CheckResult,
+    Exported,
+    ExportSettings,
+    Port,
+    check_opset,
+    data_file,
 )
 from ridgeline.onnx.export.model_inputs import (
     BATCH,
     SEQUENCE,
     Axes,
+    Call,
     ExportModel,
     find_open_axes,
     make_call,
     names_in,
+    nest_axes,
+    tensors_in,
 )
-from ridgeline.onnx.export.records import (
-    CheckResult,
-    Exported,
-    ExportSettings,
-    check_opset,
-    data_file,
-)
+from ridgeline.workloads import refuse_downloads
 from ridgeline.workloads.workload import one_line
 
 OnProgress = Callable[[str], None]
 Array = np.ndarray[Any, Any]
 
+DYNAMO, TORCHSCRIPT = "dynamo", "torchscript"
+DYNAMO_OLDEST_OPSET = 18  # asked for an older one, it writes 18 and says so in a log
+SMALL_BYTES = 1024  # tensors up to this stay in the model's own file: shapes may need them
+PRIVATE = "pkg.torch.onnx.stack_trace"  # names folders of the machine that made the file
 SEED = 0
 TOLERANCE = 1e-3  # of the largest value of an output: fp32 in another order stays far below it
 NO_CHECK = "--no-check (in Python check=False) writes the file as it is"
@@ -117,43 +123,46 @@ class _Export:
             attempt = f"{WORDS[exporter]}, {' and '.join(names) + ' open' if names else 'static'}"
             try:
                 self.on_progress(f"exporting: {attempt}")
-                traced = trace(
+                graph = trace(
                     exporter, self.module, example, open_axes,
                     outputs=outputs, opset=self.settings.opset, mode=self.model.mode,
                 )  # fmt: skip
                 self.on_progress("writing")
-                write(traced, self.path, inline_bytes=self.settings.inline_bytes)
-                checks, notes = self._check(traced, open_axes)
+                write(graph, self.path, inline_bytes=self.settings.inline_bytes)
+                checks, notes = self._check(graph, open_axes)
             except Exception as error:  # torch's exporters raise anything; the next may work
                 failures[attempt] = error
                 continue
-            return self._result(traced, checks, [*self._notes(axes, failures), *notes])
-        raise self._error(failures)
+            notes = [*self._notes(axes, failures), *notes]
+            return self._result(graph, exporter, checks, tuple(notes))
+        tried = "; ".join(describe_failures(failures))
+        hints = [error.hint for error in failures.values() if isinstance(error, RidgelineError)]
+        hint = hints[-1] if hints else "--debug shows where it happened"
+        problem = f"{self.model.name} cannot be exported: {tried}"
+        raise RidgelineError(problem, hint=hint) from next(iter(failures.values()))
 
     @property
     def _traced_batch(self) -> int:
         is_static = self.settings.is_static
         return self.model.batch_size if is_static else self.model.traced_batch
 
-    def _check(self, traced: Traced, axes: Axes) -> tuple[tuple[CheckResult, ...], list[str]]:
+    def _check(self, graph: onnx_ir.Model, axes: Axes) -> tuple[tuple[CheckResult, ...], list[str]]:
         if not self.settings.is_checked:
             return (), ["not checked"]
         self.on_progress("onnx.checker")
         check_valid(self.path)
-        random = sorted(traced.operators() & RANDOM)
+        random = sorted({node.op_type for node in graph.graph} & RANDOM)
         if self.model.mode == "train" and random:
             return (), [f"not compared with torch: {', '.join(random)} draws random numbers"]
-        return self._compare_with_torch(axes), []
-
-    def _compare_with_torch(self, axes: Axes) -> tuple[CheckResult, ...]:
-        session, found = Session(self.path), []
+        session, results = Session(self.path), []
         for batch_size, tokens in self._sizes_to_check(axes):
             self.on_progress(f"onnxruntime and torch, batch {batch_size}")
             call = make_call(self.module, self.model.feed(batch_size, tokens))
             expected, outputs = run(self.module, call), session.run(call.tensors())
-            tokens = tokens or self.model.seq_len
-            found.append(compare_outputs(expected, outputs, batch_size=batch_size, seq_len=tokens))
-        return tuple(found)
+            seq_len = tokens or self.model.seq_len
+            checked = compare_outputs(expected, outputs, batch_size=batch_size, seq_len=seq_len)
+            results.append(checked)
+        return tuple(results), []
 
     def _sizes_to_check(self, axes: Axes) -> list[tuple[int, int | None]]:
         """Batch and tokens: as requested, and where they are open others that were not traced."""
@@ -170,31 +179,27 @@ class _Export:
         return [*notes, FORWARD_ONLY] if self.model.mode == "train" else notes
 
     def _result(
-        self, traced: Traced, checks: tuple[CheckResult, ...], notes: list[str]
+        self,
+        graph: onnx_ir.Model,
+        exporter: str,
+        checks: tuple[CheckResult, ...],
+        notes: tuple[str, ...],
     ) -> Exported:
         data = data_file(self.path)
         return Exported(
             model=self.model.name,
             path=self.path,
             mode=self.model.mode,
-            exporter=traced.exporter,
-            opset=traced.opset,
-            nodes=traced.nodes,
-            inputs=ports(traced.graph.graph.inputs),
-            outputs=ports(traced.graph.graph.outputs),
+            exporter=exporter,
+            opset=int(graph.opset_imports[""]),
+            nodes=sum(1 for _ in graph.graph),
+            inputs=ports(graph.graph.inputs),
+            outputs=ports(graph.graph.outputs),
             file_bytes=self.path.stat().st_size,
             data_bytes=data.stat().st_size if data.exists() else 0,
             checks=checks,
-            notes=tuple(notes),
+            notes=notes,
         )
-
-    def _error(self, failures: Mapping[str, Exception]) -> RidgelineError:
-        tried = "; ".join(describe_failures(failures))
-        hints = [error.hint for error in failures.values() if isinstance(error, RidgelineError)]
-        hint = hints[-1] if hints else "--debug shows where it happened"
-        error = RidgelineError(f"{self.model.name} cannot be exported: {tried}", hint=hint)
-        error.__cause__ = next(iter(failures.values()))
-        return error
 
 
 def describe_failures(failures: Mapping[str, Exception]) -> list[str]:
@@ -212,6 +217,162 @@ def _first_reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return COLOURS.sub("", one_line(error, 200))
+
+
+# ---------------------------------------------------------------- torch's two exporters
+
+
+def run(module: nn.Module, call: Call) -> dict[str, torch.Tensor]:
+    """What the module answers, by name: `logits`, or `output` where it has none."""
+    buffers = {name: value.clone() for name, value in module.named_buffers()}
+    with torch.no_grad(), refuse_downloads():
+        answer = module(*call.args, **call.kwargs)
+    for name, value in module.named_buffers():  # a batch norm in training moves its statistics
+        value.detach().copy_(buffers[name])
+    return dict(tensors_in("" if isinstance(answer, dict) else "output", answer))
+
+
+def trace(
+    exporter: str, module: nn.Module, call: Call, axes: Axes, *, outputs: Sequence[str],
+    opset: int | None, mode: str,
+) -> onnx_ir.Model:  # fmt: skip
+    """The module as a graph whose `axes` are open; raises what torch raises."""
+    export = _by_dynamo if exporter == DYNAMO else _by_torchscript
+    with quiet(), torch.no_grad(), refuse_downloads(), _unfused_attention():
+        graph = export(module, call, axes, list(outputs), opset, mode)
+    if opset is not None and graph.opset_imports[""] != opset:
+        written = graph.opset_imports[""]
+        raise RuntimeError(f"torch's {exporter} exporter wrote opset {written}, not {opset}")
+    for owner in (graph.graph, *graph.functions.values()):
+        for node in owner:
+            node.metadata_props.pop(PRIVATE, None)
+    return graph
+
+
+def _by_dynamo(
+    module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None, mode: str
+) -> onnx_ir.Model:
+    shapes = {name: nest_axes(value, name, axes) for name, value in call.named().items()}
+    program = torch.onnx.export(
+        module,
+        call.args,
+        kwargs=call.kwargs,
+        dynamo=True,
+        input_names=list(call.tensors()),
+        output_names=outputs,
+        dynamic_shapes=shapes if any(axes.values()) else None,
+        opset_version=opset,
+        verbose=False,
+    )
+    assert program is not None
+    return program.model
+
+
+def _by_torchscript(
+    module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None, mode: str
+) -> onnx_ir.Model:
+    import onnx
+
+    modes = torch.onnx.TrainingMode
+    written = io.BytesIO()
+    with _without_defaults(module, call):
+        torch.onnx.export(
+            module,
+            call.args,
+            written,  # type: ignore[arg-type]  # the older exporter takes a stream as well
+            kwargs=call.kwargs,
+            dynamo=False,
+            input_names=list(call.tensors()),
+            output_names=outputs,
+            dynamic_axes={name: dict(open_) for name, open_ in axes.items() if open_},
+            opset_version=opset,
+            training=modes.TRAINING if mode == "train" else modes.EVAL,
+            do_constant_folding=mode != "train",
+            verbose=False,
+        )
+    return onnx_ir.from_proto(onnx.load_from_string(written.getvalue()))
+
+
+@contextmanager
+def _unfused_attention() -> Iterator[None]:
+    """Without the fused kernels of inference, which have no counterpart in older opsets."""
+    was_on = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_on)
+
+
+@contextmanager
+def _without_defaults(module: nn.Module, call: Call) -> Iterator[None]:
+    """The older exporter makes tensors of defaults, and `is_causal=False` must not be one."""
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    has_switches = any(isinstance(p.default, bool) for p in parameters[len(call.args) :])
+    if call.kwargs or not has_switches or "forward" in vars(module):
+        yield
+        return
+    forward = module.forward
+    module.forward = lambda *args: forward(*args)  # which has no defaults
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the warnings and printed graphs of torch's exporters; what matters is in our notes."""
+    was_off = logging.root.manager.disable
+    """Without the warnings and graphs that the exporters print; what matters is in our notes."""
+    try:
+        with warnings.catch_warnings(), discard_output():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(was_off)
+
+
+@contextmanager
+def discard_output() -> Iterator[None]:
+    """Also by code that does not print by way of Python."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(number) for number in (1, 2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        for number, was in zip((1, 2), saved, strict=True):
+            os.dup2(was, number)
+        for opened in (*saved, nowhere):
+            os.close(opened)
+
+
+def write(graph: onnx_ir.Model, path: Path, *, inline_bytes: int) -> None:
+    """Write the graph; of more than `inline_bytes` of weights, large ones go to a second file."""
+    data = data_file(path)
+    data.unlink(missing_ok=True)  # of an attempt before
+    values = (value.const_value for value in graph.graph.initializers.values())
+    is_large = sum(value.nbytes for value in values if value is not None) > inline_bytes
+    name = data.name if is_large else None
+    onnx_ir.save(graph, path, external_data=name, size_threshold_bytes=SMALL_BYTES)
+    if data.exists() and not data.stat().st_size:
+        data.unlink()
+
+
+def ports(values: Sequence[Any]) -> tuple[Port, ...]:
+    """Inputs or outputs of a graph, for people."""
+    result = []
+    for value in values:
+        dtype = str(value.dtype.name).lower() if value.dtype is not None else ""
+        dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+        shape = (side if isinstance(side, int) else str(side.value) for side in value.shape or ())
+        result.append(Port(name=value.name or "", dtype=dtype, shape=tuple(shape)))
+    return tuple(result)
 
 
 # ---------------------------------------------------------------- checks

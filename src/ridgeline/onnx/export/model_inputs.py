@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.export.records import check_mode
+from ridgeline.onnx.export import check_mode
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import Inputs, Workload, resolve
 
@@ -92,17 +93,6 @@ def tensors_in(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
             yield from tensors_in(f"{name}_{number}" if name else str(number), item)
-
-
-def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """An argument with its tensors changed."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _map_tensors(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_map_tensors(item, change) for item in value)
-    return value
 
 
 # ---------------------------------------------------------------- from a name
@@ -198,8 +188,8 @@ def _as_inputs(model: nn.Module, inputs: Any) -> Inputs:
 
 def _batch_size(inputs: Inputs) -> int:
     """The first side of the first tensor."""
-    found = [t for _, t in tensors_in("", [inputs.args, inputs.kwargs]) if t.ndim]
-    return int(found[0].shape[0]) if found else 1
+    tensors = (t for _, t in tensors_in("", [inputs.args, inputs.kwargs]) if t.ndim)
+    return next((int(t.shape[0]) for t in tensors), 1)
 
 
 def _resize(inputs: Inputs, size: int, batch: int) -> Inputs:
@@ -208,7 +198,7 @@ def _resize(inputs: Inputs, size: int, batch: int) -> Inputs:
         is_batched = tensor.ndim > 0 and tensor.shape[0] == size
         return tensor[torch.arange(batch) % size] if is_batched else tensor
 
-    args, kwargs = (_map_tensors(value, resize) for value in (inputs.args, inputs.kwargs))
+    args, kwargs = tree_map_only(Tensor, resize, (inputs.args, inputs.kwargs))
     return Inputs(args=args, kwargs=kwargs)
 
 
@@ -235,9 +225,8 @@ def compare_shapes(shapes: Shapes, other: Shapes, *, name: str, size: int) -> Ax
 
     An axis of `size` is called `name`; another that changes with it gets a name of its own.
     """
-    if {key: len(shape) for key, shape in shapes.items()} != {
-        key: len(shape) for key, shape in other.items()
-    }:
+    ranks = [{key: len(shape) for key, shape in side.items()} for side in (shapes, other)]
+    if ranks[0] != ranks[1]:
         return {}
     return {
         key: {

@@ -331,7 +331,9 @@ def _group_query(call: NodeCall) -> Work:
     is_rotary = bool(call.attr("do_rotary", 0))
     rotated = sizes.batch * sizes.queries * sizes.dim * (sizes.heads + kv_heads) * is_rotary
     read = None
-    if tables:  # only the rows of the new tokens; after a past, each sequence is at another position
+    if (
+        tables
+    ):  # only the rows of the new tokens; after a past, each sequence is at another position
         rows = sizes.queries * (sizes.batch if sizes.past else 1) * is_rotary
         read = call.read_bytes - sum(t.nbytes for t in tables) + _rows_bytes(tables, rows)
     return replace(work, other_flops=work.other_flops + ROTARY_FLOPS * rotated, read_bytes=read)
