@@ -161,11 +161,17 @@ def infer(
             make_tensor(name, *kind) if name else None
             for name, kind in zip(node.output, _CACHE[key], strict=True)
         ]
-    types = _operand_types(node, operands)
-    if types is None:
+    named = [(name, t) for name, t in zip(node.input, operands, strict=False) if t is not None]
+    types = {name: kind for name, t in named if (kind := _as_type(t)) is not None}
+    if any(name not in types for name, _ in named):  # one is not known at all
         return results
+    data = {
+        name: numpy_helper.from_array(t.value, name)
+        for name, t in named
+        if t.value is not None and t.value.dtype != object
+    }
     try:
-        kinds = infer_node_outputs(schema, node, types, _operand_data(node, operands), None, opsets)
+        kinds = infer_node_outputs(schema, node, types, data, None, opsets)
     except Exception as error:  # onnx's InferenceError, RuntimeError, KeyError, ValueError, …
         raise MalformedError(_onnx_reason(error)) from error
     for kind in kinds.values():
@@ -211,28 +217,6 @@ def _as_type(tensor: Tensor) -> TypeProto | None:
         dims = inner.dims if len({item.dims for item in tensor.items}) == 1 else None
         return onnx.helper.make_sequence_type_proto(_type_proto(inner.elem, dims))
     return _type_proto(tensor.elem, tensor.dims) if tensor.elem else None
-
-
-def _operand_types(node: NodeProto, operands: Operands) -> dict[str, TypeProto] | None:
-    """None where one is not known at all."""
-    types: dict[str, TypeProto] = {}
-    for name, operand in zip(node.input, operands, strict=False):
-        if operand is None:
-            continue
-        kind = _as_type(operand)
-        if kind is None:
-            return None
-        types[name] = kind
-    return types
-
-
-def _operand_data(node: NodeProto, operands: Operands) -> dict[str, TensorProto]:
-    """The operands whose elements are known."""
-    return {
-        name: numpy_helper.from_array(t.value, name)
-        for name, t in zip(node.input, operands, strict=False)
-        if t is not None and t.value is not None and t.value.dtype != object
-    }
 
 
 def _onnx_reason(error: Exception) -> str:

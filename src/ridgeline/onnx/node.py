@@ -25,49 +25,30 @@ class Dtype:
     is_integer: bool = False
 
 
-_BY_NUMBER = {  # TensorProto.DataType
-    1: Dtype("fp32", 32, is_float=True),
-    2: Dtype("uint8", 8, is_integer=True),
-    3: Dtype("int8", 8, is_integer=True),
-    4: Dtype("uint16", 16, is_integer=True),
-    5: Dtype("int16", 16, is_integer=True),
-    6: Dtype("int32", 32, is_integer=True),
-    7: Dtype("int64", 64, is_integer=True),
-    8: Dtype("string", 64),  # a reference; the text's own length is not known
-    9: Dtype("bool", 8),
-    10: Dtype("fp16", 16, is_float=True),
-    11: Dtype("fp64", 64, is_float=True),
-    12: Dtype("uint32", 32, is_integer=True),
-    13: Dtype("uint64", 64, is_integer=True),
-    14: Dtype("complex64", 64, is_float=True),
-    15: Dtype("complex128", 128, is_float=True),
-    16: Dtype("bf16", 16, is_float=True),
-    17: Dtype("fp8_e4m3fn", 8, is_float=True),
-    18: Dtype("fp8_e4m3fnuz", 8, is_float=True),
-    19: Dtype("fp8_e5m2", 8, is_float=True),
-    20: Dtype("fp8_e5m2fnuz", 8, is_float=True),
-    21: Dtype("uint4", 4, is_integer=True),
-    22: Dtype("int4", 4, is_integer=True),
-    23: Dtype("fp4_e2m1", 4, is_float=True),
-    24: Dtype("fp8_e8m0", 8, is_float=True),
-    25: Dtype("uint2", 2, is_integer=True),
-    26: Dtype("int2", 2, is_integer=True),
-    27: Dtype("fp6_e2m3", 6, is_float=True),
-    28: Dtype("fp6_e3m2", 6, is_float=True),
-}
-# the numbers that rules name
-FP32, INT32, INT64, STRING, BOOL = 1, 6, 7, 8, 9
 UNKNOWN = Dtype("unknown", 0)
+FP32, INT32, INT64, BOOL = 1, 6, 7, 9  # the numbers that rules name
+_BITS = {  # in the order of TensorProto.DataType; of a string its reference
+    "unknown": 0, "fp32": 32, "uint8": 8, "int8": 8, "uint16": 16, "int16": 16, "int32": 32,
+    "int64": 64, "string": 64, "bool": 8, "fp16": 16, "fp64": 64, "uint32": 32, "uint64": 64,
+    "complex64": 64, "complex128": 128, "bf16": 16, "fp8_e4m3fn": 8, "fp8_e4m3fnuz": 8,
+    "fp8_e5m2": 8, "fp8_e5m2fnuz": 8, "uint4": 4, "int4": 4, "fp4_e2m1": 4, "fp8_e8m0": 8,
+    "uint2": 2, "int2": 2, "fp6_e2m3": 6, "fp6_e3m2": 6,
+}  # fmt: skip
+_DTYPES = [
+    Dtype(name, bits, name.startswith(("fp", "bf", "complex")), name.startswith(("int", "uint")))
+    for name, bits in _BITS.items()
+]
 
 
 def dtype_of(number: int) -> Dtype:
-    return _BY_NUMBER.get(number, UNKNOWN)
+    return _DTYPES[number] if 0 < number < len(_DTYPES) else UNKNOWN
 
 
 # ---------------------------------------------------------------- values and calls
 
 
 _IDENTS = count()
+PHASES = ("input-grad", "weight-grad")
 RANDOM = ("Random", "Bernoulli", "Multinomial")
 ITEM_BYTES, NUMBER_BYTES = 256, 40  # of a Tensor, and of a number in a list
 
@@ -200,7 +181,7 @@ class NodeCall:
         return values
 
     def get(self, index: int) -> Tensor | None:
-        """An operand by its place, None where it is left out."""
+        """An operand by its number, None where it is left out."""
         return self.operands[index] if index < len(self.operands) else None
 
     def has(self, index: int) -> bool:
@@ -251,8 +232,7 @@ class NodeCall:
         """The tensors that are read and written; backward reads and writes gradients, too."""
         if "forward" in phases:
             return [t.moved for t in self.inputs], [t.moved for t in self.outputs]
-        wanted = {"input-grad": False, "weight-grad": True}
-        sides = [is_weight for phase, is_weight in wanted.items() if phase in phases]
+        sides = [is_weight for is_weight, phase in enumerate(PHASES) if phase in phases]
         written = [t.moved_gradient for t in self.inputs if t.is_float and t.is_weight in sides]
         gradients = [t.moved_gradient for t in self.outputs if t.is_float]
         return [*(t.moved for t in self.inputs), *gradients], written
