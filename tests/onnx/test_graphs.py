@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 from tests.onnx.models import Operand, count, int64, model, typed, value_info, weight, x
@@ -183,15 +184,6 @@ def test_function_bodies_take_the_place_of_calls(tmp_path: Path) -> None:
     assert result.modules[""].output_shapes == ((4, 6),)
 
 
-def with_bias(nodes: list[Any]) -> Any:
-    return helper.make_function(
-        "own", "dense", ["x", "w", "bias"], ["q"], nodes, [helper.make_opsetid("", 21)]
-    )
-
-
-GEMM = helper.make_node("Gemm", ["x", "w", "bias"], ["q"])
-
-
 @pytest.mark.parametrize(
     ("operands", "additions"),
     [(["a", "w"], 0), (["a", "w", ""], 0), (["a", "w", "c"], 2 * 8)],
@@ -200,9 +192,12 @@ GEMM = helper.make_node("Gemm", ["x", "w", "bias"], ["q"])
 def test_a_function_may_be_called_with_fewer_inputs(
     operands: list[str], additions: int, tmp_path: Path
 ) -> None:
-    call = helper.make_node("dense", operands, ["y"], name="one", domain="own")
+    gemm = helper.make_node("Gemm", ["x", "w", "bias"], ["q"])
+    names, opsets = ["x", "w", "bias"], [helper.make_opsetid("", 21)]
+    dense = helper.make_function("own", "dense", names, ["q"], [gemm], opsets)
+    node = helper.make_node("dense", operands, ["y"], name="one", domain="own")
     stored = {"w": weight(16, 8), "c": weight(8)}
-    proto = model([call], {"a": x(2, 16)}, ["y"], stored=stored, functions=[with_bias([GEMM])])
+    proto = model([node], {"a": x(2, 16)}, ["y"], stored=stored, functions=[dense])
 
     result = count(proto, tmp_path)
 
@@ -261,3 +256,92 @@ def test_settings_that_change_the_cost_are_shown(tmp_path: Path) -> None:
     (op,) = count(model([node], {"q": x(1, 5, 8)}, ["y"], opset=23), tmp_path).op_costs
 
     assert op.settings == "kv_num_heads=2 q_num_heads=2 softcap=8.0 qk_matmul_output_mode=1"
+
+
+# ---------------------------------------------------------------- overloads and versions
+
+
+def product(left: str, result: str) -> Any:
+    return helper.make_node("MatMul", [left, "w"], [result])
+
+
+def call(operand: str, result: str, overload: str = "") -> Any:
+    """A call of own::f or of one of its overloads."""
+    return helper.make_node("f", [operand, "w"], [result], name=result, domain="own",
+                            overload=overload)  # fmt: skip
+
+
+def function(nodes: list[Any], overload: str = "", opset: int = 21) -> Any:
+    """own::f(a, w) of these nodes, which end in `b`."""
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("own", 1)]
+    return helper.make_function("own", "f", ["a", "w"], ["b"], nodes, opsets, overload=overload)
+
+
+ONE = function([product("a", "b")])
+TWO = function([product("a", "t"), product("t", "b")], "two")
+BOTH = function([call("a", "t", "two"), call("t", "b")], "both")
+
+
+def calling(*calls: Any, functions: list[Any]) -> Any:
+    return model(calls, {"a": x(2, 3)}, ["y"], stored={"w": W}, functions=functions)
+
+
+def test_each_overload_has_its_own_body(tmp_path: Path) -> None:
+    # given f of one product, its overload of two, and one that calls both
+    nodes = [call("a", "h"), call("h", "g", "two"), call("g", "y", "both")]
+    result = count(calling(*nodes, functions=[ONE, BOTH, TWO]), tmp_path)
+    # then there are six of (2, 3)·(3, 3)
+    assert [op.path for op in result.op_costs[:3]] == ["h.MatMul_0", "g.MatMul_0", "g.MatMul_1"]
+    assert (result.total.macs, result.coverage, result.notes) == (6 * 18, 1, ())
+    # and an overload that is not there is no other function
+    lost = count(calling(call("a", "y", "three"), functions=[ONE, TWO]), tmp_path)
+    assert (lost.total.macs, lost.coverage, list(lost.unknown)) == (0, 0, ["own::f"])
+
+
+def test_a_function_that_is_there_twice(tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError) as raised:
+        count(calling(call("a", "y"), functions=[ONE, TWO, TWO]), tmp_path)
+    assert str(raised.value) == (
+        f"{tmp_path / 'model.onnx'}: it has the function 'own::f::two' more than once\n"
+        "  hint: which one is meant is not in the file; export the model again"
+    )
+
+
+NEWEST = onnx.defs.onnx_opset_version()
+TAKEN = f"the newest, {NEWEST}, is taken"
+
+
+@pytest.mark.parametrize(
+    ("versions", "notes"),
+    [
+        ([("", NEWEST)], ()),
+        ([("ai.onnx", 21), ("", 21)], ()),
+        ([("", 99)], (f"onnx knows no version 99 of ai.onnx: {TAKEN}",)),
+        ([("", -3)], (f"onnx knows no version -3 of ai.onnx: {TAKEN}",)),
+        ([("own", 1)], (f"the file does not say its version of ai.onnx: {TAKEN}",)),
+    ],
+)
+def test_versions_that_a_file_names(
+    versions: list[tuple[str, int]], notes: tuple[str, ...], tmp_path: Path
+) -> None:
+    made = model([product("a", "y")], {"a": x(2, 3)}, ["y"], stored={"w": W})
+    del made.opset_import[:]
+    made.opset_import.extend(helper.make_opsetid(*version) for version in versions)
+    result = count(made, tmp_path)
+    assert (result.total.macs, result.coverage, result.notes) == (2 * 3 * 3, 1, notes)
+
+
+def test_a_file_of_opset_1_is_converted(tmp_path: Path) -> None:
+    # given a Reshape by an attribute, a Concat without an axis and a Gemm that broadcasts its bias
+    nodes = [
+        helper.make_node("Reshape", ["a"], ["b"], shape=[0, -1]),
+        helper.make_node("Concat", ["b", "b"], ["c"]),
+        helper.make_node("Gemm", ["c", "w", "d"], ["y"], broadcast=1),
+    ]
+    stored = {"w": weight(12, 5), "d": weight(5)}
+    made = model(nodes, {"a": x("batch", 2, 3)}, ["y"], stored=stored, opset=1)
+
+    result = count(made, tmp_path, batch_size=2)
+
+    assert (result.total.macs, result.total.other_flops) == (2 * 12 * 5, 2 * 5)
+    assert result.coverage == 1

@@ -49,24 +49,14 @@ def open_input(name: bytes, rank: int) -> bytes:
 BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
     "the name of an operator": (
         lambda: graph(node(op=b"a" * (60 * MIB))), "a name in it is longer than 64 KiB"),
-    "the name of a node": (
-        lambda: graph(node(name=b"a" * (60 * MIB))), "a name in it is longer than 64 KiB"),
-    "the name of a result": (
-        lambda: graph(node(result=b"a" * (60 * MIB))), "a name in it is longer than 64 KiB"),
     "many long names": (
         lambda: graph(*(node(name=b"a" * 60_000) for _ in range(4000))),
         "its graph alone is larger than 256 MiB"),
-    "dimensions in one field": (
-        lambda: graph(node(), stored(dims=field(1, b"\x01" * (60 * MIB)))),
-        "it has more than 5,000,000 fields"),
     "dimensions of many tensors": (
         lambda: graph(node(), stored(dims=field(1, b"\x01" * 60_000)) * 4000),
         "it has more than 5,000,000 fields"),
     "numbers of an attribute": (
         lambda: graph(node(more=attribute(8, b"\x01" * (60 * MIB), 7))),
-        "it has more than 5,000,000 fields"),
-    "floats of an attribute": (
-        lambda: graph(node(more=attribute(7, bytes(30 * MIB), 6))),
         "it has more than 5,000,000 fields"),
     "numbers of small tensors": (
         lambda: graph(node(), stored(payload=field(7, b"\x01" * 60_000)) * 4000),
@@ -76,8 +66,6 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
         "its inputs and outputs take more than 16 MiB"),
     "an input of many dimensions": (
         lambda: graph(node(), open_input(b"x", 1900)), "more than 64 dimensions"),
-    "an input of a million dimensions": (
-        lambda: graph(node(), open_input(b"x", 1_000_000)), "more than 64 dimensions"),
     "an input of many million dimensions": (
         lambda: graph(node(), open_input(b"x", 9_000_000)), "it has more than 5,000,000 fields"),
     "inputs of many dimensions": (
@@ -136,7 +124,7 @@ def test_bombs_take_little_memory(tmp_path: Path) -> None:
 
 
 HEAVY = ("dimensions of many tensors", "numbers of an attribute", "types of inputs",
-         "an input of a million dimensions")  # fmt: skip
+         "an input of many dimensions")  # fmt: skip
 LARGE: list[Callable[[], bytes]] = [
     lambda: graph(node(more=attribute(8, b"\xff\x01" * 4_900_000, 7)), open_input(b"a", 0)),
     lambda: graph(node(), open_input(b"a", 0), *(
@@ -164,13 +152,12 @@ def test_text_that_nothing_needs_is_left_out(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- small files that multiply
 
 
-def called(inner: list[Any], times: int, name: str = "") -> Any:
+def called(inner: list[Any], times: int) -> Any:
     """A function of these nodes, called so many times."""
     opsets = [helper.make_opsetid("", 21)]
     function = helper.make_function("own", "f", ["a"], ["b"], inner, opsets)
     calls = [
-        helper.make_node("f", ["a"], [f"y{n}"], domain="own", name=f"{name}{n}")
-        for n in range(times)
+        helper.make_node("f", ["a"], [f"y{n}"], domain="own", name=f"{n}") for n in range(times)
     ]
     return model(calls, {"a": x(2, 3)}, ["y0"], functions=[function])
 
@@ -178,24 +165,20 @@ def called(inner: list[Any], times: int, name: str = "") -> Any:
 RELU = helper.make_node("Relu", ["a"], ["b"])
 CONSTANT = numpy_helper.from_array(np.zeros(4096), "v")
 RANGE = [helper.make_node("Range", ["zero", "many", "one"], [f"r{n}"]) for n in range(100)]
-PIECES = [helper.make_node("SplitToSequence", ["a"], [f"s{n}"]) for n in range(100)]
+PARTS = [helper.make_node("SplitToSequence", ["a"], [f"s{n}"]) for n in range(100)]
 
 
 @pytest.mark.parametrize(
     "made",
     [
         called([helper.make_node("Relu", ["a"], ["b"], name="n" * 60_000)], 100),
-        called([helper.make_node("Relu", ["a"], ["o" * 60_000]),
-                helper.make_node("Relu", ["o" * 60_000], ["b"])], 100),
-        called([RELU], 100, name="n" * 60_000),
         called([helper.make_node("Relu", ["a"], ["b"], axes=[1] * 10_000)], 100),
-        called([helper.make_node("Einsum", ["a"], ["b"], equation="ij->ji" + " " * 10_000)], 100),
         called([helper.make_node("Constant", [], ["c"], value=CONSTANT), RELU], 100),
         model(RANGE, {}, ["r0"], stored={"zero": np.asarray(0), "one": np.asarray(1),
                                          "many": np.asarray(4096)}),
-        model(PIECES, {"a": x(4096)}, ["s0"]),
+        model(PARTS, {"a": x(4096)}, ["s0"]),
     ],
-    ids=["node names", "results", "paths", "lists", "texts", "constants", "ranges", "sequences"],
+    ids=["node names", "lists", "constants", "ranges", "sequences"],
 )  # fmt: skip
 def test_what_multiplies_is_bounded(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -207,4 +190,21 @@ def test_what_multiplies_is_bounded(
     monkeypatch.setattr(scope, "MOST_HELD_BYTES", MIB)  # so that the test is quick
 
     with pytest.raises(RidgelineError, match="more than 1 MiB of names and values"):
+        count_onnx(path)
+
+
+def test_calls_that_double_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opsets = [helper.make_opsetid("own", 1), helper.make_opsetid("", 21)]
+    functions = [helper.make_function("own", "f30", ["a"], ["b"], [RELU], opsets)]
+    for n in range(30):
+        inner = [helper.make_node(f"f{n + 1}", ["a"], ["c"], domain="own"),
+                 helper.make_node(f"f{n + 1}", ["c"], ["b"], domain="own")]  # fmt: skip
+        functions.append(helper.make_function("own", f"f{n}", ["a"], ["b"], inner, opsets))
+    node = helper.make_node("f0", ["a"], ["b"], domain="own")
+    path = tmp_path / "model.onnx"
+    made = model([node], {"a": x(1)}, ["b"], functions=functions)
+    path.write_bytes(made.SerializeToString())
+    monkeypatch.setattr(scope, "MOST_CALLS", 1000)  # so that the test is quick
+
+    with pytest.raises(RidgelineError, match="functions and loops make more than 1,000 nodes"):
         count_onnx(path)

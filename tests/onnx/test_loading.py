@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,7 +16,7 @@ from onnx import TensorProto, helper
 from tests.onnx.models import model, one_node, x
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx import count_onnx, scope, skeleton
+from ridgeline.onnx import count_onnx
 from ridgeline.onnx.skeleton import read_skeleton
 
 MIB = 1 << 20
@@ -54,16 +52,11 @@ def saved(proto: onnx.ModelProto, folder: Path) -> Path:
 
 def test_external_data_need_not_be_there(tmp_path: Path) -> None:
     result = count_onnx(saved(external("weights.bin"), tmp_path))
-
     assert (result.total.macs, result.params, result.memory.parameter_bytes) == (24, 12, 48)
-
-
-def test_external_data_of_100_gigabytes(tmp_path: Path) -> None:
+    # nor fit on any disk
     proto = external("weights.bin", (160_000, 160_000))
     proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 160_000
-
     result = count_onnx(saved(proto, tmp_path))
-
     assert (result.params, result.total.macs) == (160_000**2, 2 * 160_000**2)
 
 
@@ -75,23 +68,12 @@ def test_external_data_outside_the_folder(location: str, tmp_path: Path) -> None
         count_onnx(saved(external(location), tmp_path))
 
 
-def in_constant(tensor: TensorProto) -> onnx.NodeProto:
-    return helper.make_node("Constant", [], ["w"], value=tensor)
-
-
-def in_sparse(tensor: TensorProto) -> onnx.NodeProto:
-    sparse = onnx.SparseTensorProto(values=tensor, dims=[4, 3])
-    return helper.make_node("Constant", [], ["w"], sparse_value=sparse)
-
-
-@pytest.mark.parametrize("held", [in_constant, in_sparse])
 @pytest.mark.parametrize("is_called", [True, False])
-def test_external_data_of_functions_are_in_the_folder_too(
-    held: Callable[[TensorProto], onnx.NodeProto], is_called: bool, tmp_path: Path
-) -> None:
+def test_external_data_of_functions_are_in_the_folder_too(is_called: bool, tmp_path: Path) -> None:
     # given own.f(a) = a·w, and w outside
     (tensor,) = external("../w.bin").graph.initializer
-    inner = [held(tensor), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    stored = helper.make_node("Constant", [], ["w"], value=tensor)
+    inner = [stored, helper.make_node("MatMul", ["a", "w"], ["y"])]
     function = helper.make_function("own", "f", ["a"], ["y"], inner, [helper.make_opsetid("", 21)])
     call = helper.make_node("f", ["a"], ["y"], domain="own")
     node = call if is_called else helper.make_node("Relu", ["a"], ["y"])
@@ -104,25 +86,6 @@ def test_external_data_of_functions_are_in_the_folder_too(
         f"{path}: the data of 'w' are said to be at '../w.bin', outside of the model's folder\n"
         "  hint: do not trust this file; external data must lie beside the model"
     )
-
-
-@pytest.mark.parametrize("where", ["initialization", "algorithm"])
-def test_external_data_of_a_training_step_are_in_the_folder_too(where: str, tmp_path: Path) -> None:
-    proto = one_node("Relu", [x(2, 4)])
-    graph = getattr(proto.training_info.add(), where)
-    graph.initializer.extend(external("../w.bin").graph.initializer)
-
-    with pytest.raises(RidgelineError, match="outside of the model's folder"):
-        count_onnx(saved(proto, tmp_path))
-
-
-def test_a_training_step_in_the_file_is_not_counted(tmp_path: Path) -> None:
-    proto = external("weights.bin")
-    proto.training_info.add().algorithm.CopyFrom(proto.graph)
-
-    result = count_onnx(saved(proto, tmp_path))
-
-    assert (result.total.macs, result.params) == (24, 12)
 
 
 def test_a_file_above_2_gib_is_stepped_through(tmp_path: Path) -> None:
@@ -196,24 +159,6 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
         count_onnx(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (field(7, field(1, b"") * 200_000), "more than 100,000 fields"),
-        (field(7, field(1, field(1, b"a" * 32_000)) * 300), "larger than 16 MiB"),
-    ],
-    ids=["empty nodes", "names of 32 kilobytes"],
-)
-def test_bombs(content: bytes, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skeleton, "MOST_FIELDS", 100_000)  # so that the test is quick
-    monkeypatch.setattr(skeleton, "LARGEST_SKELETON", 16 * MIB)
-    path = tmp_path / "model.onnx"
-    path.write_bytes(content)
-
-    with pytest.raises(RidgelineError, match=says):
-        count_onnx(path)
-
-
 def test_graphs_in_graphs_without_end(tmp_path: Path) -> None:
     body = b""
     for _ in range(2000):  # graph { node { attribute { g
@@ -245,6 +190,8 @@ def test_nodes_out_of_order_are_put_in_order(tmp_path: Path) -> None:
 
 
 RELU = helper.make_node("Relu", ["a"], ["b"], name="first")
+INSIDE = helper.make_graph([helper.make_node("Relu", ["lost"], ["out"])], "branch", [],
+                           [onnx.ValueInfoProto(name="out")])  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -257,8 +204,10 @@ RELU = helper.make_node("Relu", ["a"], ["b"], name="first")
         ([RELU, helper.make_node("Relu", ["b"], ["a"], name="second")],
          "'a' is made more than once, here by node 'second'"),
         ([helper.make_node("Relu", ["a"], ["c"])], "nothing makes the result 'b'"),
+        ([helper.make_node("If", ["a"], ["b"], name="if", then_branch=INSIDE, else_branch=INSIDE)],
+         "node 'if' reads 'lost', which nothing makes"),
     ],
-    ids=["read, not made", "made twice", "an input that is made", "a result that is not"],
+    ids=["read, not made", "made twice", "an input that is made", "a result that is not", "inside"],
 )  # fmt: skip
 def test_names_that_do_not_fit(nodes: list[Any], problem: str, tmp_path: Path) -> None:
     path = saved(model(nodes, {"a": x(6)}, ["b"]), tmp_path)
@@ -270,31 +219,6 @@ def test_names_that_do_not_fit(nodes: list[Any], problem: str, tmp_path: Path) -
     assert raised.value.hint.endswith("export the model again")
 
 
-def chosen(*nodes: Any, sparse: bool = False) -> onnx.ModelProto:
-    """A graph whose If has these nodes in both branches; it comes before `late` is made."""
-    made = onnx.helper.make_graph(list(nodes), "branch", [], [onnx.ValueInfoProto(name="out")])
-    if sparse:
-        values = helper.make_tensor("few", TensorProto.FLOAT, (1,), [1.0])
-        indices = helper.make_tensor("places", TensorProto.INT64, (1,), [3])
-        made.sparse_initializer.append(helper.make_sparse_tensor(values, indices, (6,)))
-    both = [helper.make_node("If", ["c"], ["y"], name="if", then_branch=made, else_branch=made),
-            helper.make_node("Relu", ["a"], ["late"])]  # fmt: skip
-    return model(both, {"a": x(6)}, ["y"], stored={"c": np.asarray(True)})
-
-
-def test_graphs_inside_see_the_names_around_them(tmp_path: Path) -> None:
-    # given branches with an operand from outside, one that is left out, and a name used outside too
-    path = saved(chosen(helper.make_node("Clip", ["late", "", ""], ["out"])), tmp_path)
-    assert [op.op for op in count_onnx(path).op_costs] == ["onnx::Relu", "onnx::Clip"]
-    # and not those of nobody, nor the same name twice
-    path = saved(chosen(helper.make_node("Relu", ["lost"], ["out"])), tmp_path)
-    with pytest.raises(RidgelineError, match="node 'if' reads 'lost', which nothing makes"):
-        count_onnx(path)
-    twice = helper.make_node("Relu", ["a"], ["out"], name="again")
-    with pytest.raises(RidgelineError, match="'out' is made more than once, here by node 'again'"):
-        count_onnx(saved(chosen(twice, twice), tmp_path))
-
-
 def test_a_function_that_calls_itself(tmp_path: Path) -> None:
     function = helper.make_function(
         "own", "f", ["a"], ["b"], [helper.make_node("f", ["a"], ["b"], domain="own")],
@@ -304,27 +228,6 @@ def test_a_function_that_calls_itself(tmp_path: Path) -> None:
 
     with pytest.raises(RidgelineError, match="nested more than 40 deep"):
         count_onnx(saved(model([node], {"a": x(1)}, ["b"], functions=[function]), tmp_path))
-
-
-def test_functions_that_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def doubled(n: int) -> Any:
-        inner = [
-            helper.make_node(f"f{n + 1}", ["a"], ["c"], domain="own"),
-            helper.make_node(f"f{n + 1}", ["c"], ["b"], domain="own"),
-        ]
-        last = [helper.make_node("Relu", ["a"], ["b"])]
-        opsets = [helper.make_opsetid("own", 1), helper.make_opsetid("", 21)]
-        return helper.make_function(
-            "own", f"f{n}", ["a"], ["b"], last if n == 30 else inner, opsets
-        )
-
-    node = helper.make_node("f0", ["a"], ["b"], domain="own")
-    proto = model([node], {"a": x(1)}, ["b"], functions=[doubled(n) for n in range(31)])
-
-    monkeypatch.setattr(scope, "MOST_CALLS", 1000)  # so that the test is quick
-
-    with pytest.raises(RidgelineError, match="functions and loops make more than 1,000 nodes"):
-        count_onnx(saved(proto, tmp_path))
 
 
 WITHOUT_ONNX = """
@@ -351,12 +254,3 @@ def test_impossible_dimensions(tmp_path: Path) -> None:
 
     with pytest.raises(RidgelineError, match="impossible dimensions"):
         count_onnx(saved(proto, tmp_path))
-
-
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    path = saved(one_node("Relu", [x(1)]), tmp_path)
-    path.chmod(0)
-
-    with pytest.raises(RidgelineError, match="cannot be read"):
-        count_onnx(path)

@@ -26,7 +26,7 @@ class Dtype:
 
 
 UNKNOWN = Dtype("unknown", 0)
-FP32, INT32, INT64, BOOL = 1, 6, 7, 9  # the numbers that rules name
+FP32, INT32, INT64, STRING, BOOL = 1, 6, 7, 8, 9  # the numbers that rules name
 _BITS = {  # in the order of TensorProto.DataType; of a string its reference
     "unknown": 0, "fp32": 32, "uint8": 8, "int8": 8, "uint16": 16, "int16": 16, "int32": 32,
     "int64": 64, "string": 64, "bool": 8, "fp16": 16, "fp64": 64, "uint32": 32, "uint64": 64,

@@ -27,7 +27,7 @@ from ridgeline.onnx.infer import (
     range_length,
     unknown_results,
 )
-from ridgeline.onnx.node import FP32, INT32, INT64, NodeCall, Tensor
+from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, STRING, NodeCall, Tensor
 from ridgeline.onnx.ops import ML, MS, find_entry
 from ridgeline.onnx.ops.products import (
     group_query_sizes,
@@ -244,6 +244,15 @@ def _same(call: NodeCall) -> Types:
     return [_like(call.x)]
 
 
+def _dropout(call: NodeCall) -> Types:
+    """Old operator sets leave the mask's shape open."""
+    return [_like(call.x), (BOOL if call.version >= 10 else call.x.elem, call.x.shape)]
+
+
+def _comparison(call: NodeCall) -> Types:
+    return [(BOOL, broadcast(call.x.shape, call.operand(1).shape))]
+
+
 def _range(call: NodeCall) -> Types:
     """onnx takes no operands of shape (1), onnxruntime does."""
     values = [t.value for t in call.inputs if t.value is not None and t.numel == 1]
@@ -256,7 +265,15 @@ def _floats(call: NodeCall) -> Types:
 
 def _regression(call: NodeCall) -> Types:
     rows = call.x.shape[0] if len(call.x.shape) > 1 else 1
-    return [(FP32, (rows, call.int_attr("targets", 1)))]
+    columns = call.int_attr("targets", call.int_attr("n_targets", 1))
+    return [(FP32, (rows, columns))]
+
+
+def _tree_classes(call: NodeCall) -> Types:
+    rows = call.x.shape[0] if len(call.x.shape) > 1 else 1
+    names, numbers = call.attr("classlabels_strings", []), call.attr("classlabels_int64s", [])
+    classes = len(names) or len(numbers)
+    return [(STRING if names else INT64, (rows,)), (FP32, (rows, classes))]
 
 
 # ---------------------------------------------------------------- onnxruntime's operators
@@ -365,9 +382,12 @@ _STANDARD_IN_MS = (
     " Unique MatMulInteger QLinearConv"
 )
 RULES: dict[tuple[str, str], Callable[[NodeCall], Types]] = {
-    ("", "SimplifiedLayerNormalization"): _same, ("", "Range"): _range,
+    ("", "SimplifiedLayerNormalization"): _same, ("", "GroupNormalization"): _same,
+    ("", "MeanVarianceNormalization"): _same, ("", "GreaterOrEqual"): _comparison,
+    ("", "LessOrEqual"): _comparison, ("", "Dropout"): _dropout, ("", "Range"): _range,
     (ML, "Normalizer"): _floats, (ML, "Scaler"): _floats, (ML, "Imputer"): _same,
     (ML, "LinearRegressor"): _regression, (ML, "SVMRegressor"): _regression,
+    (ML, "TreeEnsembleRegressor"): _regression, (ML, "TreeEnsembleClassifier"): _tree_classes,
     **{(MS, name): _same for name in _SAME_AS_INPUT.split()},
     **{(MS, name): _matmul for name in _PRODUCTS.split()},
     (MS, "QLinearAdd"): _quantised_pair, (MS, "QLinearMul"): _quantised_pair,
