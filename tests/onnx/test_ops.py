@@ -218,11 +218,7 @@ def test_pooling_and_reductions(case: Case, tmp_path: Path) -> None:
          attributes={"reduction": "add"}),
     Case("fill", "ConstantOfShape", [known([2, 3])], read=0, written=6 * F),
     Case("pad", "Pad", [x(2, 2), known([1, 1, 1, 1])], written=16 * F),
-    # a string is a reference of 8 bytes; what it says has no length that the file tells
-    Case("words", "StringNormalizer", [words(1, 5)], read=5 * 8, written=5 * 8,
-         attributes={"case_change_action": "LOWER"}),
-    Case("words, at most all", "StringNormalizer", [words(5)], read=5 * 8, written=5 * 8,
-         attributes={"stopwords": ["the", "a"]}),
+    # a string is a reference of 8 bytes; the length of its text is in no file
     Case("words joined", "StringConcat", [words(2, 3), words(3)], read=9 * 8, written=6 * 8),
     Case("words matched", "RegexFullMatch", [words(6)], read=6 * 8, written=6,
          attributes={"pattern": "a.*"}),

@@ -62,15 +62,6 @@ def test_a_module_with_an_open_batch(tmp_path: Path) -> None:
     assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
 
 
-def test_a_static_file_has_numbers_alone(tmp_path: Path) -> None:
-    done = ridgeline.export(
-        "resnet18_cifar", tmp_path / "net.onnx", batch_size=2, input_size=16, static=True
-    )
-    assert done.dimensions == ()
-    assert done.inputs[0].shape == (2, 3, 16, 16)
-    assert [check.batch_size for check in done.checks] == [2]
-
-
 def test_lstm_with_open_batch_and_sequence(tmp_path: Path) -> None:
     done = ridgeline.export("lstm", tmp_path / "lstm.onnx", config=SMALL_LSTM, seq_len=10)
     assert str(done.inputs[0]) == "ids int64[batch, sequence]"
@@ -84,12 +75,6 @@ def test_a_small_bert(tmp_path: Path) -> None:
     assert str(done.inputs[0]) == "input_ids int64[batch, sequence]"
     assert str(done.outputs[0]) == "logits float32[batch, sequence, 99]"
     assert max(check.relative for check in done.checks) < 1e-4
-
-
-def test_our_yolo(tmp_path: Path) -> None:
-    done = ridgeline.export("yolo", tmp_path / "yolo.onnx", input_size=64)
-    assert str(done.inputs[0]) == "images float32[batch, 3, 64, 64]"
-    assert str(done.outputs[0]) == "output float32[batch, 84, 84]"  # 8² + 4² + 2² places
 
 
 def test_a_training_graph_keeps_its_batch_norms(tmp_path: Path) -> None:
@@ -109,6 +94,19 @@ def test_dropout_cannot_be_compared(tmp_path: Path) -> None:
     done = ridgeline.export(module, tmp_path / "net.onnx", torch.rand(2, 4), mode="train")
     assert done.checks == ()
     assert "not compared with torch: Dropout draws random numbers" in done.notes
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"opset": 5}, "opset 5 is too old"),
+        ({"opset": 999}, "opset 999 is not known"),
+        ({"mode": "learn"}, "mode 'learn' is not known\n  hint: choose infer, train"),
+    ],
+)
+def test_settings_that_are_refused(settings: Any, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(RidgelineError, match=problem):
+        ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), **settings)
 
 
 @pytest.mark.parametrize(("opset", "exporter"), [(17, "torchscript"), (21, "dynamo")])
@@ -156,19 +154,6 @@ def test_norms_that_start_at_zero_do_not_hide_what_is_before_them() -> None:
     assert dict(made("file").named_parameters())["norm.weight"].tolist() == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("opset", [5, 999])
-def test_an_opset_that_is_not_there(tmp_path: Path, opset: int) -> None:
-    with pytest.raises(RidgelineError, match=f"opset {opset} is"):
-        ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), opset=opset)
-
-
-def test_a_mode_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(
-        RidgelineError, match="mode 'learn' is not known\n  hint: choose infer, train"
-    ):
-        ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), mode="learn")
-
-
 def test_large_weights_get_a_file_of_their_own(tmp_path: Path) -> None:
     # given a product with 64 · 64 weights of 4 bytes
     module, given = nn.Linear(64, 64), torch.rand(2, 64)
@@ -179,19 +164,6 @@ def test_large_weights_get_a_file_of_their_own(tmp_path: Path) -> None:
     assert done.data_bytes >= 4 * 64 * 64 > done.file_bytes
     assert len(done.checks) == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["net.onnx", "net.onnx.data"]
-
-
-class Doubled(nn.Module):
-    """No weights at all; the size of its result is a stored number."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.reshape(-1, 2, 3) * 2
-
-
-def test_without_weights_there_is_no_second_file(tmp_path: Path) -> None:
-    done = ridgeline.export(Doubled(), tmp_path / "net.onnx", torch.rand(2, 6), external_above=1)
-    assert done.data_path is None
-    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
 
 
 def test_no_folder_of_this_machine_is_in_the_file(tmp_path: Path) -> None:
@@ -254,25 +226,6 @@ def test_answers_that_are_not_the_same(found: list[Any], message: str) -> None:
         compare_outputs({"a": torch.ones(2)}, found, batch_size=2, seq_len=None)
     # the way out is the same for a command and for Python
     assert raised.value.hint == "--no-check (in Python check=False) writes the file as it is"
-
-
-class NoNumber(nn.Module):
-    """The logarithm of what is below zero."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.log(-x.abs() - 1)
-
-
-def test_nothing_can_be_compared_where_all_is_nan(tmp_path: Path) -> None:
-    from ridgeline.cli.exported import lines
-
-    done = ridgeline.export(NoNumber(), tmp_path / "net.onnx", torch.rand(2, 4))
-    assert [check.numbers for check in done.checks] == [0, 0]
-    said = "nothing was compared: no output has a finite number, in onnxruntime or in torch"
-    assert [line for line in lines(done) if "check" in line] == [
-        f"  check   batch 2: {said}",
-        f"  check   batch 4: {said}",
-    ]
 
 
 class Silent(nn.Module):
