@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ridgeline.costs.work import Work
+from ridgeline.costs.optimizer import OPTIMIZERS
+from ridgeline.costs.work import Shape, Work
 from ridgeline.count.cost_records import FusedBytes, Memory, ModuleCall, OpCost
 from ridgeline.count.fused import fused_step
 from ridgeline.count.result import CountResult
@@ -31,14 +32,7 @@ from ridgeline.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost, assumption_notes, unknown_notes
 from ridgeline.onnx.scope import convert_old_opset
 from ridgeline.onnx.shapes import KEEP_SOME
-from ridgeline.onnx.training import (
-    NO_GRADIENT_NOTE,
-    NOTE,
-    check_optimizer,
-    find_gradients,
-    state_bytes,
-    update_work,
-)
+from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, find_gradients
 from ridgeline.onnx.weights import Stored, find_stored
 from ridgeline.plain import plain_line
 from ridgeline.records import MODES, Cost
@@ -64,19 +58,15 @@ def count_onnx(
     """
     one_of("mode", mode, MODES)
     one_of("causal", causal, CAUSAL)
-    if mode == "train":
-        check_optimizer(optimizer)
-    with _no_collector():
-        return _count(Path(path), batch_size, dims or {}, values or {}, mode, optimizer, causal)
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Nothing here is cyclic, and looking for cycles among millions of objects takes long."""
+    if mode == "train" and optimizer not in OPTIMIZERS:
+        raise RidgelineError(
+            f"the optimizer {optimizer} cannot be counted for an ONNX file",
+            hint=f"choose {', '.join(OPTIMIZERS)}",
+        )
     was_on = gc.isenabled()
-    gc.disable()
+    gc.disable()  # nothing here is cyclic, and to look for cycles takes long
     try:
-        yield
+        return _count(Path(path), batch_size, dims or {}, values or {}, mode, optimizer, causal)
     finally:
         if was_on:
             gc.enable()
@@ -136,12 +126,13 @@ def _count(
 
 
 def _fused(costs: list[OpCost], outputs: list[Tensor], memory: Memory) -> FusedBytes:
+    """In the update weights, gradients and state are read once; weights and state are written."""
     model = [op for op in costs if op.phase != "optimizer"]
     step = fused_step(model, sizes={}, lasting={t.ident for t in outputs})
-    update = _fused_optimizer(memory)
+    weights, state = memory.gradient_bytes, memory.optimizer_bytes
     return FusedBytes(
-        read_bytes=step.read_bytes + update.read_bytes,
-        written_bytes=step.written_bytes + update.written_bytes,
+        read_bytes=step.read_bytes + 2 * weights + state,
+        written_bytes=step.written_bytes + weights + state,
     )
 
 
@@ -195,10 +186,18 @@ def _op_cost(row: NodeCost, phase: str, call: NodeCall, work: Work | None) -> Op
 
 
 def _updates(stored: Stored, optimizer: str) -> Iterator[OpCost]:
+    update = OPTIMIZERS[optimizer]
     for ident, tensor in stored.trained.items():
         call = NodeCall("", optimizer, "optimizer", 0, {}, (tensor,), (tensor,))
+        work = Work.per_element(
+            tensor.numel,
+            update.flops,
+            transcendentals=update.roots * tensor.numel,
+            read_bytes=update.read * tensor.nbytes,
+            written_bytes=update.written * tensor.nbytes,
+        )
         row = NodeCost(stored.used_by[ident], "optimizer", call, None)
-        yield _op_cost(row, "optimizer", call, update_work(optimizer, tensor))
+        yield _op_cost(row, "optimizer", call, work)
 
 
 SHOWN = (
@@ -225,42 +224,33 @@ def attributes_text(call: NodeCall) -> str:
 
 def _precision(rows: list[NodeCost], stored: Stored) -> str:
     """Of the products, else of the parameters: what the file computes in."""
-    sizes: dict[str, int] = {}
+    sizes = Counter[str]()
     for row in rows:
         if row.work is not None and row.work.macs:
-            name = row.call.dtype_name
-            sizes[name] = sizes.get(name, 0) + row.work.macs * row.repeats
+            sizes[row.call.dtype_name] += row.work.macs * row.repeats
     if not sizes:
         for tensor in stored.params.values():
-            sizes[tensor.dtype.name] = sizes.get(tensor.dtype.name, 0) + tensor.numel
-    return max(sizes, key=lambda name: sizes[name]) if sizes else "fp32"
+            sizes[tensor.dtype.name] += tensor.numel
+    return max(sizes, key=lambda name: sizes[name], default="fp32")
 
 
 def _modules(
     rows: list[NodeCost], inputs: list[Tensor], outputs: list[Tensor]
 ) -> dict[str, ModuleCall]:
     """A line for each node, and one for the model."""
-    modules = {
-        "": ModuleCall(
-            "ONNX graph",
-            1,
-            tuple(t.shape for t in inputs),
-            tuple(t.shape for t in outputs),
-        )
-    }
+    modules = {"": ModuleCall("ONNX graph", 1, _shapes(inputs), _shapes(outputs))}
     for row in rows:
         call = row.call
         if row.path in modules:
             modules[row.path].calls += row.repeats
             continue
-        moving = [t for t in call.inputs if not t.is_weight]
-        modules[row.path] = ModuleCall(
-            call.op_type,
-            row.repeats,
-            tuple(t.shape for t in moving),
-            tuple(t.shape for t in call.outputs),
-        )
+        moving = _shapes(t for t in call.inputs if not t.is_weight)
+        modules[row.path] = ModuleCall(call.op_type, row.repeats, moving, _shapes(call.outputs))
     return modules
+
+
+def _shapes(tensors: Iterable[Tensor]) -> tuple[Shape, ...]:
+    return tuple(t.shape for t in tensors)
 
 
 def _module_params(stored: Stored) -> dict[str, tuple[int, int]]:
@@ -277,44 +267,37 @@ def _module_params(stored: Stored) -> dict[str, tuple[int, int]]:
 
 
 def _forward_peak(rows: list[NodeCost], results: set[str]) -> tuple[int, str]:
-    """The most bytes of activations alive at once, and where; a view keeps its source alive."""
+    """The most bytes of activations live at once, and where; a view keeps its source."""
     source: dict[int, int] = {}  # a view's ident → that of what it looks at
-    last: dict[int, int] = {}
+    last: dict[int, int] = {}  # the number of the row that uses a value last
     size: dict[int, int] = {}
-    for place, row in enumerate(rows):
+    for number, row in enumerate(rows):
         for tensor in row.call.inputs:
-            last[source.get(tensor.ident, tensor.ident)] = place
+            last[source.get(tensor.ident, tensor.ident)] = number
         for tensor in _results(row):
             if row.kind == VIEW and row.call.inputs:
                 first = row.call.inputs[0].ident
                 source[tensor.ident] = source.get(first, first)
             else:
                 size[tensor.ident] = tensor.nbytes
-                last[tensor.ident] = place
+                last[tensor.ident] = number
             if tensor.name in results:
                 last[source.get(tensor.ident, tensor.ident)] = len(rows)
-    ends: dict[int, list[int]] = {}
-    for ident, place in last.items():
-        ends.setdefault(place, []).append(ident)
-    return _sweep(rows, size, ends)
+    change = Counter[int]()  # bytes freed after each row
+    for ident, number in last.items():
+        change[number] += size.get(ident, 0)
+    live, peak, where = 0, 0, "before the first operator"
+    for number, row in enumerate(rows):
+        live += sum(size[t.ident] for t in row.call.outputs if t.ident in size)
+        if live > peak:
+            peak, where = live, f"{row.path} ({row.call.op}, forward)"
+        live -= change[number]
+    return peak, where
 
 
 def _results(row: NodeCost) -> list[Tensor]:
     """A node's results; what a Constant gives is stored."""
     return [t for t in row.call.outputs if not t.is_weight]
-
-
-def _sweep(
-    rows: list[NodeCost], size: dict[int, int], ends: dict[int, list[int]]
-) -> tuple[int, str]:
-    live = peak = 0
-    where = "before the first operator"
-    for place, row in enumerate(rows):
-        live += sum(size[t.ident] for t in row.call.outputs if t.ident in size)
-        if live > peak:
-            peak, where = live, f"{row.path} ({row.call.op}, forward)"
-        live -= sum(size.get(ident, 0) for ident in ends.get(place, ()))
-    return peak, where
 
 
 def _step_memory(
@@ -326,24 +309,15 @@ def _step_memory(
     optimizer: str | None,
 ) -> Memory:
     """What a step needs. In training every result of forward is taken as kept: a rough estimate."""
-    input_bytes = sum(t.nbytes for t in inputs)
-    fixed = stored.param_bytes + stored.buffer_bytes + input_bytes
+    input_bytes, gradients, state = sum(t.nbytes for t in inputs), 0, 0
+    activations = sum(t.nbytes for t in outputs)
     peak, where = _forward_peak(rows, {t.name for t in outputs})
-    if optimizer is None:
-        return Memory(
-            parameter_bytes=stored.param_bytes,
-            buffer_bytes=stored.buffer_bytes,
-            input_bytes=input_bytes,
-            gradient_bytes=0,
-            optimizer_bytes=0,
-            activation_bytes=sum(t.nbytes for t in outputs),
-            peak_bytes=fixed + peak,
-            peak_at=where,
-        )
-    gradients = sum(t.nbytes for t in stored.trained.values())
-    state = state_bytes(optimizer, stored)
-    results = [(row.repeats, t) for row in rows if row.kind != VIEW for t in _results(row)]
-    activations = sum(times * t.nbytes for times, t in results if t.is_float)
+    if optimizer is not None:
+        gradients = sum(t.nbytes for t in stored.trained.values())
+        state = OPTIMIZERS[optimizer].state * gradients
+        results = [(row.repeats, t) for row in rows if row.kind != VIEW for t in _results(row)]
+        activations = sum(times * t.nbytes for times, t in results if t.is_float)
+        peak, where = gradients + state + activations, "the end of the forward pass (estimate)"
     return Memory(
         parameter_bytes=stored.param_bytes,
         buffer_bytes=stored.buffer_bytes,
@@ -351,12 +325,6 @@ def _step_memory(
         gradient_bytes=gradients,
         optimizer_bytes=state,
         activation_bytes=activations,
-        peak_bytes=fixed + gradients + state + activations,
-        peak_at="the end of the forward pass (estimate)",
+        peak_bytes=stored.param_bytes + stored.buffer_bytes + input_bytes + peak,
+        peak_at=where,
     )
-
-
-def _fused_optimizer(memory: Memory) -> FusedBytes:
-    """Weights, gradients and state are read once; weights and state are written."""
-    weights, state = memory.gradient_bytes, memory.optimizer_bytes
-    return FusedBytes(read_bytes=2 * weights + state, written_bytes=weights + state)

@@ -1,4 +1,4 @@
-"""A training step of an inference graph: the cost of every node's gradients, and of the update.
+"""A training step of an inference graph: the cost of every node's gradients.
 
 The file has no backward pass, so this is an estimate by a rule for each kind of operator. Each
 gradient of a product repeats the forward's multiply-adds. Normalisations, softmax, activations,
@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from math import prod
+from operator import or_
 from typing import NamedTuple
 
 from ridgeline.costs.norm import (
@@ -26,10 +28,8 @@ from ridgeline.costs.norm import (
     SOFTMAX_BACKWARD,
     norm_backward,
 )
-from ridgeline.costs.optimizer import OPTIMIZERS
 from ridgeline.costs.pointwise import PER_ELEMENT
 from ridgeline.costs.work import Each, Work
-from ridgeline.errors import RidgelineError
 from ridgeline.onnx.node import UNKNOWN, NodeCall, Tensor
 from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost
 from ridgeline.onnx.ops import MS
@@ -51,6 +51,7 @@ WITHOUT_GRADIENT = ("RandomNormalLike", "RandomUniformLike", "EyeLike", "Hardmax
 Parts = dict[str, Work]  # by phase
 Sides = tuple[int, ...]  # for each operand where its gradient goes
 Links = Sequence[tuple[int, int]]
+MOST_OPERANDS = 16  # that rules look at
 
 
 class Gradient(NamedTuple):
@@ -69,7 +70,7 @@ def find_gradients(
     rows: list[NodeCost], stored: Stored, outputs: Iterable[Tensor], links: Links
 ) -> list[Gradient]:
     """The gradients of all nodes, last first. `links` are values that loops make others of."""
-    graph = _Backward(rows, {i for i, t in stored.params.items() if t.is_float}, outputs, links)
+    graph = _Backward(rows, stored.trained, outputs, links)
     gradients: list[Gradient] = []
     for row in reversed(rows):
         if graph.is_active(row):
@@ -87,7 +88,7 @@ class _Backward:
     """Which values need a gradient and get one; how many gradients each value gets."""
 
     def __init__(
-        self, rows: list[NodeCost], trained: set[int], outputs: Iterable[Tensor], links: Links
+        self, rows: list[NodeCost], trained: Iterable[int], outputs: Iterable[Tensor], links: Links
     ) -> None:
         self.rows, self.links = rows, links
         self.sides = dict.fromkeys(trained, WEIGHT)
@@ -100,18 +101,15 @@ class _Backward:
             pass
         self.uses = Counter(roots)
         for row in filter(self.is_active, rows):
-            for tensor, side in zip(row.call.operands, self.operand_sides(row), strict=True):
-                if tensor is not None and side:
-                    self.uses.update(dict.fromkeys(self._idents(tensor), row.repeats))
+            for tensor in self._differentiated(row):
+                self.uses.update(dict.fromkeys(self._idents(tensor), row.repeats))
         self.continued = {a for a, b in links if b in self.reached}
 
     def _pass_forward(self) -> bool:
         """Where the gradient of each result goes; whether anything is new."""
         before = sum(self.sides.values()) + len(self.sides)
         for row in self.rows:
-            side = 0
-            for tensor in row.call.inputs:
-                side |= self._side(tensor)
+            side = self._common_side(row)
             for out in row.call.outputs:
                 if not out.is_weight:
                     has_one = bool(side & NEEDED) and _can_have_gradient(row.call, out)
@@ -126,11 +124,9 @@ class _Backward:
     def _pass_backward(self) -> bool:
         """Which values a gradient reaches; whether anything is new."""
         before = len(self.reached)
-        for row in reversed(self.rows):
-            if self.is_active(row):
-                for tensor, side in zip(row.call.operands, self.operand_sides(row), strict=True):
-                    if tensor is not None and side:
-                        self.reached.update(self._idents(tensor))
+        for row in filter(self.is_active, reversed(self.rows)):
+            for tensor in self._differentiated(row):
+                self.reached.update(self._idents(tensor))
         self.reached.update(a for a, b in self.links if b in self.reached)
         return len(self.reached) != before
 
@@ -140,22 +136,28 @@ class _Backward:
             return [ident for item in tensor.items for ident in self._idents(item)]
         return [tensor.ident]
 
-    def _side(self, tensor: Tensor) -> int:
+    def _side(self, tensor: Tensor | None) -> int:
         """A value that is known beforehand, or stored, is the same in every step."""
+        if tensor is None:
+            return 0
         if tensor.value is not None or tensor.is_weight:
             return self.sides.get(tensor.ident, 0) & NEEDED
-        side = 0
-        for ident in self._idents(tensor):
-            side |= self.sides.get(ident, MOVING)
-        return side
+        return reduce(or_, (self.sides.get(ident, MOVING) for ident in self._idents(tensor)), 0)
+
+    def _common_side(self, row: NodeCost) -> int:
+        return reduce(or_, map(self._side, row.call.inputs), 0)
 
     def operand_sides(self, row: NodeCost) -> Sides:
-        sides = (self._side(t) if t is not None else 0 for t in row.call.operands)
+        sides = map(self._side, row.call.operands)
         return tuple(side if side & NEEDED else 0 for side in sides)
+
+    def _differentiated(self, row: NodeCost) -> list[Tensor]:
+        """The operands that get a gradient."""
+        return [t for t in row.call.operands if t is not None and self._side(t) & NEEDED]
 
     def results(self, row: NodeCost) -> list[Tensor]:
         """Those that need a gradient."""
-        if not any(self.operand_sides(row)):
+        if not self._common_side(row) & NEEDED:
             return []
         return [t for t in row.call.outputs
                 if not t.is_weight and _can_have_gradient(row.call, t)]  # fmt: skip
@@ -166,14 +168,11 @@ class _Backward:
 
     def sums(self, row: NodeCost) -> Iterator[Gradient]:
         """Gradients of a value that several nodes use are added."""
-        side = 0
-        for tensor in row.call.inputs:
-            side |= self._side(tensor)
+        phase = _phase(self._common_side(row))
         for out in self.results(row):
             more = self.uses[out.ident] + row.repeats * (out.ident in self.continued) - row.repeats
             if more > 0 and out.is_known:
-                once = replace(row, repeats=1)
-                yield Gradient(once, _phase(side), row.call, _sum_of(out, more))
+                yield Gradient(replace(row, repeats=1), phase, row.call, _sum_of(out, more))
 
 
 def _can_have_gradient(call: NodeCall, out: Tensor) -> bool:
@@ -190,11 +189,10 @@ def _sum_of(tensor: Tensor, more: int) -> Work:
 
 def _row_gradients(row: NodeCost, sides: Sides) -> Iterator[Gradient]:
     if row.work is None:
-        if any(sides):
-            yield Gradient(row, INPUT_GRAD, row.call, None)
-    elif any(sides) and row.kind not in FREE_KINDS:
+        yield Gradient(row, INPUT_GRAD, row.call, None)
+    elif row.kind not in FREE_KINDS:
         rule = _norm if row.call.op_type in NORMS else RULES.get(row.kind, _as_forward)
-        for phase, work in rule(row, row.work, sides).items():
+        for phase, work in rule(row.call, row.work, (*sides, *[0] * MOST_OPERANDS)).items():
             yield Gradient(row, phase, row.call, work)
 
 
@@ -243,10 +241,6 @@ def _main_phase(sides: Sides) -> str:
     return INPUT_GRAD if ACTIVATION in sides else WEIGHT_GRAD
 
 
-def _side_of(sides: Sides, place: int) -> int:
-    return sides[place] if place < len(sides) else 0
-
-
 def _nbytes(call: NodeCall, sides: Sides, *among: int) -> int:
     """Of the operands whose gradients go to one of these sides."""
     sided = zip(call.operands, sides, strict=False)
@@ -279,21 +273,20 @@ def _put(parts: Parts, side: int, work: Work) -> None:
     )
 
 
-def _product(row: NodeCost, work: Work, sides: Sides) -> Parts:
+def _product(call: NodeCall, work: Work, sides: Sides) -> Parts:
     """Each operand's gradient repeats the forward's products; a bias's is a sum of the result's."""
-    call = row.call
     if not work.macs:
-        return _as_forward(row, work, sides)
+        return _as_forward(call, work, sides)
     is_einsum = call.op_type == "Einsum"
     second = SECOND_FACTOR.get(call.op_type, 1)
     factors = range(len(call.operands)) if is_einsum else (0, second)
     parts, grad = Parts(), call.out.nbytes
-    for place, tensor in enumerate(call.operands):
-        side = _side_of(sides, place)
+    for number, tensor in enumerate(call.operands):
+        side = sides[number]
         if tensor is None or not side:
             continue
-        if place in factors:
-            others = (call.get(other) for other in factors if other != place)
+        if number in factors:
+            others = (call.get(other) for other in factors if other != number)
             read = grad + sum(t.nbytes for t in others if t is not None)
             _put(parts, side, replace(work, other_flops=0, transcendentals=0, read_bytes=read,
                                       written_bytes=tensor.nbytes))  # fmt: skip
@@ -304,24 +297,23 @@ def _product(row: NodeCost, work: Work, sides: Sides) -> Parts:
     return parts
 
 
-def _attention(row: NodeCost, work: Work, sides: Sides) -> Parts:
+def _attention(call: NodeCall, work: Work, sides: Sides) -> Parts:
     """Four products for the forward's two; then those of the projection, where there is one."""
-    call = row.call
     projects = call.domain == MS and call.op_type in ("Attention", "QAttention")
     weight, bias = call.get(1), call.get(2)
     projected = call.x.numel * weight.shape[1] if projects and weight is not None else 0
     parts = {
         INPUT_GRAD: replace(
             work,
-            macs=2 * (work.macs - projected) + projected * bool(_side_of(sides, 0)),
+            macs=2 * (work.macs - projected) + projected * bool(sides[0]),
             transcendentals=0,
             read_bytes=_read_bytes(call, work) + 2 * call.out.nbytes,
             written_bytes=_nbytes(call, sides, ACTIVATION),
             factor=2 * work.factor,
-            more=work.more if _side_of(sides, 0) else (),
+            more=work.more if sides[0] else (),
         )
     }
-    if projected and weight is not None and _side_of(sides, 1):
+    if projected and weight is not None and sides[1]:
         parts[WEIGHT_GRAD] = Work(
             macs=projected,
             read_bytes=call.x.nbytes + call.out.nbytes,
@@ -329,29 +321,29 @@ def _attention(row: NodeCost, work: Work, sides: Sides) -> Parts:
             factor=2,
             terms=work.more[0][1],
         )
-    if projected and bias is not None and _side_of(sides, 2):
+    if projected and bias is not None and sides[2]:
         sums = projected // max(call.x.shape[-1], 1)
         _put(parts, sides[2], Work.per_element(sums, 1, read_bytes=0, written_bytes=bias.nbytes))
     return parts
 
 
-def _recurrent(row: NodeCost, work: Work, sides: Sides) -> Parts:
+def _recurrent(call: NodeCall, work: Work, sides: Sides) -> Parts:
     """Towards the input and the state before, and towards the weights: each as forward.
 
     The state before the first step needs none, unless it has a gradient itself.
     """
-    call, terms = row.call, dict(work.terms)
+    terms = dict(work.terms)
     rows, steps, size = terms["G·H"], terms["steps"], call.x.shape[-1]
     hidden = terms["(I+H)"] - size
     batch = call.x.shape[0 if call.attr("layout", 0) else 1]
-    first = 0 if _side_of(sides, 5) else call.operand(1).shape[0] * batch
-    macs = rows * (size * steps * bool(_side_of(sides, 0)) + hidden * max(steps - first, 0))
+    first = 0 if sides[5] else call.operand(1).shape[0] * batch
+    macs = rows * (size * steps * bool(sides[0]) + hidden * max(steps - first, 0))
     parts = {
         INPUT_GRAD: Work(
             macs=macs,
             other_flops=work.other_flops,
             read_bytes=call.read_bytes + call.written_bytes,
-            written_bytes=call.x.nbytes if _side_of(sides, 0) else 0,
+            written_bytes=call.x.nbytes if sides[0] else 0,
             factor=2,
             terms=(("macs", macs),),
         )
@@ -367,9 +359,8 @@ def _recurrent(row: NodeCost, work: Work, sides: Sides) -> Parts:
     return parts
 
 
-def _norm(row: NodeCost, work: Work, sides: Sides) -> Parts:
+def _norm(call: NodeCall, work: Work, sides: Sides) -> Parts:
     """Both gradients read the same; it is counted with the first."""
-    call = row.call
     apply, sums = NORMS[call.op_type]
     apply += call.op_type in MAY_HAVE_A_WEIGHT and call.has(1)
     if call.op_type == "BatchNormalization" and has_batch_statistics(call):
@@ -378,35 +369,35 @@ def _norm(row: NodeCost, work: Work, sides: Sides) -> Parts:
     return norm_backward(
         (apply, sums),
         call.x,
-        wants_input=bool(_side_of(sides, 0)),
+        wants_input=bool(sides[0]),
         wants_weight=WEIGHT in sides,
         read_bytes=2 * call.x.nbytes + weight_bytes,
         weight_bytes=weight_bytes,
     )
 
 
-def _gather(row: NodeCost, work: Work, sides: Sides) -> Parts:
+def _gather(call: NodeCall, work: Work, sides: Sides) -> Parts:
     """Every row that was read gets its gradient added; the whole table's gradient is written."""
-    call, indices = row.call, row.call.get(1)
+    indices = call.get(1)
     read = call.out.nbytes + (indices.nbytes if indices is not None else 0)
     added = Work.per_element(call.out.numel, 1, read_bytes=read, written_bytes=call.x.nbytes)
-    return {_phase(_side_of(sides, 0)): added}
+    return {_phase(sides[0]): added}
 
 
-def _pool(row: NodeCost, work: Work, sides: Sides) -> Parts:
+def _pool(call: NodeCall, work: Work, sides: Sides) -> Parts:
     window = prod(size for name, size in work.terms if name == "window")
-    out, per_result = row.call.out, 1 if "Max" in row.call.op_type else window + 1
+    out, per_result = call.out, 1 if "Max" in call.op_type else window + 1
     return {
         INPUT_GRAD: Work.per_element(
-            out.numel, per_result, read_bytes=out.nbytes, written_bytes=row.call.x.nbytes
+            out.numel, per_result, read_bytes=out.nbytes, written_bytes=call.x.nbytes
         )
     }
 
 
-def _pointwise(row: NodeCost, work: Work, sides: Sides) -> Parts:
-    call, n = row.call, row.call.out.numel
+def _pointwise(call: NodeCall, work: Work, sides: Sides) -> Parts:
+    n = call.out.numel
     if call.op_type in FREE:
-        return _broadcast_sums(row, work, sides)
+        return _broadcast_sums(call, sides)
     if call.op_type in ("Mul", "Div", "PRelu", "Pow"):
         return _two_sided(call, sides)
     if call.op_type in ZERO_GRADIENT:
@@ -429,21 +420,21 @@ def _two_sided(call: NodeCall, sides: Sides) -> Parts:
     """g·b for a, g·a for b (one more for a quotient); summed where an operand was broadcast."""
     n, grad = call.out.numel, call.out.nbytes
     parts: Parts = {}
-    for place, tensor in enumerate(call.operands[:2]):
-        if tensor is None or not _side_of(sides, place):
+    for number, tensor in enumerate(call.operands[:2]):
+        if tensor is None or not sides[number]:
             continue
-        other = call.get(1 - place)
-        flops = 1 + 2 * (call.op_type in ("Div", "Pow") and place == 1) + (tensor.numel < n)
+        other = call.get(1 - number)
+        flops = 1 + 2 * (call.op_type in ("Div", "Pow") and number == 1) + (tensor.numel < n)
         read = grad + (other.nbytes if other is not None else 0)
         work = Work.per_element(n, flops, read_bytes=read, written_bytes=tensor.nbytes)
-        _put(parts, sides[place], work)
+        _put(parts, sides[number], work)
     return parts
 
 
-def _broadcast_sums(row: NodeCost, work: Work, sides: Sides) -> Parts:
+def _broadcast_sums(call: NodeCall, sides: Sides) -> Parts:
     """The gradient goes on as it is; a broadcast operand's is summed."""
     parts: Parts = {}
-    call, n = row.call, row.call.out.numel
+    n = call.out.numel
     for tensor, side in zip(call.operands, sides, strict=False):
         if call.op_type in SUMS and tensor is not None and side and tensor.numel < n:
             read, written = call.out.nbytes, tensor.nbytes
@@ -451,51 +442,16 @@ def _broadcast_sums(row: NodeCost, work: Work, sides: Sides) -> Parts:
     return parts
 
 
-def _move(row: NodeCost, work: Work, sides: Sides) -> Parts:
-    return {} if row.call.op_type in FREE else _as_forward(row, work, sides)
+def _as_forward(call: NodeCall, work: Work, sides: Sides) -> Parts:
+    """As forward, and the result's gradient is read too; joins and copies cost nothing."""
+    if call.op_type in FREE:
+        return {}
+    read = _read_bytes(call, work) + call.out.nbytes
+    written = _nbytes(call, sides, WEIGHT, ACTIVATION)
+    return {_main_phase(sides): work.with_bytes(read=read, written=written)}
 
 
-def _as_forward(row: NodeCost, work: Work, sides: Sides) -> Parts:
-    """As forward, and the result's gradient is read too."""
-    same = replace(
-        work,
-        read_bytes=_read_bytes(row.call, work) + row.call.out.nbytes,
-        written_bytes=_nbytes(row.call, sides, WEIGHT, ACTIVATION),
-    )
-    return {_main_phase(sides): same}
-
-
-RULES: dict[str, Callable[[NodeCost, Work, Sides], Parts]] = {
+RULES: dict[str, Callable[[NodeCall, Work, Sides], Parts]] = {
     "matmul": _product, "conv": _product, "attention": _attention, "recurrent": _recurrent,
-    "gather": _gather, "pool": _pool, "pointwise": _pointwise, "softmax": _pointwise, "move": _move,
-    "dropout": _move,
+    "gather": _gather, "pool": _pool, "pointwise": _pointwise, "softmax": _pointwise,
 }  # fmt: skip
-
-
-# ---------------------------------------------------------------- the update
-
-
-def check_optimizer(name: str) -> None:
-    """Refuse an optimizer that has no rule."""
-    if name not in OPTIMIZERS:
-        raise RidgelineError(
-            f"the optimizer {name} cannot be counted for an ONNX file",
-            hint=f"choose {', '.join(OPTIMIZERS)}",
-        )
-
-
-def update_work(optimizer: str, tensor: Tensor) -> Work:
-    """One update of one weight tensor."""
-    update, n = OPTIMIZERS[optimizer], tensor.numel
-    return Work.per_element(
-        n,
-        update.flops,
-        transcendentals=update.roots * n,
-        read_bytes=update.read * tensor.nbytes,
-        written_bytes=update.written * tensor.nbytes,
-    )
-
-
-def state_bytes(optimizer: str, stored: Stored) -> int:
-    """Of the optimizer, from step to step."""
-    return OPTIMIZERS[optimizer].state * sum(t.nbytes for t in stored.trained.values())

@@ -322,9 +322,9 @@ def _without_defaults(module: nn.Module, call: Call) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the warnings and printed graphs of torch's exporters; what matters is in our notes."""
-    was_off = logging.root.manager.disable
     """Without the warnings and graphs that the exporters print; what matters is in our notes."""
+    was_off = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), discard_output():
             warnings.simplefilter("ignore")
