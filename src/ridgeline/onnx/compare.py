@@ -47,6 +47,7 @@ BATCH_NORMS = ("native_batch_norm", "batch_norm")
 FLOATS = ("fp", "bf", "tf")  # beginnings of floating-point types
 LARGEST_RATIO = 6  # between the work of an operator and that of the nodes written for it
 MOST_NAMES = 4  # operators named in a row
+NUMBER = re.compile(r"_\d+$")  # of a call, after the name of its module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ class OnnxComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; see docs/count.md."""
+        sides = {name: cost_dict(getattr(self, name)) for name in ("pytorch", "onnx", "change")}
         return {
             "model": self.model,
             "file": self.file,
@@ -119,9 +121,7 @@ class OnnxComparison:
             "unexplained_macs": self.unexplained_macs,
             "other_share": self.other_share,
             "totals_only": self.totals_only or None,
-            "pytorch": cost_dict(self.pytorch),
-            "onnx": cost_dict(self.onnx),
-            "change": cost_dict(self.change),
+            **sides,
             "modules": [
                 {"module": m.module, "pytorch": cost_dict(m.pytorch), "onnx": cost_dict(m.onnx)}
                 for m in self.modules
@@ -235,8 +235,8 @@ def compare_counts(pytorch: CountResult, onnx: CountResult) -> OnnxComparison:
         model=pytorch.model,
         file=onnx.model,
         batch_size=pytorch.batch_size,
-        pytorch=_sum_costs(op.cost for op in pytorch.op_costs),
-        onnx=_sum_costs(op.cost for op in onnx.op_costs),
+        pytorch=_total(pytorch.op_costs),
+        onnx=_total(onnx.op_costs),
         modules=() if totals_only else tuple(_module_costs(modules)),
         differences=_sum_differences(explained),
         totals_only=totals_only,
@@ -263,10 +263,12 @@ def _match_modules(pytorch: CountResult, onnx: CountResult) -> dict[str, Group]:
         groups[op.path].pytorch.append(_record(op, op.path, is_constant=number not in depends))
     known = frozenset(groups)
     constants = Constants(op.call for op in onnx.op_costs if isinstance(op.call, NodeCall))
-    modules = {path: _resolve(path, known) for path in {_scope(op.path) for op in onnx.op_costs}}
+    # a node's path is that of its module, if the file has it, and the node's name
+    scopes = [op.path.rpartition(".")[0] for op in onnx.op_costs]
+    modules = {scope: _resolve(scope, known) for scope in set(scopes)}
     norms = _find_normed_products(pytorch)
-    for op in onnx.op_costs:
-        module = modules[_scope(op.path)]
+    for op, scope in zip(onnx.op_costs, scopes, strict=True):
+        module = modules[scope]
         if op.cost.macs and module in norms:  # exporters put the folded product there
             module = norms[module]
         is_constant = all(tensor in constants for tensor in op.call.inputs)
@@ -285,15 +287,10 @@ def _record(op: OpCost, module: str, *, is_constant: bool) -> OpRecord:
     )
 
 
-def _scope(path: str) -> str:
-    """A node's path is that of its module, if the file has it, and the node's name."""
-    return path.rpartition(".")[0]
-
-
 def _resolve(scope: str, known: Collection[str]) -> str:
     """The model's module: exporters may write the end of its path, or number its calls."""
     outer, dot, inner = scope.partition(".")
-    for name in (scope, _drop_number(scope), f"{_drop_number(outer)}{dot}{inner}"):
+    for name in (scope, NUMBER.sub("", scope), f"{NUMBER.sub('', outer)}{dot}{inner}"):
         if name in known:
             return name
         ending = [path for path in known if path.endswith(f".{name}")]
@@ -302,39 +299,35 @@ def _resolve(scope: str, known: Collection[str]) -> str:
     return scope
 
 
-def _drop_number(name: str) -> str:
-    return re.sub(r"_\d+$", "", name)
-
-
 def _find_dependent(pytorch: CountResult) -> set[int]:
     """The operators, by number, that have the model's input in them."""
     if not pytorch.input_storages:
         return set(range(len(pytorch.op_costs)))
     storages = set(pytorch.input_storages)
-    found = set()
+    dependent = set()
     for number, op in enumerate(pytorch.op_costs):
         is_filled = op.kind == "fill" and not op.op.endswith("_")  # it takes the size alone
         if not is_filled and storages & _storages(op.call.inputs):
             storages |= _storages(op.call.outputs)
-            found.add(number)
-    return found
+            dependent.add(number)
+    return dependent
 
 
 def _find_normed_products(pytorch: CountResult) -> dict[str, str]:
     """The module of each batch norm without products → that of the product which it reads."""
     producers: dict[int, str] = {}  # storage → module
     products = {op.path for op in pytorch.op_costs if op.cost.macs}
-    found: dict[str, str] = {}
+    sources_of: dict[str, str] = {}
     for op in pytorch.op_costs:
         if op.op.rpartition("::")[2] in BATCH_NORMS and op.path not in products:
             sources = [producers[s] for s in _storages(op.call.inputs) if s in producers]
             if sources:
-                found[op.path] = sources[0]
+                sources_of[op.path] = sources[0]
         if op.kind != "view":
             made = _storages(op.call.outputs)
             producers = {s: path for s, path in producers.items() if s not in made}
             producers |= dict.fromkeys(made, op.path) if op.cost.macs else {}
-    return found
+    return sources_of
 
 
 def _storages(tensors: Iterable[Any]) -> set[int]:
@@ -347,12 +340,12 @@ def _storages(tensors: Iterable[Any]) -> set[int]:
 def _explain(module: Group) -> Explained:
     """Everything in a module that has no equal on the other side, under a cause."""
     rest = _cancel_equal(module)
-    found: Explained = []
+    explained: Explained = []
     for rule in (_explain_products, _explain_alone, _explain_work):
-        explained = rule(rest)
-        found += explained
-        rest = rest.without(group for _, group in explained)
-    return found
+        groups = rule(rest)
+        explained += groups
+        rest = rest.without(group for _, group in groups)
+    return explained
 
 
 def _cancel_equal(module: Group) -> Group:
@@ -378,15 +371,15 @@ def _explain_products(module: Group) -> Explained:
         products[_product_key(node)].append(node)
         if node.name == "Add":
             adds[node.cost.other_flops].append(node)
-    found: Explained = []
+    explained: Explained = []
     for op in module.pytorch:
         nodes = products[_product_key(op)] if op.cost.macs else []
         missing = op.cost.other_flops - nodes[0].cost.other_flops if nodes else 0
         if missing and adds[missing]:
-            found.append((DECOMPOSED, Group([op], [nodes.pop(0), adds[missing].pop(0)])))
+            explained.append((DECOMPOSED, Group([op], [nodes.pop(0), adds[missing].pop(0)])))
         elif missing:
-            found.append((BIAS, Group([op], [nodes.pop(0)])))
-    return found
+            explained.append((BIAS, Group([op], [nodes.pop(0)])))
+    return explained
 
 
 def _product_key(op: OpRecord) -> tuple[int, int, int]:
@@ -397,35 +390,35 @@ def _explain_alone(module: Group) -> Explained:
     """Operators and nodes whose cause can be seen without a counterpart."""
     has_norm = any(node.kind == "norm" for node in module.onnx)
     missing_macs = -module.change.macs
-    found: Explained = []
+    explained: Explained = []
     for op in module.pytorch:
         if op.cost.macs > max(missing_macs, 0):
             continue  # the file has this product, too
         if cause := _find_missing_cause(op, has_norm=has_norm):
-            found.append((cause, Group([op], [])))
+            explained.append((cause, Group([op], [])))
             missing_macs -= op.cost.macs
     for node in module.onnx:
         if cause := _find_added_cause(node):
-            found.append((cause, Group([], [node])))
-    return found
+            explained.append((cause, Group([], [node])))
+    return explained
 
 
 def _find_missing_cause(op: OpRecord, *, has_norm: bool) -> str:
     if op.name in BATCH_NORMS and not has_norm:
         return FOLDED_NORM
-    if op.is_constant:
-        return CONSTANT
-    if not op.is_float:
-        return SHAPES
-    return COPY if op.kind in MOVES else ""
+    return CONSTANT if op.is_constant else _find_move_cause(op)
 
 
 def _find_added_cause(node: OpRecord) -> str:
     if node.cost.macs:
         return ""
-    if node.is_constant or not node.is_float:
+    return SHAPES if node.is_constant else _find_move_cause(node)
+
+
+def _find_move_cause(op: OpRecord) -> str:
+    if not op.is_float:
         return SHAPES
-    return COPY if node.kind in MOVES else ""
+    return COPY if op.kind in MOVES else ""
 
 
 def _explain_work(module: Group) -> Explained:
@@ -457,7 +450,7 @@ def _sum_differences(explained: Explained) -> tuple[Difference, ...]:
             cause=cause,
             what=what,
             modules=len({op.module for g in groups for op in (*g.pytorch, *g.onnx)}),
-            change=_sum_costs(group.change for group in groups),
+            change=sum((group.change for group in groups), Cost()),
         )
         for (cause, what), groups in rows.items()
     ]
@@ -479,9 +472,5 @@ def _names(ops: list[OpRecord]) -> str:
     return " + ".join([*names, "…"] if len(counts) > MOST_NAMES else names)
 
 
-def _total(ops: Iterable[OpRecord]) -> Cost:
-    return _sum_costs(op.cost for op in ops)
-
-
-def _sum_costs(costs: Iterable[Cost]) -> Cost:
-    return sum(costs, Cost())
+def _total(ops: Iterable[OpRecord | OpCost]) -> Cost:
+    return sum((op.cost for op in ops), Cost())

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.costs.work import MalformedError
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.dims import show_name
 from ridgeline.onnx.graph import Results, Runner, Walk
@@ -39,7 +38,7 @@ def _run_if(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
     if taken is not None:
         names = (names[0] if taken else names[1],) * 2
     both = [walk.walk_body(_body(call, name), (), scope, path) for name in dict.fromkeys(names)]
-    chosen = max(range(len(both)), key=lambda place: (_total_cost(both[place][1]), -place))
+    chosen = max(range(len(both)), key=lambda number: (_total_cost(both[number][1]), -number))
     if taken is None:
         name = names[chosen].replace("_", " ")
         walk.note(f"If {call.name!r} is decided by data: its {name}, the costlier one, is counted")
@@ -92,10 +91,6 @@ def _trip_count(walk: Walk, call: NodeCall, in_file: int | None, *, is_limit: bo
 
 def _loop_trips(walk: Walk, call: NodeCall) -> int:
     """By the limit; a condition that data decide is taken to hold until then."""
-    for place, name, elem in ((0, "limit", INT64), (1, "condition", BOOL)):
-        operand = call.get(place)
-        if operand is not None and operand.elem not in (elem, 0):
-            raise MalformedError(f"its {name} is {operand.dtype.name}")
     limit, condition = call.get(0), call.get(1)
     if condition is not None and condition.first_value == 0:
         return _trip_count(walk, call, 0)
@@ -277,8 +272,8 @@ def _run_map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: st
         each = first.each if first is not None else None
         items = (each or unknown_tensor("item"),) * trips
     lists: list[list[Tensor]] = [[] for _ in node.output]
-    for place, item in enumerate(items):
-        inputs = [item, *(_item(t, place) for t in call.operands[1:])]
+    for number, item in enumerate(items):
+        inputs = [item, *(_item(t, number) for t in call.operands[1:])]
         outputs, rows = walk.walk_body(body, inputs, scope, path)
         walk.rows += rows
         for results, output in zip(lists, outputs, strict=False):
@@ -289,11 +284,11 @@ def _run_map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: st
     ]
 
 
-def _item(t: Tensor | None, place: int) -> Tensor | None:
+def _item(t: Tensor | None, number: int) -> Tensor | None:
     """An item of a sequence; another operand is the same for all."""
-    if t is None or t.items is None or place >= len(t.items):
+    if t is None or t.items is None or number >= len(t.items):
         return t
-    return t.items[place]
+    return t.items[number]
 
 
 def _run_flex_attention(

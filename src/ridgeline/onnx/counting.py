@@ -29,11 +29,16 @@ from ridgeline.onnx.dims import (
 from ridgeline.onnx.graph import Walk, walk_model
 from ridgeline.onnx.load import load
 from ridgeline.onnx.node import NodeCall, Tensor, unknown_tensor
-from ridgeline.onnx.node_cost import NodeCost, assumption_notes, unknown_notes
+from ridgeline.onnx.node_cost import (
+    NodeCost,
+    Stored,
+    assumption_notes,
+    find_stored,
+    unknown_notes,
+)
 from ridgeline.onnx.scope import convert_old_opset
 from ridgeline.onnx.shapes import KEEP_SOME
 from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, find_gradients
-from ridgeline.onnx.weights import Stored, find_stored
 from ridgeline.plain import plain_line
 from ridgeline.records import MODES, Cost
 

@@ -31,10 +31,9 @@ from ridgeline.costs.norm import (
 from ridgeline.costs.pointwise import PER_ELEMENT
 from ridgeline.costs.work import Each, Work
 from ridgeline.onnx.node import UNKNOWN, NodeCall, Tensor
-from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost
+from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost, Stored
 from ridgeline.onnx.ops import MS
 from ridgeline.onnx.ops.elementwise import has_batch_statistics
-from ridgeline.onnx.weights import Stored
 
 NOTE = (
     "training is estimated: the file has no backward pass and no loss;"
