@@ -179,11 +179,9 @@ def test_a_file_without_module_names_is_compared_by_totals(export: Export, tmp_p
         node.name = f"node_{number}"
         del node.metadata_props[:]
     onnx.save(model, tmp_path / "nameless.onnx")
-
     found = compare_counts(
         ridgeline.count(Swish(), x), count_onnx(tmp_path / "nameless.onnx", batch_size=BATCH)
     )
-
     assert found.totals_only == (
         "the file does not name the model's modules: only totals are compared"
     )
@@ -216,9 +214,7 @@ def test_macs_are_equal_in_every_module(model: str, sizes: dict[str, Any], tmp_p
     ridgeline.export(model, path, check=False, static=is_static, **sizes)
     ours = ridgeline.count(model, batch_size=batch_size, **sizes)
     asked = (sizes.get(name) for name in ("input_size", "seq_len", "config"))
-
     _, found = compare_with_onnx(ours, path, spec=spec(model, batch_size, *asked))
-
     assert (found.totals_only, found.unequal_modules) == ("", ())
     assert found.onnx.macs == found.pytorch.macs == ours.total.macs
     assert found.other_share < 0.001 or is_static  # one NonMaxSuppression of all classes

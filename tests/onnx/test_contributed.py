@@ -139,6 +139,5 @@ def test_contributed(case: Case, tmp_path: Path) -> None:
 def test_an_operator_without_a_formula_is_listed_with_its_bytes(tmp_path: Path) -> None:
     # given one of the operators that are not counted, on 6 elements of 4 bytes
     result = count(one_node("ScaledSiLU", [x(6)], domain=MS), tmp_path)
-
     assert (list(result.unknown), result.coverage) == (["com.microsoft::ScaledSiLU"], 0)
     assert (result.total.macs, result.total.flops, result.total.read_bytes) == (0, 0, 24)

@@ -48,7 +48,6 @@ def test_dimensions_are_bound(
     shape: tuple[Any, ...], settings: dict[str, Any], flops: int, batch: int, tmp_path: Path
 ) -> None:
     result = count(relu(*shape), tmp_path, **settings)
-
     assert (result.total.other_flops, result.batch_size) == (flops, batch)
     is_open = shape[0] != 4
     assert [note.startswith(f"the batch of {batch} is") for note in result.notes] == [
@@ -92,17 +91,14 @@ def test_what_is_missing_is_asked_for(
 ) -> None:
     with pytest.raises(RidgelineError) as raised:
         count(relu(*shape), tmp_path, **settings)
-
     assert str(raised.value) == says
 
 
 def test_a_dimension_of_many_inputs_is_not_listed_without_end(tmp_path: Path) -> None:
     inputs = {f"a{n}": x("seq") for n in range(7)}
     made = model([helper.make_node("Relu", ["a0"], ["y"])], inputs, ["y"])
-
     with pytest.raises(RidgelineError) as raised:
         count(made, tmp_path)
-
     assert raised.value.problem == (
         "the file leaves 1 dimension open: seq (of a0[0], a1[0], a2[0], a3[0], a4[0] and 2 more)"
     )
@@ -112,9 +108,7 @@ def test_weights_among_the_inputs_are_no_inputs(tmp_path: Path) -> None:
     proto = model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": x("batch", 3)}, ["y"],
                   stored={"w": known([[1.0]] * 3, "float32").array})  # fmt: skip
     proto.graph.input.append(helper.make_tensor_value_info("w", 1, (3, 1)))
-
     result = count(proto, tmp_path, batch_size=2)
-
     assert (result.total.macs, result.params) == (6, 3)
 
 
@@ -141,9 +135,7 @@ def test_a_shape_that_is_taken_apart_and_put_together(tmp_path: Path) -> None:
         node("Softmax", "flat", "y"),
         zero=0, axis=[0], rest=[-1],
     )  # fmt: skip
-
     result = count(proto, tmp_path, batch_size=5)
-
     assert result.op_costs[-1].call.outputs[0].shape == (5, 24)
     assert (result.total.transcendentals, result.coverage) == (5 * 24, 1.0)
 
@@ -164,18 +156,14 @@ def test_arithmetic_on_shapes(tmp_path: Path) -> None:
         node("Exp", "floats", "y"),
         zero=[0], one=[1], two=[2], start=0, step=1,
     )  # fmt: skip
-
     result = count(proto, tmp_path, batch_size=5)
-
     assert result.total.transcendentals == 11
 
 
 def test_an_unknown_shape_is_listed(tmp_path: Path) -> None:
     proto = model([node("Reshape", "a target", "b"), node("Exp", "b", "y")],
                   {"a": x(2, 6), "target": int64(2)}, ["y"])  # fmt: skip
-
     result = count(proto, tmp_path)
-
     assert result.unknown == {"onnx::Exp": {"calls": 1, "bytes": 0, "share": 0.0}}
     assert result.coverage == 0.5
     assert result.notes == (
@@ -248,7 +236,6 @@ def test_the_length_of_a_sequence_is_a_size(
     made: Any, dims: dict[str, int], shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     result = count(made, tmp_path, dims=dims)
-
     n = prod(shape)  # every element is read once and written once
     assert result.op_costs[0].call.outputs[0].shape == shape
     assert (result.total.read_bytes, result.total.written_bytes) == (4 * n, 4 * n)
@@ -277,7 +264,6 @@ def test_the_sizes_of_a_sequence_are_asked_for(
 ) -> None:
     with pytest.raises(RidgelineError) as raised:
         count(made, tmp_path, **settings)
-
     assert str(raised.value) == says
 
 

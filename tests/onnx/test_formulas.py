@@ -30,7 +30,6 @@ from tests.onnx.test_nodes_of_onnx import counted
 )  # fmt: skip
 def test_the_formula_is_the_one_that_was_used(made: Any, formula: str, tmp_path: Path) -> None:
     result = count(made, tmp_path)
-
     assert result.op_costs[0].formula == formula
     check_formulas(result)
 
@@ -38,5 +37,4 @@ def test_the_formula_is_the_one_that_was_used(made: Any, formula: str, tmp_path:
 @pytest.mark.slow
 def test_every_node_test_has_formulas_with_its_numbers(tmp_path: Path) -> None:
     written = sum(check_formulas(result) for _, result in counted(tmp_path))
-
     assert written > 3000

@@ -40,7 +40,6 @@ def choice() -> Any:
 
 def test_if_takes_the_costlier_branch_and_says_so(tmp_path: Path) -> None:
     result = count(model([choice()], {"a": x(6), "c": typed(BOOL)}, ["y"]), tmp_path)
-
     assert result.total.other_flops == 18
     assert result.notes == (
         "If 'choice' is decided by data: its else branch, the costlier one, is counted",
@@ -50,9 +49,7 @@ def test_if_takes_the_costlier_branch_and_says_so(tmp_path: Path) -> None:
 
 def test_if_takes_the_branch_that_is_known(tmp_path: Path) -> None:
     stored = {"c": np.asarray(True)}
-
     result = count(model([choice()], {"a": x(6)}, ["y"], stored=stored), tmp_path)
-
     assert (result.total.other_flops, result.notes) == (6, ())
 
 
@@ -77,9 +74,7 @@ W = np.zeros((3, 3), np.float32)
 def test_loop_multiplies_by_its_trip_count(tmp_path: Path) -> None:
     proto = model([loop("n")], {"h0": x(2, 3)}, ["y"],
                   stored={"w": W, "n": np.asarray(7)})  # fmt: skip
-
     result = count(proto, tmp_path)
-
     assert (result.total.macs, result.total.transcendentals) == (7 * 2 * 9, 7 * 6)
     assert result.op_costs[1].formula == "2·times·M·N·K = 2·7·2·3·3 = 252"
     assert result.modules[""].output_shapes == ((7, 2, 3),)
@@ -90,10 +85,8 @@ def test_loop_multiplies_by_its_trip_count(tmp_path: Path) -> None:
 
 def test_loop_asks_for_its_trip_count(tmp_path: Path) -> None:
     proto = model([loop("n")], {"h0": x(2, 3), "n": int64()}, ["y"], stored={"w": W})
-
     with pytest.raises(RidgelineError) as raised:
         count(proto, tmp_path)
-
     assert str(raised.value) == (
         "the trip counts of these loops are not in the file: Loop 'steps'"
         "\n  hint: give --dim steps=N"
@@ -107,9 +100,7 @@ def test_a_loop_whose_shapes_grow_is_counted_at_its_first_ones(tmp_path: Path) -
     # given h = Concat(h, h0) three times, from 2 rows of 3: exp(h) of 4, 6 and 8 rows
     proto = model([loop("n", grows=True)], {"h0": x(2, 3)}, ["h_end"],
                   stored={"n": np.asarray(3)})  # fmt: skip
-
     result = count(proto, tmp_path)
-
     # then the first iteration counts three times, and the result is of 2 + 3·2 rows
     assert result.total.transcendentals == 3 * 4 * 3
     assert result.modules[""].output_shapes == ((8, 3),)
@@ -136,9 +127,7 @@ def conditional(nodes: list[Any]) -> Any:
 def test_a_condition_by_data_is_noted(tmp_path: Path) -> None:
     nodes = [helper.make_node("ReduceMax", ["h2"], ["m"], keepdims=0),
              helper.make_node("Cast", ["m"], ["on"], to=BOOL)]  # fmt: skip
-
     result = count(conditional(nodes), tmp_path)
-
     assert result.total.macs == 5 * 2 * 9
     assert result.notes == ("Loop 'it' is taken to run to its limit of 5",)
 
@@ -150,9 +139,7 @@ def test_scan_runs_over_its_axis(tmp_path: Path) -> None:
     node = helper.make_node("Scan", ["s0", "xs"], ["s_end", "y"], name="scan", body=inner,
                             num_scan_inputs=1, scan_input_axes=[1])  # fmt: skip
     proto = model([node], {"s0": x(4), "xs": x(4, 9)}, ["y"])
-
     result = count(proto, tmp_path)
-
     assert (result.total.other_flops, result.total.transcendentals) == (9 * 4, 9 * 4)
     assert result.modules[""].output_shapes == ((9, 4),)
     with pytest.raises(RidgelineError, match="trip count of Scan 'scan' is 9 in the file, not 8"):
@@ -175,9 +162,7 @@ def test_function_bodies_take_the_place_of_calls(tmp_path: Path) -> None:
         helper.make_node("dense", ["b", "w"], ["y"], name="two", domain="own", along=1),
     ]
     proto = model(calls, {"a": x(2, 3)}, ["y"], stored={"w": W}, functions=[function])
-
     result = count(proto, tmp_path)
-
     assert [(op.path, op.cost.macs) for op in result.op_costs] == [
         ("one.MatMul_0", 18), ("one.join", 0), ("two.MatMul_0", 36), ("two.join", 0),
     ]  # fmt: skip
@@ -198,9 +183,7 @@ def test_a_function_may_be_called_with_fewer_inputs(
     node = helper.make_node("dense", operands, ["y"], name="one", domain="own")
     stored = {"w": weight(16, 8), "c": weight(8)}
     proto = model([node], {"a": x(2, 16)}, ["y"], stored=stored, functions=[dense])
-
     result = count(proto, tmp_path)
-
     assert (result.total.macs, result.total.other_flops) == (2 * 16 * 8, additions)
     assert (result.coverage, result.notes) == (1, ())
     assert result.modules[""].output_shapes == ((2, 8),)
@@ -209,9 +192,7 @@ def test_a_function_may_be_called_with_fewer_inputs(
 def test_a_shared_weight_is_stored_once_and_read_at_each_use(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["a", "w"], ["b"]),
              helper.make_node("MatMul", ["b", "w"], ["y"])]  # fmt: skip
-
     result = count(model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": W}), tmp_path)
-
     assert (result.params, result.memory.parameter_bytes) == (9, 36)
     assert result.total.read_bytes == 2 * (2 * 3 + 9) * 4
     assert result.fused.total_bytes == (6 + 9 + 6) * 4
@@ -221,9 +202,7 @@ def test_an_unknown_operator_is_listed_with_its_share(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["a"], ["b"]),
              helper.make_node("Secret", ["b"], ["y"], domain="own")]  # fmt: skip
     proto = model(nodes, {"a": x(6)}, ["y"])
-
     result = count(proto, tmp_path)
-
     assert result.unknown == {"own::Secret": {"calls": 1, "bytes": 24, "share": 24 / 72}}
 
 
@@ -239,9 +218,7 @@ def test_paths_follow_the_modules_of_the_exporters(tmp_path: Path) -> None:
         (nodes[3], "['_empty_nn_module_stack_from_metadata_hook', 'relu_2']"),
     ):
         node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
-
     result = count(model(nodes, {"a": x(6)}, ["y"]), tmp_path)
-
     assert [op.path for op in result.op_costs] == [
         "layer1.0.relu.Relu", "layer2.act.node_relu_1", "Relu_2", "node_of_none",
     ]  # fmt: skip
@@ -254,7 +231,6 @@ def test_settings_that_change_the_cost_are_shown(tmp_path: Path) -> None:
     node = helper.make_node("Attention", ["q", "q", "q"], ["y"], q_num_heads=2, kv_num_heads=2,
                             softcap=8.0, qk_matmul_output_mode=1)  # fmt: skip
     (op,) = count(model([node], {"q": x(1, 5, 8)}, ["y"], opset=23), tmp_path).op_costs
-
     assert op.settings == "kv_num_heads=2 q_num_heads=2 softcap=8.0 qk_matmul_output_mode=1"
 
 
@@ -340,8 +316,6 @@ def test_a_file_of_opset_1_is_converted(tmp_path: Path) -> None:
     ]
     stored = {"w": weight(12, 5), "d": weight(5)}
     made = model(nodes, {"a": x("batch", 2, 3)}, ["y"], stored=stored, opset=1)
-
     result = count(made, tmp_path, batch_size=2)
-
     assert (result.total.macs, result.total.other_flops) == (2 * 12 * 5, 2 * 5)
     assert result.coverage == 1

@@ -80,11 +80,9 @@ def test_bombs_in_the_file(name: str, tmp_path: Path) -> None:
     make, says = BOMBS[name]
     path = tmp_path / "model.onnx"
     path.write_bytes(make())
-
     start_s = perf_counter()
     with pytest.raises(RidgelineError, match=says):
         count_onnx(path)
-
     assert perf_counter() - start_s < MOST_S
 
 
@@ -113,11 +111,9 @@ def test_bombs_take_little_memory(tmp_path: Path) -> None:
     for n, make in enumerate([*(BOMBS[name][0] for name in HEAVY), *LARGE]):
         paths.append(tmp_path / f"{n}.onnx")
         paths[-1].write_bytes(make())
-
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, *paths], capture_output=True, text=True, check=True
     )
-
     said, most_kib = json.loads(done.stdout)
     assert [bool(text) for text in said] == [True] * len(HEAVY) + [False] * len(LARGE)
     assert most_kib / 1024 < MOST_MIB
@@ -143,7 +139,6 @@ def test_text_that_nothing_needs_is_left_out(tmp_path: Path) -> None:
     )
     path = tmp_path / "model.onnx"
     path.write_bytes(made.SerializeToString())
-
     assert len(skeleton.read_skeleton(path)) < 1000
     result = count_onnx(path)
     assert (result.total.other_flops, list(result.unknown)) == (6, ["own::Engine"])
@@ -186,9 +181,7 @@ def test_what_multiplies_is_bounded(
     path = tmp_path / "model.onnx"
     path.write_bytes(made.SerializeToString())
     count_onnx(path)  # as it is, it is small enough
-
     monkeypatch.setattr(scope, "MOST_HELD_BYTES", MIB)  # so that the test is quick
-
     with pytest.raises(RidgelineError, match="more than 1 MiB of names and values"):
         count_onnx(path)
 
@@ -205,6 +198,5 @@ def test_calls_that_double_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     made = model([node], {"a": x(1)}, ["b"], functions=functions)
     path.write_bytes(made.SerializeToString())
     monkeypatch.setattr(scope, "MOST_CALLS", 1000)  # so that the test is quick
-
     with pytest.raises(RidgelineError, match="functions and loops make more than 1,000 nodes"):
         count_onnx(path)

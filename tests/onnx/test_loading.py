@@ -78,10 +78,8 @@ def test_external_data_of_functions_are_in_the_folder_too(is_called: bool, tmp_p
     call = helper.make_node("f", ["a"], ["y"], domain="own")
     node = call if is_called else helper.make_node("Relu", ["a"], ["y"])
     path = saved(model([node], {"a": x(2, 4)}, ["y"], functions=[function]), tmp_path)
-
     with pytest.raises(RidgelineError) as raised:
         count_onnx(path)
-
     assert str(raised.value) == (
         f"{path}: the data of 'w' are said to be at '../w.bin', outside of the model's folder\n"
         "  hint: do not trust this file; external data must lie beside the model"
@@ -102,14 +100,12 @@ def test_a_file_above_2_gib_is_stepped_through(tmp_path: Path) -> None:
         file.write(proto.SerializeToString())
         file.write(varint(7 << 3 | 2) + varint(len(graph) + len(head) + size) + graph + head)
         file.truncate(file.tell() + size)
-
     # WHEN it is counted
     start_s = perf_counter()
     tracemalloc.start()
     result = count_onnx(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-
     # THEN nothing of the weights was read
     assert result.params == size // 4
     assert peak < 50 * MIB and perf_counter() - start_s < 10
@@ -119,7 +115,6 @@ def test_weights_are_left_out_of_the_skeleton(tmp_path: Path) -> None:
     weights = np.zeros((1000, 1000), np.float32)
     node = helper.make_node("MatMul", ["a", "w"], ["y"])
     path = saved(model([node], {"a": x(2, 1000)}, ["y"], stored={"w": weights}), tmp_path)
-
     assert len(read_skeleton(path)) < 200 < path.stat().st_size
     assert count_onnx(path).total.macs == 2 * 10**6
 
@@ -145,10 +140,8 @@ WHOLE = one_node("Conv", [x(1, 2, 5, 5), x(3, 2, 3, 3)]).SerializeToString()
 def test_files_that_are_none(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-
     with pytest.raises(RidgelineError) as raised:
         count_onnx(path)
-
     assert "is not a readable ONNX model" in raised.value.problem and raised.value.hint
 
 
@@ -165,7 +158,6 @@ def test_graphs_in_graphs_without_end(tmp_path: Path) -> None:
         body = field(1, field(5, field(6, body)))
     path = tmp_path / "model.onnx"
     path.write_bytes(field(7, body))
-
     with pytest.raises(RidgelineError, match="nested more than 90 deep"):
         count_onnx(path)
 
@@ -175,16 +167,13 @@ def test_a_cycle(tmp_path: Path) -> None:
         helper.make_node("Relu", ["b"], ["a"], name="first"),
         helper.make_node("Relu", ["a"], ["b"], name="second"),
     ]
-
     with pytest.raises(RidgelineError, match="the graph has a cycle through node 'first'"):
         count_onnx(saved(model(nodes, {}, ["b"]), tmp_path))
 
 
 def test_nodes_out_of_order_are_put_in_order(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["b"], ["c"]), helper.make_node("Neg", ["a"], ["b"])]
-
     result = count_onnx(saved(model(nodes, {"a": x(6)}, ["c"]), tmp_path))
-
     assert [op.op for op in result.op_costs] == ["onnx::Neg", "onnx::Relu"]
     assert result.total.other_flops == 12
 
@@ -211,10 +200,8 @@ INSIDE = helper.make_graph([helper.make_node("Relu", ["lost"], ["out"])], "branc
 )  # fmt: skip
 def test_names_that_do_not_fit(nodes: list[Any], problem: str, tmp_path: Path) -> None:
     path = saved(model(nodes, {"a": x(6)}, ["b"]), tmp_path)
-
     with pytest.raises(RidgelineError) as raised:
         count_onnx(path)
-
     assert raised.value.problem == f"{path}: {problem}"
     assert raised.value.hint.endswith("export the model again")
 
@@ -225,7 +212,6 @@ def test_a_function_that_calls_itself(tmp_path: Path) -> None:
         [helper.make_opsetid("own", 1)],
     )  # fmt: skip
     node = helper.make_node("f", ["a"], ["b"], domain="own")
-
     with pytest.raises(RidgelineError, match="nested more than 40 deep"):
         count_onnx(saved(model([node], {"a": x(1)}, ["b"], functions=[function]), tmp_path))
 
@@ -241,7 +227,6 @@ main(["count", "model.onnx"])
 
 def test_without_onnx_models_still_count_and_files_say_what_is_missing() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_ONNX], capture_output=True, text=True)
-
     assert done.returncode == 2
     assert "onnx cannot be imported" in done.stderr
     assert "hint: pip install 'ridgeline[onnx]'" in done.stderr
@@ -251,6 +236,5 @@ def test_without_onnx_models_still_count_and_files_say_what_is_missing() -> None
 def test_impossible_dimensions(tmp_path: Path) -> None:
     proto = model([helper.make_node("Relu", ["w"], ["y"])], {}, ["y"])
     proto.graph.initializer.append(TensorProto(name="w", data_type=1, dims=[-5, 3]))
-
     with pytest.raises(RidgelineError, match="impossible dimensions"):
         count_onnx(saved(proto, tmp_path))

@@ -70,12 +70,10 @@ def counted(folder: Path) -> Iterator[tuple[str, CountResult]]:
 def test_every_node_test_is_counted(tmp_path: Path) -> None:
     unknown: dict[str, list[str]] = {}
     names = []
-
     for name, result in counted(tmp_path):
         names.append(name)
         for op in result.unknown:
             unknown.setdefault(op, []).append(name)
-
     assert len(names) == len(cases()) > 1500
     assert unknown == WITHOUT_FORMULA
 
@@ -84,14 +82,12 @@ def test_every_node_test_is_counted(tmp_path: Path) -> None:
 def test_without_values_a_node_test_ends_in_a_count_or_our_error(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     asked: list[str] = []
-
     for case in cases():
         path.write_bytes(case.model.SerializeToString())
         try:
             count_onnx(path, mode="train")
         except RidgelineError:
             asked.append(case.name)
-
     assert len(asked) < 40
     assert all(any(word in name for word in ASKED) for name in asked)
 
@@ -118,7 +114,5 @@ def test_the_models_in_the_wheel(name: str) -> None:
     path = LIGHT / f"{name}.onnx"
     if not path.exists():
         pytest.skip(f"this onnx has no {name}")
-
     result = count_onnx(path)
-
     assert (result.total.macs, result.coverage) == (LIGHT_MACS[name], 1.0)

@@ -115,9 +115,7 @@ def test_convolutions(case: Case, tmp_path: Path) -> None:
 def test_formula_names_its_numbers(tmp_path: Path) -> None:
     case = Case("conv", "Conv", [x(2, 4, 7, 7), x(8, 2, 3, 3)], macs=CONV // 2,
                 attributes={"group": 2, "strides": [1, 1]})  # fmt: skip
-
     row = check(case, tmp_path).op_costs[0]
-
     assert row.formula == ("2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw = 2·2·8·5·5·2·3·3 = 14400")
     assert (row.path, row.op, row.kind, row.dtype) == ("it", "onnx::Conv", "conv", "fp32")
     assert row.settings == "strides=1,1 group=2"

@@ -46,9 +46,7 @@ def test_operands_that_do_not_fit_are_refused_all_the_same(
     silent = one_node(op, operands, outputs=len(stated), **attributes)
     proto = stating(one_node(op, operands, outputs=len(stated), **attributes), *stated)
     dims = {"s": 6} if any("s" in operand.shape for operand in operands) else {}
-
     result = count(proto, tmp_path, dims=dims)
-
     # then it is as in a file that says nothing
     assert why in result.notes[-1]
     assert (list(result.unknown), result.coverage) == ([f"onnx::{op}"], 0)
@@ -64,10 +62,8 @@ def test_a_table_that_is_too_short(tmp_path: Path) -> None:
     for name in ("sum", "y", "z"):
         stated = helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, "s", 4))
         proto.graph.value_info.append(stated)
-
     fitting = count(proto, tmp_path, dims={"s": 5})
     longer = count(proto, tmp_path, dims={"s": 6})
-
     assert (fitting.total.flops, fitting.notes, fitting.coverage) == (3 * 2 * 5 * 4, (), 1)
     # then shapes after it are those that the file says
     assert longer.total.flops == 2 * 6 * 4
@@ -85,9 +81,7 @@ def test_what_is_not_known_is_filled_in(tmp_path: Path) -> None:
     proto = model(nodes, {"a": x(4, "s"), "shape": int64(2)}, ["z"])
     stated = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("s", 4))
     proto.graph.value_info.append(stated)
-
     result = count(proto, tmp_path, dims={"s": 3})
-
     assert (result.total.flops, result.notes, result.coverage) == (12, (), 1)
 
 
@@ -100,9 +94,7 @@ def test_values_in_external_data(tmp_path: Path) -> None:
     outside.ClearField("raw_data")
     outside.data_location = TensorProto.EXTERNAL
     outside.external_data.add(key="location", value="sizes.bin")
-
     result = count(proto, tmp_path)
-
     assert result.notes == (
         "onnx::Reshape 'reshape' not counted: the values of 'some' are in external data, which are"
         " never opened",

@@ -35,7 +35,6 @@ def two_layers() -> Any:
 
 def test_gradients_of_two_layers(tmp_path: Path) -> None:
     result = count(two_layers(), tmp_path, mode="train")
-
     rows = [(op.path, op.phase, op.cost) for op in result.op_costs if op.phase != "forward"]
     assert rows == [
         ("second", "input-grad",
@@ -59,9 +58,7 @@ def test_a_file_in_which_nothing_is_trained_says_so(tmp_path: Path) -> None:
     nodes = [helper.make_node("DequantizeLinear", ["w", "scale"], ["v"]),
              helper.make_node("MatMul", ["a", "v"], ["y"])]  # fmt: skip
     stored = {"w": np.ones((3, 4), np.int8), "scale": np.float32(0.5)}
-
     result = count(model(nodes, {"a": x(2, 3)}, ["y"], stored=stored), tmp_path, mode="train")
-
     assert (list(result.phases), result.params, result.total.macs) == (["forward"], 12, 2 * 3 * 4)
     assert result.notes == (
         "nothing in this file has a gradient, as no floating-point parameter leads to a"
@@ -86,9 +83,7 @@ def test_a_batch_norm_has_the_gradients_of_pytorch(
     stored = {"w": weight(4, 3, 1, 1), **{name: weight(4) for name in "gbmv"}}
     proto = model(nodes, {"a": x(2, 3, 5, 5)}, ["y"], stored=stored)
     module = nn.Sequential(nn.Conv2d(3, 4, 1, bias=False), nn.BatchNorm2d(4))
-
     ours = count(proto, tmp_path, mode="train")
-
     # then a file for training has the numbers of a step in PyTorch
     rows = {op.phase: op.cost.flops for op in ours.op_costs if op.path == "norm"}
     n = 2 * 4 * 5 * 5
@@ -108,9 +103,7 @@ def test_gradients_of_a_residual_are_added(tmp_path: Path) -> None:
         helper.make_node("Add", ["h", "r"], ["y"], name="sum"),
     ]
     proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": weight(3, 4)})
-
     result = count(proto, tmp_path, mode="train")
-
     backward = [(op.path, op.phase, op.cost.flops) for op in result.op_costs if "grad" in op.phase]
     assert backward == [
         ("relu", "input-grad", 8),
@@ -125,10 +118,8 @@ def test_optimizers_as_pytorch_runs_them(name: str, tmp_path: Path) -> None:
     layer = nn.Linear(30, 40, bias=False)
     proto = model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": x(2, 30)}, ["y"],
                   stored={"w": weight(30, 40)})  # fmt: skip
-
     theirs = ridgeline.count(layer, torch.empty(2, 30), mode="train", optimizer=name)
     ours = count(proto, tmp_path, mode="train", optimizer=name)
-
     steps = 16  # a step counter and what is done to it: a few FLOPs and bytes
     expected, found = theirs.phase("optimizer"), ours.phase("optimizer")
     assert 0 <= expected.flops - found.flops <= steps
@@ -166,10 +157,8 @@ def test_the_same_network_through_both(mode: str, tmp_path: Path) -> None:
     module = Small().eval()
     torch.onnx.export(module, (torch.randn(2, 3, 9, 9),), str(path), dynamo=False,
                       input_names=["x"], dynamic_axes={"x": {0: "batch"}})  # fmt: skip
-
     theirs = ridgeline.count(module, torch.empty(5, 3, 9, 9), mode=mode)
     ours = ridgeline.count(str(path), batch_size=5, mode=mode)
-
     phases = {name: cost.macs for name, cost in theirs.phases.items()}
     assert {name: cost.macs for name, cost in ours.phases.items()} == phases
     assert ours.params == theirs.params
@@ -221,10 +210,8 @@ def test_what_weights_alone_make_is_a_weight(tmp_path: Path) -> None:
              helper.make_node("MatMul", ["x", "sum"], ["y"])]  # fmt: skip
     stored = {"w": weight(16, 16), "a": weight(16, 4), "b": weight(4, 16)}
     proto = model(nodes, {"x": x(2, 16)}, ["y"], stored=stored)
-
     ours = count(proto, tmp_path, mode="train")
     theirs = ridgeline.count(LowRank(), torch.empty(2, 16), mode="train")
-
     made = 16 * 4 * 16
     assert macs(ours) == {"forward": 512 + made, "weight-grad": 512 + 2 * made}
     assert macs(ours) == macs(theirs)
@@ -235,9 +222,7 @@ def test_gradients_of_a_contraction(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["a", "w"], ["h"]),
              helper.make_node("Einsum", ["h", "v"], ["y"], equation="ij,jk->ik")]  # fmt: skip
     stored = {"w": weight(4, 4), "v": weight(4, 3)}
-
     result = count(model(nodes, {"a": x(2, 4)}, ["y"], stored=stored), tmp_path, mode="train")
-
     assert macs(result) == {"forward": 32 + 24, "input-grad": 24, "weight-grad": 32 + 24}
     check_formulas(result)
 
@@ -246,9 +231,7 @@ def test_a_value_times_itself_has_two_gradients(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
              helper.make_node("Mul", ["h", "h"], ["y"], name="square")]  # fmt: skip
     proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": weight(3, 4)})
-
     result = count(proto, tmp_path, mode="train")
-
     flops = [(op.path, op.cost.flops) for op in result.op_costs if op.phase == "input-grad"]
     assert flops == [("square", 2 * 8), ("product", 8)]  # g·h twice, and their sum
 
@@ -274,10 +257,8 @@ def test_a_first_state_that_is_constant_has_no_gradient(
     module = Recurrent(kind, bidirectional=bidirectional)
     path = tmp_path / "recurrent.onnx"
     torch.onnx.export(module, (torch.zeros(9, 2, 10),), str(path), dynamo=False)
-
     ours = ridgeline.count(str(path), mode="train")
     theirs = ridgeline.count(module, torch.empty(9, 2, 10), mode="train")
-
     # then the state has a gradient in 8 of the 9 steps, the second layer's input in all
     ways = 1 + bidirectional
     rows = 2 * ways * gates * 20
@@ -299,9 +280,7 @@ def test_gradients_of_a_loop_are_those_of_its_body_times_the_trip_count(tmp_path
     node = helper.make_node("Loop", ["n", "", "h0"], ["y"], name="steps", body=inner)
     stored = {"w": weight(3, 3), "n": np.asarray(5)}
     proto = model([node], {"h0": x(2, 3)}, ["y"], stored=stored)
-
     result = count(proto, tmp_path, mode="train")
-
     # then both gradients are counted as often as the body runs
     assert macs(result) == dict.fromkeys(("forward", "input-grad", "weight-grad"), 5 * 2 * 9)
     # and the five gradients of w are added in four sums

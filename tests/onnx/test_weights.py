@@ -48,9 +48,7 @@ def test_packed_weights_are_parameters_one_by_one(
     settings: dict[str, Any] = {**N_BITS, **attributes}
     node = helper.make_node("MatMulNBits", ["a", *stored], ["y"], domain=MS, **settings)
     made = model([node], {"a": x(2, settings["K"])}, ["y"], stored=stored)
-
     result = count(made, tmp_path)
-
     assert (result.params, result.total.macs) == (params, 2 * 8 * settings["K"])
     assert result.memory.parameter_bytes == param_bytes  # as stored
     assert result.memory.buffer_bytes == buffer_bytes
@@ -64,7 +62,6 @@ def test_weights_that_do_not_fit_their_bytes_are_not_counted(tmp_path: Path) -> 
         "MatMulNBits", ["a", *stored], ["y"], domain=MS, N=16, K=64, block_size=32, bits=4
     )
     result = count(model([node], {"a": x(2, 64)}, ["y"], stored=stored), tmp_path)
-
     assert list(result.unknown) == ["com.microsoft::MatMulNBits"]
     assert "256 bytes do not hold 16·64 weights of 4 bits" in result.notes[0]
 
