@@ -245,7 +245,7 @@ def import_capture(
     also stored there, under `label`. A capture has its kernels as a table, and `warnings`.
     """
     from ridgeline.captures import read_captures
-    from ridgeline.captures.storage import store_capture
+    from ridgeline.captures.capture import store_capture
     from ridgeline.store import ResultsFolder
 
     captures = read_captures([Path(file) for file in files])

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.captures.metric_formulas import is_needed
-from ridgeline.captures.quantities import derive_quantities
+from ridgeline.captures.quantities import derive_quantities, is_needed
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 
@@ -230,18 +229,6 @@ def test_tensor_instructions_are_a_last_resort(
     assert any(said in remark for remark in found.remarks)
 
 
-def test_tensor_instructions_by_the_chip_of_each_row() -> None:
-    # given a kernel of an old chip, one of a later one and one of which nothing is known
-    metrics = pd.DataFrame({"sm__inst_executed_pipe_tensor.sum": [10.0, 10.0, 10.0]})
-    found = derive_quantities(metrics, compute_capability=pd.Series(["7.0", "8.0", ""]))
-    # then only the first is guessed
-    assert found.table["flops_fp16_matrix"].fillna(-1).tolist() == [5120, -1, -1]
-    assert [remark.partition(":")[0] for remark in found.remarks[:2]] == [
-        "tensor fp16 FLOPs are a guess",
-        "tensor-core FLOPs are not told",
-    ]
-
-
 PIPE = "sm__inst_executed_pipe_tensor"
 NOT_TOLD = "tensor-core FLOPs are not told: tensor instructions were counted"
 CHIPS = {"tu102": "7.5", "ga100": "8.0", "ad102": "8.9", "gh100": "9.0", "gb100": "10.0",
@@ -285,20 +272,11 @@ def test_tensor_instructions_beside_their_flops_are_no_loss() -> None:
         assert any(remark.startswith(NOT_TOLD) for remark in found.remarks) == is_said
 
 
-def test_a_guess_beside_counters_of_another_chip() -> None:
-    # given a kernel of an old chip and one of a later, in one file
-    metrics = pd.DataFrame({TENSOR: [nan, 9.0], f"{PIPE}.sum": [10.0, 10.0]})
-    found = derive_quantities(metrics, compute_capability=pd.Series(["7.0", "8.0"]))
-    assert found.table["flops_fp16_matrix"].tolist() == [5120, 9]
-
-
-def test_bulk_copies_of_any_chip_are_said() -> None:
+@pytest.mark.parametrize(("capability", "is_noted"), [("9.0", True), ("8.6", False)])
+def test_bulk_copies_are_noted(capability: str, is_noted: bool) -> None:
     metrics = pd.DataFrame({"l1tex__t_bytes.sum": [1.0, 2.0]})
-    said = "L1 bytes leave out the bulk tensor copies of this chip"
-    chips = {("8.0", "9.0"): True, ("8.0", "8.6"): False}
-    for versions, is_said in chips.items():
-        found = derive_quantities(metrics, compute_capability=pd.Series(versions))
-        assert (said in found.remarks) == is_said
+    found = derive_quantities(metrics, compute_capability=capability)
+    assert ("L1 bytes leave out the bulk tensor copies of this chip" in found.remarks) == is_noted
 
 
 def test_a_kernel_without_a_value_has_none() -> None:

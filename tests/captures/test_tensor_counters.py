@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.captures.metric_formulas import group_by_type
-from ridgeline.captures.quantities import Quantities, derive_quantities
+from ridgeline.captures.quantities import Quantities, derive_quantities, parse_tensor_counter
 
 
 def full(*names: str) -> list[str]:
@@ -37,8 +36,9 @@ def tensor_notes(found: Quantities) -> list[str]:
 def used(names: list[str]) -> dict[str, list[str]]:
     """Those that are added up, by type, without what all names have."""
     start, end = len("sm__ops_path_tensor_"), -len(".sum")
-    kinds = group_by_type(derive_ones(names).metrics)
-    return {kind: [name[start:end] for name in taken] for kind, taken in kinds.items()}
+    counters = [c for c in map(parse_tensor_counter, derive_ones(names).metrics) if c]
+    kinds = sorted({counter.type for counter in counters})
+    return {kind: [c.name[start:end] for c in counters if c.type == kind] for kind in kinds}
 
 
 def test_turing() -> None:
@@ -148,9 +148,8 @@ def test_half_a_total_is_a_lower_bound() -> None:
 
 
 def test_other_names_are_left_alone() -> None:
-    assert (
-        group_by_type(["sm__ops_path_tensor_src_fp9.sum", "sm__ops_path_tensor_src_fp8.avg"]) == {}
-    )
+    for name in ("sm__ops_path_tensor_src_fp9.sum", "sm__ops_path_tensor_src_fp8.avg"):
+        assert parse_tensor_counter(name) is None
 
 
 def test_a_counter_that_is_left_out_with_work_of_its_own_makes_a_lower_bound() -> None:

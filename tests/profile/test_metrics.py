@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.captures.metric_formulas import TensorCounter, parse_tensor_counter
+from ridgeline.captures.quantities import TensorCounter, parse_tensor_counter
 from ridgeline.profile.metrics import (
     ChosenMetrics,
     choose_metrics,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ridgeline.captures.ncu_messages import explained
+from ridgeline.captures.ncu_messages import explain_failure
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.cupti.messages import CounterPlan, counted_table, refusal
 from ridgeline.profile.cupti.range_profiler import NOT_PERMITTED, RefusedError
@@ -104,7 +104,7 @@ def _refuse_on_error() -> Iterator[None]:
 def check_fallback(tool: str, why: str) -> None:
     """Raise where no one else could count either, or nobody else is wished."""
     if NOT_PERMITTED in why:
-        raise explained("ERR_NVGPUCTRPERM", why)
+        raise explain_failure("ERR_NVGPUCTRPERM", why)
     if tool == CUPTI:
         raise RidgelineError(
             f"CUPTI cannot count here: {why}",

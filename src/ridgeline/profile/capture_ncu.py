@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from ridgeline.captures.ncu_messages import NO_KERNELS, WITHOUT, explained
+from ridgeline.captures.ncu_messages import NO_KERNELS, WITHOUT, explain_failure
 from ridgeline.captures.quantities import NO_BYTES, NO_FLOPS, NO_TENSORS, NO_TIME
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.profilers import NCU_VARIABLE as VARIABLE
@@ -82,10 +82,10 @@ def query_metrics(ncu: Ncu) -> frozenset[str]:
             hint=f"try `{ncu.path} --query-metrics` by hand; {WITHOUT}",
         ) from error
     if "==ERROR==" in said:
-        raise explained(said, "ncu failed")
+        raise explain_failure(said, "ncu failed")
     names = frozenset(metric_names(said))
     if not names:
-        raise explained(said, "ncu names no metric for the device here")
+        raise explain_failure(said, "ncu names no metric for the device here")
     return names
 
 
@@ -205,7 +205,7 @@ class NcuCapture:
 
         assert session.log is not None
         if NO_KERNELS in session.said:
-            raise explained(session.said, "ncu profiled nothing")
+            raise explain_failure(session.said, "ncu profiled nothing")
         capture = read_capture(session.log)
         warnings = self.workspace.warnings
         of_all = [text for text in capture.warnings if not text.startswith(OF_ONE_GROUP)]

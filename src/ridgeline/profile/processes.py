@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ridgeline.captures.ncu_messages import WITHOUT, explained
+from ridgeline.captures.ncu_messages import WITHOUT, explain_failure
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.metrics import KINDS
 from ridgeline.profile.request import Request
@@ -145,7 +145,7 @@ class Session:
         """Why it ended too early."""
         said = self.said
         if self.log is not None and "==ERROR==" in said:
-            return explained(said, "ncu failed")
+            return explain_failure(said, "ncu failed")
         lines = [line for line in said.splitlines() if line.strip() and not line.startswith("==")]
         last = lines[-1].strip() if lines else "it said nothing"
         return RidgelineError(
