@@ -190,7 +190,7 @@ def profile_step() -> AbstractContextManager[None]:
     Alone it does nothing. Under `ridgeline profile -- python …` the first three marked steps are
     warm-up, the fourth is looked at, and the program ends.
     """
-    from ridgeline.profile.step_mark import profile_step as marked
+    from ridgeline.profile.profile_step import profile_step as marked
 
     return marked()
 

@@ -157,7 +157,7 @@ def test_it_is_known_while_the_processes_load(monkeypatch: pytest.MonkeyPatch) -
         # when everything has loaded
         standby.wait_loaded()
         # then that includes the processes for ncu
-        loaded = [session.job.name for session in standby.place.sessions]
+        loaded = [session.job.name for session in standby.workspace.sessions]
         assert loaded == ["trace", "inside", "group0", "group1", "group2"]
         assert standby.profile().tool == "ncu"
 
