@@ -196,7 +196,6 @@ _SHOWN_AS = {
     "fp4_fp6": "fp6",
 }
 _WITH_NOTE = ("fp4_fp6", "fp4_fp6_fp8")  # of which the mixture is worth a word
-_RESULTS = dict.fromkeys(("fp16", "fp8", "fp6"), ("fp16", "fp32"))  # of others, one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,36 +224,11 @@ class TensorCounter:
 
     def overlaps(self, other: TensorCounter) -> bool:
         """Whether some work is in both."""
-        return self._shares_operands(other) and all(
-            not a or not b or a == b for a, b in self._pair_parts(other)
-        )
-
-    def covers(self, other: TensorCounter) -> bool:
-        """Whether it counts all that the other one counts."""
-        is_wider = self._shares_operands(other) and other.operands <= self.operands
-        return is_wider and all(not a or a == b for a, b in self._pair_parts(other))
-
-    def is_covered_by(self, others: Sequence[TensorCounter]) -> bool:
-        """Whether others count all of it: one, or all results, or with and without sparsity."""
-        if any(other.covers(self) for other in others):
-            return True
-        splits = []
-        if not self.dst:
-            splits.append([replace(self, dst=d) for d in _RESULTS.get(self.type, ("fp32",))])
-        if not self.sparsity:
-            splits.append([replace(self, sparsity=half) for half in ("off", "on")])
-        return any(all(part.is_covered_by(others) for part in parts) for parts in splits)
-
-    def _shares_operands(self, other: TensorCounter) -> bool:
-        if "fp4" in (self.src, other.src):
-            return self.src == other.src
-        return not self.operands.isdisjoint(other.operands)
-
-    def _pair_parts(self, other: TensorCounter) -> Iterable[tuple[str, str]]:
-        """What both are narrowed to besides their operands, "" for anything."""
-        return (
-            (self.op, other.op), (self.dst, other.dst), (self.sparsity, other.sparsity),
-        )  # fmt: skip
+        if "fp4" in (self.src, other.src) and self.src != other.src:
+            return False
+        parts = ((self.op, other.op), (self.dst, other.dst), (self.sparsity, other.sparsity))
+        is_narrowed_apart = any(a and b and a != b for a, b in parts)
+        return not self.operands.isdisjoint(other.operands) and not is_narrowed_apart
 
 
 def parse_tensor_counter(name: str) -> TensorCounter | None:
@@ -421,16 +395,7 @@ class _Deriver:
                 self.remarks.append(f"tensor {kind} is not told by itself: {name} counts it, too")
             if added:
                 self._add_tensor_flops(kind, every, added, amounts)
-                left_out = [
-                    counter.name
-                    for counter in own
-                    if not counter.is_covered_by(taken) and _has_work(amounts[counter.name])
-                ]
                 notes += _note_added(kind, added)
-                notes += [
-                    f"tensor {kind} is a lower bound: {', '.join(left_out)} left out, with some of"
-                    " the same work and other work"
-                ] * bool(left_out)
         self.remarks += notes
 
     def _add_tensor_flops(
@@ -589,10 +554,6 @@ class _Deriver:
         if lacking:
             without = " or ".join(lacking)
             self.remarks.append(f"{what} FLOPs are not told: rates without {without}")
-
-
-def _has_work(amount: _Amount) -> bool:
-    return amount.values is not None and bool((amount.values > 0).any())
 
 
 def _parse_version(compute_capability: str) -> tuple[int, int] | None:
