@@ -130,10 +130,10 @@ def ridgeline(path: str) -> dict[str, Any]:
     import pyarrow.compute
     import pyarrow.csv
 
-    from ridgeline.captures import csv_wide, read_capture
+    from ridgeline.captures import ncu_tables, read_capture
     from ridgeline.captures.capture import totals
 
-    assert pandas and pyarrow.csv and pyarrow.compute and csv_wide  # here, as for the others
+    assert pandas and pyarrow.csv and pyarrow.compute and ncu_tables  # here, as for the others
     with _Watch() as watch:
         told = totals(read_capture(Path(path)))
     assert told["kernels"] == KERNELS, told
@@ -201,7 +201,7 @@ def _lines_before(path: str) -> int:
 
 def _needed(line: str) -> Iterator[str]:
     """The columns below a header that ridgeline takes."""
-    from ridgeline.captures.csv_wide import needed_columns
+    from ridgeline.captures.ncu_tables import needed_columns
     from ridgeline.captures.table import parse_header
 
     header = parse_header(line)

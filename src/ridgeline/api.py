@@ -190,7 +190,7 @@ def profile_step() -> AbstractContextManager[None]:
     Alone it does nothing. Under `ridgeline profile -- python …` the first three marked steps are
     warm-up, the fourth is looked at, and the program ends.
     """
-    from ridgeline.profile.step_mark import profile_step as marked
+    from ridgeline.profile.profile_step import profile_step as marked
 
     return marked()
 
@@ -245,7 +245,7 @@ def import_capture(
     also stored there, under `label`. A capture has its kernels as a table, and `warnings`.
     """
     from ridgeline.captures import read_captures
-    from ridgeline.captures.storage import store_capture
+    from ridgeline.captures.capture import store_capture
     from ridgeline.store import ResultsFolder
 
     captures = read_captures([Path(file) for file in files])

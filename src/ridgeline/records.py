@@ -154,13 +154,25 @@ class RunRequest(Settings, WorkloadSpec):  # in a file, the workload comes first
     repeat: Index = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions:
+    """How counters are to be read."""
+
+    tier: str = "counters"  # or "time"
+    level: str = "dram"  # or "hierarchical"
+    tool: str = "auto"
+    precision: str | None = None  # of the step
+    iters: int = 1
+    warmup_iters: int = 3
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProfileRequest(RunRequest):
     """The counters of a stored run's step, and how they were to be read."""
 
     command: str = "profile"
     of_run: Name
-    profile: Mapping[str, Any] = field(default_factory=dict)
+    profile: ProfileOptions = field(default_factory=ProfileOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +194,7 @@ class CaptureRequest:
     files: tuple[str, ...] = ()
     program: tuple[str, ...] = ()
     label: str = ""
-    profile: Mapping[str, Any] = field(default_factory=dict)
+    profile: ProfileOptions | None = None  # of a program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -475,7 +487,6 @@ class SelfTest:
     product_ratio: NotNegative | None = None
     ratios: Mapping[str, float | None] = field(default_factory=dict)
     is_trusted: bool = True
-    date: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

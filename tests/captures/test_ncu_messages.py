@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ridgeline.captures.ncu_messages import REASONS, ReadingLog, explained
+from ridgeline.captures.ncu_messages import REASONS, ReadingLog, explain_failure
 
 SAID = {  # what ncu says → the problem, and a part of the hint
     "permission": (
@@ -51,7 +51,7 @@ NO_TIMES_EITHER = ("program", "empty")  # where kernel times could not be had wi
 @pytest.mark.parametrize("what", SAID)
 def test_every_reason_has_its_message(what: str) -> None:
     said, problem, hint = SAID[what]
-    error = explained(f"==PROF== Connected\n{said}\n", "ncu failed")
+    error = explain_failure(f"==PROF== Connected\n{said}\n", "ncu failed")
     assert error.problem == problem
     assert hint in error.hint
     assert ("; --tier time needs no counters" in error.hint) is (what not in NO_TIMES_EITHER)
@@ -70,7 +70,7 @@ def test_every_reason_is_tested() -> None:
     ],
 )
 def test_other_words_are_passed_on(said: str, problem: str) -> None:
-    assert explained(said, "ncu failed").problem == problem
+    assert explain_failure(said, "ncu failed").problem == problem
 
 
 def test_a_file_has_its_own_way_out() -> None:

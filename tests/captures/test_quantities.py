@@ -1,249 +1,199 @@
-"""From metrics to quantities, by rows that can be checked by hand."""
+"""From metrics to quantities, by rows that can be checked by hand; tensor counters of all chips."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import nan
 
 import pandas as pd
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.captures.metric_formulas import is_needed
-from ridgeline.captures.quantities import derive_quantities
+from ridgeline.captures.quantities import (
+    Quantities,
+    derive_quantities,
+    is_needed,
+    parse_tensor_counter,
+)
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
-
-
-def quantities(metrics: pd.DataFrame) -> pd.DataFrame:
-    return derive_quantities(metrics).table
-
-
-def counted(**ops: float) -> pd.DataFrame:
-    return pd.DataFrame({OP.format(op): [float(count)] for op, count in ops.items()})
-
-
-@pytest.mark.parametrize(
-    ("ops", "column", "flops"),
-    [
-        ({"fadd": 3, "fmul": 5, "ffma": 7}, "flops_fp32_vector", 3 + 5 + 2 * 7),
-        ({"dadd": 3, "dmul": 5, "dfma": 7}, "flops_fp64_vector", 3 + 5 + 2 * 7),
-        ({"hadd": 3, "hmul": 5, "hfma": 7}, "flops_fp16_vector", 2 * 3 + 2 * 5 + 4 * 7),
-        (  # two lanes an instruction, on Blackwell
-            {"fadd": 3, "fmul": 5, "ffma": 7, "fadd2": 1, "fmul2": 10, "ffma2": 100},
-            "flops_fp32_vector",
-            22 + 2 * 1 + 2 * 10 + 4 * 100,
-        ),
-    ],
+TIME, RATE = "gpu__time_duration.sum", "dram__bytes.sum.per_second"
+SM_CYCLES, SM_RATE = "sm__cycles_elapsed.avg", "sm__cycles_elapsed.avg.per_second"
+TENSOR = "sm__ops_path_tensor_src_fp16.sum"
+HALF, SINGLE = (TENSOR.replace(".sum", f"_dst_{dst}.sum") for dst in ("fp16", "fp32"))
+PIPE = "sm__inst_executed_pipe_tensor"
+NO_TIME, NO_FLOPS, NO_BYTES = (
+    "no time: collect gpu__time_duration.sum",
+    "no FLOPs: no counter of them was collected",
+    "no bytes: no counter of them was collected",
 )
-def test_flops_outside_tensor_cores(ops: dict[str, int], column: str, flops: float) -> None:
-    assert quantities(counted(**ops)).to_dict("list") == {column: [flops]}
+UNUSABLE = "no FLOPs: there is no counter that can be used"
+OVER_RATE = f"time is cycles over their rate: {SM_CYCLES} / {SM_RATE}"
+L2_CHART = "L2 bytes are those of Nsight Compute's own chart (lts2xbar), not lts__t_bytes"
+L1_CHART = "L1 bytes are those of Nsight Compute's own chart (writeback), not l1tex__t_bytes"
+ONLY_INSTRUCTIONS = "tensor-core FLOPs are not told: tensor instructions were counted"
 
 
-def test_one_prefix_is_used_never_both() -> None:
-    # given the same counts by smsp and by sm
-    both = counted(fadd=1, fmul=1, ffma=1)
-    for name in list(both.columns):
-        both[name.replace("smsp", "sm")] = both[name]
-    # then they count once
-    assert quantities(both).to_dict("list") == {"flops_fp32_vector": [4]}
+def ops(end: str = "", unit: str = "smsp", **counts: float) -> dict[str, float]:
+    """Instructions of threads by name."""
+    return {OP.format(op).replace("smsp", unit) + end: n for op, n in counts.items()}
 
 
-def test_parts_by_both_prefixes_are_one_sum() -> None:
-    # given additions and multiplications by smsp, multiply-adds by sm
-    mixed = counted(fadd=1, fmul=2, ffma=3).rename(columns=lambda name: sm_of_ffma(name))
-    # then all of them count
-    found = derive_quantities(mixed)
-    assert found.table.to_dict("list") == {"flops_fp32_vector": [1 + 2 + 2 * 3]}
-    assert found.remarks == (
-        "no time: collect gpu__time_duration.sum",
-        "no bytes: no counter of them was collected",
-    )
+def derive(
+    metrics: Mapping[str, float | Sequence[float]], capability: str | None = None
+) -> Quantities:
+    """The quantities of one kernel, or of each in the lists."""
+    rows = {name: one if isinstance(one, list) else [one] for name, one in metrics.items()}
+    return derive_quantities(pd.DataFrame(rows), compute_capability=capability)
 
 
-def sm_of_ffma(name: str) -> str:
-    return name.replace("smsp", "sm") if "ffma" in name else name
+def table_of(derived: Quantities) -> dict[str, list[float | None]]:
+    """Columns, with None for what is not known."""
+    columns = derived.table.to_dict("list")
+    return {name: [None if v != v else v for v in values] for name, values in columns.items()}
 
 
-def test_what_was_not_collected_is_absent_not_zero() -> None:
-    found = quantities(pd.DataFrame({"gpu__time_duration.sum": [2e-6, 3e-6]}))
-    assert found.to_dict("list") == {"counter_time_s": [2e-6, 3e-6]}
+VECTOR = [
+    (ops(fadd=3, fmul=5, ffma=7), {"flops_fp32_vector": [3 + 5 + 2 * 7]}, (NO_TIME, NO_BYTES)),
+    (ops(dadd=3, dmul=5, dfma=7), {"flops_fp64_vector": [3 + 5 + 2 * 7]}, (NO_TIME, NO_BYTES)),
+    (ops(hadd=3, hmul=5, hfma=7), {"flops_fp16_vector": [6 + 10 + 28]}, (NO_TIME, NO_BYTES)),
+    # two lanes an instruction, on Blackwell
+    (ops(fadd=3, fmul=5, ffma=7, fadd2=1, fmul2=10, ffma2=100),
+     {"flops_fp32_vector": [22 + 2 + 20 + 400]}, (NO_TIME, NO_BYTES)),
+    # the same by smsp and by sm counts once; parts by both are one sum
+    (ops(fadd=1, fmul=1, ffma=1) | ops(unit="sm", fadd=1, fmul=1, ffma=1),
+     {"flops_fp32_vector": [4]}, (NO_TIME, NO_BYTES)),
+    (ops(fadd=1, fmul=2) | ops(unit="sm", ffma=3), {"flops_fp32_vector": [9]},
+     (NO_TIME, NO_BYTES)),
+    (ops(fadd=1, fmul=1), {}, ("fp32 FLOPs are not told: ffma not collected", NO_TIME, UNUSABLE,
+                               NO_BYTES)),
+    (ops(ffma=5), {"flops_fp32_vector": [10]},
+     ("fp32 FLOPs are a lower bound: no fadd, fmul", NO_TIME, NO_BYTES)),
+    # a kernel without a value has no sum
+    ({**ops(fmul=1, ffma=1), OP.format("fadd"): [1.0, nan], OP.format("fmul"): [1.0, 1.0],
+      OP.format("ffma"): [1.0, 1.0]}, {"flops_fp32_vector": [4, None]}, (NO_TIME, NO_BYTES)),
+    # 2 s at 100 Hz with 3 additions, 0 multiplications and 5 multiply-adds a cycle
+    ({TIME: 2.0, "smsp__cycles_elapsed.avg.per_second": 100.0,
+      **ops(".per_cycle_elapsed", dadd=3, dmul=0, dfma=5)},
+     {"counter_time_s": [2], "flops_fp64_vector": [2600]},
+     ("fp64 FLOPs are made from rates per cycle", NO_BYTES)),
+    # 10 us with 1, 2 and 6000 instructions in a us
+    ({TIME: 1e-5, **ops(".per_second", fadd=1e6, fmul=2e6, ffma=6e9)},
+     {"counter_time_s": [1e-5], "flops_fp32_vector": [10 + 20 + 2 * 60_000]},
+     ("fp32 FLOPs are made from rates per second", NO_BYTES)),
+    (ops(".per_second", fadd=1, fmul=1, ffma=1), {},
+     ("fp32 FLOPs are not told: rates without time", NO_TIME, UNUSABLE, NO_BYTES)),
+    (ops(".per_cycle_elapsed", fadd=1, fmul=1, ffma=1), {},
+     ("fp32 FLOPs are not told: rates without cycles", NO_TIME, UNUSABLE, NO_BYTES)),
+]  # fmt: skip
+MEMORY = [
+    ({TIME: [2e-6, 3e-6]}, {"counter_time_s": [2e-6, 3e-6]}, (NO_FLOPS, NO_BYTES)),
+    ({"dram__bytes_read.sum": 30, "dram__bytes_write.sum": 4, "dram__bytes.sum": 35},
+     {"dram_read_bytes": [30], "dram_write_bytes": [4], "dram_bytes": [34]}, (NO_TIME, NO_FLOPS)),
+    ({"dram__bytes_op_read.sum": 1, "dram__bytes_op_write.sum": 2},
+     {"dram_read_bytes": [1], "dram_write_bytes": [2], "dram_bytes": [3]}, (NO_TIME, NO_FLOPS)),
+    ({"dram__sectors_read.sum": 1, "dram__sectors_write.sum": 2},
+     {"dram_read_bytes": [32], "dram_write_bytes": [64], "dram_bytes": [96]}, (NO_TIME, NO_FLOPS)),
+    ({"dram__bytes.sum": 35}, {"dram_bytes": [35]}, (NO_TIME, NO_FLOPS)),
+    ({"lts__t_bytes.sum": 7}, {"l2_bytes": [7]}, (NO_TIME, NO_FLOPS)),
+    ({"lts__t_sectors.sum": 7}, {"l2_bytes": [224]}, (NO_TIME, NO_FLOPS)),
+    ({"lts__lts2xbar_cycles_active.sum": 2}, {"l2_bytes": [64]}, (L2_CHART, NO_TIME, NO_FLOPS)),
+    ({"l1tex__t_bytes.sum": 7}, {"l1_bytes": [7]}, (NO_TIME, NO_FLOPS)),
+    ({"l1tex__lsu_writeback_active_mem_lg.sum": 2}, {"l1_bytes": [256]},
+     (L1_CHART, NO_TIME, NO_FLOPS)),
+    ({"gpu__time_duration.avg": 0.5, RATE: 8}, {"counter_time_s": [0.5], "dram_bytes": [4]},
+     (f"from rates: {RATE}", NO_FLOPS)),
+    # less than one byte cannot be
+    ({TIME: [1e-5] * 3, RATE: [1.5, 0.0, 3.2e6]},
+     {"counter_time_s": [1e-5] * 3, "dram_bytes": [None, 0, 32]},
+     (f"from rates: {RATE}", NO_FLOPS)),
+    # each kernel by the first formula that has a value: time …
+    ({TIME: [2.0, nan], SM_CYCLES: [nan, 600.0], SM_RATE: [nan, 1200.0]},
+     {"counter_time_s": [2, 0.5]}, (f"{OVER_RATE}, of 1 of 2 kernels", NO_FLOPS, NO_BYTES)),
+    # … and bytes: reads and writes, then a total beside writes alone, then a rate
+    ({TIME: [1.0, 1.0, 0.5], "dram__bytes_read.sum": [1.0, nan, nan],
+      "dram__bytes_write.sum": [2.0, 2.0, nan], "dram__bytes.sum": [4.0, 5.0, nan],
+      RATE: [8.0, 8.0, 14.0], "lts__t_bytes.sum": [9.0, nan, nan],
+      "lts__lts2xbar_cycles_active.sum": [9.0, 2.0, nan]},
+     {"counter_time_s": [1, 1, 0.5], "dram_read_bytes": [1, None, None],
+      "dram_write_bytes": [2, 2, None], "dram_bytes": [3, 5, 7], "l2_bytes": [9, 64, None]},
+     (f"from rates: {RATE}, of 1 of 3 kernels", f"{L2_CHART}, of 1 of 3 kernels", NO_FLOPS)),
+]  # fmt: skip
+RATED = "tensor fp16 FLOPs are made from rates per "
+TENSORS = [
+    ({HALF: [7.0, 7.0, 0.0], SINGLE: [100.0, nan, 9.0]}, {"flops_fp16_matrix": [107, None, 9]},
+     (NO_TIME, NO_BYTES)),
+    ({HALF: 7.0, SINGLE: nan}, {},
+     (f"tensor fp16 FLOPs are not told: no kernel has all of {HALF}, {SINGLE}", NO_TIME, UNUSABLE,
+      NO_BYTES)),
+    ({TIME: [2.0, 2.0], HALF: [7.0, 7.0], SINGLE: [100.0, nan], f"{SINGLE}.per_second": [40.0] * 2},
+     {"counter_time_s": [2, 2], "flops_fp16_matrix": [107, 87]},
+     (f"{RATED}second, of 1 of 2 kernels", NO_BYTES)),
+    ({TIME: 2.0, f"{TENSOR}.per_second": 50.0},
+     {"counter_time_s": [2], "flops_fp16_matrix": [100]}, (f"{RATED}second", NO_BYTES)),
+    ({"sm__cycles_elapsed.max": 10.0, f"{TENSOR}.per_cycle_elapsed": 5.0},
+     {"flops_fp16_matrix": [50]}, (f"{RATED}cycle", NO_TIME, NO_BYTES)),
+    ({TIME: 2.0, f"{TENSOR}.per_second": 50.0, TENSOR: 7.0},
+     {"counter_time_s": [2], "flops_fp16_matrix": [7]}, (NO_BYTES,)),
+    ({f"{TENSOR}.per_second": 50.0}, {},
+     ("tensor fp16 FLOPs are not told: rates without time", NO_TIME, UNUSABLE, NO_BYTES)),
+]  # fmt: skip
 
 
-def test_a_sum_without_its_multiply_adds_is_no_sum() -> None:
-    found = derive_quantities(counted(fadd=1, fmul=1))
-    assert found.table.columns.empty
-    assert "fp32 FLOPs are not told: ffma not collected" in found.remarks
-
-
-def test_a_sum_without_additions_is_a_lower_bound() -> None:
-    found = derive_quantities(counted(ffma=5))
-    assert found.table.to_dict("list") == {"flops_fp32_vector": [10]}
-    assert "fp32 FLOPs are a lower bound: no fadd, fmul" in found.remarks
-
-
-def test_reads_and_writes_go_before_their_total() -> None:
-    metrics = {"dram__bytes_read.sum": [30.0], "dram__bytes_write.sum": [4.0]}
-    metrics["dram__bytes.sum"] = [35.0]
-    assert quantities(pd.DataFrame(metrics)).to_dict("list") == {
-        "dram_read_bytes": [30],
-        "dram_write_bytes": [4],
-        "dram_bytes": [34],
-    }
+@pytest.mark.parametrize(("metrics", "table", "remarks"), [*VECTOR, *MEMORY, *TENSORS])
+def test_quantities(
+    metrics: dict[str, float], table: dict[str, list[float]], remarks: tuple[str, ...]
+) -> None:
+    derived = derive(metrics)
+    assert table_of(derived) == table
+    assert derived.remarks == remarks
 
 
 def test_a_rate_that_is_not_used_is_not_named() -> None:
-    metrics = {"dram__bytes_read.sum": [30.0], "dram__bytes_write.sum": [4.0]}
-    metrics |= {"gpu__time_duration.sum": [1.0], RATE: [35.0]}
-    found = derive_quantities(pd.DataFrame(metrics))
-    assert found.table["dram_bytes"].tolist() == [34]
-    assert found.metrics == (
-        "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
-    )  # fmt: skip
-    assert found.remarks == ("no FLOPs: no counter of them was collected",)
+    names = (TIME, "dram__bytes_read.sum", "dram__bytes_write.sum")
+    assert derive({**dict.fromkeys(names, 1.0), RATE: 35.0}).metrics == names
 
 
-def test_bytes_of_each_kernel_by_the_first_way_that_tells_them() -> None:
-    # given reads and writes, then a total beside writes alone, then a rate for half a second
-    metrics = {
-        "gpu__time_duration.sum": [1.0, 1.0, 0.5],
-        "dram__bytes_read.sum": [1.0, nan, nan],
-        "dram__bytes_write.sum": [2.0, 2.0, nan],
-        "dram__bytes.sum": [4.0, 5.0, nan],
-        RATE: [8.0, 8.0, 14.0],
-        "lts__t_bytes.sum": [9.0, nan, nan],
-        "lts__lts2xbar_cycles_active.sum": [9.0, 2.0, nan],
-    }
-    found = derive_quantities(pd.DataFrame(metrics))
-    # then none is lost
-    assert found.table["dram_bytes"].tolist() == [3, 5, 7]
-    assert found.table["l2_bytes"].fillna(-1).tolist() == [9, 64, -1]
-    assert found.remarks == (
-        f"from rates: {RATE}, of 1 of 3 kernels",
-        "L2 bytes are those of Nsight Compute's own chart (lts2xbar), not lts__t_bytes, of 1 of 3"
-        " kernels",
-        "no FLOPs: no counter of them was collected",
-    )
+def test_only_what_takes_part_is_needed() -> None:
+    needed = [TIME, OP.format("ffma"), "sm__ops_path_tensor_src_fp8.sum"]
+    others = ["launch__grid_size", "dram__bytes.sum.pct_of_peak_sustained_elapsed",
+              OP.format("ffma").replace(".sum", ".avg"), OP.format("bar"),
+              "dram__bytes.sum.per_cycle_elapsed"]  # fmt: skip
+    assert list(filter(is_needed, [*needed, *others])) == needed
 
 
-def test_time_of_each_kernel_by_the_first_way_that_tells_it() -> None:
-    metrics = {
-        "gpu__time_duration.sum": [2.0, nan],
-        "sm__cycles_elapsed.avg": [nan, 600.0],
-        "sm__cycles_elapsed.avg.per_second": [nan, 1200.0],
-        "dram__bytes.sum": [1.0, 1.0],
-    }
-    found = derive_quantities(pd.DataFrame(metrics))
-    assert found.table["counter_time_s"].tolist() == [2, 0.5]
-    assert found.remarks[0] == (
-        "time is cycles over their rate: sm__cycles_elapsed.avg /"
-        " sm__cycles_elapsed.avg.per_second, of 1 of 2 kernels"
-    )
+@pytest.mark.parametrize(("capability", "is_noted"), [("9.0", True), ("8.6", False)])
+def test_bulk_copies_are_noted(capability: str, is_noted: bool) -> None:
+    remarks = derive({"l1tex__t_bytes.sum": [1.0, 2.0]}, capability).remarks
+    assert ("L1 bytes leave out the bulk tensor copies of this chip" in remarks) == is_noted
+
+
+# ---------------------------------------------------------------- tensor instructions
 
 
 @pytest.mark.parametrize(
-    ("metrics", "expected"),
+    ("metrics", "capability", "flops", "remark"),
     [
-        ({"dram__bytes.sum": 35.0}, {"dram_bytes": 35.0}),
-        ({"lts__t_bytes.sum": 7.0}, {"l2_bytes": 7.0}),
-        ({"lts__t_sectors.sum": 7.0}, {"l2_bytes": 224.0}),
-        ({"lts__lts2xbar_cycles_active.sum": 2.0}, {"l2_bytes": 64.0}),
-        ({"l1tex__t_bytes.sum": 7.0}, {"l1_bytes": 7.0}),
-        ({"l1tex__lsu_writeback_active_mem_lg.sum": 2.0}, {"l1_bytes": 256.0}),
-        (
-            {"dram__bytes_op_read.sum": 1.0, "dram__bytes_op_write.sum": 2.0},
-            {"dram_read_bytes": 1.0, "dram_write_bytes": 2.0, "dram_bytes": 3.0},
-        ),
-        (
-            {"dram__sectors_read.sum": 1.0, "dram__sectors_write.sum": 2.0},
-            {"dram_read_bytes": 32.0, "dram_write_bytes": 64.0, "dram_bytes": 96.0},
-        ),
-        (
-            {"gpu__time_duration.avg": 0.5, "dram__bytes.sum.per_second": 8.0},
-            {"counter_time_s": 0.5, "dram_bytes": 4.0},
-        ),
-        (
-            {"sm__cycles_elapsed.avg": 600.0, "sm__cycles_elapsed.avg.per_second": 1200.0},
-            {"counter_time_s": 0.5},
-        ),
+        ({f"{PIPE}.sum": 10.0}, "7.0", [5120], "tensor fp16 FLOPs are a guess"),
+        ({f"{PIPE}.sum": 10.0}, "8.0", None, ", which no factor turns into FLOPs; collect"),
+        ({f"{PIPE}_op_hmma.sum.per_second": 5.0}, "8.0", None, ", which no factor turns into"),
+        ({f"{PIPE}_op_hmma.sum": 5.0}, "7.0", None, f" in part; collect {PIPE}.sum, from which"),
+        ({f"{PIPE}_op_hmma.sum": 5.0}, None, None, ", and the chip is not known; collect"),
+        # beside their FLOPs they are no loss, unless a kernel has none
+        ({TENSOR: [9.0], f"{PIPE}_op_hmma.sum": [1.0]}, "8.0", [9], ""),
+        ({TENSOR: [9.0, nan], f"{PIPE}_op_hmma.sum": [1.0, 0.0]}, "8.0", [9, None], ""),
+        ({TENSOR: [9.0, nan], f"{PIPE}_op_hmma.sum": [1.0, 1.0]}, "8.0", [9, None], ", which"),
     ],
-    ids=lambda value: next(iter(value)),
-)
-def test_bytes_and_time(metrics: dict[str, float], expected: dict[str, float]) -> None:
-    found = quantities(pd.DataFrame({name: [value] for name, value in metrics.items()}))
-    assert found.to_dict("list") == {name: [value] for name, value in expected.items()}
-
-
-def test_another_definition_of_a_level_is_said() -> None:
-    found = derive_quantities(pd.DataFrame({"lts__lts2xbar_cycles_active.sum": [2.0]}))
-    assert any("own chart" in remark for remark in found.remarks)
-
-
-def test_rates_per_cycle_become_counts() -> None:
-    # given 2 s at 100 Hz with 3 additions, 0 multiplications and 5 multiply-adds a cycle
-    metrics = {
-        "gpu__time_duration.sum": [2.0],
-        "smsp__cycles_elapsed.avg.per_second": [100.0],
-        **{f"{OP.format(op)}.per_cycle_elapsed": [n] for op, n in
-           (("dadd", 3.0), ("dmul", 0.0), ("dfma", 5.0))},
-    }  # fmt: skip
-    # then 200 cycles have 13 FLOPs each
-    assert quantities(pd.DataFrame(metrics))["flops_fp64_vector"].tolist() == [2600]
-
-
-def test_rates_per_second_become_counts() -> None:
-    # given 10 us with 1, 2 and 6000 instructions in a us
-    rates = {f"{OP.format(op)}.per_second": [n * 1e6] for op, n in
-             (("fadd", 1), ("fmul", 2), ("ffma", 6000))}  # fmt: skip
-    found = derive_quantities(pd.DataFrame({"gpu__time_duration.sum": [1e-5], **rates}))
-    # then
-    assert found.table["flops_fp32_vector"].tolist() == [10 + 20 + 2 * 60_000]
-    assert found.remarks == (
-        "fp32 FLOPs are made from rates per second",
-        "no bytes: no counter of them was collected",
-    )
-
-
-@pytest.mark.parametrize(
-    ("per", "clock"), [("per_second", "time"), ("per_cycle_elapsed", "cycles")]
-)
-def test_rates_of_instructions_alone_are_not_told(per: str, clock: str) -> None:
-    rates = counted(fadd=1, fmul=1, ffma=1).rename(columns=lambda name: f"{name}.{per}")
-    found = derive_quantities(rates.assign(**{"dram__bytes.sum": [1.0]}))
-    assert found.table.to_dict("list") == {"dram_bytes": [1]}
-    assert found.remarks == (
-        f"fp32 FLOPs are not told: rates without {clock}",
-        "no time: collect gpu__time_duration.sum",
-        "no FLOPs: there is no counter that can be used",
-    )
-
-
-@pytest.mark.parametrize(
-    ("capability", "flops"), [("7.0", [5120.0]), ("7.2", [5120.0]), ("8.0", None), (None, None)]
 )
 def test_tensor_instructions_are_a_last_resort(
-    capability: str | None, flops: list[float] | None
+    metrics: dict[str, float], capability: str | None, flops: list[float] | None, remark: str
 ) -> None:
-    metrics = pd.DataFrame({"sm__inst_executed_pipe_tensor.sum": [10.0]})
-    found = derive_quantities(metrics, compute_capability=capability)
-    assert found.table.to_dict("list").get("flops_fp16_matrix") == flops
-    said = "are a guess" if flops else "tensor-core FLOPs are not told"
-    assert any(said in remark for remark in found.remarks)
+    derived = derive(metrics, capability)
+    assert table_of(derived).get("flops_fp16_matrix") == flops
+    start = remark if remark.startswith("tensor") else ONLY_INSTRUCTIONS + remark
+    assert any(text.startswith(start) for text in derived.remarks) == bool(remark)
 
 
-def test_tensor_instructions_by_the_chip_of_each_row() -> None:
-    # given a kernel of an old chip, one of a later one and one of which nothing is known
-    metrics = pd.DataFrame({"sm__inst_executed_pipe_tensor.sum": [10.0, 10.0, 10.0]})
-    found = derive_quantities(metrics, compute_capability=pd.Series(["7.0", "8.0", ""]))
-    # then only the first is guessed
-    assert found.table["flops_fp16_matrix"].fillna(-1).tolist() == [5120, -1, -1]
-    assert [remark.partition(":")[0] for remark in found.remarks[:2]] == [
-        "tensor fp16 FLOPs are a guess",
-        "tensor-core FLOPs are not told",
-    ]
-
-
-PIPE = "sm__inst_executed_pipe_tensor"
-NOT_TOLD = "tensor-core FLOPs are not told: tensor instructions were counted"
 CHIPS = {"tu102": "7.5", "ga100": "8.0", "ad102": "8.9", "gh100": "9.0", "gb100": "10.0",
          "gb202": "12.0"}  # fmt: skip
 
@@ -254,148 +204,124 @@ def test_tensor_instructions_of_any_name_are_not_dropped(chip: str, capability: 
     names = [f"{name}.sum" for name in sorted(metrics_of(chip)) if name.startswith(PIPE)]
     assert f"{PIPE}.sum" in names
     for name in names:
-        found = derive_quantities(pd.DataFrame({name: [5.0]}), compute_capability=capability)
-        # then FLOPs are said to be missing, unless the instruction is none of tensor cores
-        said = f"{NOT_TOLD}, which no factor turns into FLOPs; collect sm__ops_path_tensor_src_*"
-        assert (said in found.remarks) == ("type_hfma2" not in name), name
-        assert found.table.columns.empty
+        derived = derive({name: 5.0}, capability)
+        # then FLOPs are noted as missing, unless the instruction is none of tensor cores
+        has_note = any(text.startswith(ONLY_INSTRUCTIONS) for text in derived.remarks)
+        assert has_note == ("type_hfma2" not in name), name
+        assert derived.table.columns.empty
+
+
+# ---------------------------------------------------------------- overlapping tensor counters
+
+
+def full(name: str) -> str:
+    return f"sm__ops_path_tensor_{name}.sum"
+
+
+def halves(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}_sparsity_{half}" for name in names for half in ("off", "on"))
+
+
+def used(*names: str) -> dict[str, list[str]]:
+    """Those that are added up, by type."""
+    derived = derive(dict.fromkeys(map(full, names), 1.0))
+    taken: dict[str, list[str]] = {}
+    for counter in filter(None, map(parse_tensor_counter, derived.metrics)):
+        short = counter.name.removeprefix("sm__ops_path_tensor_").removesuffix(".sum")
+        taken.setdefault(counter.type, []).append(short)
+    return taken
 
 
 @pytest.mark.parametrize(
-    ("metric", "capability", "said"),
+    ("names", "taken"),
     [
-        ("_op_hmma.sum.per_second", "8.0", ", which no factor turns into FLOPs; collect"),
-        ("_op_hmma.sum", "7.0", f" in part; collect {PIPE}.sum, from which they are guessed"),
-        ("_op_hmma.sum", None, ", and the chip is not known; collect sm__ops_path_tensor_src_*,"
-         f" or, before compute capability 7.5 (V100), {PIPE}.sum and export it with its column"),
+        # Turing, Ampere, Hopper and Blackwell as they are collected
+        (("src_fp16_bf16_tf32_dst_fp32", "src_fp16_dst_fp16", "src_int8", "src_int4"),
+         {"fp16": ["src_fp16_bf16_tf32_dst_fp32", "src_fp16_dst_fp16"], "int4": ["src_int4"],
+          "int8": ["src_int8"]}),
+        ((*halves("src_fp16_dst_fp32", "src_fp16_dst_fp16", "src_int8"), "src_fp64"),
+         {"fp16": [*halves("src_fp16_dst_fp32", "src_fp16_dst_fp16")], "fp64": ["src_fp64"],
+          "int8": [*halves("src_int8")]}),
+        (("src_bf16_dst_fp32", "src_fp16", "src_fp8"),
+         {"bf16": ["src_bf16_dst_fp32"], "fp16": ["src_fp16"], "fp8": ["src_fp8"]}),
+        (("src_fp4_fp6_fp8_dst_fp16", "src_fp4_fp6_fp8_dst_fp32", "src_fp4_dst_fp32"),
+         {"fp4": ["src_fp4_dst_fp32"],
+          "fp8": ["src_fp4_fp6_fp8_dst_fp16", "src_fp4_fp6_fp8_dst_fp32"]}),
+        (("src_fp4_fp6_dst_fp32", "op_utcqmma_src_fp8_dst_fp16", "op_utcqmma_src_fp8_dst_fp32"),
+         {"fp6": ["src_fp4_fp6_dst_fp32"],
+          "fp8": ["op_utcqmma_src_fp8_dst_fp16", "op_utcqmma_src_fp8_dst_fp32"]}),
+        # work that is in two counters counts once
+        (("src_fp16", "src_fp16_dst_fp32"), {"fp16": ["src_fp16"]}),
+        (("src_int8", *halves("src_int8")), {"int8": ["src_int8"]}),
+        (("src_bf16_dst_fp32", "op_hgmma_src_bf16_dst_fp32"), {"bf16": ["src_bf16_dst_fp32"]}),
+        (("op_hgmma_src_bf16", "op_hmma_src_bf16"),
+         {"bf16": ["op_hgmma_src_bf16", "op_hmma_src_bf16"]}),
+        (("src_fp16_bf16_tf32_dst_fp32", "src_fp16_dst_fp32"),
+         {"fp16": ["src_fp16_bf16_tf32_dst_fp32"]}),
+        (("op_hmma_src_fp16_dst_fp32_sparsity_off", "src_fp16_dst_fp16"),
+         {"fp16": ["op_hmma_src_fp16_dst_fp32_sparsity_off", "src_fp16_dst_fp16"]}),
+        # other names are left alone
+        (("src_fp9",), {}),
     ],
 )  # fmt: skip
-def test_what_to_collect_depends_on_the_chip(
-    metric: str, capability: str | None, said: str
+def test_counters_without_overlap_are_added_up(
+    names: tuple[str, ...], taken: dict[str, list[str]]
 ) -> None:
-    found = derive_quantities(pd.DataFrame({PIPE + metric: [5.0]}), compute_capability=capability)
-    assert found.remarks[0].startswith(NOT_TOLD + said)
-
-
-def test_tensor_instructions_beside_their_flops_are_no_loss() -> None:
-    # given the FLOPs of the first kernel only, and no instructions in the last
-    metrics = pd.DataFrame({TENSOR: [9.0, nan, nan], f"{PIPE}_op_hmma.sum": [1.0, 1.0, 0.0]})
-    for rows, is_said in ((metrics[:1], False), (metrics, True), (metrics[::2], False)):
-        found = derive_quantities(rows, compute_capability="8.0")
-        assert any(remark.startswith(NOT_TOLD) for remark in found.remarks) == is_said
-
-
-def test_a_guess_beside_counters_of_another_chip() -> None:
-    # given a kernel of an old chip and one of a later, in one file
-    metrics = pd.DataFrame({TENSOR: [nan, 9.0], f"{PIPE}.sum": [10.0, 10.0]})
-    found = derive_quantities(metrics, compute_capability=pd.Series(["7.0", "8.0"]))
-    assert found.table["flops_fp16_matrix"].tolist() == [5120, 9]
-
-
-def test_bulk_copies_of_any_chip_are_said() -> None:
-    metrics = pd.DataFrame({"l1tex__t_bytes.sum": [1.0, 2.0]})
-    said = "L1 bytes leave out the bulk tensor copies of this chip"
-    chips = {("8.0", "9.0"): True, ("8.0", "8.6"): False}
-    for versions, is_said in chips.items():
-        found = derive_quantities(metrics, compute_capability=pd.Series(versions))
-        assert (said in found.remarks) == is_said
-
-
-def test_a_kernel_without_a_value_has_none() -> None:
-    # given a second kernel of which only the time is known
-    metrics = counted(fadd=1, fmul=1, ffma=1)
-    metrics = pd.concat([metrics, pd.DataFrame({OP.format("fadd"): [nan]})], ignore_index=True)
-    # then its FLOPs are not a number
-    found = quantities(metrics)["flops_fp32_vector"]
-    assert found[0] == 4 and pd.isna(found[1])
-
-
-def test_only_what_takes_part_is_needed() -> None:
-    names = ["gpu__time_duration.sum", OP.format("ffma"), "sm__ops_path_tensor_src_fp8.sum",
-             "launch__grid_size", "dram__bytes.sum.pct_of_peak_sustained_elapsed",
-             OP.format("ffma").replace(".sum", ".avg"), OP.format("bar")]  # fmt: skip
-    assert [name for name in names if is_needed(name)] == names[:3]
-
-
-TENSOR = "sm__ops_path_tensor_src_fp16.sum"
-HALF, SINGLE = (TENSOR.replace(".sum", f"_dst_{dst}.sum") for dst in ("fp16", "fp32"))
-
-
-def test_a_tensor_sum_that_lacks_a_part_is_not_known() -> None:
-    # given three kernels, the second without the work that ends in fp32
-    found = derive_quantities(pd.DataFrame({HALF: [7.0, 7.0, 0.0], SINGLE: [100.0, nan, 9.0]}))
-    # then only its sum is not known
-    assert found.table["flops_fp16_matrix"].fillna(-1).tolist() == [107, -1, 9]
-
-
-def test_a_tensor_part_that_no_kernel_has_is_named() -> None:
-    metrics = {"gpu__time_duration.sum": [1.0], HALF: [7.0], SINGLE: [nan]}
-    found = derive_quantities(pd.DataFrame(metrics))
-    assert found.table.to_dict("list") == {"counter_time_s": [1]}
-    assert found.remarks == (
-        f"tensor fp16 FLOPs are not told: no kernel has all of {HALF}, {SINGLE}",
-        "no FLOPs: there is no counter that can be used",
-        "no bytes: no counter of them was collected",
-    )
-
-
-def test_a_rate_stands_in_for_a_tensor_count_that_a_kernel_lacks() -> None:
-    metrics = {"gpu__time_duration.sum": [2.0, 2.0], HALF: [7.0, 7.0], SINGLE: [100.0, nan]}
-    found = derive_quantities(pd.DataFrame({**metrics, f"{SINGLE}.per_second": [40.0, 40.0]}))
-    assert found.table["flops_fp16_matrix"].tolist() == [107, 87]
-    said = "tensor fp16 FLOPs are made from rates per second, of 1 of 2 kernels"
-    assert found.remarks[0] == said
+    assert used(*names) == taken
 
 
 @pytest.mark.parametrize(
-    ("metrics", "flops"),
+    ("rows", "work"),
     [
-        ({"gpu__time_duration.sum": 2.0, f"{TENSOR}.per_second": 50.0}, 100),
-        ({"sm__cycles_elapsed.max": 10.0, f"{TENSOR}.per_cycle_elapsed": 5.0}, 50),
-        ({"gpu__time_duration.sum": 2.0, f"{TENSOR}.per_second": 50.0, TENSOR: 7.0}, 7),
+        # a part that no other counter has
+        ([{"src_fp16_dst_fp16": 7, "src_fp16_dst_fp32": nan}], nan),
+        ([{"src_fp8_sparsity_off": 7, "src_fp8_sparsity_on": nan}], nan),
+        ([{"op_hmma_src_fp16": 7, "op_hgmma_src_fp16": nan}], nan),
+        # what another counter has: a total, its parts, the counter of another chip
+        ([{"src_fp16": 9, "src_fp16_dst_fp32": nan}], 9),
+        ([{"src_fp8": nan, "src_fp8_sparsity_off": 7, "src_fp8_sparsity_on": 2}], 9),
+        ([{"src_fp8": nan, "src_fp4_fp6_fp8_dst_fp16": 7, "src_fp4_fp6_fp8_dst_fp32": 2}], 9),
+        ([{"src_fp8": 9, "src_fp4_fp6_fp8_dst_fp16": nan, "src_fp4_fp6_fp8_dst_fp32": nan}], 9),
+        # a total that other kernels have, so that its work may be in parts without a counter
+        ([{"src_fp16": nan, "op_hmma_src_fp16": 7}, {"src_fp16": 9, "op_hmma_src_fp16": 7}], nan),
+        ([{"src_fp16": nan, "src_fp16_dst_fp16": 7, "src_fp16_dst_fp32": 2}, {"src_fp16": 5}], nan),
+        # one of more types, or of another result, that other kernels have
+        ([{"src_fp4_fp6_fp8": nan, "src_fp8": 10}, {"src_fp4_fp6_fp8": 100, "src_fp8": 10}], nan),
     ],
 )
-def test_tensor_rates_become_counts(metrics: dict[str, float], flops: float) -> None:
-    found = derive_quantities(pd.DataFrame({name: [value] for name, value in metrics.items()}))
-    assert found.table["flops_fp16_matrix"].tolist() == [flops]
-    assert any("made from rates" in said for said in found.remarks) == (TENSOR not in metrics)
+def test_a_counter_without_a_value_is_a_loss_if_no_other_has_its_work(
+    rows: list[dict[str, float]], work: float
+) -> None:
+    derived = derive_quantities(pd.DataFrame(rows).rename(columns=full))
+    first = [values[0] for values in derived.table.to_dict("list").values()]
+    assert (first or [nan])[0] == pytest.approx(work, nan_ok=True)
 
 
-def test_tensor_rates_alone_are_not_told() -> None:
-    found = derive_quantities(pd.DataFrame({f"{TENSOR}.per_second": [50.0]}))
-    assert found.metrics == ()
-    assert "tensor fp16 FLOPs are not told: rates without time" in found.remarks
+@pytest.mark.parametrize(
+    ("counts", "table", "remarks"),
+    [
+        ({"src_fp4_fp6_fp8": 100, "src_fp4_fp6": 30, "src_fp4": 5},  # fp4 alone is other work
+         {"flops_fp4_matrix": [5], "flops_fp8_matrix": [100]},
+         (f"tensor fp6 is not told by itself: {full('src_fp4_fp6_fp8')} counts it, too",
+          "this chip counts fp4, fp6, fp8 operands together; they are shown as tensor fp8")),
+        ({"src_fp4_fp6_fp8_dst_fp32": 100, "src_fp4_fp6_dst_fp32": 30, "src_fp4_fp6_dst_fp16": 3},
+         {"flops_fp6_matrix": [3], "flops_fp8_matrix": [100]}, None),
+        ({"src_fp8_sparsity_off": 7}, {"flops_fp8_matrix": [7]},
+         ("tensor fp8 is a lower bound: the counter with sparsity on was not collected",)),
+    ],
+)  # fmt: skip
+def test_notes_on_tensor_counters(
+    counts: dict[str, float], table: dict[str, list[float]], remarks: tuple[str, ...] | None
+) -> None:
+    derived = derive({full(name): value for name, value in counts.items()})
+    assert table_of(derived) == table
+    if remarks is not None:
+        assert derived.remarks == (*remarks, NO_TIME, NO_BYTES)
 
 
-RATE = "dram__bytes.sum.per_second"
-
-
-def test_a_rate_of_less_than_one_byte_is_not_known() -> None:
-    metrics = {"gpu__time_duration.sum": [1e-5] * 3, RATE: [1.5, 0.0, 3.2e6]}
-    found = derive_quantities(pd.DataFrame(metrics)).table["dram_bytes"]
-    assert found.fillna(-1).tolist() == [-1, 0, 32]
-
-
-def test_rates_per_second_go_before_those_per_cycle() -> None:
-    # given 2 s and 10 cycles with both rates, the first for one kernel only
-    metrics = {"gpu__time_duration.sum": [2.0, 2.0], "sm__cycles_elapsed.max": [10.0, 10.0]}
-    of_rates = {f"{TENSOR}.per_cycle_elapsed": [5.0, 5.0], f"{TENSOR}.per_second": [50.0, nan]}
-    found = derive_quantities(pd.DataFrame(metrics | of_rates)).table
-    assert found["flops_fp16_matrix"].tolist() == [100, 50]
-
-
-def test_bytes_per_cycle_are_of_another_clock() -> None:
-    assert not is_needed("dram__bytes.sum.per_cycle_elapsed")
-
-
-def test_tensor_work_of_several_types_is_told_once() -> None:
-    # given fp4, fp6 and fp8 together, and fp4 and fp6 again
-    wide, narrow = (f"sm__ops_path_tensor_src_{src}.sum" for src in ("fp4_fp6_fp8", "fp4_fp6"))
-    found = derive_quantities(pd.DataFrame({wide: [100.0], narrow: [30.0]}))
-    # then
-    assert found.table.to_dict("list") == {"flops_fp8_matrix": [100]}
-    assert found.metrics == (wide,)
-    assert found.remarks[:2] == (
-        f"tensor fp6 is not told by itself: {wide} counts it, too",
-        "this chip counts fp4, fp6, fp8 operands together; they are shown as tensor fp8",
-    )
+@pytest.mark.parametrize("chip", CHIPS)
+def test_all_counters_of_a_chip_leave_nothing_out(chip: str) -> None:
+    names = sorted(f"{name}.sum" for name in metrics_of(chip) if "ops_path_tensor" in name)
+    derived = derive(dict.fromkeys(names, 1.0))
+    assert len(derived.table.columns) >= 4
+    assert not [text for text in derived.remarks if "lower bound" in text or "by itself" in text]

@@ -101,55 +101,47 @@ def test_scaled_units_of_a_long_table_agree_with_a_wide_one() -> None:
         assert long[name] == pytest.approx(wide[name], rel=0.01)  # two decimals of a Gbyte
 
 
-def test_tensor_instructions_of_a_plain_convolution_are_not_taken_for_flops() -> None:
-    assert read_totals(NCU / "a100_single_conv_stdout_noise_rules.csv") == {
+UNKNOWN_CHIP = (
+    "tensor-core FLOPs are not told: tensor instructions were counted, and the chip is not known;"
+    " collect sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100),"
+    " sm__inst_executed_pipe_tensor.sum and export it with its column CC"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "flops", "moved", "time_s", "device", "warnings"),
+    [
+        # tensor instructions of a plain convolution are not taken for FLOPs
+        ("a100_single_conv_stdout_noise_rules.csv",
+         {"fp64": 0, "fp32": 2 * 524_288 + 16_384, "fp16": 4 * 20_480}, (66_048, 877_856, 344_064),
+         6387.24 / 959_621_505.52, None, [CYCLES, UNKNOWN_CHIP]),
+        # the metrics of the first rooflines
+        ("ada_cc89_gpp_v0.csv",
+         {"fp64": 122_305_685_313 + 371_957_323_851 + 2 * 734_774_600_586,
+          "fp32": 2 * 24_541_362_358, "fp16": 0},
+         (134_957_158_144, 225_714_841_568, 455_104_804_320), 36_873_068_823 / 1_619_726_202.90,
+         "CC 8.9", [CYCLES]),
+        # ragged rows with names for people
+        ("b200_cublaslt_fp8_details_ragged.log", {}, (None, None, None), 406_240e-9, "CC 10.0",
+         ["no FLOPs: no counter of them was collected",
+          "no bytes: no counter of them was collected"]),
+    ],
+)  # fmt: skip
+def test_other_recorded_files(
+    name: str,
+    flops: dict[str, int],
+    moved: tuple[int | None, ...],
+    time_s: float,
+    device: str | None,
+    warnings: list[str],
+) -> None:
+    assert read_totals(NCU / name) == {
         "kernels": 1,
-        "flops": NO_FLOPS | {"fp64": 0, "fp32": 2 * 524_288 + 16_384, "fp16": 4 * 20_480},
-        "dram_bytes": 66_048,
-        "l2_bytes": 877_856,
-        "l1_bytes": 344_064,
-        "kernel_time_s": pytest.approx(6387.24 / 959_621_505.52),
-        "device": None,
-        "warnings": [
-            CYCLES,
-            "tensor-core FLOPs are not told: tensor instructions were counted, and the chip is not"
-            " known; collect sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100),"
-            " sm__inst_executed_pipe_tensor.sum and export it with its column CC",
-        ],
-    }
-
-
-def test_a_metric_set_of_the_first_rooflines() -> None:
-    assert read_totals(NCU / "ada_cc89_gpp_v0.csv") == {
-        "kernels": 1,
-        "flops": NO_FLOPS
-        | {
-            "fp64": 122_305_685_313 + 371_957_323_851 + 2 * 734_774_600_586,
-            "fp32": 2 * 24_541_362_358,
-            "fp16": 0,
-        },
-        "dram_bytes": 134_957_158_144,
-        "l2_bytes": 225_714_841_568,
-        "l1_bytes": 455_104_804_320,
-        "kernel_time_s": pytest.approx(36_873_068_823 / 1_619_726_202.90),
-        "device": "CC 8.9",
-        "warnings": [CYCLES],
-    }
-
-
-def test_ragged_rows_with_names_for_people() -> None:
-    assert read_totals(NCU / "b200_cublaslt_fp8_details_ragged.log") == {
-        "kernels": 1,
-        "flops": NO_FLOPS,
-        "dram_bytes": None,
-        "l2_bytes": None,
-        "l1_bytes": None,
-        "kernel_time_s": pytest.approx(406_240e-9),
-        "device": "CC 10.0",
-        "warnings": [
-            "no FLOPs: no counter of them was collected",
-            "no bytes: no counter of them was collected",
-        ],
+        "flops": NO_FLOPS | flops,
+        **dict(zip(("dram_bytes", "l2_bytes", "l1_bytes"), moved, strict=True)),
+        "kernel_time_s": pytest.approx(time_s),
+        "device": device,
+        "warnings": warnings,
     }
 
 
@@ -195,53 +187,44 @@ def test_half_a_report_is_refused(tmp_path: Path) -> None:
         read(half)
 
 
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ('echo "$@" > {folder}/arguments; cat {products}', ""),
+        ("echo '==PROF== hello'; echo '==ERROR== Failed to load report file'; exit 1",
+         "cannot be read: Failed to load report file"),
+    ],
+)  # fmt: skip
 def test_an_installed_ncu_reads_a_report_where_its_library_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str
 ) -> None:
-    # given a program ncu that prints a table, and no library
+    # given a program ncu that prints a table or fails, and no library
     program = tmp_path / "ncu"
-    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {PRODUCTS}\n')
+    program.write_text(f"#!/bin/sh\n{script.format(folder=tmp_path, products=PRODUCTS)}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
-    # when a report is read
     report = NCU / "ada_cc89_gpp_v3.ncu-rep"
+    if problem:
+        with pytest.raises(RidgelineError, match=f"{report.name} {problem}"):
+            read(report)
+        return
+    # then it got the request for base units, and what it printed is the capture
     capture = read(report)
-    # then it was asked for base units, and what it printed is the capture
-    asked = (tmp_path / "asked").read_text().split()
-    assert asked == ["--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
+    arguments = (tmp_path / "arguments").read_text().split()
+    assert arguments == ["--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
     assert (capture.file, capture.kind, capture.launches) == (str(report), "ncu-rep", 12)
 
 
-def test_what_an_installed_ncu_says_on_its_output_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given a program ncu that fails with a word on its output, and no library
-    program = tmp_path / "ncu"
-    said = "Failed to load report file: it is of a later version"
-    program.write_text(f"#!/bin/sh\necho '==PROF== hello'\necho '==ERROR== {said}'\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
-    # when a report is read
-    report = NCU / "ada_cc89_gpp_v3.ncu-rep"
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("ada_cc89_launchfailed_nan.csv", "has 1 kernel and no values: none is a number: a kernel"
+         " could not be launched again for counting"),
+        ("a100_rule_only_roofline.csv", "has 1 kernel with a rule and no metric"),
+    ],
+)  # fmt: skip
+def test_files_that_are_refused(name: str, problem: str) -> None:
     with pytest.raises(RidgelineError) as refused:
-        read(report)
-    # then
-    assert refused.value.problem == f"{report} cannot be read: {said}"
-
-
-def test_a_failed_launch_is_refused() -> None:
-    with pytest.raises(RidgelineError) as refused:
-        read(NCU / "ada_cc89_launchfailed_nan.csv")
-    assert refused.value.problem.endswith(
-        "has 1 kernel and no values: none is a number: a kernel could not be launched again"
-        " for counting"
-    )
-
-
-def test_a_rule_and_no_metric_is_refused() -> None:
-    with pytest.raises(RidgelineError) as refused:
-        read(NCU / "a100_rule_only_roofline.csv")
-    assert refused.value.problem.endswith("has 1 kernel with a rule and no metric")
-    assert "gpu__time_duration.sum" in refused.value.hint
+        read(NCU / name)
+    assert refused.value.problem == f"{NCU / name} {problem}"

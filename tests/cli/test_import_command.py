@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.captures.files import NCU, NO_FLOPS, PRODUCTS, STEP, TRACES
 from tests.cli.analyzed_here import command
 
 import ridgeline
+from ridgeline.records import CaptureRequest, ProfileSummary
 from ridgeline.store import ResultsFolder
 
 REFUSED = NCU / "a100_rule_only_roofline.csv"
@@ -72,28 +74,27 @@ def test_what_is_stored(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("import", str(PRODUCTS), "--label", "products") == 0
     folder = ResultsFolder(Path("results"))
     (run,) = folder.read_runs()
-    assert run.asked == {"command": "import", "files": [str(PRODUCTS)], "label": "products"}
-    found = dict(run.found)
-    assert found.pop("metrics")
-    assert found.pop("kernel_time_s") == pytest.approx(987.232e-6)
+    assert run.request == CaptureRequest(files=(str(PRODUCTS),), label="products")
+    assert run.result.metrics
     product = 2 * 2048**3
-    assert found == {
-        "status": "ok",
-        "provenance": "imported",
-        "device_name": "NVIDIA H200",
-        "compute_capability": "9.0",
-        "backend": "cuda",
-        "kind": "ncu-raw",
-        "totals": {
+    assert run.result.kernel_time_s == pytest.approx(987.232e-6)
+    assert replace(run.result, metrics=(), kernel_time_s=None) == ProfileSummary(
+        status="ok",
+        provenance="imported",
+        device_name="NVIDIA H200",
+        compute_capability="9.0",
+        backend="cuda",
+        kind="ncu-raw",
+        totals={
             "fp64": 4_194_304, "fp32": 17_394_746_752, "fp16": 2_229_248, "tensor_fp16": product,
             "tensor_bf16": product, "tensor_tf32": product, "tensor_fp8": product,
             "tensor_int8": product, "tensor_fp64": product, "dram_bytes": 402_888_704,
             "l2_bytes": 2_884_893_000, "l1_bytes": 2_753_599_000,
         },
-        "launches": 12,
-        "passes": 9,
-        "warnings": ["L1 bytes leave out the bulk tensor copies of this chip"],
-    }  # fmt: skip
+        launches=12,
+        passes=9,
+        warnings=("L1 bytes leave out the bulk tensor copies of this chip",),
+    )  # fmt: skip
     assert len(folder.read_table(run.run_id, "kernels")) == 12
     assert f"wrote {run.path}" in capsys.readouterr().err
 

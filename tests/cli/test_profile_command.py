@@ -24,6 +24,7 @@ from ridgeline.measure.isolation import Failure, Outcome
 from ridgeline.measure.tasks import question
 from ridgeline.pipeline.machine import device_task
 from ridgeline.profile.storage import profile_run, script_name
+from ridgeline.records import CaptureRequest, ProfileOptions
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.data import content
 from ridgeline.report.study import read_study
@@ -260,11 +261,8 @@ def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert profile["step_time_s"] == 0.02
     assert (plan["name"], plan["passes"]) == ("resnet50, batch 32, amp", 3)
     [run] = profiles(h200)
-    assert run.asked["label"] == "mine"
-    assert run.asked["profile"] == {
-        "tier": "counters", "level": "dram", "tool": "auto", "precision": "amp",
-        "iters": 1, "warmup_iters": 3,
-    }  # fmt: skip
+    assert run.request.label == "mine"
+    assert run.request.profile == ProfileOptions(precision="amp")
 
 
 def test_what_cupti_cannot_count_is_told(
@@ -430,11 +428,9 @@ def test_a_program_of_the_users(h200: Path, capsys: pytest.CaptureFixture[str]) 
     assert "profile-fake_program.py" in profile["run_id"]
     # and it is stored as what it is
     [run] = profiles(h200)
-    assert run.asked == {
-        "command": "profile", "program": [*PROGRAM, "--lr", "0.1"], "label": "",
-        "profile": {"tier": "time", "level": "dram", "tool": "auto", "precision": None,
-                    "iters": 1, "warmup_iters": 3},
-    }  # fmt: skip
+    assert run.request == CaptureRequest(
+        command="profile", program=(*PROGRAM, "--lr", "0.1"), profile=ProfileOptions(tier="time")
+    )
     study = read_study(ResultsFolder(h200 / "results"))
     assert study.captures["label"].tolist() == ["fake_program.py --lr 0.1"]
 
@@ -504,11 +500,11 @@ def test_no_program_stays_behind(tmp_path: Path, sent: signal.Signals, code: int
     script = tmp_path / "waits.py"
     script.write_text(
         "import dataclasses, os, pathlib\n"
-        "from ridgeline.profile import step_mark\n"
+        "from ridgeline.profile import profile_step\n"
         f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
-        "job = step_mark.job_here()\n"
+        "job = profile_step.job_here()\n"
         "job = dataclasses.replace(job, name='other')\n"  # whose turn never comes
-        "step_mark.wait_for(job, 'go', after='ready')\n"
+        "profile_step.wait_for(job, 'go', after='ready')\n"
     )
     as_if_on_a_gpu = (
         "import runpy, sys; from ridgeline.cli import profiled;"

@@ -98,9 +98,11 @@ def test_skipped_with_nothing_to_count_with(monkeypatch: pytest.MonkeyPatch) -> 
 def test_done(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def profiled(results: Any, run: Run, task: Task, options: Any, *, tell: Any, **_: Any) -> Run:
+    def profiled(
+        results: Any, run: Run, task: Task, options: Any, *, on_progress: Any, **_: Any
+    ) -> Run:
         asked.append((run.run_id, task.spec.model, task.settings.iters, options))
-        tell("counting, 1 of 2")
+        on_progress("counting, 1 of 2")
         return run_of(f"profile-{run.run_id}")
 
     made, stages, told = staged(monkeypatch, profiled)
@@ -141,8 +143,8 @@ class Loaded:
     """A profile that can begin, of which only who hears of it is asked."""
 
     def __init__(self) -> None:
-        self.place = self
-        self.tell: Callable[[str], None] = print
+        self.workspace = self
+        self.on_progress: Callable[[str], None] = print
 
 
 @pytest.fixture
@@ -170,7 +172,7 @@ def test_the_next_loads_while_this_one_counts(
     ) -> Run:
         events.append(f"{run.run_id} is profiled" + ", loaded" * (standby is not None))
         if standby is not None:
-            standby.tell(f"{run.run_id} speaks")
+            standby.on_progress(f"{run.run_id} speaks")
         show_plan(None)
         events.append(f"{run.run_id} is counted")
         return run

@@ -133,21 +133,20 @@ def test_the_plan_of_nsight_compute_follows(
     assert last_ready_ns < (kept / "group0.go").stat().st_mtime_ns
 
 
-def test_one_that_never_gets_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_CUPTI", "late")
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [("late", "the program was not ready"), ("hangs", "the step was not counted")],
+)
+def test_one_that_takes_too_long_is_ended(
+    monkeypatch: pytest.MonkeyPatch, fault: str, why: str
+) -> None:
+    monkeypatch.setenv("FAKE_CUPTI", fault)
     monkeypatch.setattr("ridgeline.profile.processes.READY_S", 1.5)
-    found = profiled()
-    assert found.tool == "ncu"
-    assert "CUPTI: the program was not ready within 0 minutes" in found.warnings[0]
-
-
-def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_CUPTI", "hangs")
     monkeypatch.setattr(capture_cupti, "LIMIT_S", 0.2)
     monkeypatch.setattr("ridgeline.profile.processes.LIMIT_TIMES", 0)
     found = profiled()
     assert found.tool == "ncu"
-    assert found.warnings[0].endswith("CUPTI: the step was not counted within 0 minutes")
+    assert found.warnings[0].endswith(f"CUPTI: {why} within 0 minutes")
 
 
 def test_it_is_known_while_the_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,45 +156,31 @@ def test_it_is_known_while_the_processes_load(monkeypatch: pytest.MonkeyPatch) -
         # when everything has loaded
         standby.wait_loaded()
         # then that includes the processes for ncu
-        loaded = [session.job.name for session in standby.place.sessions]
+        loaded = [session.job.name for session in standby.workspace.sessions]
         assert loaded == ["trace", "inside", "group0", "group1", "group2"]
         assert standby.profile().tool == "ncu"
 
 
-def test_nobody_else_is_asked_where_it_was_wished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_CUPTI", "graphs")
-    with pytest.raises(RidgelineError) as raised:
-        profiled(tool="cupti")
-    assert raised.value.problem == (
-        "CUPTI cannot count here: kernels of a CUDA graph cannot be told apart"
-    )
-    assert raised.value.hint.startswith("--tool ncu has Nsight Compute count it")
+NO_GRAPHS = "kernels of a CUDA graph cannot be told apart"
 
 
-def test_without_permission_nobody_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_CUPTI", "permission")
-    with pytest.raises(RidgelineError) as raised:
-        profiled()
-    assert raised.value.problem == (
-        "the profiler may not read the GPU's counters (ERR_NVGPUCTRPERM)"
-    )
-
-
-def test_neither_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_CUPTI", "graphs")
-    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
-    with pytest.raises(RidgelineError, match=r"does not start.*; CUPTI cannot count either: kern"):
-        profiled()
-
-
-def test_both_reasons_are_told_where_nsight_compute_fails_late(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("faults", "tool", "problem"),
+    [
+        ({"FAKE_CUPTI": "graphs"}, "cupti", f"CUPTI cannot count here: {NO_GRAPHS}"),
+        ({"FAKE_CUPTI": "permission"}, "auto",
+         r"the profiler may not read the GPU's counters \(ERR_NVGPUCTRPERM\)"),
+        ({"FAKE_CUPTI": "graphs", "RIDGELINE_NCU": "/nowhere/ncu"}, "auto",
+         "does not start.*; CUPTI cannot count either: kern"),
+        ({"FAKE_CUPTI": "graphs", "FAKE_NCU": "empty"}, "auto",
+         f"no kernels were profiled; CUPTI cannot count either: {NO_GRAPHS}"),
+    ],
+    ids=["no other tool", "permission", "neither", "ncu fails late"],
+)  # fmt: skip
+def test_where_nothing_can_count(
+    monkeypatch: pytest.MonkeyPatch, faults: dict[str, str], tool: str, problem: str
 ) -> None:
-    monkeypatch.setenv("FAKE_CUPTI", "graphs")
-    monkeypatch.setenv("FAKE_NCU", "empty")
-    with pytest.raises(RidgelineError) as raised:
-        profiled()
-    assert raised.value.problem == (
-        "no kernels were profiled; CUPTI cannot count either: kernels of a CUDA graph cannot be "
-        "told apart"
-    )
+    for name, fault in faults.items():
+        monkeypatch.setenv(name, fault)
+    with pytest.raises(RidgelineError, match=problem):
+        profiled(tool=tool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.captures.metric_formulas import TensorCounter, parse_tensor_counter
+from ridgeline.captures.quantities import TensorCounter, parse_tensor_counter
 from ridgeline.profile.metrics import (
     ChosenMetrics,
     choose_metrics,
@@ -154,11 +154,7 @@ def test_what_a_chip_does_not_have_is_said() -> None:
     assert choose_metrics(known, "").missing == ("DRAM bytes",)
 
 
-def test_nothing_known_is_nothing_wanted() -> None:
-    assert choose_metrics(frozenset(), "").ncu_groups() == ()
-
-
-def test_sparsities_are_asked_apart_where_there_is_no_sum() -> None:
+def test_sparsities_are_apart_where_there_is_no_sum() -> None:
     known = counters("src_fp16_dst_fp32_sparsity_on", "src_fp16_dst_fp32_sparsity_off")
     assert [counter.name for counter in tensor_totals(known, "fp16")] == [
         "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off.sum",
@@ -166,16 +162,7 @@ def test_sparsities_are_asked_apart_where_there_is_no_sum() -> None:
     ]
 
 
-def test_work_in_real_time_is_no_total() -> None:
-    assert counters("src_fp16_dst_fp32_realtime") == []
-
-
 def test_a_part_that_contains_another_is_none() -> None:
     start = "op_hmma_src_fp16"
     known = counters(start, f"{start}_dst_fp16", f"{start}_dst_fp32", f"{start}_sparsity_on")
     assert tensor_parts(known, "fp16") == tensor(f"{start}_dst_fp16", f"{start}_dst_fp32")
-
-
-def test_products_and_others_are_told_apart() -> None:
-    assert is_of_tensors(tensor("src_fp16", "src_fp8"))
-    assert not is_of_tensors([*tensor("src_fp16"), *TIME])

@@ -16,11 +16,11 @@ from ridgeline.profile.processes import (
     NotMarkedError,
     Session,
     all_ended,
-    start,
+    start_session,
     target_program,
     wait_ready,
 )
-from ridgeline.profile.step_mark import COUNTERS, Job
+from ridgeline.profile.profile_step import COUNTERS, Job
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="groups of processes")
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="groups of proce
 def started(folder: Path, script: str, ncu: Ncu | None = None) -> Session:
     """A shell script as a program under a job; $J is the start of the job's file names."""
     job = Job(name="one", role=COUNTERS, folder=str(folder))
-    return start(["sh", "-c", f"J={folder}/one; {script}"], job, ncu, ["a.sum"])
+    return start_session(["sh", "-c", f"J={folder}/one; {script}"], job, ncu, ["a.sum"])
 
 
 def runs(pid: int) -> bool:
@@ -70,7 +70,7 @@ def test_a_program_hears_when_its_turn_has_come(tmp_path: Path) -> None:
         session.go("631")
         session.wait_done()
         session.wait()
-    assert session.said == "631"
+    assert session.output == "631"
 
 
 def test_a_program_that_ends_well_and_was_never_marked(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import pytest
 from tests.profile.stand_ins import PROGRAM, use_stand_ins
 
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import Outcome
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.profiling import profile
+from ridgeline.profile import profiling
+from ridgeline.profile.profiling import need_counters, profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -176,3 +178,34 @@ def test_a_program_without_marks_has_the_times_of_the_counters(
 def test_a_program_that_cannot_be_started() -> None:
     with pytest.raises(RidgelineError, match=r"cannot start /nowhere/python: No such file"):
         profile(Request(program=("/nowhere/python", "train.py"), tier="time"))
+
+
+# ---------------------------------------------------------------- what there is to count with
+
+
+@pytest.mark.parametrize(
+    ("tool", "has_ncu", "has_cupti", "is_refused"),
+    [
+        ("auto", True, False, False),
+        ("auto", False, True, False),
+        ("auto", False, False, True),
+        ("ncu", True, False, False),
+        ("ncu", False, True, True),
+        ("cupti", True, False, True),
+        ("cupti", False, True, False),
+    ],
+)
+def test_one_of_the_two_must_be_there(
+    monkeypatch: pytest.MonkeyPatch, tool: str, has_ncu: bool, has_cupti: bool, is_refused: bool
+) -> None:
+    def find_ncu() -> None:
+        if not has_ncu:
+            raise RidgelineError("Nsight Compute (ncu) was not found", hint="install it")
+
+    monkeypatch.setattr(profiling, "find_ncu", find_ncu)
+    monkeypatch.setattr(profiling, "run_isolated", lambda work, task: Outcome(answer=has_cupti))
+    if is_refused:
+        with pytest.raises(RidgelineError, match=r"was not found|no CUPTI that can count"):
+            need_counters(tool)
+    else:
+        need_counters(tool)

@@ -7,7 +7,7 @@ from math import nan
 import pandas as pd
 import pytest
 
-from ridgeline.profile.self_test import PRODUCT_FLOPS, doubts, is_known_work, ratios
+from ridgeline.profile.self_test import PRODUCT_FLOPS, compute_ratios, doubt_ratios, is_known_work
 
 COPY = "ridgeline:test:copy:1000"  # read once, written once: 2000 bytes
 FP32, FP16 = "ridgeline:test:product:fp32", "ridgeline:test:product:fp16"
@@ -29,21 +29,27 @@ def test_counted_over_true() -> None:
         COPY, FP32, FP16, "step",
         dram_bytes=[2100.0, 1.0, 1.0, 5.0], flops_fp16_matrix=[0.0, 0.0, whole / 2, 5.0],
     )  # fmt: skip
-    assert ratios([vector, others]) == {"copy": 1.05, "product fp32": 1.0, "product fp16": 0.5}
+    assert compute_ratios([vector, others]) == {
+        "copy": 1.05,
+        "product fp32": 1.0,
+        "product fp16": 0.5,
+    }
 
 
 def test_parts_of_a_product_in_several_groups_are_added_up() -> None:
     part = float(PRODUCT_FLOPS // 4)
     one = capture(FP16, FP16, flops_fp16_matrix=[part, part])  # two kernels of one product
     two = capture(FP16, flops_fp16_matrix=[2 * part])
-    assert ratios([one, two]) == {"product fp16": 1.0}
+    assert compute_ratios([one, two]) == {"product fp16": 1.0}
 
 
 def test_what_nobody_counted_is_not_told() -> None:
     nothing = [nan, nan]
-    assert ratios([capture(COPY, FP16, dram_bytes=nothing, flops_fp16_matrix=nothing)]) == {}
-    assert ratios([capture("step", dram_bytes=[5.0])]) == {}
-    assert ratios([]) == {}
+    assert (
+        compute_ratios([capture(COPY, FP16, dram_bytes=nothing, flops_fp16_matrix=nothing)]) == {}
+    )
+    assert compute_ratios([capture("step", dram_bytes=[5.0])]) == {}
+    assert compute_ratios([]) == {}
 
 
 def test_known_work_is_not_of_the_step() -> None:
@@ -67,4 +73,4 @@ def test_known_work_is_not_of_the_step() -> None:
     ids=["good", "none", "off"],
 )
 def test_doubts(found: dict[str, float], said: list[str]) -> None:
-    assert doubts(found) == said
+    assert doubt_ratios(found) == said

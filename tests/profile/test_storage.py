@@ -1,4 +1,4 @@
-"""What is kept of a profile: the step that an H200 took, and a small one made by hand."""
+"""What is stored of a profile: the step that an H200 took, and a small one made by hand."""
 
 from __future__ import annotations
 
@@ -18,19 +18,26 @@ from ridgeline.measure.isolation import Outcome
 from ridgeline.measure.tasks import Found, Task
 from ridgeline.profile import storage
 from ridgeline.profile.profiling import profile
-from ridgeline.profile.request import Plan, ProfiledStep, Request
-from ridgeline.profile.storage import (
-    asked_of,
-    copies_of,
-    failed,
-    found_of,
-    kernels_of,
-    per_step,
-    tables_of,
+from ridgeline.profile.request import (
+    Plan,
+    ProfiledStep,
+    Request,
+    request_for_program,
+    request_for_run,
 )
-from ridgeline.records import WorkloadSpec
+from ridgeline.profile.storage import summarise, tables_of
+from ridgeline.records import (
+    CopyTotals,
+    Device,
+    Host,
+    ProfileCost,
+    ProfileOptions,
+    ProfileSummary,
+    SelfTest,
+    WorkloadSpec,
+)
 from ridgeline.settings import Settings
-from ridgeline.store import ResultsFolder
+from ridgeline.store import ResultsFolder, to_run
 
 TASK = Task(
     spec=WorkloadSpec(model="resnet50", batch_size=32, mode="train"),
@@ -40,19 +47,69 @@ NOTHING = dict.fromkeys(
     ("fp64", "fp32", "fp16", "tensor_fp16", "tensor_bf16", "tensor_tf32", "tensor_fp8",
      "tensor_int8", "tensor_fp64", "dram_bytes", "l2_bytes", "l1_bytes")
 )  # fmt: skip
+PLAN = Plan(tool="ncu", groups=(("a.sum",),), passes=1, launches=3, time_s=1.5, is_parallel=True)
+
+# ---------------------------------------------------------------- requests
+
+
+def test_the_request_for_a_run_knows_its_memory_and_device() -> None:
+    assert request_for_run(run_of_an_h200(), TASK, level="hierarchical") == Request(
+        task=TASK,
+        level="hierarchical",
+        memory_bytes=21_145_583_616,
+        device_bytes=150_754_820_096,
+        device="NVIDIA H200",
+    )
+    # and of a run of which little is known
+    content = json.loads((DATA.parent / "run-h200-vgg16.json").read_text())
+    content["found"] |= {"memory": None, "device_name": ""}
+    content["provenance"] = {}
+    assert request_for_run(to_run(Path("r1"), content), TASK) == Request(task=TASK)
+
+
+@pytest.mark.parametrize(
+    ("names", "device"),
+    [
+        (["NVIDIA H200", "NVIDIA H200"], "NVIDIA H200"),
+        (["NVIDIA H200", "NVIDIA T400"], ""),  # which one it will use is not known
+        ([], ""),
+    ],
+)
+def test_the_device_of_a_program(names: list[str], device: str) -> None:
+    gpus = [Device(kind="cuda", index=n, name=name) for n, name in enumerate(names)]
+    host = Host(devices=(Device(kind="mps", name="M2"), *gpus))
+    assert request_for_program(["python", "train.py"], "bf16", host, tier="time") == Request(
+        program=("python", "train.py"), program_precision="bf16", device=device, tier="time"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "valid"),
+    [({"tier": "all"}, "counters, time"), ({"level": "l3"}, "dram, hierarchical")],
+)
+def test_an_invalid_request(wrong: dict[str, str], valid: str) -> None:
+    with pytest.raises(RidgelineError, match=valid):
+        Request(task=TASK, **wrong)  # type: ignore[arg-type]
+
+
+def test_compiled_code_has_no_marks() -> None:
+    compiled = replace(TASK, settings=replace(TASK.settings, compile="default"))
+    assert not Request(task=compiled).has_marks
+    assert Request(task=TASK).has_marks
+    assert Request(program=("python", "train.py")).has_marks
+
+
+# ---------------------------------------------------------------- by hand
 
 
 def three_kernels() -> pd.DataFrame:
-    """Two of a layer and one that nobody knows: 8 s of 10 s have a phase, 6 s a layer."""
+    """Two of a layer and one of nothing known: 8 s of 10 s have a phase, 6 s a layer."""
     return pd.DataFrame({
         "kernel": ["a", "b", "c"], "time_s": [6.0, 2.0, 2.0], "launches": 1,
         "layer": ["conv1", "(optimizer)", ""], "phase": ["forward", "optimizer", ""],
         "op": ["aten::mm", "aten::add_", ""], "dram_bytes": [10.0, 20.0, 30.0],
         "flops_fp32_vector": [100.0, 10.0, 1.0], "grid": "", "time_source": "profiler",
     })  # fmt: skip
-
-
-# ---------------------------------------------------------------- by hand
 
 
 def copies_and_a_fill() -> pd.DataFrame:
@@ -71,85 +128,73 @@ def test_copies_of_one_step_by_operator() -> None:
     profiled = ProfiledStep(kernels=three_kernels(), plan=None, steps=2, copies=copies_and_a_fill())
     # then half of them are of one
     act = {"kind": "Memcpy DtoD", "layer": "act", "phase": "forward", "op": "aten::clone"}
-    found = copies_of(profiled)
-    assert found is not None
-    assert found.to_dict("records") == [
+    copies = tables_of(profiled)["copies"]
+    assert copies.to_dict("records") == [
         {**act, "launches": 1.0, "time_s": 0.375, "moved_bytes": 20.0},
         {"kind": "Memset", "layer": "", "phase": "", "op": "", "launches": 0.5, "time_s": 0.0625,
          "moved_bytes": 2.0},
     ]  # fmt: skip
-    # and where nobody looked there is no table, and an empty one of the same types without copies
+    # and without a trace there is no table, and an empty one of the same types without copies
     assert list(tables_of(replace(profiled, copies=None))) == ["kernels"]
     none = tables_of(replace(profiled, copies=copies_and_a_fill().head(0)))["copies"]
     assert none.empty
-    assert none.dtypes.to_dict() == found.dtypes.to_dict()
+    assert none.dtypes.to_dict() == copies.dtypes.to_dict()
 
 
 def test_a_small_profile_whole() -> None:
-    plan = Plan(tool="ncu", groups=(("a.sum",),), passes=1, launches=3, time_s=1.5,
-                is_parallel=True)  # fmt: skip
     profiled = ProfiledStep(
-        kernels=three_kernels(), plan=plan, counted_s=6.0, taken_s=20.0, standby_s=9.0,
+        kernels=three_kernels(), plan=PLAN, counted_s=6.0, taken_s=20.0, standby_s=9.0,
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, tool="ncu",
-        tool_version="2025.3.1",
-        busy_s=9.0,
-        copies=copies_and_a_fill(),
-        warnings=("careful",),
+        tool_version="2025.3.1", busy_s=9.0, copies=copies_and_a_fill(), warnings=("careful",),
     )  # fmt: skip
     run = run_of_an_h200()
-    run.found["step_time_s"]["median"] = 12.5
-    request = Request(task=TASK)
-    assert found_of(request, profiled, run) == {
-        "status": "ok",
-        "provenance": "counter",
-        "device_name": "NVIDIA H200",
-        "backend": "cuda",
-        "precision": "tf32",
-        "tier": "counters",
-        "level": "dram",
-        "tool": "ncu",
-        "tool_version": "2025.3.1",
-        "iters": 1,
-        "kernel_time_s": 10.0,
-        "busy_time_s": 9.0,
-        "step_time_s": 12.5,
-        "gap_s": 3.5,
-        "launches": 3.0,
-        "copies": {"launches": 3.0, "time_s": 0.875, "moved_bytes": 44.0},
-        "attributed_share": 0.8,
-        "layer_share": 0.6,
-        "phases": {
+    step_time_s = replace(run.result.step_time_s, median=12.5)
+    run = replace(run, result=replace(run.result, step_time_s=step_time_s))
+    assert summarise(Request(task=TASK), profiled, run) == ProfileSummary(
+        status="ok",
+        provenance="counter",
+        device_name="NVIDIA H200",
+        backend="cuda",
+        precision="tf32",
+        tier="counters",
+        level="dram",
+        tool="ncu",
+        tool_version="2025.3.1",
+        iters=1,
+        kernel_time_s=10.0,
+        busy_time_s=9.0,
+        step_time_s=12.5,
+        gap_s=3.5,
+        launches=3.0,
+        copies=CopyTotals(launches=3.0, time_s=0.875, moved_bytes=44.0),
+        attributed_share=0.8,
+        layer_share=0.6,
+        phases={
             "forward": {"launches": 1.0, "time_s": 6.0, "flops": 100.0},
             "optimizer": {"launches": 1.0, "time_s": 2.0, "flops": 10.0},
         },
-        "totals": {**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
-        "plan": plan.to_dict(),
-        "cost": {
-            "planned_s": 1.5,
-            "counted_s": 6.0,
-            "taken_s": 20.0,
-            "standby_s": 9.0,
-            "passes": 1,
-        },
-        "self_test": {
-            "copy_ratio": 1.01,
-            "product_ratio": 1.02,  # the worst one
-            "ratios": {"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02},
-            "is_trusted": True,
-        },
-        "warnings": ["careful"],
-    }
+        totals={**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
+        plan=PLAN.to_dict(),
+        cost=ProfileCost(planned_s=1.5, counted_s=6.0, taken_s=20.0, standby_s=9.0, passes=1),
+        self_test=SelfTest(
+            copy_ratio=1.01,
+            product_ratio=1.02,  # the worst one
+            ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02},
+            is_trusted=True,
+        ),
+        warnings=("careful",),
+    )
 
 
 def test_a_profile_without_counters_or_a_run() -> None:
     kernels = three_kernels().drop(columns=["dram_bytes", "flops_fp32_vector"])
     profiled = ProfiledStep(kernels=kernels, plan=None, step_time_s=9.0)
-    found = found_of(Request(program=("python", "train.py"), tier="time"), profiled, None)
-    assert found["provenance"] == "measured"
-    assert found["gap_s"] == 0.0  # kernels side by side may take longer than their step
-    assert found["totals"] == NOTHING
-    assert found["phases"]["forward"] == {"launches": 1.0, "time_s": 6.0, "flops": None}
-    assert (found["plan"], found["self_test"], found["device_name"]) == (None, None, None)
+    summary = summarise(Request(program=("python", "train.py"), tier="time"), profiled, None)
+    assert (summary.provenance, summary.kind) == ("measured", "ncu program")
+    assert summary.gap_s == 0.0  # kernels side by side may take longer than their step
+    assert summary.totals == NOTHING
+    assert summary.phases["forward"] == {"launches": 1.0, "time_s": 6.0, "flops": None}
+    assert (summary.plan, summary.self_test, summary.device_name) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -158,54 +203,26 @@ def test_a_profile_without_counters_or_a_run() -> None:
 def test_counters_are_trusted_if_they_were_tested(
     ratios: dict[str, float], is_trusted: bool
 ) -> None:
-    plan = Plan(tool="ncu", groups=(), passes=0, launches=3, time_s=0.0, is_parallel=True)
-    profiled = ProfiledStep(kernels=three_kernels(), plan=plan, ratios=ratios)
-    found = found_of(Request(task=TASK), profiled, None)
-    assert found["self_test"]["is_trusted"] is is_trusted
-    assert found["self_test"]["product_ratio"] is None
+    profiled = ProfiledStep(kernels=three_kernels(), plan=PLAN, ratios=ratios)
+    self_test = summarise(Request(task=TASK), profiled, None).self_test
+    assert self_test is not None
+    assert (self_test.is_trusted, self_test.product_ratio) == (is_trusted, None)
 
 
-def test_two_steps_are_told_as_one() -> None:
+def test_two_steps_are_averaged() -> None:
     # given the kernels of two steps
     both = pd.concat([three_kernels(), three_kernels()], ignore_index=True)
     both["counter_time_s"] = 4.0
     before = both.copy()
+    profiled = ProfiledStep(kernels=both, steps=2, plan=None)
     # then each row is half of what it was, and the sums are those of one step
-    one = per_step(both, 2)
+    one = tables_of(profiled)["kernels"]
     sums = ["time_s", "counter_time_s", "dram_bytes", "flops_fp32_vector", "launches"]
     assert one[sums].sum().tolist() == [10.0, 12.0, 60.0, 111.0, 3.0]
     assert one["kernel"].tolist() == ["a", "b", "c"] * 2
     pd.testing.assert_frame_equal(both, before)
-    assert kernels_of(ProfiledStep(kernels=both, steps=2, plan=None))["launches"].sum() == 3
-    found = found_of(
-        Request(task=TASK, steps=2), ProfiledStep(kernels=both, steps=2, plan=None), None
-    )
-    assert (found["iters"], found["launches"], found["kernel_time_s"]) == (2, 3.0, 10.0)
-
-
-def test_one_step_is_left_as_it_is() -> None:
-    kernels = three_kernels()
-    assert per_step(kernels, 1) is kernels
-
-
-# ---------------------------------------------------------------- what was asked
-
-
-def test_the_question_names_the_run() -> None:
-    asked = asked_of(TASK, run_of_an_h200(), "mine")
-    told = {name: asked[name] for name in ("command", "of_run", "model", "precision", "label")}
-    assert told == {"command": "profile", "of_run": "r1", "model": "resnet50", "precision": "amp",
-                    "label": "mine"}  # fmt: skip
-
-
-def test_a_failure_is_kept_with_its_reason() -> None:
-    assert failed(run_of_an_h200(), RidgelineError("it broke", hint="mend it")) == {
-        "status": "failed",
-        "reason": "it broke",
-        "hint": "mend it",
-        "device_name": "NVIDIA H200",
-        "backend": "cuda",
-    }
+    summary = summarise(Request(task=TASK, steps=2), profiled, None)
+    assert (summary.iters, summary.launches, summary.kernel_time_s) == (2, 3.0, 10.0)
 
 
 # ---------------------------------------------------------------- as an H200 had it
@@ -215,29 +232,32 @@ def test_the_recorded_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     # given ResNet-50, amp, batch 32, played back
     use_stand_ins(monkeypatch, tmp_path)
     request = Request(task=TASK, memory_bytes=2 * 10**9, device_bytes=150 * 10**9, device="H200")
-    found = found_of(request, profile(request), None)
+    summary = summarise(request, profile(request), None)
     # then every kernel has a phase, and all but a few a module
-    assert found["attributed_share"] == 1.0
-    assert found["layer_share"] == pytest.approx(0.9695, abs=1e-4)
-    phases = found["phases"]
+    assert summary.attributed_share == 1.0
+    assert summary.layer_share == pytest.approx(0.9695, abs=1e-4)
+    phases = summary.phases
     assert {name: phase["launches"] for name, phase in phases.items()} == {
         "forward": 290, "backward": 330, "optimizer": 11,
     }  # fmt: skip
-    assert sum(phase["time_s"] for phase in phases.values()) == pytest.approx(6.9416e-3, rel=1e-4)
-    assert {name: value for name, value in found["totals"].items() if value is not None} == {
+    assert sum(phase["time_s"] or 0 for phase in phases.values()) == pytest.approx(
+        6.9416e-3, rel=1e-4
+    )
+    assert {name: value for name, value in summary.totals.items() if value is not None} == {
         "fp64": 10,
         "fp32": 13_518_928_880,
         "fp16": 8_517_821_408,
         "tensor_fp16": 797_680_599_040,
         "dram_bytes": 9_925_320_448,
     }
-    assert found["self_test"]["ratios"] == {
+    assert summary.self_test is not None
+    assert summary.self_test.ratios == {
         "product fp32": pytest.approx(1.0, abs=1e-3),
         "copy": pytest.approx(1.0, abs=2e-3),
         "product fp16": 1.0,
     }
-    assert found["self_test"]["is_trusted"]
-    assert found["warnings"] == []
+    assert summary.self_test.is_trusted
+    assert summary.warnings == ()
 
 
 # ---------------------------------------------------------------- from Python
@@ -260,12 +280,14 @@ def test_a_profile_from_python(tmp_path: Path) -> None:
     # when a step is measured and counted
     folder = tmp_path / "results"
     counted = ridgeline.profile("resnet50", batch_size=32, precision="amp", results=folder)
-    # then both are kept, with what the model must do, and what was counted can be asked for
+    # then both are stored, with what the model must do
     first, second, third = ResultsFolder(folder).read_runs()
     assert [first.run_id, second.run_id] == [counted.of_run, counted.run_id]
+    assert (second.request.of_run, second.request.precision) == (first.run_id, "amp")
+    assert second.request.profile == ProfileOptions(precision="amp")
     # three times forward, without the gradient of the images by the first convolution
     macs = 32 * (3 * 4_089_184_256 - 118_013_952)
-    assert (third.asked["command"], third.found["macs"]) == ("count", macs)
+    assert (third.request.command, third.result.macs) == ("count", macs)
     assert counted.totals["tensor_fp16"] == 797_680_599_040
     assert counted.totals["tensor_bf16"] is None
     assert len(counted.kernels) == 631
@@ -273,26 +295,25 @@ def test_a_profile_from_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("h200")
-def test_only_on_cuda(tmp_path: Path) -> None:
-    with pytest.raises(RidgelineError, match="there is nothing to profile on cpu"):
-        ridgeline.profile("resnet50", backend="cpu", results=tmp_path / "results")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"backend": "cpu"}, "there is nothing to profile on cpu"), ({"tier": "all"}, "counters")],
+)
+def test_a_refusal_before_anything_runs(
+    tmp_path: Path, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(RidgelineError, match=problem):
+        ridgeline.profile("resnet50", **options, results=tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.usefixtures("h200")
-def test_what_makes_no_sense_is_said_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(RidgelineError, match="counters, time"):
-        ridgeline.profile("resnet50", tier="all", results=tmp_path / "results")
-    assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.usefixtures("h200")
-def test_a_failure_is_kept_and_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_stored_and_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NCU", "busy")
     monkeypatch.setenv("FAKE_CUPTI", "absent")
     folder = tmp_path / "results"
-    with pytest.raises(RidgelineError, match="another profiler held the GPU's counters"):
+    with pytest.raises(RidgelineError, match="another profiler held the GPU's counters") as raised:
         ridgeline.profile("resnet50", precision="amp", results=folder)
     _, failed = ResultsFolder(folder).read_runs()
-    assert failed.found["status"] == "failed"
-    assert failed.found["reason"].startswith("another profiler held the GPU's counters")
+    assert (failed.result.status, failed.result.reason) == ("failed", raised.value.problem)
+    assert failed.result.device_name == "NVIDIA H200"

@@ -28,18 +28,10 @@ class Reason:
     elsewhere: str = ""  # … and for a file, where that differs
     is_of_counters: bool = True  # kernel times can be had all the same
 
-    def is_told(self, said: str) -> bool:
+    def matches(self, text: str) -> bool:
         """Whether this is what ncu says."""
         patterns = [*map(re.escape, self.marks), *filter(None, [self.also])]
-        return re.search("|".join(patterns), said, flags=re.IGNORECASE) is not None
-
-    @property
-    def hint_here(self) -> str:
-        return f"{self.here}; {WITHOUT}" if self.is_of_counters else self.here
-
-    @property
-    def hint_for_file(self) -> str:
-        return self.elsewhere or self.here
+        return re.search("|".join(patterns), text, flags=re.IGNORECASE) is not None
 
 
 REASONS = (  # the cause before its consequences
@@ -97,25 +89,27 @@ REASONS = (  # the cause before its consequences
         is_of_counters=False,
     ),
 )
-MARKS = re.compile("|".join(re.escape(mark) for reason in REASONS for mark in reason.marks))
+_MARKS = re.compile("|".join(re.escape(mark) for reason in REASONS for mark in reason.marks))
 
 
-def explained(said: str, otherwise: str) -> RidgelineError:
+def explain_failure(output: str, otherwise: str) -> RidgelineError:
     """What went wrong here, from the words of ncu; `otherwise`, and its words, if that is new."""
     for reason in REASONS:
-        if reason.is_told(said):
-            return RidgelineError(reason.problem, hint=reason.hint_here)
-    lines = [line for line in said.splitlines() if "==ERROR==" in line] or said.splitlines()[-3:]
-    words = " ".join(" ".join(lines).split())[:300]
+        if reason.matches(output):
+            hint = f"{reason.here}; {WITHOUT}" if reason.is_of_counters else reason.here
+            return RidgelineError(reason.problem, hint=hint)
+    every = output.splitlines()
+    lines = [line for line in every if "==ERROR==" in line] or every[-3:]
+    words = " ".join(" ".join(lines).split())[:_LONGEST]
     return RidgelineError(f"{otherwise}: {words}" if words else otherwise, hint=WITHOUT)
 
 
 _MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
 _MOST_MESSAGES = 50
 _LONGEST = 300  # characters of a message
-CUT_OFF = "the file is cut off: what its last line ends in is not used"
-OTHER_TABLE = "another kind of table follows and is not read: put it into a file of its own"
-MAYBE_EMPTY = "it may have been cut off, or it is of a program that launched none"
+_CUT_OFF = "the file is cut off: its last line is not used"
+_OTHER_TABLE = "another kind of table follows and is not read: put it into a file of its own"
+_MAYBE_EMPTY = "it may have been cut off, or it is of a program that launched none"
 
 
 @dataclass(slots=True)
@@ -127,12 +121,25 @@ class ReadingLog:
     is_cut: bool = False  # the last line has no end
     has_other_table: bool = False
 
+    def __add__(self, other: ReadingLog) -> ReadingLog:
+        """That of two files."""
+        return ReadingLog(
+            [*self.messages, *other.messages],
+            self.skipped + other.skipped,
+            self.is_cut or other.is_cut,
+            self.has_other_table or other.has_other_table,
+        )
+
     def add_line(self, line: str) -> None:
         """Keep a line that is a message of the profiler."""
         text = line.strip()
-        is_message = _MESSAGE.match(text) or MARKS.search(text)
+        is_message = _MESSAGE.match(text) or _MARKS.search(text)
         if is_message and len(self.messages) < _MOST_MESSAGES:
             self.messages.append(text[:_LONGEST])
+
+    def add_skipped(self, row: list[str]) -> None:
+        """Count a row that is not one of a kernel; an empty one is nothing."""
+        self.skipped += any(text.strip() for text in row)
 
     def drop_messages(self, lines: Iterator[str]) -> Iterator[str]:
         """The lines that are not the profiler's own."""
@@ -147,23 +154,20 @@ class ReadingLog:
         matches = map(_MESSAGE.match, self.messages)
         return [match["text"] for match in matches if match and match["level"] == "ERROR"]
 
-    def refusal(self, file: str, problem: str, hint: str = "") -> RidgelineError:
+    def refusal(self, file: object, problem: str, hint: str = "") -> RidgelineError:
         """The error for a file without anything to use; the profiler's reason comes first."""
+        problem = f"{file} {problem}"
         for reason in REASONS:
-            if any(map(reason.is_told, self.messages)):
-                problem = f"{file} {problem}: {reason.problem}"
-                return RidgelineError(problem, hint=reason.hint_for_file)
+            if any(map(reason.matches, self.messages)):
+                way_out = reason.elsewhere or reason.here
+                return RidgelineError(f"{problem}: {reason.problem}", hint=way_out)
         if self.errors:
-            return RidgelineError(
-                f"{file} {problem}: the profiler said {self.errors[0]!r}",
-                hint="resolve that and capture again",
-            )
-        return RidgelineError(
-            f"{file} {problem}", hint=hint or f"{MAYBE_EMPTY}; capture and export it again"
-        )
+            problem = f"{problem}: the profiler said {self.errors[0]!r}"
+            return RidgelineError(problem, hint="resolve that and capture again")
+        return RidgelineError(problem, hint=hint or f"{_MAYBE_EMPTY}; capture and export it again")
 
     def notes(self) -> list[str]:
         notes = [f"the profiler reported an error: {text}" for text in self.errors[:1]]
         if self.skipped:
             notes.append(f"lines inside the table that are not rows are skipped: {self.skipped:,}")
-        return notes + [OTHER_TABLE] * self.has_other_table + [CUT_OFF] * self.is_cut
+        return notes + [_OTHER_TABLE] * self.has_other_table + [_CUT_OFF] * self.is_cut

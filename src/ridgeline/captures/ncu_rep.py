@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ridgeline.captures.metric_formulas import is_needed
 from ridgeline.captures.ncu_messages import ReadingLog
+from ridgeline.captures.quantities import is_needed
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.profilers import ncu_path
 from ridgeline.machine.system import SystemIO

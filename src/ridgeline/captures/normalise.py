@@ -16,64 +16,48 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ridgeline.captures.metric_formulas import is_needed
+from ridgeline.captures.quantities import is_needed
 
 # ---------------------------------------------------------------- units
 
-PREFIXES = {
+BYTE, TIME, RATE, BYTE_RATE, COUNT = "byte", "time", "rate", "byte rate", "count"
+NANOSECOND = 1e-9  # the base unit of the tools, also of a time without a unit
+_PREFIXES = {
     "": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6,
     "G": 1e9, "T": 1e12, "P": 1e15, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
 }  # fmt: skip
-BYTE, TIME, RATE, BYTE_RATE, COUNT = "byte", "time", "rate", "byte rate", "count"
-NANOSECOND = 1e-9  # the base unit of the tools, also of a time without a unit
-_PER_CYCLE = f"{COUNT}/cycle"
 _BASES = {
-    BYTE: ("byte", "bytes", "B"),
-    TIME: ("second", "seconds", "sec", "s"),
-    RATE: ("hz", "Hz", "HZ"),
-    COUNT: ("inst", "insts", "cycle", "cycles", "op", "ops", "sector", "sectors", "warp", "warps",
-            "thread", "threads", "request", "requests", "pass"),
+    "byte": BYTE, "bytes": BYTE, "B": BYTE, "second": TIME, "seconds": TIME, "sec": TIME, "s": TIME,
+    "hz": RATE, "Hz": RATE,
 }  # fmt: skip
-_WHOLE_UNITS = {
-    "": (COUNT, 1.0), "1": (COUNT, 1.0), "minute": (TIME, 60.0), "min": (TIME, 60.0),
-    "hour": (TIME, 3600.0), **{prefix: (COUNT, PREFIXES[prefix]) for prefix in "kKMGTP"},
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """The kind of quantity that a unit measures, and how many base units it is."""
-
-    kind: str
-    factor: float
+_COUNTED = "(?:inst|cycle|op|sector|warp|thread|request|pass)s?"
+_LONGER_TIMES = {"min": 60.0, "minute": 60.0, "hour": 3600.0}
+_UNIT = re.compile(f"({'|'.join(_PREFIXES)})({'|'.join(_BASES)}|{_COUNTED})")
 
 
 @cache
-def parse_unit(text: str) -> Unit | None:
-    """`Mbyte` is 1e6 bytes, `cycle/nsecond` 1e9 hertz; None for an unknown unit."""
+def parse_unit(text: str) -> tuple[str, float] | None:
+    """Kind and factor: `Mbyte` is 1e6 bytes, `cycle/nsecond` 1e9 hertz; None for an unknown one."""
     above, slash, below = text.strip().partition("/")
-    unit = _parse_simple(above)
-    return _divide(unit, _parse_simple(below), below) if slash else unit
+    unit, per = _parse_simple(above), _parse_simple(below)
+    if not slash or unit is None or per is None:
+        return None if slash else unit
+    kind, factor = unit[0], unit[1] / per[1]
+    if per[0] != TIME:
+        return f"{kind}/{below}", factor
+    rate = {BYTE: BYTE_RATE, COUNT: RATE}.get(kind)
+    return (rate, factor) if rate else None
 
 
-def _parse_simple(text: str) -> Unit | None:
-    if text in _WHOLE_UNITS:
-        return Unit(*_WHOLE_UNITS[text])
-    for kind, bases in _BASES.items():
-        for base in bases:
-            prefix = text.removesuffix(base)
-            if text.endswith(base) and prefix in PREFIXES:
-                return Unit(kind, PREFIXES[prefix])
-    return Unit(COUNT, 1.0) if re.fullmatch(r"[A-Za-z][A-Za-z ]*", text) else None
-
-
-def _divide(above: Unit | None, below: Unit | None, name: str) -> Unit | None:
-    if above is None or below is None:
-        return None
-    if below.kind != TIME:
-        return Unit(f"{above.kind}/{name}", above.factor / below.factor)
-    kind = {BYTE: BYTE_RATE, COUNT: RATE}.get(above.kind)
-    return Unit(kind, above.factor / below.factor) if kind else None
+def _parse_simple(text: str) -> tuple[str, float] | None:
+    if text in _LONGER_TIMES:
+        return TIME, _LONGER_TIMES[text]
+    if text in ("", "1", *"kKMGTP"):
+        return COUNT, _PREFIXES.get(text, 1.0)
+    match = _UNIT.fullmatch(text)
+    if match:
+        return _BASES.get(match[2], COUNT), _PREFIXES[match[1]]
+    return (COUNT, 1.0) if re.fullmatch(r"[A-Za-z][A-Za-z ]*", text) else None
 
 
 def expected_kind(metric: str) -> str:
@@ -88,16 +72,15 @@ def expected_kind(metric: str) -> str:
 
 def unit_factor(metric: str, unit: str) -> float | None:
     """The factor to base units; None where unit and metric do not fit together."""
-    expected = expected_kind(metric)
+    expected, parsed = expected_kind(metric), parse_unit(unit)
     if not unit.strip():
         return NANOSECOND if expected == TIME else 1.0
-    parsed = parse_unit(unit)
     if expected != COUNT or "%" in unit:
-        return parsed.factor if parsed is not None and parsed.kind == expected else None
+        return parsed[1] if parsed is not None and parsed[0] == expected else None
     if parsed is None:  # an unknown name of what is counted
         return 1.0
-    is_rate = parsed.kind == _PER_CYCLE and "per_cycle" not in metric
-    return None if is_rate or parsed.kind in (BYTE, TIME, RATE, BYTE_RATE) else parsed.factor
+    is_rate = parsed[0] == f"{COUNT}/cycle" and "per_cycle" not in metric
+    return None if is_rate or parsed[0] in (BYTE, TIME, RATE, BYTE_RATE) else parsed[1]
 
 
 def to_base_units(values: Any, factor: float) -> Any:
@@ -108,6 +91,7 @@ def to_base_units(values: Any, factor: float) -> Any:
 # ---------------------------------------------------------------- numbers
 
 POINT, COMMA = ".", ","
+MOST_LAUNCHES = 2**53  # of a row: a float holds whole numbers up to here
 _SPACES = re.compile(r"[\s'\u2019\u00a0\u202f_]")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _MARKED = re.compile(r"[+-]?(\d*)((?:[.,]\d+)+)([eE][+-]?\d+)?")
@@ -115,69 +99,12 @@ _INSTANCES = re.compile(r"\s*[{(;].*", re.DOTALL)  # "12 {3; 4; 5}": the values 
 _LONGEST = 400  # characters of a number
 _GROUPS = re.compile(r"[1-9]\d{0,2}([.,'\u2019\u00a0\u2009\u202f ])(?:\d{2,3}\1)*\d{3}")
 _WHOLE_FLOAT = re.compile(r"(\d+)[.,]0{1,2}")  # as pandas writes a column that has gaps
-_WHOLE_METRICS = frozenset(
-    ["launch__grid_size", "launch__block_size", "launch__thread_count", "launch__stack_size",
-     "launch__registers_per_thread", "Grid Size", "Block Size", "Threads", "Stack Size",
-     "Registers Per Thread", "Elapsed Cycles"]
-)  # fmt: skip
-MOST_LAUNCHES = 2**53  # of a row: a float holds whole numbers up to here
-
-
-@dataclass(slots=True)
-class Decimals:
-    """The decimal mark of a file, by the evidence of its numbers."""
-
-    points: int = 0
-    commas: int = 0
-    ambiguous: str = ""  # the first number that can be read in two ways
-
-    @classmethod
-    def decide(cls, samples: Iterable[tuple[str, str, str]]) -> Decimals:
-        """From metric, unit and text of numbers of the file."""
-        decimals = cls()
-        for metric, unit, text in samples:
-            if POINT in text or COMMA in text:
-                decimals._add(text, is_whole=_is_whole(metric, unit))
-        return decimals
-
-    def _add(self, text: str, *, is_whole: bool) -> None:
-        mark = find_mark(text)
-        if mark == "" and is_whole:  # the mark groups digits
-            mark = COMMA if POINT in text else POINT
-        self.points += mark == POINT
-        self.commas += mark == COMMA
-        if mark == "" and not self.ambiguous:
-            self.ambiguous = text.strip()
-
-    @property
-    def mark(self) -> str:
-        return COMMA if self.commas > self.points else POINT
-
-    def notes(self) -> list[str]:
-        if self.points and self.commas:
-            return [
-                f"numbers are written in two ways; {self.mark!r} is the decimal mark of those that"
-                " could be either"
-            ]
-        if self.ambiguous and not self.points and not self.commas:
-            return [
-                f"the decimal mark of this file is not clear: {self.ambiguous} is read as"
-                f" {read_number(self.ambiguous, POINT):g}; export it with --print-units base in an"
-                " English locale if that is wrong"
-            ]
-        return []
-
-
-def _is_whole(metric: str, unit: str) -> bool:
-    """Whether values have no decimals, so that any mark in them groups digits."""
-    metric = strip_label(metric)
-    is_sum = metric.endswith(".sum") and unit in ("byte", "inst")
-    return metric in _WHOLE_METRICS or is_sum or unit in ("ns", "nsecond")
+_WHOLE_METRICS = ("launch__", "Grid Size", "Block Size", "Threads", "Registers", "Elapsed Cycles")
 
 
 def find_mark(text: str) -> str | None:
     """The decimal mark of a number; "" if it could be either, None if there is no evidence."""
-    match = _MARKED.fullmatch(_SPACES.sub("", _strip_instances(text)))
+    match = _MARKED.fullmatch(_clean_number(text))
     if match is None:
         return None
     marks: list[str] = re.findall(r"[.,]", match[2])
@@ -196,13 +123,16 @@ def find_mark(text: str) -> str | None:
 
 def read_number(text: str, mark: str) -> float:
     """The number in a text; nan without one. Its own evidence goes before `mark`."""
-    text = _SPACES.sub("", _strip_instances(text))
+    text = _clean_number(text)
     own = find_mark(text) or mark
     plain = text.replace(POINT if own == COMMA else COMMA, "").replace(COMMA, POINT)
-    if not _NUMBER.fullmatch(plain):
-        return math.nan
-    value = float(plain)
+    value = float(plain) if _NUMBER.fullmatch(plain) else math.nan
     return value if math.isfinite(value) else math.nan
+
+
+def _clean_number(text: str) -> str:
+    """Without spaces, values of parts, and the mark of a doubtful value, `(!) n/a`."""
+    return _SPACES.sub("", _INSTANCES.sub("", text[:_LONGEST].strip().removeprefix("(!)").strip()))
 
 
 def strip_groups(text: str) -> str:
@@ -220,11 +150,6 @@ def read_launches(text: str, mark: str) -> int | None:
     """A number of launches; None for anything else."""
     number = read_number(strip_groups(text), mark)
     return int(number) if 1 <= number < MOST_LAUNCHES and number.is_integer() else None
-
-
-def _strip_instances(text: str) -> str:
-    """Without the values of parts, and without the mark of a doubtful value, `(!) n/a`."""
-    return _INSTANCES.sub("", text[:_LONGEST].strip().removeprefix("(!)").strip())
 
 
 # ---------------------------------------------------------------- names of metrics
@@ -254,13 +179,13 @@ def metric_name(name: str, unit: str) -> str | None:
     if name not in DISPLAY_NAMES:
         return name
     parsed = parse_unit(unit)
-    return _BY_UNIT.get((name, parsed.kind)) if parsed else None
+    return _BY_UNIT.get((name, parsed[0])) if parsed else None
 
 
 # ---------------------------------------------------------------- the one step
 
 WRONG_UNITS = "not used, for their units"  # how such a note begins
-WITHOUT_UNITS = "the table has no units: bytes, nanoseconds and hertz are taken for granted"
+_WITHOUT_UNITS = "the table has no units: bytes, nanoseconds and hertz are taken for granted"
 _MOST_NAMED = 5
 # no comma, or one before every three digits: 1,234,567.8; never 65,77 nor 1,234E+10
 _GROUPED = r"^(?:[^,]*|[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?)$"
@@ -270,70 +195,94 @@ _GROUPED = r"^(?:[^,]*|[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?)$"
 class Normaliser:
     """Turns the metrics of a file into numbers in base units."""
 
-    decimals: Decimals
+    mark: str = POINT  # of decimals
+    ambiguous: str = ""  # a number that can be read in two ways, where there is no evidence
     unusable: dict[str, None] = field(default_factory=dict)  # metrics with a wrong unit
     _wrong_units: dict[str, None] = field(default_factory=dict)
     _lacks_units: bool = False
     _columns: dict[tuple[str, str], tuple[str, float] | None] = field(default_factory=dict)
 
-    def find_metric(self, name: str, unit: str) -> tuple[str, float] | None:
-        """The metric of a title and the factor of its unit; None where it is not used."""
-        key = (name, unit)
-        if key not in self._columns:
-            self._columns[key] = self._find_metric(name, unit)
-        return self._columns[key]
-
-    def _find_metric(self, name: str, unit: str) -> tuple[str, float] | None:
-        metric = metric_name(name, unit)
-        if metric is None or not is_needed(metric):
-            return None
-        factor = unit_factor(metric, unit)
-        if factor is None:
-            self._wrong_units[f"{strip_label(name)} in {unit}"] = None
-            self.unusable[metric] = None
-            return None
-        return metric, factor
+    @classmethod
+    def decide(cls, samples: Iterable[tuple[str, str, str]]) -> Normaliser:
+        """With the decimal mark that metric, unit and text of numbers of the file tell."""
+        marks = [_sample_mark(*one) for one in samples if POINT in one[2] or COMMA in one[2]]
+        commas, points = (sum(mark == one for mark, _ in marks) for one in (COMMA, POINT))
+        ambiguous = next((text.strip() for mark, text in marks if mark == ""), "")
+        return cls(COMMA if commas > points else POINT, "" if commas or points else ambiguous)
 
     def read_metric(self, name: str, unit: str, text: str) -> tuple[str, float] | None:
         """The metric of a title and its value in base units; None where it is not used."""
-        used = self.find_metric(name, unit)
+        used = self._find_metric(name, unit)
         if used is None:
             return None
-        value: float = to_base_units(read_number(text, self.decimals.mark), used[1])
+        value: float = to_base_units(read_number(text, self.mark), used[1])
         if math.isfinite(value):
             self._note_units(used[0], unit)
         return used[0], value
 
     def read_column(self, name: str, unit: str, cells: Any) -> tuple[str, Any] | None:
         """The same for an arrow array of texts."""
-        used = self.find_metric(name, unit)
+        import numpy as np
+
+        used = self._find_metric(name, unit)
         if used is None:
             return None
         self._note_units(used[0], unit)
-        return used[0], self._read_values(cells, used[1])
+        values = _cast(cells) if self.mark == POINT else None
+        if values is None:
+            values = map_texts(cells, lambda text: read_number(text, self.mark)).astype(float)
+        with np.errstate(over="ignore"):  # reported later
+            return used[0], to_base_units(values, used[1])
+
+    def _find_metric(self, name: str, unit: str) -> tuple[str, float] | None:
+        """The metric of a title and the factor of its unit; None where it is not used."""
+        if (name, unit) in self._columns:
+            return self._columns[name, unit]
+        metric, used = metric_name(name, unit), None
+        if metric is not None and is_needed(metric):
+            factor = unit_factor(metric, unit)
+            if factor is not None:
+                used = metric, factor
+            else:
+                self._wrong_units[f"{strip_label(name)} in {unit}"] = None
+                self.unusable[metric] = None
+        self._columns[name, unit] = used
+        return used
 
     def _note_units(self, metric: str, unit: str) -> None:
         self._lacks_units |= not unit.strip() and expected_kind(metric) != COUNT
 
-    def _read_values(self, cells: Any, factor: float) -> Any:
-        import numpy as np
-
-        values = None if self.decimals.commas else _cast(cells)
-        if values is None:
-            encoded = cells.dictionary_encode()
-            texts = encoded.dictionary.to_pylist()
-            numbers = np.array([read_number(text, self.decimals.mark) for text in texts])
-            values = numbers[encoded.indices.to_numpy()] if len(texts) else numbers
-        with np.errstate(over="ignore"):  # reported later
-            return to_base_units(values, factor)
-
     def notes(self) -> list[str]:
-        wrong = ", ".join(list(self._wrong_units)[:_MOST_NAMED])
-        return [
-            *self.decimals.notes(),
-            *([f"{WRONG_UNITS}: {wrong}"] if wrong else []),
-            *[WITHOUT_UNITS] * self._lacks_units,
-        ]
+        notes = []
+        if self.ambiguous:
+            notes.append(
+                f"the decimal mark of this file is not clear: {self.ambiguous} is read as"
+                f" {read_number(self.ambiguous, POINT):g}; export it with --print-units base in an"
+                " English locale if that is wrong"
+            )
+        if self._wrong_units:
+            wrong = ", ".join(list(self._wrong_units)[:_MOST_NAMED])
+            notes.append(f"{WRONG_UNITS}: {wrong}")
+        return notes + [_WITHOUT_UNITS] * self._lacks_units
+
+
+def _sample_mark(metric: str, unit: str, text: str) -> tuple[str | None, str]:
+    """The decimal mark of a number; any mark in a whole one groups digits."""
+    mark, metric = find_mark(text), strip_label(metric)
+    is_sum = metric.endswith(".sum") and unit in ("byte", "inst")
+    is_whole = is_sum or metric.startswith(_WHOLE_METRICS) or unit in ("ns", "nsecond")
+    if mark == "" and is_whole:
+        mark = COMMA if POINT in text else POINT
+    return mark, text
+
+
+def map_texts(cells: Any, change: Callable[[str], Any]) -> Any:
+    """An arrow array of texts, changed; few are different, so each is changed once."""
+    import numpy as np
+
+    encoded = cells.dictionary_encode()
+    values = np.array([change(text) for text in encoded.dictionary.to_pylist()], dtype=object)
+    return values[encoded.indices.to_numpy()]
 
 
 def _cast(cells: Any) -> Any:
@@ -355,8 +304,6 @@ def _cast(cells: Any) -> Any:
 
 # ---------------------------------------------------------------- texts of a launch
 
-_CAPABILITY = re.compile(r"(\d+)(?:[.,](\d+))?")
-_PROCESS = re.compile(r"\[(\d[^\]]*)\]")
 _RANGE = re.compile(r'"([^"]*)"')
 _RANGE_DETAILS = 6  # payload, colour and message, after domain and name
 
@@ -369,13 +316,13 @@ def read_dimensions(text: str) -> str:
 
 def read_process(text: str) -> str:
     """`4711`, from that, from `4,711` or from the UI's `[4711] python3.12`."""
-    match = _PROCESS.match(text)
+    match = re.match(r"\[(\d[^\]]*)\]", text)
     return strip_groups(match[1] if match else text)
 
 
 def read_capability(text: str) -> str:
     """`9.0`, from that, from `9,0` or from a spreadsheet's `9`; any other text as it is."""
-    match = _CAPABILITY.fullmatch(text.strip())
+    match = re.fullmatch(r"(\d+)(?:[.,](\d+))?", text.strip())
     return f"{match[1]}.{match[2] or 0}" if match else text.strip()
 
 
@@ -399,7 +346,6 @@ READ_TEXT: dict[str, Callable[[str], str]] = {
     "stream": strip_groups,
     "grid": read_dimensions,
     "block": read_dimensions,
-    "device": str.strip,
     "device_number": strip_groups,
     "compute_capability": read_capability,
 }

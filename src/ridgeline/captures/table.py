@@ -9,12 +9,13 @@ import codecs
 import csv
 import gzip
 import io
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
@@ -22,38 +23,29 @@ from ridgeline.captures.ncu_messages import ReadingLog
 from ridgeline.captures.normalise import parse_unit
 from ridgeline.errors import RidgelineError
 
-HEAD_BYTES = 2**20
 GZIP_MARK = b"\x1f\x8b"
-_CHUNK = 2**20  # of a line that is skipped
+_CHUNK = 2**20
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-
 OnBytes = Callable[[int, int], None]  # bytes read and bytes in all
 
 
-class _WatchedFile(io.RawIOBase):
+class _WatchedFile(io.FileIO):
     """A file that reports how far it has been read."""
 
     def __init__(self, path: Path, on_bytes: OnBytes | None) -> None:
-        self._file = path.open("rb", buffering=0)
-        self._on_bytes, self._total = on_bytes, path.stat().st_size
+        super().__init__(path)
+        self._on_bytes, self._total = on_bytes, os.fstat(self.fileno()).st_size
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # a narrower buffer
-        count = cast(int, self._file.readinto(buffer))
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
         if self._on_bytes is not None:
-            self._on_bytes(self._file.tell(), self._total)
+            self._on_bytes(self.tell(), self._total)
         return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 @contextmanager
@@ -75,44 +67,36 @@ def explain_os_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def refuse_pipes(path: Path) -> None:
-    """A pipe can be read only once, and a terminal never ends."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise RidgelineError(
-            f"{path} is a pipe or a device", hint="write it to a file and import that"
-        )
-
-
 @contextmanager
-def open_bytes(path: Path, on_bytes: OnBytes | None = None) -> Iterator[BinaryIO]:
+def open_bytes(path: Path, on_bytes: OnBytes | None = None) -> Iterator[io.BufferedReader[Any]]:
     """The unpacked content of a file."""
     with (
         explain_os_errors(path),
-        io.BufferedReader(_WatchedFile(path, on_bytes), buffer_size=2**20) as raw,
+        io.BufferedReader(_WatchedFile(path, on_bytes), buffer_size=_CHUNK) as raw,
     ):
         if not raw.peek(2).startswith(GZIP_MARK):
-            yield cast(BinaryIO, raw)
+            yield raw
             return
-        with gzip.GzipFile(fileobj=cast(Any, raw), mode="rb") as unpacked:
-            yield cast(BinaryIO, unpacked)
+        with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
+            yield io.BufferedReader(cast(Any, unpacked), buffer_size=_CHUNK)
 
 
 @contextmanager
 def open_text(path: Path, on_bytes: OnBytes | None = None) -> Iterator[TextIO]:
     """The content as text; bytes without a meaning in its encoding are replaced."""
-    encoding = find_encoding(read_head(path))
     with open_bytes(path, on_bytes) as stream:
+        encoding = find_encoding(stream.peek(4))
         text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="\n")
         yield text
         text.detach()
 
 
-def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
+def read_head(path: Path, size: int = _CHUNK) -> bytes:
     """The first bytes of the content; as many as there are if its end is damaged."""
     head = bytearray()
     with open_bytes(path) as stream:
         try:
-            while len(head) < size and (part := stream.read(min(2**16, size))):
+            while len(head) < size and (part := stream.read1(2**16)):
                 head += part
         except (*_DAMAGED, OSError):
             if not head:
@@ -132,23 +116,20 @@ def find_encoding(head: bytes) -> str:
     return next((name for mark, name in marks if head.startswith(mark)), "utf-8")
 
 
-def decode_head(head: bytes) -> str:
-    """The beginning of a file as text."""
-    return head.decode(find_encoding(head), errors="replace")
-
+# ---------------------------------------------------------------- headers
 
 RAW, DETAILS, UI, TEXT = "ncu-raw", "ncu-details", "ncu-ui", "ncu-text"
 REPORT, KINETO, NSYS = "ncu-rep", "kineto", "nsys"
 WIDE = (RAW, UI)
-DELIMITERS = (",", ";", "\t")
-KERNEL_NAMES = (  # the fullest first
+_DELIMITERS = (",", ";", "\t")
+_KERNEL_NAMES = (  # the fullest first
     "Original Demangled Name", "Demangled Name", "Kernel Name", "Function Name",
 )  # fmt: skip
-TITLES = {  # of the texts of a launch, by the names that versions and the UI give them
+_TITLES = {  # of the texts of a launch, by the names that versions and the UI give them
     "id": ("ID",),
     "process_id": ("Process ID", "Process"),
     "host": ("Host Name",),
-    "kernel": KERNEL_NAMES,
+    "kernel": _KERNEL_NAMES,
     "stream": ("Stream", "Stream ID", "launch__stream_id"),
     "grid": ("Grid Size",),
     "block": ("Block Size",),
@@ -160,15 +141,13 @@ TITLES = {  # of the texts of a launch, by the names that versions and the UI gi
 INVOCATIONS, AVERAGE = "Invocations", "Average"  # of `ncu --print-summary`
 INSTANCES, COUNT, KERNEL_AVERAGES = "Instances", "Count", ("KAvg", "Kernel Avg")  # of nsys
 SAMPLE_ROWS = 400  # for the decimal mark
-_MARKS = (*KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
+_MARKS = (*_KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
 _TIME = re.compile(
     r"(?P<name>Total Time|Duration|Dur|Kernel Dur|KAvg|Kernel Avg)"
-    r"\s*[(\[]?(?P<unit>[a-z\u00b5\u03bc]*)[)\]]?"  # the micro sign and the Greek letter
+    r"(?:\s*[(\[](?P<unit>[a-z\u00b5\u03bc]*)[)\]])?"  # the micro sign and the Greek letter
 )
-_NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "": "ns"}
-_NUMBER = re.compile(r"[-+.,'\d\sEe]*")  # also the beginning of one
-_END = "\x1aend of file\x1a"  # a line below the last: only an open quote takes it into a cell
+_NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +165,7 @@ class Header:
 
     def find_texts(self) -> dict[str, int]:
         """The columns of the texts of a launch."""
-        columns = {key: self.find(*names) for key, names in TITLES.items()}
+        columns = {key: self.find(*names) for key, names in _TITLES.items()}
         return {key: column for key, column in columns.items() if column is not None}
 
     @property
@@ -199,54 +178,30 @@ class Header:
         return any(text.strip() for text in row[len(self.names) :])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table in a file."""
-
-    path: Path
-    header: Header
-    lines_before: int  # the header
-    is_utf8: bool
-    log: ReadingLog = field(default_factory=ReadingLog)
-
-    def read_rows(
-        self, on_bytes: OnBytes | None = None, log: ReadingLog | None = None
-    ) -> Iterator[list[str]]:
-        """The rows below the header."""
-        log = log or self.log
-        with open_text(self.path, on_bytes) as stream:
-            skip_lines(stream, self.lines_before + 1)
-            yield from split_rows(log.drop_messages(stream), self.header.delimiter, log)
-
-    def sample_rows(self) -> list[list[str]]:
-        """The first rows, for a look at their numbers."""
-        return list(islice(self.read_rows(log=ReadingLog()), SAMPLE_ROWS))
-
-
 def parse_header(line: str) -> Header | None:
     """None where no table of kernels begins; program output may stand before `"ID"`."""
     if not any(mark in line for mark in _MARKS):
         return None
     line = line.rstrip("\r\n").lstrip("\ufeff")
-    starts = [start for start in (line.find('"ID"'), 0) if start >= 0]
-    for start in dict.fromkeys(starts):
-        for delimiter in DELIMITERS:
-            header = make_header(_split_line(line[start:], delimiter), delimiter)
+    starts = dict.fromkeys(start for start in (line.find('"ID"'), 0) if start >= 0)
+    for start in starts:
+        for delimiter in _DELIMITERS:
+            header = _make_header(_split_line(line[start:], delimiter), delimiter)
             if header is not None:
                 return header
     return None
 
 
-def make_header(cells: Sequence[str], delimiter: str) -> Header | None:
+def parse_next_header(row: Sequence[str], delimiter: str) -> Header | None:
+    """The header of another table below the first, where files were put together."""
+    is_title = len(row) > 2 and row[0].strip() in ("ID", *_KERNEL_NAMES)
+    return _make_header(row, delimiter) if is_title else None
+
+
+def _make_header(cells: Sequence[str], delimiter: str) -> Header | None:
     names, units = zip(*(_split_unit(cell.strip()) for cell in cells), strict=True)
     kind = _find_kind(names, units)
     return Header(kind=kind, delimiter=delimiter, names=names, units=units) if kind else None
-
-
-def make_next_header(row: Sequence[str], delimiter: str) -> Header | None:
-    """The header of another table below the first, where files were put together."""
-    is_title = len(row) > 2 and row[0].strip() in ("ID", *KERNEL_NAMES)
-    return make_header(row, delimiter) if is_title else None
 
 
 def _split_line(line: str, delimiter: str) -> list[str]:
@@ -262,18 +217,18 @@ def _split_unit(cell: str) -> tuple[str, str]:
     if match:
         return match["name"], match["unit"]
     time = _TIME.fullmatch(cell)
-    if time and ("(" in cell or cell == time["name"]):
-        unit = _NSYS_UNITS.get(time["unit"], time["unit"])
-        return time["name"], unit if parse_unit(unit) else "ns"
-    return cell, ""
+    if time is None:
+        return cell, ""
+    unit = _NSYS_UNITS.get(time["unit"], time["unit"] or "ns")
+    return time["name"], unit if parse_unit(unit) else "ns"
 
 
 def _find_kind(names: Sequence[str], units: Sequence[str]) -> str | None:
     there = set(names)
     if "Metric Name" in there:
-        is_summary = {AVERAGE, INVOCATIONS} <= there and there & {*KERNEL_NAMES}
+        is_summary = {AVERAGE, INVOCATIONS} <= there and there & {*_KERNEL_NAMES}
         return DETAILS if {"ID", "Metric Value"} <= there or is_summary else None
-    if "Total Time" in there and INSTANCES in there and there & {"Name", *KERNEL_NAMES}:
+    if "Total Time" in there and INSTANCES in there and there & {"Name", *_KERNEL_NAMES}:
         return NSYS
     if {"Duration", "Name"} <= there and {"CorrId", "Corr ID", "GrdX"} & there:
         return NSYS
@@ -282,41 +237,59 @@ def _find_kind(names: Sequence[str], units: Sequence[str]) -> str | None:
         return NSYS
     has_units = any(unit and "__" in name for name, unit in zip(names, units, strict=True))
     if has_units or there & {"Function Name", "Demangled Name"}:
-        return UI if there & {*KERNEL_NAMES} else None
+        return UI if there & {*_KERNEL_NAMES} else None
     return RAW if {"ID", "Kernel Name"} <= there else None
 
 
-def split_rows(lines: Iterator[str], delimiter: str, log: ReadingLog) -> Iterator[list[str]]:
-    """Rows of cells. A line that cannot be read is skipped; a cell that is cut off is empty."""
-    last = ""
+# ---------------------------------------------------------------- rows
 
-    def remember_last() -> Iterator[str]:
-        nonlocal last
-        for line in lines:
-            last = line
-            yield line.replace("\0", "")
 
-    reader = csv.reader(chain(remember_last(), [_END]), delimiter=delimiter)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table in a file."""
+
+    path: Path
+    header: Header
+    lines_before: int  # the header
+    log: ReadingLog = field(default_factory=ReadingLog)
+
+    def read_rows(
+        self, on_bytes: OnBytes | None = None, log: ReadingLog | None = None
+    ) -> Iterator[list[str]]:
+        """The rows below the header."""
+        log = log or self.log
+        with open_text(self.path, on_bytes) as stream:
+            skip_lines(stream, self.lines_before + 1)
+            yield from _split_rows(log.drop_messages(stream), self.header.delimiter, log)
+
+    def sample_rows(self) -> list[list[str]]:
+        """The first rows, for a look at their numbers."""
+        return list(islice(self.read_rows(log=ReadingLog()), SAMPLE_ROWS))
+
+
+def _split_rows(lines: Iterator[str], delimiter: str, log: ReadingLog) -> Iterator[list[str]]:
+    """Rows of cells; a line that cannot be read is skipped."""
+    reader = csv.reader(_drop_cut_line(lines, log), delimiter=delimiter)
     row: list[str] = []
     while True:
         try:
             row = next(reader)
-        except StopIteration:  # the end was lost in a cell that is too long
-            log.is_cut = True
+        except StopIteration:
+            log.is_cut |= any("\n" in cell for cell in row)  # a quote that is not closed
             return
         except csv.Error:
             log.skipped += 1
-            continue
-        if row and row[-1].endswith(_END):
-            break
-        if last.endswith(("\n", "\r", '"')) or not row:
+        else:
             yield row
-        else:  # the last line, of which a number may be half of one
+
+
+def _drop_cut_line(lines: Iterator[str], log: ReadingLog) -> Iterator[str]:
+    """Without a last line that ends inside a cell: its number may be half of one."""
+    for line in lines:
+        if line.endswith(("\n", "\r", '"')):
+            yield line.replace("\0", "")
+        else:
             log.is_cut = True
-            yield [*row[:-1], "" if _NUMBER.fullmatch(row[-1]) else row[-1]]
-    if row != [_END]:
-        log.is_cut = True
-        yield [*row[:-1], ""]
 
 
 def read_cell(row: Sequence[str], column: int | None) -> str:

@@ -142,8 +142,7 @@ def _stored_before(results: ResultsFolder, captures: list[Capture]) -> list[tupl
 
     No digest of a file is stored. The same are files of the same name that tell the same.
     """
-    from ridgeline.captures.capture import sums
-    from ridgeline.captures.storage import files_of
+    from ridgeline.captures.capture import files_of, sums
     from ridgeline.report.profiles import file_names
 
     amounts = ("totals", "kernel_time_s", "launches")
@@ -160,7 +159,7 @@ def _stored_before(results: ResultsFolder, captures: list[Capture]) -> list[tupl
 
 
 def _keep(results: ResultsFolder, captures: list[Capture], label: str | None) -> list[Path]:
-    from ridgeline.captures.storage import store_capture
+    from ridgeline.captures.capture import store_capture
 
     return [store_capture(results, capture, label=label).path for capture in captures]
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -22,9 +22,8 @@ from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.tasks import Task
 from ridgeline.pipeline.count import count_missing
 from ridgeline.pipeline.machine import DeviceTask, device_task
-from ridgeline.profile.checks import need_counters, need_cuda
-from ridgeline.profile.profiling import Standby, standing_by
-from ridgeline.profile.request import Plan, Request, request_for, request_of_program
+from ridgeline.profile.profiling import Standby, need_counters, need_cuda, standing_by
+from ridgeline.profile.request import Plan, Request, request_for_program, request_for_task
 from ridgeline.profile.storage import profile_program, profile_run
 from ridgeline.provenance import collect
 from ridgeline.report.views import write_views
@@ -158,7 +157,7 @@ class Profiling:
         """The processes of a profile; None where they do not start, which the profile will tell."""
         with ExitStack() as stack:
             standby: Standby | None = None
-            request = request_for(task, asdict(collect().host), **self.wanted.options)
+            request = request_for_task(task, collect().host, **self.wanted.options)
             if request.device:
                 progress.start(f"{task.spec.model}, batch {task.spec.batch_size}: loading")
                 tell = partial(progress.update, done=0, total=0)
@@ -202,9 +201,9 @@ class Profiling:
                 wanted.task(str(run.asked["model"]), int(run.asked["batch_size"]), settings),
                 wanted.options,
                 label=wanted.label or "",
-                tell=lambda what: progress.update(what, 0, 0),
+                on_progress=lambda what: progress.update(what, 0, 0),
                 show_plan=lambda plan: self._show_plan(name, plan, progress),
-                keep=self.profiles.append,
+                on_stored=self.profiles.append,
                 standby=standby,
             )
         except RidgelineError as error:
@@ -227,8 +226,8 @@ class Profiling:
 
     def _program(self, results: ResultsFolder) -> None:
         wanted = self.wanted
-        host = asdict(collect().host)
-        request = request_of_program(wanted.program, wanted.precision_told, host, **wanted.options)
+        host = collect().host
+        request = request_for_program(wanted.program, wanted.precision_told, host, **wanted.options)
         name = shlex.join(wanted.program)
         self._need_gpu()
         with stage_progress(PROGRAM_S, quiet=wanted.quiet) as progress:
@@ -237,9 +236,9 @@ class Profiling:
                 results,
                 request,
                 label=wanted.label or "",
-                tell=lambda what: progress.update(what, 0, 0),
+                on_progress=lambda what: progress.update(what, 0, 0),
                 show_plan=lambda plan: self._show_plan(name, plan, progress),
-                keep=self.profiles.append,
+                on_stored=self.profiles.append,
             )
 
     def _need_gpu(self) -> None:

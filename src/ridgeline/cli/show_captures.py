@@ -79,7 +79,7 @@ def _titled(capture: Capture, label: str | None, *, is_one: bool) -> str:
 
 
 def _name(capture: Capture) -> str:
-    from ridgeline.captures.storage import files_of
+    from ridgeline.captures.capture import files_of
 
     return " + ".join(Path(file).name for file in files_of(capture))
 

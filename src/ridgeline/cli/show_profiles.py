@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ridgeline.captures.capture import BYTES, FLOPS
-from ridgeline.captures.storage import sources_of
+from ridgeline.captures.capture import BYTES, FLOPS, sources_of
 from ridgeline.cli.show_captures import MEMORIES, NOT_COLLECTED, flops_title
 from ridgeline.cli.tables import Grid, print_grid, screen
 from ridgeline.plain import plain_text

@@ -12,10 +12,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.tasks import Task
 from ridgeline.pipeline.count import spec_of
 from ridgeline.pipeline.stages import Stages
-from ridgeline.profile.checks import need_counters
 from ridgeline.profile.metrics import AUTO
-from ridgeline.profile.profiling import Standby, standing_by
-from ridgeline.profile.request import Plan, request_of
+from ridgeline.profile.profiling import Standby, need_counters, standing_by
+from ridgeline.profile.request import Plan, request_for_run
 from ridgeline.profile.storage import profile_run
 from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder, Run
@@ -55,7 +54,13 @@ def profile_stage(
             try:
                 with ahead.in_turn(tell) as standby:
                     made = profile_run(
-                        results, run, task, OPTIONS, tell=tell, show_plan=load, standby=standby
+                        results,
+                        run,
+                        task,
+                        OPTIONS,
+                        on_progress=tell,
+                        show_plan=load,
+                        standby=standby,
                     )
             except RidgelineError as error:
                 failures.append(str(error).replace("\n", " "))
@@ -81,7 +86,7 @@ class _LoadedAhead:
         """They leave the device alone, and ncu, until it is their turn."""
         if following is not None and self.standby is None:  # a second plan may be shown
             with suppress(RidgelineError):
-                request = request_of(*following, **OPTIONS)
+                request = request_for_run(*following, **OPTIONS)
                 self.standby = self.stack.enter_context(standing_by(request))
 
     @contextmanager
@@ -90,7 +95,7 @@ class _LoadedAhead:
         standby, self.standby = self.standby, None
         with self.stack.pop_all():
             if standby is not None:
-                standby.place.tell = tell
+                standby.workspace.on_progress = tell
             yield standby
 
 

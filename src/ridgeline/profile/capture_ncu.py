@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from ridgeline.captures.ncu_messages import NO_KERNELS, WITHOUT, explained
+from ridgeline.captures.ncu_messages import NO_KERNELS, WITHOUT, explain_failure
 from ridgeline.captures.quantities import NO_BYTES, NO_FLOPS, NO_TENSORS, NO_TIME
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.profilers import NCU_VARIABLE as VARIABLE
@@ -25,9 +25,9 @@ from ridgeline.profile.metrics import (
     is_of_tensors,
 )
 from ridgeline.profile.processes import Ncu, Session, Workspace, version_numbers, wait_ready
+from ridgeline.profile.profile_step import COUNTERS
 from ridgeline.profile.request import Plan
-from ridgeline.profile.step_mark import COUNTERS
-from ridgeline.profile.trace import TracedSteps
+from ridgeline.profile.step_kernels import TracedSteps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,14 +57,14 @@ def find_ncu() -> Ncu:
             f"{VARIABLE}=/path/to/ncu; {WITHOUT}",
         )
     try:
-        said = _output([path, "--version"])
+        output = _run_command([path, "--version"])
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RidgelineError(
             f"{path} does not start: {error}", hint=f"name another one by {VARIABLE}; {WITHOUT}"
         ) from error
-    found = re.search(r"Version (\d+(?:\.\d+)+)", said)
-    version = found[1] if found else ""
-    if found and version_numbers(version) < OLDEST:
+    match = re.search(r"Version (\d+(?:\.\d+)+)", output)
+    version = match[1] if match else ""
+    if match and version_numbers(version) < OLDEST:
         raise RidgelineError(
             f"{path} is ncu {version}, which is too old",
             hint=f"install {OLDEST[0]}.{OLDEST[1]} or later, or name one by {VARIABLE}; {WITHOUT}",
@@ -75,38 +75,38 @@ def find_ncu() -> Ncu:
 def query_metrics(ncu: Ncu) -> frozenset[str]:
     """Names of all metrics of the devices here, without their endings (.sum, .avg)."""
     try:
-        said = _output([ncu.path, "--query-metrics"])
+        output = _run_command([ncu.path, "--query-metrics"])
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RidgelineError(
             f"{ncu.path} gave no answer: {error}",
             hint=f"try `{ncu.path} --query-metrics` by hand; {WITHOUT}",
         ) from error
-    if "==ERROR==" in said:
-        raise explained(said, "ncu failed")
-    names = frozenset(metric_names(said))
+    if "==ERROR==" in output:
+        raise explain_failure(output, "ncu failed")
+    names = frozenset(metric_names(output))
     if not names:
-        raise explained(said, "ncu names no metric for the device here")
+        raise explain_failure(output, "ncu names no metric for the device here")
     return names
 
 
-def metric_names(said: str) -> list[str]:
+def metric_names(output: str) -> list[str]:
     """The first word of each line of `ncu --query-metrics` that is a metric's name."""
-    return re.findall(r"^([a-z][a-z0-9]*__\w+)\s", said, flags=re.MULTILINE)
+    return re.findall(r"^([a-z][a-z0-9]*__\w+)\s", output, flags=re.MULTILINE)
 
 
-def _output(command: Sequence[str]) -> str:
+def _run_command(command: Sequence[str]) -> str:
     """All that a command prints; one that hangs is ended with all that it has started."""
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, encoding="utf-8", errors="replace", start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            said, complaints = process.communicate(timeout=ANSWER_S)
+            output, errors = process.communicate(timeout=ANSWER_S)
         except BaseException:
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
-    return said + complaints
+    return output + errors
 
 
 def counting_time_s(groups: Sequence[Sequence[str]], launches: int, functions: int) -> float:
@@ -139,7 +139,7 @@ class NcuCapture:
     @classmethod
     def choose(cls, workspace: Workspace) -> NcuCapture:
         """Ask ncu what the chip has, and choose from it."""
-        workspace.tell("asking ncu")
+        workspace.on_progress("asking ncu")
         request, ncu = workspace.request, find_ncu()
         chosen = choose_metrics(query_metrics(ncu), request.precision, request.level)
         return cls(workspace, ncu, chosen.ncu_groups(), chosen.missing)
@@ -154,10 +154,10 @@ class NcuCapture:
 
     @property
     def is_parallel(self) -> bool:
-        return self.workspace.fits(1 + len(self.groups))
+        return self.workspace.has_memory_for(1 + len(self.groups))
 
     def begin(self) -> None:
-        """They warm up, if there is room for all of them."""
+        """They warm up, if there is memory for all of them."""
         for session in self.loaded if self.is_parallel else ():
             session.begin()
 
@@ -166,7 +166,7 @@ class NcuCapture:
             wait_ready(self.loaded)
 
     def plan(self, traced: TracedSteps, ready_s: float) -> Plan:
-        """Every kernel; without room side by side each process takes `ready_s` to get ready."""
+        """Every kernel; where processes run in turn, each takes `ready_s` to get ready."""
         launches, functions = len(traced.kernels), int(traced.kernels["kernel"].nunique())
         starts_s = 0.0 if self.is_parallel else ready_s * len(self.groups)
         return Plan(
@@ -179,7 +179,7 @@ class NcuCapture:
         """The kernels with their counters, a table for each group."""
         counted = []
         for number in range(len(self.groups)):
-            self.workspace.tell(f"counting, {number + 1} of {len(self.groups)}")
+            self.workspace.on_progress(f"counting, {number + 1} of {len(self.groups)}")
             session = self.loaded[number] if self.loaded else self.start(number)
             session.begin()
             wait_ready([session])
@@ -193,7 +193,7 @@ class NcuCapture:
         """What a program launches between cudaProfilerStart and Stop."""
         captures = []
         for number in range(len(self.groups)):
-            self.workspace.tell(f"counting, {number + 1} of {len(self.groups)}")
+            self.workspace.on_progress(f"counting, {number + 1} of {len(self.groups)}")
             session = self.start(number)
             session.wait()
             captures.append(self.read(session))
@@ -204,8 +204,8 @@ class NcuCapture:
         from ridgeline.captures import read_capture
 
         assert session.log is not None
-        if NO_KERNELS in session.said:
-            raise explained(session.said, "ncu profiled nothing")
+        if NO_KERNELS in session.output:
+            raise explain_failure(session.output, "ncu profiled nothing")
         capture = read_capture(session.log)
         warnings = self.workspace.warnings
         of_all = [text for text in capture.warnings if not text.startswith(OF_ONE_GROUP)]

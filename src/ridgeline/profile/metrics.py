@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ridgeline.captures.metric_formulas import TENSOR_PREFIX, TensorCounter, parse_tensor_counter
+from ridgeline.captures.quantities import TENSOR_PREFIX, TensorCounter, parse_tensor_counter
 
 TIERS = ("counters", "time")
 LEVELS = ("dram", "hierarchical")

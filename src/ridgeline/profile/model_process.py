@@ -29,8 +29,8 @@ from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
 from ridgeline.measure.tasks import Task
-from ridgeline.profile.cupti.messages import CountedLaunches, CounterPlan, refuse
-from ridgeline.profile.cupti.range_profiler import (
+from ridgeline.profile.capture_cupti import CountedLaunches, CounterPlan, write_refusal
+from ridgeline.profile.cupti import (
     Chip,
     Cupti,
     Launch,
@@ -40,10 +40,9 @@ from ridgeline.profile.cupti.range_profiler import (
     current_context,
     loaded_cupti,
 )
-from ridgeline.profile.marks import OpMarks
 from ridgeline.profile.metrics import choose_metrics
-from ridgeline.profile.self_test import PREFIX, copy_size, load_known_work, run_known_work
-from ridgeline.profile.step_mark import (
+from ridgeline.profile.op_ranges import OpRanges
+from ridgeline.profile.profile_step import (
     INSIDE,
     Job,
     is_parent_gone,
@@ -51,6 +50,7 @@ from ridgeline.profile.step_mark import (
     profile_step,
     wait_for,
 )
+from ridgeline.profile.self_test import PREFIX, copy_size, load_known_work, run_known_work
 from ridgeline.workloads import resolve
 
 BAD_INPUT = 2
@@ -77,44 +77,44 @@ def main(task: Task) -> None:
         stepper = build_stepper(workload, task.spec, settings)
         if stepper.scaler is not None:  # no step may be skipped in one process and not in another
             stepper.scaler = torch.amp.GradScaler(backend.kind, init_scale=SMALL_SCALE)
-        nobody = NoMarks()
+        no_marks = NoMarks()
         if job.role == INSIDE:
-            count_inside(job, settings.device, lambda: stepper.step(nobody))
+            count_inside(job, settings.device, lambda: stepper.step(no_marks))
             sys.exit(0)
         for _ in range(job.warmup + job.steps):
             with profile_step():
-                stepper.step(nobody)
+                stepper.step(no_marks)
 
 
 def refuse_without_cupti(job: Job) -> None:
-    """Say at once what needs no device to know, and end."""
+    """Refuse at once what needs no device to know, and end."""
     try:
         loaded_cupti()
     except RefusedError as refused:
-        refuse(job, str(refused))
+        write_refusal(job, str(refused))
         sys.exit(0)
 
 
 def count_inside(job: Job, device: int, step: Step) -> None:
-    """Warm up, say what can be counted, and count it when our turn comes."""
+    """Warm up, write what can be counted, and count it when our turn comes."""
     for _ in range(job.warmup):
         step()
     torch.cuda.synchronize()
     load_known_work(job.kinds)
     try:
         cupti = loaded_cupti()
-        counters = _chosen(job, cupti, device)
+        counters = _plan_counters(job, cupti, device)
         kernels = int(wait_for(job, "go", after="ready"))
-        found = _counted(job, cupti, counters, kernels, step)
+        launches = _count_step(job, cupti, counters, kernels, step)
     except RefusedError as refused:
-        refuse(job, str(refused))
+        write_refusal(job, str(refused))
     else:
-        found.write(job)
+        launches.write(job)
         job.path("done").touch()
 
 
-def _chosen(job: Job, cupti: Cupti, device: int) -> RangeCounters:
-    """The counters for the question, told beforehand."""
+def _plan_counters(job: Job, cupti: Cupti, device: int) -> RangeCounters:
+    """The counters for the job; what they are is written beforehand."""
     chip = Chip.of(cupti, current_context(), device)
     chosen = choose_metrics(chip.metrics(), job.precision, job.level)
     counters = RangeCounters(chip, chosen.metrics)
@@ -128,22 +128,22 @@ def _chosen(job: Job, cupti: Cupti, device: int) -> RangeCounters:
     return counters
 
 
-def _counted(
+def _count_step(
     job: Job, cupti: Cupti, counters: RangeCounters, kernels: int, step: Step
 ) -> CountedLaunches:
     log, copy_bytes = LaunchLog(), copy_size()
     with log.listening(cupti):
-        _known_work(job, log, copy_bytes)
-        most = kernels + len(log.taken()) + SPARE_KERNELS
+        _run_known_work(job, log, copy_bytes)
+        most = kernels + len(log.take()) + SPARE_KERNELS
         with counters.enabled(most, _memory_bytes()):
-            launches = _all_passes(job, counters, log, copy_bytes, step)
+            launches = _run_passes(job, counters, log, copy_bytes, step)
             values = counters.values()
     if len(values) != len(launches):
         raise RefusedError(f"{len(launches)} kernels were launched and {len(values)} counted")
     return CountedLaunches(launches=launches, values=values)
 
 
-def _all_passes(
+def _run_passes(
     job: Job, counters: RangeCounters, log: LaunchLog, copy_bytes: int, step: Step
 ) -> list[Launch]:
     """Count, and see that each pass launched the same."""
@@ -152,15 +152,15 @@ def _all_passes(
         if is_parent_gone(Path(job.folder)):
             sys.exit(f"ridgeline: the parent process of {job.name} ended")
         counters.start()
-        _known_work(job, log, copy_bytes)
+        _run_known_work(job, log, copy_bytes)
         for _ in range(job.steps):
-            with _numbered(job, log):
+            with _number_operators(job, log):
                 step()
         torch.cuda.synchronize()
         if log.graphs:
             raise RefusedError("kernels of a CUDA graph cannot be told apart")
         is_last = counters.stop()
-        launches = log.taken()
+        launches = log.take()
         if number == 0:
             first = launches
         elif launches != first:
@@ -170,14 +170,14 @@ def _all_passes(
     raise RefusedError(f"{counters.passes} passes were foretold, and more are needed")
 
 
-def _known_work(job: Job, log: LaunchLog, copy_bytes: int) -> None:
+def _run_known_work(job: Job, log: LaunchLog, copy_bytes: int) -> None:
     with log.range(SETUP):
         run_known_work(job.kinds, copy_bytes, log.range)
 
 
-def _numbered(job: Job, log: LaunchLog) -> AbstractContextManager[None]:
+def _number_operators(job: Job, log: LaunchLog) -> AbstractContextManager[None]:
     """With a range around every operator, where code may be looked into."""
-    return OpMarks(log.range).watching() if job.has_marks else nullcontext()
+    return OpRanges(log.range).watching() if job.has_marks else nullcontext()
 
 
 def _memory_bytes() -> int:

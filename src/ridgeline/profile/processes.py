@@ -19,11 +19,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ridgeline.captures.ncu_messages import WITHOUT, explained
+from ridgeline.captures.ncu_messages import WITHOUT, explain_failure
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.metrics import KINDS
+from ridgeline.profile.profile_step import JOB, REFUSED, Job
 from ridgeline.profile.request import Request
-from ridgeline.profile.step_mark import JOB, REFUSED, Job
 
 POLL_S = 0.02
 READY_S = 900.0  # for building and warming up a large model
@@ -33,7 +33,7 @@ ENDING_S = 300.0  # for a program to end after its step, and for ncu to write
 LOG_KEPT = 2000  # characters
 GRAPHS = (2023, 1)  # the first ncu that can count CUDA graphs as a whole
 MOST_MEMORY = 0.8  # of the device's, for all processes together
-Tell = Callable[[str], None]  # what is going on
+OnProgress = Callable[[str], None]  # gets what is going on
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,16 @@ class Session:
     process: subprocess.Popen[bytes]
     log: Path | None = None  # what ncu writes
 
-    def has_said(self, *what: str) -> bool:
-        """Whether it has said one of these."""
-        return any(self.job.path(one).exists() for one in what)
+    def has_reached(self, *states: str) -> bool:
+        """Whether it has reported one of these."""
+        return any(self.job.path(state).exists() for state in states)
 
     @property
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """The end of what the program and ncu printed."""
         texts = []
         for path in (self.job.path("out"), self.log):
@@ -91,7 +91,7 @@ class Session:
 
     def begin(self) -> None:
         """It may use the device from now on, if it does not already."""
-        if not self.has_said("begin"):
+        if not self.has_reached("begin"):
             self.job.path("begin").touch()
 
     def go(self, what: str = "") -> None:
@@ -104,7 +104,7 @@ class Session:
         """Until its step is counted; it may still be writing."""
         limit_s = max(least_limit_s or LEAST_LIMIT_S, LIMIT_TIMES * planned_s)
         end_s = time.monotonic() + limit_s
-        while not self.has_said("done"):
+        while not self.has_reached("done"):
             if self.has_ended:
                 if self.process.returncode != 0:
                     raise self.failure()
@@ -122,7 +122,7 @@ class Session:
         """Until it has ended, which it must do without an error."""
         end_s: float | None = None
         while not self.has_ended:
-            if end_s is None and self.has_said("done"):
+            if end_s is None and self.has_reached("done"):
                 end_s = time.monotonic() + ENDING_S
             if end_s is not None and time.monotonic() > end_s:
                 raise RidgelineError(
@@ -143,10 +143,10 @@ class Session:
 
     def failure(self) -> RidgelineError:
         """Why it ended too early."""
-        said = self.said
-        if self.log is not None and "==ERROR==" in said:
-            return explained(said, "ncu failed")
-        lines = [line for line in said.splitlines() if line.strip() and not line.startswith("==")]
+        output = self.output
+        if self.log is not None and "==ERROR==" in output:
+            return explain_failure(output, "ncu failed")
+        lines = [line for line in output.splitlines() if line.strip() and not line.startswith("==")]
         last = lines[-1].strip() if lines else "it said nothing"
         return RidgelineError(
             f"the program under the profiler ended with code {self.process.returncode}: {last}",
@@ -154,7 +154,7 @@ class Session:
         )
 
 
-def start(
+def start_session(
     program: Sequence[str], job: Job, ncu: Ncu | None = None, metrics: Sequence[str] = ()
 ) -> Session:
     """Start a program for a job, under ncu if there are metrics to count."""
@@ -201,12 +201,12 @@ def wait_ready(sessions: Sequence[Session]) -> None:
     _wait_until(sessions, "ready")
 
 
-def _wait_until(sessions: Sequence[Session], said: str) -> None:
-    """Until all have said something, or that they cannot; one that ends before has failed."""
+def _wait_until(sessions: Sequence[Session], state: str) -> None:
+    """Until all have reached a state, or have refused; one that ends before has failed."""
     end_s = time.monotonic() + READY_S
-    while waiting := [one for one in sessions if not one.has_said(said, REFUSED)]:
+    while waiting := [one for one in sessions if not one.has_reached(state, REFUSED)]:
         for session in waiting:
-            if session.has_ended and not session.has_said(said, REFUSED):
+            if session.has_ended and not session.has_reached(state, REFUSED):
                 if session.process.returncode == 0:
                     raise NotMarkedError(
                         "the program ended without a marked step",
@@ -216,7 +216,7 @@ def _wait_until(sessions: Sequence[Session], said: str) -> None:
                 raise session.failure()
         if time.monotonic() > end_s:
             raise RidgelineError(
-                f"the program was not {said} within {READY_S / 60:.0f} minutes",
+                f"the program was not {state} within {READY_S / 60:.0f} minutes",
                 hint="try a smaller model or batch",
             )
         time.sleep(POLL_S)
@@ -233,7 +233,7 @@ class Workspace:
 
     request: Request
     folder: Path
-    tell: Tell
+    on_progress: OnProgress
     sessions: list[Session] = field(default_factory=list)  # all, for their end
     warnings: list[str] = field(default_factory=list)
     program: tuple[str, ...] = field(init=False)
@@ -261,11 +261,11 @@ class Workspace:
             precision=request.precision,
             level=request.level,
         )
-        session = start(self.program, job, ncu, metrics)
+        session = start_session(self.program, job, ncu, metrics)
         self.sessions.append(session)
         return session
 
-    def fits(self, processes: int) -> bool:
+    def has_memory_for(self, processes: int) -> bool:
         """Whether so many fit side by side; a user's program runs alone."""
         request = self.request
         needed = processes * request.memory_bytes

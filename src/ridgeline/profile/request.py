@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.tasks import Task
 from ridgeline.profile.metrics import AUTO, LEVELS, NCU, TIERS, TOOL_NAMES, TOOLS
+from ridgeline.records import Device, Host, ProfileOptions
 from ridgeline.settings import one_of
 from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ridgeline.store import Run
+    from ridgeline.store import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +50,13 @@ class Request:
     def mode(self) -> str:
         return self.task.spec.mode if self.task is not None else ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """What was asked, beside the step itself."""
-        return {
-            "tier": self.tier,
-            "level": self.level,
-            "tool": self.tool,
-            "precision": self.precision or None,
-            "iters": self.steps,
-            "warmup_iters": self.warmup,
-        }
+    @property
+    def options(self) -> ProfileOptions:
+        """What is stored of it, beside the step itself."""
+        return ProfileOptions(
+            tier=self.tier, level=self.level, tool=self.tool, precision=self.precision or None,
+            iters=self.steps, warmup_iters=self.warmup,
+        )  # fmt: skip
 
     @property
     def uses_cupti(self) -> bool:
@@ -117,7 +115,7 @@ class ProfiledStep:
     taken_s: float = 0.0  # all of it, getting ready included
     standby_s: float = 0.0  # before that: its processes loaded, and the run was measured
     counted_s: float = 0.0  # of it, the counting: what plan.time_s estimates
-    step_time_s: float | None = None  # of marked steps that were not profiled
+    step_time_s: float | None = None  # of unprofiled marked steps
     busy_s: float | None = None  # of all steps, in which at least one kernel or copy ran
     copies: pd.DataFrame | None = None  # of all steps; None: there was no trace
     ratios: Mapping[str, float] = field(default_factory=dict)  # of the self-test
@@ -125,35 +123,27 @@ class ProfiledStep:
     tool_version: str = ""
     warnings: tuple[str, ...] = ()
 
-    @property
-    def planned_s(self) -> float:
-        return self.plan.time_s if self.plan is not None else 0.0
 
-
-def request_of(run: Run, task: Task, **asked: Any) -> Request:
+def request_for_run(run: MeasuredRun, task: Task, **options: Any) -> Request:
     """What to profile for a stored run: the same step, on the same device."""
-    request = request_for(task, run.provenance.get("host") or {}, **asked)
-    memory_bytes = int((run.found.get("memory") or {}).get("reserved_bytes") or 0)
-    device = str(run.found.get("device_name") or "")
-    return replace(request, memory_bytes=memory_bytes, device=device)
+    request = request_for_task(task, run.made.host, **options)
+    memory_bytes = run.result.memory.reserved_bytes or 0
+    return replace(request, memory_bytes=memory_bytes, device=run.result.device_name)
 
 
-def request_of_program(
-    program: Sequence[str], precision: str, host: Mapping[str, Any], **asked: Any
+def request_for_task(task: Task, host: Host, **options: Any) -> Request:
+    """What to profile before there is a run: of the device, what its driver says."""
+    devices = (device for device in host.devices if device.index == task.settings.device)
+    device = next(devices, Device())
+    return Request(
+        task=task, device_bytes=device.memory_bytes or 0, device=device.name, **options
+    )  # fmt: skip
+
+
+def request_for_program(
+    program: Sequence[str], precision: str, host: Host, **options: Any
 ) -> Request:
     """What to profile of a user's program, which may use any device: its name if all have one."""
-    names = {str(d.get("name") or "") for d in host.get("devices") or () if d.get("kind") == "cuda"}
+    names = {device.name for device in host.devices if device.kind == "cuda"}
     device = names.pop() if len(names) == 1 else ""
-    return Request(program=tuple(program), program_precision=precision, device=device, **asked)
-
-
-def request_for(task: Task, host: Mapping[str, Any], **asked: Any) -> Request:
-    """What to profile before there is a run: of the device, what its driver says."""
-    chosen = [d for d in host.get("devices") or () if d.get("index") == task.settings.device]
-    device: Mapping[str, Any] = chosen[0] if chosen else {}
-    return Request(
-        task=task,
-        device_bytes=int(device.get("memory_bytes") or 0),
-        device=str(device.get("name") or ""),
-        **asked,
-    )
+    return Request(program=tuple(program), program_precision=precision, device=device, **options)

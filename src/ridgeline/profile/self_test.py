@@ -39,7 +39,7 @@ def run_known_work(kinds: Sequence[str], copy_bytes: int, named: Named | None = 
     """Copy, and multiply in fp32 and each of `kinds`, each in a range of its name."""
     import torch
 
-    ranges = named or _heard
+    ranges = named or _profiled_range
 
     def do(work: Callable[[], Any], name: str) -> None:
         torch.cuda.synchronize()
@@ -72,7 +72,7 @@ def _do_known_work(
 
 
 @contextmanager
-def _heard(name: str) -> Iterator[None]:
+def _profiled_range(name: str) -> Iterator[None]:
     """A range that a profiler around the process listens to."""
     import torch
 
@@ -100,21 +100,21 @@ def is_known_work(kernels: pd.DataFrame) -> pd.Series:
     return kernels["nvtx"].str.contains(PREFIX, regex=False)
 
 
-def ratios(captures: Sequence[pd.DataFrame]) -> dict[str, float]:
+def compute_ratios(captures: Sequence[pd.DataFrame]) -> dict[str, float]:
     """Counted over true, for every quantity that some capture counted."""
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for kernels in captures:
         tested = kernels[is_known_work(kernels)]
         for name, rows in tested.groupby(tested["nvtx"].str.extract(f"{PREFIX}([^/ ]+)")[0]):
             what, _, detail = str(name).partition(":")
             if what == "copy" and "dram_bytes" in rows:
-                found["copy"] = float(rows["dram_bytes"].sum(min_count=1)) / (2 * int(detail))
+                ratios["copy"] = float(rows["dram_bytes"].sum(min_count=1)) / (2 * int(detail))
             elif what == "product":
                 counted = _product_flops(rows, detail)
                 if counted is not None:  # several groups may hold parts of it
-                    so_far = found.get(f"product {detail}", 0.0)
-                    found[f"product {detail}"] = so_far + counted / PRODUCT_FLOPS
-    return {name: ratio for name, ratio in found.items() if ratio == ratio}
+                    so_far = ratios.get(f"product {detail}", 0.0)
+                    ratios[f"product {detail}"] = so_far + counted / PRODUCT_FLOPS
+    return {name: ratio for name, ratio in ratios.items() if ratio == ratio}
 
 
 def _product_flops(rows: pd.DataFrame, kind: str) -> float | None:
@@ -122,12 +122,12 @@ def _product_flops(rows: pd.DataFrame, kind: str) -> float | None:
     return float(rows[column].sum(min_count=1)) if column in rows else None
 
 
-def doubts(found: Mapping[str, float]) -> list[str]:
-    """What is to be said wherever these counters are used; empty if they can be trusted."""
-    if not found:
+def doubt_ratios(ratios: Mapping[str, float]) -> list[str]:
+    """A warning wherever these counters are used; empty if they can be trusted."""
+    if not ratios:
         return ["the counters were not tested: no work of known size was seen"]
-    wrong = {name: ratio for name, ratio in found.items() if abs(ratio - 1) > TOLERANCE}
+    wrong = {name: ratio for name, ratio in ratios.items() if abs(ratio - 1) > TOLERANCE}
     if not wrong:
         return []
-    said = ", ".join(f"{name}: {ratio:.3f} of the truth" for name, ratio in wrong.items())
-    return [f"these counters are off by more than {TOLERANCE:.0%} on work of known size: {said}"]
+    words = ", ".join(f"{name}: {ratio:.3f} of the truth" for name, ratio in wrong.items())
+    return [f"these counters are off by more than {TOLERANCE:.0%} on work of known size: {words}"]

@@ -10,25 +10,34 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.captures.capture import PROGRAM, sums
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
-from ridgeline.measure.tasks import Task, measure_task, question
-from ridgeline.profile.checks import need_cuda
-from ridgeline.profile.operators import NO_MODULES
-from ridgeline.profile.processes import Tell
-from ridgeline.profile.profiling import Standby, profile
-from ridgeline.profile.request import Plan, ProfiledStep, Request, request_of
-from ridgeline.profile.self_test import doubts
-from ridgeline.profile.trace import by_operator, in_all
+from ridgeline.measure.tasks import Task, measure_task, run_request
+from ridgeline.profile.processes import OnProgress
+from ridgeline.profile.profiling import Standby, need_cuda, profile
+from ridgeline.profile.request import Plan, ProfiledStep, Request, request_for_run
+from ridgeline.profile.self_test import doubt_ratios
+from ridgeline.profile.step_kernels import sum_copies
 from ridgeline.provenance import collect
-from ridgeline.records import WorkloadSpec
+from ridgeline.records import (
+    CaptureRequest,
+    CopyTotals,
+    Failure,
+    ProfileCost,
+    ProfileRequest,
+    ProfileSummary,
+    SelfTest,
+    WorkloadSpec,
+)
 from ridgeline.settings import Settings
 from ridgeline.signals import interrupts_later
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.store import MeasuredRun, ResultsFolder, Run
+from ridgeline.tracing import GRADIENTS, LOSS, OPTIMIZER
 from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Keep = Callable[[Run], None]  # hears of what is stored, at once
+OnStored = Callable[[Run], None]  # is called with what is stored, at once
+_NO_MODULES = (LOSS, GRADIENTS, OPTIMIZER)  # parts of a step that stand where a layer would
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,21 +45,21 @@ class ProfileResult:
     """A counted step."""
 
     run_id: str
-    of_run: str  # the unwatched run of the same step
-    found: Mapping[str, Any]
+    of_run: str  # the unprofiled run of the same step
+    summary: ProfileSummary
     kernels: pd.DataFrame
     problems: tuple[str, ...] = ()  # with counting what the model must do
 
     @property
     def totals(self) -> Mapping[str, float | None]:
         """Executed FLOPs by kind and bytes by level; None where it was not counted."""
-        totals: Mapping[str, float | None] = self.found["totals"]
-        return totals
+        return self.summary.totals
 
     def __str__(self) -> str:
-        kernel_s, step_s = self.found["kernel_time_s"], self.found["step_time_s"]
+        launches = self.summary.launches or 0.0
+        kernel_s, step_s = self.summary.kernel_time_s or 0.0, self.summary.step_time_s or 0.0
         return (
-            f"{self.found['launches']:.0f} kernels, {format_time(kernel_s)} in a step of "
+            f"{launches:.0f} kernels, {format_time(kernel_s)} in a step of "
             f"{format_time(step_s)}; {self.run_id}"
         )
 
@@ -60,52 +69,59 @@ def profile_named(
 ) -> ProfileResult:
     """Measure a step, then count it; both are stored."""
     need_cuda(settings.backend)
-    Request(**options)  # what cannot be asked is said before anything runs
+    Request(**options)  # an invalid option is refused before anything runs
     results.check_writable()
     task = Task(spec=spec, settings=settings)
     measured = run_isolated(measure_task, task).value()
-    run = results.write_run(
-        label=f"run-{spec.model.rpartition('/')[2]}-bs{spec.batch_size}",
-        asked=question(task),
-        found=measured.found,
-        provenance=collect(),
+    run_id = results.save_run(
+        f"run-{spec.model.rpartition('/')[2]}-bs{spec.batch_size}",
+        run_request(task),
+        measured.found,
+        collect(),
         tables=measured.tables,
         log=measured.log,
     )
-    made = profile_run(results, run, task, options)
-    assert made is not None
-    kernels = results.read_table(made.run_id, "kernels")
-    return ProfileResult(run_id=made.run_id, of_run=run.run_id, found=made.found, kernels=kernels)
+    stored = profile_run(results, results.read_run(run_id), task, options)
+    assert stored is not None
+    kernels = results.read_table(stored.run_id, "kernels")
+    return ProfileResult(
+        run_id=stored.run_id, of_run=run_id, summary=stored.result, kernels=kernels
+    )  # fmt: skip
 
 
 def profile_run(
     results: ResultsFolder,
-    run: Run,
+    run: MeasuredRun,
     task: Task,
     options: Mapping[str, Any],
     *,
     label: str = "",
-    tell: Tell = lambda what: None,
+    on_progress: OnProgress = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
-    keep: Keep = lambda run: None,
+    on_stored: OnStored = lambda run: None,
     standby: Standby | None = None,
 ) -> Run | None:
     """Profile the step of a run and store what came of it or why nothing did; a dry one nothing."""
-    wished = Request(task=task, **options).to_dict()
-    asked = {**asked_of(task, run, label), "profile": wished}
+    stored_request = _profile_request(run, task, options, label)
+    name = f"{task.spec.model.rpartition('/')[2]}-bs{task.spec.batch_size}"
     try:
-        request = request_of(run, task, **options)
+        request = request_for_run(run, task, **options)
         if standby is not None and standby.request.device == request.device:
             profiled = standby.profile(show_plan, memory_bytes=request.memory_bytes)
         else:  # there is none, or it took another device for the first one
-            profiled = profile(request, tell=tell, show_plan=show_plan)
+            profiled = profile(request, on_progress, show_plan)
     except RidgelineError as error:
         if not options.get("is_dry"):
-            _store(results, asked, failed(run, error), keep)
+            failure = Failure(
+                reason=error.problem, hint=error.hint, device_name=run.result.device_name,
+                backend="cuda",
+            )  # fmt: skip
+            _store(results, name, stored_request, failure, {}, on_stored)
         raise
     if request.is_dry:
         return None
-    return _store(results, asked, found_of(request, profiled, run), keep, tables_of(profiled))
+    summary = summarise(request, profiled, run)
+    return _store(results, name, stored_request, summary, tables_of(profiled), on_stored)
 
 
 def profile_program(
@@ -113,29 +129,20 @@ def profile_program(
     request: Request,
     *,
     label: str = "",
-    tell: Tell = lambda what: None,
+    on_progress: OnProgress = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
-    keep: Keep = lambda run: None,
+    on_stored: OnStored = lambda run: None,
 ) -> Run | None:
     """Profile a program of the user's and store it as a capture; a dry request stores nothing."""
-    profiled = profile(request, tell=tell, show_plan=show_plan)
+    profiled = profile(request, on_progress, show_plan)
     if request.is_dry:
         return None
-    with interrupts_later():
-        run = results.write_run(
-            label=f"profile-{script_name(request.program)}",
-            asked={
-                "command": "profile",
-                "program": list(request.program),
-                "label": label,
-                "profile": request.to_dict(),
-            },
-            found={**found_of(request, profiled, None), "kind": PROGRAM},
-            provenance=collect(),
-            tables=tables_of(profiled),
-        )
-        keep(run)
-    return run
+    stored_request = CaptureRequest(
+        command="profile", program=request.program, label=label, profile=request.options
+    )  # fmt: skip
+    summary = summarise(request, profiled, None)
+    name, tables = script_name(request.program), tables_of(profiled)
+    return _store(results, name, stored_request, summary, tables, on_stored)
 
 
 def script_name(program: Sequence[str]) -> str:
@@ -144,129 +151,105 @@ def script_name(program: Sequence[str]) -> str:
     return scripts[0] if scripts else Path(program[0]).name
 
 
+def _profile_request(
+    run: MeasuredRun, task: Task, options: Mapping[str, Any], label: str
+) -> ProfileRequest:
+    """The request of a run, which run it was, and how its step is counted."""
+    step = vars(run_request(task, label=label)) | {"command": "profile"}
+    counted = Request(task=task, **options).options
+    return ProfileRequest(**step, of_run=run.run_id, profile=counted)
+
+
 def _store(
     results: ResultsFolder,
-    asked: dict[str, Any],
-    found: dict[str, Any],
-    keep: Keep,
-    tables: Mapping[str, pd.DataFrame] | None = None,
+    name: str,
+    request: ProfileRequest | CaptureRequest,
+    result: ProfileSummary | Failure,
+    tables: Mapping[str, pd.DataFrame],
+    on_stored: OnStored,
 ) -> Run:
-    model = str(asked["model"]).rpartition("/")[2]
-    with interrupts_later():  # what is stored is told
-        run = results.write_run(
-            label=f"profile-{model}-bs{asked['batch_size']}",
-            asked=asked,
-            found=found,
-            provenance=collect(),
-            tables=tables or {},
-        )
-        keep(run)
+    with interrupts_later():  # what is stored is also reported
+        run_id = results.save_run(f"profile-{name}", request, result, collect(), tables=tables)
+        run = results.read_run(run_id)
+        on_stored(run)
     return run
 
 
-def asked_of(task: Task, run: Run, label: str = "") -> dict[str, Any]:
-    """The question of a run, and which run it was."""
-    return {**question(task, label=label), "command": "profile", "of_run": run.run_id}
-
-
-def failed(run: Run, error: RidgelineError) -> dict[str, Any]:
-    """What is kept of a profile that did not come about."""
-    return {
-        "status": "failed",
-        "reason": error.problem,
-        "hint": error.hint,
-        "device_name": run.found.get("device_name"),
-        "backend": "cuda",
-    }
-
-
-def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[str, Any]:
-    """What came out, without the kernels themselves."""
-    kernels, copies = kernels_of(profiled), copies_of(profiled)
-    step_s = _step_s(run, profiled)
+def summarise(request: Request, profiled: ProfiledStep, run: MeasuredRun | None) -> ProfileSummary:
+    """What came out, without the kernels themselves. `run` is the unprofiled one of the step."""
+    tables = tables_of(profiled)
+    kernels, copies = tables["kernels"], tables.get("copies")
     time_s = float(kernels["time_s"].sum())
-    busy_s = time_s if profiled.busy_s is None else profiled.busy_s / profiled.steps
-    plan = profiled.plan
-    return {
-        "status": "ok",
-        "provenance": "counter" if request.tier == "counters" else "measured",
-        "device_name": run.found.get("device_name") if run is not None else request.device or None,
-        "backend": "cuda",
-        "precision": run.found.get("precision") if run is not None else None,
-        "tier": request.tier,
-        "level": request.level,
-        "tool": profiled.tool or None,
-        "tool_version": profiled.tool_version or None,
-        "iters": profiled.steps,
-        "kernel_time_s": time_s,
-        "step_time_s": step_s,
-        "busy_time_s": busy_s if profiled.busy_s is not None else None,
-        "gap_s": max(step_s - busy_s, 0.0) if step_s is not None else None,
-        "launches": float(kernels["launches"].sum()),
-        "copies": None if copies is None else in_all(copies),
-        "attributed_share": _share(kernels, kernels["phase"].ne("")),
-        "layer_share": _share(
-            kernels, kernels["layer"].ne("") & ~kernels["layer"].isin(NO_MODULES)
+    busy_s = None if profiled.busy_s is None else profiled.busy_s / profiled.steps
+    # without a run, of the marked steps before the one that was traced
+    step_s = profiled.step_time_s if run is None else run.result.step_time_s.median
+    layer = kernels["layer"]
+    return ProfileSummary(
+        status="ok",
+        provenance="counter" if request.tier == "counters" else "measured",
+        device_name=request.device or None if run is None else run.result.device_name,
+        backend="cuda",
+        precision=None if run is None else run.result.precision,
+        kind=PROGRAM if request.task is None else None,
+        tier=request.tier,
+        level=request.level,
+        tool=profiled.tool or None,
+        tool_version=profiled.tool_version or None,
+        iters=profiled.steps,
+        kernel_time_s=time_s,
+        step_time_s=step_s,
+        busy_time_s=busy_s,
+        gap_s=None if step_s is None else max(step_s - (time_s if busy_s is None else busy_s), 0.0),
+        launches=float(kernels["launches"].sum()),
+        copies=None if copies is None else _total_copies(copies),
+        attributed_share=_time_share(kernels, kernels["phase"].ne("")),
+        layer_share=_time_share(kernels, layer.ne("") & ~layer.isin(_NO_MODULES)),
+        phases=_sum_phases(kernels),
+        totals=sums(kernels),
+        plan=None if profiled.plan is None else profiled.plan.to_dict(),
+        cost=ProfileCost(
+            planned_s=0.0 if profiled.plan is None else profiled.plan.time_s,
+            counted_s=profiled.counted_s,
+            taken_s=profiled.taken_s,
+            standby_s=profiled.standby_s,
+            passes=0 if profiled.plan is None else profiled.plan.passes,
         ),
-        "phases": _phases(kernels),
-        "totals": sums(kernels),
-        "plan": plan.to_dict() if plan is not None else None,
-        "cost": {
-            "planned_s": profiled.planned_s,
-            "counted_s": profiled.counted_s,
-            "taken_s": profiled.taken_s,
-            "standby_s": profiled.standby_s,
-            "passes": plan.passes if plan is not None else 0,
-        },
-        "self_test": _self_test(profiled),
-        "warnings": list(profiled.warnings),
-    }
+        self_test=_summarise_self_test(profiled),
+        warnings=profiled.warnings,
+    )
 
 
-def per_step(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
+def tables_of(profiled: ProfiledStep) -> dict[str, pd.DataFrame]:
+    """The kernels and the copies of one step; without a trace there are no copies."""
+    tables = {"kernels": _average_kernels(profiled.kernels, profiled.steps)}
+    if profiled.copies is not None:
+        tables["copies"] = sum_copies(profiled.copies, profiled.steps)
+    return tables
+
+
+def _average_kernels(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
     """The kernels of one step, on average over several."""
     if steps == 1:
         return kernels
     amounts = [
         name
         for name in map(str, kernels)
-        if name.startswith("flops_") or name.endswith(("_bytes", "_s"))
+        if name.startswith("flops_") or name.endswith(("_bytes", "_s")) or name == "launches"
     ]
-    table = kernels.copy()
-    table[amounts] = table[amounts] / steps
-    table["launches"] = table["launches"] / steps
-    return table
+    return kernels.assign(**{name: kernels[name] / steps for name in amounts})
 
 
-def kernels_of(profiled: ProfiledStep) -> pd.DataFrame:
-    """The kernels of one step."""
-    return per_step(profiled.kernels, profiled.steps)
+def _total_copies(copies: pd.DataFrame) -> CopyTotals:
+    names = ("launches", "time_s", "moved_bytes")
+    return CopyTotals(**{name: float(copies[name].sum()) for name in names})
 
 
-def copies_of(profiled: ProfiledStep) -> pd.DataFrame | None:
-    """What the driver copies in one step, by operator; None where nobody looked."""
-    return None if profiled.copies is None else by_operator(profiled.copies, profiled.steps)
-
-
-def tables_of(profiled: ProfiledStep) -> dict[str, pd.DataFrame]:
-    """What is kept of it as tables."""
-    tables = {"kernels": kernels_of(profiled), "copies": copies_of(profiled)}
-    return {name: table for name, table in tables.items() if table is not None}
-
-
-def _step_s(run: Run | None, profiled: ProfiledStep) -> float | None:
-    """Of the unprofiled run; without one, of the marked steps before the one that was traced."""
-    if run is None:
-        return profiled.step_time_s
-    return float(run.found["step_time_s"]["median"])
-
-
-def _share(kernels: pd.DataFrame, is_known: pd.Series) -> float:
+def _time_share(kernels: pd.DataFrame, is_known: pd.Series) -> float:
     whole_s = float(kernels["time_s"].sum())
     return float(kernels.loc[is_known, "time_s"].sum()) / whole_s if whole_s else 0.0
 
 
-def _phases(kernels: pd.DataFrame) -> dict[str, dict[str, float | None]]:
+def _sum_phases(kernels: pd.DataFrame) -> dict[str, dict[str, float | None]]:
     flops = [name for name in map(str, kernels) if name.startswith("flops_")]
     return {
         str(phase): {
@@ -279,14 +262,14 @@ def _phases(kernels: pd.DataFrame) -> dict[str, dict[str, float | None]]:
     }
 
 
-def _self_test(profiled: ProfiledStep) -> dict[str, Any] | None:
+def _summarise_self_test(profiled: ProfiledStep) -> SelfTest | None:
     if profiled.plan is None:
         return None
     ratios = profiled.ratios
     products = [ratio for name, ratio in ratios.items() if name.startswith("product")]
-    return {
-        "copy_ratio": ratios.get("copy"),
-        "product_ratio": max(products, key=lambda r: abs(r - 1)) if products else None,
-        "ratios": ratios,
-        "is_trusted": not doubts(ratios),
-    }
+    return SelfTest(
+        copy_ratio=ratios.get("copy"),
+        product_ratio=max(products, key=lambda r: abs(r - 1)) if products else None,
+        ratios=ratios,
+        is_trusted=not doubt_ratios(ratios),
+    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.captures.storage import sources_of
+from ridgeline.captures.capture import sources_of
 from ridgeline.profile.metrics import TOOL_NAMES
 from ridgeline.profile.self_test import TOLERANCE
 from ridgeline.report.profiles import COUNTERS, TIME

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from ridgeline.captures.storage import sources_of
+from ridgeline.captures.capture import sources_of
 from ridgeline.profile.metrics import TIERS
 from ridgeline.store import MeasuredRun, ResultsIndex, StoredCapture, StoredProfile
 

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ridgeline.captures.capture import PROGRAM
-from ridgeline.captures.storage import sources_of
+from ridgeline.captures.capture import PROGRAM, sources_of
 from ridgeline.report.run_facts import environment_text
 from ridgeline.store import Run
 

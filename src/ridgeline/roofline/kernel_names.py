@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ridgeline.profile.join_counters import demangled
+from ridgeline.profile.step_kernels import demangle
 
 FAMILIES: dict[str, str] = {  # the first that fits; case does not matter
     "winograd": r"winograd",
@@ -69,7 +69,7 @@ def _fit(text: str) -> str:
 
 def _spell(kernel: str) -> str:
     """`a::Kernel<b::Gemm<…` of a mangled name, the rest as it is where no library can read it."""
-    name = demangled(kernel) if kernel.startswith("_Z") else kernel
+    name = demangle(kernel) if kernel.startswith("_Z") else kernel
     if not name.startswith("_Z"):
         return name
     own, rest = _read_names(name)

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.profile.cupti.fake_library import FakeLibrary
+from tests.profile.fake_cupti import FakeLibrary
 
 from ridgeline.profile import model_process
-from ridgeline.profile.cupti.messages import CountedLaunches, CounterPlan
-from ridgeline.profile.cupti.range_profiler import Cupti, RefusedError
-from ridgeline.profile.cupti.structures import GRAPH_LAUNCHES
+from ridgeline.profile.capture_cupti import CountedLaunches, CounterPlan
+from ridgeline.profile.cupti import GRAPH_LAUNCHES, Cupti, RefusedError
 from ridgeline.profile.model_process import count_inside, refuse_without_cupti
-from ridgeline.profile.step_mark import INSIDE, REFUSED, Job
+from ridgeline.profile.profile_step import INSIDE, REFUSED, Job
 
 SETUP, COPY = ["fill", "ridgeline:test:setup"], ["neg", "ridgeline:test:copy:8"]
 
@@ -145,7 +144,7 @@ def test_each_way_to_refuse_says_why(
 def test_more_passes_than_were_foretold(
     library: FakeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.profile.cupti.fake_library.PASSES", 3)
+    monkeypatch.setattr("tests.profile.fake_cupti.PASSES", 3)
     monkeypatch.setattr(FakeLibrary, "_profiler_host_get_num_of_passes", one_pass)
     job = job_in(tmp_path)
     count_inside(job, 0, lambda: library.launch("gemm"))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 JOB = "RIDGELINE_PROFILE_JOB"
+RANGE = "ridgeline:op:"  # before an operator's number, in the name of the range around it
 TRACE, COUNTERS, INSIDE = "trace", "counters", "inside"
 WAIT_S = 3600.0  # for the turn of this process: others may count for long
 POLL_S = 0.005
@@ -50,14 +51,14 @@ class Job:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenSteps:
     """The marked steps of this process so far."""
 
     steps: int = 0
-    times_s: list[float] = field(default_factory=list)  # of those that nobody looked at
+    times_s: list[float] = field(default_factory=list)  # of unprofiled ones
 
 
-_seen = _Seen()
+_seen = _SeenSteps()
 
 
 def job_here() -> Job | None:
@@ -205,12 +206,12 @@ def _numbered(job: Job, named: Any) -> Iterator[None]:
     if not job.has_marks:
         yield
         return
-    from ridgeline.profile.marks import OpMarks
+    from ridgeline.profile.op_ranges import OpRanges
 
-    marks = OpMarks(named)
-    with marks.watching():
+    ranges = OpRanges(named)
+    with ranges.watching():
         yield
-    rows = [asdict(call) for call in marks.calls]
+    rows = [asdict(call) for call in ranges.calls]
     path = job.path(f"ops{_seen.steps - job.warmup}.json")
     path.write_text(json.dumps(rows), encoding="utf-8")
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ridgeline.profile.marks import OpCall, OpMarks
+from ridgeline.profile.op_ranges import OpCall, OpRanges
 
 VIEWS = ("t", "detach", "view", "expand", "_record_function_enter_new", "_record_function_exit")
 
@@ -54,7 +52,7 @@ class Again(nn.Module):
 def calls_of(net: nn.Module, *, steps: int = 1) -> list[OpCall]:
     """Of a training step with plain gradient descent."""
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    marks = OpMarks(lambda name: nullcontext())
+    marks = OpRanges(lambda name: nullcontext())
     inputs = torch.ones(3, 4, requires_grad=True)
     with marks.watching():
         for _ in range(steps):
@@ -107,20 +105,6 @@ def test_a_module_that_is_used_twice_has_both_uses() -> None:
     ]
 
 
-def test_the_same_work_is_like_the_first_of_it() -> None:
-    # given the same product twice, and another of the same operator
-    x, small = torch.ones(2, 4, 4), torch.ones(4, 2)
-    marks = OpMarks(lambda name: nullcontext())
-    with marks.watching():
-        x[0] @ x[1]
-        x[1] @ x[0]
-        x[0] @ small
-        x[0].t() @ x[1]  # another layout
-    products = [call for call in marks.calls if call.op == "aten::mm"]
-    first = products[0].index
-    assert [call.like for call in products] == [first, first, products[2].index, products[3].index]
-
-
 class InPlace(nn.Module):
     """An activation in place on a view, before a layer that looks at its weight first."""
 
@@ -137,53 +121,6 @@ class InPlace(nn.Module):
 def test_the_gradient_of_an_activation_in_place_is_its_own() -> None:
     told = [call for call in calls_of(InPlace()) if call.op == "aten::hardswish_backward"]
     assert [(call.phase, call.layer) for call in told] == [("backward", "act")]
-
-
-def test_a_storage_is_told_by_its_size_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a storage as cuDNN's recurrent networks hand it over, which nobody may read
-    def read(*_: Any) -> None:
-        raise AssertionError("a storage was read byte by byte")
-
-    monkeypatch.setattr(torch.UntypedStorage, "__getitem__", read)
-    storages = [torch.ones(elements).untyped_storage() for elements in (8, 8, 16)]
-    marks = OpMarks(lambda name: nullcontext())
-    # when tensors are made of such
-    with marks.watching(), torch.no_grad():
-        for storage in storages:
-            torch.empty(0).set_(storage)
-    # then two of the same size are the same work
-    made = [call for call in marks.calls if call.op == "aten::set_"]
-    assert [call.like == made[0].index for call in made] == [True, True, False]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "is_like"),
-    [
-        (torch.ones(2, 8, 4, 4), torch.ones(4, 4, 4, 4), True),
-        (torch.ones(2, 8, 4, 4), torch.ones(2, 128), True),
-        (torch.ones(2, 8, 4, 4), torch.ones(2, 8, 4, 2), False),  # fewer elements
-        (torch.ones(2, 8, 4, 4), torch.ones(2, 8, 4, 4, dtype=torch.float64), False),
-        (torch.ones(8, 4), torch.ones(8, 8)[:, ::2], False),  # with gaps between them
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("op", [torch.relu, lambda x: x + x, lambda x: x.to(torch.bfloat16)])
-def test_work_on_each_element_is_told_by_how_many_there_are(
-    one: Tensor, other: Tensor, is_like: bool, op: Any
-) -> None:
-    marks = OpMarks(lambda name: nullcontext())
-    with marks.watching():
-        op(one)
-        op(other)
-    assert [call.like for call in marks.calls] == [0, 0 if is_like else 1]
-
-
-def test_a_change_of_the_order_of_elements_is_told_by_shapes() -> None:
-    marks = OpMarks(lambda name: nullcontext())
-    with marks.watching():
-        for x in (torch.ones(2, 8, 4, 4), torch.ones(4, 4, 4, 4)):
-            x.to(torch.bfloat16, memory_format=torch.channels_last)
-            x + x.to(memory_format=torch.channels_last)
-    assert [call.like for call in marks.calls] == list(range(8))
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
@@ -297,7 +234,7 @@ def test_a_penalty_on_gradients_is_the_loss_s() -> None:
     # given a loss that is made of gradients, after a first backward
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    marks = OpMarks(lambda name: nullcontext())
+    marks = OpRanges(lambda name: nullcontext())
     x = torch.ones(3, 4, requires_grad=True)
     with marks.watching():
         out = net(x).sum()
@@ -319,7 +256,7 @@ def test_several_batches_for_one_optimizer_step() -> None:
 
 
 def test_without_gradients_all_is_forward() -> None:
-    marks = OpMarks(lambda name: nullcontext())
+    marks = OpRanges(lambda name: nullcontext())
     with marks.watching(), torch.inference_mode():
         Net()(torch.ones(3, 4))
     inside = [call for call in marks.calls if call.layer != "(loss)"]  # weights are made before
@@ -335,39 +272,10 @@ def test_the_model_itself_is_a_layer_too() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return 2 * x
 
-    marks = OpMarks(lambda name: nullcontext())
+    marks = OpRanges(lambda name: nullcontext())
     with marks.watching():
         Double()(torch.ones(2))
     assert marks.calls[-1].layer == "(model)"
-
-
-@pytest.mark.parametrize(("products_only", "picked"), [(False, ["relu", "mm"]), (True, ["mm"])])
-def test_only_the_first_of_each_kind_of_work_is_picked(
-    products_only: bool, picked: list[str]
-) -> None:
-    events = list[str]()
-
-    def noted(kind: str) -> Any:
-        @contextmanager
-        def around(name: str) -> Iterator[None]:
-            events.append(f"{kind} {name}")
-            yield
-
-        return around
-
-    # when ReLU and a product run twice each
-    marks = OpMarks(noted("range"), noted("pick"), products_only=products_only)
-    x = torch.ones(3, 3)
-    with marks.watching():
-        for _ in range(2):
-            x.relu()
-            x @ x
-    # then all four have a range, and the first of each is picked inside of its own
-    assert [e for e in events if e.startswith("range")] == [
-        f"range ridgeline:op:{n}" for n in range(4)
-    ]
-    names = [call.op.partition("::")[2] for call in marks.calls]
-    assert [names[int(e.split()[1])] for e in events if e.startswith("pick")] == picked
 
 
 def test_an_error_in_the_model_leaves_no_hook_behind() -> None:
@@ -375,7 +283,7 @@ def test_an_error_in_the_model_leaves_no_hook_behind() -> None:
         def forward(self, x: Tensor) -> Tensor:
             raise ValueError("broken")
 
-    marks = OpMarks(lambda name: nullcontext())
+    marks = OpRanges(lambda name: nullcontext())
     with pytest.raises(ValueError, match="broken"), marks.watching():
         Broken()(torch.ones(1))
     before = len(marks.calls)
@@ -386,7 +294,7 @@ def test_an_error_in_the_model_leaves_no_hook_behind() -> None:
 def test_tensors_that_live_on_carry_no_marks() -> None:
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    marks = OpMarks(lambda name: nullcontext())
+    marks = OpRanges(lambda name: nullcontext())
     with marks.watching():
         net(torch.ones(3, 4)).sum().backward()
         optimizer.step()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline.profile.cupti import structures
+from ridgeline.profile import cupti as structures
 
 STRUCTURES = {  # ours, theirs, and …_STRUCT_SIZE of the headers of CUDA 13.0, compiled for x86-64
     "Initialize": ("CUpti_Profiler_Initialize_Params", 16),
@@ -39,7 +39,7 @@ TYPES = {
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_a_structure_says_the_size_of_the_headers(name: str) -> None:
     parameters = getattr(structures, name)()
-    parameters.say_size()
+    parameters.set_size()
     assert parameters.own_size == STRUCTURES[name][1]
 
 

@@ -7,20 +7,23 @@ import threading
 from typing import Any
 
 import pytest
-from tests.profile.cupti.fake_library import NAMES, FakeLibrary
+from tests.profile.fake_cupti import NAMES, FakeLibrary
 
 from ridgeline.machine.profilers import NoCuptiError
-from ridgeline.profile.cupti import range_profiler
-from ridgeline.profile.cupti.range_profiler import (
+from ridgeline.profile import cupti as range_profiler
+from ridgeline.profile.cupti import (
+    GRAPH_LAUNCHES,
+    LAUNCHES,
     Chip,
     Cupti,
+    HostInitialize,
+    Initialize,
     Launch,
     LaunchLog,
     RangeCounters,
     RefusedError,
     loaded_cupti,
 )
-from ridgeline.profile.cupti.structures import GRAPH_LAUNCHES, LAUNCHES, HostInitialize, Initialize
 
 
 def test_what_a_later_version_writes_behind_a_structure_hurts_nobody() -> None:
@@ -82,8 +85,8 @@ def test_each_launch_is_heard_once_with_its_innermost_range() -> None:
     library.launch("unheard")
     # then all of them are told, and none twice
     expected = [("bare", ""), ("one", "outer"), ("two", "inner"), ("three", "outer")]
-    assert log.taken() == [Launch(*one) for one in expected]
-    assert log.taken() == []
+    assert log.take() == [Launch(*one) for one in expected]
+    assert log.take() == []
 
 
 def test_a_range_is_of_its_thread() -> None:
@@ -93,7 +96,7 @@ def test_a_range_is_of_its_thread() -> None:
         other.start()
         other.join()
         library.launch("here")
-    assert log.taken() == [Launch("elsewhere", ""), Launch("here", "here")]
+    assert log.take() == [Launch("elsewhere", ""), Launch("here", "here")]
 
 
 def test_graphs_are_counted_apart() -> None:

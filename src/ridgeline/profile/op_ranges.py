@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ridgeline.profile.operators import RANGE, may_use_tensor_cores
+from ridgeline.profile.profile_step import RANGE
 from ridgeline.tracing import GRADIENTS, LOSS, MODEL, OPTIMIZER
 from ridgeline.tracing.autograd import AutogradOwners, current_node, tensors_among
 from ridgeline.tracing.modules import ModuleTracker, name_modules
 
 Ranges = Callable[[str], AbstractContextManager[Any]]
-_COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
-_PLAIN = (  # arguments that mean what they look like
-    bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format,
-)  # fmt: skip
-_ORDERS = {  # in which elements can lie in a row, by the dimensions it needs; 0: any
-    0: torch.contiguous_format,
-    4: torch.channels_last,
-    5: torch.channels_last_3d,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +35,15 @@ class OpCall:
     op: str
     layer: str
     phase: str
-    like: int  # the first operator of the step that does the same work; itself, if it is that one
 
 
-class OpMarks(TorchDispatchMode):
-    """Numbers the operators of one step. `picked` surrounds the first of each kind of work."""
+class OpRanges(TorchDispatchMode):
+    """Numbers the operators of one step, with a range of its number around each."""
 
-    def __init__(
-        self, named: Ranges, picked: Ranges | None = None, *, products_only: bool = False
-    ) -> None:
+    def __init__(self, named: Ranges) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[OpCall] = []
-        self._named, self._picked, self._products_only = named, picked, products_only
-        self._first: dict[Any, int] = {}  # the work → its first operator
+        self._named = named
         self._tracker = _StepTracker()
 
     @contextmanager
@@ -74,21 +61,13 @@ class OpMarks(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         index = len(self.calls)
-        work = _work(func, args, kwargs)
-        like = self._first.setdefault(work, index)
         layer, phase = self._tracker.locate(tensors_among((*args, *kwargs.values())))
         op = str(func._schema.name)
-        self.calls.append(OpCall(index=index, op=op, layer=layer, phase=phase, like=like))
-        with ExitStack() as around:
-            around.enter_context(self._named(f"{RANGE}{index}"))
-            if self._picked is not None and like == index and self._counts(op):
-                around.enter_context(self._picked(str(index)))
+        self.calls.append(OpCall(index=index, op=op, layer=layer, phase=phase))
+        with self._named(f"{RANGE}{index}"):
             out = func(*args, **kwargs)
         self._tracker.on_results(tensors_among((out,)), layer)
         return out
-
-    def _counts(self, op: str) -> bool:
-        return not self._products_only or may_use_tensor_cores(op)
 
 
 class _StepTracker(ModuleTracker):
@@ -120,7 +99,7 @@ class _StepTracker(ModuleTracker):
         """Module and phase of the operator that runs now on this thread."""
         self._owners.propagate_results()
         tensors = list(inputs)
-        layer, phase = self._find_place(current_node(), tensors)
+        layer, phase = self._find_phase(current_node(), tensors)
         self._owners.on_operator(tensors, layer)
         return layer, phase
 
@@ -128,7 +107,7 @@ class _StepTracker(ModuleTracker):
         """The operator has ended with these results."""
         self._owners.on_results(outs, layer)
 
-    def _find_place(self, node: Any, inputs: Sequence[Tensor]) -> tuple[str, str]:
+    def _find_phase(self, node: Any, inputs: Sequence[Tensor]) -> tuple[str, str]:
         is_in_forward = self.is_inside and self.node is None
         if node is not None or threading.get_ident() != self._thread:
             self._is_after_backward = not is_in_forward  # a model may ask for gradients itself
@@ -147,46 +126,3 @@ class _StepTracker(ModuleTracker):
         if self.node is node:  # recomputation
             return self.path
         return self._owners.owner_of(node) or LOSS
-
-
-def _work(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What tells one operator's work from another's; elements one by one are only counted."""
-    if torch.Tag.pointwise in func.tags or func in _COPIES:
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        if _are_flat(tensors) and kwargs.get("memory_format") in (None, torch.preserve_format):
-            return (func, _described(args, is_flat=True), _described(kwargs, is_flat=True))
-    return (func, _described(args), _described(kwargs))
-
-
-def _are_flat(tensors: list[Tensor]) -> bool:
-    """Whether a kernel sees nothing but so many elements in a row, beside single ones."""
-    several = [tensor for tensor in tensors if tensor.numel() != 1]
-    return all(
-        tensor.layout is torch.strided
-        and (tensor.shape, tensor.stride()) == (several[0].shape, several[0].stride())
-        and any(_is_dense(tensor, dims, order) for dims, order in _ORDERS.items())
-        for tensor in several
-    )
-
-
-def _is_dense(tensor: Tensor, dims: int, order: torch.memory_format) -> bool:
-    return dims in (0, tensor.dim()) and tensor.is_contiguous(memory_format=order)
-
-
-def _described(value: Any, *, is_flat: bool = False) -> Any:
-    """What decides how much work an operator is: shapes, layouts, types and plain arguments."""
-    if isinstance(value, Tensor):
-        if is_flat:
-            return (value.numel(), value.dtype, value.device)
-        layout = value.stride() if value.layout is torch.strided else str(value.layout)
-        return (tuple(value.shape), layout, value.dtype, value.device)
-    if isinstance(value, list | tuple):
-        return tuple(_described(item, is_flat=is_flat) for item in value)
-    if isinstance(value, dict):
-        items = sorted(value.items())
-        return tuple((name, _described(item, is_flat=is_flat)) for name, item in items)
-    if isinstance(value, torch.UntypedStorage):  # its repr would read every byte from the device
-        return (type(value).__name__, value.nbytes(), value.device)
-    if value is None or isinstance(value, _PLAIN):
-        return (type(value).__name__, repr(value))
-    return (type(value).__name__, id(value))  # another may be other work; all outlive the step

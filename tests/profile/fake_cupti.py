@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ridgeline.profile.cupti.structures import DRIVER_CALLS, LAUNCHES, CallbackData
+from ridgeline.profile.cupti import DRIVER_CALLS, LAUNCHES, CallbackData
 
 NAMES = (
     "dram__bytes_read", "dram__bytes_write", "gpu__time_duration",

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import ridgeline
-from ridgeline.profile import step_mark
-from ridgeline.profile.step_mark import (
+from ridgeline.profile import profile_step as step_mark
+from ridgeline.profile.profile_step import (
     COUNTERS,
     TRACE,
     Job,
@@ -32,7 +32,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return lambda *_: events.append(what)
 
     monkeypatch.delenv("RIDGELINE_PROFILE_JOB", raising=False)
-    monkeypatch.setattr(step_mark, "_seen", step_mark._Seen())
+    monkeypatch.setattr(step_mark, "_seen", step_mark._SeenSteps())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda.profiler, "start", noted("start"))
     monkeypatch.setattr(torch.cuda.profiler, "stop", noted("stop"))
@@ -110,8 +110,8 @@ def test_the_step_after_the_warm_up_is_counted(
     assert len(json.loads(job.path("times.json").read_text())) == 2
     assert job.path("done").exists()
     assert json.loads(job.path("ops1.json").read_text()) == [
-        {"index": 0, "op": "aten::neg", "layer": "(loss)", "phase": "forward", "like": 0},
-        {"index": 1, "op": "aten::neg", "layer": "(loss)", "phase": "forward", "like": 0},
+        {"index": 0, "op": "aten::neg", "layer": "(loss)", "phase": "forward"},
+        {"index": 1, "op": "aten::neg", "layer": "(loss)", "phase": "forward"},
     ]
 
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from tests.profile.recorded import text
 
-from ridgeline.profile.cupti.messages import (
+from ridgeline.profile.capture_cupti import (
     COUNTED,
     COUNTER_PLAN,
     CountedLaunches,
     CounterPlan,
-    counted_table,
+    read_counted_table,
 )
-from ridgeline.profile.cupti.range_profiler import RefusedError
-from ridgeline.profile.step_mark import INSIDE, REFUSED, Job
+from ridgeline.profile.cupti import RefusedError
+from ridgeline.profile.profile_step import INSIDE, REFUSED, Job
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_counters_become_quantities(job: Job) -> None:
     values = [[3.0, 4.0, 5.0, 1000.0, 24.0, 2000.0]]
     CountedLaunches(launches=[["gemm", "ridgeline:op:7"]], values=values).write(job)
     # when they are read
-    table, _ = counted_table(job)
+    table, _ = read_counted_table(job)
     # then the kernel has 3 + 4 + 2·5 FLOPs, all bytes, and seconds
     [row] = table.to_dict("records")
     assert row == {
@@ -49,7 +49,7 @@ def test_counters_become_quantities(job: Job) -> None:
 def test_what_an_h200_told(job: Job) -> None:
     job.path(COUNTER_PLAN).write_text(text("foretold.json"))
     job.path(COUNTED).write_text(text("counted.json"))
-    table, _ = counted_table(job)
+    table, _ = read_counted_table(job)
     is_of_step = table["nvtx"].str.startswith("ridgeline:op:")
     step, known = table[is_of_step], table[~is_of_step].set_index("nvtx")
     # then the step's tensor FLOPs are those that Nsight Compute counted, to the last one

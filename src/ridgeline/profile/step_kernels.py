@@ -1,0 +1,417 @@
+"""The kernels of one step: as torch's profiler saw them, joined with their counters, and checked.
+
+The trace has order, time and operator of every kernel. Copies and fills by the driver are no
+kernels, and no counter sees them. A copy of a tensor in the same order and type is such a one.
+Bytes are those of the device's memory: a copy within it reads and writes.
+
+Trace and counters have the same operators, by number. Within an operator kernels follow in the same
+order. Where nothing is numbered (compiled code, a program without marks) the whole sequences are
+laid side by side by the names of the kernels, of which profilers agree on the function's own name
+only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.captures.capture import TEXTS
+from ridgeline.errors import RidgelineError
+from ridgeline.profile.profile_step import RANGE, Job
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOWHERE = -1  # the number of what was launched outside every operator
+
+# ---------------------------------------------------------------- the trace
+
+_COPIES = ("gpu_memcpy", "gpu_memset")  # categories of events
+_WITHIN = "DtoD"  # in the name of a copy that stays on the device
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_COPY_TYPES = {"kind": str, "time_s": float, "start_s": float, "moved_bytes": float, "index": int}
+_KERNEL_COLUMNS = ("kernel", "time_s", "start_s", "grid", "block", "stream", "index")
+_BY = ("kind", "layer", "phase", "op")
+_AMOUNTS = ("launches", "time_s", "moved_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedSteps:
+    """What a process that was traced has left."""
+
+    kernels: pd.DataFrame
+    calls: tuple[Mapping[str, Any], ...]  # operators of a step; none where they have no numbers
+    step_time_s: float | None  # of the unprofiled steps before
+    busy_s: float  # in which at least one kernel or copy ran
+    copies: pd.DataFrame  # by the driver, which are no kernels
+
+
+def read_traced_steps(job: Job) -> TracedSteps:
+    """Read the steps of a job, one after the other; a step without a kernel was not a step."""
+    import pandas as pd
+
+    numbers = range(1, job.steps + 1)
+    steps = [Events.read(job.path(f"trace{number}.json")) for number in numbers]
+    kernels, copies = [step.kernels() for step in steps], [step.copies() for step in steps]
+    if not sum(map(len, kernels)):
+        raise RidgelineError(
+            "the profiler saw no kernel in the step",
+            hint="does the model run on the GPU? another profiler in this process or a container "
+            "without CUPTI would also hide them",
+        )
+    calls = (_read_list(job.path(f"ops{number}.json")) for number in numbers)
+    times_s = _read_list(job.path("times.json"))
+    return TracedSteps(
+        kernels=pd.concat(kernels, ignore_index=True),
+        copies=pd.concat(copies, ignore_index=True),
+        busy_s=sum(_busy_s(pd.concat(both)) for both in zip(kernels, copies, strict=True)),
+        calls=tuple(next(filter(None, calls), ())),
+        step_time_s=median(times_s[1:]) if len(times_s) > 1 else None,
+    )
+
+
+def _busy_s(events: pd.DataFrame) -> float:
+    """The time in which at least one of them ran."""
+    ordered = events.sort_values("start_s")
+    ends_s = (ordered["start_s"] + ordered["time_s"]).cummax()
+    begun_s = ends_s.shift().fillna(float("-inf")).clip(lower=ordered["start_s"])
+    return float((ends_s - begun_s).sum())
+
+
+def _read_list(path: Path) -> list[Any]:
+    """A list that the process wrote; empty where it had nothing to write."""
+    content: list[Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return content
+
+
+class Events:
+    """The events of a trace, each with the call that launched it."""
+
+    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
+        self._whole = [event for event in events if event.get("ph") == "X"]
+        self._launches = {
+            event["args"]["correlation"]: event
+            for event in self._whole
+            if event.get("cat") in _LAUNCHES and "correlation" in (event.get("args") or {})
+        }
+        self._operators = _Operators(self._whole)
+
+    @classmethod
+    def read(cls, path: Path) -> Events:
+        """Of an exported trace."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            events: list[Mapping[str, Any]] = content["traceEvents"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RidgelineError(
+                f"the trace of the step cannot be read: {error}",
+                hint="did the program end by itself? run it once without `ridgeline profile`",
+            ) from error
+        return cls(events)
+
+    def kernels(self) -> pd.DataFrame:
+        """A row per kernel, in the order of their launches."""
+        import pandas as pd
+
+        rows = []
+        for event in self._whole:
+            if event.get("cat") != "kernel":
+                continue
+            details, launch = event.get("args") or {}, self._launch_of(event)
+            order = (event["ts"] if launch is None else launch["ts"], event["ts"])
+            rows.append((order, {
+                "kernel": str(event.get("name", "")),
+                "grid": _format_size(details.get("grid")),
+                "block": _format_size(details.get("block")),
+                "stream": str(details.get("stream", "")),
+                **self._time_and_operator(event),
+            }))  # fmt: skip
+        rows.sort(key=lambda row: row[0])
+        return pd.DataFrame([row for _, row in rows], columns=list(_KERNEL_COLUMNS))
+
+    def copies(self) -> pd.DataFrame:
+        """A row per copy or fill by the driver."""
+        import pandas as pd
+
+        rows = []
+        for event in self._whole:
+            if event.get("cat") not in _COPIES:
+                continue
+            name = str(event.get("name", ""))
+            sides = 2 if event["cat"] == _COPIES[0] and _WITHIN in name else 1
+            size = int((event.get("args") or {}).get("bytes") or 0)
+            rows.append(
+                {"kind": name, "moved_bytes": sides * size, **self._time_and_operator(event)}
+            )
+        return pd.DataFrame(rows, columns=list(_COPY_TYPES)).astype(_COPY_TYPES)
+
+    def _time_and_operator(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        launch = self._launch_of(event)
+        return {
+            "time_s": 1e-6 * float(event.get("dur", 0.0)),
+            "start_s": 1e-6 * float(event["ts"]),
+            "index": NOWHERE if launch is None else self._operators.find_around(launch),
+        }
+
+    def _launch_of(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return self._launches.get((event.get("args") or {}).get("correlation"))
+
+
+def _format_size(value: Any) -> str:
+    """As ncu writes a grid: (128, 1, 1)."""
+    return f"({', '.join(map(str, value))})" if isinstance(value, list) else ""
+
+
+class _Operators:
+    """The ranges of operators, thread by thread; they do not overlap on a thread."""
+
+    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
+        spans: dict[tuple[Any, Any], list[tuple[float, float, int]]] = defaultdict(list)
+        for event in events:
+            name = str(event.get("name", ""))
+            if event.get("cat") == "user_annotation" and name.startswith(RANGE):
+                start, number = float(event["ts"]), int(name.removeprefix(RANGE))
+                end = start + float(event.get("dur", 0.0))
+                spans[event.get("pid"), event.get("tid")].append((start, end, number))
+        self._spans = {thread: sorted(those) for thread, those in spans.items()}
+
+    def find_around(self, launch: Mapping[str, Any]) -> int:
+        """The operator in which a launch happened."""
+        spans = self._spans.get((launch.get("pid"), launch.get("tid")), [])
+        moment = float(launch["ts"])
+        before = bisect_right(spans, moment, key=lambda span: span[0]) - 1
+        is_inside = before >= 0 and moment <= spans[before][1]
+        return spans[before][2] if is_inside else NOWHERE
+
+
+def sum_copies(copies: pd.DataFrame, steps: int) -> pd.DataFrame:
+    """Those of one step, on average over several; what is alike in an operator is one row."""
+    table = copies.assign(launches=1.0).astype(dict.fromkeys(_BY, str))
+    return (table.groupby(list(_BY), sort=False)[list(_AMOUNTS)].sum() / steps).reset_index()
+
+
+# ---------------------------------------------------------------- names of kernels
+
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::")
+_MANGLED = re.compile(r"_Z(?P<is_nested>N[rVK]*(?:St)?)?L?(?=\d)")
+_SIZE = re.compile(r"[1-9]\d{0,3}")
+_LIBRARIES = ("libstdc++.so.6", "libc++abi.dylib")  # that know how compilers spell names
+
+
+@lru_cache(maxsize=4096)
+def short_name(kernel: str) -> str:
+    """The function's own name: what all profilers agree on, whatever they do with templates."""
+    name = demangle(kernel) if kernel.startswith("_Z") else kernel
+    start = _MANGLED.match(name)
+    if start is not None:  # too long for a trace, which has cut it off
+        return _last_identifier(name[start.end() :], bool(start["is_nested"])) or kernel
+    name = _strip_templates(_ANONYMOUS.sub("", name)).partition("(")[0].strip()
+    return re.split(r"::|\s", name)[-1] or kernel
+
+
+def demangle(name: str) -> str:
+    """`void f<int>(int)` of `_Z1fIiEvT_`; the name itself where that is not possible."""
+    library = _load_demangler()
+    if library is None:
+        return name
+    text = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(ctypes.c_int()))
+    if not text:
+        return name
+    try:
+        return ctypes.string_at(text).decode(errors="replace")
+    finally:
+        library.free(ctypes.c_void_p(text))
+
+
+@lru_cache(maxsize=1)
+def _load_demangler() -> ctypes.CDLL | None:
+    for name in _LIBRARIES:
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        library.__cxa_demangle.restype = ctypes.c_void_p
+        return library
+    return None
+
+
+def _strip_templates(name: str) -> str:
+    """`a::b::type f` of `a<int>::b<g<1>>::type f<2>`; what is not closed reaches to the end."""
+    outside, depth = [], 0
+    for position, sign in enumerate(name):
+        if sign == "<":
+            depth += 1
+        elif sign == ">" and depth and name[position - 1] != "-":
+            depth -= 1
+        elif not depth:
+            outside.append(sign)
+    return "".join(outside)
+
+
+def _last_identifier(mangled: str, is_nested: bool) -> str:
+    """`Kernel` of `7cutlass6KernelI…`: identifiers with their lengths, until something else.
+
+    Without a nesting the first is the name, and what follows are its arguments.
+    """
+    name = ""
+    while (size := _SIZE.match(mangled)) is not None:
+        end = size.end() + int(size[0])
+        name, mangled = mangled[size.end() : end], mangled[end:]
+        if not is_nested:
+            break
+    return name
+
+
+# ---------------------------------------------------------------- joined with counters
+
+_INDEX = re.compile(rf"{RANGE}(\d+)")
+_WITHOUT_TRACE = (  # columns of a capture that stands in for the trace, beside its FLOPs
+    "kernel", "grid", "block", "stream", "counter_time_s", "dram_bytes", "dram_read_bytes",
+    "dram_write_bytes", "l2_bytes", "l1_bytes",
+)  # fmt: skip
+_NOT_COUNTERS = frozenset({"kernel", "launches", "time_s", *TEXTS})
+LEAST_KNOWN = 0.98  # of the kernel time, with counters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedKernels:
+    """The kernels of a step with all that is known of each."""
+
+    kernels: pd.DataFrame
+    extra: int = 0  # kernels that were counted and are not in the step
+
+    def check_counters(self) -> list[str]:
+        """Notes on kernels of the step that could not be counted; nothing known is an error."""
+        kernels = self.kernels
+        total_s = float(kernels["time_s"].sum())
+        counters = [n for n in kernels if str(n).startswith("flops_") or n == "dram_bytes"]
+        known = kernels[counters].notna().all(axis=1) if counters else kernels["time_s"].isna()
+        share = float(kernels.loc[known, "time_s"].sum()) / total_s if total_s else 0.0
+        if share == 0.0:
+            raise RidgelineError(
+                "none of the counted kernels is one of the step",
+                hint="the step launches other kernels each time: is there an autotuner in it?",
+            )
+        if share < LEAST_KNOWN:
+            return [
+                f"kernels with {1 - share:.1%} of the kernel time have no counters: the step "
+                "launched other kernels when it was counted; sums are too low by about that share"
+            ]
+        if self.extra:
+            extra = "1 kernel was" if self.extra == 1 else f"{self.extra} kernels were"
+            return [f"{extra} counted that the timed step did not launch"]
+        return []
+
+
+def check_phases(kernels: pd.DataFrame, mode: str, *, is_marked: bool) -> None:
+    """A training step has a forward pass, a backward pass and an optimizer, each with kernels."""
+    if mode != "train" or not is_marked:
+        return
+    seen = set(kernels["phase"])
+    absent = [phase for phase in ("forward", "backward", "optimizer") if phase not in seen]
+    if absent:
+        raise RidgelineError(
+            f"the captured step has no kernel in {' and '.join(absent)}",
+            hint="it was not captured as a whole; without trainable weights use --mode infer",
+        )
+
+
+def join_without_trace(captures: Sequence[pd.DataFrame]) -> JoinedKernels:
+    """Counters of every group beside those of the first, with whichever time was counted."""
+    first = captures[0]
+    flops = [str(name) for name in first if str(name).startswith("flops_")]
+    columns = [name for name in (*_WITHOUT_TRACE, *flops) if name in first]
+    joined = join_counters(first[columns].assign(index=NOWHERE, start_s=0.0), captures[1:], [])
+    kernels = joined.kernels
+    timed = kernels.assign(time_s=kernels.get("counter_time_s"), time_source="counter")
+    return JoinedKernels(kernels=timed, extra=joined.extra)
+
+
+def join_counters(
+    trace: pd.DataFrame, captures: Sequence[pd.DataFrame], calls: Sequence[Mapping[str, Any]]
+) -> JoinedKernels:
+    """Counters of every group beside the kernels of the trace.
+
+    Without calls kernels have no numbers: the whole sequences are one operator.
+    """
+    table = trace.drop(columns=["start_s"]).reset_index(drop=True)
+    extra = 0
+    for capture in captures:
+        rows, left = _match_rows(trace, capture, has_numbers=bool(calls))
+        table = _add_counters(table, capture, rows)
+        extra = max(extra, left)
+    table = add_layers(table, calls).assign(launches=1, time_source="profiler")
+    return JoinedKernels(kernels=table.drop(columns=["index"]), extra=extra)
+
+
+def _add_counters(table: pd.DataFrame, capture: pd.DataFrame, rows: list[int]) -> pd.DataFrame:
+    """The table with the counters of a capture."""
+    import pandas as pd
+
+    counters = capture[[str(name) for name in capture if name not in _NOT_COUNTERS]]
+    matched = counters.reindex(rows)
+    columns: dict[str, pd.Series[float]] = {}
+    for name in map(str, counters):
+        values = pd.Series(matched[name].to_numpy(dtype=float), index=table.index)
+        if name.startswith("flops_"):  # parts of one sum
+            columns[name] = table[name] + values if name in table else values
+        else:  # the same again: time is counted in more than one group
+            columns[name] = table[name].fillna(values) if name in table else values
+    return table.assign(**columns)
+
+
+def add_layers(table: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Layer, phase and operator of each row, by the number of its operator."""
+    known = {int(call["index"]): call for call in calls}
+    rows = [known.get(int(index), {}) for index in table["index"]]
+    names = ("layer", "phase", "op")
+    return table.assign(**{name: [str(row.get(name, "")) for row in rows] for name in names})
+
+
+def operator_number(nvtx: str) -> int:
+    """The number of the operator in whose range a kernel was launched."""
+    match = _INDEX.search(nvtx)
+    return int(match[1]) if match else NOWHERE
+
+
+def _match_rows(
+    trace: pd.DataFrame, capture: pd.DataFrame, *, has_numbers: bool
+) -> tuple[list[int], int]:
+    """For every kernel of the trace the row of the capture that counted it, and those left over."""
+    numbers = map(operator_number, capture["nvtx"]) if has_numbers else [NOWHERE] * len(capture)
+    theirs, ours = defaultdict(list), defaultdict(list)
+    for row, number in enumerate(numbers):
+        theirs[number].append(row)
+    for row, number in enumerate(trace["index"] if has_numbers else [NOWHERE] * len(trace)):
+        ours[int(number)].append(row)
+    names = [[short_name(name) for name in table["kernel"]] for table in (trace, capture)]
+    matched = [-1] * len(trace)
+    for number, rows in ours.items():
+        for row, other in _pair_rows(rows, theirs.get(number, []), *names):
+            matched[row] = other
+    return matched, len(capture) - sum(row >= 0 for row in matched)
+
+
+def _pair_rows(
+    rows: Sequence[int], candidates: Sequence[int], names: Sequence[str], theirs: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Pairs of the same name in the same order."""
+    ours, others = [names[row] for row in rows], [theirs[row] for row in candidates]
+    if ours == others:
+        return list(zip(rows, candidates, strict=True))
+    matcher = SequenceMatcher(None, ours, others, autojunk=False)
+    return [
+        (rows[block.a + step], candidates[block.b + step])
+        for block in matcher.get_matching_blocks()
+        for step in range(block.size)
+    ]
