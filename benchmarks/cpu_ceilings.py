@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.report import Report, Table
-from ridgeline.machine.ceiling import in_rounds
 from ridgeline.machine.ceilings_cpu import DRAM_FACTOR
 from ridgeline.machine.cpu import read_caches, share_caches
 from ridgeline.machine.cpu_kernels import DRAM_KERNELS, Kernels, Probe, c_kernels, choose, processor
 from ridgeline.machine.cpu_threads import Team, cpus_to_use
+from ridgeline.machine.sampling import in_rounds
 from ridgeline.machine.system import SystemIO
 
 ROUNDS = 8

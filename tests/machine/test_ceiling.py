@@ -8,15 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from ridgeline.machine.ceiling import (
-    Ceiling,
-    best_of_rounds,
-    calls_per_sample,
-    ceiling_from_dict,
-    in_rounds,
-    rate_probe,
-)
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.machine.passport import Ceiling
+from ridgeline.machine.sampling import best_of_rounds, calls_per_sample, in_rounds, rate_probe
+from ridgeline.records import Conditions
+from ridgeline.serialize import from_dict
 
 COPY = Ceiling(
     kind="bandwidth",
@@ -47,13 +42,13 @@ def test_one_sample_has_no_spread() -> None:
 def test_json_there_and_back() -> None:
     content = json.loads(json.dumps(COPY.to_dict()))
     assert content["bytes_per_s"] == 110.0
-    assert ceiling_from_dict(content) == COPY
+    assert from_dict(Ceiling, content) == COPY
 
 
 def test_a_passport_from_before_power_states_is_read() -> None:
     content = COPY.to_dict()
     del content["power_state"]
-    assert ceiling_from_dict(content) == COPY
+    assert from_dict(Ceiling, content) == COPY
 
 
 def test_the_promised_keys_of_a_compute_roof() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from ridgeline.machine import ceilings_cpu, cpu_kernels
-from ridgeline.machine.ceiling import ONE_CORE, Ceiling
 from ridgeline.machine.ceilings_cpu import Plan, Session, measure_powers
 from ridgeline.machine.cpu_kernels import BuildError, Compiler, Kernels, Probe, Span, find_compiler
 from ridgeline.machine.cpu_threads import Team, Watch, Worker
+from ridgeline.machine.passport import ONE_CORE, Ceiling
 from ridgeline.machine.system import Limits
 from ridgeline.sensors.cpu import RaplMeter
 

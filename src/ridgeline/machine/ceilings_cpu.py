@@ -18,14 +18,6 @@ from dataclasses import dataclass, field
 from time import perf_counter, sleep
 from typing import Any
 
-from ridgeline.machine.ceiling import (
-    LEAST_SAMPLES,
-    ONE_CORE,
-    Ceiling,
-    Missing,
-    in_rounds,
-    time_calls,
-)
 from ridgeline.machine.cpu import read_caches, share_caches
 from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
@@ -44,6 +36,8 @@ from ridgeline.machine.cpu_kernels import (
     torch_threads,
 )
 from ridgeline.machine.cpu_threads import Team, Watch, cpus_to_use
+from ridgeline.machine.passport import ONE_CORE, Ceiling, Missing
+from ridgeline.machine.sampling import LEAST_SAMPLES, in_rounds, time_calls
 from ridgeline.machine.system import SystemIO, find_limits
 from ridgeline.sensors.conditions import Conditions
 from ridgeline.units import format_bytes

@@ -14,7 +14,8 @@ from time import sleep
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling, Clock, Missing, host_clock, sample_seconds
+from ridgeline.machine.passport import Ceiling, Missing
+from ridgeline.machine.sampling import Clock, host_clock, sample_seconds
 from ridgeline.sensors.conditions import Conditions
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.nvidia import nvml_reader

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling, Clock, Missing, host_clock, sample_seconds
+from ridgeline.machine.passport import Ceiling, Missing
+from ridgeline.machine.sampling import Clock, host_clock, sample_seconds
 
 SHAPES = ((4096, 4096, 4096), (2048, 4096, 4096), (4096, 4096, 8192))
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}

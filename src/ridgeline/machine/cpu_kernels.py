@@ -28,8 +28,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ridgeline.machine.ceiling import best_of_rounds, rate_probe, time_calls
 from ridgeline.machine.cpu_threads import Team, Worker
+from ridgeline.machine.sampling import best_of_rounds, rate_probe, time_calls
 from ridgeline.provenance import read_text
 
 SOURCE = Path(__file__).with_name("cpu_kernels.c")

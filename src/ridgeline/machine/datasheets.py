@@ -12,8 +12,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from ridgeline.machine.ceiling import Ceiling
-from ridgeline.machine.passport import Passport
+from ridgeline.machine.passport import Ceiling, Passport
 
 KINDS = ("gpu", "laptop-gpu", "soc", "cpu")
 PUBLISHED, DERIVED = "published", "derived"
@@ -340,14 +339,10 @@ Published = dict[str, list[dict[str, Any]]]
 def find_published_roofs(passport: Passport) -> Published:
     """Datasheet ceilings of each device that has a datasheet, by the device's name."""
     found: Published = {}
-    for gpu in passport.description.get("gpus") or ():
-        sheet = datasheet_for(
-            str(gpu.get("name")),
-            units=gpu.get("compute_units"),
-            memory_bytes=gpu.get("memory_bytes"),
-        )
-        if sheet is not None and gpu.get("index") is not None:
-            device = "mps" if gpu.get("kind") == "mps" else f"cuda:{gpu['index']}"
+    for gpu in passport.description.gpus:
+        sheet = datasheet_for(gpu.name, units=gpu.compute_units, memory_bytes=gpu.memory_bytes)
+        if sheet is not None and gpu.index is not None:
+            device = "mps" if gpu.kind == "mps" else f"cuda:{gpu.index}"
             found[device] = list(sheet.ceilings(device))
     return found
 

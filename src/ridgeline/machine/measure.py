@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling, Missing
-from ridgeline.machine.passport import Passport
+from ridgeline.machine.describe import Description
+from ridgeline.machine.passport import Ceiling, Missing, Passport
+from ridgeline.records import Provenance
 
 Progress = Callable[[str], None]
 
@@ -55,8 +55,8 @@ def measure_machine(
     *,
     quick: bool,
     progress: Progress,
-    description: dict[str, Any],
-    provenance: Any,
+    description: Description,
+    provenance: Provenance,
     measured_at: str,
 ) -> Passport:
     """Measure the devices one after the other and put everything into one passport.

@@ -13,6 +13,7 @@ from typing import Any
 
 from ridgeline.sensors.conditions import Conditions
 from ridgeline.sensors.meter import COUNTER, POWER, Meter, Meters
+from ridgeline.serialize import Index
 
 THROTTLES = {  # bits of nvmlClocksThrottleReasons, in nvml.h; an idle device is not throttled
     0x4: "power cap",
@@ -45,13 +46,13 @@ class Mig:
 class Gpu:
     """One accelerator. None where its driver does not say."""
 
-    kind: str  # "cuda", "rocm" or "mps"
-    name: str
-    index: int | None  # as CUDA numbers it in this process; None: not visible to CUDA
+    kind: str = ""  # "cuda", "rocm" or "mps"
+    name: str = ""
+    index: Index | None = None  # as CUDA numbers it in this process; None: not visible to CUDA
     uuid: str | None = None
     pci_id: str | None = None
     system_index: int | None = None  # as nvidia-smi and NVML number it
-    compute_units: int | None = None  # multiprocessors, compute units or GPU cores
+    compute_units: Index | None = None  # multiprocessors, compute units or GPU cores
     compute_capability: str | None = None
     clock_hz: float | None = None
     max_clock_hz: float | None = None
@@ -66,8 +67,8 @@ class Gpu:
     has_mig: bool | None = None  # the mode is on
     mig_instances: tuple[Mig, ...] = ()
     is_persistent: bool | None = None  # the driver stays loaded between programs
-    l2_bytes: int | None = None
-    memory_bytes: int | None = None
+    l2_bytes: Index | None = None
+    memory_bytes: Index | None = None
     memory_bus_bits: int | None = None
     pcie_generation: int | None = None  # now; it drops when the device is idle
     max_pcie_generation: int | None = None
