@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import Meter, Meters
 from ridgeline.sensors.sampler import Reading, Sampler
 

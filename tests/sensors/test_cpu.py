@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.cpu import cpu_reader, cpuinfo_hz, read_clock_hz, temperature_c
 
 

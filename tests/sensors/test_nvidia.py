@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.nvidia import (
     IS_MIG,
     NO_BINDINGS,

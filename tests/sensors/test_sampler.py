@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import Meter, Meters
 from ridgeline.sensors.sampler import Reading, Sampler, summarise, summarise_late
 

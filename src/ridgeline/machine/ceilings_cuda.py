@@ -16,7 +16,7 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Ceiling, Missing
 from ridgeline.machine.sampling import Clock, host_clock, sample_seconds
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.nvidia import nvml_reader
 from ridgeline.sensors.sampler import Sampler, summarise_late

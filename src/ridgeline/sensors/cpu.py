@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import COUNTER, Meter, Meters
 
 SYS = Path("/sys")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 
 COUNTER, POWER = "counter", "power"
 
