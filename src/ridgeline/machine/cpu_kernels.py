@@ -124,8 +124,9 @@ def compile_source(path: Path, vector_bytes: int, compiler: Compiler) -> None:
 
 
 def _cache_path(vector_bytes: int, compiler: Compiler, folder: Path) -> Path:
+    flags = repr((FLAGS, TARGETS, OPTIONAL))
     origin = (SOURCE.read_text(encoding="utf-8"), compiler.path, compiler.version,
-              identify_processor(), repr((FLAGS, TARGETS, OPTIONAL)), str(vector_bytes))  # fmt: skip
+              identify_processor(), flags, str(vector_bytes))  # fmt: skip
     digest = hashlib.sha256("\n".join(origin).encode()).hexdigest()[:20]
     return folder / "kernels" / f"cpu-{vector_bytes}-{digest}.so"
 
