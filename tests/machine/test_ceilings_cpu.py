@@ -12,7 +12,7 @@ from ridgeline.machine import ceilings_cpu, cpu_kernels
 from ridgeline.machine.ceilings_cpu import CpuCeilings, Plan
 from ridgeline.machine.cpu_kernels import BuildError, Compiler, Kernels, Probe, Span, find_compiler
 from ridgeline.machine.cpu_threads import Team, Watch, Worker
-from ridgeline.machine.passport import ONE_CORE, Ceiling
+from ridgeline.machine.passport import ONE_CORE
 from ridgeline.machine.system import Limits
 from ridgeline.sensors.cpu import RaplMeter
 
@@ -47,12 +47,14 @@ def no_c() -> list[cpu_kernels.CKernels]:
 
 
 def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch) -> None:
+    # given two threads, which may share a core here
     monkeypatch.setattr(ceilings_cpu, "build_kernels", lambda: c_kernels)
-    told: list[str] = []
+    monkeypatch.setattr(ceilings_cpu, "choose_cpus", lambda threads: (0, 0))
+    steps: list[str] = []
 
-    ceilings, missing = ceilings_cpu.measure_cpu(quick=True, progress=told.append)
+    ceilings, missing = ceilings_cpu.measure_cpu(quick=True, progress=steps.append)
 
-    assert len(told) == ceilings_cpu.cpu_steps(True) == TINY.steps
+    assert len(steps) == ceilings_cpu.cpu_steps(True) == TINY.steps
     assert all(ceiling.best > 0 for ceiling in ceilings)
     assert all(len(ceiling.samples) >= 10 for ceiling in ceilings)
     assert {ceiling.device for ceiling in ceilings} == {"cpu"}
@@ -62,6 +64,9 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
     compute = {(c.path, c.precision) for c in ceilings if c.kind == "compute"}
     assert {("vector", "fp32"), ("vector", "fp64"), ("matrix", "fp32")} <= compute
     assert all(what.reason for what in missing)
+    memory = {(c.level, c.threads, c.what) for c in ceilings if c.kind == "bandwidth"}
+    levels = {level for level, _, _ in memory}
+    assert memory == {(x, n, w) for x in levels for n, w in ((2, None), (1, ONE_CORE))}
     patterns = {(c.level, c.pattern) for c in ceilings if c.kind == "bandwidth"}
     assert {("dram", pattern) for pattern in ("read", "copy", "triad")} <= patterns
 
@@ -351,25 +356,3 @@ def test_the_kernels_clock_goes_before_a_measured_one(tmp_path: Path) -> None:
     write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2400000\n")
 
     assert Watch([0], cycles_per_s=lambda: 1.0, root=tmp_path).clock_hz() == 2.4e9
-
-
-def test_memory_is_measured_on_one_core_too(
-    c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given two threads, which may share a core here
-    monkeypatch.setattr(ceilings_cpu, "build_kernels", lambda: c_kernels)
-    monkeypatch.setattr(ceilings_cpu, "choose_cpus", lambda threads: (0, 0))
-
-    ceilings, _ = ceilings_cpu.measure_cpu(quick=True)
-
-    memory = {(c.level, c.threads, c.what) for c in ceilings if c.kind == "bandwidth"}
-    assert {("dram", 2, None), ("dram", 1, ONE_CORE)} <= memory
-    levels = {level for level, _, _ in memory}
-    assert memory == {(x, n, w) for x in levels for n, w in ((2, None), (1, ONE_CORE))}
-
-
-def test_a_one_core_ceiling_has_a_key_of_its_own() -> None:
-    def ceiling(what: str | None) -> Ceiling:
-        return Ceiling(kind="compute", device="cpu", samples=(1.0,), how="", what=what)
-
-    assert ceiling(ONE_CORE).key != ceiling(None).key
