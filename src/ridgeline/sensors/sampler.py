@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
 from time import perf_counter
+from types import TracebackType
 from typing import Self, TypeVar
 
 from ridgeline.records import Conditions
@@ -82,7 +83,12 @@ class Sampler:
         self._thread.start()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
