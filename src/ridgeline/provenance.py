@@ -147,16 +147,16 @@ def cpu_name(*, run: RunCommand, read: ReadText, system: str) -> str:
 
 def parse_cpu_name(text: str) -> str | None:
     """The model from /proc/cpuinfo or, on processors that are not named there, from lscpu."""
-    found = re.search(r"^\s*model name\s*:\s*(.+)$", text, re.IGNORECASE | re.MULTILINE)
-    return found[1].strip() if found else None
+    match = re.search(r"^\s*model name\s*:\s*(.+)$", text, re.IGNORECASE | re.MULTILINE)
+    return match[1].strip() if match else None
 
 
 def os_name(os_release: str | None, *, system: str) -> str:
     """The distribution from the text of /etc/os-release, or the version of macOS."""
     if system == "Darwin":
         return f"macOS {platform.mac_ver()[0]}".strip()
-    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', os_release or "", re.MULTILINE)
-    return found[1] if found else system
+    match = re.search(r'^PRETTY_NAME="?([^"\n]+)', os_release or "", re.MULTILINE)
+    return match[1] if match else system
 
 
 def library_versions() -> dict[str, str]:

@@ -89,9 +89,9 @@ def test_no_meter_and_no_watts(tmp_path: Path) -> None:
 
 
 def test_as_a_meter_it_says_what_it_counts(tmp_path: Path) -> None:
-    assert rapl_meters(tmp_path).found == ()
+    assert rapl_meters(tmp_path).available == ()
     rapl(tmp_path, 0)
-    (meter,) = rapl_meters(tmp_path).found
+    (meter,) = rapl_meters(tmp_path).available
     rapl(tmp_path, 3_000_000)
 
     assert (meter.name, meter.kind) == ("RAPL energy counters", "counter")

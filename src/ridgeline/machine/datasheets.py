@@ -71,10 +71,12 @@ class Datasheet:
 
     def peak(self, path: str, precision: str, accumulator: str | None = None) -> Peak | None:
         """The peak of a path and precision; without an accumulator the one that sums in fp32."""
-        found = [p for p in self.peaks if (p.path, p.precision) == (path, precision)]
+        matches = [p for p in self.peaks if (p.path, p.precision) == (path, precision)]
         if accumulator is not None:
-            found = [p for p in found if p.accumulator == accumulator]
-        return next((p for p in found if p.accumulator == "fp32"), found[0] if found else None)
+            matches = [p for p in matches if p.accumulator == accumulator]
+        return next(
+            (p for p in matches if p.accumulator == "fp32"), matches[0] if matches else None
+        )
 
     def ceilings(self, device: str = "cuda:0") -> list[dict[str, Any]]:
         """The roofs as the passport writes them, labelled with their provenance and source."""
@@ -121,8 +123,8 @@ def datasheet_for(
     of one name apart. A GPU that differs from all entries of its name in these is not in the table.
     Where only the name is known and several parts carry it, `assumes` says which one this is.
     """
-    found = _candidates(device_name, units=units, memory_bytes=memory_bytes)
-    return found[0] if len(found) == 1 else None
+    sheets = _candidates(device_name, units=units, memory_bytes=memory_bytes)
+    return sheets[0] if len(sheets) == 1 else None
 
 
 def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
@@ -150,20 +152,20 @@ def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
 def _candidates(
     device_name: str, *, units: int | None = None, memory_bytes: int | None = None
 ) -> list[Datasheet]:
-    wanted = _normalise(device_name)
-    named = [part for part in _parts() if wanted in _names(part[0])]
+    name = _normalise(device_name)
+    named = [part for part in _parts() if name in _names(part[0])]
     if len(named) == 1 and named[0][0].kind == "cpu":
         return [named[0][0]]  # a virtual machine shows some of the cores, two sockets show more
-    found: list[Datasheet] = []
+    sheets: list[Datasheet] = []
     for part in named:
         options = [
             sheet for sheet in part if units in (None, sheet.units) and _fits(sheet, memory_bytes)
         ]
         if len(options) > 1:
-            found.append(_choose_assumed(options))
+            sheets.append(_choose_assumed(options))
         else:
-            found += options
-    return found
+            sheets += options
+    return sheets
 
 
 def _choose_assumed(options: list[Datasheet]) -> Datasheet:

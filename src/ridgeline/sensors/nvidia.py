@@ -89,8 +89,8 @@ def read_gpus(nvml: Any) -> list[Gpu]:
 def _handles(nvml: Any) -> list[tuple[int, Any]]:
     """Number and handle of each device that this process may look at."""
     count = _query(nvml, nvml.nvmlDeviceGetCount) or 0
-    found = [(i, _query(nvml, nvml.nvmlDeviceGetHandleByIndex, i)) for i in range(count)]
-    return [(index, handle) for index, handle in found if handle is not None]
+    handles = [(i, _query(nvml, nvml.nvmlDeviceGetHandleByIndex, i)) for i in range(count)]
+    return [(index, handle) for index, handle in handles if handle is not None]
 
 
 def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) -> Gpu:
@@ -264,7 +264,7 @@ def nvidia_meters(uuid: str | None, load: Callable[[], Any] = load_nvml) -> Mete
         return Meters(reasons=(IS_MIG,), conditions=read)
     answers = [find(nvml, handle, scope) for find in (_find_counter, _find_power)]
     return Meters(
-        found=tuple(answer for answer in answers if isinstance(answer, Meter)),
+        available=tuple(answer for answer in answers if isinstance(answer, Meter)),
         reasons=tuple(answer for answer in answers if isinstance(answer, str)),
         conditions=read,
     )

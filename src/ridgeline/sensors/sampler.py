@@ -16,7 +16,7 @@ from ridgeline.records import Conditions
 from ridgeline.sensors.meter import Meters
 
 SLOW_S = 0.1
-BESIDE_TIMING_S = 0.25  # a reading takes the interpreter from a step that waits for the host
+DURING_TIMING_S = 0.25  # a reading takes the interpreter from a step that waits for the host
 FAST_S = 0.005  # in energy windows: sees when a sensor refreshes, every 20 to 100 ms
 
 NO_CONDITIONS = Conditions()
