@@ -10,11 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.report import Report, Table
-from ridgeline.machine.ceiling import in_rounds
 from ridgeline.machine.ceilings_cpu import DRAM_FACTOR
 from ridgeline.machine.cpu import read_caches, share_caches
-from ridgeline.machine.cpu_kernels import DRAM_KERNELS, Kernels, Probe, c_kernels, choose, processor
-from ridgeline.machine.cpu_threads import Team, cpus_to_use
+from ridgeline.machine.cpu_kernels import (
+    DRAM_KERNELS,
+    Kernels,
+    Probe,
+    build_kernels,
+    choose_kernels,
+    identify_processor,
+)
+from ridgeline.machine.cpu_threads import Team, choose_cpus
+from ridgeline.machine.sampling import in_rounds
 from ridgeline.machine.system import SystemIO
 
 ROUNDS = 8
@@ -42,12 +49,14 @@ def run() -> Report:
     if shutil.which("likwid-bench") is None:
         missing = "likwid-bench is not installed (Debian: `apt-get install likwid`): not compared."
         return Report(title=TITLE, summary=[missing], tables=[])
-    cpus = cpus_to_use()
-    found = cases(share_caches(read_caches(SystemIO(), cpus[0]), cpus), set(processor().split()))
+    cpus = choose_cpus()
+    found = cases(
+        share_caches(read_caches(SystemIO(), cpus[0]), cpus), set(identify_processor().split())
+    )
     size_bytes = max(case.size_bytes for case in found)
     load_before = os.getloadavg()[0]
     with Team(cpus, size_bytes) as team:
-        kernels = choose(team, c_kernels(), len(cpus))
+        kernels = choose_kernels(team, build_kernels())
         probes = {
             (case.name, side, test): probe
             for case in found

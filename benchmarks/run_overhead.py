@@ -21,7 +21,7 @@ from ridgeline.measure.timing import time_steps, warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
-from ridgeline.sensors.sampler import BESIDE_TIMING_S, Sampler
+from ridgeline.sensors.sampler import DURING_TIMING_S, Sampler
 from ridgeline.settings import Settings
 from ridgeline.units import format_time
 from ridgeline.workloads import resolve
@@ -207,7 +207,7 @@ def _bare(stepper: Stepper, steps: int) -> Callable[[], float]:
 
 def _ours(stepper: Stepper, steps: int, meters: Meters) -> float:
     backend = stepper.backend
-    with Sampler(replace(meters, found=()), interval_s=BESIDE_TIMING_S):  # as in a run
+    with Sampler(replace(meters, available=()), interval_s=DURING_TIMING_S):  # as in a run
         timing = time_steps(
             stepper.step,
             StepRecorder(backend.timeline() if backend.has_events else None),

@@ -15,7 +15,6 @@ from tests.machine.recorded import FakeNvml
 
 from ridgeline import provenance
 from ridgeline.provenance import (
-    PROVENANCE_KINDS,
     Commit,
     Device,
     RunCommand,
@@ -60,17 +59,6 @@ def answers(**outputs: str) -> RunCommand:
 
 
 NOTHING = answers()
-
-
-def test_the_kinds_of_the_design() -> None:
-    assert sorted(PROVENANCE_KINDS) == [
-        "counter",
-        "datasheet",
-        "imported",
-        "measured",
-        "predicted",
-        "static",
-    ]
 
 
 @pytest.fixture
@@ -151,10 +139,6 @@ def test_ridgelines_own_commit_is_told_where_it_is_tracked() -> None:
     assert find_own_commit(installed) is None
 
 
-def test_without_git_there_is_no_commit() -> None:
-    assert find_commit(NOTHING) is None
-
-
 def test_the_working_directory_decides_which_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +146,7 @@ def test_the_working_directory_decides_which_repository(
         pytest.skip("git is not installed")
     monkeypatch.chdir(tmp_path)
     assert find_commit(run_command) is None  # a repository without a commit
+    assert find_commit(NOTHING) is None  # no git
 
     author = ("-c", "user.name=A", "-c", "user.email=a@example.org")
     run_command(("git", *author, "commit", "--quiet", "--allow-empty", "-m", "x"))
@@ -244,11 +229,3 @@ def test_only_variables_that_change_speed_are_recorded() -> None:
     record = collect(run=NOTHING, environ={**others, **kept})
 
     assert record.environment == kept
-
-
-def test_the_whole_record_here() -> None:
-    record = collect()
-
-    assert record.host.name
-    assert record.host.logical_cores
-    assert record.python.count(".") == 2

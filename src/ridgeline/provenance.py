@@ -1,4 +1,4 @@
-"""Where a number came from: its kind, and the machine, software and command that made it.
+"""Where a number came from: the machine, software and command that made it.
 
 Nothing here imports a heavy package to learn its version, and nothing here can fail a run: what
 cannot be found out is None or absent. Commands and files come in as functions, so that tests
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ridgeline.records import Commit as Commit
 from ridgeline.records import Device as Device
@@ -25,29 +25,10 @@ from ridgeline.records import Provenance as Provenance
 from ridgeline.sensors.nvidia import read_gpus, start_nvml
 from ridgeline.version import __version__
 
-ProvenanceKind = Literal[
-    "static",  # counted from the graph
-    "measured",  # by a clock or a meter
-    "counter",  # by the hardware
-    "datasheet",  # from the vendor, with a source
-    "predicted",  # by a model of ours
-    "imported",  # from someone else's report
-]
-PROVENANCE_KINDS: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
-
 LIBRARIES = (  # those that can change a result; in the order of pyproject.toml
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "torch",
-    "torchvision",
-    "triton",
-    "timm",
-    "transformers",
-    "ultralytics",
-    "onnx",
-    "onnxruntime",
-)
+    "numpy", "pandas", "pyarrow", "torch", "torchvision", "triton", "timm", "transformers",
+    "ultralytics", "onnx", "onnxruntime",
+)  # fmt: skip
 
 # Environment variables that change how fast a step is: threads, allocators, math modes, kernels.
 # Those that ridgeline sets for its own processes are none of these and must stay so:
@@ -135,18 +116,13 @@ def find_devices(
         return _torch_devices(sys.modules.get("torch"))
     return tuple(
         Device(
-            kind=gpu.kind,
-            index=gpu.system_index or 0,
-            name=gpu.name,
-            memory_bytes=gpu.memory_bytes,
-            driver=gpu.driver,
-            max_core_clock_hz=gpu.max_clock_hz,
-            max_memory_clock_hz=gpu.max_memory_clock_hz,
-            power_limit_w=gpu.power_limit_w,
+            kind=gpu.kind, index=gpu.system_index or 0, name=gpu.name, driver=gpu.driver,
+            memory_bytes=gpu.memory_bytes, max_core_clock_hz=gpu.max_clock_hz,
+            max_memory_clock_hz=gpu.max_memory_clock_hz, power_limit_w=gpu.power_limit_w,
             compute_capability=gpu.compute_capability,
         )
         for gpu in read_gpus(bindings)
-    )
+    )  # fmt: skip
 
 
 def _torch_devices(torch: Any) -> tuple[Device, ...]:
@@ -171,16 +147,16 @@ def cpu_name(*, run: RunCommand, read: ReadText, system: str) -> str:
 
 def parse_cpu_name(text: str) -> str | None:
     """The model from /proc/cpuinfo or, on processors that are not named there, from lscpu."""
-    found = re.search(r"^\s*model name\s*:\s*(.+)$", text, re.IGNORECASE | re.MULTILINE)
-    return found[1].strip() if found else None
+    match = re.search(r"^\s*model name\s*:\s*(.+)$", text, re.IGNORECASE | re.MULTILINE)
+    return match[1].strip() if match else None
 
 
 def os_name(os_release: str | None, *, system: str) -> str:
     """The distribution from the text of /etc/os-release, or the version of macOS."""
     if system == "Darwin":
         return f"macOS {platform.mac_ver()[0]}".strip()
-    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', os_release or "", re.MULTILINE)
-    return found[1] if found else system
+    match = re.search(r'^PRETTY_NAME="?([^"\n]+)', os_release or "", re.MULTILINE)
+    return match[1] if match else system
 
 
 def library_versions() -> dict[str, str]:

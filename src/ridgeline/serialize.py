@@ -27,7 +27,10 @@ LONGEST_TEXT = 10_000
 SHOWN = 40  # characters of a value in a message
 DEEPEST = 40  # of mappings and lists in each other; a few are usual
 
-STORED: Mapping[str, Any] = {"stored": True}  # metadata of a field
+# Metadata of a field: it must be there; its fields stand among those of its holder; its own name
+# in a file is `key`.
+STORED: Mapping[str, Any] = {"stored": True}
+INLINE: Mapping[str, Any] = {"inline": True}
 
 Record = TypeVar("Record")
 
@@ -103,7 +106,11 @@ def to_dict(value: object) -> Any:
     A number that JSON cannot hold (nan, infinity) becomes null: other tools read these files.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_dict(getattr(value, field.name)) for field in fields(value)}
+        content: dict[str, Any] = {}
+        for field in fields(value):
+            item = to_dict(getattr(value, field.name))
+            content |= item if field.metadata.get("inline") else {_key(field): item}
+        return content
     if isinstance(value, Mapping):
         return {str(key): to_dict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -157,10 +164,13 @@ def _read(hint: Any, value: Any, where: str, words: str = "") -> Any:
 def _read_record(kind: Any, value: Any, where: str) -> Any:
     _require(_is_mapping(value), where, value, "a mapping")
     read = {}
-    for name, hint, is_needed in _hints_of(kind):
-        inside = f"{where}.{name}".lstrip(".")
-        if value.get(name) is not None or (is_needed and name in value):
-            read[name] = _read(hint, value[name], inside)
+    for field, hint, is_needed in _hints_of(kind):
+        name, key = field.name, _key(field)
+        inside = f"{where}.{key}".lstrip(".")
+        if field.metadata.get("inline"):
+            read[name] = _read(hint, value, where)
+        elif value.get(key) is not None or (is_needed and key in value):
+            read[name] = _read(hint, value[key], inside)
         elif is_needed:
             raise FieldError(f"{inside} is missing")
     try:
@@ -179,10 +189,14 @@ def _read_list(parts: tuple[Any, ...], value: Any, where: str, words: str) -> tu
 
 
 @cache
-def _hints_of(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
-    """Name, type hint, and whether a file must have it, of each field."""
+def _hints_of(kind: Any) -> tuple[tuple[Field[Any], Any, bool], ...]:
+    """Each field with its type hint, and whether a file must have it."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    return tuple((f.name, hints[f.name], _is_needed(f)) for f in fields(kind) if f.init)
+    return tuple((f, hints[f.name], _is_needed(f)) for f in fields(kind) if f.init)
+
+
+def _key(field: Field[Any]) -> str:
+    return str(field.metadata.get("key", field.name))
 
 
 def _is_needed(field: Field[Any]) -> bool:

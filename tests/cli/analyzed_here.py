@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from ridgeline.cli import main
-from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.describe import describe, machine_name
-from ridgeline.machine.passport import Passport, Passports
+from ridgeline.machine.passport import Ceiling, Passport, Passports
 from ridgeline.provenance import collect
 
 
@@ -32,8 +30,8 @@ def store_passport(results: Path, *, is_quick: bool = False) -> str:
         measured_at=where.time,
         is_quick=is_quick,
         ceilings=ceilings,
-        description=description.to_dict(),
-        provenance=asdict(where),
+        description=description,
+        provenance=where,
     )
     Passports(results).write(passport)
     return passport.name

@@ -10,11 +10,11 @@ from ridgeline.cli import main
 from ridgeline.machine import doctor
 from ridgeline.machine.doctor import Check
 
-FINE = Check(group="software", name="Python", state="ok", found="3.11.7")
+FINE = Check(group="software", name="Python", state="ok", result="3.11.7")
 ABSENT = Check(
-    group="gpu", name="GPU", state="missing", found="none [yet]", fix="buy one [bold]now"
+    group="gpu", name="GPU", state="missing", result="none [yet]", fix="buy one [bold]now"
 )
-ILL = Check(group="counters", name="Nsight Compute", state="broken", found="does not start",
+ILL = Check(group="counters", name="Nsight Compute", state="broken", result="does not start",
             fix="install it again")  # fmt: skip
 
 

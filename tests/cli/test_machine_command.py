@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli import main
-from ridgeline.machine.ceiling import Ceiling
+from ridgeline.machine.passport import Ceiling
 
 RECORDED = Path(__file__).parents[1] / "data" / "passport-h200.json"
 

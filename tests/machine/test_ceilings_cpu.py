@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +9,20 @@ import numpy as np
 import pytest
 
 from ridgeline.machine import ceilings_cpu, cpu_kernels
-from ridgeline.machine.ceiling import ONE_CORE, Ceiling
-from ridgeline.machine.ceilings_cpu import Plan, Session, measure_powers
+from ridgeline.machine.ceilings_cpu import CpuCeilings, Plan
 from ridgeline.machine.cpu_kernels import BuildError, Compiler, Kernels, Probe, Span, find_compiler
 from ridgeline.machine.cpu_threads import Team, Watch, Worker
+from ridgeline.machine.passport import ONE_CORE
 from ridgeline.machine.system import Limits
 from ridgeline.sensors.cpu import RaplMeter
 
-TINY = Plan(curve_rounds=1, per_octave=1, rounds=10, power_samples=2)
+TINY = Plan(curve_rounds=1, per_octave=1, rounds=10, power_samples=2, longest_product_s=0.0)
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sets, few samples: a test asks whether it works, not how fast."""
     monkeypatch.setattr(ceilings_cpu, "QUICK", TINY)
-    monkeypatch.setattr(cpu_kernels, "LONGEST_S", {True: 0.0, False: 0.0})
     monkeypatch.setattr(ceilings_cpu, "LAUNCH_LIMIT_S", 0.0)
 
 
@@ -37,7 +34,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def c_kernels(cache: Path) -> list[Kernels]:
     try:
-        return [*cpu_kernels.c_kernels(folder=cache)]
+        return [*cpu_kernels.build_kernels(cache)]
     except BuildError as error:
         pytest.skip(f"no C kernels here: {error}")
 
@@ -50,12 +47,14 @@ def no_c() -> list[cpu_kernels.CKernels]:
 
 
 def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings_cpu, "c_kernels", lambda: c_kernels)
-    told: list[str] = []
+    # given two threads, which may share a core here
+    monkeypatch.setattr(ceilings_cpu, "build_kernels", lambda: c_kernels)
+    monkeypatch.setattr(ceilings_cpu, "choose_cpus", lambda threads: (0, 0))
+    steps: list[str] = []
 
-    ceilings, missing = ceilings_cpu.measure_cpu(quick=True, progress=told.append)
+    ceilings, missing = ceilings_cpu.measure_cpu(quick=True, progress=steps.append)
 
-    assert len(told) == ceilings_cpu.cpu_steps(True) == TINY.steps
+    assert len(steps) == ceilings_cpu.cpu_steps(True) == TINY.steps
     assert all(ceiling.best > 0 for ceiling in ceilings)
     assert all(len(ceiling.samples) >= 10 for ceiling in ceilings)
     assert {ceiling.device for ceiling in ceilings} == {"cpu"}
@@ -65,12 +64,15 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
     compute = {(c.path, c.precision) for c in ceilings if c.kind == "compute"}
     assert {("vector", "fp32"), ("vector", "fp64"), ("matrix", "fp32")} <= compute
     assert all(what.reason for what in missing)
+    memory = {(c.level, c.threads, c.what) for c in ceilings if c.kind == "bandwidth"}
+    levels = {level for level, _, _ in memory}
+    assert memory == {(x, n, w) for x in levels for n, w in ((2, None), (1, ONE_CORE))}
     patterns = {(c.level, c.pattern) for c in ceilings if c.kind == "bandwidth"}
     assert {("dram", pattern) for pattern in ("read", "copy", "triad")} <= patterns
 
 
 def test_without_a_compiler_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings_cpu, "c_kernels", no_c)
+    monkeypatch.setattr(ceilings_cpu, "build_kernels", no_c)
     monkeypatch.setattr(
         ceilings_cpu, "share_caches", lambda *_: {"l1": 2**15, "l2": 2**19, "l3": 2**21}
     )
@@ -94,19 +96,20 @@ def test_without_a_compiler_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_torch_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_kernels, "_torch", lambda: None)
+    monkeypatch.setattr(ceilings_cpu, "import_torch", lambda: None)
 
-    found = cpu_kernels.best_product("fp32", quick=True)
+    product = ceilings_cpu.find_best_product("fp32", 0.0)
 
-    assert found is not None
-    assert found.how.startswith("numpy.matmul ")
-    assert found.probe() > 0
-    assert cpu_kernels.best_product("bf16", quick=True) is None
+    assert product is not None
+    probe, how = product
+    assert how.startswith("numpy.matmul ")
+    assert probe() > 0
+    assert ceilings_cpu.find_best_product("bf16", 0.0) is None
 
 
 def test_bf16_products_only_with_their_instructions() -> None:
-    assert cpu_kernels.matrix_precisions({"avx512f", "fma"}) == ("fp32", "fp64")
-    assert cpu_kernels.matrix_precisions({"avx512f", "avx512_bf16"}) == ("fp32", "fp64", "bf16")
+    assert not ceilings_cpu.has_bf16_instructions("flags : avx512f fma")
+    assert ceilings_cpu.has_bf16_instructions("flags : avx512f avx512_bf16")
 
 
 def test_vectors_as_wide_as_the_processor_has() -> None:
@@ -156,7 +159,7 @@ def test_c_kernels_move_what_they_count(c_kernels: list[Kernels]) -> None:
 
 
 def test_numpy_kernels_move_what_they_count() -> None:
-    kernels = cpu_kernels.numpy_kernels()
+    kernels = cpu_kernels.NumpyKernels()
     numbers = np.random.default_rng(0).random(512)
 
     span, memory = spans(kernels, "memory_copy", 4096, numbers)
@@ -192,7 +195,7 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
 
 def test_a_container_with_little_memory_gets_small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings_cpu, "find_limits", lambda: Limits(memory_bytes=2**26))
-    assert ceilings_cpu._bytes_per_thread({"l3": 2**25}, threads=4) == 2**26 // 2 // 4
+    assert ceilings_cpu._limit_bytes({"l3": 2**25}, threads=4) == 2**26 // 2 // 4
 
 
 def test_a_thread_without_memory_says_so_instead_of_waiting_for_ever() -> None:
@@ -210,37 +213,37 @@ def fake_compiler(folder: Path, script: str) -> Compiler:
     return Compiler(path=str(path), version="cc 1.0")
 
 
-def test_a_library_is_compiled_once(tmp_path: Path) -> None:
-    runs: list[Sequence[str]] = []
+def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Path] = []
 
-    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        runs.append(command)
-        return cpu_kernels.run(command)
+    def compile_source(path: Path, *others: Any) -> None:
+        compiled.append(path)
+        real(path, *others)
 
+    real = cpu_kernels.compile_source
+    monkeypatch.setattr(cpu_kernels, "compile_source", compile_source)
     try:
         compiler = find_compiler()
     except BuildError as error:
         pytest.skip(str(error))
     for _ in range(2):
-        library = cpu_kernels.library(16, compiler, folder=tmp_path, run=run)
-        assert library.memory_read
-    compiled = len(runs)
-    assert compiled in (1, 2)  # with OpenMP, or a second time without
-    (path,) = (tmp_path / "kernels").iterdir()
+        assert cpu_kernels.load_library(16, compiler, tmp_path).memory_read
+    (path,) = compiled
 
     write(tmp_path / "other" / "kernels" / path.name, "half a file")
-    assert cpu_kernels.library(16, compiler, folder=tmp_path / "other", run=run).memory_read
-    assert len(runs) == 2 * compiled
+    assert cpu_kernels.load_library(16, compiler, tmp_path / "other").memory_read
+    assert len(compiled) == 2
 
-    cpu_kernels.library(16, compiler, folder=tmp_path, run=run, cpu="another processor")
-    assert len(list((tmp_path / "kernels").iterdir())) == 2
+    monkeypatch.setattr(cpu_kernels, "identify_processor", lambda: "another processor")
+    cpu_kernels.load_library(16, compiler, tmp_path)
+    assert len(set(compiled)) == 3
 
 
 def test_a_broken_compiler_is_a_reason(tmp_path: Path) -> None:
     compiler = fake_compiler(tmp_path, 'echo "kernels.c:1: error: out of ideas" >&2; exit 1')
 
     with pytest.raises(BuildError, match=r"cc did not compile the kernels: .*out of ideas"):
-        cpu_kernels.library(16, compiler, folder=tmp_path / "cache")
+        cpu_kernels.load_library(16, compiler, tmp_path / "cache")
 
     assert list((tmp_path / "cache" / "kernels").iterdir()) == []
 
@@ -249,16 +252,13 @@ def test_a_compiler_that_makes_rubbish_is_a_reason(tmp_path: Path) -> None:
     compiler = fake_compiler(tmp_path, 'for last; do :; done; echo rubbish > "$last"')
 
     with pytest.raises(BuildError, match="the compiled kernels do not load"):
-        cpu_kernels.library(16, compiler, folder=tmp_path / "cache")
+        cpu_kernels.load_library(16, compiler, tmp_path / "cache")
 
 
 def test_a_broken_compiler_leads_to_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = fake_compiler(tmp_path, "exit 1")
-    monkeypatch.setattr(
-        ceilings_cpu,
-        "c_kernels",
-        lambda: cpu_kernels.c_kernels(compiler=lambda: compiler, folder=tmp_path / "cache"),
-    )
+    monkeypatch.setattr(cpu_kernels, "find_compiler", lambda: compiler)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     (source,), (missing,) = ceilings_cpu.find_kernels()
 
@@ -266,22 +266,31 @@ def test_a_broken_compiler_leads_to_numpy(tmp_path: Path, monkeypatch: pytest.Mo
     assert missing.reason.startswith("cc did not compile the kernels: no message; needs")
 
 
-def test_compilers_are_asked_in_order() -> None:
-    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        works = command[0] == "/usr/bin/clang"
-        return subprocess.CompletedProcess(command, int(not works), "clang 19\nmore\n", "")
-
-    found = find_compiler(which=lambda name: f"/usr/bin/{name}", run=run, environ={"CC": "icc"})
-
-    assert found == Compiler(path="/usr/bin/clang", version="clang 19")
+def test_compilers_are_tried_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"/usr/bin/clang": "clang 19\nmore\n"}
+    monkeypatch.setenv("CC", "icc")
+    monkeypatch.setattr(cpu_kernels, "run_command", lambda command: versions.get(command[0]))
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert find_compiler() == Compiler(path="/usr/bin/clang", version="clang 19")
+    monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(BuildError, match="no C compiler"):
-        find_compiler(which=lambda name: None, run=run, environ={})
+        find_compiler()
 
 
-def test_where_the_cache_is() -> None:
-    assert cpu_kernels.cache_folder({"XDG_CACHE_HOME": "c"}, "linux") == Path("c", "ridgeline")
-    assert cpu_kernels.cache_folder({}, "linux").parts[-2:] == (".cache", "ridgeline")
-    assert cpu_kernels.cache_folder({}, "darwin").parts[-3:] == ("Library", "Caches", "ridgeline")
+@pytest.mark.parametrize(
+    ("system", "cache_home", "parts"),
+    [
+        ("linux", "c", ("c", "ridgeline")),
+        ("linux", "", (".cache", "ridgeline")),
+        ("darwin", "", ("Library", "Caches", "ridgeline")),
+    ],
+)
+def test_where_the_cache_is(
+    monkeypatch: pytest.MonkeyPatch, system: str, cache_home: str, parts: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setenv("XDG_CACHE_HOME", cache_home)
+    assert cpu_kernels.find_cache_folder().parts[-len(parts) :] == parts
 
 
 # ---- conditions ----------------------------------------------------------------------------------
@@ -315,12 +324,9 @@ def test_power_is_measured_where_there_is_a_meter(
     watch = Watch([0], root=tmp_path)
     watch.meter = Meter(tmp_path)
     with Team([0], 2**20) as team:
-        kernels = cpu_kernels.choose(team, c_kernels[:1], 1)
-        session = Session(
-            plan=TINY, quick=True, cpus=(0,), team=team, kernels=kernels, sources=c_kernels,
-            watch=watch,
-        )  # fmt: skip
-        ceilings = measure_powers(session, lambda: None)
+        kernels = cpu_kernels.choose_kernels(team, c_kernels[:1])
+        measurement = CpuCeilings(plan=TINY, team=team, kernels=kernels, compiled=None, watch=watch)
+        ceilings = measurement.measure_powers()
 
     assert [c.what for c in ceilings] == ["idle", "compute", "memory"]
     assert all(0 < c.best < 10 for c in ceilings)  # 1 J in each tenth of a second, or longer
@@ -350,25 +356,3 @@ def test_the_kernels_clock_goes_before_a_measured_one(tmp_path: Path) -> None:
     write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2400000\n")
 
     assert Watch([0], cycles_per_s=lambda: 1.0, root=tmp_path).clock_hz() == 2.4e9
-
-
-def test_memory_is_measured_on_one_core_too(
-    c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given two threads, which may share a core here
-    monkeypatch.setattr(ceilings_cpu, "c_kernels", lambda: c_kernels)
-    monkeypatch.setattr(ceilings_cpu, "cpus_to_use", lambda threads: (0, 0))
-
-    ceilings, _ = ceilings_cpu.measure_cpu(quick=True)
-
-    memory = {(c.level, c.threads, c.what) for c in ceilings if c.kind == "bandwidth"}
-    assert {("dram", 2, None), ("dram", 1, ONE_CORE)} <= memory
-    levels = {level for level, _, _ in memory}
-    assert memory == {(x, n, w) for x in levels for n, w in ((2, None), (1, ONE_CORE))}
-
-
-def test_a_one_core_ceiling_has_a_key_of_its_own() -> None:
-    def ceiling(what: str | None) -> Ceiling:
-        return Ceiling(kind="compute", device="cpu", samples=(1.0,), how="", what=what)
-
-    assert ceiling(ONE_CORE).key != ceiling(None).key

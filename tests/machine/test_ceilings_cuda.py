@@ -8,8 +8,9 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine import ceilings_cuda as cuda
-from ridgeline.machine.ceiling import Ceiling, Missing, sample_seconds
 from ridgeline.machine.ceilings_cuda import CacheEnd, cache_end
+from ridgeline.machine.passport import Ceiling, Missing
+from ridgeline.machine.sampling import sample_seconds
 
 
 def test_a_sample_lasts_about_as_long_as_asked() -> None:

@@ -11,7 +11,7 @@ from tests.machine.recorded import machine
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceilings_cpu import Level, best_size, list_levels, size_grid
 from ridgeline.machine.cpu import CPUS, read_caches, share_caches
-from ridgeline.machine.cpu_threads import cpus_to_use, first_of_each_core
+from ridgeline.machine.cpu_threads import choose_cpus
 from ridgeline.machine.system import SystemIO
 
 DATA = Path(__file__).parents[1] / "data"
@@ -99,29 +99,30 @@ def test_the_fastest_size_of_a_level_and_the_largest_of_dram() -> None:
     assert best_size(curve, level("dram", MIB, 2**62)) == 2 * MIB
 
 
-def test_one_cpu_of_each_core() -> None:
+def test_one_cpu_of_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ridgeline.machine.cpu_threads.list_allowed_cpus", lambda: [0, 1, 2, 3])
     siblings = {
         f"{CPUS}/cpu{cpu}/topology/thread_siblings_list": text
         for cpu, text in enumerate(("0,2", "1,3", "0,2", "1,3"))
     }
 
-    assert first_of_each_core([0, 1, 2, 3], machine(siblings)) == [0, 1]
-    assert first_of_each_core([0, 1, 2, 3], machine()) == [0, 1, 2, 3]
+    assert choose_cpus(io=machine(siblings)) == (0, 1)
+    assert choose_cpus(io=machine()) == (0, 1, 2, 3)
 
 
 def test_no_more_threads_than_a_container_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ridgeline.machine.cpu_threads.allowed_cpus", lambda: [3, 4, 5, 6])
+    monkeypatch.setattr("ridgeline.machine.cpu_threads.list_allowed_cpus", lambda: [3, 4, 5, 6])
 
     def limited(quota_us: str) -> SystemIO:
         group = {"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/cpu.max": f"{quota_us} 100000\n"}
         return machine(group)
 
-    assert cpus_to_use(io=limited("max")) == (3, 4, 5, 6)
-    assert cpus_to_use(io=limited("250000")) == (3, 4)
-    assert cpus_to_use(io=limited("50000")) == (3,)
-    assert cpus_to_use(3, limited("50000")) == (3, 4, 5)
+    assert choose_cpus(io=limited("max")) == (3, 4, 5, 6)
+    assert choose_cpus(io=limited("250000")) == (3, 4)
+    assert choose_cpus(io=limited("50000")) == (3,)
+    assert choose_cpus(3, limited("50000")) == (3, 4, 5)
 
 
 def test_more_threads_than_cpus_are_refused() -> None:
     with pytest.raises(RidgelineError, match="cannot measure with 0 threads\n  hint: this process"):
-        cpus_to_use(0)
+        choose_cpus(0)

@@ -11,7 +11,6 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine import measure
-from ridgeline.machine.ceiling import Ceiling, Missing
 from ridgeline.machine.compare import (
     another_device,
     another_machine,
@@ -23,8 +22,10 @@ from ridgeline.machine.compare import (
     label,
 )
 from ridgeline.machine.datasheets import find_published_roofs
-from ridgeline.machine.passport import Passport, Passports, peaks, read_passport
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.machine.describe import Description
+from ridgeline.machine.passport import Ceiling, Missing, Passport, Passports, peaks, read_passport
+from ridgeline.records import Conditions, Provenance
+from ridgeline.sensors.nvidia import Gpu
 
 
 def roof(rate: float, *, clock_hz: float = 2e9, reasons: tuple[str, ...] = ()) -> Ceiling:
@@ -44,7 +45,7 @@ def passport(*ceilings: Ceiling, day: str = "2026-05-03", driver: str = "580") -
         measured_at=f"{day}T12:00:00+00:00",
         is_quick=False,
         ceilings=ceilings,
-        description={"gpus": [{"driver": driver, "power_limit_w": 700}]},
+        description=Description(gpus=(Gpu(driver=driver, power_limit_w=700),)),
     )
 
 
@@ -112,8 +113,10 @@ def test_nothing_is_compared_with_zero() -> None:
 
 
 def test_a_clock_that_moves_by_itself_is_no_setting() -> None:
-    gpus = ({"clock_hz": 345e6, "max_clock_hz": 1980e6}, {"clock_hz": 1980e6, "max_clock_hz": 2e9})
-    before, after = (replace(passport(roof(1.0)), description={"gpus": [g]}) for g in gpus)
+    gpus = (Gpu(clock_hz=345e6, max_clock_hz=1980e6), Gpu(clock_hz=1980e6, max_clock_hz=2e9))
+    before, after = (
+        replace(passport(roof(1.0)), description=Description(gpus=(gpu,))) for gpu in gpus
+    )
     assert changed_settings(before, after) == [
         "description.gpus.0.max_clock_hz: 1980000000.0 → 2000000000.0"
     ]
@@ -126,10 +129,9 @@ def test_a_label_tells_one_core_from_all() -> None:
 
 
 def test_an_apple_gpu_has_its_datasheet_under_its_own_name() -> None:
-    gpu = {"kind": "mps", "name": "Apple M2 Pro", "index": 0, "compute_units": 19}
-    assert list(
-        find_published_roofs(replace(passport(roof(1.0)), description={"gpus": [gpu]}))
-    ) == ["mps"]
+    gpu = Gpu(kind="mps", name="Apple M2 Pro", index=0, compute_units=19)
+    mac = replace(passport(roof(1.0)), description=Description(gpus=(gpu,)))
+    assert list(find_published_roofs(mac)) == ["mps"]
 
 
 def test_peaks_for_roofline_scripts() -> None:
@@ -207,9 +209,8 @@ def test_noise_leaves_products_out() -> None:
     assert passport(noisy, steady).noise == steady.spread
 
 
-DESCRIPTION = json.loads((Path(__file__).parents[1] / "data" / "passport-h200.json").read_text())[
-    "description"
-]
+PASSPORT = read_passport(Path(__file__).parents[1] / "data" / "passport-h200.json")
+DESCRIPTION = PASSPORT.description
 
 
 def test_the_same_machine() -> None:
@@ -218,18 +219,17 @@ def test_the_same_machine() -> None:
 
 
 def test_another_kind_of_machine() -> None:
-    without = {**DESCRIPTION, "gpus": []}
+    without = replace(DESCRIPTION, gpus=())
     assert another_machine(DESCRIPTION, without) == "GPUs: 1 × NVIDIA H200 before, none now"
-    assert another_machine({}, DESCRIPTION) is None  # nothing is known: nothing is claimed
+    assert another_machine(Description(), DESCRIPTION) is None  # nothing is claimed
 
 
 def test_another_device_of_the_same_kind() -> None:
-    twin = {**DESCRIPTION, "gpus": [{**DESCRIPTION["gpus"][0], "uuid": "GPU-other"}]}
+    twin = replace(DESCRIPTION, gpus=(replace(DESCRIPTION.gpus[0], uuid="GPU-other"),))
     assert another_machine(DESCRIPTION, twin) is None
     assert str(another_device(DESCRIPTION, twin)).endswith("and on GPU-other now")
 
 
-PASSPORT = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
 (FP32,) = PASSPORT.find(kind="compute", path="matrix", precision="fp32")
 
 
@@ -278,7 +278,8 @@ def measured(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> Passport:
 
     monkeypatch.setattr(measure, "_measure", one)
     return measure.measure_machine("box", devices, quick=True, progress=lambda _what: None,
-                                   description={}, provenance={}, measured_at="now")  # fmt: skip
+                                   description=Description(), provenance=Provenance(),
+                                   measured_at="now")  # fmt: skip
 
 
 def test_a_device_that_fails_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,7 @@ from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.statistics import summarise
 from ridgeline.measure.timing import Timing, WarmUp
-from ridgeline.records import EnergyWindowResult, Usage, WorkloadSpec
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions, EnergyWindowResult, Usage, WorkloadSpec
 from ridgeline.settings import Settings
 
 

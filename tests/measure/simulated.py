@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import Meter, Meters
 from ridgeline.sensors.sampler import Reading, Sampler
 
@@ -70,7 +70,7 @@ class Device:
             Meter(name="sensor", scope="a board", kind="power", read=lambda: self.shown_w),
         )
         found = tuple(meter for meter in every if not kinds or meter.kind in kinds)
-        return Meters(found=found, conditions=lambda: Conditions(temperature_c=50.0))
+        return Meters(available=found, conditions=lambda: Conditions(temperature_c=50.0))
 
 
 class SteppedSampler(Sampler):

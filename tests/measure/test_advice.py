@@ -17,8 +17,7 @@ from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.timing import WarmUp
-from ridgeline.records import EnergyResult, KernelTime, Usage, WorkloadSpec
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions, EnergyResult, KernelTime, Usage, WorkloadSpec
 from ridgeline.settings import Settings
 
 INFERENCE = WorkloadSpec(model="line", batch_size=2, mode="infer")

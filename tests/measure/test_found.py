@@ -123,7 +123,7 @@ def test_no_stage_of_energy_without_a_meter(
     is_there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meter = Meter(name="m", scope="s", kind="power", read=lambda: 1.0)
-    meters = Meters(found=(meter,) if is_there else (), reasons=("no counters",))
+    meters = Meters(available=(meter,) if is_there else (), reasons=("no counters",))
     monkeypatch.setattr(measurement, "find_meters", lambda *_, **__: meters)
     monkeypatch.setattr(measurement, "measure_energy", lambda *_, **__: EnergyMeasurement())
     monkeypatch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ridgeline.machine.ceiling import Ceiling
-from ridgeline.machine.describe import describe, machine_name
-from ridgeline.machine.passport import Passports, read_passport
+from ridgeline.machine.cpu import Cpu
+from ridgeline.machine.describe import Description, describe, machine_name
+from ridgeline.machine.passport import Ceiling, Passports, read_passport
 from ridgeline.pipeline.machine import MachineTask, machine_task, passport_name
 
 H200 = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
@@ -37,11 +37,11 @@ def task(results: Path, **changes: Any) -> MachineTask:
 
 
 def test_a_device_that_the_machine_is_not_named_after() -> None:
-    described = dict(H200.description)
+    described = H200.description
     assert passport_name("nvidia-h200", described, "cuda:0") == "nvidia-h200"
     assert passport_name("nvidia-h200", described, "cpu") == "nvidia-h200-cpu"
     assert passport_name("nvidia-h200", described, "cuda:1") == "nvidia-h200-cuda1"
-    assert passport_name("epyc-2c", {"gpus": []}, "cpu") == "epyc-2c"
+    assert passport_name("epyc-2c", Description(), "cpu") == "epyc-2c"
 
 
 def test_measured_once_then_kept(tmp_path: Path, measured: list[bool]) -> None:
@@ -71,7 +71,7 @@ def test_remeasure(tmp_path: Path, measured: list[bool]) -> None:
 
 def test_another_machine_of_this_name_is_left_alone(tmp_path: Path, measured: list[bool]) -> None:
     name = machine_name(describe())
-    other = {"cpu": {"model": "Another", "logical_cores": 96}, "gpus": []}
+    other = Description(cpu=Cpu(model="Another", logical_cores=96))
     Passports(tmp_path).write(replace(H200, name=name, description=other))
     found = machine_task(task(tmp_path), lambda what: None)
     assert found.name == f"{name}-2"

@@ -34,7 +34,7 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No variable, no program on the path, none in the usual places."""
     monkeypatch.delenv("RIDGELINE_NCU", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(profilers, "NCU_PLACES", (f"{tmp_path}/cuda-*/ncu",))
+    monkeypatch.setattr(profilers, "NCU_PATTERNS", (f"{tmp_path}/cuda-*/ncu",))
 
 
 def script(path: Path, says: str, then: str = "") -> Path:

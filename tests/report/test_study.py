@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import ridgeline
-from ridgeline.machine.ceiling import Ceiling
-from ridgeline.machine.passport import Passports, read_passport
+from ridgeline.machine.cpu import Cpu
+from ridgeline.machine.describe import Description
+from ridgeline.machine.passport import Ceiling, Passports, read_passport
 from ridgeline.records import CountRequest, LayerSum, RunRequest
 from ridgeline.report.counts import (
     count_key,
@@ -289,11 +290,11 @@ def test_processors_of_one_model_with_other_cores_are_other_machines(
     (run,) = results.read_runs()
     passport = read_passport(DATA / "passport-h200.json")
     for cores, rate in ((2, 1e11), (64, 3e12)):
-        cpu = {"model": "Xeon", "usable_cores": cores}
+        cpu = Cpu(model="Xeon", usable_cores=cores)
         ceiling = Ceiling(kind="compute", device="cpu", path="vector", precision="fp32",
                           samples=(rate,), how="by hand")  # fmt: skip
         known = replace(passport, name=f"xeon-{cores}c", ceilings=(ceiling,))
-        Passports(results.path).write(replace(known, description={"cpu": cpu}))
+        Passports(results.path).write(replace(known, description=Description(cpu=cpu)))
         host = {**run.provenance["host"], "usable_cores": cores}
         results.write_run(
             label="run", asked=run.asked, provenance={**run.provenance, "host": host},
@@ -313,8 +314,8 @@ def store_threads(results: ResultsFolder) -> dict[str, str]:
                 what=what, samples=(rate,), how="by hand")
         for threads, what, rate in ((2, None, 1e11), (1, "one core", 6e10))
     )  # fmt: skip
-    cpu = {"model": "Xeon", "usable_cores": 2}
-    known = replace(passport, name="xeon", ceilings=ceilings, description={"cpu": cpu})
+    cpu = Cpu(model="Xeon", usable_cores=2)
+    known = replace(passport, name="xeon", ceilings=ceilings, description=Description(cpu=cpu))
     Passports(results.path).write(known)
     host = {**run.provenance["host"], "usable_cores": 2}
     found = {**run.found, "backend": "cpu", "device_name": "Xeon", "precision": "fp32"}

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling
+from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.datasheets import find_published_roofs
-from ridgeline.machine.passport import Passport, read_passport
+from ridgeline.machine.describe import Description
+from ridgeline.machine.passport import Ceiling, Passport, read_passport
 from ridgeline.roofline.roofs import (
     GIGA,
     TERA,
@@ -73,8 +74,8 @@ def cpu_passport(*more: Ceiling) -> Passport:
         rate("bandwidth", 4, 1e11, level="dram", pattern="read"),
         *more,
     )
-    cpu = {"model": "Xeon", "usable_cores": 4}
-    return replace(PASSPORT, name="xeon", ceilings=ceilings, description={"cpu": cpu})
+    cpu = Cpu(model="Xeon", usable_cores=4)
+    return replace(PASSPORT, name="xeon", ceilings=ceilings, description=Description(cpu=cpu))
 
 
 @pytest.mark.parametrize(
@@ -200,4 +201,4 @@ def test_the_processor_of_a_gpus_host_has_a_name_of_its_own() -> None:
     assert env_of(PASSPORT, "cpu") == "nvidia-h200-cpu"
     assert env_of(PASSPORT, "cuda:1") == "nvidia-h200-cuda1"
     assert env_of(replace(PASSPORT, name="nvidia-h200-cpu"), "cpu") == "nvidia-h200-cpu"
-    assert env_of(replace(PASSPORT, name="epyc-2c", description={}), "cpu") == "epyc-2c"
+    assert env_of(replace(PASSPORT, name="epyc-2c", description=Description()), "cpu") == "epyc-2c"

@@ -1,9 +1,18 @@
-"""Clock and temperature of a CPU, from the kernel's files."""
+"""Clock, temperature and energy of a CPU, from the kernel's files."""
 
 from pathlib import Path
 
-from ridgeline.sensors.conditions import Conditions
-from ridgeline.sensors.cpu import cpu_reader, cpuinfo_hz, read_clock_hz, temperature_c
+import pytest
+
+from ridgeline.records import Conditions
+from ridgeline.sensors.cpu import (
+    RaplMeter,
+    cpu_reader,
+    cpuinfo_hz,
+    rapl_meters,
+    read_clock_hz,
+    temperature_c,
+)
 
 
 def write(path: Path, text: str) -> None:
@@ -33,3 +42,58 @@ def test_a_reader_tells_clock_and_temperature(tmp_path: Path) -> None:
     write(tmp_path / "class" / "thermal" / "thermal_zone0" / "temp", "45500\n")
 
     assert cpu_reader([0, 1], tmp_path)() == Conditions(clock_hz=2.5e9, temperature_c=45.5)
+
+
+def rapl(root: Path, energy_uj: int) -> None:
+    zone = root / "class" / "powercap" / "intel-rapl:0"
+    write(zone / "energy_uj", f"{energy_uj}\n")
+    write(zone / "max_energy_range_uj", "10000000\n")
+    write(zone.parent / "intel-rapl:0:0" / "energy_uj", "5\n")  # a part of the package
+
+
+def test_energy_is_counted_across_a_wrap(tmp_path: Path) -> None:
+    rapl(tmp_path, 9_000_000)
+    meter = RaplMeter(tmp_path)
+    rapl(tmp_path, 9_500_000)
+    assert meter.energy_j() == pytest.approx(0.5)
+    rapl(tmp_path, 1_000_000)
+    assert meter.energy_j() == pytest.approx(2.0)
+
+
+def test_the_whole_platform_is_not_added_to_its_packages(tmp_path: Path) -> None:
+    zones = tmp_path / "class" / "powercap"
+    platform, package = zones / "intel-rapl:1" / "energy_uj", zones / "intel-rapl:2" / "energy_uj"
+    rapl(tmp_path, 0)
+    write(zones / "intel-rapl:0" / "name", "package-0\n")
+    write(package.with_name("name"), "package-1\n")
+    write(package, "0\n")
+    write(platform.with_name("name"), "psys\n")
+    write(platform, "0\n")
+    meter = RaplMeter(tmp_path)
+
+    rapl(tmp_path, 1_000_000)
+    write(package, "2000000\n")
+    write(platform, "9000000\n")
+
+    assert meter.energy_j() == pytest.approx(3.0)
+
+
+def test_no_meter_and_no_watts(tmp_path: Path) -> None:
+    meter = RaplMeter(tmp_path)
+
+    assert meter.energy_j() is None
+    assert meter.reason is not None and meter.reason.startswith("no RAPL energy counters")
+    rapl(tmp_path, 1)
+    (tmp_path / "class" / "powercap" / "intel-rapl:0" / "energy_uj").unlink()
+    assert "sudo chmod a+r" in (RaplMeter(tmp_path).reason or "")
+
+
+def test_as_a_meter_it_says_what_it_counts(tmp_path: Path) -> None:
+    assert rapl_meters(tmp_path).available == ()
+    rapl(tmp_path, 0)
+    (meter,) = rapl_meters(tmp_path).available
+    rapl(tmp_path, 3_000_000)
+
+    assert (meter.name, meter.kind) == ("RAPL energy counters", "counter")
+    assert meter.scope == "CPU packages, without the memory"
+    assert meter.read() == pytest.approx(3.0)

@@ -52,8 +52,8 @@ def test_without_any_meter_there_are_reasons_only(tmp_path: Path) -> None:
     cuda = find_meters("cuda", uuid="GPU-1", root=tmp_path, nvml=no_bindings)
     cpu = find_meters("cpu", root=tmp_path, system="linux")
 
-    assert (cuda.found, cuda.reasons) == ((), (NO_BINDINGS,))
-    assert (cpu.found, len(cpu.reasons)) == ((), 1)
+    assert (cuda.available, cuda.reasons) == ((), (NO_BINDINGS,))
+    assert (cpu.available, len(cpu.reasons)) == ((), 1)
     assert cpu.reasons[0].startswith("no RAPL energy counters")
     assert find_meters("xpu").reasons == ("ridgeline knows no meter of xpu devices",)
 
@@ -77,7 +77,7 @@ def test_powermetrics_is_read_by_its_lines() -> None:
     [("mps", "powermetrics GPU power", 9.25), ("cpu", "powermetrics CPU power", 0.812)],
 )
 def test_a_mac_tells_the_power_of_each_part(kind: str, name: str, power_w: float) -> None:
-    (meter,) = find_meters(kind, system="darwin", run=tell).found
+    (meter,) = find_meters(kind, system="darwin", run=tell).available
 
     assert (meter.name, meter.kind, meter.read()) == (name, "power", power_w)
     assert "as macOS estimates it" in meter.scope
@@ -124,7 +124,7 @@ def test_a_jetson_has_rails(
 
     meters = find_meters(kind, uuid="GPU-1", system="linux", root=tmp_path, nvml=no_bindings)
 
-    (meter,) = meters.found
+    (meter,) = meters.available
     scope = "the whole module" if rail == "VDD_IN" else f"all that the rail {rail} feeds"
     assert (meter.name, meter.scope) == (f"INA3221 rail {rail}", scope)
     assert (meter.kind, meter.read()) == ("power", power_w)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.nvidia import (
     IS_MIG,
     NO_BINDINGS,
@@ -72,11 +72,11 @@ def test_counter_and_instant_power_of_the_board_with_the_uuid() -> None:
 
     assert nvml.is_started
     assert meters.reasons == ()
-    assert [(m.name, m.scope, m.kind) for m in meters.found] == [
+    assert [(m.name, m.scope, m.kind) for m in meters.available] == [
         ("NVML energy counter", "GPU 3: the whole board", "counter"),
         ("NVML instant power", "GPU 3: the whole board", "power"),
     ]
-    assert [m.read() for m in meters.found] == pytest.approx([5000.25, 251.0])
+    assert [m.read() for m in meters.available] == pytest.approx([5000.25, 251.0])
     assert meters.conditions() == Conditions(
         clock_hz=1.98e9,
         memory_clock_hz=3.201e9,
@@ -103,7 +103,7 @@ def test_a_device_without_meters_says_so() -> None:
 
     meters = nvidia_meters("GPU-1-2", lambda: nvml)
 
-    assert meters.found == ()
+    assert meters.available == ()
     assert meters.reasons == (
         "no NVML energy counter, which devices have since Volta: Not Supported",
         "no NVML power sensor: Not Supported",
@@ -117,7 +117,7 @@ def test_a_device_without_meters_says_so() -> None:
 def test_the_power_of_a_board_is_not_that_of_a_slice(uuid: str, mig_mode: int) -> None:
     meters = nvidia_meters(uuid, lambda: FakeNvml(mig_mode=mig_mode))
 
-    assert (meters.found, meters.reasons) == ((), (IS_MIG,))
+    assert (meters.available, meters.reasons) == ((), (IS_MIG,))
     assert meters.conditions().temperature_c == 41.0
 
 

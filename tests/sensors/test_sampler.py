@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import Meter, Meters
 from ridgeline.sensors.sampler import Reading, Sampler, summarise, summarise_late
 
@@ -59,7 +59,7 @@ def test_a_failing_read_costs_its_reading_only(monkeypatch: pytest.MonkeyPatch) 
     def no_conditions() -> Conditions:
         raise OSError("gone")
 
-    meters = Meters(found=(watts(read),), conditions=no_conditions)
+    meters = Meters(available=(watts(read),), conditions=no_conditions)
     with Sampler(meters, interval_s=0.001) as sampler:
         assert all_read.wait(timeout=10)
     assert [reading.power_w for reading in sampler.readings] == [100.0, 300.0]
@@ -69,7 +69,7 @@ def test_a_failing_read_costs_its_reading_only(monkeypatch: pytest.MonkeyPatch) 
 def test_one_reading_has_time_power_energy_and_conditions_now_and_then() -> None:
     times_s = iter([10.0, 10.0625, 10.125])
     meters = Meters(
-        found=(joules(lambda: 7.0), watts(lambda: 50.0)),
+        available=(joules(lambda: 7.0), watts(lambda: 50.0)),
         conditions=lambda: Conditions(temperature_c=40.0),
     )
     sampler = Sampler(meters, interval_s=0.05, conditions_s=0.1, clock=lambda: next(times_s))
@@ -94,7 +94,7 @@ def test_the_interval_may_change_and_a_block_begins_anew() -> None:
             read_twice.set()
         return 1.0
 
-    with Sampler(Meters(found=(watts(read),)), interval_s=0.001) as sampler:
+    with Sampler(Meters(available=(watts(read),)), interval_s=0.001) as sampler:
         assert read_twice.wait(timeout=10)
     assert len(sampler.readings) >= 2
     sampler.interval_s = 60.0

@@ -103,7 +103,7 @@ def _show(checks: Sequence[Check]) -> None:
         for check in rows:
             colour = COLOURS[check.state]
             fix = f"\n[dim]→[/] {escape(check.fix)}" if check.fix else ""
-            table.add_row(f"[{colour}]{check.state}[/]", check.name, escape(check.found) + fix)
+            table.add_row(f"[{colour}]{check.state}[/]", check.name, escape(check.result) + fix)
         console.print(table)
         console.print()
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.machine.datasheets import Datasheet
+    from ridgeline.machine.describe import Description
     from ridgeline.machine.passport import Passport, Passports
 
 EXAMPLES = """
@@ -80,10 +81,10 @@ def measure(
     description = look()
     passports = _passports(results)
     called = _safe(name) if name else machine_name(description)
-    before = _passport_before(passports, called, description.to_dict())
+    before = _passport_before(passports, called, description)
     _check_writable(results)
     with progress_bar(count_steps(devices, quick=quick), quiet=quiet, first="starting") as progress:
-        passport = _measure(called, devices, description.to_dict(), quick=quick, progress=progress)
+        passport = _measure(called, devices, description, quick=quick, progress=progress)
     path = _write(passports, passport)
     print_as(passport, as_json=as_json)
     if not quiet:
@@ -95,13 +96,11 @@ def measure(
 def _measure(
     name: str,
     devices: list[str],
-    description: dict[str, Any],
+    description: Description,
     *,
     quick: bool,
     progress: Callable[[str], None],
 ) -> Passport:
-    from dataclasses import asdict
-
     from ridgeline.machine.measure import measure_machine
     from ridgeline.provenance import collect
 
@@ -112,14 +111,12 @@ def _measure(
         quick=quick,
         progress=progress,
         description=description,
-        provenance=asdict(where),
+        provenance=where,
         measured_at=where.time,
     )
 
 
-def _passport_before(
-    passports: Passports, name: str, description: dict[str, Any]
-) -> Passport | None:
+def _passport_before(passports: Passports, name: str, description: Description) -> Passport | None:
     """The passport that will be replaced. Checked before the work, so that none of it is lost."""
     from ridgeline.machine.compare import another_machine
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ridgeline.machine.ceiling import Ceiling
     from ridgeline.machine.datasheets import Datasheet
-    from ridgeline.machine.passport import Passport
+    from ridgeline.machine.passport import Ceiling, Passport
 
 
 def value(ceiling: Ceiling, number: float | None = None) -> str:

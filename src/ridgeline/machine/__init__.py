@@ -3,7 +3,6 @@
 describe.py     what is there, by cpu.py, gpu.py and system.py (which has all ways to look)
 doctor.py       what works here, and how to fix what does not
 datasheets.py   published figures of common devices, each with its source
-ceiling.py      the record of a measured ceiling, and how one is sampled
-measure.py      all ceilings of one machine, by ceilings_cpu.py, ceilings_cuda.py, ceilings_mps.py
-passport.py     a machine's ceilings as a file; compare.py: two of them, or one with now
+passport.py     a machine's ceilings as records and as a file; compare.py: two of them
+measure.py      all ceilings of one machine, by ceilings_cpu.py, ceilings_cuda.py; sampling.py: how
 """

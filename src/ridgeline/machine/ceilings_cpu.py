@@ -18,14 +18,6 @@ from dataclasses import dataclass, field
 from time import perf_counter, sleep
 from typing import Any
 
-from ridgeline.machine.ceiling import (
-    LEAST_SAMPLES,
-    ONE_CORE,
-    Ceiling,
-    Missing,
-    in_rounds,
-    time_calls,
-)
 from ridgeline.machine.cpu import read_caches, share_caches
 from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
@@ -34,186 +26,20 @@ from ridgeline.machine.cpu_kernels import (
     BuildError,
     CKernels,
     Kernels,
+    NumpyKernels,
     Probe,
-    best_product,
-    c_kernels,
-    choose,
-    matrix_precisions,
-    numpy_kernels,
-    processor,
-    torch_threads,
+    build_kernels,
+    choose_kernels,
+    identify_processor,
 )
-from ridgeline.machine.cpu_threads import Team, Watch, cpus_to_use
+from ridgeline.machine.cpu_threads import Team, Watch, choose_cpus
+from ridgeline.machine.passport import ONE_CORE, Ceiling, Missing
+from ridgeline.machine.sampling import best_of_rounds, in_rounds, rate_probe, time_calls
 from ridgeline.machine.system import SystemIO, find_limits
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.units import format_bytes
 
 DEVICE = "cpu"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much is done; `steps` is how often progress is told."""
-
-    curve_rounds: int
-    per_octave: int
-    rounds: int
-    power_samples: int
-
-    @property
-    def steps(self) -> int:
-        return sum(self.stages().values())
-
-    def stages(self) -> dict[str, int]:
-        """The steps of each stage, in order."""
-        return {
-            "kernels": 1,
-            "memory curve": self.curve_rounds,
-            "matrix shapes": 3,
-            "ceilings": self.rounds,
-            "launch": 2,
-            "power": 3,
-        }
-
-
-@dataclass(slots=True, kw_only=True)
-class Session:
-    """What the stages of one measurement share."""
-
-    plan: Plan
-    quick: bool
-    cpus: tuple[int, ...]
-    team: Team
-    kernels: Mapping[str, Kernels]
-    sources: Sequence[Kernels]
-    watch: Watch
-    missing: list[Missing] = field(default_factory=list)
-
-    @property
-    def threads(self) -> int:
-        return len(self.cpus)
-
-
-@contextmanager
-def stage(plan: Plan, name: str, progress: Callable[[str], None]) -> Iterator[Callable[[], None]]:
-    """Tells progress as often as the plan says, whatever of the stage could be done."""
-    left = plan.stages()[name]
-
-    def step() -> None:
-        nonlocal left
-        if left > 0:
-            left -= 1
-            progress(f"CPU {name}")
-
-    yield step
-    while left > 0:
-        step()
-
-
-LAUNCH_LIMIT_S = 3.0
-
-Launch = tuple[str, str, Callable[[], float] | None]  # what; how, or why not; seconds of one
-
-
-def measure_launches(session: Session, step: Callable[[], None]) -> list[Ceiling]:
-    """Seconds to start something that has nothing to do; what cannot be had is noted."""
-    ceilings = []
-    for what, how, sample in (_eager_dispatch(), _parallel_region(session)):
-        if sample is not None:
-            samples = _timed_samples(sample)
-            session.watch.note(what)
-            ceilings.append(
-                Ceiling(kind="launch", device=DEVICE, samples=samples, how=how, what=what,
-                        threads=1 if what == "eager dispatch" else session.threads,
-                        conditions=session.watch.conditions(what))
-            )  # fmt: skip
-        else:
-            session.missing.append(Missing(what=f"CPU {what}", reason=how))
-        step()
-    return ceilings
-
-
-def _eager_dispatch() -> Launch:
-    try:
-        import torch
-    except ImportError:
-        return "eager dispatch", "needs torch (`pip install 'ridgeline[torch]'`)", None
-    a, b, c = (torch.zeros(1) for _ in range(3))
-    calls = 500
-    how = f"torch.add of one element, out given, mean of {calls} calls"
-    return (
-        "eager dispatch",
-        how,
-        lambda: time_calls(lambda: torch.add(a, b, out=c), calls) / calls,
-    )
-
-
-def _parallel_region(session: Session) -> Launch:
-    what, regions = "parallel region", 20
-    source = next((s for s in session.sources if isinstance(s, CKernels)), None)
-    if source is None:
-        return what, "needs a C compiler", None
-    if source.parallel_region_s(session.threads, 1) is None:
-        return what, "the C compiler has no OpenMP", None
-    how = f"empty OpenMP region of {session.threads} threads, mean of {regions}"
-    return what, how, lambda: source.parallel_region_s(session.threads, regions) or 0.0
-
-
-def _timed_samples(sample: Callable[[], float]) -> tuple[float, ...]:
-    """A hundred samples, or as many as fit in some seconds, but never too few."""
-    start_s = perf_counter()
-    taken: list[float] = []
-    while len(taken) < LEAST_SAMPLES or (
-        len(taken) < 100 and perf_counter() - start_s < LAUNCH_LIMIT_S
-    ):
-        taken.append(sample())
-    return tuple(taken)
-
-
-def measure_powers(session: Session, step: Callable[[], None]) -> list[Ceiling]:
-    """Watts while idle, computing and moving memory; nothing where there is no meter."""
-    meter = session.watch.meter
-    if meter.reason is not None:
-        session.missing.append(Missing(what="CPU power", reason=meter.reason))
-        return []
-    loads: dict[str, tuple[str, Callable[[], object]]] = {"idle": ("sleeping", lambda: sleep(0.01))}
-    for what, name in (("compute", "vector_fp32"), ("memory", "memory_read")):
-        kernels = session.kernels.get(name)
-        if kernels is not None:
-            size_bytes = session.team.bytes_per_thread if what == "memory" else 0
-            probe = Probe(session.team, kernels, name, threads=session.threads,
-                          size_bytes=size_bytes, sample_s=0.01)  # fmt: skip
-            loads[what] = (f"{name}, {kernels.how}", probe)
-    ceilings = []
-    for what, (how, load) in loads.items():
-        samples = _watts(meter.energy_j, load, session.plan.power_samples)
-        session.watch.note(what)
-        if samples:
-            ceilings.append(
-                Ceiling(kind="power", device=DEVICE, samples=samples, what=what,
-                        how=f"RAPL, all packages, without the memory; {how}",
-                        threads=None if what == "idle" else session.threads,
-                        conditions=Conditions(clock_hz=session.watch.conditions(what).clock_hz))
-            )  # fmt: skip
-        step()
-    return ceilings
-
-
-def _watts(
-    energy_j: Callable[[], float | None], load: Callable[[], object], samples: int
-) -> tuple[float, ...]:
-    """Mean power of one tenth of a second each, under the load."""
-    watts = []
-    for _ in range(samples):
-        start_j, start_s = energy_j(), perf_counter()
-        while perf_counter() - start_s < 0.1:
-            load()
-        end_j, end_s = energy_j(), perf_counter()
-        if start_j is not None and end_j is not None:
-            watts.append((end_j - start_j) / (end_s - start_s))
-    return tuple(watts)
-
-
 NEEDS_KERNELS = "needs a C compiler: install gcc or clang"
 NO_INSTRUCTION = {
     "vector_fp16": "AVX512-FP16 or Arm's half-precision vectors",
@@ -222,11 +48,34 @@ NO_INSTRUCTION = {
     "tiles_bf16": "AMX",
     "tiles_int8": "AMX",
 }
+MATRIX_PRECISIONS = ("fp32", "fp64", "bf16")
+LOADS = {"idle": "", "compute": "vector_fp32", "memory": "memory_read"}  # of power, by kernel
 UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
+LAUNCH_LIMIT_S = 3.0
+LEAST_LAUNCHES, MOST_LAUNCHES = 10, 100
+
+Progress = Callable[[str], None]
+Probes = dict[str, tuple[Callable[[], float], dict[str, Any]]]  # a probe, and fields of its ceiling
 
 
-QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, power_samples=10)
-FULL = Plan(curve_rounds=12, per_octave=4, rounds=120, power_samples=20)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is done."""
+
+    curve_rounds: int
+    per_octave: int
+    rounds: int
+    power_samples: int
+    longest_product_s: float  # larger matrices than the first that takes longer are not tried
+
+    @property
+    def steps(self) -> int:
+        """How often progress is reported: the kernels, the curve, products, rounds, launches."""
+        return 1 + self.curve_rounds + len(MATRIX_PRECISIONS) + self.rounds + 2 + len(LOADS)
+
+
+QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, power_samples=10, longest_product_s=0.03)
+FULL = Plan(curve_rounds=12, per_octave=4, rounds=120, power_samples=20, longest_product_s=0.1)
 
 
 def cpu_steps(quick: bool) -> int:
@@ -235,74 +84,65 @@ def cpu_steps(quick: bool) -> int:
 
 
 def measure_cpu(
-    *,
-    quick: bool,
-    progress: Callable[[str], None] = lambda text: None,
-    threads: int | None = None,
+    *, quick: bool, progress: Progress = lambda text: None, threads: int | None = None
 ) -> tuple[list[Ceiling], list[Missing]]:
     """All ceilings of the CPU, and what could not be measured with its reason.
 
     One thread for each core that this process may use, unless `threads` says otherwise. Takes
     about two minutes, or twenty seconds if `quick`.
     """
-    plan = QUICK if quick else FULL
-    cpus = cpus_to_use(threads)
+    cpus = choose_cpus(threads)
     caches = read_caches(SystemIO(), cpus[0])
     described = share_caches(caches, cpus)
-    alone_bytes = _bytes_per_thread(share_caches(caches, cpus[:1]), 1) // 2
+    alone_bytes = _limit_bytes(share_caches(caches, cpus[:1]), 1) // 2
     sources, missing = find_kernels()
-    with Team(cpus, _bytes_per_thread(described, len(cpus)), alone_bytes) as team:
-        with stage(plan, "kernels", progress):
-            kernels = choose(team, sources, len(cpus))
+    with (
+        Team(cpus, _limit_bytes(described, len(cpus)), alone_bytes) as team,
+        torch_threads(len(cpus)),
+    ):
+        kernels = choose_kernels(team, sources)
+        progress("CPU kernels")
         cycles = kernels.get("cycles")
         clock = Probe(team, cycles, "cycles", threads=1, sample_s=2e-4) if cycles else None
-        session = Session(
-            plan=plan, quick=quick, cpus=cpus, team=team, kernels=kernels, sources=sources,
-            watch=Watch(cpus, cycles_per_s=clock), missing=missing,
-        )  # fmt: skip
-        with torch_threads(len(cpus)):
-            ceilings = _ceilings(session, described, progress)
-            with stage(plan, "launch", progress) as step:
-                ceilings += measure_launches(session, step)
-            with stage(plan, "power", progress) as step:
-                ceilings += measure_powers(session, step)
+        measurement = CpuCeilings(
+            plan=QUICK if quick else FULL,
+            team=team,
+            kernels=kernels,
+            compiled=next((source for source in sources if isinstance(source, CKernels)), None),
+            watch=Watch(cpus, cycles_per_s=clock),
+            progress=progress,
+            missing=missing,
+        )
+        ceilings = measurement.measure_rates(described)
+        ceilings += measurement.measure_launches()
+        ceilings += measurement.measure_powers()
     return ceilings, missing
 
 
 def find_kernels() -> tuple[list[Kernels], list[Missing]]:
     """The kernels in C; numpy's, and the reason, where they cannot be compiled."""
     try:
-        return [*c_kernels()], []
+        return [*build_kernels()], []
     except BuildError as error:
         reason = f"{error}; {NEEDS_KERNELS}"
-        return [numpy_kernels()], [Missing(what="CPU kernels in C", reason=reason)]
+        return [NumpyKernels()], [Missing(what="CPU kernels in C", reason=reason)]
 
 
-def _ceilings(
-    session: Session, described: Mapping[str, int], progress: Callable[[str], None]
-) -> list[Ceiling]:
-    plan = session.plan
-    with stage(plan, "memory curve", progress) as step:
-        memory = _memory_probes(session, described, step)
-    with stage(plan, "matrix shapes", progress) as step:
-        matrices = _matrix_probes(session, step)
-    probes = {**_compute_probes(session), **matrices, **memory}
-    with stage(plan, "ceilings", progress) as step:
-        samples = in_rounds(
-            {key: probe for key, (probe, _) in probes.items()},
-            rounds=plan.rounds,
-            after_probe=session.watch.note,
-            after_round=step,
-        )
-    ceilings: dict[tuple[str, ...], Ceiling] = {}
-    for key, (_, fields) in probes.items():
-        found = Ceiling(
-            device=DEVICE, samples=samples[key], conditions=session.watch.conditions(key), **fields
-        )
-        if found.key not in ceilings or found.best > ceilings[found.key].best:
-            ceilings[found.key] = found  # streaming stores where they win, tiles against torch
-    return list(ceilings.values())
+def _limit_bytes(described: Mapping[str, int], threads: int) -> int:
+    """The largest working set: well beyond the caches, and at most half of the free memory.
 
+    A container's limit is not in what the system calls free, and ends the process when reached.
+    """
+    import psutil
+
+    last_bytes = max(described.values(), default=0)
+    useful = 2 * DRAM_FACTOR * last_bytes or UNDESCRIBED_BYTES / threads
+    limit_bytes = find_limits().memory_bytes
+    free_bytes = min(psutil.virtual_memory().available, limit_bytes or math.inf)
+    return int(max(2**20, min(max(useful, 2**24), free_bytes / 2 / threads)))
+
+
+# ---------------------------------------------------------------- levels of memory
 
 Curve = Sequence[tuple[int, float]]  # working set of one thread in bytes, rate; by size
 SMALLEST_BYTES = 4096
@@ -354,164 +194,360 @@ def best_size(curve: Curve, level: Level) -> int:
     return max(inside, key=lambda point: point[1])[0]
 
 
-Probes = dict[str, tuple[Callable[[], float], dict[str, Any]]]  # a probe, and fields of its ceiling
+# ---------------------------------------------------------------- one measurement
 
 
-def _compute_probes(session: Session) -> Probes:
-    """Chains of independent multiply-adds, on all cores and on one."""
-    probes: Probes = {}
-    for name, (path, precision, accumulator) in COMPUTE_KERNELS.items():
-        kernels = session.kernels.get(name)
-        if kernels is None:
-            session.missing.append(_no_compute(session, name, path, precision))
-            continue
-        what = "tile products" if path == "matrix" else "multiply-add chains"
-        for threads in sorted({session.threads, 1}, reverse=True):
-            probes[f"{name}/{threads}"] = (
-                Probe(session.team, kernels, name, threads=threads),
-                {"kind": "compute", "path": path, "precision": precision,
-                 "accumulator": accumulator, "threads": threads,
-                 "what": ONE_CORE if threads < session.threads else None,
-                 "how": f"{what}, {kernels.how}"},
-            )  # fmt: skip
-    return probes
+@dataclass(slots=True, kw_only=True)
+class CpuCeilings:
+    """The stages of one measurement; each adds to `missing` what cannot be had."""
 
+    plan: Plan
+    team: Team
+    kernels: Mapping[str, Kernels]
+    compiled: CKernels | None  # None: there is numpy only
+    watch: Watch
+    progress: Progress = lambda text: None
+    missing: list[Missing] = field(default_factory=list)
 
-def _no_compute(session: Session, name: str, path: str, precision: str) -> Missing:
-    what = f"CPU {precision} {'tiles' if path == 'matrix' else 'vectors'}"
-    has_c = any(isinstance(source, CKernels) for source in session.sources)
-    if name not in NO_INSTRUCTION or not has_c:
-        return Missing(what=what, reason=NEEDS_KERNELS)
-    reason = f"this processor, or its compiler, has no instructions for it: {NO_INSTRUCTION[name]}"
-    return Missing(what=what, reason=reason)
+    @property
+    def threads(self) -> int:
+        return len(self.team.cpus)
 
+    @property
+    def thread_counts(self) -> list[int]:
+        """All cores, and one where there are several."""
+        return sorted({self.threads, 1}, reverse=True)
 
-def _matrix_probes(session: Session, step: Callable[[], None]) -> Probes:
-    probes: Probes = {}
-    wanted = matrix_precisions(set(processor().split()))
-    for precision in wanted:
-        found = best_product(precision, quick=session.quick)
-        step()
-        if found is None:
-            session.missing.append(
-                Missing(what=f"CPU {precision} matrix products", reason="needs torch")
-            )
-            continue
-        probes[f"matrix/{precision}"] = (
-            found.probe,
-            {"kind": "compute", "path": "matrix", "precision": precision,
-             "accumulator": "fp64" if precision == "fp64" else "fp32",
-             "threads": session.threads, "how": found.how},
-        )  # fmt: skip
-    if "bf16" not in wanted:
-        reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower than fp32"
-        session.missing.append(Missing(what="CPU bf16 matrix products", reason=reason))
-    return probes
-
-
-def _memory_probes(
-    session: Session, described: Mapping[str, int], step: Callable[[], None]
-) -> Probes:
-    """The curve, the levels in it, and a probe for each level and pattern."""
-    patterns = [p for p in PATTERNS if f"memory_{p}" in session.kernels]
-    curves = _curves(session, patterns, step)
-    levels = list_levels(described)
-    if any(kernels.how.startswith("numpy") for kernels in session.sources):
-        levels = [level for level in levels if level.name in ("l3", "dram")]  # of numpy's reach
-    probes: Probes = {}
-    for level in levels:
-        for pattern in patterns:
-            size_bytes = best_size(curves[pattern], level)
-            others = DRAM_KERNELS[pattern] if level.name == "dram" else ()
-            for name in (f"memory_{pattern}", *others):
-                kernels = session.kernels.get(name)
-                if kernels is None:
-                    continue
-                for threads in sorted({session.threads, 1}, reverse=True):
-                    probes[f"{level.name}/{name}/{threads}"] = _memory_probe(
-                        session, kernels, name, level, pattern, size_bytes, threads
-                    )
-    session.missing += _no_memory(levels, described, patterns)
-    return probes
-
-
-def _memory_probe(
-    session: Session, kernels: Kernels, name: str, level: Level, pattern: str, size_bytes: int,
-    threads: int,
-) -> tuple[Probe, dict[str, Any]]:  # fmt: skip
-    """A kernel on all cores or on one, which alone has all of the last cache to itself."""
-    is_alone = threads < session.threads
-    if is_alone and level.name == "dram":
-        size_bytes = session.team.bytes_of_first
-    fields = {
-        "kind": "bandwidth", "level": level.name, "pattern": pattern, "threads": threads,
-        "what": ONE_CORE if is_alone else None, "working_set_bytes": size_bytes * threads,
-        "how": _memory_how(kernels, name, level, size_bytes),
-    }  # fmt: skip
-    return Probe(session.team, kernels, name, threads=threads, size_bytes=size_bytes), fields
-
-
-def _curves(
-    session: Session, patterns: Sequence[str], step: Callable[[], None]
-) -> dict[str, Curve]:
-    """Best rate by working set of one thread, for each pattern."""
-    sizes = size_grid(session.team.bytes_per_thread, per_octave=session.plan.per_octave)
-    probes = {
-        (pattern, size): Probe(session.team, session.kernels[f"memory_{pattern}"],
-                               f"memory_{pattern}", threads=session.threads, size_bytes=size,
-                               sample_s=1e-3)
-        for size in sizes
-        if size <= session.team.bytes_per_thread
-        for pattern in patterns
-    }  # fmt: skip
-    samples = in_rounds(probes, rounds=session.plan.curve_rounds, after_round=step)
-    return {
-        pattern: [(size, max(taken)) for (kind, size), taken in samples.items() if kind == pattern]
-        for pattern in patterns
-    }
-
-
-def _memory_how(kernels: Kernels, name: str, level: Level, size_bytes: int) -> str:
-    parts = [kernels.how, f"{format_bytes(size_bytes)} a thread"]
-    if "_nt" in name:
-        parts.insert(1, "non-temporal stores")
-    if name.endswith("_split"):
-        parts.insert(1, "eight streams a thread")
-    if level.described_bytes is not None:
-        parts.append(
-            f"a thread's share of the described cache {format_bytes(level.described_bytes)}"
+    def measure_rates(self, described: Mapping[str, int]) -> list[Ceiling]:
+        """Arithmetic and memory, sampled by turns."""
+        memory = self._make_memory_probes(described)
+        matrices = self._make_matrix_probes()
+        probes = {**self._make_compute_probes(), **matrices, **memory}
+        samples = in_rounds(
+            {key: probe for key, (probe, _) in probes.items()},
+            rounds=self.plan.rounds,
+            after_probe=self.watch.note,
+            after_round=lambda: self.progress("CPU ceilings"),
         )
-    return ", ".join(parts)
+        ceilings: dict[tuple[str, ...], Ceiling] = {}
+        for key, (_, fields) in probes.items():
+            conditions = self.watch.conditions(key)
+            new = Ceiling(device=DEVICE, samples=samples[key], conditions=conditions, **fields)
+            if new.key not in ceilings or new.best > ceilings[new.key].best:
+                ceilings[new.key] = new  # streaming stores where they win, tiles against torch
+        return list(ceilings.values())
+
+    def _miss(self, what: str, reason: str) -> None:
+        self.missing.append(Missing(what=f"CPU {what}", reason=reason))
+
+    # ------------------------------------------------------------ arithmetic
+
+    def _make_compute_probes(self) -> Probes:
+        """Chains of independent multiply-adds, on all cores and on one."""
+        probes: Probes = {}
+        for name, (path, precision, accumulator) in COMPUTE_KERNELS.items():
+            kernels = self.kernels.get(name)
+            if kernels is None:
+                what = f"{precision} {'tiles' if path == 'matrix' else 'vectors'}"
+                self._miss(what, self._explain_missing_kernel(name))
+                continue
+            what = "tile products" if path == "matrix" else "multiply-add chains"
+            for threads in self.thread_counts:
+                probes[f"{name}/{threads}"] = (
+                    Probe(self.team, kernels, name, threads=threads),
+                    {"kind": "compute", "path": path, "precision": precision,
+                     "accumulator": accumulator, "threads": threads,
+                     "what": ONE_CORE if threads < self.threads else None,
+                     "how": f"{what}, {kernels.how}"},
+                )  # fmt: skip
+        return probes
+
+    def _explain_missing_kernel(self, name: str) -> str:
+        if name not in NO_INSTRUCTION or self.compiled is None:
+            return NEEDS_KERNELS
+        words = "this processor, or its compiler, has no instructions for it"
+        return f"{words}: {NO_INSTRUCTION[name]}"
+
+    def _make_matrix_probes(self) -> Probes:
+        probes: Probes = {}
+        has_bf16 = has_bf16_instructions(identify_processor())
+        for precision in MATRIX_PRECISIONS:
+            if precision == "bf16" and not has_bf16:
+                reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower"
+                self._miss("bf16 matrix products", f"{reason} than fp32")
+            elif product := find_best_product(precision, self.plan.longest_product_s):
+                probe, how = product
+                fields = {"kind": "compute", "path": "matrix", "precision": precision,
+                          "accumulator": "fp64" if precision == "fp64" else "fp32",
+                          "threads": self.threads, "how": how}  # fmt: skip
+                probes[f"matrix/{precision}"] = (probe, fields)
+            else:
+                self._miss(f"{precision} matrix products", "needs torch")
+            self.progress("CPU matrix shapes")
+        return probes
+
+    # ------------------------------------------------------------ memory
+
+    def _make_memory_probes(self, described: Mapping[str, int]) -> Probes:
+        """The curve, the levels in it, and a probe for each level and pattern."""
+        patterns = [p for p in PATTERNS if f"memory_{p}" in self.kernels]
+        curves = self._measure_curves(patterns)
+        levels = list_levels(described)
+        if self.compiled is None:
+            levels = [level for level in levels if level.name in ("l3", "dram")]  # numpy's reach
+        probes: Probes = {}
+        for level in levels:
+            for pattern in patterns:
+                size_bytes = best_size(curves[pattern], level)
+                others = DRAM_KERNELS[pattern] if level.name == "dram" else ()
+                for name in (f"memory_{pattern}", *others):
+                    for threads in self.thread_counts if name in self.kernels else ():
+                        key = f"{level.name}/{name}/{threads}"
+                        probes[key] = self._make_memory_probe(
+                            name, level, pattern, size_bytes, threads
+                        )
+        self._miss_memory({level.name for level in levels}, described, patterns)
+        return probes
+
+    def _make_memory_probe(
+        self, name: str, level: Level, pattern: str, size_bytes: int, threads: int
+    ) -> tuple[Probe, dict[str, Any]]:
+        """A kernel on all cores or on one, which alone has all of the last cache to itself."""
+        is_alone = threads < self.threads
+        if is_alone and level.name == "dram":
+            size_bytes = self.team.bytes_of_first
+        how = [self.kernels[name].how, f"{format_bytes(size_bytes)} a thread"]
+        if "_nt" in name:
+            how.insert(1, "non-temporal stores")
+        if name.endswith("_split"):
+            how.insert(1, "eight streams a thread")
+        if level.described_bytes is not None:
+            share = format_bytes(level.described_bytes)
+            how.append(f"a thread's share of the described cache {share}")
+        fields = {
+            "kind": "bandwidth", "level": level.name, "pattern": pattern, "threads": threads,
+            "what": ONE_CORE if is_alone else None, "working_set_bytes": size_bytes * threads,
+            "how": ", ".join(how),
+        }  # fmt: skip
+        probe = Probe(self.team, self.kernels[name], name, threads=threads, size_bytes=size_bytes)
+        return probe, fields
+
+    def _measure_curves(self, patterns: Sequence[str]) -> dict[str, Curve]:
+        """Best rate by working set of one thread, for each pattern."""
+        sizes = size_grid(self.team.bytes_per_thread, per_octave=self.plan.per_octave)
+        probes = {
+            (pattern, size): Probe(self.team, self.kernels[f"memory_{pattern}"],
+                                   f"memory_{pattern}", threads=self.threads, size_bytes=size,
+                                   sample_s=1e-3)
+            for size in sizes
+            if size <= self.team.bytes_per_thread
+            for pattern in patterns
+        }  # fmt: skip
+        samples = in_rounds(probes, rounds=self.plan.curve_rounds,
+                            after_round=lambda: self.progress("CPU memory curve"))  # fmt: skip
+        return {
+            pattern: [(size, max(rates)) for (kind, size), rates in samples.items()
+                      if kind == pattern]
+            for pattern in patterns
+        }  # fmt: skip
+
+    def _miss_memory(
+        self, measured: set[str], described: Mapping[str, int], patterns: Sequence[str]
+    ) -> None:
+        undescribed = "the system does not describe this cache"
+        reason = undescribed if len(patterns) == len(PATTERNS) else NEEDS_KERNELS
+        for level in (*(described or ("l1", "l2", "l3")), "dram"):
+            if level not in measured:
+                self._miss(f"{level} bandwidth", reason)
+        for pattern in PATTERNS:
+            if pattern not in patterns:
+                self._miss(f"{pattern} bandwidth", NEEDS_KERNELS)
+
+    # ------------------------------------------------------------ launches
+
+    def measure_launches(self) -> list[Ceiling]:
+        """Seconds to start something that has nothing to do."""
+        launches = {"eager dispatch": (_make_dispatch, 1),
+                    "parallel region": (self._make_region, self.threads)}  # fmt: skip
+        ceilings = []
+        for what, (make, threads) in launches.items():
+            try:
+                sample, how = make()
+            except LookupError as reason:
+                self._miss(what, str(reason.args[0]))
+            else:
+                samples = _sample_launches(sample)
+                self.watch.note(what)
+                ceilings.append(
+                    Ceiling(kind="launch", device=DEVICE, samples=samples, how=how, what=what,
+                            threads=threads, conditions=self.watch.conditions(what))
+                )  # fmt: skip
+            self.progress("CPU launch")
+        return ceilings
+
+    def _make_region(self) -> tuple[Callable[[], float], str]:
+        library, regions = self.compiled, 20
+        if library is None:
+            raise LookupError("needs a C compiler")
+        if library.parallel_region_s(self.threads, 1) is None:
+            raise LookupError("the C compiler has no OpenMP")
+        how = f"empty OpenMP region of {self.threads} threads, mean of {regions}"
+        return lambda: library.parallel_region_s(self.threads, regions) or 0.0, how
+
+    # ------------------------------------------------------------ power
+
+    def measure_powers(self) -> list[Ceiling]:
+        """Watts while idle, computing and moving memory; nothing where there is no meter."""
+        meter = self.watch.meter
+        if meter.reason is not None:
+            self._miss("power", meter.reason)
+        ceilings = []
+        for what, name in LOADS.items():
+            load = self._make_load(what, name) if meter.reason is None else None
+            if load is not None:
+                samples = _sample_watts(meter.energy_j, load[0], self.plan.power_samples)
+                self.watch.note(what)
+                clock = Conditions(clock_hz=self.watch.conditions(what).clock_hz)
+                if samples:
+                    ceilings.append(
+                        Ceiling(kind="power", device=DEVICE, samples=samples, what=what,
+                                how=f"RAPL, all packages, without the memory; {load[1]}",
+                                threads=None if what == "idle" else self.threads,
+                                conditions=clock)
+                    )  # fmt: skip
+            self.progress("CPU power")
+        return ceilings
+
+    def _make_load(self, what: str, name: str) -> tuple[Callable[[], object], str] | None:
+        if what == "idle":
+            return lambda: sleep(0.01), "sleeping"
+        kernels = self.kernels.get(name)
+        if kernels is None:
+            return None
+        size_bytes = self.team.bytes_per_thread if what == "memory" else 0
+        probe = Probe(self.team, kernels, name, threads=self.threads, size_bytes=size_bytes,
+                      sample_s=0.01)  # fmt: skip
+        return probe, f"{name}, {kernels.how}"
 
 
-def _no_memory(
-    levels: Sequence[Level], described: Mapping[str, int], patterns: Sequence[str]
-) -> list[Missing]:
-    measured = {level.name for level in levels}
-    expected = [*(described or ("l1", "l2", "l3")), "dram"]
-    reason = (
-        NEEDS_KERNELS
-        if len(patterns) < len(PATTERNS)
-        else "the system does not describe this cache"
-    )
-    missing = [
-        Missing(what=f"CPU {name} bandwidth", reason=reason)
-        for name in expected
-        if name not in measured
-    ]
-    unreached = [p for p in PATTERNS if p not in patterns]
-    return missing + [Missing(what=f"CPU {p} bandwidth", reason=NEEDS_KERNELS) for p in unreached]
+def _make_dispatch() -> tuple[Callable[[], float], str]:
+    torch, calls = import_torch(), 500
+    if torch is None:
+        raise LookupError("needs torch (`pip install 'ridgeline[torch]'`)")
+    a, b, c = (torch.zeros(1) for _ in range(3))
+    how = f"torch.add of one element, out given, mean of {calls} calls"
+    return lambda: time_calls(lambda: torch.add(a, b, out=c), calls) / calls, how
 
 
-def _bytes_per_thread(described: Mapping[str, int], threads: int) -> int:
-    """The largest working set: well beyond the caches, and at most half of the free memory.
+def _sample_launches(sample: Callable[[], float]) -> tuple[float, ...]:
+    """A hundred samples, or as many as fit in some seconds, but never too few."""
+    end_s = perf_counter() + LAUNCH_LIMIT_S
+    samples: list[float] = []
+    while len(samples) < LEAST_LAUNCHES or (
+        len(samples) < MOST_LAUNCHES and perf_counter() < end_s
+    ):
+        samples.append(sample())
+    return tuple(samples)
 
-    A container's limit is not in what the system calls free, and ends the process when reached.
+
+def _sample_watts(
+    energy_j: Callable[[], float | None], load: Callable[[], object], samples: int
+) -> tuple[float, ...]:
+    """Mean power of one tenth of a second each, under the load."""
+    watts = []
+    for _ in range(samples):
+        start_j, start_s = energy_j(), perf_counter()
+        while perf_counter() - start_s < 0.1:
+            load()
+        end_j, end_s = energy_j(), perf_counter()
+        if start_j is not None and end_j is not None:
+            watts.append((end_j - start_j) / (end_s - start_s))
+    return tuple(watts)
+
+
+# ---------------------------------------------------------------- matrix products
+
+SIDES = (384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+FORMS = ((1, 1, 1), (2, 2, 0.5), (1, 1, 4))  # square; a wide result; a long sum
+SAMPLE_S = 0.003
+SEARCH_ROUNDS = 5
+BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")  # as /proc/cpuinfo has them, x86 and Arm
+
+Shape = tuple[int, int, int]  # M, N, K
+
+
+def has_bf16_instructions(processor: str) -> bool:
+    """Whether bf16 is worth running: without them it is over a hundred times slower."""
+    return not {*processor.split()}.isdisjoint(BF16_INSTRUCTIONS)
+
+
+def list_shapes() -> list[Shape]:
+    """Shapes by the work they are, small first."""
+    shapes = {
+        (round(side * m), round(side * n), round(side * k)) for side in SIDES for m, n, k in FORMS
+    }
+    return sorted(shapes, key=lambda shape: (math.prod(shape), shape))
+
+
+def find_best_product(precision: str, longest_s: float) -> tuple[Callable[[], float], str] | None:
+    """Try shapes until one product takes too long: the best one's probe, and what it runs.
+
+    None if neither torch nor numpy has this precision.
     """
-    import psutil
+    probes: dict[Shape, Callable[[], float]] = {}
+    library = ""
+    for shape in list_shapes():
+        product = _make_product(precision, shape)
+        if product is None:
+            return None
+        call, library = product
+        call()  # the first call of a shape sets things up
+        time_s = min(time_calls(call, 1) for _ in range(2))
+        probes[shape] = rate_probe(call, 2.0 * math.prod(shape), sample_s=SAMPLE_S)
+        if time_s > longest_s:
+            break
+    rates = best_of_rounds(probes, rounds=SEARCH_ROUNDS)
+    best = max(rates, key=lambda shape: rates[shape])
+    return probes[best], f"{library} {best[0]}x{best[1]}x{best[2]}"
 
-    last_bytes = max(described.values(), default=0)
-    wanted = 2 * DRAM_FACTOR * last_bytes or UNDESCRIBED_BYTES / threads
-    limit_bytes = find_limits().memory_bytes
-    free_bytes = min(psutil.virtual_memory().available, limit_bytes or math.inf)
-    return int(max(2**20, min(max(wanted, 2**24), free_bytes / 2 / threads)))
+
+def _make_product(precision: str, shape: Shape) -> tuple[Callable[[], object], str] | None:
+    """The product as a call, and what it is called."""
+    m, n, k = shape
+    sizes = ((m, k), (k, n), (m, n))
+    names = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
+    torch = import_torch()
+    if torch is not None:
+        a, b, c = (torch.rand(size).to(getattr(torch, names[precision])) for size in sizes)
+        return lambda: torch.mm(a, b, out=c), "torch.mm"
+    import numpy as np
+
+    if precision == "bf16":
+        return None
+    generator = np.random.default_rng(0)
+    x, y, z = (generator.random(size).astype(names[precision]) for size in sizes)
+    return lambda: np.matmul(x, y, out=z), "numpy.matmul"
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let torch use this many threads, and give it back what it had."""
+    torch = import_torch()
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def import_torch() -> Any:
+    """Torch, or None where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch

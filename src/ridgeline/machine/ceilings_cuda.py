@@ -14,8 +14,9 @@ from time import sleep
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling, Clock, Missing, host_clock, sample_seconds
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.machine.passport import Ceiling, Missing
+from ridgeline.machine.sampling import Clock, host_clock, sample_seconds
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.nvidia import nvml_reader
 from ridgeline.sensors.sampler import Sampler, summarise_late
@@ -229,12 +230,9 @@ class CudaCeilings:
         samples = self._bursts(call) if named.get("path") == "matrix" else []
         with self._sampler:
             samples += sample_seconds(call, self._clock, samples=6 if self.quick else 20)
-        ceiling = Ceiling(
-            device=self.name,
-            samples=tuple(work / s for s in samples),
-            conditions=summarise_late(self._sampler.readings),
-            **named,
-        )
+        conditions = summarise_late(self._sampler.readings)
+        rates = tuple(work / s for s in samples)
+        ceiling = Ceiling(device=self.name, samples=rates, conditions=conditions, **named)
         self.ceilings.append(ceiling)
         return ceiling
 
@@ -260,14 +258,9 @@ class CudaCeilings:
         m, n, k = max(shapes, key=lambda shape: self._rate(product, shape))
         call = product.make(self.torch, m, n, k, self.name)
         ceiling = self._measure(
-            call,
-            2 * m * n * k,
-            kind="compute",
-            path="matrix",
-            precision=product.precision,
-            accumulator=product.accumulator,
-            how=f"torch product {m}x{n}x{k}, random data",
-        )
+            call, 2 * m * n * k, kind="compute", path="matrix", precision=product.precision,
+            accumulator=product.accumulator, how=f"torch product {m}x{n}x{k}, random data",
+        )  # fmt: skip
         if product.precision in ("bf16", "fp32"):
             self._power(f"{product.precision} products", ceiling, call, flops=2 * m * n * k)
 
@@ -283,15 +276,8 @@ class CudaCeilings:
         from ridgeline.machine import cuda_kernels
 
         launch = cuda_kernels.fma_chain(getattr(self.torch, dtype), self.device)
-        self._measure(
-            launch.call,
-            launch.work,
-            kind="compute",
-            path="vector",
-            precision=precision,
-            accumulator=precision,
-            how=launch.how,
-        )
+        self._measure(launch.call, launch.work, kind="compute", path="vector",
+                      precision=precision, accumulator=precision, how=launch.how)  # fmt: skip
 
     def _dram(self) -> None:
         from ridgeline.machine import cuda_kernels
@@ -311,13 +297,15 @@ class CudaCeilings:
 
         source = self.torch.zeros(size, dtype=self.torch.uint8, device=self.name)
         target = self.torch.empty_like(source)
-        ways = (
+        launches = (
             cuda_kernels.Launch(lambda: target.copy_(source), 2 * size, f"torch copy of {size} B"),
             cuda_kernels.copy_shared(self.device, size, rounds=1),
         )
-        return max(
-            ways, key=lambda way: way.work / min(sample_seconds(way.call, self._clock, samples=3))
-        )
+        return max(launches, key=self._sample_rate)
+
+    def _sample_rate(self, launch: Any) -> float:
+        """A first look: the best of three samples."""
+        return float(launch.work / min(sample_seconds(launch.call, self._clock, samples=3)))
 
     def _free_bytes(self) -> int:
         free, _total = self.torch.cuda.mem_get_info(self.device)
@@ -331,14 +319,14 @@ class CudaCeilings:
         if not end.agrees(self._l2_bytes):
             reason = end.text(self._l2_bytes)
             self.missing.append(Missing(what="L2 where it is described", reason=reason))
-        size, found = end.inside_bytes // 2, end.text(self._l2_bytes)
+        size, text = end.inside_bytes // 2, end.text(self._l2_bytes)
         launches = {
             "read": kernels.read_shared(self.device, size, rounds=L2_ROUNDS),
             "copy": kernels.copy_shared(self.device, size // 2, rounds=L2_ROUNDS),
             "triad": kernels.triad_shared(self.device, size // 3, rounds=L2_ROUNDS),
         }
         for pattern, launch in launches.items():
-            self._bandwidth("l2", pattern, replace(launch, how=f"{launch.how}; {found}"), size)
+            self._bandwidth("l2", pattern, replace(launch, how=f"{launch.how}; {text}"), size)
 
     def _cache_end(self) -> CacheEnd:
         from ridgeline.machine import cuda_kernels as kernels
@@ -347,8 +335,7 @@ class CudaCeilings:
         rates = []
         for size in sizes:
             rounds = max(L2_ROUNDS * sizes[0] // size, 1)
-            launch = kernels.read_shared(self.device, size, rounds=rounds)
-            rates.append(launch.work / min(sample_seconds(launch.call, self._clock, samples=3)))
+            rates.append(self._sample_rate(kernels.read_shared(self.device, size, rounds=rounds)))
         return cache_end(sizes, rates)
 
     def _l1(self) -> None:
@@ -358,15 +345,8 @@ class CudaCeilings:
         self._bandwidth("l1", "read", cuda_kernels.read_l1(self.device, size), size)
 
     def _bandwidth(self, level: str, pattern: str, launch: Any, size: int) -> Ceiling:
-        return self._measure(
-            launch.call,
-            launch.work,
-            kind="bandwidth",
-            level=level,
-            pattern=pattern,
-            how=launch.how,
-            working_set_bytes=size,
-        )
+        return self._measure(launch.call, launch.work, kind="bandwidth", level=level,
+                             pattern=pattern, how=launch.how, working_set_bytes=size)  # fmt: skip
 
     def _transfers(self) -> None:
         """Host to device and back, pinned and pageable."""
@@ -374,19 +354,13 @@ class CudaCeilings:
         on_device = torch.empty(TRANSFER_BYTES, dtype=torch.uint8, device=self.name)
         for kind in ("pinned", "pageable"):
             on_host = torch.empty(TRANSFER_BYTES, dtype=torch.uint8, pin_memory=kind == "pinned")
-            ways = {
+            copies = {
                 "host-to-device": lambda h=on_host: on_device.copy_(h, non_blocking=True),
                 "device-to-host": lambda h=on_host: h.copy_(on_device, non_blocking=True),
             }
-            for level, call in ways.items():
-                self._measure(
-                    call,
-                    TRANSFER_BYTES,
-                    kind="bandwidth",
-                    level=level,
-                    pattern=kind,
-                    how=f"copy of {TRANSFER_BYTES} B",
-                )
+            for level, call in copies.items():
+                self._measure(call, TRANSFER_BYTES, kind="bandwidth", level=level, pattern=kind,
+                              how=f"copy of {TRANSFER_BYTES} B")  # fmt: skip
 
     def _launches(self) -> None:
         """What a kernel costs when it has nothing to do: dispatched, launched, replayed."""
@@ -415,17 +389,11 @@ class CudaCeilings:
             self.torch.cuda.synchronize(self.device)
             samples = sample_seconds(call, clock, samples=20, sample_s=0.005)
             self.torch.cuda.synchronize(self.device)
-        per_kernel = tuple(s / 100 for s in samples)
         self.ceilings.append(
-            Ceiling(
-                kind="launch",
-                device=self.name,
-                what=what,
-                samples=per_kernel,
-                how=how,
-                conditions=summarise_late(self._sampler.readings),
-            )
-        )
+            Ceiling(kind="launch", device=self.name, what=what, how=how,
+                    samples=tuple(s / 100 for s in samples),
+                    conditions=summarise_late(self._sampler.readings))
+        )  # fmt: skip
 
     # ------------------------------------------------------------ power
 
@@ -439,14 +407,9 @@ class CudaCeilings:
         self._note_power("idle", "nothing running")
 
     def _power(
-        self,
-        what: str,
-        ceiling: Ceiling,
-        call: Callable[[], object],
-        *,
-        flops: int = 0,
+        self, what: str, ceiling: Ceiling, call: Callable[[], object], *, flops: int = 0,
         moved_bytes: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Power while a call repeats for seconds, as the sensor needs; and energy per work."""
         if not self._has_nvml:
             return
@@ -466,17 +429,11 @@ class CudaCeilings:
         energy_j = conditions.power_w * time_s
         powers = (reading.conditions.power_w for reading in self._sampler.readings)
         self.ceilings.append(
-            Ceiling(
-                kind="power",
-                device=self.name,
-                what=what,
-                samples=tuple(power for power in powers if power is not None),
-                how=how,
-                conditions=conditions,
-                energy_j_per_flop=energy_j / flops if flops else None,
-                energy_j_per_byte=energy_j / moved_bytes if moved_bytes else None,
-            )
-        )
+            Ceiling(kind="power", device=self.name, what=what, how=how, conditions=conditions,
+                    samples=tuple(power for power in powers if power is not None),
+                    energy_j_per_flop=energy_j / flops if flops else None,
+                    energy_j_per_byte=energy_j / moved_bytes if moved_bytes else None)
+        )  # fmt: skip
 
 
 def _lost_device_error(device: str, reason: str) -> RidgelineError:

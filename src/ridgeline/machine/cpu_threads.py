@@ -9,21 +9,19 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
-from statistics import median
 from time import perf_counter
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.cpu import CPUS
+from ridgeline.machine.cpu import find_core
 from ridgeline.machine.system import SystemIO, find_limits
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.cpu import (
     PROC,
     SYS,
@@ -33,37 +31,32 @@ from ridgeline.sensors.cpu import (
     temperature_c,
     text_of,
 )
+from ridgeline.sensors.sampler import summarise_conditions
 
 
-def cpus_to_use(threads: int | None = None, io: SystemIO | None = None) -> tuple[int, ...]:
+def choose_cpus(threads: int | None = None, io: SystemIO | None = None) -> tuple[int, ...]:
     """As many CPUs as `threads`; by default one a core, and no more than a container may use."""
-    io, allowed = io or SystemIO(), allowed_cpus()
+    io, allowed = io or SystemIO(), list_allowed_cpus()
     if threads is not None and not 1 <= threads <= len(allowed):
         raise RidgelineError(
             f"cannot measure with {threads} threads",
             hint=f"this process may use {len(allowed)} CPUs; choose between 1 and {len(allowed)}",
         )
-    cores = first_of_each_core(allowed, io)
+    first: dict[str, int] = {}  # threads of one core share its units, so one of them is enough
+    for cpu in allowed:
+        first.setdefault(find_core(io, cpu), cpu)
+    cores = list(first.values())
     if threads is None:
         threads = find_limits(io).whole_cpus(len(cores))
     others = [cpu for cpu in allowed if cpu not in cores]
     return tuple([*cores, *others][:threads])
 
 
-def allowed_cpus() -> list[int]:
+def list_allowed_cpus() -> list[int]:
     """The CPUs that the scheduler gives to this process."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def first_of_each_core(allowed: Sequence[int], io: SystemIO) -> list[int]:
-    """Threads of one core share its units, so one of them is enough."""
-    first: dict[str, int] = {}
-    for cpu in allowed:
-        siblings = io.line(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
-        first.setdefault(siblings or str(cpu), cpu)
-    return list(first.values())
 
 
 T = TypeVar("T")
@@ -103,12 +96,7 @@ class Team:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for tasks in self._tasks:
             tasks.put(None)
         for thread in self._threads:
@@ -123,28 +111,24 @@ class Team:
 
     def _work(self, index: int) -> None:
         pin(self.cpus[index])
-        made: Future[Worker] = Future()  # without memory, every task gets to know why
-        _settle(made, self._worker, index)
+        worker: Worker | BaseException  # without memory, every task gets to know why
+        try:
+            worker = self._make_worker(index)
+        except BaseException as error:
+            worker = error
         while (task := self._tasks[index].get()) is not None:
             body, future = task
-            _settle(future, _on, made, body)
+            try:
+                if isinstance(worker, BaseException):
+                    raise worker
+                future.set_result(body(worker))
+            except BaseException as error:
+                future.set_exception(error)
 
-    def _worker(self, index: int) -> Worker:
+    def _make_worker(self, index: int) -> Worker:
         memory = huge_memory(self.bytes_per_thread if index else self.bytes_of_first)
         memory[:] = 0  # zeros: no denormal numbers, and every page is there before it is timed
         return Worker(index=index, memory=memory, address=memory.ctypes.data)
-
-
-def _settle(future: Future[T], call: Callable[..., T], *arguments: Any) -> None:
-    """Give a future what a call returns, or its error."""
-    try:
-        future.set_result(call(*arguments))
-    except BaseException as error:
-        future.set_exception(error)
-
-
-def _on(made: Future[Worker], body: Callable[[Worker], T]) -> T:
-    return body(made.result())
 
 
 def pin(cpu: int) -> None:
@@ -179,39 +163,31 @@ class Watch:
     ) -> None:
         self.meter = RaplMeter(root)
         self._cpus, self._cycles_per_s, self._root, self._proc = cpus, cycles_per_s, root, proc
-        self._clocks_hz: dict[Hashable, list[float]] = defaultdict(list)
-        self._temperatures_c: dict[Hashable, list[float]] = defaultdict(list)
-        self._joules: dict[Hashable, float] = defaultdict(float)
-        self._seconds: dict[Hashable, float] = defaultdict(float)
-        self._throttled: set[Hashable] = set()
+        self._notes: dict[Hashable, list[Conditions]] = defaultdict(list)
+        self._joules: defaultdict[Hashable, float] = defaultdict(float)
+        self._seconds: defaultdict[Hashable, float] = defaultdict(float)
         self._start()
 
     def note(self, key: Hashable) -> None:
         """What happened since the last note, and how things are now, belongs to `key`."""
-        energy_j, now_s = self.meter.energy_j(), perf_counter()
+        energy_j, time_s = self.meter.energy_j(), perf_counter() - self._start_s
         if energy_j is not None and self._energy_j is not None:
             self._joules[key] += energy_j - self._energy_j
-            self._seconds[key] += now_s - self._now_s
-        if self._throttles() > self._throttle_count:
-            self._throttled.add(key)
-        for values, value in (
-            (self._clocks_hz[key], self.clock_hz()),
-            (self._temperatures_c[key], temperature_c(self._root)),
-        ):
-            if value is not None:
-                values.append(value)
+            self._seconds[key] += time_s
+        is_throttled = self._throttles() > self._throttle_count
+        seen = Conditions(
+            clock_hz=self.clock_hz(),
+            temperature_c=temperature_c(self._root),
+            throttle_reasons=("thermal",) if is_throttled else (),
+        )
+        self._notes[key].append(seen)
         self._start()
 
     def conditions(self, key: Hashable) -> Conditions:
-        """The middle of what was noted for `key`."""
-        clocks, temperatures = self._clocks_hz[key], self._temperatures_c[key]
+        """The middle of what was noted for `key`, and the mean power."""
         seconds = self._seconds[key]
-        return Conditions(
-            clock_hz=median(clocks) if clocks else None,
-            temperature_c=median(temperatures) if temperatures else None,
-            power_w=self._joules[key] / seconds if seconds else None,
-            throttle_reasons=("thermal",) if key in self._throttled else (),
-        )
+        power_w = self._joules[key] / seconds if seconds else None
+        return replace(summarise_conditions(self._notes[key]), power_w=power_w)
 
     def clock_hz(self) -> float | None:
         """By cpufreq, or measured, or as /proc/cpuinfo has it; None where nothing tells."""
@@ -222,7 +198,7 @@ class Watch:
 
     def _start(self) -> None:
         self._energy_j = self.meter.energy_j()
-        self._now_s = perf_counter()
+        self._start_s = perf_counter()
         self._throttle_count = self._throttles()
 
     def _throttles(self) -> int:

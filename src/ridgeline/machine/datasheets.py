@@ -12,8 +12,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from ridgeline.machine.ceiling import Ceiling
-from ridgeline.machine.passport import Passport
+from ridgeline.machine.passport import Ceiling, Passport
+from ridgeline.serialize import from_dict
 
 KINDS = ("gpu", "laptop-gpu", "soc", "cpu")
 PUBLISHED, DERIVED = "published", "derived"
@@ -52,29 +52,31 @@ class Datasheet:
     family: str  # the file it is from: "nvidia_geforce"
     kind: str  # one of KINDS
     architecture: str
-    compute_capability: str | None  # "9.0", "gfx942"
+    compute_capability: str | None = None  # "9.0", "gfx942"
     unit: str  # what `units` counts: "SM", "CU", "GPU core", "core"
     units: int
-    boost_clock_hz: float | None
-    matrix_clock_hz: float | None  # where matrix peaks are stated at another clock
-    base_clock_hz: float | None
-    memory_bytes: int | None  # None: depends on what was bought
+    boost_clock_hz: float | None = None
+    matrix_clock_hz: float | None = None  # where matrix peaks are stated at another clock
+    base_clock_hz: float | None = None
+    memory_bytes: int | None = None  # None: depends on what was bought
     dram_bytes_per_s: float
-    l2_bytes: int | None
-    l3_bytes: int | None
-    tdp_w: float | None
+    l2_bytes: int | None = None
+    l3_bytes: int | None = None
+    tdp_w: float | None = None
     peaks: tuple[Peak, ...]
     confidence: str  # DERIVED: some of units, clock or peaks are not from the maker
-    note: str | None
+    note: str | None = None
     source: str
     assumes: str | None = None  # set by a look-up that had to choose between parts of one name
 
     def peak(self, path: str, precision: str, accumulator: str | None = None) -> Peak | None:
         """The peak of a path and precision; without an accumulator the one that sums in fp32."""
-        found = [p for p in self.peaks if (p.path, p.precision) == (path, precision)]
+        matches = [p for p in self.peaks if (p.path, p.precision) == (path, precision)]
         if accumulator is not None:
-            found = [p for p in found if p.accumulator == accumulator]
-        return next((p for p in found if p.accumulator == "fp32"), found[0] if found else None)
+            matches = [p for p in matches if p.accumulator == accumulator]
+        return next(
+            (p for p in matches if p.accumulator == "fp32"), matches[0] if matches else None
+        )
 
     def ceilings(self, device: str = "cuda:0") -> list[dict[str, Any]]:
         """The roofs as the passport writes them, labelled with their provenance and source."""
@@ -121,25 +123,26 @@ def datasheet_for(
     of one name apart. A GPU that differs from all entries of its name in these is not in the table.
     Where only the name is known and several parts carry it, `assumes` says which one this is.
     """
-    found = _candidates(device_name, units=units, memory_bytes=memory_bytes)
-    return found[0] if len(found) == 1 else None
+    sheets = _candidates(device_name, units=units, memory_bytes=memory_bytes)
+    return sheets[0] if len(sheets) == 1 else None
 
 
 def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
     """Names of the table that resemble `device_name`, best first: for people, never for figures."""
-    wanted = _normalise(device_name)
-    same = [sheet.name for sheet in list_datasheets() if wanted in _names(sheet)]
-    words = set(wanted.split())
+    name = _normalise(device_name)
+    words = set(name.split())
+    same = [sheet.name for sheet in list_datasheets() if name in _names(sheet)]
 
     def likeness(sheet: Datasheet) -> float:
+        """Words in common count most, then letters."""
         return max(
-            2 * len(words & set(name.split())) / max(1, len(words))
-            + SequenceMatcher(None, wanted, name).ratio()
-            for name in _names(sheet)
+            2 * len(words & set(other.split())) / max(1, len(words))
+            + SequenceMatcher(None, name, other).ratio()
+            for other in _names(sheet)
         )
 
-    scored = [(likeness(sheet), sheet.name) for sheet in list_datasheets()]
-    similar = [name for score, name in sorted(scored, key=lambda s: -s[0]) if score > 1]
+    scores = {sheet.name: likeness(sheet) for sheet in list_datasheets()}
+    similar = sorted((n for n in scores if scores[n] > 1), key=lambda n: -scores[n])
     return list(dict.fromkeys([*same, *similar]))[: max(limit, len(same))]
 
 
@@ -149,20 +152,20 @@ def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
 def _candidates(
     device_name: str, *, units: int | None = None, memory_bytes: int | None = None
 ) -> list[Datasheet]:
-    wanted = _normalise(device_name)
-    named = [part for part in _parts() if wanted in _names(part[0])]
+    name = _normalise(device_name)
+    named = [part for part in _parts() if name in _names(part[0])]
     if len(named) == 1 and named[0][0].kind == "cpu":
         return [named[0][0]]  # a virtual machine shows some of the cores, two sockets show more
-    found: list[Datasheet] = []
+    sheets: list[Datasheet] = []
     for part in named:
         options = [
             sheet for sheet in part if units in (None, sheet.units) and _fits(sheet, memory_bytes)
         ]
         if len(options) > 1:
-            found.append(_choose_assumed(options))
+            sheets.append(_choose_assumed(options))
         else:
-            found += options
-    return found
+            sheets += options
+    return sheets
 
 
 def _choose_assumed(options: list[Datasheet]) -> Datasheet:
@@ -244,28 +247,18 @@ def _part(entry: Mapping[str, Any], *, family: str) -> tuple[Datasheet, ...]:
 def _datasheet(entry: Mapping[str, Any], *, family: str) -> Datasheet:
     groups = entry.get("core_groups") or [entry]
     rates = _rates()[groups[0]["rates"]]
-    return Datasheet(
-        name=entry["name"],
-        driver_names=tuple(entry["driver_names"]),
-        family=family,
-        kind=entry["kind"],
-        architecture=rates["architecture"],
-        compute_capability=rates.get("compute_capability"),
-        unit=rates["unit"],
-        units=sum(group["units"] for group in groups),
-        boost_clock_hz=groups[0].get("boost_clock_hz"),
-        matrix_clock_hz=entry.get("matrix_clock_hz"),
-        base_clock_hz=entry.get("base_clock_hz"),
-        memory_bytes=entry.get("memory_bytes"),
-        dram_bytes_per_s=_dram_bytes_per_s(entry),
-        l2_bytes=entry.get("l2_bytes"),
-        l3_bytes=entry.get("l3_bytes"),
-        tdp_w=entry.get("tdp_w"),
-        peaks=_peaks(entry) if len(groups) == 1 else _summed_peaks(groups),
-        confidence=entry.get("confidence", PUBLISHED),
-        note=entry.get("note"),
-        source=entry["source"],
-    )
+    content = {
+        "confidence": PUBLISHED,
+        "boost_clock_hz": groups[0].get("boost_clock_hz"),
+        **rates,
+        **entry,
+        "family": family,
+        "units": sum(group["units"] for group in groups),
+        "dram_bytes_per_s": _dram_bytes_per_s(entry),
+        "peaks": (),
+    }  # fmt: skip
+    peaks = _peaks(entry) if len(groups) == 1 else _summed_peaks(groups)
+    return replace(from_dict(Datasheet, content), peaks=peaks)
 
 
 def _dram_bytes_per_s(entry: Mapping[str, Any]) -> float:
@@ -288,41 +281,29 @@ def _peaks(entry: Mapping[str, Any]) -> tuple[Peak, ...]:
             clock_hz = entry.get("matrix_clock_hz", clock_hz)
         if key not in printed and clock_hz is None:
             continue  # neither a figure nor a clock: no roof is better than a guess
+        derived = 0.0 if clock_hz is None else float(entry["units"] * flops_per_cycle * clock_hz)
+        confidence = entry.get("confidence", PUBLISHED) if key in printed else DERIVED
         peaks.append(
-            Peak(
-                path=path,
-                precision=precision,
-                accumulator=accumulator or None,
-                flops_per_s=printed[key]
-                if key in printed
-                else float(entry["units"] * flops_per_cycle * clock_hz),
-                confidence=entry.get("confidence", PUBLISHED) if key in printed else DERIVED,
-                flops_per_cycle=flops_per_cycle,
-            )
-        )
+            Peak(path=path, precision=precision, accumulator=accumulator or None,
+                 flops_per_s=printed.get(key, derived), confidence=confidence,
+                 flops_per_cycle=flops_per_cycle)
+        )  # fmt: skip
     return tuple(peaks)
 
 
 def _summed_peaks(groups: list[Mapping[str, Any]]) -> tuple[Peak, ...]:
     """The peaks of a processor with several kinds of core."""
+
+    def sum_rates(precision: str) -> float:
+        key = ("vector", precision, "")
+        return float(sum(g["units"] * _rates_of(g["rates"])[key] * g["boost_clock_hz"]
+                         for g in groups))  # fmt: skip
+
     return tuple(
-        Peak(
-            path="vector",
-            precision=precision,
-            accumulator=None,
-            flops_per_s=sum(
-                float(
-                    g["units"]
-                    * _rates_of(g["rates"])["vector", precision, ""]
-                    * g["boost_clock_hz"]
-                )
-                for g in groups
-            ),
-            confidence=DERIVED,
-            flops_per_cycle=None,
-        )
+        Peak(path="vector", precision=precision, accumulator=None, flops_per_cycle=None,
+             flops_per_s=sum_rates(precision), confidence=DERIVED)
         for precision in ("fp64", "fp32")
-    )
+    )  # fmt: skip
 
 
 def _rates_of(name: str) -> dict[tuple[str, str, str], int]:
@@ -339,17 +320,13 @@ Published = dict[str, list[dict[str, Any]]]
 
 def find_published_roofs(passport: Passport) -> Published:
     """Datasheet ceilings of each device that has a datasheet, by the device's name."""
-    found: Published = {}
-    for gpu in passport.description.get("gpus") or ():
-        sheet = datasheet_for(
-            str(gpu.get("name")),
-            units=gpu.get("compute_units"),
-            memory_bytes=gpu.get("memory_bytes"),
-        )
-        if sheet is not None and gpu.get("index") is not None:
-            device = "mps" if gpu.get("kind") == "mps" else f"cuda:{gpu['index']}"
-            found[device] = list(sheet.ceilings(device))
-    return found
+    roofs: Published = {}
+    for gpu in passport.description.gpus:
+        sheet = datasheet_for(gpu.name, units=gpu.compute_units, memory_bytes=gpu.memory_bytes)
+        if sheet is not None and gpu.index is not None:
+            device = "mps" if gpu.kind == "mps" else f"cuda:{gpu.index}"
+            roofs[device] = list(sheet.ceilings(device))
+    return roofs
 
 
 def find_datasheet_rate(ceiling: Ceiling, sheets: Published) -> float | None:

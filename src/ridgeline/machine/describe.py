@@ -9,11 +9,10 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 from ridgeline.machine.cpu import (
-    Cache,
     Cpu,
     Memory,
     NumaNode,
@@ -28,43 +27,52 @@ from ridgeline.machine.system import (
     find_container,
     find_limits,
     find_virtualization,
-    library_versions,
 )
-from ridgeline.provenance import os_name
-from ridgeline.sensors.nvidia import Gpu, Mig
+from ridgeline.provenance import LIBRARIES, os_name
+from ridgeline.sensors.nvidia import Gpu
+from ridgeline.serialize import to_dict
 from ridgeline.units import format_bytes, format_cache, si
 from ridgeline.version import __version__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """One machine, as this process sees it. None where the system does not say."""
+    """One machine, as one process saw it. None where the system does not say."""
 
-    os: str
-    kernel: str
-    container: str | None  # "docker", "podman", "apptainer", "kubernetes"…
-    virtualization: str | None  # "KVM", "WSL 2", …; None: bare metal, as far as can be seen
-    cpu: Cpu
-    limits: Limits
-    numa_nodes: tuple[NumaNode, ...]
-    memory: Memory
-    gpus: tuple[Gpu, ...]
-    drivers: Mapping[str, str]
-    libraries: Mapping[str, str]
-    python: str
-    ridgeline: str
+    os: str = ""
+    kernel: str = ""
+    container: str | None = None  # "docker", "podman", "apptainer", "kubernetes"…
+    virtualization: str | None = None  # "QEMU", "WSL 2", …; None: bare metal, as far as can be seen
+    cpu: Cpu = field(default_factory=Cpu)
+    limits: Limits = field(default_factory=Limits)
+    numa_nodes: tuple[NumaNode, ...] = ()
+    memory: Memory = field(default_factory=Memory)
+    gpus: tuple[Gpu, ...] = ()
+    drivers: Mapping[str, str | None] = field(default_factory=dict)
+    libraries: Mapping[str, str | None] = field(default_factory=dict)
+    python: str = ""
+    ridgeline: str = ""
     notes: tuple[str, ...] = ()  # what is uncertain in the above
 
     @property
     def name(self) -> str:
         return machine_name(self)
 
+    def find_gpu(self, device: str) -> Gpu | None:
+        """The GPU that is called `cuda:0` or `mps`."""
+        kind, _, number = device.partition(":")
+        return next(
+            (gpu for gpu in self.gpus if gpu.kind == kind and gpu.index == int(number or 0)), None
+        )
+
+    def is_named_after(self, device: str) -> bool:
+        """Whether the machine's name is that of this device: of its first GPU, or its processor."""
+        has_gpus = any(gpu.index is not None for gpu in self.gpus)
+        return device in ("cuda:0", "mps") if has_gpus else device == "cpu"
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; every quantity in an SI unit that its name ends with."""
-        content = asdict(self)
-        allowed = self.limits.allowed_cpus
-        content["limits"]["allowed_cpus"] = None if allowed is None else sorted(allowed)
-        return {"machine": self.name, **content}
+        return {"machine": self.name, **to_dict(self)}
 
     def to_markdown(self) -> str:
         """The environment notes of a report."""
@@ -77,6 +85,7 @@ def describe(io: SystemIO | None = None) -> Description:
     limits = find_limits(io)
     memory = describe_memory(io, limits)
     gpus = describe_gpus(io, ram_bytes=memory.total_bytes)
+    libraries = {name: io.version(name) for name in (*LIBRARIES, "nvidia-ml-py")}
     return Description(
         os=os_name(io.read("/etc/os-release"), system=io.system),
         kernel=io.kernel,
@@ -86,9 +95,9 @@ def describe(io: SystemIO | None = None) -> Description:
         limits=limits,
         numa_nodes=describe_numa(io),
         memory=memory,
-        gpus=gpus.found,
+        gpus=gpus.gpus,
         drivers=driver_versions(io, gpus),
-        libraries=library_versions(io),
+        libraries={name: version for name, version in libraries.items() if version is not None},
         python=platform.python_version(),
         ridgeline=__version__,
         notes=gpus.notes,
@@ -131,163 +140,86 @@ def slug(model: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-.") or "unknown"
 
 
-T = TypeVar("T")
-Rows = list[tuple[str, str | None]]
+# ---------------------------------------------------------------- Markdown
+
+FORMATS: Mapping[str, Callable[[Any], str]] = {  # by the end of a field's name
+    "_bytes": format_bytes,
+    "_hz": lambda clock_hz: si(clock_hz, "Hz"),
+    "_w": lambda power_w: f"{power_w:g} W",
+    "_c": lambda temperature_c: f"{temperature_c:g} °C",
+    "_bits": lambda bits: f"{bits} bit",
+}
+CACHE_FIELDS = ("size_bytes", "l2_bytes")  # known by powers of 1024
 
 
 def to_markdown(description: Description) -> str:
     """Tables of the system, the processor, the memory, each accelerator, drivers and libraries."""
-    d = description
+    d = to_dict(description)
+    limits = {"cpu_quota": d["limits"]["cpu_quota"]}
+    system = {name: d[name] for name in ("os", "kernel", "virtualization", "container")} | limits
     parts = [
-        f"# {d.name}",
-        _table("System", _system(d)),
-        _table("Processor", _processor(d.cpu)),
-        _caches(d.cpu.caches),
-        _table("Memory", [*_memory(d.memory), *map(_numa, d.numa_nodes)]),
-        *(_table(_gpu_title(gpu), _gpu(gpu)) for gpu in d.gpus),
-        *(_slices(gpu.mig_instances) for gpu in d.gpus if gpu.mig_instances),
-        "" if d.gpus else "## Accelerators\n\nNone was found.",
-        _table("Drivers", list(d.drivers.items())),
-        _table(
-            "Libraries", [("Python", d.python), ("ridgeline", d.ridgeline), *d.libraries.items()]
-        ),
-        "\n".join(f"- Note: {note}." for note in d.notes),
+        f"# {description.name}",
+        _table("System", system),
+        _table("Processor", d["cpu"]),
+        _grid("Caches", d["cpu"]["caches"]),
+        _table("Memory", d["memory"]),
+        _grid("NUMA nodes", d["numa_nodes"]),
+        *(part for gpu in d["gpus"] for part in _describe_gpu(gpu)),
+        "" if d["gpus"] else "## Accelerators\n\nNone was found.",
+        _table("Drivers", d["drivers"]),
+        _table("Libraries", {name: d[name] for name in ("python", "ridgeline")} | d["libraries"]),
+        "\n".join(f"- Note: {note}." for note in d["notes"]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _table(title: str, rows: Rows) -> str:
-    known = [f"| {name} | {value} |" for name, value in rows if value]
-    return "\n".join([f"## {title}", "", "| | |", "|---|---|", *known]) if known else ""
+def _describe_gpu(gpu: Mapping[str, Any]) -> Iterable[str]:
+    hidden = "divided" if gpu["mig_instances"] else "not visible to CUDA"
+    index = hidden if gpu["index"] is None else gpu["index"]
+    yield _table(f"Accelerator {index}: {gpu['name']}", gpu)
+    yield _grid("MIG slices", gpu["mig_instances"])
 
 
-def _system(d: Description) -> Rows:
-    quota = d.limits.cpu_quota
-    return [
-        ("operating system", d.os),
-        ("kernel", d.kernel),
-        ("virtual machine", d.virtualization),
-        ("container", d.container),
-        ("CPU quota", None if quota is None else f"{quota:g} CPUs"),
-        ("memory limit", _known(d.limits.memory_bytes, format_bytes)),
-    ]
-
-
-def _processor(cpu: Cpu) -> Rows:
-    kinds = ", ".join(f"{count} {kind.lower()}" for kind, count in cpu.kinds_of_cores.items())
-    return [
-        ("model", cpu.model),
-        ("maker", cpu.vendor),
-        ("architecture", cpu.architecture),
-        ("sockets", _known(cpu.sockets, str)),
-        ("cores", _known(cpu.physical_cores, lambda n: f"{n} ({kinds})" if kinds else str(n))),
-        ("threads", _known(cpu.logical_cores, str)),
-        ("usable here", _usable(cpu)),
-        ("instruction sets", " ".join(cpu.extensions)),
-        ("base clock", _known(cpu.base_clock_hz, _hz)),
-        ("highest clock", _known(cpu.max_clock_hz, _hz)),
-        ("clock when asked", _known(cpu.current_clock_hz, _hz)),
-        ("governor", cpu.governor),
-    ]  # fmt: skip
-
-
-def _usable(cpu: Cpu) -> str | None:
-    return _known(cpu.usable_cores, lambda cores: f"{cores} cores, {cpu.usable_threads} threads")
-
-
-def _caches(caches: Iterable[Cache]) -> str:
+def _table(title: str, fields: Mapping[str, Any]) -> str:
+    """A row for each field that is known; lists of records have tables of their own."""
     rows = [
-        f"| {c.name} | {format_cache(c.size_bytes)} | {c.line_bytes or ''} | {c.shared_by_cores} |"
-        f" {c.instances} | {format_cache(c.size_bytes * c.instances)} |"
-        for c in caches
+        f"| {_label(name)} | {_text(name, value)} |"
+        for name, value in fields.items()
+        if value not in (None, "", [], {}) and not _has_records(value)
     ]
-    if not rows:
+    return "\n".join([f"## {title}", "", "| | |", "|---|---|", *rows]) if rows else ""
+
+
+def _grid(title: str, records: list[dict[str, Any]]) -> str:
+    """A row for each record, a column for each of its fields."""
+    if not records:
         return ""
-    header = "| cache | size of one | line, bytes | cores that share one | how many | in all |"
-    return "\n".join(["## Caches", "", header, "|---|--:|--:|--:|--:|--:|", *rows])
+    header = " | ".join(map(_label, records[0]))
+    rows = ["| " + " | ".join(_text(*item) for item in one.items()) + " |" for one in records]
+    lines = [f"## {title}", "", f"| {header} |", "|---" * len(records[0]) + "|", *rows]
+    return "\n".join(lines)
 
 
-def _memory(memory: Memory) -> Rows:
-    modules = f"{memory.modules} × {memory.kind}" if memory.modules else memory.kind
-    return [
-        ("in all", _known(memory.total_bytes, format_bytes)),
-        ("available when asked", _known(memory.available_bytes, format_bytes)),
-        ("swap", _known(memory.swap_bytes, lambda n: format_bytes(n) if n else "none")),
-        ("swap in use", format_bytes(memory.swap_used_bytes) if memory.swap_used_bytes else None),
-        ("modules", modules),
-        ("speed", _known(memory.speed_transfers_per_s, lambda rate: si(rate, "T/s"))),
-    ]
+def _has_records(value: Any) -> bool:
+    return isinstance(value, list) and isinstance(value[0], dict)
 
 
-def _numa(node: NumaNode) -> tuple[str, str]:
-    size = _known(node.memory_bytes, format_bytes) or "memory not known"
-    distances = ", ".join(map(str, node.distances))
-    return (f"NUMA node {node.index}", f"{len(node.cpus)} threads, {size}, distances {distances}")
+def _label(name: str) -> str:
+    """`max_clock_hz` is `max clock`: the unit stands in the value."""
+    suffix = next((suffix for suffix in FORMATS if name.endswith(suffix)), "")
+    return name.removesuffix(suffix).replace("_", " ")
 
 
-def _gpu_title(gpu: Gpu) -> str:
-    if gpu.kind == "mps":
-        return f"Accelerator: {gpu.name}"
-    hidden = "divided" if gpu.mig_instances else "not visible to CUDA"
-    return f"Accelerator {hidden if gpu.index is None else gpu.index}: {gpu.name}"
-
-
-def _gpu(gpu: Gpu) -> Rows:
-    unit = {"cuda": "multiprocessors", "rocm": "compute units"}.get(gpu.kind, "GPU cores")
-    return [
-        ("index for nvidia-smi", _known(gpu.system_index if gpu.kind == "cuda" else None, str)),
-        ("UUID", gpu.uuid),
-        ("PCI", gpu.pci_id),
-        (unit, _known(gpu.compute_units, str)),
-        ("compute capability", gpu.compute_capability),
-        ("memory", _known(gpu.memory_bytes, format_bytes)),
-        ("memory bus", _known(gpu.memory_bus_bits, lambda bits: f"{bits} bit")),
-        ("L2", _known(gpu.l2_bytes, format_cache)),
-        ("core clock", _pair(gpu.clock_hz, gpu.max_clock_hz, _hz)),
-        ("memory clock", _pair(gpu.memory_clock_hz, gpu.max_memory_clock_hz, _hz)),
-        ("power limit", _power(gpu)),
-        ("ECC", _on(gpu.has_ecc)),
-        ("MIG", _on(gpu.has_mig)),
-        ("persistence mode", _on(gpu.is_persistent)),
-        ("PCIe generation", _pair(gpu.pcie_generation, gpu.max_pcie_generation, str)),
-        ("PCIe width", _pair(gpu.pcie_width, gpu.max_pcie_width, str)),
-        ("driver", gpu.driver),
-    ]
-
-
-def _slices(instances: Iterable[Mig]) -> str:
-    rows = [
-        f"| {'' if mig.index is None else mig.index} | {mig.profile} | {mig.uuid} |"
-        f" {mig.compute_units or ''} | {_known(mig.memory_bytes, format_bytes) or ''} |"
-        for mig in instances
-    ]
-    header = "| CUDA index | slice | UUID | multiprocessors | memory |"
-    return "\n".join(["### MIG slices", "", header, "|--:|---|---|--:|--:|", *rows])
-
-
-def _known(value: T | None, show: Callable[[T], str]) -> str | None:
-    return None if value is None else show(value)
-
-
-def _pair(now: T | None, most: T | None, show: Callable[[T], str]) -> str | None:
-    """`345 MHz when asked, at most 1.98 GHz`."""
-    said = [
-        _known(now, lambda v: f"{show(v)} when asked"),
-        _known(most, lambda v: f"at most {show(v)}"),
-    ]
-    return ", ".join(part for part in said if part) or None
-
-
-def _power(gpu: Gpu) -> str | None:
-    limits = {"": gpu.power_limit_w, "default ": gpu.default_power_limit_w,
-              "at most ": gpu.max_power_limit_w}  # fmt: skip
-    said = [f"{name}{watts:g} W" for name, watts in limits.items() if watts is not None]
-    return ", ".join(said) or None
-
-
-def _on(mode: bool | None) -> str | None:
-    return _known(mode, lambda is_on: "on" if is_on else "off")
-
-
-def _hz(clock_hz: float) -> str:
-    return si(clock_hz, "Hz")
+def _text(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{count} {kind.lower()}" for kind, count in value.items())
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    if name in CACHE_FIELDS:
+        return format_cache(value)
+    show = next((show for suffix, show in FORMATS.items() if name.endswith(suffix)), str)
+    return show(value)

@@ -1,9 +1,9 @@
 """What works here, and how to get what does not.
 
     for check in diagnose():
-        print(check.state, check.name, check.found, check.fix)
+        print(check.state, check.name, check.result, check.fix)
 
-A check is a short function of the facts, entered in CHECKS. It answers with
+To add a check, write a short function of the facts and enter it in CHECKS. It answers with
 
 ok        it works
 missing   not there, and ridgeline does without it; `fix` says how to get it
@@ -21,23 +21,24 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ridgeline.machine.cpu import CPUS
 from ridgeline.machine.describe import Description, describe
 from ridgeline.machine.gpu import kernel_driver, torch_build
 from ridgeline.machine.profilers import NCU_VARIABLE, ncu_path
-from ridgeline.machine.system import SystemIO, has_capability, status_field
+from ridgeline.machine.system import SystemIO, has_admin_capability, parse_pairs
 from ridgeline.sensors.nvidia import Gpu, list_programs
+from ridgeline.serialize import to_dict
 from ridgeline.units import format_bytes
 
 STATES = ("ok", "missing", "broken", "note")
 GROUPS = ("software", "gpu", "counters", "power", "noise")
 
-# In a process of its own: an import that crashes must not take the doctor along, and a
-# calculation that works is worth more than a version number.
+# In a process of its own: an import that crashes must not end the doctor, and a calculation
+# that works is worth more than a version number.
 TORCH_QUESTION = """
 import json
 try:
@@ -59,16 +60,16 @@ ASK_TORCH = (sys.executable, "-c", TORCH_QUESTION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What one check found."""
+    """The result of one check."""
 
     name: str
     state: str  # one of STATES
-    found: str
+    result: str = field(metadata={"key": "found"})
     fix: str = ""  # a command or a setting; empty if there is nothing to do
     group: str = "software"  # one of GROUPS
 
     def to_dict(self) -> dict[str, str]:
-        return asdict(self)
+        return dict(to_dict(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,24 +102,26 @@ class Facts:
         return [gpu for gpu in self.description.gpus if gpu.kind == "cuda"]
 
 
-Finding = tuple[str, str, str]  # state, found, fix
+Finding = tuple[str, str, str]  # state, result, fix
 
 
-def ok(found: str) -> Finding:
-    return ("ok", found, "")
+def ok(result: str) -> Finding:
+    return ("ok", result, "")
 
 
-def missing(found: str, fix: str = "") -> Finding:
-    return ("missing", found, fix)
+def missing(result: str, fix: str = "") -> Finding:
+    return ("missing", result, fix)
 
 
-def broken(found: str, fix: str) -> Finding:
-    return ("broken", found, fix)
+def broken(result: str, fix: str) -> Finding:
+    return ("broken", result, fix)
 
 
-def note(found: str, advice: str = "") -> Finding:
-    return ("note", found, advice)
+def note(result: str, advice: str = "") -> Finding:
+    return ("note", result, advice)
 
+
+# ---------------------------------------------------------------- software
 
 CORE = ("numpy", "pandas", "pyarrow", "psutil", "rich", "typer")
 # By major version of CUDA; a minor one needs no newer driver:
@@ -135,8 +138,8 @@ INSTALL = {
     "zypper": "sudo zypper install",
     "brew": "brew install",
 }
-LITTLE_ROOM_BYTES = 5_000_000_000
-NO_ROOM_BYTES = 200_000_000
+SHORT_BYTES = 5_000_000_000
+FULL_BYTES = 200_000_000
 TORCH_PAGE = "https://pytorch.org/get-started/locally/"
 
 
@@ -171,26 +174,22 @@ def check_torch(facts: Facts) -> Finding:
 
 def check_torch_and_gpu(facts: Facts) -> Finding | None:
     if facts.io.version("torch") is None or not facts.torch or "version" not in facts.torch:
-        return None  # said by the check before
+        return None  # the check before says so
     kinds = {gpu.kind for gpu in facts.description.gpus}
-    if "mps" in kinds:
-        return _torch_on_mac(facts)
-    if not kinds:
-        return None
     build = torch_build(facts.io)
-    if "rocm" in kinds and "hip" not in build:
+    if "mps" in kinds:
+        if facts.torch.get("mps"):
+            return ok("computes on the GPU (MPS)")
+        return broken("torch does not see the GPU",
+                      "use macOS 12.3 or later and a Python that is built for arm64")  # fmt: skip
+    if "rocm" in kinds:
+        if "hip" in build:
+            return ok("built for ROCm")
         return broken("an AMD GPU, but a torch that was not built for ROCm", f"see {TORCH_PAGE}")
-    return _torch_on_cuda(facts, build.get("cuda")) if "cuda" in kinds else ok("built for ROCm")
+    return _check_torch_on_cuda(facts, facts.torch, build.get("cuda")) if kinds else None
 
 
-def _torch_on_mac(facts: Facts) -> Finding:
-    if facts.torch and facts.torch.get("mps"):
-        return ok("computes on the GPU (MPS)")
-    return broken("torch does not see the GPU",
-                  "use macOS 12.3 or later and a Python that is built for arm64")  # fmt: skip
-
-
-def _torch_on_cuda(facts: Facts, cuda: str | None) -> Finding:
+def _check_torch_on_cuda(facts: Facts, torch: dict[str, Any], cuda: str | None) -> Finding:
     """The build against the driver, then whether it really computes."""
     if cuda is None:
         return broken(
@@ -204,26 +203,13 @@ def _torch_on_cuda(facts: Facts, cuda: str | None) -> Finding:
             f"built for CUDA {cuda}, which needs driver {oldest} or later; here it is {driver}",
             f"update the driver, or install a torch for an older CUDA: {TORCH_PAGE}",
         )
-    answer = facts.torch or {}
-    if answer.get("problem"):
-        return broken(f"built for CUDA {cuda}, but: {_first_line(answer['problem'])}",
-                      _fix_calculation(answer))  # fmt: skip
-    if not answer.get("devices"):
-        return _explain_unseen(facts, cuda)
-    return ok(f"built for CUDA {cuda}, computes on {', '.join(answer['devices'])}")
-
-
-def _first_line(text: str | None) -> str:
-    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
-
-
-def _fix_calculation(answer: dict[str, object]) -> str:
-    if "no kernel image" in str(answer.get("problem")):
-        return f"this build does not know the GPU: install one that does, {TORCH_PAGE}"
-    return "nvidia-smi  # is the GPU free and healthy?"
-
-
-def _explain_unseen(facts: Facts, cuda: str) -> Finding:
+    if torch.get("problem"):
+        fix = "nvidia-smi  # is the GPU free and healthy?"
+        if "no kernel image" in torch["problem"]:
+            fix = f"this build does not know the GPU: install one that does, {TORCH_PAGE}"
+        return broken(f"built for CUDA {cuda}, but: {_first_line(torch['problem'])}", fix)
+    if torch.get("devices"):
+        return ok(f"built for CUDA {cuda}, computes on {', '.join(torch['devices'])}")
     shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is not None:
         return note(f"torch sees no GPU, as CUDA_VISIBLE_DEVICES is {shown!r}",
@@ -232,17 +218,22 @@ def _explain_unseen(facts: Facts, cuda: str) -> Finding:
                   "nvidia-smi  # does the driver answer? in a container: --gpus all")  # fmt: skip
 
 
+def _first_line(text: str | None) -> str:
+    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
+
+
 def check_compiler(facts: Facts) -> Finding:
-    found = [(name, path) for name in ("cc", "gcc", "clang") if (path := facts.io.which(name))]
-    if not found:
-        return missing("no cc, gcc or clang: CPU ceilings go without compiled kernels",
-                       _install(facts, "gcc"))  # fmt: skip
-    for name, path in found:
+    there = [(name, path) for name in ("cc", "gcc", "clang") if (path := facts.io.which(name))]
+    manager = next((name for name in INSTALL if facts.io.which(name)), None)
+    fix = f"{INSTALL[manager]} gcc" if manager else "install gcc"
+    if not there:
+        return missing("no cc, gcc or clang: CPU ceilings go without compiled kernels", fix)
+    for name, path in there:
         version = _first_line(facts.io.run((path, "--version")))
         if version:
             return ok(f"{name}: {version}")
-    fix = "xcode-select --install" if facts.io.system == "Darwin" else _install(facts, "gcc")
-    return broken(f"{found[0][1]} does not start", fix)
+    fix = "xcode-select --install" if facts.io.system == "Darwin" else fix
+    return broken(f"{there[0][1]} does not start", fix)
 
 
 def check_slurm(facts: Facts) -> Finding:
@@ -257,36 +248,33 @@ def check_slurm(facts: Facts) -> Finding:
     return ok(f"partitions {', '.join(names) or 'none'}")
 
 
-def check_disk(folder: Callable[[Facts], str], fix: str, facts: Facts) -> Finding:
-    free = facts.io.free_bytes(folder(facts))
+def check_results_disk(facts: Facts) -> Finding:
+    return _check_disk(facts, facts.results, "choose another folder with --results DIR")
+
+
+def check_temporary_disk(facts: Facts) -> Finding:
+    return _check_disk(facts, tempfile.gettempdir(), "export TMPDIR=DIR, on a disk with room")
+
+
+def _check_disk(facts: Facts, folder: str, fix: str) -> Finding:
+    free = facts.io.free_bytes(folder)
     if free is None:
         return note("the room that is left cannot be read")
-    found = f"{format_bytes(free)} free"
-    if not facts.io.is_writable(folder(facts)):
-        return broken(f"{found}, but it cannot be written to", fix)
-    if free < NO_ROOM_BYTES:
-        return broken(found, f"make room, or {fix}")
-    if free < LITTLE_ROOM_BYTES:
-        return note(f"{found}: profiles with counters can take more", fix)
-    return ok(found)
+    result = f"{format_bytes(free)} free"
+    if not facts.io.is_writable(folder):
+        return broken(f"{result}, but it cannot be written to", fix)
+    if free < FULL_BYTES:
+        return broken(result, f"make room, or {fix}")
+    if free < SHORT_BYTES:
+        return note(f"{result}: profiles with counters can take more", fix)
+    return ok(result)
 
 
-check_results_disk = partial(
-    check_disk, lambda facts: facts.results, "choose another folder with --results DIR"
-)
-check_temporary_disk = partial(
-    check_disk, lambda facts: tempfile.gettempdir(), "export TMPDIR=DIR, on a disk with room"
-)
-
-
-def _install(facts: Facts, package: str) -> str:
-    """The command of the system's own package manager."""
-    manager = next((name for name in INSTALL if facts.io.which(name)), None)
-    return f"{INSTALL[manager]} {package}" if manager else f"install {package}"
-
+# ---------------------------------------------------------------- GPU
 
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"
+DRIVER_SETTINGS = "/proc/driver/nvidia/params"
 NCU_PAGE = "https://developer.nvidia.com/nsight-compute"
 ALLOW_COUNTERS = (
     "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0'"
@@ -327,22 +315,21 @@ def _has_nvidia_card(facts: Facts) -> bool:
 
 
 def check_visible(facts: Facts) -> Finding | None:
-    cards = facts.nvidia_gpus
-    if not cards:
+    if not facts.nvidia_gpus:
         return None
-    indices = [_indices(gpu) for gpu in cards]
-    found = "; ".join(f"{gpu.name}: {text}" for gpu, text in zip(cards, indices, strict=True))
-    if any(text == "hidden" for text in indices):
-        shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
-        reason = f"CUDA_VISIBLE_DEVICES is {shown!r}" if shown is not None else ""
-        return note(found, reason or "; ".join(facts.description.notes))
-    return ok(found)
+    indices = {gpu: _list_indices(gpu) for gpu in facts.nvidia_gpus}
+    result = "; ".join(f"{gpu.name}: {text or 'hidden'}" for gpu, text in indices.items())
+    if all(indices.values()):
+        return ok(result)
+    shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is not None:
+        return note(result, f"CUDA_VISIBLE_DEVICES is {shown!r}")
+    return note(result, "; ".join(facts.description.notes))
 
 
-def _indices(gpu: Gpu) -> str:
+def _list_indices(gpu: Gpu) -> str:
     own = [gpu.index, *(mig.index for mig in gpu.mig_instances)]
-    seen = [f"cuda:{index}" for index in own if index is not None]
-    return ", ".join(seen) or "hidden"
+    return ", ".join(f"cuda:{index}" for index in own if index is not None)
 
 
 def check_nvml(facts: Facts) -> Finding | None:
@@ -397,24 +384,23 @@ def check_gpu_counters(facts: Facts) -> Finding | None:
             "NVIDIA Control Panel, Desktop, Enable Developer Settings, then"
             " Developer, Manage GPU Performance Counters, Allow access to all users",
         )
-    restricted = status_field(
-        facts.io.read("/proc/driver/nvidia/params") or "", "RmProfilingAdminOnly"
-    )
+    restricted = parse_pairs(facts.io.read(DRIVER_SETTINGS) or "").get("RmProfilingAdminOnly")
     if restricted == "0":
         return ok("everybody may read them")
-    status = facts.io.read("/proc/self/status") or ""
-    if has_capability(status, "CAP_SYS_ADMIN"):
+    if has_admin_capability(facts.io.read("/proc/self/status") or ""):
         return ok("this process may read them: it has CAP_SYS_ADMIN")
     if restricted is None:
         return note("whether they may be read is not known: the driver's settings are hidden",
                     "`ridgeline profile` says ERR_NVGPUCTRPERM if not")  # fmt: skip
-    inside = facts.description.container
-    fix = f"start the container with --cap-add SYS_ADMIN, or on the host: {ALLOW_COUNTERS}"
+    fix = f"{ALLOW_COUNTERS}; or run with sudo"
+    if facts.description.container:
+        fix = f"start the container with --cap-add SYS_ADMIN, or on the host: {ALLOW_COUNTERS}"
     # Installed but not allowed; without both nothing that is there fails.
     state = broken if ncu_path(facts.io) or facts.has_cupti else note
-    return state("only administrators may read them (ERR_NVGPUCTRPERM)",
-                 fix if inside else f"{ALLOW_COUNTERS}; or run with sudo")  # fmt: skip
+    return state("only administrators may read them (ERR_NVGPUCTRPERM)", fix)
 
+
+# ---------------------------------------------------------------- power
 
 RAPL = "/sys/class/powercap"
 ALLOW_RAPL = "sudo chmod a+r /sys/class/powercap/intel-rapl*/energy_uj  # until the next start"
@@ -426,14 +412,13 @@ def check_cpu_energy(facts: Facts) -> Finding:
     if facts.io.system == "Darwin":
         return missing("macOS gives it to root only, through powermetrics")
     zones = facts.io.find(f"{RAPL}/intel-rapl:*")
-    names = [facts.io.line(f"{zone}/name") or zone.rpartition("/")[2] for zone in zones]
+    if not zones and facts.description.virtualization:
+        return missing("no RAPL: the virtual machine does not pass it on")
     if not zones:
-        if facts.description.virtualization:
-            return missing("no RAPL: the virtual machine does not pass it on")
         return missing("no RAPL", "sudo modprobe intel_rapl_common intel_rapl_msr")
-    readable = [facts.io.number(f"{zone}/energy_uj") is not None for zone in zones]
-    if not all(readable):
+    if any(facts.io.number(f"{zone}/energy_uj") is None for zone in zones):
         return missing("RAPL is there, but only root may read it", ALLOW_RAPL)
+    names = [facts.io.line(f"{zone}/name") or zone.rpartition("/")[2] for zone in zones]
     return ok(f"RAPL of {', '.join(names)}")
 
 
@@ -443,45 +428,23 @@ def check_gpu_power(facts: Facts) -> Finding | None:
         return None
     if all(gpu.power_limit_w is None for gpu in cards):
         return missing("this device or its driver does not tell its power")
-    lowered = [
-        gpu
-        for gpu in cards
-        if gpu.power_limit_w and gpu.default_power_limit_w
-        and gpu.power_limit_w < gpu.default_power_limit_w - 0.5
-    ]  # fmt: skip
-    if lowered:
-        first = lowered[0]
-        return note(f"{first.name} is limited to {first.power_limit_w:g} W,"
-                    f" not its usual {first.default_power_limit_w:g} W",
-                    "roofs measured here hold for this limit only")  # fmt: skip
+    for gpu in cards:
+        usual_w = gpu.default_power_limit_w
+        if gpu.power_limit_w and usual_w and gpu.power_limit_w < usual_w - 0.5:
+            return note(
+                f"{gpu.name} is limited to {gpu.power_limit_w:g} W, not its usual {usual_w:g} W",
+                "roofs measured here hold for this limit only",
+            )
     return ok(", ".join(f"{g.name}: limit {g.power_limit_w:g} W" for g in cards if g.power_limit_w))
 
 
 def check_mains(facts: Facts) -> Finding | None:
-    on_mains = _on_mains(facts)
-    if on_mains is None:
+    is_plugged_in = facts.io.is_plugged_in()
+    if is_plugged_in is None:
         return None  # no battery
-    if on_mains:
+    if is_plugged_in:
         return ok("plugged in")
     return note("on battery: clocks are held down", "plug it in before you measure")
-
-
-def _on_mains(facts: Facts) -> bool | None:
-    if facts.io.system == "Darwin":
-        said = facts.io.run(("pmset", "-g", "batt")) or ""
-        return None if "InternalBattery" not in said else "AC Power" in said
-    supplies = facts.io.find("/sys/class/power_supply/*")
-    kinds = {folder: facts.io.line(f"{folder}/type") for folder in supplies}
-    # A mouse has a battery, too: its scope is Device.
-    batteries = [
-        folder for folder, kind in kinds.items()
-        if kind == "Battery" and facts.io.line(f"{folder}/scope") != "Device"
-    ]  # fmt: skip
-    if not batteries:
-        return None
-    if any(facts.io.number(f"{f}/online") == 1 for f, kind in kinds.items() if kind == "Mains"):
-        return True
-    return all(facts.io.line(f"{folder}/status") != "Discharging" for folder in batteries)
 
 
 # ---------------------------------------------------------------- noise
@@ -512,46 +475,31 @@ def check_turbo(facts: Facts) -> Finding | None:
 
 
 def check_load(facts: Facts) -> Finding | None:
-    said = (
-        facts.io.run(("sysctl", "-n", "vm.loadavg"))
-        if facts.io.system == "Darwin"
-        else facts.io.read("/proc/loadavg")
-    )
-    number = re.search(r"\d+[.,]\d+", said or "")
-    threads = facts.description.cpu.usable_threads
-    if number is None or threads is None:
+    load, threads = facts.io.load(), facts.description.cpu.usable_threads
+    if load is None or threads is None:
         return None
-    busy = float(number[0].replace(",", "."))
-    found = f"{busy:g} over the last minute, for {threads} usable threads"
-    if busy > BUSY_SHARE * threads:
-        return note(found, "top  # wait until what runs beside is done")
-    return ok(found)
-
-
-def check_swap(facts: Facts) -> Finding | None:
-    used = facts.description.memory.swap_used_bytes
-    if used is None:
-        return None
-    if used > 0:
-        return note(f"{format_bytes(used)} in use", "free some memory before you measure")
-    return ok("none in use")
+    result = f"{load:.2f} over the last minute, for {threads} usable threads"
+    if load > BUSY_SHARE * threads:
+        return note(result, "top  # wait until what else runs is done")
+    return ok(result)
 
 
 def check_limits(facts: Facts) -> Finding | None:
     """What a container or a batch system holds back."""
-    cpu, bounds = facts.description.cpu, facts.description.limits
-    total = facts.description.memory.total_bytes
-    said = []
-    if cpu.usable_threads and cpu.logical_cores and cpu.usable_threads < cpu.logical_cores:
-        said.append(f"{cpu.usable_threads} of {cpu.logical_cores} threads")
-    if bounds.cpu_quota is not None and cpu.logical_cores and bounds.cpu_quota < cpu.logical_cores:
-        said.append(f"a quota of {bounds.cpu_quota:g} CPUs")
-    if bounds.memory_bytes is not None and (total is None or bounds.memory_bytes < total):
-        said.append(f"{format_bytes(bounds.memory_bytes)} of memory")
-    if not said:
-        return ok("none" if facts.description.container is None else
-                  f"none, in a container ({facts.description.container})")  # fmt: skip
-    return note(", ".join(said), "ceilings measured here hold for this share of the machine")
+    cpu, limits, container = (
+        facts.description.cpu, facts.description.limits, facts.description.container,
+    )  # fmt: skip
+    every, total = cpu.logical_cores or 0, facts.description.memory.total_bytes
+    parts = []
+    if cpu.usable_threads and cpu.usable_threads < every:
+        parts.append(f"{cpu.usable_threads} of {every} threads")
+    if limits.cpu_quota is not None and limits.cpu_quota < every:
+        parts.append(f"a quota of {limits.cpu_quota:g} CPUs")
+    if limits.memory_bytes is not None and (total is None or limits.memory_bytes < total):
+        parts.append(f"{format_bytes(limits.memory_bytes)} of memory")
+    if parts:
+        return note(", ".join(parts), "ceilings measured here hold for this share of the machine")
+    return ok("none" if container is None else f"none, in a container ({container})")
 
 
 def check_gpu_throttling(facts: Facts) -> Finding | None:
@@ -602,36 +550,34 @@ CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
     ("noise", "clock governor", check_governor),
     ("noise", "turbo", check_turbo),
     ("noise", "load", check_load),
-    ("noise", "swap", check_swap),
     ("noise", "limits", check_limits),
     ("noise", "GPU throttling", check_gpu_throttling),
     ("noise", "other programs on the GPU", check_gpu_programs),
-)  # group, name, check; None where its question does not arise
+)  # group, name, check; which answers None where its question does not arise
 
 
 def diagnose(
     facts: Facts | None = None, *, before: Callable[[str], object] = lambda name: None
 ) -> list[Check]:
-    """Every check that applies here, by group. `before` hears the name of each as it begins."""
+    """Every check that applies here, by group. `before` gets the name of each as it begins."""
     facts = facts or Facts()
     checks = []
     for group, name, function in CHECKS:
         before(name)
-        finding = _find(function, facts)
+        finding = _run_check(function, facts)
         if finding is not None:
-            state, found, fix = finding
-            checks.append(Check(group=group, name=name, state=state, found=found, fix=fix))
+            state, result, fix = finding
+            checks.append(Check(group=group, name=name, state=state, result=result, fix=fix))
     return checks
 
 
-def _find(function: Callable[[Facts], Finding | None], facts: Facts) -> Finding | None:
+def _run_check(function: Callable[[Facts], Finding | None], facts: Facts) -> Finding | None:
     try:
         return function(facts)
-    except Exception as error:  # a doctor that falls ill helps nobody
-        said = " ".join(str(error).split())[:200]
-        return (
-            "broken",
-            f"the check itself failed: {type(error).__name__}: {said}",
+    except Exception as error:  # one check that fails must not cost the others
+        text = " ".join(str(error).split())[:200]
+        return broken(
+            f"the check itself failed: {type(error).__name__}: {text}",
             "please report this line as a bug of ridgeline",
         )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ridgeline.machine import cuda_driver
 from ridgeline.machine.system import SystemIO
-from ridgeline.sensors.nvidia import NO_BINDINGS, Gpu, Mig, read_gpus
+from ridgeline.sensors.nvidia import NO_BINDINGS, Gpu, read_gpus
 
 LIST_CUDA_DEVICES = (sys.executable, "-I", str(Path(cuda_driver.__file__)))
 AMD_QUERY = (
@@ -30,7 +30,7 @@ MAC_QUERY = ("system_profiler", "SPDisplaysDataType", "-json")
 class Gpus:
     """The accelerators, in the order of their indices, and what is uncertain about them."""
 
-    found: tuple[Gpu, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     cuda_version: str | None = None  # the newest that the driver supports
     notes: tuple[str, ...] = ()
 
@@ -38,9 +38,9 @@ class Gpus:
 def describe_gpus(io: SystemIO, *, ram_bytes: int | None) -> Gpus:
     """Whatever accelerators there are."""
     if io.system == "Darwin":
-        return Gpus(found=parse_mac_gpus(io.run(MAC_QUERY) or "", ram_bytes=ram_bytes))
+        return Gpus(gpus=parse_mac_gpus(io.run(MAC_QUERY) or "", ram_bytes=ram_bytes))
     nvidia = describe_nvidia_gpus(io)
-    return nvidia if nvidia.found else Gpus(found=parse_rocm_smi(io.run(AMD_QUERY) or ""))
+    return nvidia if nvidia.gpus else Gpus(gpus=parse_rocm_smi(io.run(AMD_QUERY) or ""))
 
 
 # ---------------------------------------------------------------- NVIDIA
@@ -58,8 +58,8 @@ def describe_nvidia_gpus(io: SystemIO) -> Gpus:
     if gpus and "devices" not in cuda:
         reason = cuda.get("error", "no answer")
         notes = [f"the CUDA driver does not start, so no GPU has a CUDA index: {reason}"]
-    found = _number_by_cuda(gpus, devices)
-    return Gpus(found=found, cuda_version=cuda.get("cuda_version"), notes=tuple(notes))
+    numbered = _number_by_cuda(gpus, devices)
+    return Gpus(gpus=numbered, cuda_version=cuda.get("cuda_version"), notes=tuple(notes))
 
 
 def _list_cuda_devices(io: SystemIO) -> Mapping[str, Any]:
@@ -86,26 +86,15 @@ def _number_by_cuda(gpus: Iterable[Gpu], devices: Sequence[Mapping[str, Any]]) -
     """By CUDA index; those that CUDA does not show come last."""
     by_uuid = {device["uuid"]: device for device in devices}
 
-    def number(gpu: Gpu) -> Gpu:
-        own = by_uuid.get((gpu.uuid or "").removeprefix("GPU-"), {})
-        return replace(
-            gpu,
-            index=own.get("index"),
-            compute_units=own.get("compute_units"),
-            l2_bytes=own.get("l2_bytes"),
-            memory_bus_bits=own.get("memory_bus_bits") or gpu.memory_bus_bits,
-            mig_instances=tuple(number_slice(mig) for mig in gpu.mig_instances),
-        )
+    def select(uuid: str | None, *names: str) -> dict[str, Any]:
+        own = by_uuid.get((uuid or "").removeprefix("GPU-").removeprefix("MIG-"), {})
+        return {name: own.get(name) for name in ("index", "compute_units", "l2_bytes", *names)}
 
-    def number_slice(mig: Mig) -> Mig:
-        own = by_uuid.get(mig.uuid.removeprefix("MIG-"), {})
-        return replace(
-            mig,
-            index=own.get("index"),
-            compute_units=own.get("compute_units"),
-            memory_bytes=own.get("memory_bytes"),
-            l2_bytes=own.get("l2_bytes"),
-        )
+    def number(gpu: Gpu) -> Gpu:
+        slices = (replace(m, **select(m.uuid, "memory_bytes")) for m in gpu.mig_instances)
+        own = select(gpu.uuid, "memory_bus_bits")
+        own["memory_bus_bits"] = own["memory_bus_bits"] or gpu.memory_bus_bits
+        return replace(gpu, **own, mig_instances=tuple(slices))
 
     return tuple(sorted(map(number, gpus), key=lambda g: (_first_index(g), g.system_index or 0)))
 
@@ -179,16 +168,16 @@ RUNTIME_PACKAGES = {  # what pip installs beside torch, by the names of CUDA 13 
 def driver_versions(io: SystemIO, gpus: Gpus) -> dict[str, str]:
     """Drivers and CUDA libraries: what the system has and what came with torch."""
     build = torch_build(io)
-    found = {
-        "NVIDIA driver": next((g.driver for g in gpus.found if g.kind == "cuda"), None)
+    versions = {
+        "NVIDIA driver": next((g.driver for g in gpus.gpus if g.kind == "cuda"), None)
         or kernel_driver(io),
-        "AMD driver": next((g.driver for g in gpus.found if g.kind == "rocm"), None),
+        "AMD driver": next((g.driver for g in gpus.gpus if g.kind == "rocm"), None),
         "CUDA, newest that the driver supports": gpus.cuda_version,
         "CUDA, that torch is built with": build.get("cuda"),
         "ROCm, that torch is built with": build.get("hip"),
         **{name: _first_version(io, names) for name, names in RUNTIME_PACKAGES.items()},
     }
-    return {name: version for name, version in found.items() if version}
+    return {name: version for name, version in versions.items() if version}
 
 
 def kernel_driver(io: SystemIO) -> str | None:

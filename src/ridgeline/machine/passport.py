@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from statistics import median, quantiles
+from typing import Annotated, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import Ceiling, Missing, ceiling_from_dict
-from ridgeline.serialize import FieldError, Index, Name, NotNegative, from_dict
+from ridgeline.machine.describe import Description
+from ridgeline.records import Conditions, Provenance
+from ridgeline.serialize import INLINE, STORED, FieldError, Limit, Name, from_dict, to_dict
 from ridgeline.store import atomic_write_text, to_json, writing
 
 # History of the format, newest first.
@@ -22,20 +25,113 @@ PASSPORT_VERSION = 1
 
 AGAIN = "measure the machine again: ridgeline machine measure"
 MEMORY_LEVELS = ("l1", "l2", "l3", "dram")
-DRIFT = 0.05  # a roof that moved by more than this share is worth a word
+
+
+KINDS = ("compute", "bandwidth", "launch", "power")
+LOWER_IS_BETTER = ("launch",)
+ONE_CORE = "one core"  # in `what`: a ceiling of one thread, where another is of all
+UNITS = {
+    "compute": "flops_per_s",
+    "bandwidth": "bytes_per_s",
+    "launch": "time_s",
+    "power": "power_w",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """One roof, floor of time, or power level, as it was measured. SI units."""
+
+    kind: str  # one of KINDS
+    device: str  # "cpu", "cuda:0", "mps"
+    path: str | None = None  # compute: "matrix" or "vector"
+    precision: str | None = None  # compute: "fp32", "bf16", "int8"
+    accumulator: str | None = None  # compute: the precision of the sum
+    level: str | None = None  # bandwidth: "l1", "l2", "l3", "dram", "host-to-device"
+    pattern: str | None = None  # bandwidth: "read", "copy", "triad"; pinned or pageable
+    what: str | None = None  # launch: "kernel", "graph replay"; power: "idle", "compute"
+    threads: int | None = None
+    working_set_bytes: int | None = None
+    energy_j_per_flop: float | None = None  # power: over the rate while it was drawn
+    energy_j_per_byte: float | None = None
+    conditions: Conditions = field(default_factory=Conditions, metadata=INLINE)
+    how: str  # what ran: "torch.mm 8192x8192x8192", "FMA chains, 12 registers, AVX2"
+    samples: tuple[float, ...]  # in the unit of the kind, in the order they were taken
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"{self.kind!r} is no kind of ceiling; there are {', '.join(KINDS)}")
+        if not self.samples or not all(isfinite(sample) for sample in self.samples):
+            raise ValueError(f"a {self.kind} ceiling needs samples that are finite numbers")
+
+    @property
+    def best(self) -> float:
+        """The best sample: what the device can do for a moment."""
+        return min(self.samples) if self.kind in LOWER_IS_BETTER else max(self.samples)
+
+    @property
+    def sustained(self) -> float:
+        """The median sample: what it does for as long as the measurement lasted."""
+        return median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Distance of the 10th and the 90th percentile, as a share of the median."""
+        if len(self.samples) < 2 or not self.sustained:
+            return 0.0
+        cuts = quantiles(self.samples, n=10, method="inclusive")
+        return (cuts[-1] - cuts[0]) / self.sustained
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What this is a ceiling of: equal keys of two passports can be compared."""
+        parts = (self.kind, self.device, self.path, self.precision, self.accumulator, self.level,
+                 self.pattern, self.what)  # fmt: skip
+        return tuple(part or "" for part in parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: what it is of, the rate under the name of its unit, and how noisy."""
+        content = {
+            name: value
+            for name, value in to_dict(self).items()
+            if value is not None or name in Conditions.__dataclass_fields__
+        }
+        how, samples = content.pop("how"), content.pop("samples")
+        rate = {UNITS[self.kind]: self.best}  # of a power ceiling, instead of its conditions'
+        return {**content, **rate, "sustained": self.sustained, "spread": self.spread,
+                "how": how, "samples": samples}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What could not be measured, and why."""
+
+    what: str  # "fp8 matrix products", "CPU power"
+    reason: str
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+Time = Annotated[str, Limit("a time in ISO form", _is_time)]  # it becomes part of a path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passport:
     """What one machine can do, when and how that was measured."""
 
-    name: str
-    measured_at: str  # ISO time with its zone
+    name: Name = field(metadata={"key": "machine"})
+    measured_at: Time  # with its zone
     is_quick: bool
     ceilings: tuple[Ceiling, ...]
-    missing: tuple[Missing, ...] = ()
-    description: Mapping[str, Any] = field(default_factory=dict)  # as `machine describe` gives it
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    missing: tuple[Missing, ...] = field(default=(), metadata=STORED)
+    description: Description = field(default_factory=Description, metadata=STORED)
+    provenance: Provenance = field(default_factory=Provenance, metadata=STORED)
 
     @property
     def noise(self) -> float:
@@ -48,13 +144,14 @@ class Passport:
         steady = [c for c in named if c.sustained]
         return max((max(c.spread, c.best / c.sustained - 1) for c in steady), default=0.0)
 
-    def find(self, **wanted: str) -> list[Ceiling]:
+    def find(self, **fields: str) -> list[Ceiling]:
         """Ceilings whose fields have these values: `find(kind="compute", precision="bf16")`."""
         return [
-            c for c in self.ceilings if all(getattr(c, name) == v for name, v in wanted.items())
+            c for c in self.ceilings if all(getattr(c, name) == v for name, v in fields.items())
         ]
 
     def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
         return {
             "schema_version": PASSPORT_VERSION,
             "machine": self.name,
@@ -62,73 +159,10 @@ class Passport:
             "is_quick": self.is_quick,
             "noise": self.noise,
             "ceilings": [c.to_dict() for c in self.ceilings],
-            "missing": [{"what": m.what, "reason": m.reason} for m in self.missing],
-            "description": self.description,
-            "provenance": self.provenance,
+            "missing": to_dict(self.missing),
+            "description": self.description.to_dict(),
+            "provenance": to_dict(self.provenance),
         }
-
-
-# What is read of a description and a provenance, which a passport otherwise keeps as they are.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cache:
-    level: Index
-    kind: str | None = None
-    size_bytes: NotNegative | None = None
-    instances: NotNegative | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cpu:
-    model: str | None = None
-    usable_cores: float | None = None
-    caches: tuple[_Cache, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Memory:
-    total_bytes: NotNegative | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gpu:
-    kind: str | None = None
-    name: str | None = None
-    uuid: str | None = None
-    driver: str | None = None
-    index: Index | None = None
-    compute_units: NotNegative | None = None
-    memory_bytes: NotNegative | None = None
-    l2_bytes: NotNegative | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Description:
-    os: str | None = None
-    cpu: _Cpu | None = None
-    memory: _Memory | None = None
-    drivers: Mapping[str, str | None] = field(default_factory=dict)
-    gpus: tuple[_Gpu, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Provenance:
-    command: tuple[str, ...] = ()
-    libraries: Mapping[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    """A passport as its file has it."""
-
-    machine: Name
-    measured_at: str
-    is_quick: bool
-    ceilings: tuple[Mapping[str, Any], ...]
-    missing: tuple[Missing, ...]
-    description: _Description
-    provenance: _Provenance
 
 
 def passport_from_dict(content: Any, *, where: str) -> Passport:
@@ -141,37 +175,22 @@ def passport_from_dict(content: Any, *, where: str) -> Passport:
                 f"{PASSPORT_VERSION}",
                 hint="update ridgeline",
             )
-        stored = from_dict(_Stored, content)
-        return Passport(
-            name=stored.machine,
-            measured_at=_time(stored.measured_at),
-            is_quick=stored.is_quick,
-            ceilings=tuple(_ceiling(n, c) for n, c in enumerate(stored.ceilings)),
-            missing=stored.missing,
-            description=content["description"],
-            provenance=content["provenance"],
-        )
+        passport = from_dict(Passport, content)
+        _check_samples(passport.ceilings)
     except FieldError as error:
         raise RidgelineError(f"{where} is not a passport: {error}", hint=AGAIN) from error
     except (KeyError, TypeError, ValueError) as error:
         raise RidgelineError(
-            f"{where} is not a passport: {type(error).__name__} {error}",
-            hint=AGAIN,
+            f"{where} is not a passport: {type(error).__name__} {error}", hint=AGAIN
         ) from error
+    return passport
 
 
-def _time(text: str) -> str:
-    """When it was measured; ValueError if that is no time, since it becomes part of a path."""
-    datetime.fromisoformat(text)
-    return text
-
-
-def _ceiling(number: int, content: Mapping[str, Any]) -> Ceiling:
+def _check_samples(ceilings: Iterable[Ceiling]) -> None:
     """A roof is above zero: what it is divided by."""
-    ceiling = ceiling_from_dict(content, f"ceilings.{number}")
-    if ceiling.kind != "power" and (ceiling.sustained <= 0 or min(ceiling.samples) < 0):
-        raise FieldError(f"ceilings.{number}.samples are not numbers above zero")
-    return ceiling
+    for number, ceiling in enumerate(ceilings):
+        if ceiling.kind != "power" and (ceiling.sustained <= 0 or min(ceiling.samples) < 0):
+            raise FieldError(f"ceilings.{number}.samples are not numbers above zero")
 
 
 def read_passport(path: Path) -> Passport:
@@ -207,7 +226,7 @@ class Passports:
         return sorted(path.stem for path in self.folder.glob("*.json"))
 
     def write(self, passport: Passport) -> Path:
-        """Store a passport; the one it replaces is kept beside it under its date."""
+        """Store a passport; the one it replaces is kept in `earlier/` under its date."""
         path = self.path(passport.name)
         if path.exists():
             self._keep_earlier(path, passport.measured_at)
@@ -230,9 +249,8 @@ class Passports:
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""
-        given = Path(name)
-        if given.suffix == ".json":
-            return read_passport(given)
+        if name.endswith(".json"):
+            return read_passport(Path(name))
         if not self.path(name).exists():
             known = ", ".join(self.names()) or "none yet"
             raise RidgelineError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from ridgeline.machine.system import SystemIO
 
 NCU_VARIABLE = "RIDGELINE_NCU"  # names the program where it is not on the path
-NCU_PLACES = (
+NCU_PATTERNS = (
     "/usr/local/cuda*/bin/ncu",
     "/opt/nvidia/nsight-compute/*/ncu",
     "/opt/cuda*/bin/ncu",
@@ -25,8 +25,8 @@ def ncu_path(io: SystemIO) -> str | None:
     at_hand = io.environ.get(NCU_VARIABLE) or io.which("ncu")
     if at_hand:
         return at_hand
-    found = (io.find(place) for place in NCU_PLACES)
-    return next((max(paths, key=_version) for paths in found if paths), None)
+    groups = (io.find(pattern) for pattern in NCU_PATTERNS)
+    return next((max(paths, key=_version) for paths in groups if paths), None)
 
 
 def _version(path: str) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ def measure_energy(
     it took. The device has to be idle at the call: what it draws then is the baseline. Without a
     number of `windows`, there are as many as last `total_s`, but no fewer than three.
     """
-    if not meters.found:
+    if not meters.available:
         return EnergyMeasurement(reasons=meters.reasons)
     sampler = sampler or Sampler(meters, interval_s=FAST_S, clock=clock)
 
@@ -185,7 +185,7 @@ def integrate_windows(
 ) -> WindowEnergies:
     """The energy of each pass, by the first meter whose readings make sense."""
     notes: list[str] = []
-    for meter in meters.found:
+    for meter in meters.available:
         if fault := _find_fault(meter, readings, passes):
             notes.append(f"the {meter.name} {fault}: it is not used")
             continue

@@ -84,7 +84,7 @@ def repeat_energy(
 
     `refresh_s` is the sensor's, as measured with the whole step. None where no meter answers.
     """
-    if not meters.found:
+    if not meters.available:
         return None
     sampler = sampler or Sampler(meters, interval_s=FAST_S, clock=clock)
     loop = _Loop(call, sync, clock, batch_s)

@@ -36,7 +36,7 @@ from ridgeline.measure.timing import Timing, choose_iters, time_steps, warm_up
 from ridgeline.records import Conditions, DeviceMemory, WarmUp, WorkloadSpec
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
-from ridgeline.sensors.sampler import BESIDE_TIMING_S, Reading, Sampler
+from ridgeline.sensors.sampler import DURING_TIMING_S, Reading, Sampler
 from ridgeline.sensors.sampler import summarise as summarise_readings
 from ridgeline.settings import SYNTHETIC, SYNTHETIC_HOST, Settings
 from ridgeline.workloads import Inputs, Workload
@@ -82,7 +82,9 @@ def _build_and_time(
 ) -> tuple[Measurement, Stepper]:
     """Build, warm up and time; meters are read beside it, too rarely to disturb."""
     before = meters.conditions()
-    with Sampler(replace(meters, found=())) as sampler:  # conditions only: meters are slow to read
+    with Sampler(
+        replace(meters, available=())
+    ) as sampler:  # conditions only: meters are slow to read
         on_progress("building", 0, 0)
         start_s = perf_counter()
         stepper, data = _build(workload, spec, settings, backend, precision)
@@ -176,7 +178,7 @@ def _time(
     )
     iters = choose_iters(settings.iters, warmup)
     backend.reset_peak_memory()
-    sampler.interval_s = BESIDE_TIMING_S
+    sampler.interval_s = DURING_TIMING_S
     timing = time_steps(
         stepper.step,
         StepRecorder(backend.timeline() if backend.has_events else None),
@@ -205,7 +207,7 @@ def _other_passes(
         on_progress("kernels", 0, 0)
         measurement.kernels = measure_kernel_time(stepper.step, backend.synchronize)
     if settings.energy is not False:
-        if meters.found:
+        if meters.available:
             on_progress("energy", 0, 0)
         _measure_energy(measurement, stepper, meters)
     if settings.layers or settings.layer_energy:

@@ -11,7 +11,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Passports
 from ridgeline.records import CountRequest, WorkloadSpec
 from ridgeline.report.counts import count_key, stored_counts, uncounted
-from ridgeline.roofline.roofs import gpu_of, measured_roofs
+from ridgeline.roofline.roofs import measured_roofs
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.workloads.sources import file_digest, is_file
 
@@ -204,7 +204,8 @@ def limits(
         passport = Passports(results.path).read(machine)
     except RidgelineError:
         return None, memory
-    size = gpu_of(passport.description, device).get("memory_bytes")
+    gpu = passport.description.find_gpu(device)
+    size = gpu.memory_bytes if gpu else None
     peak = measured_roofs(passport, device).peak("fp32", "matrix")
     return peak, memory or (float(size) if size else None)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.compare import another_machine
+from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.records import WorkloadSpec
 
@@ -69,8 +69,8 @@ def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound
 
     description = describe()
     passports = Passports(task.results)
-    name = passport_name(machine_name(description), description.to_dict(), task.device)
-    before = None if task.remeasure else _kept(passports, name, task, description.to_dict())
+    name = passport_name(machine_name(description), description, task.device)
+    before = None if task.remeasure else _kept(passports, name, task, description)
     if before is not None:
         spot = check_drift(before, task.device)
         text = f"kept from {before.measured_at[:10]}"
@@ -78,8 +78,8 @@ def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound
             return MachineFound(name=before.name, is_cached=True, note=text)
         note = f"{text}; {spot}"
         return MachineFound(name=before.name, is_cached=True, note=note)
-    name = _free_name(passports, name, description.to_dict())
-    passport = _measure(name, task, description.to_dict(), send)
+    name = _free_name(passports, name, description)
+    passport = _measure(name, task, description, send)
     passports.write(passport)
     note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if task.quick else "")
     if passport.noise > NOISY:
@@ -90,18 +90,18 @@ def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound
     return MachineFound(name=name, is_cached=False, note=note)
 
 
-def passport_name(name: str, description: dict[str, Any], device: str) -> str:
+def passport_name(name: str, description: Description, device: str) -> str:
     """A device that the machine is not named after has a passport of its own.
 
     So measuring the processor of a GPU's host never replaces what is known of the GPU.
     """
-    has_gpus = any(gpu.get("index") is not None for gpu in description.get("gpus") or ())
-    is_named_after = device in ("cuda:0", "mps") if has_gpus else device == "cpu"
-    return name if is_named_after else f"{name}-{device.replace(':', '')}"
+    if description.is_named_after(device):
+        return name
+    return f"{name}-{device.replace(':', '')}"
 
 
 def _kept(
-    passports: Passports, name: str, task: MachineTask, description: dict[str, Any]
+    passports: Passports, name: str, task: MachineTask, description: Description
 ) -> Passport | None:
     """A passport of this very machine with ceilings of the device, as thorough as is asked."""
     for known in passports.names():
@@ -118,7 +118,7 @@ def _kept(
     return None
 
 
-def _free_name(passports: Passports, name: str, description: dict[str, Any]) -> str:
+def _free_name(passports: Passports, name: str, description: Description) -> str:
     """Never the name of another machine's passport, nor of one that cannot be read."""
     free, number = name, 2
     while free in passports.names():
@@ -131,7 +131,7 @@ def _free_name(passports: Passports, name: str, description: dict[str, Any]) -> 
     return free
 
 
-def _measure(name: str, task: MachineTask, description: dict[str, Any], send: Tell) -> Passport:
+def _measure(name: str, task: MachineTask, description: Description, send: Tell) -> Passport:
     from ridgeline.machine.measure import choose_devices, measure_machine
     from ridgeline.provenance import collect
 
@@ -142,6 +142,6 @@ def _measure(name: str, task: MachineTask, description: dict[str, Any], send: Te
         quick=task.quick,
         progress=send,
         description=description,
-        provenance=asdict(where),
+        provenance=where,
         measured_at=where.time,
     )

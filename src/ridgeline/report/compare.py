@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import LOWER_IS_BETTER
 from ridgeline.machine.compare import (
     Difference,
     another_machine,
@@ -24,6 +23,7 @@ from ridgeline.machine.compare import (
     drift,
     label,
 )
+from ridgeline.machine.passport import LOWER_IS_BETTER
 from ridgeline.report.cases import OPTIONS, WORK
 from ridgeline.report.checked import check_table
 from ridgeline.report.compare_runs import (

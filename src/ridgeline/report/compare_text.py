@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ridgeline.machine.ceiling import UNITS
 from ridgeline.machine.compare import label
+from ridgeline.machine.passport import UNITS
 from ridgeline.report.compare import Comparison, MachineComparison
 from ridgeline.report.compare_runs import ComparedRuns, Part
 from ridgeline.report.markup import markdown, markdown_line, markdown_table

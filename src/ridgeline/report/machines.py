@@ -163,7 +163,7 @@ def _is_of(passport: Passport, device: str, name: str, run: MeasuredRun | Stored
         return False
     if device != "cpu":
         return True
-    there = (passport.description.get("cpu") or {}).get("usable_cores")
+    there = passport.description.cpu.usable_cores
     here = run.made.host.usable_cores
     return there is None or here is None or there == here
 

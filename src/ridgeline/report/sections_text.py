@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.quantities import LOWER_BOUND
+from ridgeline.machine.describe import Description
 from ridgeline.report.analysis import TOPICS, of_all
 from ridgeline.report.analysis_gap import gaps, shares
 from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY
@@ -164,19 +165,15 @@ def _machines(material: Material) -> str:
 
 def _machine(machine: Machine, device: str) -> list[str]:
     roofs = machine.roofs
-    told: Mapping[str, Any] = machine.passport.description if machine.passport else {}
-    cpu = told.get("cpu") or {}
-    cores = cpu.get("usable_cores")
-    memory = number((told.get("memory") or {}).get("total_bytes"))
+    described = machine.passport.description if machine.passport else Description()
+    cores, memory = described.cpu.usable_cores, described.memory.total_bytes
     return [
         roofs.env,
         f"{roofs.device_name or 'not named'}{f' ({device})' if device else ''}",
-        f"{cpu.get('model', '')}{f', {cores} cores' if cores else ''}",
+        f"{described.cpu.model}{f', {cores} cores' if cores else ''}",
         format_bytes(memory) if memory else "",
-        str(told.get("os") or ""),
-        str((told.get("drivers") or {}).get("NVIDIA driver") or "")
-        if roofs.device != "cpu"
-        else "",
+        described.os,
+        str(described.drivers.get("NVIDIA driver") or "") if roofs.device != "cpu" else "",
         _source(machine),
     ]
 
@@ -310,14 +307,14 @@ def appendix(material: Material) -> Iterator[str]:
 def _commands(material: Material) -> Iterator[str]:
     by_command: dict[str, list[str]] = {}
     for machine in material.study.machines:
-        command = machine.passport.provenance.get("command") if machine.passport else None
-        if command:
-            by_command.setdefault(_shell(command), []).append(f"roofs of {machine.env}")
+        words = machine.passport.provenance.command if machine.passport else ()
+        if words:
+            by_command.setdefault(shlex.join(words), []).append(f"roofs of {machine.env}")
     for run in material.study.raw_runs:
         command = run.provenance.get("command")
         if command and run.run_id in material.names:
-            words = f"{environment_text(run.made.environment)} {_shell(command)}".strip()
-            by_command.setdefault(words, []).append(material.names[run.run_id])
+            line = f"{environment_text(run.made.environment)} {_shell(command)}".strip()
+            by_command.setdefault(line, []).append(material.names[run.run_id])
     for row in records(material.study.captures):
         by_command.setdefault(str(row["command"]), []).append(str(row["label"]))
     for command, names in by_command.items():

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.machine.ceiling import ONE_CORE, Ceiling
+from ridgeline.machine.passport import ONE_CORE, Ceiling
 from ridgeline.report.cases import (
     WORK,
     Case,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.ceiling import ONE_CORE, Ceiling
-from ridgeline.machine.passport import Passport
+from ridgeline.machine.describe import Description
+from ridgeline.machine.passport import ONE_CORE, Ceiling, Passport
 
 LEVELS = ("dram", "l3", "l2", "l1")
 FMA_UNITS = ("fp32", "fp64")  # their products and their vector work share the same units
@@ -227,10 +227,8 @@ def _keep_best(rates: dict[str, float], name: str, rate: float) -> None:
 
 def env_of(passport: Passport, device: str) -> str:
     """The machine's name; with the device's, where the name is that of another device."""
-    has_gpus = any(gpu.get("index") is not None for gpu in passport.description.get("gpus") or ())
-    is_named_after = device in ("cuda:0", "mps") if has_gpus else device == "cpu"
     suffix = device.replace(":", "")
-    if is_named_after or passport.name.endswith(f"-{suffix}"):
+    if passport.description.is_named_after(device) or passport.name.endswith(f"-{suffix}"):
         return passport.name
     return f"{passport.name}-{suffix}"
 
@@ -238,31 +236,21 @@ def env_of(passport: Passport, device: str) -> str:
 def device_name(passport: Passport, device: str) -> str:
     """`NVIDIA H200` for cuda:0, the processor's model for cpu."""
     if device == "cpu":
-        return str((passport.description.get("cpu") or {}).get("model") or "")
-    gpu = gpu_of(passport.description, device)
-    return str(gpu.get("name") or "")
+        return passport.description.cpu.model
+    gpu = passport.description.find_gpu(device)
+    return gpu.name if gpu else ""
 
 
-def gpu_of(description: Mapping[str, Any], device: str) -> Mapping[str, Any]:
-    """What a description says about a GPU; nothing if it has none of that name."""
-    kind, _, number = device.partition(":")
-    for gpu in description.get("gpus") or ():
-        if gpu.get("kind") == kind and str(gpu.get("index", 0)) == (number or "0"):
-            return dict(gpu)
-    return {}
-
-
-def _last_cache(description: Mapping[str, Any], device: str) -> tuple[str | None, int | None]:
+def _last_cache(description: Description, device: str) -> tuple[str | None, int | None]:
     """The cache that stands before DRAM, all its instances together."""
     if device != "cpu":
-        size = gpu_of(description, device).get("l2_bytes")
-        return ("l2", int(size)) if size else (None, None)
+        gpu = description.find_gpu(device)
+        return ("l2", gpu.l2_bytes) if gpu and gpu.l2_bytes else (None, None)
     sizes: dict[int, int] = {}
-    for cache in (description.get("cpu") or {}).get("caches") or ():
-        if cache.get("kind") != "instruction" and cache.get("size_bytes"):
-            each = int(cache["size_bytes"]) * int(cache.get("instances") or 1)
-            level = int(cache["level"])
-            sizes[level] = sizes.get(level, 0) + each  # cores of two kinds have two entries
+    for cache in description.cpu.caches:
+        if cache.kind != "instruction" and cache.size_bytes:
+            each = cache.size_bytes * cache.instances
+            sizes[cache.level] = sizes.get(cache.level, 0) + each  # cores of two kinds have two
     last = max(sizes, default=None)
     return (f"l{last}", sizes[last]) if last else (None, None)
 

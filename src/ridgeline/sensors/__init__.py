@@ -1,6 +1,5 @@
 """What a device says about itself while it works: clocks, temperature, power, energy.
 
-conditions.py  the record of clocks, temperature, power and limits; the middle of many
 meter.py       the record of one meter (joules or watts, and of what), and of all of a device
 meters.py      which meters there are here, with those of Apple chips and Jetson modules
 sampler.py     reads them in a thread of its own, with a time for every reading

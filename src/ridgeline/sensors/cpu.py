@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import COUNTER, Meter, Meters
 
 SYS = Path("/sys")
@@ -65,7 +65,7 @@ def cpufreq_hz(cpus: Sequence[int], root: Path = SYS) -> float | None:
 
 def cpuinfo_hz(text: str) -> float | None:
     """The highest `cpu MHz` of /proc/cpuinfo."""
-    clocks = [float(found) for found in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
+    clocks = [float(mhz) for mhz in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
     return 1e6 * max(clocks) if clocks else None
 
 
@@ -144,5 +144,5 @@ def rapl_meters(root: Path = SYS) -> Meters:
     if meter.reason is not None:
         return Meters(reasons=(meter.reason,))
     scope = "CPU packages, without the memory"
-    found = Meter(name="RAPL energy counters", scope=scope, kind=COUNTER, read=meter.energy_j)
-    return Meters(found=(found,))
+    counter = Meter(name="RAPL energy counters", scope=scope, kind=COUNTER, read=meter.energy_j)
+    return Meters(available=(counter,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 
 COUNTER, POWER = "counter", "power"
 
@@ -28,7 +28,7 @@ class Meter:
 class Meters:
     """The meters of a device, the best first, and why others are not there."""
 
-    found: tuple[Meter, ...] = ()
+    available: tuple[Meter, ...] = ()
     reasons: tuple[str, ...] = ()
     conditions: Callable[[], Conditions] = field(default=Conditions, repr=False)
 
@@ -43,4 +43,4 @@ class Meters:
         return self._first(POWER)
 
     def _first(self, kind: str) -> Meter | None:
-        return next((meter for meter in self.found if meter.kind == kind), None)
+        return next((meter for meter in self.available if meter.kind == kind), None)

@@ -54,13 +54,13 @@ def apple_meters(kind: str, run: Run = run_text) -> Meters:
         return Meters(reasons=(NEEDS_ROOT,))
     if part not in seen:
         return Meters(reasons=(f"powermetrics tells no {part} power on this Mac",))
-    found = Meter(
+    meter = Meter(
         name=f"powermetrics {part} power",
         scope=f"the {part} of the chip as macOS estimates it, without the memory",
         kind=POWER,
         read=lambda: powers_w(run(COMMAND)).get(part),
     )
-    return Meters(found=(found,))
+    return Meters(available=(meter,))
 
 
 # The power rails of Jetson modules: INA3221 sensors on the board; not verified on hardware. Each
@@ -75,7 +75,7 @@ def rails(root: Path = SYS) -> dict[str, tuple[Path, Path]]:
     """Rail to its files of voltage and current."""
     # one star per folder: the devices of a driver are links, which ** does not follow
     labels = (root / "bus" / "i2c" / "drivers").glob("ina3221*/*/hwmon/hwmon*/in*_label")
-    found = {}
+    files = {}
     for path in sorted(labels):
         channel = path.name.removeprefix("in").removesuffix("_label")
         voltage, current = (
@@ -83,22 +83,24 @@ def rails(root: Path = SYS) -> dict[str, tuple[Path, Path]]:
             path.parent / f"curr{channel}_input",
         )
         if current.exists():  # a channel without one is the sum of the others
-            found[text_of(path).strip()] = (voltage, current)
-    return found
+            files[text_of(path).strip()] = (voltage, current)
+    return files
 
 
 def jetson_meters(kind: str, root: Path = SYS) -> Meters:
     """The rail that feeds a device of this kind, or else the whole module's."""
-    found = rails(root)
-    if not found:
+    powered = rails(root)
+    if not powered:
         return Meters(reasons=(NO_RAILS,))
-    mine = [rail for rail in found if JETSON_PARTS[kind] in rail]
-    rail = next(iter([*mine, *(rail for rail in found if rail == WHOLE_MODULE)]), None)
+    mine = [rail for rail in powered if JETSON_PARTS[kind] in rail]
+    rail = next(iter([*mine, *(rail for rail in powered if rail == WHOLE_MODULE)]), None)
     if rail is None:
-        return Meters(reasons=(f"no rail of the {JETSON_PARTS[kind]} among {', '.join(found)}",))
+        return Meters(reasons=(f"no rail of the {JETSON_PARTS[kind]} among {', '.join(powered)}",))
     scope = "the whole module" if rail == WHOLE_MODULE else f"all that the rail {rail} feeds"
-    read = partial(_power_w, *found[rail])
-    return Meters(found=(Meter(name=f"INA3221 rail {rail}", scope=scope, kind=POWER, read=read),))
+    read = partial(_power_w, *powered[rail])
+    return Meters(
+        available=(Meter(name=f"INA3221 rail {rail}", scope=scope, kind=POWER, read=read),)
+    )
 
 
 def _power_w(voltage: Path, current: Path) -> float | None:
@@ -128,10 +130,10 @@ def find_meters(
 
 def _or_rails(meters: Meters, kind: str, root: Path) -> Meters:
     """A Jetson's rails, where there are any and the device has no meter of its own."""
-    if meters.found or not rails(root):
+    if meters.available or not rails(root):
         return meters
     jetson = jetson_meters(kind, root)
-    return replace(meters, found=jetson.found, reasons=meters.reasons + jetson.reasons)
+    return replace(meters, available=jetson.available, reasons=meters.reasons + jetson.reasons)
 
 
 def _cpus() -> list[int]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ridgeline.sensors.conditions import Conditions
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import COUNTER, POWER, Meter, Meters
+from ridgeline.serialize import Index
 
 THROTTLES = {  # bits of nvmlClocksThrottleReasons, in nvml.h; an idle device is not throttled
     0x4: "power cap",
@@ -45,13 +46,13 @@ class Mig:
 class Gpu:
     """One accelerator. None where its driver does not say."""
 
-    kind: str  # "cuda", "rocm" or "mps"
-    name: str
-    index: int | None  # as CUDA numbers it in this process; None: not visible to CUDA
+    kind: str = ""  # "cuda", "rocm" or "mps"
+    name: str = ""
+    index: Index | None = None  # as CUDA numbers it in this process; None: not visible to CUDA
     uuid: str | None = None
     pci_id: str | None = None
     system_index: int | None = None  # as nvidia-smi and NVML number it
-    compute_units: int | None = None  # multiprocessors, compute units or GPU cores
+    compute_units: Index | None = None  # multiprocessors, compute units or GPU cores
     compute_capability: str | None = None
     clock_hz: float | None = None
     max_clock_hz: float | None = None
@@ -66,8 +67,8 @@ class Gpu:
     has_mig: bool | None = None  # the mode is on
     mig_instances: tuple[Mig, ...] = ()
     is_persistent: bool | None = None  # the driver stays loaded between programs
-    l2_bytes: int | None = None
-    memory_bytes: int | None = None
+    l2_bytes: Index | None = None
+    memory_bytes: Index | None = None
     memory_bus_bits: int | None = None
     pcie_generation: int | None = None  # now; it drops when the device is idle
     max_pcie_generation: int | None = None
@@ -88,12 +89,12 @@ def read_gpus(nvml: Any) -> list[Gpu]:
 def _handles(nvml: Any) -> list[tuple[int, Any]]:
     """Number and handle of each device that this process may look at."""
     count = _query(nvml, nvml.nvmlDeviceGetCount) or 0
-    found = [(i, _query(nvml, nvml.nvmlDeviceGetHandleByIndex, i)) for i in range(count)]
-    return [(index, handle) for index, handle in found if handle is not None]
+    handles = [(i, _query(nvml, nvml.nvmlDeviceGetHandleByIndex, i)) for i in range(count)]
+    return [(index, handle) for index, handle in handles if handle is not None]
 
 
 def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) -> Gpu:
-    ask = _asker(nvml, handle)
+    ask = _make_query(nvml, handle)
 
     def switch(value: Any) -> bool | None:
         return None if value is None else bool(value)
@@ -156,7 +157,7 @@ def list_programs(nvml: Any) -> list[tuple[int, str]]:
     return [(pid, _text(_query(nvml, nvml.nvmlSystemGetProcessName, pid)) or "?") for pid in ids]
 
 
-def _asker(nvml: Any, handle: Any) -> Callable[..., Any]:
+def _make_query(nvml: Any, handle: Any) -> Callable[..., Any]:
     """`ask("Name")` is nvmlDeviceGetName of this device, or None where there is no answer."""
 
     def ask(function: str, *arguments: Any) -> Any:
@@ -213,13 +214,9 @@ def start_nvml() -> Any:
 
 def nvml_reader(uuid: str) -> Callable[[], Conditions] | None:
     """A function that reads the device with this UUID, or None where NVML is not there."""
-    try:
-        nvml = load_nvml()
-        nvml.nvmlInit()
-        handle = nvml_handle(nvml, uuid)
-    except Exception:  # not installed, no driver, or a device that NVML does not show
-        return None
-    return partial(_conditions, nvml, handle)
+    nvml = start_nvml()
+    handle = _query(nvml, nvml_handle, nvml, uuid) if nvml else None
+    return None if handle is None else partial(_conditions, nvml, handle)
 
 
 def nvml_handle(nvml: Any, uuid: str) -> Any:
@@ -233,7 +230,7 @@ def nvml_handle(nvml: Any, uuid: str) -> Any:
 
 
 def _conditions(nvml: Any, handle: Any) -> Conditions:
-    ask = _asker(nvml, handle)
+    ask = _make_query(nvml, handle)
     state = ask("PerformanceState")
     return Conditions(
         clock_hz=_scale(ask("ClockInfo", nvml.NVML_CLOCK_SM), 1e6),
@@ -265,37 +262,36 @@ def nvidia_meters(uuid: str | None, load: Callable[[], Any] = load_nvml) -> Mete
     read = partial(_conditions, nvml, handle)
     if uuid.startswith("MIG-") or _is_divided(nvml, handle):
         return Meters(reasons=(IS_MIG,), conditions=read)
-    found, reasons = [], []
-    for find in (_counter, _power):
-        meter, reason = find(nvml, handle, scope)
-        found += [meter] if meter else []
-        reasons += [reason] if reason else []
-    return Meters(found=tuple(found), reasons=tuple(reasons), conditions=read)
+    answers = [find(nvml, handle, scope) for find in (_find_counter, _find_power)]
+    return Meters(
+        available=tuple(answer for answer in answers if isinstance(answer, Meter)),
+        reasons=tuple(answer for answer in answers if isinstance(answer, str)),
+        conditions=read,
+    )
 
 
 def _is_divided(nvml: Any, handle: Any) -> bool:
     """A slice, or a device that is cut into slices: CUDA then runs on one of them."""
-    try:
-        if nvml.nvmlDeviceIsMigDeviceHandle(handle):
-            return True
-        current, _pending = nvml.nvmlDeviceGetMigMode(handle)
-    except nvml.NVMLError:  # a device that cannot be divided
-        return False
-    return bool(current)
+    mode = _query(nvml, nvml.nvmlDeviceGetMigMode, handle)  # None: it cannot be divided
+    return bool(_query(nvml, nvml.nvmlDeviceIsMigDeviceHandle, handle)) or bool(mode and mode[0])
 
 
-def _counter(nvml: Any, handle: Any, scope: str) -> tuple[Meter | None, str | None]:
+def _find_counter(nvml: Any, handle: Any, scope: str) -> Meter | str:
+    """The energy counter, or why there is none."""
+
     def read_j() -> float:
         return 1e-3 * float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
 
     try:
         read_j()
     except nvml.NVMLError as error:
-        return None, f"no NVML energy counter, which devices have since Volta: {error}"
-    return Meter(name="NVML energy counter", scope=scope, kind=COUNTER, read=read_j), None
+        return f"no NVML energy counter, which devices have since Volta: {error}"
+    return Meter(name="NVML energy counter", scope=scope, kind=COUNTER, read=read_j)
 
 
-def _power(nvml: Any, handle: Any, scope: str) -> tuple[Meter | None, str | None]:
+def _find_power(nvml: Any, handle: Any, scope: str) -> Meter | str:
+    """The power sensor that answers with the shortest delay, or why there is none."""
+
     def instant_w() -> float:
         (answer,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
         if answer.nvmlReturn != nvml.NVML_SUCCESS:
@@ -306,14 +302,12 @@ def _power(nvml: Any, handle: Any, scope: str) -> tuple[Meter | None, str | None
         return 1e-3 * float(nvml.nvmlDeviceGetPowerUsage(handle))
 
     reason = ""
-    ways = (("NVML instant power", instant_w), ("NVML power, averaged over up to 1 s", usage_w))
-    for name, read_w in ways:
+    sensors = {"NVML instant power": instant_w, "NVML power, averaged over up to 1 s": usage_w}
+    for name, read_w in sensors.items():
         try:
-            watts = read_w()
+            if read_w() > 0:  # some drivers answer the instant field with nothing
+                return Meter(name=name, scope=scope, kind=POWER, read=read_w)
+            reason = "it answers 0 W"
         except (nvml.NVMLError, AttributeError) as error:  # bindings older than the field
             reason = str(error)
-            continue
-        if watts > 0:  # some drivers answer the instant field with nothing
-            return Meter(name=name, scope=scope, kind=POWER, read=read_w), None
-        reason = "it answers 0 W"
-    return None, f"no NVML power sensor: {reason}"
+    return f"no NVML power sensor: {reason}"

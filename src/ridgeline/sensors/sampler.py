@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from statistics import median
 from time import perf_counter
 from types import TracebackType
 from typing import Self, TypeVar
 
-from ridgeline.sensors.conditions import Conditions, middle
+from ridgeline.records import Conditions
 from ridgeline.sensors.meter import Meters
 
 SLOW_S = 0.1
-BESIDE_TIMING_S = 0.25  # a reading takes the interpreter from a step that waits for the host
+DURING_TIMING_S = 0.25  # a reading takes the interpreter from a step that waits for the host
 FAST_S = 0.005  # in energy windows: sees when a sensor refreshes, every 20 to 100 ms
 
-NOT_ASKED = Conditions()
+NO_CONDITIONS = Conditions()
 Value = TypeVar("Value")
 
 
@@ -26,7 +28,7 @@ class Reading:
     """What the meters said at one moment; None where one had nothing to say."""
 
     time_s: float  # by the sampler's clock, which has no date
-    conditions: Conditions = NOT_ASKED
+    conditions: Conditions = NO_CONDITIONS
     power_w: float | None = None
     energy_j: float | None = None  # since the counter's own beginning
 
@@ -50,7 +52,7 @@ class Sampler:
         self._counter, self._power, self._read = meters.counter, meters.power, meters.conditions
         self._conditions_s, self._clock = conditions_s, clock
         self._seen: list[Reading] = []
-        self._asked_s = -inf
+        self._conditions_read_s = -inf
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -61,22 +63,22 @@ class Sampler:
 
     def take(self) -> None:
         """One reading now. A meter that fails costs its value, not the measurement."""
-        energy_j = _answer(self._counter.read) if self._counter else None
+        energy_j = _try_reading(self._counter.read) if self._counter else None
         now_s = self._clock()
-        power_w = _answer(self._power.read) if self._power else None
+        power_w = _try_reading(self._power.read) if self._power else None
         conditions = None
-        if now_s - self._asked_s >= self._conditions_s:
-            self._asked_s = now_s
-            conditions = _answer(self._read)
+        if now_s - self._conditions_read_s >= self._conditions_s:
+            self._conditions_read_s = now_s
+            conditions = _try_reading(self._read)
         if energy_j is None and power_w is None and conditions is None:
             return
         self._seen.append(
-            Reading(time_s=now_s, conditions=conditions or NOT_ASKED, power_w=power_w,
+            Reading(time_s=now_s, conditions=conditions or NO_CONDITIONS, power_w=power_w,
                     energy_j=energy_j)
         )  # fmt: skip
 
     def __enter__(self) -> Self:
-        self._seen, self._asked_s, self._stop = [], -inf, threading.Event()
+        self._seen, self._conditions_read_s, self._stop = [], -inf, threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self
@@ -98,11 +100,25 @@ class Sampler:
                 return
 
 
-def _answer(read: Callable[[], Value]) -> Value | None:
+def _try_reading(read: Callable[[], Value]) -> Value | None:
     try:
         return read()
     except Exception:  # drivers fail in their own ways
         return None
+
+
+def summarise_conditions(seen: Sequence[Conditions]) -> Conditions:
+    """The median of each number, every throttle reason, the most frequent power state."""
+    medians = {}
+    for name in ("clock_hz", "memory_clock_hz", "temperature_c", "power_w"):
+        known = [value for one in seen if (value := getattr(one, name)) is not None]
+        medians[name] = median(known) if known else None
+    states = Counter(one.power_state for one in seen if one.power_state is not None)
+    return Conditions(
+        **medians,
+        throttle_reasons=tuple(sorted({why for one in seen for why in one.throttle_reasons})),
+        power_state=states.most_common(1)[0][0] if states else None,
+    )
 
 
 def within(readings: Sequence[Reading], start_s: float = -inf, end_s: float = inf) -> list[Reading]:
@@ -112,7 +128,7 @@ def within(readings: Sequence[Reading], start_s: float = -inf, end_s: float = in
 
 def summarise(readings: Sequence[Reading], start_s: float = -inf, end_s: float = inf) -> Conditions:
     """The middle of what was seen in a window; every throttle reason that occurred."""
-    return middle([reading.conditions for reading in within(readings, start_s, end_s)])
+    return summarise_conditions([r.conditions for r in within(readings, start_s, end_s)])
 
 
 def summarise_late(readings: Sequence[Reading]) -> Conditions:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ridgeline.machine.ceiling import Ceiling
-from ridgeline.machine.passport import Passport
+from ridgeline.machine.describe import Description
+from ridgeline.machine.passport import Ceiling, Passport
 from ridgeline.report.page.columns import rates
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
@@ -103,18 +102,15 @@ def _facts(machine: Machine) -> list[tuple[str, str]]:
         ("depth", "quick" if passport.is_quick else "full"),
         ("noise", format_percent(passport.noise)),
         ("driver", _driver(described) if roofs.device != "cpu" else ""),
-        ("system", str(described.get("os") or "")),
-        ("torch", str((made.get("libraries") or {}).get("torch") or "")),
-        ("repeat with", shlex.join(map(str, made.get("command") or ()))),
+        ("system", described.os),
+        ("torch", made.libraries.get("torch", "")),
+        ("repeat with", shlex.join(made.command)),
     ]
     return [(name, text) for name, text in found if text]
 
 
-def _driver(described: Mapping[str, Any]) -> str:
-    for gpu in described.get("gpus") or ():
-        if gpu.get("driver"):
-            return str(gpu["driver"])
-    return ""
+def _driver(described: Description) -> str:
+    return next((gpu.driver for gpu in described.gpus if gpu.driver), "")
 
 
 def _row(c: Ceiling, machine: Machine, passport: Passport) -> Row:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine import ceilings_mps as mps
+from ridgeline.machine import measure as mps
 
 
 class Metal:
@@ -48,7 +48,7 @@ def test_products_memory_and_launches_are_measured() -> None:
         ("launch", "eager dispatch"),
     ]  # fmt: skip
     assert all(c.best > 0 for c in ceilings)
-    assert len(steps) == mps.mps_steps()
+    assert len(steps) == mps.count_steps(["mps"], quick=True)
     assert "fp64 products" in {m.what for m in missing}
 
 
@@ -57,12 +57,12 @@ def test_what_metal_refuses_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise TypeError("bfloat16 is not supported on MPS")
 
     metal = Metal()
-    real = mps._product
+    real = mps._measure_product
 
-    def product(torch: Any, precision: str, *rest: Any) -> Any:
-        return refuse() if precision == "bf16" else real(torch, precision, *rest)
+    def product(torch: Any, clock: Any, samples: int, precision: str) -> Any:
+        return refuse() if precision == "bf16" else real(torch, clock, samples, precision)
 
-    monkeypatch.setattr(mps, "_product", product)
+    monkeypatch.setattr(mps, "_measure_product", product)
     _, missing = mps.measure_mps(quick=True, torch=metal)
     assert ("bf16 products", "bfloat16 is not supported on MPS") in {
         (m.what, m.reason) for m in missing
@@ -78,7 +78,7 @@ def test_memory_that_does_not_fit_costs_no_products(monkeypatch: pytest.MonkeyPa
     def refuse(*_: Any) -> None:
         raise RuntimeError("MPS backend out of memory")
 
-    monkeypatch.setattr(mps, "_memory", refuse)
+    monkeypatch.setattr(mps, "_measure_memory", refuse)
     ceilings, missing = mps.measure_mps(quick=True, torch=Metal())
     assert {c.kind for c in ceilings} == {"compute", "launch"}
     assert ("memory", "MPS backend out of memory") in {(m.what, m.reason) for m in missing}

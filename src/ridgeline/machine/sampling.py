@@ -1,0 +1,100 @@
+"""How a ceiling is sampled: many short samples, by turns, all of them kept.
+
+A busy neighbour lasts longer than a sample. So probes take turns, round after round: what disturbs
+one disturbs them all, and the best of each comes from a quiet moment. Clock and synchronisation are
+arguments; tests need no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from time import perf_counter
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+Clock = Callable[[Callable[[], object], int], float]
+"""Runs a call so many times and answers the seconds that one took."""
+
+LEAST_SAMPLES = 10
+
+
+def in_rounds(
+    probes: Mapping[Key, Callable[[], float]],
+    *,
+    rounds: int,
+    after_probe: Callable[[Key], None] = lambda key: None,
+    after_round: Callable[[], None] = lambda: None,
+) -> dict[Key, tuple[float, ...]]:
+    """One sample of every probe, then the next round: `rounds` samples each, in their order."""
+    samples: dict[Key, list[float]] = {key: [] for key in probes}
+    for _ in range(rounds):
+        for key, probe in probes.items():
+            samples[key].append(probe())
+            after_probe(key)
+        after_round()
+    return {key: tuple(taken) for key, taken in samples.items()}
+
+
+def best_of_rounds(probes: Mapping[Key, Callable[[], float]], *, rounds: int) -> dict[Key, float]:
+    """The highest rate that each probe has reached."""
+    return {key: max(taken) for key, taken in in_rounds(probes, rounds=rounds).items()}
+
+
+def time_calls(
+    call: Callable[[], object],
+    calls: int,
+    *,
+    sync: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = perf_counter,
+) -> float:
+    """Seconds of `calls` calls, from an idle device to an idle device."""
+    sync()
+    start_s = clock()
+    for _ in range(calls):
+        call()
+    sync()
+    return clock() - start_s
+
+
+def calls_per_sample(
+    call: Callable[[], object],
+    *,
+    sample_s: float,
+    sync: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = perf_counter,
+) -> int:
+    """How many calls last about `sample_s`; finding out is also the warm-up."""
+    calls = 1
+    while (taken_s := time_calls(call, calls, sync=sync, clock=clock)) < sample_s:
+        calls = max(2 * calls, int(calls * min(100.0, sample_s / max(taken_s, 1e-9))))
+    return calls
+
+
+def rate_probe(
+    call: Callable[[], object],
+    work_per_call: float,
+    *,
+    sync: Callable[[], object] = lambda: None,
+    sample_s: float = 0.01,
+    clock: Callable[[], float] = perf_counter,
+) -> Callable[[], float]:
+    """A probe for `in_rounds`: each call of it is one sample of the rate of `call`."""
+    calls = calls_per_sample(call, sample_s=sample_s, sync=sync, clock=clock)
+    return lambda: calls * work_per_call / time_calls(call, calls, sync=sync, clock=clock)
+
+
+def host_clock(synchronize: Callable[[], object]) -> Clock:
+    """Times with the host's monotonic clock, for what the host itself does."""
+    return lambda call, times: time_calls(call, times, sync=synchronize) / times
+
+
+def sample_seconds(
+    call: Callable[[], object], clock: Clock, *, samples: int = 15, sample_s: float = 0.02
+) -> list[float]:
+    """Seconds of one call, sampled; each sample repeats the call for about `sample_s`."""
+    first = clock(call, 1)  # compiles and warms up
+    first = min(first, clock(call, 2))
+    times = max(1, round(sample_s / max(first, 1e-7)))
+    times = max(1, round(sample_s / max(clock(call, times), 1e-7)))
+    return [clock(call, times) for _ in range(samples)]
