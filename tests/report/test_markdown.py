@@ -22,9 +22,9 @@ from tests.report.hand_study import (
 from ridgeline.report import hypotheses, statements, tables
 from ridgeline.report import markdown as markdown_module
 from ridgeline.report.cases import Case, cases
-from ridgeline.report.markdown import SECTIONS, report_text, write_report_md
+from ridgeline.report.markdown import report_text, write_report_md
 from ridgeline.report.markup import code_block, markdown, markdown_line, markdown_table
-from ridgeline.report.sections import cited
+from ridgeline.report.sections import Material
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.summary import summary
 
@@ -91,7 +91,10 @@ def test_the_sections_are_those_of_a_paper_each_with_a_place(tmp_path: Path) -> 
         "Abstract", "Experiment design", "Complexity", "Measurement", "Roofline",
         "What the hardware did", "Analysis", "Limitations", "Appendix",
     ]  # fmt: skip
-    assert re.findall("^<!-- yours: (.*) -->$", text, re.MULTILINE) == list(SECTIONS)
+    assert re.findall("^<!-- yours: (.*) -->$", text, re.MULTILINE) == [
+        "abstract", "experiment-design", "complexity", "measurement", "roofline", "executed",
+        "analysis", "limitations", "appendix",
+    ]  # fmt: skip
     assert text.startswith("<!--") and "\n# Roofline study of net on toy\n" in text
 
 
@@ -212,10 +215,11 @@ def test_the_roofs_tell_where_they_are_from(tmp_path: Path) -> None:
 
 def test_runs_are_cited_in_short() -> None:
     names = {str(n): f"R{n}" for n in range(1, 10)}
+    material = Material(study=make_study(), cases=(), names=names, statements=(), verdicts=())
 
-    assert cited(["5", "1", "2", "4", "3"], names) == "R1–R5"
-    assert cited(["1", "2", "4"], names) == "R1, R2, R4"
-    assert cited(["unknown"], names) == ""
+    assert material.cite(["5", "1", "2", "4", "3"]) == "R1–R5"
+    assert material.cite(["1", "2", "4"]) == "R1, R2, R4"
+    assert material.cite(["unknown"]) == ""
 
 
 def test_what_to_fix_first_is_ranked_as_on_the_page(tmp_path: Path) -> None:

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.hand_study import make_study
 
-from ridgeline.report.markdown import write_report_md
-from ridgeline.report.user_sections import KEPT_TITLE, place, read_old, with_words, write_keeping
+from ridgeline.report.markdown import (
+    KEPT_TITLE,
+    place,
+    read_old,
+    with_words,
+    write_keeping,
+    write_report_md,
+)
 
 FIRST = f"# Title\n\ntext 1\n\n{place('analysis')}\n\nmore\n\n{place('appendix')}\n"
 SECOND = FIRST.replace("text 1", "text 2")
