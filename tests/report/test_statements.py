@@ -129,144 +129,71 @@ def repeats() -> Study:
     return make_study([run_row(run_id=r, step_median_s=t, step_mean_s=m) for r, t, m in times])
 
 
+# fmt: off
 STATEMENTS: list[tuple[Callable[[], Study], str, list[str]]] = [
-    (
-        lambda: batches((8, 0.08), (16, 0.08), (64, 0.32)),
-        "settings",
-        [
-            "net, fp32 training on toy: from batch 8 to 64, throughput rises from 100 to 200"
-            " samples/s, 2.00 times for 8 times the batch. Each doubling multiplies it by 2.00 and"
-            " 1.00; beyond batch 16 nothing is gained. Intensity goes from 20 to 20 FLOP/B,"
-            " efficiency from 50.0 % to 50.0 %. The 95 % intervals of batches 16 and 64 overlap."
-        ],
-    ),
-    (
-        lambda: batches((8, 0.08), (32, 0.2)),
-        "settings",
-        [
-            "net, fp32 training on toy: from batch 8 to 32, throughput rises from 100 to 160"
-            " samples/s, 1.60 times for 4 times the batch. Each doubling multiplies it by 1.26; at"
-            " batch 32 it is still rising. Intensity goes from 20 to 20 FLOP/B, efficiency from"
-            " 50.0 % to 50.0 %."
-        ],
-    ),
-    (
-        two_precisions,
-        "settings",
-        [
-            "net (training) on toy, amp against fp32: speed-up 2.50 at batch 8 (20.0 ms → 8.00 ms);"
-            " the ratio of the floors is 4.00, set by arithmetic for fp32 and by moving data from"
-            " and to memory for amp."
-        ],
-    ),
-    (
-        other_settings,
-        "settings",
-        [
-            f"{NET} on toy: compile reduce-overhead makes a step 2.00 times as fast (20.0 ms →"
-            " 10.0 ms); the GPU is then busy 90.0 % of the step, not 50.0 %.",
-            f"{NET} on toy: channels last makes a step 0.800 times as fast (20.0 ms → 25.0 ms).",
-            f"{NET}, adamw on toy: sgd in place of adamw makes a step 2.00 times as fast (40.0 ms"
-            " → 20.0 ms).",
-        ],
-    ),
-    (
-        two_machines,
-        "settings",
-        [
-            "net, fp32 training, big against toy: speed-up 5.00 at batch 8 (20.0 ms → 4.00 ms); the"
-            " ratio of the floors is 5.00, both set by arithmetic."
-        ],
-    ),
-    (
-        gap_of_a_gpu,
-        "gap",
-        [
-            f"On toy, kernels take 15.0 % of the step beyond the floor of their work (most in {NET})."
-            f" The device is idle, and waits for the host, for 40.0 % of the step, most in {NET}."
-            f" Waiting is the larger part of the gap in the one configuration: {NET}. There, better"
-            " kernels would gain less than fewer or larger ones."
-        ],
-    ),
-    (
-        gap_of_a_cpu,
-        "gap",
-        [
-            "On toy, where kernels were not timed apart from the step, 50.0 % of it is above the"
-            " floor; the phase that loses most is backward in 1 of 1 training step."
-        ],
-    ),
-    (
-        timed_layers,
-        "gap",
-        [
-            f"{NET} on toy: of 4 timed layers, the longest 3 take 95.0 % of the layers' time: conv1"
-            " (Conv2d, 60.0 %), conv2 (Conv2d, 20.0 %) and norm (BatchNorm2d, 15.0 %); by kind,"
-            " Conv2d has the most, 80.0 %; by what sets the floors of the layers, their time is"
-            " 80.0 % arithmetic and 20.0 % moving data from and to memory."
-        ],
-    ),
-    (
-        metered,
-        "energy",
-        [
-            f"On toy, a sample costs, at the cheapest batch size of what is otherwise alike, 500 mJ"
-            f" for {NET} (400 pJ/FLOP); mean power 200 W, of which an idle device takes 50 W."
-        ],
-    ),
-    (
-        metered_inputs,
-        "energy",
-        [
-            "On toy, a sample costs, at the cheapest batch size of what is otherwise alike, 100 mJ"
-            f" for net, batch 16, fp32 training, input 32; 800 mJ for {NET}, input 64."
-        ],
-    ),
-    (
-        flagged,
-        "trust",
-        [
-            "On toy, 2 points are flagged; the farthest out is c2 of net, batch 8 (above its"
-            " compute roof: 20 % faster than its floor). Likely cause: Winograd.",
-            f"{NET} on toy: ran at 1500 MHz.",
-        ],
-    ),
-    (
-        odd_memory,
-        "trust",
-        [
-            f"{NET} on toy: the peak of allocated memory, 20.0 MB, is 0.100 times the counted"
-            " 200 MB."
-        ],
-    ),
-    (
-        odd_memory_of_a_graph,
-        "trust",
-        [
-            f"{NET}, compile reduce-overhead on toy: the peak of allocated memory, 20.0 MB, is"
-            " 0.100 times the counted 200 MB; likely cause: what a CUDA graph keeps for itself is"
-            " not in that peak (300 MB were reserved)."
-        ],
-    ),
-    (
-        repeats,
-        "trust",
-        [
-            f"3 runs of {NET} on toy took 10.0 ms to 40.0 ms a step, 4.00 times apart; this report"
-            " uses 20.0 ms.",
-            f"{NET} on toy: the mean step (30.0 ms) is 50.0 % above the median (20.0 ms), so a few"
-            " steps were slow; throughput here is that of the median step.",
-        ],
-    ),
-    (
-        lambda: make_study([run_row(disturbed="others")]),
-        "trust",
-        [
-            f"{NET} on toy: the machine was busy (others). Differences from other runs may come"
-            " from that, and no hypothesis is tested on it."
-        ],
-    ),
+    (lambda: batches((8, 0.08), (16, 0.08), (64, 0.32)), "settings", [
+     "net, fp32 training on toy: from batch 8 to 64, throughput rises from 100 to 200"
+     " samples/s, 2.00 times for 8 times the batch. Each doubling multiplies it by 2.00 and"
+     " 1.00; beyond batch 16 nothing is gained. Intensity goes from 20 to 20 FLOP/B,"
+     " efficiency from 50.0 % to 50.0 %. The 95 % intervals of batches 16 and 64 overlap."]),
+    (lambda: batches((8, 0.08), (32, 0.2)), "settings", [
+     "net, fp32 training on toy: from batch 8 to 32, throughput rises from 100 to 160"
+     " samples/s, 1.60 times for 4 times the batch. Each doubling multiplies it by 1.26; at"
+     " batch 32 it is still rising. Intensity goes from 20 to 20 FLOP/B, efficiency from"
+     " 50.0 % to 50.0 %."]),
+    (two_precisions, "settings", [
+     "net (training) on toy, amp against fp32: speed-up 2.50 at batch 8 (20.0 ms → 8.00"
+     " ms); the ratio of the floors is 4.00, set by arithmetic for fp32 and by moving data"
+     " from and to memory for amp."]),
+    (other_settings, "settings", [
+     f"{NET} on toy: compile reduce-overhead makes a step 2.00 times as fast (20.0 ms → 10.0"
+     " ms); the GPU is then busy 90.0 % of the step, not 50.0 %.",
+     f"{NET} on toy: channels last makes a step 0.800 times as fast (20.0 ms → 25.0 ms).",
+     f"{NET}, adamw on toy: sgd in place of adamw makes a step 2.00 times as fast (40.0 ms →"
+     " 20.0 ms)."]),
+    (two_machines, "settings", [
+     "net, fp32 training, big against toy: speed-up 5.00 at batch 8 (20.0 ms → 4.00 ms);"
+     " the ratio of the floors is 5.00, both set by arithmetic."]),
+    (gap_of_a_gpu, "gap", [
+     "On toy, kernels take 15.0 % of the step beyond the floor of their work (most in"
+     f" {NET}). The device is idle, and waits for the host, for 40.0 % of the step, most in"
+     f" {NET}. Waiting is the larger part of the gap in the one configuration: {NET}. There,"
+     " better kernels would gain less than fewer or larger ones."]),
+    (gap_of_a_cpu, "gap", [
+     "On toy, where kernels were not timed apart from the step, 50.0 % of it is above the"
+     " floor; the phase that loses most is backward in 1 of 1 training step."]),
+    (timed_layers, "gap", [
+     f"{NET} on toy: of 4 timed layers, the longest 3 take 95.0 % of the layers' time: conv1"
+     " (Conv2d, 60.0 %), conv2 (Conv2d, 20.0 %) and norm (BatchNorm2d, 15.0 %); by kind,"
+     " Conv2d has the most, 80.0 %; by what sets the floors of the layers, their time is"
+     " 80.0 % arithmetic and 20.0 % moving data from and to memory."]),
+    (metered, "energy", [
+     "On toy, a sample costs, at the cheapest batch size of what is otherwise alike, 500 mJ"
+     f" for {NET} (400 pJ/FLOP); mean power 200 W, of which an idle device takes 50 W."]),
+    (metered_inputs, "energy", [
+     "On toy, a sample costs, at the cheapest batch size of what is otherwise alike, 100 mJ"
+     f" for net, batch 16, fp32 training, input 32; 800 mJ for {NET}, input 64."]),
+    (flagged, "trust", [
+     "On toy, 2 points are flagged; the farthest out is c2 of net, batch 8 (above its"
+     " compute roof: 20 % faster than its floor). Likely cause: Winograd.",
+     f"{NET} on toy: ran at 1500 MHz."]),
+    (odd_memory, "trust", [
+     f"{NET} on toy: the peak of allocated memory, 20.0 MB, is 0.100 times the counted 200"
+     " MB."]),
+    (odd_memory_of_a_graph, "trust", [
+     f"{NET}, compile reduce-overhead on toy: the peak of allocated memory, 20.0 MB, is"
+     " 0.100 times the counted 200 MB; likely cause: what a CUDA graph keeps for itself is"
+     " not in that peak (300 MB were reserved)."]),
+    (repeats, "trust", [
+     f"3 runs of {NET} on toy took 10.0 ms to 40.0 ms a step, 4.00 times apart; this report"
+     " uses 20.0 ms.",
+     f"{NET} on toy: the mean step (30.0 ms) is 50.0 % above the median (20.0 ms), so a few"
+     " steps were slow; throughput here is that of the median step."]),
+    (lambda: make_study([run_row(disturbed="others")]), "trust", [
+     f"{NET} on toy: the machine was busy (others). Differences from other runs may come"
+     " from that, and no hypothesis is tested on it."]),
 ]
+# fmt: on
 
 
 @pytest.mark.parametrize(("study", "topic", "expected"), STATEMENTS)
@@ -342,19 +269,7 @@ def test_what_is_not_known_is_not_said() -> None:
         assert analyse(study) == ()
 
 
-def test_configurations_alike_are_told_apart_and_the_middle_run_stands_for_repeats() -> None:
-    study = make_study(
-        [
-            run_row(run_id="a", input_size="32"),
-            run_row(run_id="b", input_size="64"),
-            run_row(run_id="c", model="deep", config='{"hidden": 64, "layers": 2}'),
-        ],
-    )
-    assert [case.title for case in cases(study)] == [
-        f"{NET}, input 32",
-        f"{NET}, input 64",
-        "deep, batch 8, fp32 training, hidden=64 layers=2",
-    ]
+def test_the_middle_run_stands_for_its_repeats() -> None:
     times = {"a": 0.03, "b": 0.01, "c": 0.02, "d": 0.04}
     (case,) = cases(make_study([run_row(run_id=r, step_median_s=t) for r, t in times.items()]))
     assert (case.run_id, case.run_ids) == ("c", ("a", "b", "c", "d"))

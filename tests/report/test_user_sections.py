@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,14 +50,6 @@ def test_words_stay_in_their_place(path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["report.md"]
 
 
-def test_the_same_study_makes_the_same_file(path: Path) -> None:
-    before = path.read_bytes()
-
-    write_keeping(path, FIRST)
-
-    assert path.read_bytes() == before
-
-
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_words_survive_two_regenerations(words: str) -> None:
     with TemporaryDirectory() as folder:
@@ -84,17 +77,6 @@ def test_words_that_look_like_marks_are_not_lost(path: Path, words: str) -> None
     assert (kept is not None and edited in files) or words.encode() in files[0]
 
 
-def test_a_damaged_mark_keeps_the_old_file_beside(path: Path) -> None:
-    fill(path, "analysis", "mine")
-    damaged = path.read_text(encoding="utf-8").replace("<!-- /yours -->", "", 1)
-    path.write_text(damaged, encoding="utf-8")
-
-    kept = write_keeping(path, SECOND, now=NOW)
-
-    assert kept == path.with_name("report.md.bak-20261115T120000Z")
-    assert kept.read_text(encoding="utf-8") == damaged
-
-
 def test_two_old_files_of_one_second_are_both_kept(path: Path) -> None:
     for text in ("mine 1", "mine 2"):
         path.write_text(text, encoding="utf-8")
@@ -115,15 +97,6 @@ def test_a_change_outside_of_the_places_keeps_the_old_file_and_the_words(path: P
     assert text.startswith("> see report.md.bak-20261115T120000Z\n") and "\ninside\n" in text
     assert write_keeping(path, SECOND) is None, "the note belongs to what was generated"
     assert path.read_text(encoding="utf-8").startswith("# Title")
-
-
-def test_a_file_that_is_not_ours_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "report.md"
-    path.write_text("my thesis", encoding="utf-8")
-
-    kept = write_keeping(path, FIRST)
-
-    assert kept is not None and kept.read_text(encoding="utf-8") == "my thesis"
 
 
 def test_words_of_a_place_that_is_no_more_come_at_the_end(path: Path) -> None:
@@ -147,16 +120,32 @@ def test_editors_that_change_line_ends_do_no_harm(path: Path) -> None:
 
     assert write_keeping(path, SECOND) is None
     assert "\ngrößer\n" in path.read_text(encoding="utf-8")
+    before = path.read_bytes()
+    assert write_keeping(path, SECOND) is None
+    assert path.read_bytes() == before, "the same study makes the same file"
 
 
-def test_another_encoding_is_read_and_kept_beside(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "is_read"),
+    [
+        (lambda content: content.replace(b"<!-- /yours -->", b"", 1), True),
+        (lambda content: content.decode().encode("latin-1"), True),
+        (lambda content: b"my thesis", False),
+    ],
+    ids=["mark", "encoding", "another file"],
+)
+def test_a_damaged_file_is_kept_beside(
+    path: Path, damage: Callable[[bytes], bytes], is_read: bool
+) -> None:
     fill(path, "analysis", "größer")
-    path.write_bytes(path.read_text(encoding="utf-8").encode("latin-1"))
+    damaged = damage(path.read_bytes())
+    path.write_bytes(damaged)
 
-    kept = write_keeping(path, SECOND)
+    kept = write_keeping(path, SECOND, now=NOW)
 
-    assert kept is not None
-    assert "\ngrößer\n" in path.read_text(encoding="utf-8")
+    assert kept == path.with_name("report.md.bak-20261115T120000Z")
+    assert kept.read_bytes() == damaged
+    assert ("\ngrößer\n" in path.read_text(encoding="utf-8")) == is_read
 
 
 def test_a_place_that_was_copied_gives_one_with_both(path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ridgeline.report.cases import NETWORK, Case, cases, largest, series
 from ridgeline.report.markup import write_sentence
-from ridgeline.report.statements import pair_precisions, per_doubling, list_runs
+from ridgeline.report.statements import list_runs, pair_precisions, per_doubling
 from ridgeline.report.study import BUSY, Study
 from ridgeline.report.text import counted, number, some, three_digits, times
 from ridgeline.units import format_percent, format_ratio

@@ -18,17 +18,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.report import sections
 from ridgeline.report.cases import cases, short_names
 from ridgeline.report.hypotheses import verdicts
 from ridgeline.report.markup import Markdown, markdown, template_environment
-from ridgeline.report.sections import FigureLike, Material
+from ridgeline.report.sections import Material
 from ridgeline.report.statements import TOPICS, analyse
 from ridgeline.report.study import Study
 from ridgeline.report.text import listed
 from ridgeline.store import atomic_write_text, whole_file, writing
+
+if TYPE_CHECKING:
+    from ridgeline.report.figures import Figure
 
 MOST_NAMES = 4
 NAME = r"[A-Za-z0-9 _.-]+"
@@ -46,7 +49,7 @@ _CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.DOTALL | re.MULTILINE
 def write_report_md(
     study: Study,
     path: Path,
-    figures: Sequence[FigureLike] = (),
+    figures: Sequence[Figure] = (),
     *,
     title: str | None = None,
     tell: Callable[[str], None] = lambda text: None,
@@ -72,7 +75,7 @@ def write_report_md(
 
 def report_text(
     study: Study,
-    figures: Sequence[FigureLike] = (),
+    figures: Sequence[Figure] = (),
     *,
     folder: Path,
     title: str | None = None,
@@ -90,6 +93,7 @@ def report_text(
     text = escaping.get_template("report.md.j2").render(
         title=title or default_title(material),
         configurations=configurations,
+        study=study,
         has_captures=not study.captures.empty,
         abstract=sections.abstract_values(material),
         design=sections.design_values(material),

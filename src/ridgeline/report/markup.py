@@ -147,10 +147,11 @@ def _each(items: Iterable[Any], macro: Callable[[Any], str]) -> list[str]:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "counted": counted, "listed": listed, "some": lambda parts, **how: some(list(parts), **how), "span": span, "each": _each,
-    "of_all": of_all, "times": times, "digits": three_digits, "general": "{:g}".format,
-    "percent": lambda share: format_percent(share or 0.0), "ratio": format_ratio,
-    "sentence": lambda text: f"{str(text).removesuffix('.')}.", "time": format_time, "bytes": format_bytes, "flops": format_flops, "si": si, "repr": repr,
+    "counted": counted, "listed": listed, "span": span, "each": _each, "of_all": of_all,
+    "some": lambda parts, **how: some(list(parts), **how), "times": times, "digits": three_digits,
+    "general": "{:g}".format, "percent": lambda share: format_percent(share or 0.0),
+    "ratio": format_ratio, "time": format_time, "bytes": format_bytes, "flops": format_flops,
+    "si": si, "repr": repr, "sentence": lambda text: f"{str(text).removesuffix('.')}.",
     "md": lambda text: Markdown(markdown(text)), "line": lambda text: Markdown(markdown_line(text)),
 }  # fmt: skip
 

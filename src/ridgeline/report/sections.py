@@ -6,12 +6,14 @@ What the sections say about them stands in templates/report.md.j2.
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import count, groupby
 from os.path import relpath
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ridgeline.captures.quantities import LOWER_BOUND
@@ -35,6 +37,8 @@ from ridgeline.units import format_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ridgeline.report.figures import Figure
+
 MOST_ROWS = 60  # of a table in the report; the CSV files have all
 MOST_CAPTURES = 4  # in the abstract
 MOST_WARNED = 40  # runs whose warnings are listed
@@ -45,6 +49,8 @@ LOW_EFFICIENCY = 0.5
 UNSTEADY = 0.1  # by which a roof moved while it was measured
 FINE = ("done", "cached")  # stages of which nothing need be said
 CASE = (text("run"), text("env", "machine"), text("configuration"))
+MATRIX = ("machine", "model", "mode", "precision", "settings", "batch sizes", "runs")
+PHASE_COLUMNS = ("model", "mode", "precision", "batch", "settings")
 SPLIT = ("data", "copy", "forward", "backward", "optimizer")
 GAPS = {
     "step_s": "step", "floor_s": "floor of the work", "kernels_s": "kernels beyond it",
@@ -61,21 +67,6 @@ CONDITIONS = (
 )  # fmt: skip
 FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "training": "analysis",
                    "batch": "analysis"}  # fmt: skip
-
-
-class FigureLike(Protocol):
-    """A figure on disk, as report/figures gives it."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def env(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def caption(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,21 +93,13 @@ class Material:
 
     def cite(self, run_ids: Iterable[str]) -> str:
         """`R1, R3–R5`: the runs that a statement is about."""
-        known = [self.names[run_id] for run_id in set(run_ids) if run_id in self.names]
-        numbers = sorted(int(name[1:]) for name in known)
-        spans: list[list[int]] = []
-        for n in numbers:
-            if spans and n == spans[-1][-1] + 1:
-                spans[-1].append(n)
-            else:
-                spans.append([n])
-        return ", ".join(_cite_span(span) for span in spans)
+        numbers = sorted(int(self.names[run_id][1:]) for run_id in set(run_ids) & set(self.names))
+        spans = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+        return ", ".join(_cite_span([f"R{n}" for _, n in span]) for _, span in spans)
 
 
-def _cite_span(numbers: Sequence[int]) -> str:
-    if len(numbers) > 2:
-        return f"R{numbers[0]}–R{numbers[-1]}"
-    return ", ".join(f"R{n}" for n in numbers)
+def _cite_span(names: Sequence[str]) -> str:
+    return f"{names[0]}–{names[-1]}" if len(names) > 2 else ", ".join(names)
 
 
 def table(content: pd.DataFrame, columns: Sequence[Column]) -> Markdown:
@@ -197,15 +180,13 @@ def design_values(material: Material) -> dict[str, Any]:
     """Hypotheses, machines and the matrix of configurations."""
     study = material.study
     headers = ["machine", "device", "processor", "memory", "system", "driver", "roofs"]
-    columns = [text("env", "machine"), text("model"), text("mode"), text("precision"),
-               text("settings"), text("batches", "batch sizes"), text("runs")]  # fmt: skip
     return {
         "hypotheses": plain_table(
             ["", "claim", "how it is tested"],
             [[verdict.name, verdict.claim, verdict.rule] for verdict in material.verdicts],
         ),
         "machines": plain_table(headers, [_describe_machine(study, m) for m in study.machines]),
-        "matrix": table(_matrix(material), columns),
+        "matrix": table(_matrix(material), [text(name) for name in MATRIX]),
     }
 
 
@@ -238,13 +219,13 @@ def _describe_source(machine: Machine) -> str:
 def _matrix(material: Material) -> pd.DataFrame:
     import pandas as pd
 
-    names = ["env", "model", "mode", "precision", "settings"]
-    rows = [(c.env, c.model, c.mode, c.precision, ", ".join(c.extras), c.batch_size, len(c.run_ids))
-            for c in material.cases]  # fmt: skip
-    every = pd.DataFrame(rows, columns=[*names, "batches", "runs"])
-    return every.groupby(names, sort=False, as_index=False).agg(
-        {"batches": lambda sizes: ", ".join(map(str, sorted(set(sizes)))), "runs": "sum"}
-    )
+    sizes: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for case in material.cases:
+        same = (case.env, case.model, case.mode, case.precision, ", ".join(case.extras))
+        sizes[same] += [case.batch_size] * len(case.run_ids)
+    rows = [(*same, ", ".join(map(str, sorted(set(mine)))), len(mine))
+            for same, mine in sizes.items()]  # fmt: skip
+    return pd.DataFrame(rows, columns=list(MATRIX))
 
 
 # ---------------------------------------------------------------- counts and measurements
@@ -261,27 +242,26 @@ def complexity_values(material: Material) -> dict[str, Any]:
 
 
 def _phase_table(material: Material) -> Markdown:
+    """FLOPs by phase, of each network at its largest batch."""
     import pandas as pd
 
     points = material.study.points
     points = points[points["grain"].eq("phase") & points["provenance"].eq("static")]
-    counted_flops = points.set_index(["run_id", "phase"])["flops"].to_dict()
-    rows = []
-    for case in largest(material.cases, *NETWORK, "mode", "precision"):
-        flops = {name: number(counted_flops.get((case.run_id, name))) for name in PHASES}
-        if flops["forward"]:
-            back = sum(flops[name] or 0 for name in BACKWARD)
-            rows.append({
-                "model": case.model, "mode": case.mode, "precision": case.precision,
-                "batch_size": case.batch_size, "settings": ", ".join(case.extras), **flops,
-                "ratio": back / flops["forward"] if back else None,
-            })  # fmt: skip
+    by_phase = points.pivot_table("flops", "run_id", "phase").reindex(columns=list(PHASES))
+    chosen = largest(material.cases, *NETWORK, "mode", "precision")
+    rows = [
+        {"run_id": case.run_id, "model": case.model, "mode": case.mode, "batch": case.batch_size,
+         "precision": case.precision, "settings": ", ".join(case.extras)}
+        for case in chosen
+    ]  # fmt: skip
+    phases = pd.DataFrame(rows, columns=["run_id", *PHASE_COLUMNS]).join(by_phase, "run_id")
+    back = phases[list(BACKWARD)].sum(axis=1)
+    phases["ratio"] = (back / phases["forward"]).where(back > 0)
+    columns = [quantity(phase, phase, GIGA) for phase in PHASES]
     return table(
-        pd.DataFrame(rows),
-        [text("model"), text("mode"), text("precision"), text("batch_size", "batch"),
-         text("settings"), *(quantity(phase, phase, GIGA) for phase in PHASES),
-         quantity("ratio", "backward / forward")],
-    )  # fmt: skip
+        phases[phases["forward"] > 0],
+        [*map(text, PHASE_COLUMNS), *columns, quantity("ratio", "backward / forward")],
+    )
 
 
 def _largest_layers(material: Material) -> Markdown:
@@ -403,13 +383,10 @@ def _totals_table(material: Material, profiles: Sequence[Profiled]) -> Markdown:
     titles = material.titles
     rows = [
         {
+            **asdict(one),
             "run": material.names.get(one.run_id),
             "configuration": titles.get(one.run_id),
-            "launches": one.launches,
-            "kernel_time_s": one.kernel_time_s,
-            "step_time_s": one.step_time_s,
             "gap": None if one.gap_s is None else one.gap_s / one.step_time_s,
-            **{f"{level}_bytes": getattr(one, f"{level}_bytes", None) for level in LEVELS},
             **one.flops_by_roof,
         }
         for one in profiles
@@ -491,7 +468,7 @@ def limit_values(material: Material) -> dict[str, Any]:
     study, cases = material.study, material.cases
     points, runs = study.points, study.runs
     has_counters = (points["provenance"].eq("counter") & points["flops"].notna()).any()
-    coverage = runs["coverage"].dropna() if "coverage" in runs else runs
+    coverage = [float(share) for share in runs["coverage"].dropna()] if "coverage" in runs else []
     noise = {m.env: m.passport.noise for m in study.machines if m.passport}
     grown = {group[0].env for group in series(cases)}
     shared = [
@@ -500,22 +477,16 @@ def limit_values(material: Material) -> dict[str, Any]:
         if len({case.env for case in group}) > 1
     ]
     return {
-        "quick": [machine.env for machine in study.machines if machine.roofs.is_quick],
         "unsteady": [(env, moved) for env, moved in noise.items() if moved > UNSTEADY],
-        "roofs": [machine.roofs for machine in study.machines],
-        "has_points": len(points) > 0,
         "has_counters": has_counters or not study.captures.empty,
-        "coverage": float(coverage.min()) if len(coverage) else 1.0,
-        "unplaced": [case.title for case in cases if not case.step],
+        "coverage": min(coverage, default=1.0),
         "machines": [_find_unmeasured(material, env) for env in material.envs],
-        "once": sum(len(case.run_ids) == 1 for case in cases),
         "fewest_steps": int(runs["measured_iters"].min()) if len(runs) else 0,
         "is_one_precision": not alike(cases, but=("precision",)),
         "one_batch": [env for env in material.envs if env not in grown],
         "are_machines_apart": len(material.envs) > 1 and not shared,
         "is_synthetic": all(case.settings["data_root"] in SYNTHETIC for case in cases),
         "stages": [stage for stage in study.stages if stage["status"] not in FINE],
-        "problems": study.problems,
     }
 
 
@@ -543,13 +514,8 @@ def _find_unmeasured(material: Material, env: str) -> dict[str, Any]:
 def appendix_values(material: Material) -> dict[str, Any]:
     """Every command, every version."""
     study = material.study
-    stored = {run.run_id: run for run in study.raw_runs}
-    runs = [
-        [name, run_id, stored[run_id].request.label, stored[run_id].made.time]
-        if run_id in stored
-        else [name, run_id, "", ""]
-        for run_id, name in material.names.items()
-    ]
+    made = {run.run_id: [run.request.label, run.made.time] for run in study.raw_runs}
+    runs = [[name, run_id, *made.get(run_id, ["", ""])] for run_id, name in material.names.items()]
     kinds = (("each run", material.names), ("each capture", not study.captures.empty))
     commands = "\n".join(_commands(material))
     stages = [[stage["stage"], stage["status"], stage["reason"]] for stage in study.stages]
@@ -568,32 +534,31 @@ def appendix_values(material: Material) -> dict[str, Any]:
 
 def _commands(material: Material) -> Iterator[str]:
     """The commands, each with what it made."""
-    by_command: dict[str, list[str]] = {}
+    by_command: dict[str, list[str]] = defaultdict(list)
     for machine in material.study.machines:
         command = machine.passport.provenance.get("command") if machine.passport else None
         if command:
             words = command if isinstance(command, str) else shlex.join(map(str, command))
-            by_command.setdefault(words, []).append(f"roofs of {machine.env}")
+            by_command[words].append(f"roofs of {machine.env}")
     for run in material.study.raw_runs:
         if run.made.command and run.run_id in material.names:
             variables = environment_text(run.made.environment)
             words = f"{variables} {shlex.join(run.made.command)}".strip()
-            by_command.setdefault(words, []).append(material.names[run.run_id])
+            by_command[words].append(material.names[run.run_id])
     for row in records(material.study.captures):
-        by_command.setdefault(str(row["command"]), []).append(str(row["label"]))
+        by_command[str(row["command"])].append(str(row["label"]))
     for command, names in by_command.items():
         yield f"# {' '.join(', '.join(names).split())}\n{command}"
 
 
 def _versions(material: Material) -> Markdown:
     """What runs and captures were made with, one row for each set of versions."""
-    runs: dict[tuple[str, ...], list[str]] = {}
-    captures: dict[tuple[str, ...], list[str]] = {}
+    runs, captures = defaultdict(list), defaultdict(list)
     for run in material.study.raw_runs:
-        runs.setdefault(_list_versions(run.made), []).append(run.run_id)
+        runs[_list_versions(run.made)].append(run.run_id)
     labels = {row["run_id"]: str(row["label"]) for row in records(material.study.captures)}
     for capture in material.study.raw_captures:
-        captures.setdefault(_list_versions(capture.made), []).append(labels[capture.run_id])
+        captures[_list_versions(capture.made)].append(labels[capture.run_id])
     if not any(any(versions) for versions in (*runs, *captures)):
         return Markdown()
     what = "runs and captures" if captures else "runs"
@@ -612,19 +577,19 @@ def _list_versions(made: Provenance) -> tuple[str, ...]:
     return tuple(str(value or "") for value in known)
 
 
-def place_figures(figures: Sequence[FigureLike], folder: Path) -> dict[str, Markdown]:
+def place_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    sections: dict[str, list[FigureLike]] = {"measurement": [], "roofline": [], "analysis": []}
+    sections: dict[str, list[Figure]] = {"measurement": [], "roofline": [], "analysis": []}
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
-    order = {id(figure): n for n, figure in enumerate(sum(sections.values(), []), start=1)}
+    n = count(1)
     return {
-        section: Markdown("\n\n".join(_show_figure(f, order[id(f)], folder) for f in placed))
+        section: Markdown("\n\n".join(_show_figure(figure, next(n), folder) for figure in placed))
         for section, placed in sections.items()
     }
 
 
-def _show_figure(figure: FigureLike, n: int, folder: Path) -> str:
+def _show_figure(figure: Figure, n: int, folder: Path) -> str:
     """A picture with its number, title and caption; its path is relative to the report."""
     path = quote(Path(relpath(Path(figure.path).resolve(), folder.resolve())).as_posix())
     title = markdown(figure.title).rstrip(".")
