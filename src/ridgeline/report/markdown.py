@@ -107,6 +107,7 @@ def report_text(
         figures=sections.place_figures(figures, folder),
         topics=TOPICS,
         statements=material.statements,
+        verdicts=material.verdicts,
         cite=material.cite,
         own_section=place,
     )

@@ -22,17 +22,16 @@ from ridgeline.report import tables
 from ridgeline.report.cases import ENVIRONMENT, NETWORK, PLACE, Case, alike, largest, series
 from ridgeline.report.executed import Profiled, gap_told, profiled, programs, trust_told
 from ridgeline.report.hypotheses import FAILED, HELD, OPEN, PARTLY, Verdict
-from ridgeline.report.markup import Markdown, code_block, markdown, markdown_table
+from ridgeline.report.markup import Markdown, code_block, markdown
 from ridgeline.report.run_facts import SYNTHETIC, environment_text
 from ridgeline.report.statements import Statement, find_gaps, rank_shares
-from ridgeline.report.study import Machine, Study
+from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
 from ridgeline.report.text import capped, counted, listed, number, plain, records, some
 from ridgeline.roofline.causes import AGREE, CAUSES
 from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.roofline.roofs import LEVELS, work_unit
-from ridgeline.units import format_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,11 +116,6 @@ def _has_values(content: pd.DataFrame, column: Column) -> bool:
     return any(plain(value) not in (None, "") for value in content[column.name])
 
 
-def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown:
-    """A table of texts; none without rows."""
-    return Markdown(markdown_table(headers, rows) if rows else "")
-
-
 # ---------------------------------------------------------------- abstract and design
 
 
@@ -177,43 +171,20 @@ def _find_capture(study: Study, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def design_values(material: Material) -> dict[str, Any]:
-    """Hypotheses, machines and the matrix of configurations."""
+    """Machines, as far as a passport describes them, and the matrix of configurations."""
     study = material.study
-    headers = ["machine", "device", "processor", "memory", "system", "driver", "roofs"]
+    machines = [
+        {
+            "roofs": machine.roofs,
+            "device": study.device_told(machine),
+            "described": machine.passport.description if machine.passport else {},
+        }
+        for machine in study.machines
+    ]
     return {
-        "hypotheses": plain_table(
-            ["", "claim", "how it is tested"],
-            [[verdict.name, verdict.claim, verdict.rule] for verdict in material.verdicts],
-        ),
-        "machines": plain_table(headers, [_describe_machine(study, m) for m in study.machines]),
+        "machines": machines,
         "matrix": table(_matrix(material), [text(name) for name in MATRIX]),
     }
-
-
-def _describe_machine(study: Study, machine: Machine) -> list[str]:
-    roofs, device = machine.roofs, study.device_told(machine)
-    described: dict[str, Any] = dict(machine.passport.description) if machine.passport else {}
-    cpu = described.get("cpu") or {}
-    cores = cpu.get("usable_cores")
-    memory = number((described.get("memory") or {}).get("total_bytes"))
-    driver = (described.get("drivers") or {}).get("NVIDIA driver") if roofs.device != "cpu" else ""
-    return [
-        roofs.env,
-        f"{roofs.device_name or 'not named'}{f' ({device})' if device else ''}",
-        f"{cpu.get('model', '')}{f', {cores} cores' if cores else ''}",
-        format_bytes(memory) if memory else "",
-        str(described.get("os") or ""),
-        str(driver or ""),
-        _describe_source(machine),
-    ]
-
-
-def _describe_source(machine: Machine) -> str:
-    roofs = machine.roofs
-    if roofs.basis or roofs.source != "measured":
-        return roofs.basis or roofs.source
-    when = f" {roofs.measured_at[:10]}" if roofs.measured_at else ""
-    return f"measured{when}{' (quick)' if roofs.is_quick else ''}"
 
 
 def _matrix(material: Material) -> pd.DataFrame:
@@ -455,11 +426,6 @@ def analysis_values(material: Material) -> dict[str, Any]:
     return {
         "far_from_floor": sum((case.efficiency or 1) < LOW_EFFICIENCY for case in material.cases),
         "gaps": table(pd.DataFrame(rows), [*CASE, *columns]),
-        "verdicts": plain_table(
-            ["", "claim", "outcome", "evidence", "runs"],
-            [[v.name, v.claim, v.outcome, v.evidence, material.cite(v.run_ids)]
-             for v in material.verdicts],
-        ),
     }  # fmt: skip
 
 
@@ -514,21 +480,19 @@ def _find_unmeasured(material: Material, env: str) -> dict[str, Any]:
 def appendix_values(material: Material) -> dict[str, Any]:
     """Every command, every version."""
     study = material.study
-    made = {run.run_id: [run.request.label, run.made.time] for run in study.raw_runs}
-    runs = [[name, run_id, *made.get(run_id, ["", ""])] for run_id, name in material.names.items()]
+    made = {run.run_id: (run.request.label, run.made.time) for run in study.raw_runs}
     kinds = (("each run", material.names), ("each capture", not study.captures.empty))
     commands = "\n".join(_commands(material))
-    stages = [[stage["stage"], stage["status"], stage["reason"]] for stage in study.stages]
     return {
         "commands": Markdown(code_block(commands, "sh") if commands else ""),
         "commands_of": capped(listed(kind for kind, is_here in kinds if is_here) or "all"),
-        "runs": plain_table(["run", "stored as", "label", "time"], runs),
+        "runs": [(name, run_id, *made.get(run_id, ("", "")))
+                 for run_id, name in material.names.items()],
         "captures": table(study.captures, [
             text("label", "capture"), text("files", "file or program"),
             text("device_name", "device"), text("timestamp", "time"), text("run_id", "stored as"),
         ]),
         "versions": _versions(material),
-        "stages": plain_table(["stage", "status", "reason"], stages),
     }  # fmt: skip
 
 
@@ -551,7 +515,7 @@ def _commands(material: Material) -> Iterator[str]:
         yield f"# {' '.join(', '.join(names).split())}\n{command}"
 
 
-def _versions(material: Material) -> Markdown:
+def _versions(material: Material) -> list[tuple[str, tuple[str, ...]]]:
     """What runs and captures were made with, one row for each set of versions."""
     runs, captures = defaultdict(list), defaultdict(list)
     for run in material.study.raw_runs:
@@ -559,13 +523,9 @@ def _versions(material: Material) -> Markdown:
     labels = {row["run_id"]: str(row["label"]) for row in records(material.study.captures)}
     for capture in material.study.raw_captures:
         captures[_list_versions(capture.made)].append(labels[capture.run_id])
-    if not any(any(versions) for versions in (*runs, *captures)):
-        return Markdown()
-    what = "runs and captures" if captures else "runs"
-    headers = [what, "host", "system", "Python", "ridgeline", "torch", "CUDA", "cuDNN", "commit"]
-    rows = [[material.cite(run_ids), *row] for row, run_ids in runs.items()]
-    rows += [[some(names, joint=", "), *row] for row, names in captures.items()]
-    return plain_table(headers, rows)
+    rows = [(material.cite(run_ids), versions) for versions, run_ids in runs.items()]
+    rows += [(some(names, joint=", "), versions) for versions, names in captures.items()]
+    return rows if any(any(versions) for _, versions in rows) else []
 
 
 def _list_versions(made: Provenance) -> tuple[str, ...]:
