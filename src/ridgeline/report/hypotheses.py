@@ -140,8 +140,8 @@ def larger_batches(configurations: Sequence[Case]) -> Iterator[Test]:
         is_met = all(gain >= GAIN or roof for gain, roof in zip(gains, near, strict=True))
         end = group[-1].efficiency
         efficiency = "" if end is None else show_percent(end, NEAR_ROOF)
-        told_gains = [show_times(gain, GAIN) for gain in gains]
-        yield Test(is_met, group, {"group": group, "gains": told_gains, "efficiency": efficiency})
+        shown_gains = [show_times(gain, GAIN) for gain in gains]
+        yield Test(is_met, group, {"group": group, "gains": shown_gains, "efficiency": efficiency})
 
 
 def _by_roof(configurations: Sequence[Case]) -> list[list[Case]]:

@@ -39,9 +39,9 @@ _BLOCK = re.compile(
     rf"^<!-- yours: (?P<name>{NAME}) -->\n(?P<words>.*?)^<!-- /yours -->$", re.DOTALL | re.MULTILINE
 )
 _DIGEST = re.compile(r"^<!-- generated: (?P<digest>[0-9a-f]{64}) -->$", re.MULTILINE)
-KEPT_TITLE = "## From an earlier report"
-_KEPT = re.compile(  # with nothing in it but places that are empty
-    rf"^{KEPT_TITLE}$(?:\s*^<!-- yours: {NAME} -->\n<!-- /yours -->$)+", re.MULTILINE
+OLD_TITLE = "## From an earlier report"
+_OLD_SECTIONS = re.compile(  # with nothing in it but places that are empty
+    rf"^{OLD_TITLE}$(?:\s*^<!-- yours: {NAME} -->\n<!-- /yours -->$)+", re.MULTILINE
 )
 _CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.DOTALL | re.MULTILINE)
 
@@ -52,24 +52,26 @@ def write_report_md(
     figures: Sequence[Figure] = (),
     *,
     title: str | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    on_message: Callable[[str], None] = lambda text: None,
 ) -> Path:
     """Write the report; what its author wrote into an older one stays.
 
     An older file that was changed outside of its places for own words is kept beside the new one;
-    the new one begins with a sentence about it, and `tell` gets the same.
+    the new one begins with a sentence about it, and `on_message` gets the same.
     """
 
-    def describe(kept: Path) -> str:
+    def describe(backup: Path) -> str:
         return (
             f"{path.name} had been changed outside of the places for own words, or was not made by"
-            f" ridgeline; as it was, it is kept as {kept.name}"
+            f" ridgeline; as it was, it is kept as {backup.name}"
         )
 
     text = report_text(study, figures, folder=path.parent, title=title)
-    kept = write_keeping(path, text, note=lambda kept: f"> {markdown(describe(kept))}")
-    if kept is not None:
-        tell(describe(kept))
+    backup = write_with_own_sections(
+        path, text, note=lambda backup: f"> {markdown(describe(backup))}"
+    )
+    if backup is not None:
+        on_message(describe(backup))
     return path
 
 
@@ -104,12 +106,12 @@ def report_text(
         analysis=sections.analysis_values(material),
         limits=sections.limit_values(material),
         appendix=sections.appendix_values(material),
-        figures=sections.place_figures(figures, folder),
+        figures=sections.arrange_figures(figures, folder),
         topics=TOPICS,
         statements=material.statements,
         verdicts=material.verdicts,
         cite=material.cite,
-        own_section=place,
+        own_section=own_section,
     )
     return unwrap(text) + "\n"
 
@@ -158,7 +160,7 @@ class Old:
     is_as_generated: bool = True  # but for the words
 
 
-def place(name: str, words: str = "") -> Markdown:
+def own_section(name: str, words: str = "") -> Markdown:
     """A place for own words, with those that it has."""
     ending = "" if not words or words.endswith("\n") else "\n"
     return Markdown(f"<!-- yours: {name} -->\n{words}{ending}<!-- /yours -->")
@@ -175,8 +177,8 @@ def read_old(text: str) -> Old:
 
 def digest(text: str) -> str:
     """Of all that is generated: neither the words nor spaces at the ends of lines matter."""
-    generated = _BLOCK.sub(lambda block: place(block["name"]), text)
-    generated = _DIGEST.sub("", _KEPT.sub("", generated))
+    generated = _BLOCK.sub(lambda block: own_section(block["name"]), text)
+    generated = _DIGEST.sub("", _OLD_SECTIONS.sub("", generated))
     lines = "\n".join(line.rstrip() for line in generated.split("\n")).strip()
     return hashlib.sha256(lines.encode("utf-8", errors="backslashreplace")).hexdigest()
 
@@ -187,19 +189,21 @@ def with_words(generated: str, words: Mapping[str, str]) -> str:
     Words whose place is no more come at the end.
     """
     known = {block["name"] for block in _BLOCK.finditer(generated)}
-    text = _BLOCK.sub(lambda block: place(block["name"], words.get(block["name"], "")), generated)
+    text = _BLOCK.sub(
+        lambda block: own_section(block["name"], words.get(block["name"], "")), generated
+    )
     left = {name: own for name, own in words.items() if name not in known and own.strip()}
     if left:
-        kept = "\n\n".join(place(name, own) for name, own in left.items())
-        text = f"{text.rstrip()}\n\n{KEPT_TITLE}\n\n{kept}\n"
+        blocks = "\n\n".join(own_section(name, own) for name, own in left.items())
+        text = f"{text.rstrip()}\n\n{OLD_TITLE}\n\n{blocks}\n"
     return f"{text.rstrip()}\n\n<!-- generated: {digest(generated)} -->\n"
 
 
-def write_keeping(
+def write_with_own_sections(
     path: Path,
     generated: str,
     *,
-    note: Callable[[Path], str] = lambda kept: "",
+    note: Callable[[Path], str] = lambda backup: "",
     now: datetime | None = None,
 ) -> Path | None:
     """Write a generated text; the user's words in the file of that name stay.
@@ -217,11 +221,11 @@ def write_keeping(
     new = with_words(generated, old.words)
     written = {name: words for name, words in old.words.items() if words.strip()}
     is_safe = old.is_as_generated and is_utf8 and read_old(new).words.items() >= written.items()
-    kept = None if is_safe else _keep(path, old_bytes, now or datetime.now(UTC))
-    if kept is not None and note(kept):
-        new = with_words(f"{note(kept)}\n\n{generated}", old.words)
+    backup = None if is_safe else _back_up(path, old_bytes, now or datetime.now(UTC))
+    if backup is not None and note(backup):
+        new = with_words(f"{note(backup)}\n\n{generated}", old.words)
     atomic_write_text(path, new)
-    return kept
+    return backup
 
 
 def _decode(content: bytes) -> tuple[str, bool]:
@@ -232,10 +236,10 @@ def _decode(content: bytes) -> tuple[str, bool]:
         return content.decode("latin-1").replace("\r\n", "\n"), False
 
 
-def _keep(path: Path, content: bytes, now: datetime) -> Path:
+def _back_up(path: Path, content: bytes, now: datetime) -> Path:
     stem = f"{path.name}.bak-{now:%Y%m%dT%H%M%SZ}"
     names = [stem, *(f"{stem}-{n}" for n in range(2, 1000))]
-    kept = next(new for name in names if not (new := path.with_name(name)).exists())
-    with writing(path.parent), whole_file(kept) as file:
+    backup = next(new for name in names if not (new := path.with_name(name)).exists())
+    with writing(path.parent), whole_file(backup) as file:
         file.write(content)
-    return kept
+    return backup

@@ -161,15 +161,15 @@ def template_environment() -> jinja2.Environment:
     """The templates of reports. What they write is as it is; the filter `md` escapes it."""
     import jinja2
 
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ridgeline.report"),
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # this is no HTML
     )
-    found.filters |= FILTERS
-    return found
+    environment.filters |= FILTERS
+    return environment
 
 
 def write_sentence(macro: str, values: Mapping[str, Any]) -> str:

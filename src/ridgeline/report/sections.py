@@ -537,15 +537,15 @@ def _list_versions(made: Provenance) -> tuple[str, ...]:
     return tuple(str(value or "") for value in known)
 
 
-def place_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
+def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
     sections: dict[str, list[Figure]] = {"measurement": [], "roofline": [], "analysis": []}
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
     n = count(1)
     return {
-        section: Markdown("\n\n".join(_show_figure(figure, next(n), folder) for figure in placed))
-        for section, placed in sections.items()
+        section: Markdown("\n\n".join(_show_figure(figure, next(n), folder) for figure in mine))
+        for section, mine in sections.items()
     }
 
 
