@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,12 +20,10 @@ from tests.report.hand_study import (
     stored,
 )
 
-from ridgeline.report import hypotheses, statements, tables
-from ridgeline.report import markdown as markdown_module
-from ridgeline.report.cases import Case, cases
-from ridgeline.report.markdown import SECTIONS, report_text, write_report_md
+from ridgeline.report.figures import Figure
+from ridgeline.report.markdown import report_text, unwrap, write_report_md
 from ridgeline.report.markup import code_block, markdown, markdown_line, markdown_table
-from ridgeline.report.sections import cited
+from ridgeline.report.sections import Material
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.summary import summary
 
@@ -40,13 +39,15 @@ NASTY = [
 ]
 
 
-@dataclass(frozen=True)
-class Picture:
-    path: Path
-    kind: str = "classic"
-    env: str = "toy"
-    title: str = "Steps of toy"
-    caption: str = "One step, half way to its roof."
+RUNS = Material(
+    study=make_study(), cases=(), names={str(n): f"R{n}" for n in range(1, 10)}, statements=(),
+    verdicts=(),
+)  # fmt: skip
+
+
+def picture(path: Path, kind: str = "classic", **words: str) -> Figure:
+    words = {"title": "Steps of toy", "caption": "One step, half way to its roof.", **words}
+    return Figure(path=path, paths=(path,), kind=kind, env="toy", **words)
 
 
 def html(text: str) -> str:
@@ -84,15 +85,21 @@ def whole_study(model: str = "net") -> Study:
     )
 
 
-def test_the_sections_are_those_of_a_paper_each_with_a_place(tmp_path: Path) -> None:
-    text = report_text(whole_study(), folder=tmp_path)
+SECTIONS = {
+    "Abstract": "abstract", "Experiment design": "experiment-design", "Complexity": "complexity",
+    "Measurement": "measurement", "Roofline": "roofline", "What the hardware did": "executed",
+    "Analysis": "analysis", "Limitations": "limitations", "Appendix": "appendix",
+}  # fmt: skip
 
-    assert re.findall("^## (.*)$", text, re.MULTILINE) == [
-        "Abstract", "Experiment design", "Complexity", "Measurement", "Roofline",
-        "What the hardware did", "Analysis", "Limitations", "Appendix",
-    ]  # fmt: skip
-    assert re.findall("^<!-- yours: (.*) -->$", text, re.MULTILINE) == list(SECTIONS)
-    assert text.startswith("<!--") and "\n# Roofline study of net on toy\n" in text
+
+def test_the_sections_are_those_of_a_paper_each_with_a_place(tmp_path: Path) -> None:
+    path = write_report_md(whole_study(), tmp_path / "report.md", title="My <study>")
+    text = path.read_text(encoding="utf-8")
+    assert re.findall("^## (.*)$", text, re.MULTILINE) == list(SECTIONS)
+    assert re.findall("^<!-- yours: (.*) -->$", text, re.MULTILINE) == list(SECTIONS.values())
+    assert "\n# My &lt;study&gt;\n" in text
+    assert "\n# Roofline study of net on toy\n" in report_text(whole_study(), folder=tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
 
 
 def test_what_stands_in_the_sections(tmp_path: Path) -> None:
@@ -120,13 +127,6 @@ def test_what_stands_in_the_sections(tmp_path: Path) -> None:
     ):
         assert line in text
     assert not re.search(r"\bnan\b|\bNone\b|\binf\b", text)
-
-
-def test_an_empty_folder_makes_a_report_too(tmp_path: Path) -> None:
-    text = report_text(make_study(machines=()), folder=tmp_path)
-
-    assert "The results folder holds no completed run yet." in text
-    assert not re.search(r"\bnan\b", text)
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -159,29 +159,11 @@ def test_a_line_stays_a_paragraph(text: str) -> None:
     assert page.startswith("<p>x") and page.endswith("</p>") and page.count("<") == 2
 
 
-@pytest.mark.parametrize("text", ["- a", "1. a", "12) a", "+ a", "= a", "--option"])
-def test_a_line_does_not_become_a_list(text: str) -> None:
-    assert html(f"- {markdown_line(text)}") == f"<ul>\n<li>{text}</li>\n</ul>\n"
-
-
-def test_a_usual_name_is_left_alone() -> None:
-    assert (
-        markdown("resnet18_cifar, layer1.0.conv2 (a-b)") == "resnet18_cifar, layer1.0.conv2 (a-b)"
-    )
-    assert markdown("_x_ *y*") == r"\_x\_ \*y\*"
-
-
-def test_code_cannot_end_its_block_or_look_like_a_place() -> None:
-    text = "a ``` b\n<!-- /yours -->"
-
-    assert code_block(text, "sh") == "````sh\na ``` b\n <!-- /yours -->\n````"
-
-
 def test_figures_stand_where_they_belong_and_are_found_from_the_report(tmp_path: Path) -> None:
     figures = [
-        Picture(tmp_path / "figures" / "a b.png"),
-        Picture(tmp_path / "figures" / "t.png", kind="throughput", title="T|", caption="<c>"),
-        Picture(tmp_path / "figures" / "c.png", kind="batch"),
+        picture(tmp_path / "figures" / "a b.png"),
+        picture(tmp_path / "figures" / "t.png", kind="throughput", title="T|", caption="<c>"),
+        picture(tmp_path / "figures" / "c.png", kind="batch"),
     ]
 
     text = report_text(whole_study(), figures, folder=tmp_path)
@@ -193,29 +175,6 @@ def test_figures_stand_where_they_belong_and_are_found_from_the_report(tmp_path:
     assert "![T&#124;](figures/t.png)\n\n*Figure 1.* **T&#124;.** &lt;c&gt;" in measurement
     assert "![Steps of toy](figures/a%20b.png)\n\n*Figure 2.* **Steps of toy.** One" in roofline
     assert "*Figure 3.*" in analysis
-
-
-def test_the_roofs_tell_where_they_are_from(tmp_path: Path) -> None:
-    given_roofs = replace(TOY, source="given", is_quick=True)
-
-    text = report_text(
-        make_study([run_row()], [step_row()], machines=(Machine(roofs=given_roofs),)),
-        folder=tmp_path,
-    )
-
-    assert "| toy | fp32 matrix | 1.00 TFLOP/s | given |" in text
-    assert (
-        "- The roofs of toy were given by the user, all or some of them, and not measured." in text
-    )
-    assert "- The roofs of toy were measured quickly" in text
-
-
-def test_runs_are_cited_in_short() -> None:
-    names = {str(n): f"R{n}" for n in range(1, 10)}
-
-    assert cited(["5", "1", "2", "4", "3"], names) == "R1–R5"
-    assert cited(["1", "2", "4"], names) == "R1, R2, R4"
-    assert cited(["unknown"], names) == ""
 
 
 def test_what_to_fix_first_is_ranked_as_on_the_page(tmp_path: Path) -> None:
@@ -243,39 +202,6 @@ def test_what_to_fix_first_is_ranked_as_on_the_page(tmp_path: Path) -> None:
     assert "(system)" not in told  # the operating system is no finding here
 
 
-def test_the_time_of_the_operating_system_is_said_to_be_within_the_layers(tmp_path: Path) -> None:
-    finding = {"run_id": "a", "model": "net", "layer": "(system)", "headroom_s": 0.01, "share": 0.5}
-    text = report_text(make_study([run_row()], [step_row()], [finding]), folder=tmp_path)
-    assert (
-        "Of (system): this time is also part of the layers' times, so the two do not add up."
-    ) in text
-
-
-def test_the_cases_of_a_study_are_made_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[list[Case]] = []
-
-    def once(study: Study) -> list[Case]:
-        made.append(cases(study))
-        return made[-1]
-
-    monkeypatch.setattr(markdown_module, "cases", once)
-    for module in (hypotheses, statements, tables):
-        monkeypatch.setattr(module, "cases", None)
-
-    report_text(whole_study(), folder=tmp_path)
-
-    assert len(made) == 1
-
-
-def test_the_file_is_written_with_its_title(tmp_path: Path) -> None:
-    path = write_report_md(whole_study(), tmp_path / "report.md", title="My <study>")
-
-    assert "\n# My &lt;study&gt;\n" in path.read_text(encoding="utf-8")
-    assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
-
-
 def test_a_busy_machine_is_told_with_the_numbers() -> None:
     reason = "other programs had the processor"
     study = make_study([run_row(disturbed=reason)], [step_row()])
@@ -287,3 +213,53 @@ def test_a_busy_machine_is_told_with_the_numbers() -> None:
     )
     assert f"net, batch 8, fp32 training on toy: the machine was busy ({reason})." in text
     assert study.notes_on(study.points) == [f"the machine was busy: {reason}"]
+
+
+def study_of_roofs(**changes: Any) -> Study:
+    return make_study([run_row()], [step_row()], machines=(Machine(roofs=replace(TOY, **changes)),))
+
+
+SYSTEM = {"run_id": "a", "model": "net", "layer": "(system)", "headroom_s": 0.01, "share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("study", "line"),
+    [
+        (make_study(machines=()), "The results folder holds no completed run yet."),
+        (study_of_roofs(source="given"), "| toy | fp32 matrix | 1.00 TFLOP/s | given |"),
+        (study_of_roofs(source="given"),
+         "- The roofs of toy were given by the user, all or some of them, and not measured."),
+        (study_of_roofs(source="datasheet"),
+         "- The roofs of toy were not measured; they are those of its datasheet."),
+        (study_of_roofs(is_quick=True), "- The roofs of toy were measured quickly"),
+        (study_of_roofs(basis="half of the cores"), "- The roofs of toy: half of the cores."),
+        (make_study([run_row(coverage=0.5)], [step_row()]),
+         "- Not all operators have a formula: in the worst case those with one hold 50.0 % of"),
+        (make_study([run_row()], [step_row()], [SYSTEM]),
+         "Of (system): this time is also part of the layers' times, so the two do not add up."),
+    ],
+)  # fmt: skip
+def test_what_depends_on_the_study(study: Study, line: str, tmp_path: Path) -> None:
+    text = report_text(study, folder=tmp_path)
+    assert line in text
+    assert not re.search(r"\bnan\b", text)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (markdown("resnet18_cifar, layer1.0.conv2 (a-b)"), "resnet18_cifar, layer1.0.conv2 (a-b)"),
+        (markdown("_x_ *y*"), r"\_x\_ \*y\*"),
+        (html(f"- {markdown_line('- a')}"), "<ul>\n<li>- a</li>\n</ul>\n"),
+        (html(f"- {markdown_line('12) a')}"), "<ul>\n<li>12) a</li>\n</ul>\n"),
+        (code_block("a ``` b\n<!-- /yours -->", "sh"),
+         "````sh\na ``` b\n <!-- /yours -->\n````"),
+        (unwrap("a\nb\n\n\n- c\n  d\n- e\n```\nf\n\n\ng\n```\n| h |\n| i |"),
+         "a b\n\n- c d\n- e\n\n```\nf\n\n\ng\n```\n\n| h |\n| i |"),
+        (RUNS.cite(["5", "1", "2", "4", "3"]), "R1–R5"),
+        (RUNS.cite(["1", "2", "4"]), "R1, R2, R4"),
+        (RUNS.cite(["unknown"]), ""),
+    ],
+)  # fmt: skip
+def test_small_texts(written: str, expected: str) -> None:
+    assert written == expected

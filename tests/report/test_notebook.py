@@ -74,6 +74,14 @@ def test_its_cells_read_the_folder_again(
     assert space["study"].runs["run_id"].tolist() == study.runs["run_id"].tolist()
     assert space["steps"]["flops"].tolist() == [4e9]
     assert len(space["axes"][0][0].lines) == 3  # a roof, a mark, the bar of its range
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)
+    kinds = [cell["cell_type"] for cell in content["cells"]]
+    assert (kinds.count("code"), kinds.count("markdown")) == (6, 5)
+    code = {"cell_type", "execution_count", "id", "metadata", "outputs", "source"}
+    for cell in content["cells"]:
+        is_code = cell["cell_type"] == "code"
+        assert set(cell) == (code if is_code else code - {"execution_count", "outputs"})
 
 
 def test_throughput_is_that_of_all_batches_of_a_step(
@@ -101,18 +109,3 @@ def test_an_empty_folder_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
     space = run_cells(write_notebook(study, tmp_path / "study.ipynb"), monkeypatch)
 
     assert space["study"].runs.empty
-
-
-def test_it_is_a_notebook_of_format_4_5(results: ResultsFolder) -> None:
-    path = write_notebook(read_study(results), results.path / "study.ipynb")
-
-    content = json.loads(path.read_text(encoding="utf-8"))
-    assert set(content) == {"cells", "metadata", "nbformat", "nbformat_minor"}
-    assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)
-    ids = [cell["id"] for cell in content["cells"]]
-    assert len(set(ids)) == len(ids)
-    code = {"cell_type", "execution_count", "id", "metadata", "outputs", "source"}
-    for cell in content["cells"]:
-        is_code = cell["cell_type"] == "code"
-        assert set(cell) == (code if is_code else {"cell_type", "id", "metadata", "source"})
-        assert all(isinstance(line, str) for line in cell["source"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,10 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.hand_study import make_study
 
-from ridgeline.report.markdown import write_report_md
-from ridgeline.report.user_sections import KEPT_TITLE, place, read_old, with_words, write_keeping
+from ridgeline.report.markdown import (
+    OLD_TITLE,
+    own_section,
+    read_old,
+    with_words,
+    write_report_md,
+    write_with_own_sections,
+)
 
-FIRST = f"# Title\n\ntext 1\n\n{place('analysis')}\n\nmore\n\n{place('appendix')}\n"
+FIRST = f"# Title\n\ntext 1\n\n{own_section('analysis')}\n\nmore\n\n{own_section('appendix')}\n"
 SECOND = FIRST.replace("text 1", "text 2")
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -28,14 +35,14 @@ def fill(path: Path, name: str, words: str) -> None:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "report.md"
-    assert write_keeping(path, FIRST) is None
+    assert write_with_own_sections(path, FIRST) is None
     return path
 
 
 def test_words_stay_in_their_place(path: Path) -> None:
     fill(path, "analysis", "I think so.")
 
-    assert write_keeping(path, SECOND) is None
+    assert write_with_own_sections(path, SECOND) is None
 
     text = path.read_text(encoding="utf-8")
     assert "text 2" in text
@@ -43,23 +50,15 @@ def test_words_stay_in_their_place(path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["report.md"]
 
 
-def test_the_same_study_makes_the_same_file(path: Path) -> None:
-    before = path.read_bytes()
-
-    write_keeping(path, FIRST)
-
-    assert path.read_bytes() == before
-
-
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_words_survive_two_regenerations(words: str) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "report.md"
-        write_keeping(path, FIRST)
+        write_with_own_sections(path, FIRST)
         fill(path, "analysis", words)
 
-        write_keeping(path, SECOND)
-        write_keeping(path, FIRST)
+        write_with_own_sections(path, SECOND)
+        write_with_own_sections(path, FIRST)
 
         expected = f"<!-- yours: analysis -->\n{words}\n<!-- /yours -->".replace("\r\n", "\n")
         files = [p.read_bytes().decode("utf-8") for p in Path(folder).iterdir()]
@@ -72,27 +71,16 @@ def test_words_that_look_like_marks_are_not_lost(path: Path, words: str) -> None
     fill(path, "analysis", words)
     edited = path.read_bytes()
 
-    kept = write_keeping(path, SECOND)
+    kept = write_with_own_sections(path, SECOND)
 
     files = [p.read_bytes() for p in path.parent.iterdir()]
     assert (kept is not None and edited in files) or words.encode() in files[0]
 
 
-def test_a_damaged_mark_keeps_the_old_file_beside(path: Path) -> None:
-    fill(path, "analysis", "mine")
-    damaged = path.read_text(encoding="utf-8").replace("<!-- /yours -->", "", 1)
-    path.write_text(damaged, encoding="utf-8")
-
-    kept = write_keeping(path, SECOND, now=NOW)
-
-    assert kept == path.with_name("report.md.bak-20261115T120000Z")
-    assert kept.read_text(encoding="utf-8") == damaged
-
-
 def test_two_old_files_of_one_second_are_both_kept(path: Path) -> None:
     for text in ("mine 1", "mine 2"):
         path.write_text(text, encoding="utf-8")
-        write_keeping(path, FIRST, now=NOW)
+        write_with_own_sections(path, FIRST, now=NOW)
 
     kept = sorted(p.name for p in path.parent.iterdir() if p != path)
     assert kept == ["report.md.bak-20261115T120000Z", "report.md.bak-20261115T120000Z-2"]
@@ -102,35 +90,26 @@ def test_a_change_outside_of_the_places_keeps_the_old_file_and_the_words(path: P
     fill(path, "analysis", "inside")
     path.write_text(path.read_text(encoding="utf-8").replace("more", "outside"), encoding="utf-8")
 
-    kept = write_keeping(path, SECOND, note=lambda kept: f"> see {kept.name}", now=NOW)
+    kept = write_with_own_sections(path, SECOND, note=lambda kept: f"> see {kept.name}", now=NOW)
 
     assert kept is not None and "outside" in kept.read_text(encoding="utf-8")
     text = path.read_text(encoding="utf-8")
     assert text.startswith("> see report.md.bak-20261115T120000Z\n") and "\ninside\n" in text
-    assert write_keeping(path, SECOND) is None, "the note belongs to what was generated"
+    assert write_with_own_sections(path, SECOND) is None, "the note belongs to what was generated"
     assert path.read_text(encoding="utf-8").startswith("# Title")
-
-
-def test_a_file_that_is_not_ours_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "report.md"
-    path.write_text("my thesis", encoding="utf-8")
-
-    kept = write_keeping(path, FIRST)
-
-    assert kept is not None and kept.read_text(encoding="utf-8") == "my thesis"
 
 
 def test_words_of_a_place_that_is_no_more_come_at_the_end(path: Path) -> None:
     fill(path, "appendix", "old words")
-    without = FIRST.replace(place("appendix"), "")
+    without = FIRST.replace(own_section("appendix"), "")
 
     for _ in range(2):
-        assert write_keeping(path, without) is None
+        assert write_with_own_sections(path, without) is None
         text = path.read_text(encoding="utf-8")
-        kept = f"{KEPT_TITLE}\n\n<!-- yours: appendix -->\nold words\n<!-- /yours -->\n\n<!-- gen"
+        kept = f"{OLD_TITLE}\n\n<!-- yours: appendix -->\nold words\n<!-- /yours -->\n\n<!-- gen"
         assert kept in text
-    assert write_keeping(path, FIRST) is None
-    assert KEPT_TITLE not in path.read_text(encoding="utf-8")
+    assert write_with_own_sections(path, FIRST) is None
+    assert OLD_TITLE not in path.read_text(encoding="utf-8")
     assert read_old(path.read_text(encoding="utf-8")).words["appendix"] == "old words\n"
 
 
@@ -139,25 +118,43 @@ def test_editors_that_change_line_ends_do_no_harm(path: Path) -> None:
     text = path.read_text(encoding="utf-8").replace("\n", "\r\n")
     path.write_bytes(b"\xef\xbb\xbf" + text.encode() + b"\r\n\r\n")
 
-    assert write_keeping(path, SECOND) is None
+    assert write_with_own_sections(path, SECOND) is None
     assert "\ngrößer\n" in path.read_text(encoding="utf-8")
+    before = path.read_bytes()
+    assert write_with_own_sections(path, SECOND) is None
+    assert path.read_bytes() == before, "the same study makes the same file"
 
 
-def test_another_encoding_is_read_and_kept_beside(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "is_read"),
+    [
+        (lambda content: content.replace(b"<!-- /yours -->", b"", 1), True),
+        (lambda content: content.decode().encode("latin-1"), True),
+        (lambda content: b"my thesis", False),
+    ],
+    ids=["mark", "encoding", "another file"],
+)
+def test_a_damaged_file_is_kept_beside(
+    path: Path, damage: Callable[[bytes], bytes], is_read: bool
+) -> None:
     fill(path, "analysis", "größer")
-    path.write_bytes(path.read_text(encoding="utf-8").encode("latin-1"))
+    damaged = damage(path.read_bytes())
+    path.write_bytes(damaged)
 
-    kept = write_keeping(path, SECOND)
+    kept = write_with_own_sections(path, SECOND, now=NOW)
 
-    assert kept is not None
-    assert "\ngrößer\n" in path.read_text(encoding="utf-8")
+    assert kept == path.with_name("report.md.bak-20261115T120000Z")
+    assert kept.read_bytes() == damaged
+    assert ("\ngrößer\n" in path.read_text(encoding="utf-8")) == is_read
 
 
 def test_a_place_that_was_copied_gives_one_with_both(path: Path) -> None:
     words = {"analysis": "one\n"}
-    path.write_text(with_words(FIRST, words) + with_words(place("analysis"), {"analysis": "two\n"}))
+    path.write_text(
+        with_words(FIRST, words) + with_words(own_section("analysis"), {"analysis": "two\n"})
+    )
 
-    write_keeping(path, SECOND)
+    write_with_own_sections(path, SECOND)
 
     assert "<!-- yours: analysis -->\none\ntwo\n<!-- /yours -->" in path.read_text("utf-8")
 
@@ -167,7 +164,7 @@ def test_the_report_says_that_it_kept_a_file(tmp_path: Path) -> None:
     path.write_text("my own report", encoding="utf-8")
     said: list[str] = []
 
-    write_report_md(make_study(), path, tell=said.append)
+    write_report_md(make_study(), path, on_message=said.append)
 
     (kept,) = tmp_path.glob("report.md.bak-*")
     assert said == [

@@ -75,7 +75,7 @@ def write_report(
         study.results / "report.md",
         outputs.figures,
         title=title,
-        tell=outputs.notes.append,
+        on_message=outputs.notes.append,
     )
     tell("tables")
     outputs.tables = tables.write_tables(study, study.results / "tables")

@@ -7,13 +7,14 @@ study.py                everything joined: runs, roofs, points, findings, counte
 executed.py             what the hardware did, as tables and sentences
 cases.py                which runs are the same thing done again
 summary.py              a study in a few sentences, for terminal, page and report.md
-statements.py, analysis*.py, hypotheses.py   statements that the data supports
-markdown.py, sections*.py, user_sections.py   report.md, with places for the user's own words
+statements.py, hypotheses.py   sentences that the data supports
+markdown.py, sections.py   report.md, with places for the user's own words
+templates/              the wording of report.md, of its sentences, and of the notebook
 tables.py               the tables as CSV, Markdown and LaTeX
 summary_csv.py          a row for each step and capture
 notebook.py, repeat.py  a notebook that reloads the data; the command that makes a run again
 figures/, page/         drawn with matplotlib; one HTML file
 selectors.py, compare*.py, two_samples.py two sides compared, with intervals and a test
 roofs_text.py           the roofs of a machine in characters
-markup.py, text.py      escaping; plurals, rows
+markup.py, text.py      escaping, templates; plurals, rows
 """

@@ -1,4 +1,4 @@
-"""Hypotheses that a study of this kind poses, each with a rule, tested against the data.
+"""Hypotheses that a study of this kind poses: a table of claims, conditions and sentences.
 
 A hypothesis held where every test of it came out that way, held in part where some did, did not
 hold where none did, and cannot be decided where the study has no data to test it with.
@@ -8,17 +8,18 @@ A number has three digits, and more where it would read like the limit that it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
-from ridgeline.report.analysis import WIDTH, ids, per_doubling
-from ridgeline.report.analysis_gap import backward_ratio
-from ridgeline.report.cases import NETWORK, Case, alike, cases, largest, series
+from ridgeline.report.cases import NETWORK, Case, cases, largest, series
+from ridgeline.report.markup import write_sentence
+from ridgeline.report.statements import list_runs, pair_precisions, per_doubling
 from ridgeline.report.study import BUSY, Study
-from ridgeline.report.text import counted, listed, number, some, three_digits
-from ridgeline.units import format_percent, format_ratio, si
+from ridgeline.report.text import counted, number, some, three_digits, times
+from ridgeline.units import format_percent, format_ratio
 
 HELD, PARTLY, FAILED, OPEN = "held", "held in part", "did not hold", "cannot be decided here"
 GAIN = 1.05  # per doubling of the batch
@@ -27,15 +28,6 @@ BACKWARD = (1.5, 2.5)
 SAME_RATE = 1.5
 MORE_DIGITS = range(4, 18)  # more than three, up to all of a float
 ONE_ROOF = ("env", "mode", "precision")  # cases that share them are judged by the same roofs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Test:
-    """One place where a hypothesis can be wrong."""
-
-    is_met: bool
-    text: str
-    run_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,48 +42,67 @@ class Verdict:
     run_ids: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Test:
+    """One place where a hypothesis can be wrong, and what its macro in statements.j2 says of it."""
+
+    is_met: bool
+    configurations: Sequence[Case]
+    values: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
     """A claim, the rule by which it is judged, and what a study needs to judge it."""
 
-    name: str
+    name: str  # its macro has the same in small letters
     claim: str
     rule: str
     needs: str
-    tests: Callable[[Study, Sequence[Case]], list[Test]]
+    tests: Callable[[Sequence[Case]], Iterator[Test]]
 
 
-def verdicts(study: Study, found: Sequence[Case] | None = None) -> tuple[Verdict, ...]:
-    """Every hypothesis, judged by this study, whose cases may be `found` already.
+def verdicts(study: Study, configurations: Sequence[Case] | None = None) -> tuple[Verdict, ...]:
+    """Every hypothesis, judged by this study, whose `configurations` may be known already.
 
     Configurations during whose run the machine was busy are left out.
     """
-    found = cases(study) if found is None else found
-    quiet = [case for case in found if case.run_id not in study.disturbed]
-    return tuple(_judge(hypothesis, study, quiet, len(found)) for hypothesis in HYPOTHESES)
+    configurations = cases(study) if configurations is None else configurations
+    quiet = [case for case in configurations if case.run_id not in study.disturbed]
+    left_out = len(configurations) - len(quiet)
+    return tuple(_judge(hypothesis, quiet, left_out) for hypothesis in HYPOTHESES)
 
 
-def _judge(hypothesis: Hypothesis, study: Study, found: Sequence[Case], total: int) -> Verdict:
-    tests = hypothesis.tests(study, found)
-    met = sum(test.is_met for test in tests)
+def _judge(hypothesis: Hypothesis, configurations: Sequence[Case], left_out: int) -> Verdict:
+    tests = list(hypothesis.tests(configurations))
     outcome, evidence = OPEN, f"The study has no {hypothesis.needs}."
-    if not tests and len(found) < total:
-        left_out = counted(total - len(found), "configuration")
-        evidence = f"{left_out} left out: {BUSY}. What is left has no {hypothesis.needs}."
     if tests:
-        outcome = HELD if met == len(tests) else PARTLY if met else FAILED
-        against = [test.text for test in tests if not test.is_met]
-        told = against or [test.text for test in tests]
-        lead = f"{met} of {counted(len(tests), 'test')} met"
-        evidence = f"{lead}{'; not met' if against and met else ''}: {some(told, most=4)}."
+        outcome, evidence = _sum_up(hypothesis.name.lower(), tests)
+    elif left_out:
+        number_of = counted(left_out, "configuration")
+        evidence = f"{number_of} left out: {BUSY}. What is left has no {hypothesis.needs}."
+    run_ids = list_runs(case for test in tests for case in test.configurations)
     return Verdict(
         name=hypothesis.name,
         claim=hypothesis.claim,
         rule=hypothesis.rule,
         outcome=outcome,
         evidence=evidence,
-        run_ids=tuple(dict.fromkeys(run_id for test in tests for run_id in test.run_ids)),
+        run_ids=tuple(dict.fromkeys(run_ids)),
     )
+
+
+def _sum_up(macro: str, tests: Sequence[Test]) -> tuple[str, str]:
+    """Outcome and evidence of tests: those that speak against it, if there are any."""
+    met = sum(test.is_met for test in tests)
+    against = [test for test in tests if not test.is_met]
+    texts = [write_sentence(macro, test.values) for test in against or tests]
+    lead = f"{met} of {counted(len(tests), 'test')} met{'; not met' if against and met else ''}"
+    outcome = HELD if not against else PARTLY if met else FAILED
+    return outcome, f"{lead}: {some(texts, most=4)}."
+
+
+# ---------------------------------------------------------------- numbers beside their limits
 
 
 def show_apart(
@@ -113,162 +124,119 @@ def _show_digits(digits: int, factor: float, unit: str, value: float) -> str:
     return f"{factor * value:.{digits}g}{unit}"
 
 
-show_times = partial(show_apart, form=three_digits)
+show_factor = partial(show_apart, form=three_digits)
+show_times = partial(show_apart, form=times, unit=" times")
 show_percent = partial(show_apart, form=format_percent, factor=100.0, unit=" %")
 
 
-def larger_batches(_study: Study, found: Sequence[Case]) -> list[Test]:
+# ---------------------------------------------------------------- tests
+
+
+def larger_batches(configurations: Sequence[Case]) -> Iterator[Test]:
     """H1, tested on each series of batch sizes."""
-    tests = []
-    for group in series(found):
-        steps = list(pairwise(group))
-        gains = [per_doubling(small, large) for small, large in steps]
-        near = [(large.efficiency or 0.0) >= NEAR_ROOF for _, large in steps]
+    for group in series(configurations):
+        gains = [per_doubling(small, large) for small, large in pairwise(group)]
+        near = [(large.efficiency or 0.0) >= NEAR_ROOF for large in group[1:]]
         is_met = all(gain >= GAIN or roof for gain, roof in zip(gains, near, strict=True))
-        sizes = listed(str(case.batch_size) for case in group)
-        text = (
-            f"{group[0].family} on {group[0].env}, batches {sizes}: per doubling"
-            f" {listed(f'{show_times(gain, GAIN)} times' for gain in gains)}"
-        )
-        efficiency = group[-1].efficiency
-        if efficiency is not None:
-            text += f", efficiency {show_percent(efficiency, NEAR_ROOF)} at the end"
-        tests.append(Test(is_met=is_met, text=text, run_ids=ids(group)))
-    return tests
+        end = group[-1].efficiency
+        efficiency = "" if end is None else show_percent(end, NEAR_ROOF)
+        shown_gains = [show_times(gain, GAIN) for gain in gains]
+        yield Test(is_met, group, {"group": group, "gains": shown_gains, "efficiency": efficiency})
 
 
-def ridge(case: Case) -> float | None:
-    """FLOPs per byte at which the roofs of a step meet."""
-    peak = number(case.step.get("peak_flops_per_s"))
-    rate = number(case.step.get("peak_bytes_per_s"))
-    return peak / rate if peak and rate else None
-
-
-def roof_share(case: Case) -> float | None:
-    """Attained FLOP/s over those of the arithmetic roof."""
-    attained = number(case.step.get("attained_flops_per_s"))
-    peak = number(case.step.get("peak_flops_per_s"))
-    return attained / peak if attained and peak else None
-
-
-def both_sides(_study: Study, found: Sequence[Case]) -> list[Test]:
-    """H2, tested where one machine ran models on both sides of its ridge."""
-    tests = []
-    placed = [case for case in found if case.intensity and ridge(case) and roof_share(case)]
-    for group in _by_roof(largest(placed, *ONE_ROOF, *NETWORK)):
-        low = [case for case in group if (case.intensity or 0) < (ridge(case) or 0)]
-        high = [case for case in group if case not in low]
-        if not low or not high:
-            continue
-        best_low = max(low, key=lambda case: roof_share(case) or 0)
-        worst_high = min(high, key=lambda case: roof_share(case) or 0)
-        is_met = (roof_share(best_low) or 0) < (roof_share(worst_high) or 0)
-        tests.append(
-            Test(
-                is_met=is_met,
-                text=f"{_side(best_low, 'below', worst_high)}, while"
-                f" {_side(worst_high, 'above', best_low)}",
-                run_ids=ids([*low, *high]),
-            )
-        )
-    return tests
-
-
-def _side(case: Case, side: str, other: Case) -> str:
-    where = f" on {case.env}" if side == "below" else ""
-    intensity, limit, share = case.intensity or 0, ridge(case) or 0, roof_share(case) or 0
-    return (
-        f"{case.title}{where} has {show_apart(intensity, limit)} FLOP/B{_at_best(case)},"
-        f" {side} its ridge at {show_apart(limit, intensity)}, and attains"
-        f" {show_percent(share, roof_share(other) or 0)} of the arithmetic roof"
-    )
-
-
-def _at_best(case: Case) -> str:
-    """The other end of its intensity."""
-    best = number(case.step.get("ai_high"))
-    return f" ({format_ratio(best)} if each tensor moved once)" if best else ""
-
-
-def _by_roof(found: Sequence[Case]) -> list[list[Case]]:
+def _by_roof(configurations: Sequence[Case]) -> list[list[Case]]:
+    """The models that one machine ran in one precision, each at its largest batch."""
     groups: dict[tuple[str, str, str], list[Case]] = {}
-    for case in found:
+    for case in largest(configurations, *ONE_ROOF, *NETWORK):
         groups.setdefault((case.env, case.mode, case.precision), []).append(case)
     return list(groups.values())
 
 
-def lower_precision(_study: Study, found: Sequence[Case]) -> list[Test]:
+def _ratio(case: Case, above: str, below: str) -> float:
+    """Of two numbers of a step; 0 where one is not known."""
+    a, b = number(case.step.get(above)), number(case.step.get(below))
+    return a / b if a and b else 0.0
+
+
+def ridge(case: Case) -> float:
+    """FLOPs per byte at which the roofs of a step meet."""
+    return _ratio(case, "peak_flops_per_s", "peak_bytes_per_s")
+
+
+def roof_share(case: Case) -> float:
+    """Attained FLOP/s over those of the arithmetic roof."""
+    return _ratio(case, "attained_flops_per_s", "peak_flops_per_s")
+
+
+def both_sides(configurations: Sequence[Case]) -> Iterator[Test]:
+    """H2, tested where one machine ran models on both sides of its ridge."""
+    placed = [
+        case for case in configurations if case.intensity and ridge(case) and roof_share(case)
+    ]
+    for group in _by_roof(placed):
+        low = [case for case in group if (case.intensity or 0) < ridge(case)]
+        high = [case for case in group if case not in low]
+        if low and high:
+            best, worst = max(low, key=roof_share), min(high, key=roof_share)
+            values = {"low": _side(best, worst), "high": _side(worst, best)}
+            yield Test(roof_share(best) < roof_share(worst), [*low, *high], values)
+
+
+def _side(case: Case, other: Case) -> dict[str, Any]:
+    """A configuration beside its ridge, in words; `best` is the other end of its intensity."""
+    intensity, limit = case.intensity or 0, ridge(case)
+    return {
+        "case": case,
+        "intensity": show_apart(intensity, limit),
+        "best": number(case.step.get("ai_high")),
+        "ridge": show_apart(limit, intensity),
+        "share": show_percent(roof_share(case), roof_share(other)),
+    }
+
+
+def lower_precision(configurations: Sequence[Case]) -> Iterator[Test]:
     """H3, tested on layers that were timed in two precisions, bound by bound."""
-    tests = []
-    for group in alike(found, but=("precision",)):
-        group.sort(key=lambda case: WIDTH.get(case.precision, len(WIDTH)))
-        base = group[0]
-        for case in group[1:]:
-            gains = _gains_by_bound(base, case)
-            if gains is None:
-                continue
-            bound, free = gains
-            tests.append(
-                Test(
-                    is_met=bound > free,
-                    text=f"{base.model}, batch {base.batch_size} on {base.env}, {case.precision}"
-                    f" against {base.precision}: layers bound by arithmetic"
-                    f" {show_times(bound, free)} times as fast,"
-                    f" the others {show_times(free, bound)} times",
-                    run_ids=ids([base, case]),
-                )
-            )
-    return tests
+    for base, case in pair_precisions(configurations):
+        bound, others = (_gain(base, case, is_bound) for is_bound in (True, False))
+        if bound and others:
+            values = {"base": base, "case": case, "bound": show_factor(bound, others),
+                      "others": show_factor(others, bound)}  # fmt: skip
+            yield Test(bound > others, [base, case], values)
 
 
-def _gains_by_bound(base: Case, case: Case) -> tuple[float, float] | None:
-    """How much faster the layers bound by arithmetic became, and how much all others."""
+def _gain(base: Case, case: Case, is_bound: bool) -> float | None:
+    """How much faster the layers bound by arithmetic became, or all others."""
     after_s = {layer.name: layer.time_s for layer in case.layers}
     both = [layer for layer in base.layers if layer.name in after_s and layer.bound]
-    gains = []
-    for is_bound in (True, False):
-        part = [layer for layer in both if (layer.bound == "compute") == is_bound]
-        if not part:
-            return None
-        before = sum(layer.time_s for layer in part)
-        gains.append(before / sum(after_s[layer.name] for layer in part))
-    return gains[0], gains[1]
+    part = [layer for layer in both if (layer.bound == "compute") == is_bound]
+    after = sum(after_s[layer.name] for layer in part)
+    return sum(layer.time_s for layer in part) / after if part else None
 
 
-def backward_twice(_study: Study, found: Sequence[Case]) -> list[Test]:
+def backward_twice(configurations: Sequence[Case]) -> Iterator[Test]:
     """H4, tested on each training configuration."""
     low, high = BACKWARD
-    return [
-        Test(
-            is_met=low <= ratio <= high,
-            text=f"{case.title} on {case.env}: {show_apart(ratio, low, high)}",
-            run_ids=case.run_ids,
-        )
-        for case in found
-        if case.mode == "train" and (ratio := backward_ratio(case))
-    ]
+    for case in configurations:
+        forward, backward = number(case.run.get("forward_s")), number(case.run.get("backward_s"))
+        if case.mode == "train" and forward and backward:
+            ratio = backward / forward
+            values = {"case": case, "ratio": show_apart(ratio, low, high)}
+            yield Test(low <= ratio <= high, [case], values)
 
 
-def time_follows_flops(_study: Study, found: Sequence[Case]) -> list[Test]:
+def time_follows_flops(configurations: Sequence[Case]) -> Iterator[Test]:
     """H5, tested where one machine ran several models in one precision."""
-    tests = []
-    placed = [case for case in found if number(case.step.get("attained_flops_per_s"))]
-    for group in _by_roof(largest(placed, *ONE_ROOF, *NETWORK)):
-        if len(group) < 2:
-            continue
-        rates = {case.title: float(case.step["attained_flops_per_s"]) for case in group}
-        slow, fast = min(rates, key=lambda t: rates[t]), max(rates, key=lambda t: rates[t])
-        spread = rates[fast] / rates[slow]
-        tests.append(
-            Test(
-                is_met=spread <= SAME_RATE,
-                text=f"on {group[0].env}, rates reach from {si(rates[slow], 'FLOP/s')} ({slow}) to"
-                f" {si(rates[fast], 'FLOP/s')} ({fast}),"
-                f" {show_times(spread, SAME_RATE)} times apart",
-                run_ids=ids(group),
-            )
-        )
-    return tests
+
+    def rate(case: Case) -> float:
+        return number(case.step.get("attained_flops_per_s")) or 0.0
+
+    for group in _by_roof([case for case in configurations if rate(case)]):
+        if len(group) > 1:
+            slow, fast = min(group, key=rate), max(group, key=rate)
+            spread = rate(fast) / rate(slow)
+            values = {"slow": slow, "fast": fast, "rates": [rate(slow), rate(fast)],
+                      "spread": show_factor(spread, SAME_RATE)}  # fmt: skip
+            yield Test(spread <= SAME_RATE, group, values)
 
 
 HYPOTHESES = (

@@ -1,94 +1,245 @@
-"""`report.md`: a study written up, with a place for its author's own words in every section."""
+"""`report.md`: a study written up, with a place for its author's own words in every section.
+
+A place is what stands between two lines:
+
+    <!-- yours: analysis -->
+    <!-- /yours -->
+
+A file ends in a digest of all that was generated. If an older file does not match its own, or has
+none, somebody changed it outside these places, or it is not ours: it is then kept beside the new
+one, so that nothing is ever lost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ridgeline.report import sections_data, sections_executed, sections_limits, sections_text
+from ridgeline.report import sections
 from ridgeline.report.cases import cases, short_names
 from ridgeline.report.hypotheses import verdicts
-from ridgeline.report.markup import markdown
-from ridgeline.report.sections import FigureLike, Material
-from ridgeline.report.statements import analyse
+from ridgeline.report.markup import Markdown, markdown, template_environment
+from ridgeline.report.sections import Material
+from ridgeline.report.statements import TOPICS, analyse
 from ridgeline.report.study import Study
 from ridgeline.report.text import listed
-from ridgeline.report.user_sections import place, write_keeping
+from ridgeline.store import atomic_write_text, whole_file, writing
 
-SECTIONS: dict[str, tuple[str, Callable[[Material], Iterator[str]]]] = {
-    "abstract": ("Abstract", sections_text.abstract),
-    "experiment-design": ("Experiment design", sections_text.design),
-    "complexity": ("Complexity", sections_data.complexity),
-    "measurement": ("Measurement", sections_data.measurement),
-    "roofline": ("Roofline", sections_data.roofline),
-    "executed": ("What the hardware did", sections_executed.executed),
-    "analysis": ("Analysis", sections_text.analysis),
-    "limitations": ("Limitations", sections_limits.limitations),
-    "appendix": ("Appendix", sections_text.appendix),
-}
-HEAD = """<!--
-Made by ridgeline from the stored runs. What you write between a line "yours: NAME" and its
-"/yours" stays when this file is made again; everything else is written anew.
--->"""
+if TYPE_CHECKING:
+    from ridgeline.report.figures import Figure
+
 MOST_NAMES = 4
+NAME = r"[A-Za-z0-9 _.-]+"
+_BLOCK = re.compile(
+    rf"^<!-- yours: (?P<name>{NAME}) -->\n(?P<words>.*?)^<!-- /yours -->$", re.DOTALL | re.MULTILINE
+)
+_DIGEST = re.compile(r"^<!-- generated: (?P<digest>[0-9a-f]{64}) -->$", re.MULTILINE)
+OLD_TITLE = "## From an earlier report"
+_OLD_SECTIONS = re.compile(  # with nothing in it but places that are empty
+    rf"^{OLD_TITLE}$(?:\s*^<!-- yours: {NAME} -->\n<!-- /yours -->$)+", re.MULTILINE
+)
+_CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.DOTALL | re.MULTILINE)
 
 
 def write_report_md(
     study: Study,
     path: Path,
-    figures: Sequence[FigureLike] = (),
+    figures: Sequence[Figure] = (),
     *,
     title: str | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    on_message: Callable[[str], None] = lambda text: None,
 ) -> Path:
     """Write the report; what its author wrote into an older one stays.
 
     An older file that was changed outside of its places for own words is kept beside the new one;
-    the new one begins with a sentence about it, and `tell` gets the same.
+    the new one begins with a sentence about it, and `on_message` gets the same.
     """
+
+    def describe(backup: Path) -> str:
+        return (
+            f"{path.name} had been changed outside of the places for own words, or was not made by"
+            f" ridgeline; as it was, it is kept as {backup.name}"
+        )
+
     text = report_text(study, figures, folder=path.parent, title=title)
-    kept = write_keeping(path, text, note=lambda kept: f"> {markdown(_kept(path, kept))}")
-    if kept is not None:
-        tell(_kept(path, kept))
-    return path
-
-
-def _kept(path: Path, kept: Path) -> str:
-    return (
-        f"{path.name} had been changed outside of the places for own words, or was not made by"
-        f" ridgeline; as it was, it is kept as {kept.name}"
+    backup = write_with_own_sections(
+        path, text, note=lambda backup: f"> {markdown(describe(backup))}"
     )
+    if backup is not None:
+        on_message(describe(backup))
+    return path
 
 
 def report_text(
     study: Study,
-    figures: Sequence[FigureLike] = (),
+    figures: Sequence[Figure] = (),
     *,
     folder: Path,
     title: str | None = None,
 ) -> str:
     """The report with empty places."""
-    found = cases(study)
+    configurations = cases(study)
     material = Material(
         study=study,
-        cases=found,
+        cases=configurations,
         names=short_names(study),
-        statements=analyse(study, found),
-        verdicts=verdicts(study, found),
-        figures=figures,
-        folder=folder,
+        statements=analyse(study, configurations),
+        verdicts=verdicts(study, configurations),
     )
-    blocks = [HEAD, f"# {markdown(title or default_title(material))}"]
-    for name, (heading, write) in SECTIONS.items():
-        blocks += [f"## {heading}", *write(material), place(name)]
-    return "\n\n".join(blocks) + "\n"
+    escaping = template_environment().overlay(trim_blocks=True, finalize=_escape)
+    text = escaping.get_template("report.md.j2").render(
+        title=title or default_title(material),
+        configurations=configurations,
+        study=study,
+        has_captures=not study.captures.empty,
+        abstract=sections.abstract_values(material),
+        design=sections.design_values(material),
+        complexity=sections.complexity_values(material),
+        measurement=sections.measurement_values(material),
+        roofline=sections.roofline_values(material),
+        executed=sections.executed_values(material),
+        analysis=sections.analysis_values(material),
+        limits=sections.limit_values(material),
+        appendix=sections.appendix_values(material),
+        figures=sections.arrange_figures(figures, folder),
+        topics=TOPICS,
+        statements=material.statements,
+        verdicts=material.verdicts,
+        cite=material.cite,
+        own_section=own_section,
+    )
+    return unwrap(text) + "\n"
+
+
+def _escape(value: Any) -> Markdown:
+    return value if isinstance(value, Markdown) else Markdown(markdown(value))
 
 
 def default_title(material: Material) -> str:
     """`Roofline study of resnet50 and vgg16 on nvidia-h200`."""
-    models = list(dict.fromkeys(case.model for case in material.cases))
+    models = material.models
     if not models:
         return "Roofline study"
     if len(models) > MOST_NAMES:
         models = [*models[:MOST_NAMES], f"{len(models) - MOST_NAMES} more"]
     return f"Roofline study of {listed(models)} on {listed(material.envs)}"
+
+
+def unwrap(text: str) -> str:
+    """Each paragraph and each item of a list in one line; code and tables are left alone."""
+    blocks: list[str] = []
+    end = 0
+    for code in _CODE.finditer(text):
+        blocks += [*_unwrap_blocks(text[end : code.start()]), code[0]]
+        end = code.end()
+    return "\n\n".join([*blocks, *_unwrap_blocks(text[end:])])
+
+
+def _unwrap_blocks(text: str) -> list[str]:
+    blocks = [block.strip() for block in re.split(r"\n\s*\n", text) if block.strip()]
+    return [block if block[0] in "|<#" else _unwrap_items(block) for block in blocks]
+
+
+def _unwrap_items(block: str) -> str:
+    return "\n".join(" ".join(item.split()) for item in re.split(r"\n(?=- )", block))
+
+
+# ---------------------------------------------------------------- the user's own words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Old:
+    """What an older file holds of its user's."""
+
+    words: Mapping[str, str] = field(default_factory=dict)  # by the name of the place
+    is_as_generated: bool = True  # but for the words
+
+
+def own_section(name: str, words: str = "") -> Markdown:
+    """A place for own words, with those that it has."""
+    ending = "" if not words or words.endswith("\n") else "\n"
+    return Markdown(f"<!-- yours: {name} -->\n{words}{ending}<!-- /yours -->")
+
+
+def read_old(text: str) -> Old:
+    """The words in an older file; several places of one name become one."""
+    words: dict[str, str] = {}
+    for block in _BLOCK.finditer(text):
+        words[block["name"]] = words.get(block["name"], "") + block["words"]
+    digests = _DIGEST.findall(_BLOCK.sub("", text))
+    return Old(words=words, is_as_generated=digests == [digest(text)])
+
+
+def digest(text: str) -> str:
+    """Of all that is generated: neither the words nor spaces at the ends of lines matter."""
+    generated = _BLOCK.sub(lambda block: own_section(block["name"]), text)
+    generated = _DIGEST.sub("", _OLD_SECTIONS.sub("", generated))
+    lines = "\n".join(line.rstrip() for line in generated.split("\n")).strip()
+    return hashlib.sha256(lines.encode("utf-8", errors="backslashreplace")).hexdigest()
+
+
+def with_words(generated: str, words: Mapping[str, str]) -> str:
+    """A generated text with the user's words in their places, and its digest.
+
+    Words whose place is no more come at the end.
+    """
+    known = {block["name"] for block in _BLOCK.finditer(generated)}
+    text = _BLOCK.sub(
+        lambda block: own_section(block["name"], words.get(block["name"], "")), generated
+    )
+    left = {name: own for name, own in words.items() if name not in known and own.strip()}
+    if left:
+        blocks = "\n\n".join(own_section(name, own) for name, own in left.items())
+        text = f"{text.rstrip()}\n\n{OLD_TITLE}\n\n{blocks}\n"
+    return f"{text.rstrip()}\n\n<!-- generated: {digest(generated)} -->\n"
+
+
+def write_with_own_sections(
+    path: Path,
+    generated: str,
+    *,
+    note: Callable[[Path], str] = lambda backup: "",
+    now: datetime | None = None,
+) -> Path | None:
+    """Write a generated text; the user's words in the file of that name stay.
+
+    Returns where the older file was kept, if it was changed elsewhere than in its places; the new
+    one then begins with what `note` says about that.
+    """
+    with writing(path.parent):
+        old_bytes = path.read_bytes() if path.is_file() else None
+    if old_bytes is None:
+        atomic_write_text(path, with_words(generated, {}))
+        return None
+    text, is_utf8 = _decode(old_bytes)
+    old = read_old(text)
+    new = with_words(generated, old.words)
+    written = {name: words for name, words in old.words.items() if words.strip()}
+    is_safe = old.is_as_generated and is_utf8 and read_old(new).words.items() >= written.items()
+    backup = None if is_safe else _back_up(path, old_bytes, now or datetime.now(UTC))
+    if backup is not None and note(backup):
+        new = with_words(f"{note(backup)}\n\n{generated}", old.words)
+    atomic_write_text(path, new)
+    return backup
+
+
+def _decode(content: bytes) -> tuple[str, bool]:
+    """The text, and whether it is in UTF-8; some editors add a mark and other line ends."""
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n"), True
+    except UnicodeDecodeError:
+        return content.decode("latin-1").replace("\r\n", "\n"), False
+
+
+def _back_up(path: Path, content: bytes, now: datetime) -> Path:
+    stem = f"{path.name}.bak-{now:%Y%m%dT%H%M%SZ}"
+    names = [stem, *(f"{stem}-{n}" for n in range(2, 1000))]
+    backup = next(new for name in names if not (new := path.with_name(name)).exists())
+    with writing(path.parent), whole_file(backup) as file:
+        file.write(content)
+    return backup

@@ -1,4 +1,4 @@
-"""Text and tables for Markdown and LaTeX: whatever a name contains, it stays a name.
+"""Text and tables for Markdown and LaTeX, and templates: whatever a name contains, it stays a name.
 
 Text from a results folder was written by people and programs: a model called `a|b` must not make a
 new column, and one called `<script>` must not become one.
@@ -8,7 +8,22 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.text import counted, listed, some, span, three_digits, times
+from ridgeline.units import (
+    format_bytes,
+    format_flops,
+    format_percent,
+    format_ratio,
+    format_time,
+    si,
+)
+
+if TYPE_CHECKING:
+    import jinja2
 
 MISSING = "–"
 _SPECIAL = re.compile(r"([\\`*\[\]~$#])")
@@ -108,3 +123,56 @@ def latex_table(
         r"\end{longtable}",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+# ---------------------------------------------------------------- templates
+
+
+class Markdown(str):
+    """Text that is Markdown already: templates do not escape it again."""
+
+    __slots__ = ()
+
+
+def of_all(number_of: int, of: int) -> str:
+    """`2 of 5 configurations`."""
+    if number_of == of:
+        return "the one configuration" if of == 1 else f"all {of} configurations"
+    return f"{number_of} of {counted(of, 'configuration')}"
+
+
+def _each(items: Iterable[Any], macro: Callable[[Any], str]) -> list[str]:
+    """What a macro writes about each of some items."""
+    return [one_line(macro(item)) for item in items]
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "counted": counted, "listed": listed, "span": span, "each": _each, "of_all": of_all,
+    "some": lambda parts, **how: some(list(parts), **how), "times": times, "digits": three_digits,
+    "general": "{:g}".format, "percent": lambda share: format_percent(share or 0.0),
+    "ratio": format_ratio, "time": format_time, "bytes": format_bytes, "flops": format_flops,
+    "si": si, "repr": repr, "sentence": lambda text: f"{str(text).removesuffix('.')}.",
+    "md": lambda text: Markdown(markdown(text)), "line": lambda text: Markdown(markdown_line(text)),
+}  # fmt: skip
+
+
+@cache
+def template_environment() -> jinja2.Environment:
+    """The templates of reports. What they write is as it is; the filter `md` escapes it."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("ridgeline.report"),
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # this is no HTML
+    )
+    environment.filters |= FILTERS
+    return environment
+
+
+def write_sentence(macro: str, values: Mapping[str, Any]) -> str:
+    """What a macro of statements.j2 makes of values, in one line."""
+    macros = template_environment().get_template("statements.j2").module
+    return one_line(getattr(macros, macro)(**values))

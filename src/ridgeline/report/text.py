@@ -67,10 +67,10 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 def number(value: Any) -> float | None:
     """A finite number, or None: tables say not-a-number for what is not known."""
     try:
-        found = float(value)
+        known = float(value)
     except (TypeError, ValueError):
         return None
-    return found if isfinite(found) else None
+    return known if isfinite(known) else None
 
 
 def plain(value: Any) -> Any:
