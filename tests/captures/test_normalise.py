@@ -24,7 +24,7 @@ COUNT = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
 
 PER_CYCLE = f"{COUNT}.per_cycle_elapsed"
-FACTORS = {
+FACTORS: dict[str, dict[str, float | None]] = {
     BYTES: {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "KiB": 1024, "MiB": 1048576, "": 1,
             "%": None, "Gbyte/second": None, "K": None},
     BYTE_RATE: {"GiB/s": 1073741824, "byte/s": 1, "Gbyte/second": 1e9, "Mbyte/min": 1e6 / 60},

@@ -50,7 +50,7 @@ def derive(
 def table_of(derived: Quantities) -> dict[str, list[float | None]]:
     """Columns, with None for what is not known."""
     columns = derived.table.to_dict("list")
-    return {name: [None if v != v else v for v in values] for name, values in columns.items()}
+    return {str(name): [None if v != v else v for v in values] for name, values in columns.items()}
 
 
 VECTOR = [

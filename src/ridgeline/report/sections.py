@@ -501,9 +501,9 @@ def _commands(material: Material) -> Iterator[str]:
     """The commands, each with what it made."""
     by_command: dict[str, list[str]] = defaultdict(list)
     for machine in material.study.machines:
-        command = machine.passport.provenance.command if machine.passport else ()
-        if command:
-            by_command[shlex.join(command)].append(f"roofs of {machine.env}")
+        made_by = machine.passport.provenance.command if machine.passport else ()
+        if made_by:
+            by_command[shlex.join(made_by)].append(f"roofs of {machine.env}")
     for run in material.study.raw_runs:
         if run.made.command and run.run_id in material.names:
             variables = environment_text(run.made.environment)
