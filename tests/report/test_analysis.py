@@ -20,7 +20,7 @@ from tests.report.hand_study import (
 
 from ridgeline.report.analysis import Statement
 from ridgeline.report.analysis_gap import gaps
-from ridgeline.report.cases import cases
+from ridgeline.report.configurations import cases
 from ridgeline.report.statements import analyse
 from ridgeline.report.study import Machine, Study
 

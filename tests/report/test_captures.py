@@ -20,7 +20,7 @@ from ridgeline.report.figures.style import in_style
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.captures import capture_sentences
 from ridgeline.report.page.machines import card
-from ridgeline.report.profiles import names_of
+from ridgeline.report.stored import names_of
 from ridgeline.report.study import read_study
 from ridgeline.report.tables import write_tables
 from ridgeline.roofline.roofs import BITS, given_roofs

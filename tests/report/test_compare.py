@@ -10,8 +10,15 @@ import pytest
 from tests.report.compared import BUSY, QUIET, layer_table, times, write
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.compare import Comparison, MachineComparison, compare
-from ridgeline.report.compare_text import as_markdown, explanations, sentence, summary
+from ridgeline.report.compare import compare
+from ridgeline.report.comparison import (
+    Comparison,
+    MachineComparison,
+    as_markdown,
+    explanations,
+    sentence,
+    summary,
+)
 from ridgeline.store import ResultsFolder
 
 PASSPORT = str(Path(__file__).parents[1] / "data" / "passport-h200.json")

@@ -21,7 +21,7 @@ from tests.report.hand_study import (
 
 from ridgeline.report import hypotheses, statements, tables
 from ridgeline.report import markdown as markdown_module
-from ridgeline.report.cases import Case, cases
+from ridgeline.report.configurations import Case, cases
 from ridgeline.report.markdown import SECTIONS, report_text, write_report_md
 from ridgeline.report.markup import code_block, markdown, markdown_line, markdown_table
 from ridgeline.report.sections import cited

@@ -22,10 +22,10 @@ from tests.report.profiled import (
 from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.errors import RidgelineError
 from ridgeline.report.executed import (
-    gap_told,
+    describe_gap,
+    describe_trust,
     profiled,
     run_kernels,
-    trust_told,
     with_optimizer_kernels,
 )
 from ridgeline.report.figures import write_figure, write_figures
@@ -36,8 +36,7 @@ from ridgeline.report.page.columns import Words
 from ridgeline.report.statements import analyse
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
-from ridgeline.report.summary_csv import summary_csv
-from ridgeline.report.tables import points_csv, tables, write_tables
+from ridgeline.report.tables import points_csv, summary_csv, tables, write_tables
 from ridgeline.report.text import records
 from ridgeline.roofline.roofs import BITS, given_roofs
 from ridgeline.store import ResultsFolder
@@ -142,18 +141,18 @@ def test_the_launch_gap_is_called_what_it_is(study: Study) -> None:
         "kernels take 7.92 ms (637 launches) of a step of 22.5 ms; the other 14.6 ms (64.8 %) is"
         " launch overhead and waiting for the host, which no roof shows"
     )
-    assert gap_told(one) == told
+    assert describe_gap(one) == told
     copying = replace(one, busy_time_s=0.0085, copy_time_s=0.0006)
-    assert gap_told(copying) == (
+    assert describe_gap(copying) == (
         "kernels take 7.92 ms (637 launches) and copies 600 µs of a step of 22.5 ms; the other 14.0"
         " ms (62.2 %) is launch overhead and waiting for the host, which no roof shows"
     )
-    assert gap_told(replace(copying, busy_time_s=0.0080)) == (
+    assert describe_gap(replace(copying, busy_time_s=0.0080)) == (
         "kernels take 7.92 ms (637 launches) and copies 600 µs (some at the same time: 8.00 ms on"
         " the clock) of a step of 22.5 ms; the other 14.5 ms (64.4 %) is launch overhead and"
         " waiting for the host, which no roof shows"
     )
-    assert gap_told(replace(one, busy_time_s=0.0075)) == (
+    assert describe_gap(replace(one, busy_time_s=0.0075)) == (
         "kernels take 7.92 ms (637 launches, some at the same time: 7.50 ms on the clock) of a step"
         " of 22.5 ms; the other 15.0 ms (66.7 %) is launch overhead and waiting for the host, which"
         " no roof shows"
@@ -161,11 +160,11 @@ def test_the_launch_gap_is_called_what_it_is(study: Study) -> None:
     assert study.runs["kernel_time_s"].item() == 0.007924  # not the 9 ms of the run itself
     (gap,) = [s for s in analyse(study) if s.topic == "gap" and told in s.text]
     assert gap.provenance == "measured and counter"
-    assert trust_told(one) == (
+    assert describe_trust(one) == (
         "self-test: a copy counted 1.00 and a product counted 1.00 of the truth; 98.5 % of the"
         " kernels' time is attributed to a phase, 90.0 % to a layer"
     )
-    assert trust_told(replace(one, tool="CUPTI 13.0.1")).startswith(
+    assert describe_trust(replace(one, tool="CUPTI 13.0.1")).startswith(
         "the counters were read by CUPTI 13.0.1; self-test: a copy"
     )
     assert one.flops_by_roof["fp16 matrix"] == 797_680_599_040
@@ -192,7 +191,7 @@ def test_times_alone_break_nothing(tmp_path: Path) -> None:
     assert set(study.reconciled["cause"]) <= {"not counted", "not attributed", "agrees"}
     (one,) = profiled(study)
     assert (one.tier, one.dram_bytes, dict(one.flops_by_roof)) == ("time", None, {})
-    assert "times only: no counter was read" in trust_told(one)
+    assert "times only: no counter was read" in describe_trust(one)
     assert not any("nan" in s.text for s in analyse(study))
     written = write_tables(study, tmp_path / "tables")
     assert not any("nan" in path.read_text() for path in written if path.suffix in (".md", ".tex"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.small_runs import folder, run_here
 
-from ridgeline.report.repeat import repeat_command
+from ridgeline.report.views import repeat_command
 from ridgeline.store import ResultsFolder, Run, to_run
 
 __all__ = ["folder"]  # a fixture
@@ -32,7 +32,7 @@ def recorded(**changes: dict[str, Any]) -> Run:
         (
             {"layers": True, "compile": "reduce-overhead", "energy": False, "input_size": [3, 64]},
             "ridgeline run vgg16 -b 128 --mode train --precision tf32 --input-size 3,64"
-            " --energy-time 10.0 --layers --compile-mode reduce-overhead --no-energy",
+            " --compile-mode reduce-overhead --energy-time 10.0 --layers --no-energy",
         ),
         (
             {"model": "my net.py:make", "lr": 0.1, "config": {"width": 8}},

@@ -10,7 +10,7 @@ import pytest
 from tests.report.compared import write
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.selectors import select
+from ridgeline.report.compare import select
 from ridgeline.store import ResultsFolder, Run
 
 PASSPORT = Path(__file__).parents[1] / "data" / "passport-h200.json"

@@ -17,14 +17,14 @@ import ridgeline
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.machine.passport import Passports, read_passport
 from ridgeline.records import CountRequest, LayerSum, RunRequest
-from ridgeline.report.counts import (
+from ridgeline.report.configurations import layers_add_up
+from ridgeline.report.markdown import report_text
+from ridgeline.report.stored import (
     count_key,
     rename_fused_of_layers,
     stored_counts,
     uncounted,
 )
-from ridgeline.report.markdown import report_text
-from ridgeline.report.run_facts import layers_add_up
 from ridgeline.report.study import read_study
 from ridgeline.report.summary import configurations, sentence, summary
 from ridgeline.roofline.roofs import given_roofs
@@ -216,7 +216,7 @@ def test_an_empty_folder_is_an_empty_study(tmp_path: Path) -> None:
 def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
     store_count(results)
     one = configurations(read_study(results))[0]
-    step_s = one.step_time_s
+    step_s = one.step_s
     floor_s = 11.8e12 / 416780367406910.8
     assert one.efficiency == pytest.approx(floor_s / step_s)
     assert sentence(one) == (

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.report.compared import near
 
-from ridgeline.report import two_samples
-from ridgeline.report.two_samples import (
+from ridgeline.report import compare_runs
+from ridgeline.report.compare_runs import (
     FASTER,
     NO_DIFFERENCE,
     SLOWER,
@@ -107,7 +107,7 @@ def test_too_few_samples_have_no_interval_and_show_nothing() -> None:
 
 def test_medians_of_three_drawn_from_three() -> None:
     # the median is the least value if 2 or 3 of 3 draws are: (3·2 + 1)/27
-    drawn = two_samples._draw_medians(np.array([1.0, 2.0, 3.0]), np.random.default_rng(0), 27_000)
+    drawn = compare_runs._draw_medians(np.array([1.0, 2.0, 3.0]), np.random.default_rng(0), 27_000)
 
     counts = [int((drawn == value).sum()) for value in (1.0, 2.0, 3.0)]
     assert counts == near([7000, 13000, 7000], abs=350)  # four standard deviations
@@ -118,7 +118,7 @@ def test_draw_medians_are_those_of_plain_resampling(n: int) -> None:
     rng = np.random.default_rng(n)
     samples = np.sort(rng.lognormal(0, 1, n))
 
-    quick = two_samples._draw_medians(samples, rng, 20_000)
+    quick = compare_runs._draw_medians(samples, rng, 20_000)
 
     plain = np.median(rng.choice(samples, (20_000, n)), axis=1)
     assert quick.mean() == near(plain.mean(), rel=0.03)

@@ -144,7 +144,7 @@ def _stored_before(results: ResultsFolder, captures: list[Capture]) -> list[tupl
     """
     from ridgeline.captures.capture import sums
     from ridgeline.captures.storage import files_of
-    from ridgeline.report.profiles import file_names
+    from ridgeline.report.stored import file_names
 
     amounts = ("totals", "kernel_time_s", "launches")
     stored = [(run.run_id, file_names(run), [getattr(run.result, name) for name in amounts])

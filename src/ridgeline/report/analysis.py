@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import log2
 from typing import Any
 
-from ridgeline.report.cases import (
+from ridgeline.report.configurations import (
     ENVIRONMENT,
     NETWORK,
     PLACE,

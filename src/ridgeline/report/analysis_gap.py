@@ -16,7 +16,7 @@ from ridgeline.report.analysis import (
     time_shares,
     timed_layers,
 )
-from ridgeline.report.cases import Case, TimedLayer, key
+from ridgeline.report.configurations import Case, TimedLayer, key
 from ridgeline.report.study import Study
 from ridgeline.report.text import counted, listed, number, some, span, three_digits, times
 from ridgeline.units import format_percent, format_ratio, si

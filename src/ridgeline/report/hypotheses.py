@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from ridgeline.report.analysis import WIDTH, ids, per_doubling
 from ridgeline.report.analysis_gap import backward_ratio
-from ridgeline.report.cases import NETWORK, Case, alike, cases, largest, series
+from ridgeline.report.configurations import NETWORK, Case, alike, cases, largest, series
 from ridgeline.report.study import BUSY, Study
 from ridgeline.report.text import counted, listed, number, some, three_digits
 from ridgeline.units import format_percent, format_ratio, si

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ridgeline.report import sections_data, sections_executed, sections_limits, sections_text
-from ridgeline.report.cases import cases, short_names
+from ridgeline.report.configurations import cases, short_names
 from ridgeline.report.hypotheses import verdicts
 from ridgeline.report.markup import markdown
 from ridgeline.report.sections import FigureLike, Material

@@ -23,7 +23,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from ridgeline.report.cases import cases
+from ridgeline.report.configurations import cases
 from ridgeline.report.study import read_study
 from ridgeline.store import ResultsFolder
 

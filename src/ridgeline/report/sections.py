@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from ridgeline.report.analysis import Statement
-from ridgeline.report.cases import Case
+from ridgeline.report.configurations import Case
 from ridgeline.report.hypotheses import Verdict
 from ridgeline.report.markup import markdown, markdown_line
 from ridgeline.report.study import Study

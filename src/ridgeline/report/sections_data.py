@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ridgeline.records import BACKWARD, PHASES
-from ridgeline.report.cases import NETWORK, largest
+from ridgeline.report.configurations import NETWORK, largest
 from ridgeline.report.markup import markdown
 from ridgeline.report.sections import Material, figure_block, table
 from ridgeline.report.tables import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.cases import Case
-from ridgeline.report.executed import Profiled, gap_told, profiled, programs, trust_told
+from ridgeline.report.configurations import Case
+from ridgeline.report.executed import Profiled, describe_gap, describe_trust, profiled, programs
 from ridgeline.report.markup import markdown, markdown_line
 from ridgeline.report.sections import Material, table
 from ridgeline.report.tables import GIGA, MS, SHOWN, quantity, share, text
@@ -89,7 +89,7 @@ def _told(material: Material, found: Sequence[Profiled]) -> Iterator[str]:
     titles = _titles(material.cases)
     for one in found:
         name = f"{material.names.get(one.run_id)}, {titles.get(one.run_id)}"
-        said = [part for part in (gap_told(one), trust_told(one), *one.warnings) if part]
+        said = [part for part in (describe_gap(one), describe_trust(one), *one.warnings) if part]
         yield f"- {markdown_line(f'{name}: ' + '. '.join(capped(part) for part in said))}"
 
 
@@ -129,7 +129,11 @@ def _captures(material: Material) -> Iterator[str]:
     own = programs(material.study)
     for row in records(captures):
         one = own.get(str(row["run_id"]))
-        said = [capped(part) for part in (gap_told(one), trust_told(one)) if part] if one else []
+        said = (
+            [capped(part) for part in (describe_gap(one), describe_trust(one)) if part]
+            if one
+            else []
+        )
         if said:
             yield f"{markdown_line(str(row['label']))}: {markdown_line('. '.join(said))}."
         notes = material.study.notes.get(row["run_id"], ())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ridgeline.report.cases import ENVIRONMENT, PLACE, alike, series
+from ridgeline.report.configurations import ENVIRONMENT, NO_DATA, PLACE, alike, series
 from ridgeline.report.hypotheses import OPEN
 from ridgeline.report.markup import markdown_line
-from ridgeline.report.run_facts import SYNTHETIC
 from ridgeline.report.sections import Material
 from ridgeline.report.text import counted, listed, number, some
 from ridgeline.units import format_percent
@@ -112,7 +111,7 @@ def _of_runs(material: Material) -> Iterator[str]:
     few = int(runs["measured_iters"].min())
     yield f"The shortest run timed {counted(few, 'step')}"
     yield from _not_varied(material)
-    if all(case.settings["data_root"] in SYNTHETIC for case in cases):
+    if all(case.settings["data_root"] in NO_DATA for case in cases):
         yield (
             "All inputs were made up in advance, so what reading and preparing real data would cost"
             " is not in these times"

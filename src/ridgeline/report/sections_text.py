@@ -12,13 +12,13 @@ from ridgeline.report.analysis import TOPICS, of_all
 from ridgeline.report.analysis_gap import gaps, shares
 from ridgeline.report.hypotheses import FAILED, HELD, HYPOTHESES, OPEN, PARTLY
 from ridgeline.report.markup import code_block, markdown, markdown_table
-from ridgeline.report.run_facts import environment_text
 from ridgeline.report.sections import Material, cited, statement_line, table
 from ridgeline.report.sections_data import CASE, figures
 from ridgeline.report.study import Machine
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import MS, quantity, text
 from ridgeline.report.text import capped, counted, listed, number, records, some, span
+from ridgeline.report.views import environment_text
 from ridgeline.units import format_bytes, format_flops, format_percent, format_time
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def design(material: Material) -> Iterator[str]:
 def _machines(material: Material) -> str:
     headers = ["machine", "device", "processor", "memory", "system", "driver", "roofs"]
     study = material.study
-    rows = [_machine(machine, study.device_told(machine)) for machine in study.machines]
+    rows = [_machine(machine, study.device_label(machine)) for machine in study.machines]
     return markdown_table(headers, rows) if rows else "None."
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from ridgeline.report.analysis import ANALYSIS_PARTS, BOTH, MEASURED, TOPICS, Statement
 from ridgeline.report.analysis_gap import GAP_PARTS
-from ridgeline.report.cases import Case, cases, find_misfits
-from ridgeline.report.executed import TRUSTED, Profiled, gap_told, profiled
-from ridgeline.report.run_facts import GRAPH_MODES
-from ridgeline.report.study import BUSY, Study
+from ridgeline.report.configurations import Case, cases, find_misfits
+from ridgeline.report.executed import TRUSTED, Profiled, describe_gap, profiled
+from ridgeline.report.study import BUSY, GRAPH_MODES, Study
 from ridgeline.report.text import counted, number, records, some, times
 from ridgeline.roofline.causes import AGREE
 from ridgeline.units import format_bytes, format_percent, format_time
@@ -74,7 +73,7 @@ def launch_gaps(study: Study, found: Sequence[Case]) -> Iterable[Statement]:
     """Kernel time beside step time."""
     names = _names(found)
     for one in profiled(study):
-        told = gap_told(one)
+        told = describe_gap(one)
         if told and one.run_id in names:
             yield Statement(topic="gap", text=f"{names[one.run_id]}: {told}.",
                             provenance=WITH_TIME, run_ids=(one.run_id,))  # fmt: skip

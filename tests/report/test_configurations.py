@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from tests.report.hand_study import make_study, run_row, step_row
 
-from ridgeline.report.cases import (
+from ridgeline.report.configurations import (
     SETTINGS,
     alike,
     cases,
@@ -24,10 +24,10 @@ from ridgeline.report.cases import (
 from ridgeline.report.figures.machine_views import add_configurations, short_name
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.runs import settings_told
-from ridgeline.report.run_facts import config_text
 from ridgeline.report.study import Study
 from ridgeline.report.summary import summary
 from ridgeline.report.tables import complexity_table, tables
+from ridgeline.report.views import config_text
 from ridgeline.roofline.sanity_checks import ENERGY_KEYS
 
 SMALL, LARGE = '{"hidden_size": 64}', '{"hidden_size": 1024}'
@@ -203,7 +203,7 @@ def test_sizes_as_a_cell() -> None:
     assert (
         config_text({"b": 1, "a": [2]}) == config_text({"a": [2], "b": 1}) == '{"a": [2], "b": 1}'
     )
-    assert (config_text(None), config_text({})) == ("", "")
+    assert config_text({}) == ""
     assert [describe_config(text) for text in ("not JSON", "[1]")] == ["not JSON", "[1]"]
 
 
