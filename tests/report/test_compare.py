@@ -76,19 +76,6 @@ def test_what_differs_throughout_need_not_agree(results: ResultsFolder) -> None:
     assert [str(setting) for setting in found.settings] == ["compile: none → default"]
 
 
-def test_models_are_matched_by_all_the_rest(results: ResultsFolder) -> None:
-    for batch_size in (16, 32):
-        write(results, model="resnet50", batch_size=batch_size)
-        write(results, times(2), model="resnet101", batch_size=batch_size)
-
-    found = of_runs("resnet50", "resnet101")
-
-    assert sorted(row.name for row in found.rows) == [
-        "resnet50 → resnet101, batch 16, train, tf32",
-        "resnet50 → resnet101, batch 32, train, tf32",
-    ]
-
-
 def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
     write(ResultsFolder(Path("one")), model="resnet50")
     write(ResultsFolder(Path("two")), model="resnet101")

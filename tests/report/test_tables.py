@@ -26,7 +26,6 @@ from ridgeline.report.tables import (
     POINT_COLUMNS,
     SEED_COLUMNS,
     complexity_table,
-    tables,
     write_points,
     write_tables,
 )
@@ -62,35 +61,6 @@ def test_points_begin_with_the_usual_columns_and_with_steps(tmp_path: Path) -> N
     assert table[ours].iloc[0].tolist() == [
         "step", "net", "all", "static", 1e10, 5e8, 100.0, 0.02, 0.01, "compute", 0.5, 0.01, "a"
     ]  # fmt: skip
-
-
-def test_all_tables_in_all_formats(tmp_path: Path) -> None:
-    study = make_study([run_row()], [step_row(), layer_row("conv")])
-
-    written = write_tables(study, tmp_path / "tables")
-
-    assert [path.name for path in written] == [
-        f"{name}.{kind}" for name in NAMES for kind in ("csv", "md", "tex")
-    ]
-    assert all(path.is_file() for path in written)
-
-
-def test_a_table_for_people_has_units_in_its_headers(tmp_path: Path) -> None:
-    study = make_study([run_row(), run_row(run_id="b", compile="default")], [step_row()])
-
-    write_tables(study, tmp_path)
-
-    assert (tmp_path / "runs.md").read_text(encoding="utf-8").splitlines() == [
-        "Completed runs; samples/s with its 95 % interval, both of the median step",
-        "",
-        "| run | machine | model | mode | precision | batch | settings | samples/s | from | to"
-        " | step (ms) | busy | energy (J/sample) | memory (GB) | warnings |",
-        "| --- | --- | --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---:"
-        " | --- |",
-        "| R1 | toy | net | train | fp32 | 8 |  | 400 | 320 | 500 | 20.0 | – | – | 1.00 | 0 |",
-        "| R2 | toy | net | train | fp32 | 8 | compile default | 400 | 320 | 500 | 20.0 | – | –"
-        " | 1.00 | 0 |",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -181,17 +151,6 @@ def test_a_csv_survives_any_name(tmp_path: Path) -> None:
 
     rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
     assert [row["arch"] for row in rows] == [name]
-
-
-def test_ceilings_have_their_source() -> None:
-    table = tables(make_study())["ceilings"]
-
-    assert table[["env", "kind", "roof", "rate", "source"]].values.tolist() == [
-        ["toy", "compute", "fp32 matrix", "1.00 TFLOP/s", "measured"],
-        ["toy", "compute", "fp16 matrix", "4.00 TFLOP/s", "measured"],
-        ["toy", "bandwidth", "DRAM", "100 GB/s", "measured"],
-        ["toy", "launch", "launch: kernel", "10.0 µs", "measured"],
-    ]
 
 
 @pytest.mark.parametrize(

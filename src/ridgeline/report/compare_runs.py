@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import erfc, exp, sqrt
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -109,17 +109,15 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; changes are shares: 0.05 is five per cent more on the second side."""
-        test = self.test
         return {
             "before": self.before,
             "after": self.after,
             "change": self.share,
             "interval": [end - 1 for end in self.interval] if self.interval else None,
             "is_shown": self.is_shown,
-            "test": {"name": "Mann-Whitney U", "u": test.u, "p": test.p, "method": test.method,
-                     "of": test.of, "counts": list(test.counts)},
+            "test": {"name": "Mann-Whitney U", **asdict(self.test)},
             "runs": list(self.runs),
-        }  # fmt: skip
+        }
 
 
 def compare_groups(
@@ -198,8 +196,8 @@ def _draw_medians(ordered: Array, rng: np.random.Generator, size: int) -> Array:
     high = rng.beta(upper, n - upper + 1, size)
     # the k-th of the k + 1 smallest is the largest of k uniform numbers below the last
     low = high if lower == upper else high * rng.beta(lower, 1, size)
-    places = [np.minimum((n * u).astype(int), n - 1) for u in (low, high)]
-    return (ordered[places[0]] + ordered[places[1]]) / 2
+    indices = [np.minimum((n * u).astype(int), n - 1) for u in (low, high)]
+    return (ordered[indices[0]] + ordered[indices[1]]) / 2
 
 
 def _stretch(*runs: int) -> float:
@@ -252,13 +250,8 @@ class Part:
         return self.before_s is not None and self.after_s is not None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "before_s": self.before_s,
-            "after_s": self.after_s,
-            "difference_s": self.difference_s if self.is_on_both else None,
-            "interval_s": self.interval_s,
-        }
+        known = {"difference_s": self.difference_s if self.is_on_both else None}
+        return asdict(self) | known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,6 @@ TRUSTED = f"±{100 * TOLERANCE:.0f} %"  # of the truth, in the self-test
 OVERLAP = 0.005  # of the kernels' time: what may be rounding
 WORTH_A_WORD = 0.1  # by which executed work differs from the model's
 NO_WORDS = (AGREE, UNKNOWN, PARTLY, UNEXPLAINED, "not attributed", "no model work", "no counter")
-# what counting each kind of work once cost, in profiles of versions that could (docs/results)
-SHORTCUT = "FLOPs of a measured step were the same so, DRAM bytes within 2.4 %"
 CAPTURE_COLUMNS = (
     "run_id", "label", "env", "device_name", "files", "format", "busy_time_s", "copy_time_s",
     "step_time_s", "warnings", "timestamp", "command",
@@ -269,9 +267,7 @@ def describe_trust(one: Profiled) -> str:
         parts.append(f"{format_percent(one.attributed_share)} of the kernels' time is attributed to"
                      f" a phase{layers}")  # fmt: skip
     if one.is_deduplicated:
-        parts.append("operators that do the same work (on inputs of the same shapes, types and"
-                     " layouts; element by element: on as many) were counted once, and the counters"
-                     f" taken for all of them ({SHORTCUT})")  # fmt: skip
+        parts.append("operators of the same work were counted once, for all of them")
     if one.tier == TIME:
         parts.append("times only: no counter was read")
     return "; ".join(parts)

@@ -192,7 +192,7 @@ def roofline(material: Material) -> Iterator[str]:
     if len(ceilings):
         yield "The roofs, with the clock that was seen while they were measured:"
         yield table(ceilings, SHOWN["ceilings"])
-    points = points_table(study, material.cases, grains=("step", "phase"))
+    points = points_table(study, material.cases, scopes=("step", "phase"))
     steps = points[points["grain"].eq("step")]
     if steps.empty:
         has_captures = not study.captures.empty

@@ -69,7 +69,7 @@ __all__ = ["Machine", "Study", "read_study"]
 STAGES_FILE = "analysis.json"
 BUSY = "the machine was busy"
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of the compiler
-Placed = list[tuple[Measured, Roofs, "pd.DataFrame"]]
+Points = list[tuple[Measured, Roofs, "pd.DataFrame"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ class _Reader:
         self._counted: dict[str, Counted | None] = {}  # by stored count
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
 
-    def read_run(self, run: MeasuredRun) -> Placed:
+    def read_run(self, run: MeasuredRun) -> Points:
         """The points of one run; on the way, its kernels are compared with its count."""
         roofs = self.machines.of(run).roofs
         profile = self.profiles.of_run.get(run.run_id)
@@ -300,7 +300,7 @@ class _Reader:
             copies=copies,
         )
 
-    def read_capture(self, run: StoredCapture) -> Placed:
+    def read_capture(self, run: StoredCapture) -> Points:
         """The points of a capture: its kernels, and the whole of it."""
         kernels = read_table(run, "kernels", self.problems)
         name = self.profiles.names[run.run_id]

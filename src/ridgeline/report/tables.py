@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("csv", "md", "tex")
-GRAIN_ORDER = ("step", "capture", "phase", "layer", "kernel")
+SCOPES = ("step", "capture", "phase", "layer", "kernel")
 LONGEST = 10  # layers of a run, for people
 SEED_COLUMNS = (  # that scripts for other tools look for
     "label", "env", "arch", "backend", "batch_size", "precision", "elapsed_sec", "images_per_sec",
@@ -286,13 +286,13 @@ def points_table(
     study: Study,
     every: Sequence[Case] | None = None,
     *,
-    grains: Sequence[str] = GRAIN_ORDER,
+    scopes: Sequence[str] = SCOPES,
 ) -> pd.DataFrame:
-    """Points of some grains, in the order of these, with the columns of their runs."""
+    """Points of some scopes, in the order of these, with the columns of their runs."""
     points = study.every_point
-    points = _name_runs(study, points[points["grain"].isin(grains)], every)
+    points = _name_runs(study, points[points["grain"].isin(scopes)], every)
     points["piece"] = points["name"].mask(points["grain"].eq("step"), "step")
-    rank = {grain: n for n, grain in enumerate(GRAIN_ORDER)}
+    rank = {scope: n for n, scope in enumerate(SCOPES)}
     order = points["grain"].map(rank).argsort(kind="stable")
     return points.iloc[order].reset_index(drop=True)
 
