@@ -200,18 +200,6 @@ def test_layers_where_they_are_wanted(results: ResultsFolder) -> None:
     assert sum(bool(row.layers) for row in of_runs("a", "b", layers=True).rows) == 1
 
 
-def test_a_damaged_table_of_layers_is_passed_over(results: ResultsFolder) -> None:
-    table = layer_table(fc=([0.001], [0.002]))
-    write(results, label="a", layers=table)
-    bad = write(results, label="b", layers=table)
-    (bad.path / "layers.parquet").write_bytes(b"no table")
-
-    found = of_runs("a", "b")
-
-    assert found.rows[0].layers == ()
-    assert any("cannot read" in note for note in found.notes)
-
-
 def test_a_machine_is_not_compared_with_a_run(results: ResultsFolder) -> None:
     write(results, label="a")
 

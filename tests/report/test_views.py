@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.cli.small_runs import folder, run_here
-from tests.report.hostile import put
 
 from ridgeline.report.views import SPLIT, layers, metrics, overall, repeat_command, write_views
 from ridgeline.store import ResultsFolder, Run, to_run
@@ -256,32 +255,6 @@ def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolde
     assert text[0].split(",")[: len(LAYERS)] == LAYERS
     assert text[1].startswith("resnet50,default,224x224,conv,3,64,7x7,2x2,3x3,2.0,0.1,75.0,")
     assert len(text) == 4
-
-
-def test_a_damaged_run_is_named_and_passed_over(results: ResultsFolder) -> None:
-    kept, damaged, other = write(results), write(results), write(results, TABLE)
-    (damaged.path / "run.json").write_text("{")
-    (other.path / "layers.parquet").write_bytes(b"PAR1")
-
-    written, problems = write_views(results)
-
-    assert [path.name for path in written] == ["metrics.csv", "resnet50_overall.csv"]
-    assert pd.read_csv(written[0])["run_id"].tolist() == [kept.run_id, other.run_id]
-    assert [str(damaged.path) in problems[0], str(other.path) in problems[1]] == [True, True]
-    assert problems[0].startswith(f"cannot read {damaged.path / 'run.json'}: ")
-
-
-def test_a_run_that_lacks_something_is_named_and_passed_over(results: ResultsFolder) -> None:
-    lacking, kept = write(results), write(results, TABLE.drop(columns="mean_s"))
-    put(lacking.path / "run.json", "found.step_time_s", {})
-
-    written, problems = write_views(results)
-
-    assert pd.read_csv(written[0])["run_id"].tolist() == [kept.run_id]
-    assert problems == [
-        f"run {lacking.run_id} is passed over: found.step_time_s.median is missing",
-        f"the table layers of run {kept.run_id} is passed over: it has no column 'mean_s'",
-    ]
 
 
 def test_no_runs_no_views(results: ResultsFolder) -> None:
