@@ -45,7 +45,7 @@ from ridgeline.report.comparison import (
     MachineComparison,
     Selection,
 )
-from ridgeline.report.configurations import OPTIONS, WORK
+from ridgeline.report.configurations import OPTIONS, WORK, group_by
 from ridgeline.report.stored import read_table
 from ridgeline.report.text import some
 from ridgeline.report.views import environment_text
@@ -175,12 +175,11 @@ def match_runs(before: Runs, after: Runs, *, is_strict: bool) -> tuple[Groups, G
         for name in WORKLOAD + SETTINGS
         if (is_strict and name in WORKLOAD) or not is_compared(name)
     ]
-    sides: tuple[Groups, Groups] = ({}, {})
-    for groups, runs in zip(sides, (before, after), strict=True):
-        for run in runs:
-            key = tuple(read_setting(run, name) for name in must_agree)
-            groups.setdefault(key, []).append(run)
-    return sides
+    left, right = (
+        group_by(runs, (tuple(read_setting(run, name) for name in must_agree) for run in runs))
+        for runs in (before, after)
+    )
+    return left, right
 
 
 def _describe(runs: Runs) -> list[str]:
