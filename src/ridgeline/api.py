@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ridgeline.onnx.export import Exported
     from ridgeline.pipeline.analyze import AnalyzeResult
     from ridgeline.profile.storage import ProfileResult
-    from ridgeline.report.compare import Comparison, MachineComparison
+    from ridgeline.report.comparison import Comparison, MachineComparison
     from ridgeline.report.study import Study
     from ridgeline.settings import Settings
 

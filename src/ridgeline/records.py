@@ -153,6 +153,11 @@ class RunRequest(Settings, WorkloadSpec):  # in a file, the workload comes first
     label: str = field(default="", metadata=STORED)
     repeat: Index = 1
 
+    @property
+    def batches_per_step(self) -> int:
+        """Batches whose gradients a step gathers; inference has none to gather."""
+        return self.grad_accum_steps if self.mode == "train" else 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOptions:

@@ -17,6 +17,14 @@ COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
 LARGEST_SEED = 2**63 - 1  # of torch's generators
 SYNTHETIC = "synthetic"  # one batch that stays on the device
 SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every step
+LOADING = ("workers", "pin_memory", "prefetch_factor", "augment")  # settings of data that is read
+# settings that say what is measured and how, not what a step does
+MEASURING = (
+    "device", "warmup_iters", "iters", "nvtx", "seed", "layers", "energy", "energy_time_s",
+    "layer_energy",
+)  # fmt: skip
+WORK_SETTINGS = ("grad_accum_steps",)  # that change how much work a step is
+WORDS = "words"  # in the metadata of a setting: how a report names it, if not by its field
 
 # The optimizers that users name: the class of torch.optim, and its arguments.
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -49,18 +57,18 @@ class Settings:
     lr: float | None = None
     momentum: float | None = None
     weight_decay: float | None = None
-    grad_accum_steps: int = 1
     channels_last: bool = False
+    grad_accum_steps: int = field(default=1, metadata={WORDS: "{} batches a step"})
     deterministic: bool = False
-    cudnn_benchmark: bool = False
+    cudnn_benchmark: bool = field(default=False, metadata={WORDS: "cuDNN search"})
     compile: str | None = None  # one of COMPILE_MODES
     nvtx: bool = False
     seed: int = 0
     data: str = field(default=SYNTHETIC, metadata=STORED)  # or SYNTHETIC_HOST, or a path
-    workers: int = 0
-    pin_memory: bool = False
-    prefetch_factor: int | None = None
-    augment: bool = True
+    workers: int = field(default=0, metadata={WORDS: "{} workers"})
+    pin_memory: bool = field(default=False, metadata={WORDS: "pinned memory"})
+    prefetch_factor: int | None = field(default=None, metadata={WORDS: "prefetch {}"})
+    augment: bool = field(default=True, metadata={WORDS: "augmented"})
     layers: bool = False
     energy: bool | None = None  # None: where there is a meter
     energy_time_s: float = 5.0

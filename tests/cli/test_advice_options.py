@@ -28,7 +28,6 @@ SHOWN_BY = {  # modules with advice, and the commands that show it
     "pipeline/count.py": ("roofline", "report"),
     "report/machines.py": ("roofline", "report"),
     "report/compare.py": ("compare",),
-    "report/selectors.py": ("compare",),
     "report/study.py": ("roofline", "report"),
     "count/errors.py": ("count", *STEPS),
     "cli/show_study.py": ("roofline",),

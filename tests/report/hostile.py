@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.compare import Comparison, compare
-from ridgeline.report.compare_text import as_markdown
+from ridgeline.report.compare import compare
+from ridgeline.report.comparison import Comparison, as_markdown
 from ridgeline.report.markdown import write_report_md
 from ridgeline.report.page import write_page
 from ridgeline.report.study import Study, read_study

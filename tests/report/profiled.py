@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from ridgeline.serialize import to_dict
 from ridgeline.store import ResultsFolder, Run
 
 DATA = Path(__file__).parent.parent / "data"
@@ -98,7 +99,7 @@ def folder(path: Path) -> ResultsFolder:
 
 
 def the_run(results: ResultsFolder) -> Run:
-    return next(run for run in results.read_runs() if run.asked["command"] == "run")
+    return next(run for run in results.read_runs() if run.request.command == "run")
 
 
 def store_profile(results: ResultsFolder, table: pd.DataFrame | None = None, **found: Any) -> Run:
@@ -106,9 +107,9 @@ def store_profile(results: ResultsFolder, table: pd.DataFrame | None = None, **f
     run = the_run(results)
     return results.write_run(
         label="profile-resnet50",
-        asked={**run.asked, "command": "profile", "of_run": run.run_id},
+        asked={**to_dict(run.request), "command": "profile", "of_run": run.run_id},
         found={**FOUND, **found},
-        provenance=run.provenance,
+        provenance=run.made,
         tables={"kernels": kernels() if table is None else table},
     )
 

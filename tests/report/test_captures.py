@@ -20,53 +20,10 @@ from ridgeline.report.figures.style import in_style
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.captures import capture_sentences
 from ridgeline.report.page.machines import card
-from ridgeline.report.profiles import names_of
+from ridgeline.report.stored import names_of
 from ridgeline.report.study import read_study
-from ridgeline.report.tables import write_tables
 from ridgeline.roofline.roofs import BITS, given_roofs
 from ridgeline.store import ResultsFolder, Run, to_run
-
-
-def test_a_report_says_from_which_file_a_capture_is(tmp_path: Path) -> None:
-    # given two captures and no run, when the report is written
-    results = ResultsFolder(tmp_path)
-    first = store_capture(results)
-    asked = {"command": "import", "files": ["my captures/flops.csv", "b.csv"]}
-    second = store_capture(results, "", asked, device_name=None)
-    text = report_text(read_study(results), folder=tmp_path)
-    # then its appendix says with which command each was made, and of what, when and on which device
-    appendix = text[text.index("## Appendix") : text.index("<!-- yours: appendix")]
-    assert (
-        appendix
-        == f"""\
-## Appendix
-
-### Commands
-
-Each capture can be made again with the command that made it:
-
-```sh
-# RN50 amp
-ridgeline import captures/step.csv --label 'RN50 amp'
-# flops.csv
-ridgeline import 'my captures/flops.csv' b.csv
-```
-
-### Captures
-
-The time is that at which a capture was taken into the results folder.
-
-| capture | file or program | device | time | stored as |
-| --- | --- | --- | --- | --- |
-| RN50 amp | captures/step.csv | NVIDIA H200 | 2026-11-16T10:00:00+00:00 | {first.run_id} |
-| flops.csv | my captures/flops.csv, b.csv |  | 2026-11-16T10:00:00+00:00 | {second.run_id} |
-
-### Versions
-
-Not known.
-
-"""
-    )
 
 
 def test_flops_that_are_not_all_are_told_as_such(tmp_path: Path) -> None:
@@ -76,22 +33,6 @@ def test_flops_that_are_not_all_are_told_as_such(tmp_path: Path) -> None:
     text = report_text(read_study(results), folder=tmp_path)
     whole, part = re.findall(r"The capture (?:whole|part) .*? holds .*?, (.*?FLOP),", text)
     assert part == f"at least {whole}"
-
-
-def test_the_table_of_captures_names_their_files(tmp_path: Path) -> None:
-    results = ResultsFolder(tmp_path)
-    capture = store_capture(results)
-    write_tables(read_study(results), tmp_path / "tables")
-    (row,) = pd.read_csv(tmp_path / "tables" / "captures.csv").to_dict("records")
-    told = ("label", "files", "command", "device_name", "run_id", "l2_bytes")
-    assert {name: row[name] for name in told} == {
-        "label": "RN50 amp",
-        "files": "captures/step.csv",
-        "command": "ridgeline import captures/step.csv --label 'RN50 amp'",
-        "device_name": "NVIDIA H200",
-        "run_id": capture.run_id,
-        "l2_bytes": 32_123_728_480,
-    }
 
 
 def captured(run_id: str, label: str, *files: str, time: str = "2026-11-16T10:00:00+00:00") -> Run:

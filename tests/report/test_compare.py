@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.compared import BUSY, QUIET, layer_table, times, write
+from tests.report.compared import BUSY, MEASURED, QUIET, layer_table, times, write
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.compare import Comparison, MachineComparison, compare
-from ridgeline.report.compare_text import as_markdown, explanations, sentence, summary
-from ridgeline.store import ResultsFolder
+from ridgeline.report.compare import compare, select
+from ridgeline.report.comparison import (
+    Comparison,
+    MachineComparison,
+    as_markdown,
+    explanations,
+    sentence,
+    summary,
+)
+from ridgeline.store import ResultsFolder, Run
 
 PASSPORT = str(Path(__file__).parents[1] / "data" / "passport-h200.json")
 
@@ -66,19 +74,6 @@ def test_what_differs_throughout_need_not_agree(results: ResultsFolder) -> None:
         "vgg16, batch 32, train, tf32",
     ]
     assert [str(setting) for setting in found.settings] == ["compile: none → default"]
-
-
-def test_models_are_matched_by_all_the_rest(results: ResultsFolder) -> None:
-    for batch_size in (16, 32):
-        write(results, model="resnet50", batch_size=batch_size)
-        write(results, times(2), model="resnet101", batch_size=batch_size)
-
-    found = of_runs("resnet50", "resnet101")
-
-    assert sorted(row.name for row in found.rows) == [
-        "resnet50 → resnet101, batch 16, train, tf32",
-        "resnet50 → resnet101, batch 32, train, tf32",
-    ]
 
 
 def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
@@ -181,15 +176,6 @@ def test_one_process_is_said_to_be_one(results: ResultsFolder) -> None:
     assert "two runs say little" in of_runs("b", "b").notes[1]
 
 
-def test_a_side_against_itself(results: ResultsFolder) -> None:
-    run = write(results, label="a")
-
-    found = of_runs("a", "a")
-
-    assert rows(found)[0][1:] == ("no difference shown", 1.0)
-    assert found.notes[0] == f"on both sides: {run.run_id}"
-
-
 def test_few_steps_show_nothing_and_say_so(results: ResultsFolder) -> None:
     write(results, times()[:3], label="a")
     write(results, times(2)[:3], label="b")
@@ -212,18 +198,6 @@ def test_layers_where_they_are_wanted(results: ResultsFolder) -> None:
         write(results, label=label, batch_size=16)
     assert all(not row.layers for row in of_runs("a", "b").rows)
     assert sum(bool(row.layers) for row in of_runs("a", "b", layers=True).rows) == 1
-
-
-def test_a_damaged_table_of_layers_is_passed_over(results: ResultsFolder) -> None:
-    table = layer_table(fc=([0.001], [0.002]))
-    write(results, label="a", layers=table)
-    bad = write(results, label="b", layers=table)
-    (bad.path / "layers.parquet").write_bytes(b"no table")
-
-    found = of_runs("a", "b")
-
-    assert found.rows[0].layers == ()
-    assert any("cannot read" in note for note in found.notes)
 
 
 def test_a_machine_is_not_compared_with_a_run(results: ResultsFolder) -> None:
@@ -305,15 +279,6 @@ def test_markdown_has_everything(results: ResultsFolder) -> None:
     assert "> note: the interval is of one process" in text
 
 
-def test_what_else_differs_comes_with_its_configuration(results: ResultsFolder) -> None:
-    write(results, label="a", found={"conditions": {"during": {"clock_hz": 2e9}}})
-    write(results, label="b", found={"conditions": {"during": {"clock_hz": 1e9}}})
-
-    assert explanations(of_runs("a", "b")) == [
-        "vgg16, batch 128, train, tf32: clock 2000 → 1000 MHz"
-    ]
-
-
 def test_a_table_and_a_text_for_notebooks(results: ResultsFolder) -> None:
     write(results, label="a")
     write(results, times(2), label="b")
@@ -324,3 +289,120 @@ def test_a_table_and_a_text_for_notebooks(results: ResultsFolder) -> None:
         ["vgg16, batch 128, train, tf32", "slower", pytest.approx(1.0)]
     ]
     assert str(found) == as_markdown(found)
+
+
+# ---------------------------------------------------------------- what a name stands for
+
+
+def ids(text: str, results: ResultsFolder) -> tuple[str, list[str]]:
+    side = select(text, results)
+    return side.kind, [run.run_id for run in side.runs]
+
+
+def of(*runs: Run) -> list[str]:
+    return [run.run_id for run in runs]
+
+
+def refusal(text: str, results: ResultsFolder) -> str:
+    with pytest.raises(RidgelineError) as refused:
+        select(text, results)
+    return str(refused.value)
+
+
+def test_runs_labels_and_models(results: ResultsFolder) -> None:
+    first = write(results, label="before")
+    second = write(results, label="after")
+    third = write(results, label="after", model="resnet50")
+
+    assert ids(first.run_id, results) == ("run", of(first))
+    assert ids(first.run_id[-6:], results) == ("run", of(first))
+    assert ids(f"run:{third.run_id[:-3]}", results) == ("run", of(third))
+    assert ids(f"results/runs/{second.run_id}", results) == ("run", of(second))
+    assert ids("after", results) == ("label", of(second, third))
+    assert ids("vgg16", results) == ("model", of(first, second))
+    assert str(select("after", results)) == "after (label, 2 runs)"
+
+
+def test_commits(results: ResultsFolder) -> None:
+    mine = write(results, provenance={"commit": {"sha": "abc123"}, "ridgeline_commit": None})
+    own = write(results, provenance={"commit": None, "ridgeline_commit": {"sha": "abd456"}})
+
+    assert ids("commit:abc", results) == ("commit", of(mine))
+    assert ids("commit:abd4", results) == ("commit", of(own))
+    assert refusal("commit:ab", results) == (
+        "'ab' is the beginning of 2 commits\n  hint: write more of it: abc123, abd456"
+    )
+    assert "there is nothing called 'commit:ff'" in refusal("commit:ff", results)
+
+
+def test_other_results_folders(results: ResultsFolder) -> None:
+    other = ResultsFolder(Path("other"))
+    write(results, label="x")
+    one, two = write(other, label="x"), write(other, model="resnet50")
+
+    assert ids("other", results) == ids("other/", results) == ("folder", of(one, two))
+    assert ids("other:x", results) == ("label", of(one))
+    assert ids("other:model:resnet50", results) == ("model", of(two))
+    assert select("other:x", results).text == "other:x"
+
+
+def test_passports_by_name(results: ResultsFolder) -> None:
+    machines = results.path / "machines"
+    machines.mkdir(parents=True)
+    shutil.copy(PASSPORT, machines / "nvidia-h200.json")
+
+    named, file = select("nvidia-h200", results), select(PASSPORT, results)
+
+    assert named.passport == file.passport is not None
+    assert str(named) == "nvidia-h200 (passport of 2026-11-15)"
+    assert select("machine:nvidia-h200", results).kind == "machine"
+
+
+def test_a_name_of_several_things(results: ResultsFolder) -> None:
+    write(results, label="resnet50")
+    write(results, model="resnet50")
+    write(ResultsFolder(Path("resnet50")))
+
+    assert refusal("resnet50", results) == (
+        "'resnet50' may mean 3 things\n"
+        "  hint: write one of label:resnet50, model:resnet50, resnet50/"
+    )
+    assert ids("label:resnet50", results)[0] == "label"
+
+
+def test_a_beginning_of_several_runs(results: ResultsFolder) -> None:
+    runs = [write(results), write(results)]
+
+    assert refusal("20", results) == (
+        f"'20' is the name of 2 runs\n  hint: write more of it: {', '.join(of(*runs))}"
+    )
+
+
+def test_a_name_of_nothing(results: ResultsFolder) -> None:
+    assert refusal("x", results) == (
+        "there is nothing called 'x' to compare in results\n"
+        "  hint: there are no runs in this folder; name another one with --results DIR"
+    )
+    run = write(results, label="before")
+    assert refusal("x", results).endswith(
+        f"hint: labels: before; models: vgg16; newest runs: {run.run_id}"
+    )
+    assert "names no side" in refusal("", results)
+    assert "names no side" in refusal("label:", results)
+    assert "there are no completed runs in nowhere/" in refusal("nowhere/", results)
+    Path("empty").mkdir()
+    assert "empty is not a results folder" in refusal("empty", results)
+
+
+def test_runs_without_step_times(results: ResultsFolder) -> None:
+    failed = write(results, found={"status": "failed", "reason": "out of memory"})
+    counted = write(results, command="count")
+    write(results)
+    step = {**MEASURED["found"]["step_time_s"], "samples": [0.0, 1.0]}
+    bare = write(results, found={"step_time_s": step})
+
+    assert "failed, so it has no times: out of memory" in refusal(failed.run_id, results)
+    assert "is of `ridgeline count` and has no step times" in refusal(counted.run_id, results)
+    assert select("vgg16", results).problems == (
+        f"run {bare.run_id} is passed over: it has no step times",
+    )

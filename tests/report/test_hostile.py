@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -31,7 +30,6 @@ from ridgeline.cli import main
 from ridgeline.errors import RidgelineError
 from ridgeline.report.compare import compare
 from ridgeline.report.figures import write_figures
-from ridgeline.report.markdown import write_report_md
 from ridgeline.report.page import write_page
 from ridgeline.report.study import read_study
 
@@ -43,49 +41,14 @@ NEEDED = (  # fields that every run has, and items of lists and mappings
 )
 HUGE = 10**400  # a whole number that no float can hold
 RUN_FIELDS: list[tuple[str, Any]] = [
-    ("found.step_time_s.median", None),
-    ("found.step_time_s.median", 0),
-    ("found.step_time_s.median", -1.0),
-    ("found.step_time_s.median", "fast"),
-    ("found.step_time_s.median", float("nan")),
-    ("found.step_time_s.median", HUGE),
-    ("found.step_time_s.median", GONE),
-    ("found.step_time_s.interval", [0.1, 0.2, 0.3]),
-    ("found.step_time_s.interval", [0.2, 0.1]),
-    ("found.step_time_s.samples", ["x"]),
-    ("found.step_time_s", []),
-    ("asked.batch_size", "many"),
-    ("asked.batch_size", None),
-    ("asked.batch_size", 0),
-    ("asked.batch_size", 1.5),
-    ("asked.batch_size", True),
-    ("asked.model", ["net"]),
-    ("asked.model", "net\udcff"),
-    ("asked.grad_accum_steps", "two"),
-    ("asked.config", {"size": "\ud800"}),
-    ("asked.input_size", "224"),
-    ("found.split_s.forward", None),
-    ("found.split_s.forward.median", "x"),
-    ("found.split_s", "x"),
-    ("found.kernels.kernels", "many"),
-    ("found.conditions.during.clock_hz", "fast"),
-    ("found.conditions.during.throttle_reasons", "heat"),
-    ("found.energy", "much"),
-    ("found.energy.windows", ["x"]),
-    ("found.energy.windows.0.energy_j_per_step", "x"),
-    ("found.iters", 0),
-    ("found.memory", "much"),
-    ("found.layers.difference", "none"),
-    ("found.busy_fraction", "busy"),
-    ("found.samples_per_s", "fast"),
-    ("found.samples_processed", -1),
-    ("found.warnings", {"a": 1}),
-    ("provenance.command", 7),
-    ("provenance.ridgeline_commit", "4f2a9c"),
-    ("provenance.backends", ["cuda"]),
-    ("provenance.libraries", ["torch"]),
-    ("provenance.host", "vm"),
-]
+    ("found.step_time_s.median", None), ("found.step_time_s.median", 0),
+    ("found.step_time_s.median", float("nan")), ("found.step_time_s.median", HUGE),
+    ("found.step_time_s.median", GONE), ("found.step_time_s.interval", [0.2, 0.1]),
+    ("found.step_time_s", []), ("asked.batch_size", 1.5), ("asked.model", "net\udcff"),
+    ("asked.grad_accum_steps", "two"), ("asked.config", {"size": "\ud800"}),
+    ("found.split_s.forward", None), ("found.energy.windows.0.energy_j_per_step", "x"),
+    ("found.warnings", {"a": 1}), ("provenance.libraries", ["torch"]), ("provenance.host", "vm"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -134,22 +97,10 @@ def test_a_run_with_a_bad_field_is_passed_over(
     assert f"run {folder.victim} cannot be compared: {name}" in named_alone
 
 
-@pytest.mark.parametrize("part", ["asked", "found", "provenance"])
-@pytest.mark.parametrize("value", [None, [], "x", 3])
-def test_a_run_without_its_parts_is_passed_over(folder: Folder, part: str, value: Any) -> None:
-    put(folder.run_json, part, value)
-    assert f"it has no {part!r}" in only(read_study(folder.results).problems, folder.victim)
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, "{", "\x00", "3", '"x"', "", "[]"])
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "3", ""])
 def test_a_run_that_is_no_json_is_passed_over(folder: Folder, text: str) -> None:
     folder.run_json.write_text(text)
     assert "cannot read" in only(read_study(folder.results).problems, folder.victim)
-
-
-def test_a_run_of_endless_depth_is_passed_over(folder: Folder) -> None:
-    put(folder.run_json, "asked.config", json.loads('{"a":' * 300 + "1" + "}" * 300))
-    assert "in each other" in only(read_study(folder.results).problems, folder.victim)
 
 
 def text_in(column: str, table: pd.DataFrame) -> pd.DataFrame:
@@ -159,20 +110,13 @@ def text_in(column: str, table: pd.DataFrame) -> pd.DataFrame:
 TABLES: list[tuple[str, str, Any]] = [
     ("layers", "no column 'forward_s'", lambda t: t.drop(columns="forward_s")),
     ("layers", "no column 'layer'", lambda t: t.drop(columns="layer")),
-    ("layers", "'layer' has 'a' twice", lambda t: pd.concat([t, t])),
     ("layers", "'time_s' has 'x', not a number", lambda t: text_in("time_s", t)),
-    ("layers", "'mean_s' has 'x', not a number", lambda t: text_in("mean_s", t)),
-    ("layers", "'layer' has 1, not a text", lambda t: t.assign(layer=[1, 2])),
-    ("layers", "'layer' has an empty cell", lambda t: t.assign(layer=["a", None])),
     ("layers", "'time_s' has inf", lambda t: t.assign(time_s=float("inf"))),
-    ("layers", "not a list of numbers", lambda t: text_in("forward_samples_s", t)),
     ("kernels", "no column 'time_s'", lambda t: t.drop(columns="time_s")),
-    ("kernels", "'time_s' has 'x', not a number", lambda t: text_in("time_s", t)),
     ("kernels", "not a number", lambda t: text_in("flops_fp16_matrix", t)),
     ("kernels", "below zero", lambda t: t.assign(dram_bytes=-1.0)),
     ("ops", "no column 'macs'", lambda t: t.drop(columns="macs")),
     ("ops", "'macs' has 'x', not a number", lambda t: text_in("macs", t)),
-    ("ops", "'path' has 1, not a text", lambda t: t.assign(path=1)),
     ("ops", "'flops' has array([1]), not a number", lambda t: t.assign(flops=[[1]] * len(t))),
 ]
 
@@ -194,7 +138,7 @@ def test_a_bad_table_is_passed_over_and_its_run_stays(
 
 
 @pytest.mark.parametrize("name", ["layers", "kernels", "ops"])
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"junk" * 100])
+@pytest.mark.parametrize("content", [b"", b"junk" * 100])
 def test_a_table_of_junk_is_passed_over(
     sound: Folder, folder: Folder, name: str, content: bytes
 ) -> None:
@@ -203,79 +147,6 @@ def test_a_table_of_junk_is_passed_over(
     study = read_study(folder.results)
     assert f"cannot read {path}" in only(study.problems, str(path))
     assert len(study.runs) == len(compared(folder, sound).rows) == 2
-
-
-@pytest.mark.parametrize("name", ["layers", "kernels", "ops"])
-def test_a_table_without_rows_is_no_problem(sound: Folder, folder: Folder, name: str) -> None:
-    run_id = folder.count if name == "ops" else folder.victim
-    change(folder.table(run_id, name), lambda table: table.iloc[:0])
-    assert len(report(folder).runs) == len(compared(folder, sound).rows) == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("found.flops", "x"), ("found.macs", []), ("found.fused_bytes", "x"), ("found.memory", 3),
-     ("found.fused_bytes.read_bytes", "x"), ("found.coverage", "x"), ("found.params", "x"),
-     ("found.phases", []), ("found.read_bytes", HUGE), ("asked.model", [])],
-)  # fmt: skip
-def test_a_bad_count_is_passed_over(folder: Folder, name: str, value: Any) -> None:
-    put(folder.count_json, name, value)
-    study = report(folder)
-    told = only(study.problems, folder.count)
-    assert told.startswith(f"count {folder.count} is passed over: {name}")
-    assert study.runs["run_id"].tolist() == [folder.healthy, folder.victim]
-
-
-PASSPORT_FIELDS: list[tuple[str, Any]] = [
-    ("description.gpus", ["a", "b"]),
-    ("description.gpus", "x"),
-    ("description.gpus.0.index", "x"),
-    ("description.gpus.0.l2_bytes", "x"),
-    ("description.cpu", "x"),
-    ("description.cpu.caches", ["x"]),
-    ("description.cpu.caches.0.level", "x"),
-    ("description.memory", "x"),
-    ("description.memory.total_bytes", "x"),
-    ("description.drivers", "x"),
-    ("provenance.command", 7),
-    ("provenance.libraries", ["torch"]),
-    ("machine", 3),
-    ("ceilings", {}),
-    ("ceilings.1", "x"),
-    ("ceilings.1.samples", [0, 0, 0]),
-    ("ceilings.1.samples", [0, 0, 5]),
-    ("ceilings.1.samples", ["x"]),
-    ("ceilings.1.how", 7),
-    ("ceilings.1.clock_hz", "fast"),
-    ("ceilings.1.throttle_reasons", 7),
-]
-
-
-@pytest.mark.parametrize(("name", "value"), PASSPORT_FIELDS, ids=named(PASSPORT_FIELDS))
-def test_a_bad_passport_is_passed_over(
-    sound: Folder, folder: Folder, name: str, value: Any
-) -> None:
-    put(folder.passport, name, value)
-
-    study = read_study(folder.results)
-    write_page(study, folder.results.path / "report.html")
-
-    told = only(study.problems, "is not a passport")
-    assert f"{folder.passport} is not a passport: {name}" in told
-    assert len(study.runs) == 2
-    assert study.machines[0].roofs.source == "datasheet"
-    machines = [str(f.passport) for f in (folder, sound)]
-    assert name in refusal(lambda: compare(machines[0], machines[1]))
-
-
-@pytest.mark.parametrize("name", ["cpu", "memory", "drivers", "gpus", "os"])
-@pytest.mark.parametrize("value", [None, GONE])
-def test_a_passport_may_say_less(folder: Folder, name: str, value: Any) -> None:
-    put(folder.passport, f"description.{name}", value)
-    study = read_study(folder.results)
-    write_page(study, folder.results.path / "report.html")
-    write_report_md(study, folder.results.path / "report.md")
-    assert not [text for text in study.problems if "not a passport" in text]
 
 
 @pytest.mark.parametrize("value", [None, GONE], ids=["null", "gone"])
@@ -379,19 +250,6 @@ def _no_room(full: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", savefig)
         yield
-
-
-def test_a_report_that_cannot_be_read_again(folder: Folder, tmp_path: Path) -> None:
-    study = read_study(folder.results)
-    path = write_report_md(study, tmp_path / "report.md")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "read_bytes", _refused)
-        with pytest.raises(RidgelineError, match="Permission denied"):
-            write_report_md(study, path)
-
-
-def _refused(path: Path) -> bytes:
-    raise PermissionError(13, "Permission denied")
 
 
 @pytest.mark.parametrize("arguments", [["roofline", "--no-figures"], ["compare"]])

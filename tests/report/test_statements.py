@@ -19,7 +19,7 @@ from tests.report.hand_study import (
     stored,
 )
 
-from ridgeline.report.cases import cases
+from ridgeline.report.configurations import cases
 from ridgeline.report.statements import Statement, analyse, find_gaps
 from ridgeline.report.study import Machine, Study
 

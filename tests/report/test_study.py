@@ -18,20 +18,20 @@ from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Ceiling, Passports, read_passport
 from ridgeline.records import CountRequest, LayerSum, RunRequest
-from ridgeline.report.counts import (
+from ridgeline.report.configurations import layers_add_up
+from ridgeline.report.markdown import report_text
+from ridgeline.report.stored import (
     count_key,
     rename_fused_of_layers,
-    stored_counts,
     uncounted,
 )
-from ridgeline.report.markdown import report_text
-from ridgeline.report.run_facts import layers_add_up
 from ridgeline.report.study import read_study
 from ridgeline.report.summary import configurations, sentence, summary
 from ridgeline.roofline.roofs import given_roofs
-from ridgeline.store import ResultsFolder
+from ridgeline.store import ResultsFolder, Run
 
 DATA = Path(__file__).parent.parent / "data"
+MEASURED = json.loads((DATA / "run-h200-vgg16.json").read_text(encoding="utf-8"))
 OP_COLUMNS = ["path", "op", "kind", "phase", "dtype", "input_shapes", "macs", "other_flops",
               "flops", "read_bytes", "written_bytes"]  # fmt: skip
 
@@ -43,14 +43,20 @@ def results(tmp_path: Path) -> ResultsFolder:
     passport = (DATA / "passport-h200.json").read_text()
     (tmp_path / "machines" / "nvidia-h200.json").write_text(passport)
     folder = ResultsFolder(tmp_path)
-    recorded = json.loads((DATA / "run-h200-vgg16.json").read_text())
-    folder.write_run(
-        label="run-vgg16-bs128",
-        asked=recorded["asked"],
-        found=recorded["found"],
-        provenance=recorded["provenance"],
-    )
+    store_run(folder)
     return folder
+
+
+def store_run(folder: ResultsFolder, asked: Any = None, **found: Any) -> Run:
+    """The recorded run, perhaps with other settings and results; `host` is of its provenance."""
+    made = dict(MEASURED["provenance"])
+    made["host"] = {**made["host"], **found.pop("host", {})}
+    return folder.write_run(
+        label="run",
+        asked={**MEASURED["asked"], **(asked or {})},
+        found={**MEASURED["found"], **found},
+        provenance=made,
+    )
 
 
 def store_count(folder: ResultsFolder, ops: pd.DataFrame | None = None, **changes: Any) -> None:
@@ -128,21 +134,6 @@ def test_recomputation_is_the_same_in_count_and_report(
     assert row in report_text(study, folder=results.path)
 
 
-def test_a_count_of_an_earlier_version_is_read(results: ResultsFolder) -> None:
-    # given a count whose fused bytes were called ideal
-    store_count(results)
-    [count] = stored_counts(results.index()).values()
-    content = json.loads((count.path / "run.json").read_text(encoding="utf-8"))
-    content["found"]["ideal_bytes"] = content["found"].pop("fused_bytes")
-    (count.path / "run.json").write_text(json.dumps(content), encoding="utf-8")
-
-    study = read_study(results)
-
-    assert study.problems == ()
-    assert study.runs["fused_bytes"].tolist() == [20e9]
-    assert study.points.query("grain == 'step'")["ai_high"].tolist() == [11.8e12 / 20e9]
-
-
 @pytest.mark.parametrize(
     ("mode", "known"), [("infer", [3.0, 5.0]), ("train", [None, None])], ids=["infer", "train"]
 )
@@ -187,11 +178,6 @@ def test_without_a_passport_the_datasheet_stands_in(results: ResultsFolder) -> N
     assert "its roofs are those of its datasheet" in study.problems[0]
 
 
-def test_a_damaged_passport_is_told_and_passed_over(results: ResultsFolder) -> None:
-    (results.path / "machines" / "nvidia-h200.json").write_text("{")
-    assert any("cannot be read as a passport" in text for text in read_study(results).problems)
-
-
 def test_roofs_that_the_user_gives(results: ResultsFolder) -> None:
     store_count(results)
     given = given_roofs("x", "", compute={"tf32": 1e14}, dram_bytes_per_s=1e12)
@@ -203,11 +189,6 @@ def test_roofs_that_the_user_gives(results: ResultsFolder) -> None:
     assert by_name.query("grain == 'step'")["compute_s"].item() == pytest.approx(0.118)
 
 
-def test_only_the_chosen_runs(results: ResultsFolder) -> None:
-    assert read_study(results, run_ids=[]).runs.empty
-    assert len(read_study(results, run_ids=results.run_ids()).runs) == 1
-
-
 def test_an_empty_folder_is_an_empty_study(tmp_path: Path) -> None:
     study = read_study(ResultsFolder(tmp_path))
     assert (len(study.runs), len(study.points), len(study.findings)) == (0, 0, 0)
@@ -217,7 +198,7 @@ def test_an_empty_folder_is_an_empty_study(tmp_path: Path) -> None:
 def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
     store_count(results)
     one = configurations(read_study(results))[0]
-    step_s = one.step_time_s
+    step_s = one.step_s
     floor_s = 11.8e12 / 416780367406910.8
     assert one.efficiency == pytest.approx(floor_s / step_s)
     assert sentence(one) == (
@@ -270,11 +251,8 @@ def test_peaks_of_a_machine_that_is_not_here_are_told(results: ResultsFolder) ->
 
 
 def test_a_step_of_several_batches_has_its_optimizer_once(results: ResultsFolder) -> None:
-    (run,) = results.read_runs()
-    asked = {**run.asked, "grad_accum_steps": 4}
-    results.write_run(label="run", asked=asked, found=run.found, provenance=run.provenance)
-    results.write_run(label="run", asked={**asked, "mode": "infer"}, found=run.found,
-                      provenance=run.provenance)  # fmt: skip
+    store_run(results, {"grad_accum_steps": 4})
+    store_run(results, {"grad_accum_steps": 4, "mode": "infer"})
     store_count(results)
     store_count(results, mode="infer")
     flops = read_study(results).runs.set_index(["mode", "grad_accum_steps"])["flops"]
@@ -287,7 +265,6 @@ def test_processors_of_one_model_with_other_cores_are_other_machines(
     results: ResultsFolder,
 ) -> None:
     # given passports of a processor with 2 and with 64 cores, and a run on each
-    (run,) = results.read_runs()
     passport = read_passport(DATA / "passport-h200.json")
     for cores, rate in ((2, 1e11), (64, 3e12)):
         cpu = Cpu(model="Xeon", usable_cores=cores)
@@ -295,11 +272,7 @@ def test_processors_of_one_model_with_other_cores_are_other_machines(
                           samples=(rate,), how="by hand")  # fmt: skip
         known = replace(passport, name=f"xeon-{cores}c", ceilings=(ceiling,))
         Passports(results.path).write(replace(known, description=Description(cpu=cpu)))
-        host = {**run.provenance["host"], "usable_cores": cores}
-        results.write_run(
-            label="run", asked=run.asked, provenance={**run.provenance, "host": host},
-            found={**run.found, "backend": "cpu", "device_name": "Xeon"},
-        )  # fmt: skip
+        store_run(results, host={"usable_cores": cores}, backend="cpu", device_name="Xeon")
     # then each stands under its own roof
     runs = read_study(results).runs
     assert runs[runs["backend"].eq("cpu")]["env"].to_list() == ["xeon-2c", "xeon-64c"]
@@ -307,7 +280,6 @@ def test_processors_of_one_model_with_other_cores_are_other_machines(
 
 def store_threads(results: ResultsFolder) -> dict[str, str]:
     """Two cores of 100 GFLOP/s, of which one does 60; runs of two threads and of one."""
-    (run,) = results.read_runs()
     passport = read_passport(DATA / "passport-h200.json")
     ceilings = tuple(
         Ceiling(kind="compute", device="cpu", path="vector", precision="fp32", threads=threads,
@@ -317,13 +289,11 @@ def store_threads(results: ResultsFolder) -> dict[str, str]:
     cpu = Cpu(model="Xeon", usable_cores=2)
     known = replace(passport, name="xeon", ceilings=ceilings, description=Description(cpu=cpu))
     Passports(results.path).write(known)
-    host = {**run.provenance["host"], "usable_cores": 2}
-    found = {**run.found, "backend": "cpu", "device_name": "Xeon", "precision": "fp32"}
+    found = {"backend": "cpu", "device_name": "Xeon", "precision": "fp32"}
     store_count(results, precision="fp32")
     return {
-        name: results.write_run(
-            label=name, asked={**run.asked, "precision": "fp32"},
-            provenance={**run.provenance, "host": host}, found={**found, "threads": threads},
+        name: store_run(
+            results, {"precision": "fp32"}, host={"usable_cores": 2}, threads=threads, **found
         ).run_id
         for name, threads in (("two", 2), ("one", 1), ("unknown", None))
     }  # fmt: skip

@@ -26,9 +26,6 @@ from ridgeline.report.tables import (
     POINT_COLUMNS,
     SEED_COLUMNS,
     complexity_table,
-    points_csv,
-    tables,
-    text,
     write_points,
     write_tables,
 )
@@ -63,65 +60,6 @@ def test_points_begin_with_the_usual_columns_and_with_steps(tmp_path: Path) -> N
             "floor_s", "bound", "efficiency", "headroom_s", "run_id"]  # fmt: skip
     assert table[ours].iloc[0].tolist() == [
         "step", "net", "all", "static", 1e10, 5e8, 100.0, 0.02, 0.01, "compute", 0.5, 0.01, "a"
-    ]  # fmt: skip
-
-
-def test_no_points_make_a_table_with_its_columns() -> None:
-    assert list(points_csv(make_study()).columns) == [*SEED_COLUMNS, *POINT_COLUMNS]
-
-
-def test_all_tables_in_all_formats(tmp_path: Path) -> None:
-    study = make_study([run_row()], [step_row(), layer_row("conv")])
-
-    written = write_tables(study, tmp_path / "tables")
-
-    assert [path.name for path in written] == [
-        f"{name}.{kind}" for name in NAMES for kind in ("csv", "md", "tex")
-    ]
-    assert all(path.is_file() for path in written)
-
-
-def test_only_the_formats_that_are_asked_for(tmp_path: Path) -> None:
-    written = write_tables(make_study(), tmp_path, formats=("csv",))
-
-    assert [path.name for path in written] == [f"{name}.csv" for name in NAMES]
-
-
-def test_a_table_for_people_has_units_in_its_headers(tmp_path: Path) -> None:
-    study = make_study([run_row(), run_row(run_id="b", compile="default")], [step_row()])
-
-    write_tables(study, tmp_path)
-
-    assert (tmp_path / "runs.md").read_text(encoding="utf-8").splitlines() == [
-        "Completed runs; samples/s with its 95 % interval, both of the median step",
-        "",
-        "| run | machine | model | mode | precision | batch | settings | samples/s | from | to"
-        " | step (ms) | busy | energy (J/sample) | memory (GB) | warnings |",
-        "| --- | --- | --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---:"
-        " | --- |",
-        "| R1 | toy | net | train | fp32 | 8 |  | 400 | 320 | 500 | 20.0 | – | – | 1.00 | 0 |",
-        "| R2 | toy | net | train | fp32 | 8 | compile default | 400 | 320 | 500 | 20.0 | – | –"
-        " | 1.00 | 0 |",
-    ]
-
-
-def test_the_latex_of_a_table(tmp_path: Path) -> None:
-    study = make_study([run_row(model="a_b&c")], [step_row(model="a_b&c")])
-
-    write_tables(study, tmp_path, formats=("tex",))
-
-    assert (tmp_path / "roofline_points.tex").read_text(encoding="utf-8").splitlines() == [
-        r"% needs \usepackage{booktabs,longtable}",
-        r"\begin{longtable}{lllllllllrrrrlrr}",
-        r"\caption{Steps and phases under their roofs}\label{tab:roofline_points}\\",
-        r"\toprule",
-        head := "run & machine & model & mode & precision & batch & settings & piece & work &"
-        r" FLOP/B & GFLOP/s & time (ms) & floor (ms) & bound & efficiency & headroom (ms) \\",
-        r"\midrule", r"\endfirsthead", r"\toprule", head, r"\midrule", r"\endhead",
-        r"\bottomrule", r"\endfoot",
-        r"R1 & toy & a\_b\&c & train & fp32 & 8 &  & step & static & 20.0 & 500 & 20.0 & 10.0 &"
-        r" compute & 50.0 \% & 10.0 \\",
-        r"\end{longtable}",
     ]  # fmt: skip
 
 
@@ -215,24 +153,9 @@ def test_a_csv_survives_any_name(tmp_path: Path) -> None:
     assert [row["arch"] for row in rows] == [name]
 
 
-def test_ceilings_have_their_source() -> None:
-    table = tables(make_study())["ceilings"]
-
-    assert table[["env", "kind", "roof", "rate", "source"]].values.tolist() == [
-        ["toy", "compute", "fp32 matrix", "1.00 TFLOP/s", "measured"],
-        ["toy", "compute", "fp16 matrix", "4.00 TFLOP/s", "measured"],
-        ["toy", "bandwidth", "DRAM", "100 GB/s", "measured"],
-        ["toy", "launch", "launch: kernel", "10.0 µs", "measured"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(0, "0"), (8.4, "8.40"), (90, "90.0"), (161.4, "161"), (52335.2, "52335"), (0.0392, "0.0392")],
 )
 def test_three_digits(value: float, expected: str) -> None:
     assert three_digits(value) == expected
-
-
-def test_a_long_text_is_cut() -> None:
-    assert text("how", most=5).cell("123456") == "1234…"

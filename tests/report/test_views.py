@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from tests.report.hostile import put
+from tests.cli.small_runs import folder, run_here
 
-from ridgeline.report.views import SPLIT, layers, metrics, overall, write_views
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.report.views import SPLIT, layers, metrics, overall, repeat_command, write_views
+from ridgeline.store import ResultsFolder, Run, to_run
+
+__all__ = ["folder"]  # a fixture
+
+DATA = Path(__file__).parents[1] / "data"
 
 METRICS = [
     "timestamp", "hostname", "arch", "backend", "device_name", "batch_size", "warmup_iters",
@@ -199,15 +204,6 @@ def test_what_was_not_measured_is_empty(results: ResultsFolder) -> None:
     assert row["throttle_reasons"] == ""
 
 
-def test_a_single_step_has_no_deviation(results: ResultsFolder) -> None:
-    run = write(results, step_time_s={**FOUND["step_time_s"], "std": None})  # type: ignore[dict-item]
-
-    row, times = metrics([run]).loc[0], overall([run]).loc[0]
-
-    assert (row["step_std_s"], row["step_mean_s"]) == (None, 0.05)
-    assert (times["std"], times["mean"]) == (None, 50.0)
-
-
 def test_times_of_a_model_are_in_milliseconds(results: ResultsFolder) -> None:
     run = write(results)
 
@@ -261,67 +257,6 @@ def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolde
     assert len(text) == 4
 
 
-def test_two_ways_to_write_a_model_share_a_file_and_lose_nothing(results: ResultsFolder) -> None:
-    write(results, model="net.py:make")
-    write(results, model="./net.py:make")
-
-    written, _ = write_views(results)
-
-    assert [path.name for path in written] == ["metrics.csv", "net.py-make_overall.csv"]
-    assert pd.read_csv(written[1])["model"].tolist() == ["net.py:make", "./net.py:make"]
-
-
-def test_only_completed_runs_of_this_command(results: ResultsFolder) -> None:
-    kept = write(results)
-    write(results, command="train")
-    results.write_run(
-        label="x", asked=ASKED, found={"status": "failed", "reason": "r"}, provenance={}
-    )
-
-    index = results.index()
-    assert (index.runs, index.problems) == ((kept,), ())
-    assert [run.result.reason for run in index.failed] == ["r"]
-
-
-def test_a_damaged_run_is_named_and_passed_over(results: ResultsFolder) -> None:
-    kept, damaged, other = write(results), write(results), write(results, TABLE)
-    (damaged.path / "run.json").write_text("{")
-    (other.path / "layers.parquet").write_bytes(b"PAR1")
-
-    written, problems = write_views(results)
-
-    assert [path.name for path in written] == ["metrics.csv", "resnet50_overall.csv"]
-    assert pd.read_csv(written[0])["run_id"].tolist() == [kept.run_id, other.run_id]
-    assert [str(damaged.path) in problems[0], str(other.path) in problems[1]] == [True, True]
-    assert problems[0].startswith(f"cannot read {damaged.path / 'run.json'}: ")
-
-
-def test_a_run_without_its_record_is_named_and_passed_over(results: ResultsFolder) -> None:
-    kept, lost = write(results), write(results)
-    (lost.path / "run.json").unlink()
-    (results.runs_path / ".half").mkdir()  # what a killed writer leaves
-
-    index = results.index()
-
-    assert [run.run_id for run in index.runs] == [kept.run_id]
-    assert index.problems == (
-        f"{lost.path} has no run.json and is passed over: restore it, or delete the folder",
-    )
-
-
-def test_a_run_that_lacks_something_is_named_and_passed_over(results: ResultsFolder) -> None:
-    lacking, kept = write(results), write(results, TABLE.drop(columns="mean_s"))
-    put(lacking.path / "run.json", "found.step_time_s", {})
-
-    written, problems = write_views(results)
-
-    assert pd.read_csv(written[0])["run_id"].tolist() == [kept.run_id]
-    assert problems == [
-        f"run {lacking.run_id} is passed over: found.step_time_s.median is missing",
-        f"the table layers of run {kept.run_id} is passed over: it has no column 'mean_s'",
-    ]
-
-
 def test_no_runs_no_views(results: ResultsFolder) -> None:
     assert write_views(results) == ([], [])
     assert list(results.path.iterdir()) == []
@@ -351,37 +286,53 @@ def test_phases_have_the_order_of_a_step() -> None:
     assert SPLIT == MEASURED
 
 
-def test_views_are_made_anew(results: ResultsFolder) -> None:
-    write(results)
-    write_views(results)
-    (results.path / "metrics.csv").write_text("spoilt")
-
-    write_views(results)
-
-    assert len(pd.read_csv(results.path / "metrics.csv")) == 1
+# ---------------------------------------------------------------- the command that repeats a run
 
 
-def test_a_run_that_an_h200_made(tmp_path: Path) -> None:
-    # given what was really stored
-    recorded = Path(__file__).parents[1] / "data" / "run-h200-vgg16.json"
-    run_id = json.loads(recorded.read_text())["run_id"]
-    folder = tmp_path / "runs" / run_id
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(recorded.read_text())
+def recorded(**changes: dict[str, Any]) -> Run:
+    """A recorded run of VGG-16, with other `asked`, `found` or `provenance`."""
+    content = json.loads((DATA / "run-h200-vgg16.json").read_text())
+    content |= {name: {**content[name], **part} for name, part in changes.items()}
+    return to_run(Path("r"), content)
 
-    # when the views are made
-    written, problems = write_views(ResultsFolder(tmp_path))
 
-    # then the row says what the command printed
-    assert problems == []
-    assert [path.name for path in written] == ["metrics.csv", "vgg16_overall.csv"]
-    row = pd.read_csv(tmp_path / "metrics.csv").iloc[0]
-    assert (row["arch"], row["backend"], row["device_name"]) == ("vgg16", "cuda", "NVIDIA H200")
-    assert (row["batch_size"], row["precision"], row["measured_iters"]) == (128, "tf32", 100)
-    assert f"{row['elapsed_sec']:.6f} {row['images_per_sec']:.3f}" == "8.989534 1423.878"
-    assert f"{row['energy_j_per_step']:.2f} J, {row['mean_power_w']:.0f} W" == "59.66 J, 661 W"
-    assert f"{row['clock_hz'] / 1e6:.0f} MHz" == "1980 MHz"
-    overall = pd.read_csv(tmp_path / "vgg16_overall.csv").iloc[0]
-    assert f"{overall['median']:.2f} ms, {overall['power_samples']} readings" == (
-        "89.79 ms, 102 readings"
-    )
+@pytest.mark.parametrize(
+    ("asked", "command"),
+    [
+        ({}, "ridgeline run vgg16 -b 128 --mode train --precision tf32 --energy-time 10.0"),
+        (
+            {"layers": True, "compile": "reduce-overhead", "energy": False, "input_size": [3, 64]},
+            "ridgeline run vgg16 -b 128 --mode train --precision tf32 --input-size 3,64"
+            " --compile-mode reduce-overhead --energy-time 10.0 --layers --no-energy",
+        ),
+        (
+            {"model": "my net.py:make", "lr": 0.1, "config": {"width": 8}},
+            "ridgeline run 'my net.py:make' -b 128 --mode train --precision tf32 --config width=8"
+            " --lr 0.1 --energy-time 10.0",
+        ),
+    ],
+)
+def test_only_what_is_not_usual_is_said(asked: dict[str, Any], command: str) -> None:
+    assert repeat_command(recorded(asked=asked)) == command
+
+
+def test_variables_that_change_speed_come_first() -> None:
+    variables = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0", "HOME": "x; y"}
+
+    again = repeat_command(recorded(provenance={"environment": variables}))
+
+    assert again.startswith("OMP_NUM_THREADS=1 ridgeline run vgg16 ")
+
+
+def test_a_module_of_a_program() -> None:
+    run = recorded(found={"source": "object"}, provenance={"command": ["python", "my script.py"]})
+    assert repeat_command(run) == "python 'my script.py'"
+
+
+def test_the_command_makes_the_same_run_again(folder: Path) -> None:
+    arguments = ("net.py:make", "--input-size", "4", "-b", "2", "--iters", "5", "--warmup-iters",
+                 "1", "--no-energy", "--channels-last", "--lr", "0.5")  # fmt: skip
+    assert run_here(*arguments) == 0
+    (first,) = ResultsFolder().read_runs()
+    assert run_here(*shlex.split(repeat_command(first))[2:]) == 0
+    assert ResultsFolder().read_runs()[1].request == first.request

@@ -16,7 +16,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
 
 if TYPE_CHECKING:
-    from ridgeline.report.compare import Comparison, MachineComparison
+    from ridgeline.report.comparison import Comparison, MachineComparison
 
 EXAMPLES = """
 [bold]Examples[/]

@@ -143,7 +143,7 @@ def _stored_before(results: ResultsFolder, captures: list[Capture]) -> list[tupl
     No digest of a file is stored. The same are files of the same name that tell the same.
     """
     from ridgeline.captures.capture import files_of, sums
-    from ridgeline.report.profiles import file_names
+    from ridgeline.report.stored import file_names
 
     amounts = ("totals", "kernel_time_s", "launches")
     stored = [(run.run_id, file_names(run), [getattr(run.result, name) for name in amounts])

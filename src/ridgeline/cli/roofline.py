@@ -106,7 +106,7 @@ def roofline(
     outputs = Outputs()
     write_points(study, outputs)
     if summary is not None:
-        from ridgeline.report.summary_csv import write_summary
+        from ridgeline.report.tables import write_summary
 
         write_summary(study, summary)
     if figures:

@@ -10,8 +10,9 @@ from typing import Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
 from ridgeline.plain import plain_text
-from ridgeline.report.compare import Comparison, MachineComparison
-from ridgeline.report.compare_text import (
+from ridgeline.report.comparison import (
+    Comparison,
+    MachineComparison,
     Table,
     as_markdown,
     details,

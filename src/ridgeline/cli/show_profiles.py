@@ -10,7 +10,7 @@ from ridgeline.captures.capture import BYTES, FLOPS, sources_of
 from ridgeline.cli.show_captures import MEMORIES, NOT_COLLECTED, flops_title
 from ridgeline.cli.tables import Grid, print_grid, screen
 from ridgeline.plain import plain_text
-from ridgeline.report.executed import overlap_told
+from ridgeline.report.executed import describe_overlap
 from ridgeline.roofline.reconcile import NO_PHASE
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_flops, format_percent, format_time
@@ -121,7 +121,7 @@ def _tell(run: Run, *, quiet: bool) -> None:
     if copies["launches"]:
         count = f"{copies['launches']:g} copies and fills by the driver"
         text += f", {count} {format_time(copies['time_s'])}"
-    overlap = overlap_told(kernel_s + copies["time_s"], found.get("busy_time_s"))
+    overlap = describe_overlap(kernel_s + copies["time_s"], found.get("busy_time_s"))
     text += f" ({overlap})" if overlap else ""
     if step_s:
         gap = format_percent(found["gap_s"] / step_s)

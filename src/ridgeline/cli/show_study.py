@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
-from ridgeline.report.cases import describe_differences, read_all_settings
+from ridgeline.report.configurations import describe_differences, read_all_settings
 from ridgeline.report.study import BUSY
 from ridgeline.report.summary import floor_notes
 from ridgeline.report.text import number

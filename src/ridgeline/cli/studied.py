@@ -89,7 +89,7 @@ def _names(
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Of every run and capture what it may be called, and what its machine may be."""
     from ridgeline.report.machines import Machines
-    from ridgeline.report.profiles import label_of, stored_profiles
+    from ridgeline.report.stored import label_of, stored_profiles
 
     index = results.index()
     problems += index.problems
@@ -120,7 +120,7 @@ def _matching(named: Mapping[str, Sequence[str]], name: str) -> list[str]:
 
 def _count(results: ResultsFolder, run_ids: Sequence[str] | None, chosen: Chosen) -> list[str]:
     """Count what was not counted; without torch, say so and go on."""
-    from ridgeline.report.counts import uncounted
+    from ridgeline.report.stored import uncounted
 
     missing = uncounted(results.index(), run_ids)
     if not missing:

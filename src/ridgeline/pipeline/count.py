@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Passports
 from ridgeline.records import CountRequest, WorkloadSpec
-from ridgeline.report.counts import count_key, stored_counts, uncounted
+from ridgeline.report.stored import count_key, stored_counts, uncounted
 from ridgeline.roofline.roofs import measured_roofs
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.workloads.sources import file_digest, is_file

@@ -1,20 +1,21 @@
 """Tables, figures, the page and report.md from what is stored. Nothing here runs a model.
 
-checked.py, views.py    runs and tables that can be trusted; the CSV views of them
-counts.py, run_facts.py which count belongs to a run, and what the join needs of it
-profiles.py, machines.py   which profile belongs to a run, and which roofs to a device
+stored.py               tables, counts, profiles and captures: which of them belong to a run
+machines.py             which roofs belong to a device
+views.py                one run as a row: CSV views, its environment, the command that repeats it
 study.py                everything joined: runs, roofs, points, findings, counters
 executed.py             what the hardware did, as tables and sentences
-cases.py                which runs are the same thing done again
+configurations.py       which runs are repeats of one configuration, and in what two differ
 summary.py              a study in a few sentences, for terminal, page and report.md
 statements.py, hypotheses.py   sentences that the data supports
-markdown.py, sections.py   report.md, with places for the user's own words
+markdown.py, sections.py   report.md, with sections for the user's own words
 templates/              the wording of report.md, of its sentences, and of the notebook
 tables.py               the tables as CSV, Markdown and LaTeX
-summary_csv.py          a row for each step and capture
-notebook.py, repeat.py  a notebook that reloads the data; the command that makes a run again
+compare.py              two sides: which runs they are, which configurations match
+compare_runs.py         one configuration on two sides, with intervals and a test
+comparison.py           the result as a record, as JSON, as text
+notebook.py             a notebook that reloads the data
 figures/, page/         drawn with matplotlib; one HTML file
-selectors.py, compare*.py, two_samples.py two sides compared, with intervals and a test
 roofs_text.py           the roofs of a machine in characters
 markup.py, text.py      escaping, templates; plurals, rows
 """

@@ -1,5 +1,15 @@
 """Two sides compared: their runs matched by configuration, each match compared; or two passports.
 
+A side is named by one of
+
+2026-03-01T12…    a run, by its id, its beginning or the six characters at its end
+before            all runs with that --label
+resnet50          all completed runs of that model
+commit:4f2a9c     all runs of that commit, of the working directory or of ridgeline itself
+after/            all runs of another results folder
+after:resnet50    any of these, in another results folder
+nvidia-h200       a machine's passport, also a .json file
+
 A setting that has one value on all of one side and another on all of the other is what is being
 compared (`--compile`, the device, the model), so it need not agree. All others must. The workload
 (the model, the batch, …) must agree in any case where whole folders or commits are compared:
@@ -8,44 +18,44 @@ there, a configuration that is lacking is no reason to compare it with a differe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import exp, fsum, log
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.compare import (
-    Difference,
-    another_machine,
-    changed_settings,
-    differences,
-    drift,
-    label,
-)
-from ridgeline.machine.passport import LOWER_IS_BETTER
-from ridgeline.report.cases import OPTIONS, WORK
-from ridgeline.report.checked import check_table
+from ridgeline.machine.compare import another_machine, changed_settings, differences, drift
+from ridgeline.machine.passport import Passports, read_passport
+from ridgeline.records import Failure
 from ridgeline.report.compare_runs import (
     SAMPLE,
     ComparedRuns,
     Runs,
-    Setting,
-    change_dict,
     compare_runs,
     find_settings,
     setting_text,
 )
-from ridgeline.report.run_facts import environment_text
-from ridgeline.report.selectors import COMMIT, FOLDER, RUN, RunCache, Selection, select
+from ridgeline.report.comparison import (
+    COMMIT,
+    FOLDER,
+    KINDS,
+    MACHINE,
+    RUN,
+    Comparison,
+    MachineComparison,
+    Selection,
+)
+from ridgeline.report.configurations import OPTIONS, WORK, group_by
+from ridgeline.report.stored import read_table
 from ridgeline.report.text import some
-from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER
-from ridgeline.serialize import FieldError
-from ridgeline.store import DEFAULT_RESULTS, ResultsFolder, Run
-from ridgeline.units import format_change
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ridgeline.report.views import environment_text
+from ridgeline.store import (
+    DEFAULT_RESULTS,
+    InvalidRunError,
+    MeasuredRun,
+    ResultsFolder,
+    ResultsIndex,
+)
 
 WORKLOAD = tuple(name for name in WORK if name not in ("precision", "digest"))
 ENVIRONMENT = "environment"
@@ -54,135 +64,11 @@ FROM_RESULT = ("precision", "backend", "device_name")  # as used, perhaps not as
 REQUEST_NAMES = {"data_root": "data"}  # under another name than in the table of runs
 ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
 WITHOUT_TITLE = ("model", "mode", "precision", "backend", "device_name")
-VERDICTS = (SLOWER, FASTER, NO_DIFFERENCE, NOT_JUDGED)
 FEW_RUNS = 3
 MOST_NAMED = 3
 
 Key = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Two sides with runs. Rows are sorted: shown differences first, the largest first."""
-
-    before: Selection
-    after: Selection
-    rows: tuple[ComparedRuns, ...]
-    only_before: tuple[str, ...]  # configurations that the other side lacks
-    only_after: tuple[str, ...]
-    settings: tuple[Setting, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def mean_ratio(self) -> float:
-        """The geometric mean over the configurations."""
-        return exp(fsum(log(row.time.ratio) for row in self.rows) / len(self.rows))
-
-    def count(self, verdict: str) -> int:
-        return sum(row.time.verdict == verdict for row in self.rows)
-
-    def slower_by_more_than(self, share: float) -> list[str]:
-        """The configurations that are shown to be slower, and by more than this share."""
-        return [_name_change(row) for row in self.rows
-                if row.time.verdict == SLOWER and row.time.share > share]  # fmt: skip
-
-    def undecided(self, share: float) -> list[str]:
-        """Those with a larger change, and too few samples to show it."""
-        return [_name_change(row) for row in self.rows
-                if row.time.is_judged and row.time.interval is None
-                and row.time.share > share]  # fmt: skip
-
-    def not_judged(self) -> list[str]:
-        """Those during which the machine was busy, whatever their change: it may hide another."""
-        return [f"{_name_change(row)}: {row.why_not_judged}" for row in self.rows
-                if not row.time.is_judged]  # fmt: skip
-
-    def table(self) -> pd.DataFrame:
-        """A row per configuration."""
-        import pandas as pd
-
-        rows = [
-            {"configuration": row.name, "verdict": row.time.verdict, "per": row.per,
-             **change_dict(row.time)}
-            for row in self.rows
-        ]  # fmt: skip
-        return pd.DataFrame(rows).drop(columns=["test", "is_shown"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form; changes are shares."""
-        return {
-            "before": _side_dict(self.before) | {"runs": [r.run_id for r in self.before.runs]},
-            "after": _side_dict(self.after) | {"runs": [r.run_id for r in self.after.runs]},
-            "configurations": [row.to_dict() for row in self.rows],
-            "mean_change": self.mean_ratio - 1,
-            "verdicts": {name: self.count(name) for name in VERDICTS},
-            "only_before": list(self.only_before),
-            "only_after": list(self.only_after),
-            "settings": {s.name: [s.before, s.after] for s in self.settings},
-            "notes": list(self.notes),
-        }
-
-    def __str__(self) -> str:
-        from ridgeline.report.compare_text import as_markdown
-
-        return as_markdown(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineComparison:
-    """Two passports; the largest change first."""
-
-    before: Selection
-    after: Selection
-    differences: tuple[Difference, ...]
-    settings: tuple[str, ...]  # drivers, caps and libraries that differ
-    notes: tuple[str, ...]
-
-    def slower_by_more_than(self, share: float) -> list[str]:
-        """The roofs that are worse by more than this share, and by more than their noise."""
-        return [
-            f"the {label(d.before)} roof of {d.before.device}, {format_change(d.change)}"
-            for d in self.differences
-            if d.before.kind != "power"
-            and _loss(d) > max(share, d.before.spread, d.after.spread)
-        ]  # fmt: skip
-
-    def undecided(self, share: float) -> list[str]:
-        """None: a roof is compared with its own noise."""
-        return []
-
-    def not_judged(self) -> list[str]:
-        """None: a roof is the best of many rounds, which a busy moment does not move."""
-        return []
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "before": _side_dict(self.before),
-            "after": _side_dict(self.after),
-            "differences": [
-                {"ceiling": label(d.before), "device": d.before.device, "before": d.before.best,
-                 "after": d.after.best, "change": d.change, "explanation": d.explanation}
-                for d in self.differences
-            ],
-            "settings": list(self.settings),
-            "notes": list(self.notes),
-        }  # fmt: skip
-
-    __str__ = Comparison.__str__
-
-
-def _name_change(row: ComparedRuns) -> str:
-    return f"{row.name}, {format_change(row.time.share)}"
-
-
-def _loss(difference: Difference) -> float:
-    """By what share the second machine has less, or takes longer."""
-    return difference.change * (1 if difference.before.kind in LOWER_IS_BETTER else -1)
-
-
-def _side_dict(side: Selection) -> dict[str, Any]:
-    return {"name": side.text, "kind": side.kind}
+Groups = dict[Key, list[MeasuredRun]]
 
 
 def compare(
@@ -196,8 +82,8 @@ def compare(
 
     `layers` says whether layers are compared; None: if each side is one configuration.
     """
-    cache, folder = RunCache(), ResultsFolder(Path(results))
-    before, after = select(str(a), folder, cache), select(str(b), folder, cache)
+    folder = ResultsFolder(Path(results))
+    before, after = select(str(a), folder), select(str(b), folder)
     if (before.passport is None) != (after.passport is None):
         machine, runs = (before, after) if before.passport else (after, before)
         raise RidgelineError(
@@ -246,7 +132,13 @@ def compare_sides(before: Selection, after: Selection, *, layers: bool | None = 
     problems: list[str] = []
     rows = []
     for one, other in pairs:
-        tables = _read_layers([*one, *other], problems) if with_layers else {}
+        tables = {
+            run.run_id: table
+            for run in (*one, *other)
+            if with_layers
+            and (table := read_table(run, "layers", problems, needs=("layer", "time_s")))
+            is not None
+        }
         rows.append(compare_runs(_name_pair(one, other, names), one, other, layers=tables))
     return Comparison(
         before=before,
@@ -262,19 +154,16 @@ def compare_sides(before: Selection, after: Selection, *, layers: bool | None = 
 # ---------------------------------------------------------------- matching
 
 
-def read_setting(run: Run, name: str) -> str:
+def read_setting(run: MeasuredRun, name: str) -> str:
     """One setting of a run as text."""
     if name == ENVIRONMENT:
         return environment_text(run.made.environment) or setting_text(None)
-    is_result = name in FROM_RESULT
-    return setting_text(
-        run.found.get(name) if is_result else run.asked.get(REQUEST_NAMES.get(name, name))
-    )
+    if name in FROM_RESULT:
+        return setting_text(getattr(run.result, name))
+    return setting_text(getattr(run.request, REQUEST_NAMES.get(name, name)))
 
 
-def match_runs(
-    before: Runs, after: Runs, *, is_strict: bool
-) -> tuple[dict[Key, list[Run]], dict[Key, list[Run]]]:
+def match_runs(before: Runs, after: Runs, *, is_strict: bool) -> tuple[Groups, Groups]:
     """The runs of each side by the settings that must agree; equal keys are a match."""
 
     def is_compared(name: str) -> bool:
@@ -286,12 +175,11 @@ def match_runs(
         for name in WORKLOAD + SETTINGS
         if (is_strict and name in WORKLOAD) or not is_compared(name)
     ]
-    sides: tuple[dict[Key, list[Run]], dict[Key, list[Run]]] = ({}, {})
-    for groups, runs in zip(sides, (before, after), strict=True):
-        for run in runs:
-            key = tuple(read_setting(run, name) for name in must_agree)
-            groups.setdefault(key, []).append(run)
-    return sides
+    left, right = (
+        group_by(runs, (tuple(read_setting(run, name) for name in must_agree) for run in runs))
+        for runs in (before, after)
+    )
+    return left, right
 
 
 def _describe(runs: Runs) -> list[str]:
@@ -299,9 +187,7 @@ def _describe(runs: Runs) -> list[str]:
     return list(dict.fromkeys(_name_pair([run], [run], names) for run in runs))
 
 
-def _name_unmatched(
-    side: Mapping[Key, list[Run]], other: Mapping[Key, list[Run]]
-) -> tuple[str, ...]:
+def _name_unmatched(side: Groups, other: Groups) -> tuple[str, ...]:
     names = _choose_names([run for runs in side.values() for run in runs])
     return tuple(_name_pair(runs, runs, names) for key, runs in side.items() if key not in other)
 
@@ -325,25 +211,6 @@ def _name_pair(before: Runs, after: Runs, names: Iterable[str]) -> str:
         title = "batch" if name == "batch_size" else REQUEST_NAMES.get(name, name).replace("_", " ")
         words.append(value if name in WITHOUT_TITLE else f"{title} {value}")
     return ", ".join(words)
-
-
-# ---------------------------------------------------------------- layers and notes
-
-
-def _read_layers(runs: Iterable[Run], problems: list[str]) -> dict[str, pd.DataFrame]:
-    """The tables of the runs whose layers were timed."""
-    tables = {}
-    for run in runs:
-        if run.found.get("layers") is None:
-            continue
-        try:
-            table = ResultsFolder(run.path.parent.parent).read_table(run.run_id, "layers")
-            tables[run.run_id] = check_table("layers", table, needs=("layer", "time_s"))
-        except RidgelineError as error:
-            problems.append(str(error))
-        except FieldError as error:
-            problems.append(f"the table layers of run {run.run_id} is passed over: {error}")
-    return tables
 
 
 def _find_notes(
@@ -378,3 +245,175 @@ def _find_notes(
     if warned:
         more = f" (and {len(warned) - 1} more, in the runs)" if len(warned) > 1 else ""
         yield f"runs came with a warning: {warned[0]}{more}"
+
+
+# ---------------------------------------------------------------- selecting a side
+
+
+def select(text: str, results: ResultsFolder) -> Selection:
+    """The side that `text` names, first of all in `results`."""
+    kind, colon, name = text.partition(":")
+    path = Path(text)
+    if not text or (colon and not name):
+        raise RidgelineError(
+            f"{text!r} names no side of a comparison",
+            hint="name a run, a label, a model, commit:SHA, a results folder or a passport",
+        )
+    if colon and kind in KINDS:
+        index = _read_timed(results)
+        return _choose(text, [_find(kind, name, results, index)], results, index)
+    if colon and is_results(Path(kind)):
+        return replace(select(name, ResultsFolder(Path(kind))), text=text)
+    if path.suffix == ".json":
+        return Selection(text=text, kind=MACHINE, passport=read_passport(path))
+    if (path / "run.json").is_file():
+        return replace(select(path.name, ResultsFolder(path.parent.parent)), text=text)
+    if text.endswith("/"):
+        return _read_folder(text)
+    index = _read_timed(results)
+    candidates = [_find(kind, text, results, index) for kind in KINDS if kind != COMMIT]
+    if is_results(path):
+        candidates.append(_read_folder(text))
+    return _choose(text, candidates, results, index)
+
+
+def is_results(path: Path) -> bool:
+    """Whether there are runs or passports in a folder."""
+    return (path / "runs").is_dir() or (path / "machines").is_dir()
+
+
+def _read_timed(results: ResultsFolder) -> ResultsIndex:
+    """The index of a folder, without the runs that have no step times; why, is a problem."""
+    index = results.index()
+    problems = [
+        f"run {run.run_id} is passed over: it has no step times"
+        for run in index.runs
+        if not _has_step_times(run)
+    ]
+    timed = tuple(filter(_has_step_times, index.runs))
+    return replace(index, runs=timed, problems=(*index.problems, *problems))
+
+
+def _has_step_times(run: MeasuredRun) -> bool:
+    samples = run.result.step_time_s.samples
+    return bool(samples) and min(samples) > 0
+
+
+def _read_folder(text: str) -> Selection:
+    index = _read_timed(ResultsFolder(Path(text)))
+    if not index.runs:
+        why = index.problems[0] if index.problems else None
+        raise RidgelineError(
+            f"there are no completed runs in {text}",
+            hint=why or "name a folder that `ridgeline run --results` made",
+        )
+    return Selection(text=text, kind=FOLDER, runs=index.runs, problems=index.problems)
+
+
+def _find(kind: str, name: str, results: ResultsFolder, index: ResultsIndex) -> Selection:
+    """Everything of this kind that has this name; perhaps nothing."""
+    if kind == MACHINE:
+        passports = Passports(results.path)
+        is_known = name in passports.names()
+        return Selection(text=name, kind=kind, passport=passports.read(name) if is_known else None)
+    if kind == RUN:  # problems of other runs do not concern it
+        runs = tuple(run for run in index.runs if _has_id(run.run_id, name))
+        return Selection(text=name, kind=kind, runs=runs)
+    if kind == COMMIT:
+        runs = _find_commit(name, index.runs)
+    else:
+        runs = tuple(run for run in index.runs if getattr(run.request, kind) == name)
+    return Selection(text=name, kind=kind, runs=runs, problems=index.problems)
+
+
+def _has_id(run_id: str, name: str) -> bool:
+    return run_id.startswith(name) or run_id.endswith(f"-{name}")
+
+
+def _find_commit(name: str, runs: Iterable[MeasuredRun]) -> tuple[MeasuredRun, ...]:
+    matches = [
+        (run, commit.sha)
+        for run in runs
+        for commit in (run.made.commit, run.made.ridgeline_commit)
+        if commit is not None and commit.sha.startswith(name)
+    ]
+    if len(shas := sorted({sha for _, sha in matches})) > 1:
+        raise RidgelineError(
+            f"{name!r} is the beginning of {len(shas)} commits",
+            hint=f"write more of it: {some(shas, joint=', ')}",
+        )
+    return tuple({run.run_id: run for run, _ in matches}.values())
+
+
+def _choose(
+    text: str, candidates: list[Selection], results: ResultsFolder, index: ResultsIndex
+) -> Selection:
+    """The one candidate that exists; RidgelineError if there are none or several."""
+    there = [one for one in candidates if one.runs or one.passport]
+    exact = [one for one in there if [run.run_id for run in one.runs] == [one.text]]
+    there = exact or [one for one in there if one.kind != RUN or len(one.runs) == 1] or there
+    different = {(tuple(run.run_id for run in one.runs), one.passport is None): one
+                 for one in reversed(there)}  # fmt: skip
+    if not different:
+        raise _explain_nothing(text, candidates[0].text, results, index)
+    if len(different) > 1:
+        forms = [f"{one.text}/" if one.kind == FOLDER else f"{one.kind}:{one.text}"
+                 for one in there]  # fmt: skip
+        raise RidgelineError(
+            f"{text!r} may mean {len(different)} things", hint=f"write one of {', '.join(forms)}"
+        )
+    (selection,) = different.values()
+    if selection.kind == RUN and len(selection.runs) > 1:
+        raise RidgelineError(
+            f"{text!r} is the name of {len(selection.runs)} runs",
+            hint=f"write more of it: {some([run.run_id for run in selection.runs], joint=', ')}",
+        )
+    return replace(selection, text=text)
+
+
+def _explain_nothing(
+    text: str, name: str, results: ResultsFolder, index: ResultsIndex
+) -> RidgelineError:
+    """Why there is no such side: a run that cannot be compared, or nothing of that name."""
+    named = [run_id for run_id in results.run_ids() if _has_id(run_id, name)]
+    if len(named) == 1:
+        return _explain_run(results, named[0])
+    if Path(text).is_dir():
+        return RidgelineError(
+            f"{text} is not a results folder", hint="name one that `ridgeline run --results` made"
+        )
+    choices = {
+        "labels": sorted({run.request.label for run in index.runs if run.request.label}),
+        "models": sorted({run.request.model for run in index.runs}),
+        "newest runs": [run.run_id for run in reversed(index.runs)],
+        "machines": Passports(results.path).names(),
+    }
+    listed = "; ".join(
+        f"{kind}: {some(names, joint=', ')}" for kind, names in choices.items() if names
+    )
+    nothing = "there are no runs in this folder; name another one with --results DIR"
+    if results.run_ids():
+        nothing = "it has counts or captures alone, and what `ridgeline run` made is compared"
+    return RidgelineError(
+        f"there is nothing called {text!r} to compare in {results.path}", hint=listed or nothing
+    )
+
+
+def _explain_run(results: ResultsFolder, run_id: str) -> RidgelineError:
+    """Why this run cannot be compared."""
+    try:
+        run = results.read_run(run_id)
+    except InvalidRunError as error:
+        return RidgelineError(f"run {run_id} cannot be compared: {error.reason}", hint=error.hint)
+    except RidgelineError as error:
+        return error
+    if isinstance(run.result, Failure):
+        return RidgelineError(
+            f"run {run_id} failed, so it has no times: {run.result.reason}",
+            hint="name a run that was completed",
+        )
+    command = run.request.command
+    return RidgelineError(
+        f"run {run_id} is of `ridgeline {command}` and has no step times",
+        hint="name a run of `ridgeline run`",
+    )

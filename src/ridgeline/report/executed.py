@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.captures.capture import sources_of
 from ridgeline.profile.metrics import TOOL_NAMES
 from ridgeline.profile.self_test import TOLERANCE
-from ridgeline.report.profiles import COUNTERS, TIME
-from ridgeline.report.repeat import capture_command
+from ridgeline.records import ProfileSummary
+from ridgeline.report.stored import COUNTERS, TIME
 from ridgeline.report.text import listed, number, records, three_digits
+from ridgeline.report.views import capture_command
 from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.kernel_names import family
 from ridgeline.roofline.kernel_work import OPTIMIZER
-from ridgeline.store import Run
+from ridgeline.store import StoredCapture, StoredProfile
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ TRUSTED = f"±{100 * TOLERANCE:.0f} %"  # of the truth, in the self-test
 OVERLAP = 0.005  # of the kernels' time: what may be rounding
 WORTH_A_WORD = 0.1  # by which executed work differs from the model's
 NO_WORDS = (AGREE, UNKNOWN, PARTLY, UNEXPLAINED, "not attributed", "no model work", "no counter")
-# what counting each kind of work once cost, in profiles of versions that could (docs/results)
-SHORTCUT = "FLOPs of a measured step were the same so, DRAM bytes within 2.4 %"
 CAPTURE_COLUMNS = (
     "run_id", "label", "env", "device_name", "files", "format", "busy_time_s", "copy_time_s",
     "step_time_s", "warnings", "timestamp", "command",
@@ -51,14 +50,14 @@ def run_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
         flops=kernels[columns].astype(float).sum(axis=1, min_count=1),
     )
     amounts = [name for name in (*AMOUNTS, *columns) if name in table]
-    same = table.groupby("kernel", sort=False)
-    found = same[amounts].sum(min_count=1)
-    for name, told in (("layer", "layers"), ("phase", "phases")):
+    sums = table.groupby("kernel", sort=False)[amounts].sum(min_count=1)
+    for name in ("layer", "phase"):
         if name in table:
-            found[told] = table[table[name].fillna("").ne("")].groupby("kernel")[name].nunique()
-    found = found.reset_index().sort_values("time_s", ascending=False, kind="stable")
-    found.insert(1, "family", [family(str(name)) for name in found["kernel"]])
-    return found.assign(share=found["time_s"] / found["time_s"].sum()).reset_index(drop=True)
+            known = table[table[name].fillna("").ne("")]
+            sums[f"{name}s"] = known.groupby("kernel")[name].nunique()
+    sums = sums.reset_index().sort_values("time_s", ascending=False, kind="stable")
+    sums.insert(1, "family", [family(str(name)) for name in sums["kernel"]])
+    return sums.assign(share=sums["time_s"] / sums["time_s"].sum()).reset_index(drop=True)
 
 
 def with_optimizer_kernels(layers: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
@@ -77,7 +76,7 @@ def with_optimizer_kernels(layers: pd.DataFrame, kernels: pd.DataFrame) -> pd.Da
     return layers.assign(time_s=layers["time_s"].mask(is_optimizer, time_s))
 
 
-def captures_table(captures: Sequence[Run], points: pd.DataFrame) -> pd.DataFrame:
+def captures_table(captures: Sequence[StoredCapture], points: pd.DataFrame) -> pd.DataFrame:
     """A row per capture that has kernels, with the columns of its point."""
     import pandas as pd
 
@@ -85,24 +84,24 @@ def captures_table(captures: Sequence[Run], points: pd.DataFrame) -> pd.DataFram
     known = {str(row["run_id"]): row for row in records(whole)}
     rows = [_capture_row(run, known[run.run_id]) for run in captures if run.run_id in known]
     table = pd.DataFrame(rows, columns=list(CAPTURE_COLUMNS))
-    told = [name for name in whole.columns if name not in ("env", "label")]
-    return table.merge(whole[told], on="run_id", how="left")
+    more = [name for name in whole.columns if name not in ("env", "label")]
+    return table.merge(whole[more], on="run_id", how="left")
 
 
-def _capture_row(run: Run, point: Mapping[str, Any]) -> dict[str, Any]:
-    found = run.found
+def _capture_row(run: StoredCapture, point: Mapping[str, Any]) -> dict[str, Any]:
+    result = run.result
     return {
         "run_id": run.run_id,
         "label": point["label"],
         "env": point["env"],
-        "device_name": found.get("device_name") or "",
+        "device_name": result.device_name or "",
         "files": ", ".join(sources_of(run)),
-        "format": found.get("kind") or "",
-        "busy_time_s": found.get("busy_time_s"),
-        "copy_time_s": copy_time_s(found),
-        "step_time_s": found.get("step_time_s"),
-        "warnings": "\n".join(map(str, found.get("warnings") or ())),
-        "timestamp": run.provenance.get("time"),
+        "format": result.kind or "",
+        "busy_time_s": result.busy_time_s,
+        "copy_time_s": result.copies.time_s if result.copies else None,
+        "step_time_s": result.step_time_s,
+        "warnings": "\n".join(result.warnings),
+        "timestamp": run.made.time or None,
         "command": capture_command(run),
     }
 
@@ -111,19 +110,20 @@ def why_executed(reconciled: pd.DataFrame | None) -> dict[str, str]:
     """Of each layer and phase that differs and whose cause is known: `executes 1.33 times …`."""
     if reconciled is None:
         return {}
-    found = {}
+    texts = {}
     for row in records(reconciled):
         parts = [
-            _differs(row, "flops_ratio", "cause", "executes", "the model's FLOPs"),
-            _differs(row, "bytes_ratio", "bytes_cause", "moves", "the bytes of its operators"),
+            _describe_ratio(row, "flops_ratio", "cause", "executes", "the model's FLOPs"),
+            _describe_ratio(
+                row, "bytes_ratio", "bytes_cause", "moves", "the bytes of its operators"
+            ),
         ]
-        told = " and ".join(part for part in parts if part)
-        if told:
-            found[str(row["name"])] = told
-    return found
+        if any(parts):
+            texts[str(row["name"])] = " and ".join(filter(None, parts))
+    return texts
 
 
-def _differs(row: Mapping[str, Any], ratio: str, cause: str, does: str, what: str) -> str:
+def _describe_ratio(row: Mapping[str, Any], ratio: str, cause: str, does: str, what: str) -> str:
     times, why = number(row[ratio]), str(row[cause])
     if times is None or abs(times - 1) < WORTH_A_WORD or why in NO_WORDS:
         return ""
@@ -190,46 +190,54 @@ def programs(study: Study) -> dict[str, Profiled]:
     if study.kernels.empty:
         return {}
     tables = dict(iter(study.kernels.groupby("run_id", sort=False)))
-    found = {}
-    for run in study.raw_captures:
-        if run.found.get("tier") and run.run_id in tables:
-            step_s = number(run.found.get("step_time_s"))
-            step_s = math.nan if step_s is None else step_s  # of one without marks
-            found[run.run_id] = _profiled(run.run_id, run, tables[run.run_id], step_s)
-    return found
+    return {
+        run.run_id: _profiled(
+            run.run_id,
+            run,
+            tables[run.run_id],
+            math.nan if run.result.step_time_s is None else run.result.step_time_s,
+        )
+        for run in study.raw_captures
+        if run.result.tier and run.run_id in tables
+    }
 
 
-def _profiled(run_id: str, profile: Run | None, kernels: pd.DataFrame, step_s: float) -> Profiled:
-    found = profile.found if profile is not None else {}
-    test = found.get("self_test") or {}
+def _profiled(
+    run_id: str,
+    profile: StoredProfile | StoredCapture | None,
+    kernels: pd.DataFrame,
+    step_s: float,
+) -> Profiled:
+    result = profile.result if profile is not None else ProfileSummary(status="ok")
+    test = result.self_test
     flops = flops_by_roof(kernels)
     return Profiled(
         run_id=run_id,
-        tier=str(found.get("tier") or (COUNTERS if flops else TIME)),
+        tier=result.tier or (COUNTERS if flops else TIME),
         launches=whole(kernels["launches"].sum()),
-        kernel_time_s=number(found.get("kernel_time_s")) or number(kernels["time_s"].sum()),
-        busy_time_s=number(found.get("busy_time_s")),
-        copy_time_s=copy_time_s(found),
+        kernel_time_s=result.kernel_time_s or number(kernels["time_s"].sum()),
+        busy_time_s=result.busy_time_s,
+        copy_time_s=result.copies.time_s if result.copies else None,
         step_time_s=step_s,
         flops_by_roof=flops,
         dram_bytes=_moved(kernels, "dram_bytes"),
         l2_bytes=_moved(kernels, "l2_bytes"),
         l1_bytes=_moved(kernels, "l1_bytes"),
-        attributed_share=number(found.get("attributed_share")),
-        layer_share=number(found.get("layer_share")),
-        copy_ratio=number(test.get("copy_ratio")),
-        product_ratio=number(test.get("product_ratio")),
-        is_trusted=test.get("is_trusted"),
-        is_deduplicated=bool(found.get("is_deduplicated")),
-        tool=_tool(found),
-        warnings=tuple(map(str, found.get("warnings") or ())),
+        attributed_share=result.attributed_share,
+        layer_share=result.layer_share,
+        copy_ratio=test.copy_ratio if test else None,
+        product_ratio=test.product_ratio if test else None,
+        is_trusted=test.is_trusted if test else None,
+        is_deduplicated=result.is_deduplicated,
+        tool=_name_tool(result),
+        warnings=result.warnings,
         profile_id=profile.run_id if profile is not None else "",
     )
 
 
-def _tool(found: Mapping[str, Any]) -> str:
-    name = TOOL_NAMES.get(str(found.get("tool") or ""), "")
-    return " ".join(filter(None, (name, str(found.get("tool_version") or "")))) if name else ""
+def _name_tool(result: ProfileSummary) -> str:
+    name = TOOL_NAMES.get(result.tool or "", "")
+    return " ".join(filter(None, (name, result.tool_version or ""))) if name else ""
 
 
 def _moved(kernels: pd.DataFrame, level: str) -> float | None:
@@ -241,7 +249,7 @@ def whole(value: Any) -> int | None:
     return None if known is None else round(known)
 
 
-def trust_told(one: Profiled) -> str:
+def describe_trust(one: Profiled) -> str:
     """Self-test, attribution and shortcuts of a profile, in a sentence or two."""
     parts = [f"the counters were read by {one.tool}"] if one.tool else []
     tested = [f"a {what} counted {three_digits(ratio)}" for what, ratio
@@ -259,15 +267,13 @@ def trust_told(one: Profiled) -> str:
         parts.append(f"{format_percent(one.attributed_share)} of the kernels' time is attributed to"
                      f" a phase{layers}")  # fmt: skip
     if one.is_deduplicated:
-        parts.append("operators that do the same work (on inputs of the same shapes, types and"
-                     " layouts; element by element: on as many) were counted once, and the counters"
-                     f" taken for all of them ({SHORTCUT})")  # fmt: skip
+        parts.append("operators of the same work were counted once, for all of them")
     if one.tier == TIME:
         parts.append("times only: no counter was read")
     return "; ".join(parts)
 
 
-def gap_told(one: Profiled) -> str:
+def describe_gap(one: Profiled) -> str:
     """Kernel time and step time side by side, and what lies between, where both are known."""
     if one.kernel_time_s is None or math.isnan(one.step_time_s):
         return ""
@@ -275,11 +281,6 @@ def gap_told(one: Profiled) -> str:
         one.kernel_time_s, one.step_time_s, one.launches,
         busy_s=one.busy_time_s, copy_s=one.copy_time_s,
     )  # fmt: skip
-
-
-def copy_time_s(found: Mapping[str, Any]) -> float | None:
-    """What the driver's copies of a profiled step take; None where nobody looked."""
-    return number((found.get("copies") or {}).get("time_s"))
 
 
 def launch_gap(
@@ -292,7 +293,7 @@ def launch_gap(
 ) -> str:
     """`busy_s`: in which at least one kernel or copy ran, where that is known."""
     count = f"{launches} launches" if launches else "all together"
-    overlap = overlap_told(kernel_s + (copy_s or 0.0), busy_s)
+    overlap = describe_overlap(kernel_s + (copy_s or 0.0), busy_s)
     what = f"kernels take {format_time(kernel_s)} ({count}"
     if copy_s:
         what += f") and copies {format_time(copy_s)}" + (f" ({overlap})" if overlap else "")
@@ -308,7 +309,7 @@ def launch_gap(
     )
 
 
-def overlap_told(together_s: float, busy_s: float | None) -> str:
+def describe_overlap(together_s: float, busy_s: float | None) -> str:
     """How much of the device's time kernels and copies take that run at the same time."""
     if busy_s is None or busy_s > (1 - OVERLAP) * together_s:
         return ""

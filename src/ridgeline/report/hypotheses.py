@@ -14,7 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from ridgeline.report.cases import NETWORK, Case, cases, largest, series
+from ridgeline.report.configurations import NETWORK, Case, cases, largest, series
 from ridgeline.report.markup import write_sentence
 from ridgeline.report.statements import list_runs, pair_precisions, per_doubling
 from ridgeline.report.study import BUSY, Study

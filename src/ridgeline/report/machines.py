@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
 from ridgeline.machine.passport import Passport, Passports
-from ridgeline.records import CaptureRequest
-from ridgeline.report.run_facts import device_of, threads_of
+from ridgeline.records import CaptureRequest, RunRequest, RunResult
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
 from ridgeline.store import MeasuredRun, ResultsFolder, StoredCapture
 
@@ -29,6 +28,20 @@ class Machine:
         return self.roofs.env
 
 
+def device_of(run: MeasuredRun | StoredCapture) -> str:
+    """`cpu`, `mps`, `cuda:0`. A capture does not know its number."""
+    kind = run.result.backend or "cuda"
+    number = run.request.device if isinstance(run.request, RunRequest) else 0
+    return f"cuda:{number}" if kind == "cuda" else kind
+
+
+def threads_of(run: MeasuredRun | StoredCapture) -> int | None:
+    """Threads of the operators on a CPU; None on other devices, and where it is not stored."""
+    if not isinstance(run.result, RunResult) or run.result.backend != "cpu":
+        return None
+    return run.result.threads
+
+
 class Machines:
     """Finds the machine of each run; what is wrong goes to `problems`.
 
@@ -43,21 +56,21 @@ class Machines:
         everywhere: Roofs | None,
     ) -> None:
         self.problems, self.given, self.everywhere = problems, given, everywhere
-        self.found: dict[tuple[str, str, str, str], Machine] = {}
+        self.machines: dict[tuple[str, str, str, str], Machine] = {}
         self._of_run: dict[tuple[str, str, str, int | None], Machine] = {}
-        self._passports = _readable_passports(results, problems)
+        self._passports = _read_passports(results, problems)
 
     def of(self, run: MeasuredRun | StoredCapture) -> Machine:
         """The machine that a run ran on."""
         device = device_of(run)
         cores = run.made.host.usable_cores if device == "cpu" else None
         name, threads = str(run.result.device_name), threads_of(run)
-        place = (name, device, str(cores), threads)
-        if place not in self._of_run:
-            machine = self._replaced(self._find(run))
+        same = (name, device, str(cores), threads)
+        if same not in self._of_run:
+            machine = self._replace_roofs(self._find(run))
             key = (name, device, str(cores), machine.env)  # all cores, however many were named
-            self._of_run[place] = self.found.setdefault(key, machine)
-        return self._of_run[place]
+            self._of_run[same] = self.machines.setdefault(key, machine)
+        return self._of_run[same]
 
     def _find(self, run: MeasuredRun | StoredCapture) -> Machine:
         device, name = device_of(run), run.result.device_name or ""
@@ -69,7 +82,7 @@ class Machines:
         if sheet is not None:
             entries = list(sheet.ceilings(device))
             roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)
-            self._tell(
+            self._report(
                 env,
                 f"{name} was not measured; its roofs are those of its datasheet"
                 " (ridgeline machine measure gives better ones)",
@@ -79,18 +92,18 @@ class Machines:
             f"{name}: run `ridgeline machine measure` on it, or" if name
             else "captures of several devices, or of one without a name:"
         )  # fmt: skip
-        self._tell(env, f"no roofs are known for {unknown} give --peak-compute and --peak-bw")
+        self._report(env, f"no roofs are known for {unknown} give --peak-compute and --peak-bw")
         return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
 
-    def _tell(self, env: str, problem: str) -> None:
+    def _report(self, env: str, problem: str) -> None:
         """Roofs that were given are not missed."""
         given = self.given.get(env) or self.everywhere
         if given is None or not given.flats or not given.bandwidth:
             self.problems.append(problem)
 
-    def _replaced(self, machine: Machine) -> Machine:
+    def _replace_roofs(self, machine: Machine) -> Machine:
         """With the roofs that the user gave instead of those measured; the others stay."""
-        given = self._given(machine)
+        given = self._given_roofs(machine)
         if given is None or not (given.flats or given.bandwidth):
             return machine
         old = machine.roofs
@@ -106,29 +119,29 @@ class Machines:
         )
         return replace(machine, roofs=roofs)
 
-    def _given(self, machine: Machine) -> Roofs | None:
+    def _given_roofs(self, machine: Machine) -> Roofs | None:
         """The roofs that the user gave for a machine, or for that of which it is some threads."""
         names = (machine.env, machine.roofs.whole_env)
         return next((self.given[name] for name in names if name in self.given), self.everywhere)
 
     def given_bounds(self) -> dict[str, Collection[str]]:
         """By machine, which of its roofs the user gave: `compute`, `dram`."""
-        found: dict[str, Collection[str]] = {}
-        for machine in self.found.values():
-            given = self._given(machine)
+        bounds: dict[str, Collection[str]] = {}
+        for machine in self.machines.values():
+            given = self._given_roofs(machine)
             if given is not None:
-                found[machine.env] = {*(["compute"] if given.flats else []), *given.bandwidth}
-        return found
+                bounds[machine.env] = {*(["compute"] if given.flats else []), *given.bandwidth}
+        return bounds
 
     def bases(self) -> list[str]:
         """How ceilings of some threads were found, machine by machine."""
-        every = [machine.roofs for machine in self.found.values()]
+        every = [machine.roofs for machine in self.machines.values()]
         return [f"{roofs.env}: {roofs.basis}" for roofs in every if roofs.basis]
 
     def unused_peaks(self) -> list[str]:
         """Roofs that the user gave for machines that are not here."""
-        here = [machine.env for machine in self.found.values()]
-        whole = [machine.roofs.whole_env for machine in self.found.values()]
+        here = [machine.env for machine in self.machines.values()]
+        whole = [machine.roofs.whole_env for machine in self.machines.values()]
         return [
             f"the peaks of {env!r} were not used: the machines here are {', '.join(here) or 'none'}"
             for env in self.given
@@ -168,17 +181,17 @@ def _is_of(passport: Passport, device: str, name: str, run: MeasuredRun | Stored
     return there is None or here is None or there == here
 
 
-def _readable_passports(results: ResultsFolder, problems: list[str]) -> list[Passport]:
+def _read_passports(results: ResultsFolder, problems: list[str]) -> list[Passport]:
     """All passports of the folder, the latest first."""
-    passports, found = Passports(results.path), []
+    passports, readable = Passports(results.path), []
     for name in passports.names():
         try:
-            found.append(passports.read(name))
+            readable.append(passports.read(name))
         except RidgelineError as error:
             problems.append(str(error))
-    return sorted(found, key=lambda p: p.measured_at, reverse=True)
+    return sorted(readable, key=lambda p: p.measured_at, reverse=True)
 
 
 def _slug(text: str) -> str:
-    kept = (c if c.isalnum() or c in "._-" else "-" for c in text.lower())
-    return "".join(kept).strip("-") or "unknown"
+    safe = (c if c.isalnum() or c in "._-" else "-" for c in text.lower())
+    return "".join(safe).strip("-") or "unknown"

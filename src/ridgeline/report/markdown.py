@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report import sections
-from ridgeline.report.cases import cases, short_names
+from ridgeline.report.configurations import cases, short_names
 from ridgeline.report.hypotheses import verdicts
 from ridgeline.report.markup import Markdown, markdown, template_environment
 from ridgeline.report.sections import Material

@@ -20,16 +20,25 @@ from ridgeline.captures.quantities import LOWER_BOUND
 from ridgeline.machine.describe import Description
 from ridgeline.records import BACKWARD, PHASES, Provenance
 from ridgeline.report import tables
-from ridgeline.report.cases import ENVIRONMENT, NETWORK, PLACE, Case, alike, largest, series
-from ridgeline.report.executed import Profiled, gap_told, profiled, programs, trust_told
+from ridgeline.report.configurations import (
+    ENVIRONMENT,
+    NETWORK,
+    NO_DATA,
+    PLACE,
+    Case,
+    alike,
+    largest,
+    series,
+)
+from ridgeline.report.executed import Profiled, describe_gap, describe_trust, profiled, programs
 from ridgeline.report.hypotheses import FAILED, HELD, OPEN, PARTLY, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
-from ridgeline.report.run_facts import SYNTHETIC, environment_text
 from ridgeline.report.statements import Statement, find_gaps, rank_shares
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
 from ridgeline.report.text import capped, counted, listed, number, plain, records, some
+from ridgeline.report.views import environment_text
 from ridgeline.roofline.causes import AGREE, CAUSES
 from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.roofline.roofs import LEVELS, work_unit
@@ -177,7 +186,7 @@ def design_values(material: Material) -> dict[str, Any]:
     machines = [
         {
             "roofs": machine.roofs,
-            "device": study.device_told(machine),
+            "device": study.device_label(machine),
             "described": machine.passport.description if machine.passport else Description(),
         }
         for machine in study.machines
@@ -290,7 +299,7 @@ def measurement_values(material: Material) -> dict[str, Any]:
 def roofline_values(material: Material) -> dict[str, Any]:
     """Roofs, points and what to fix first, in the order of the page and of the terminal."""
     study, cases = material.study, material.cases
-    points = tables.points_table(study, cases, grains=("step", "phase"))
+    points = tables.points_table(study, cases, scopes=("step", "phase"))
     timed = points[points["grain"].eq("phase") & points["time_s"].notna()]
     timed = timed[timed["run_id"].isin([case.run_id for case in cases])]
     columns = compact(SHOWN["roofline_points"])
@@ -336,7 +345,9 @@ def executed_values(material: Material) -> dict[str, Any]:
 
 def _join_notes(one: Profiled, more: Sequence[str] = ()) -> str:
     """The launch gap and how far the counters can be trusted."""
-    return ". ".join(capped(note) for note in (gap_told(one), trust_told(one), *more) if note)
+    return ". ".join(
+        capped(note) for note in (describe_gap(one), describe_trust(one), *more) if note
+    )
 
 
 def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
@@ -452,7 +463,7 @@ def limit_values(material: Material) -> dict[str, Any]:
         "is_one_precision": not alike(cases, but=("precision",)),
         "one_batch": [env for env in material.envs if env not in grown],
         "are_machines_apart": len(material.envs) > 1 and not shared,
-        "is_synthetic": all(case.settings["data_root"] in SYNTHETIC for case in cases),
+        "is_synthetic": all(case.settings["data_root"] in NO_DATA for case in cases),
         "stages": [stage for stage in study.stages if stage["status"] not in FINE],
     }
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import log2
 from typing import Any
 
-from ridgeline.report.cases import (
+from ridgeline.report.configurations import (
     ENVIRONMENT,
     NETWORK,
     PLACE,
@@ -31,8 +31,7 @@ from ridgeline.report.cases import (
     series,
 )
 from ridgeline.report.markup import write_sentence
-from ridgeline.report.run_facts import GRAPH_MODES
-from ridgeline.report.study import BUSY, Study
+from ridgeline.report.study import BUSY, GRAPH_MODES, Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.text import number, records
 from ridgeline.roofline.causes import AGREE

@@ -19,15 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.errors import RidgelineError
-from ridgeline.records import CountSummary
-from ridgeline.report.checked import COUNTED, check_table
-from ridgeline.report.counts import (
-    name_recompute,
-    rename_fused_of_layers,
-    run_key,
-    stored_counts,
-)
+from ridgeline.records import CountSummary, KernelTime, MovedBytes
 from ridgeline.report.executed import (
     captures_table,
     run_kernels,
@@ -35,13 +27,20 @@ from ridgeline.report.executed import (
     with_optimizer_kernels,
 )
 from ridgeline.report.machines import Machine, Machines
-from ridgeline.report.profiles import Profiles, busy_time_s, stored_profiles
-from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
+from ridgeline.report.stored import (
+    Profiles,
+    name_recompute,
+    read_table,
+    rename_fused_of_layers,
+    run_key,
+    stored_counts,
+    stored_profiles,
+)
 from ridgeline.report.text import listed, no_rows, plain
 from ridgeline.report.views import metrics
 from ridgeline.roofline.capture_points import capture_points, is_complete
 from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.roofline.findings import HOST, SYSTEM, find_rows
+from ridgeline.roofline.findings import HOST, SYSTEM, Setting, find_rows
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.points import (
     Counted,
@@ -54,12 +53,10 @@ from ridgeline.roofline.points import (
 from ridgeline.roofline.reconcile import reconcile
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.roofline.sanity_checks import clock_flag, energy_flags, flags
-from ridgeline.serialize import FieldError, to_dict
 from ridgeline.store import (
     MeasuredRun,
     ResultsFolder,
     ResultsIndex,
-    Run,
     StoredCapture,
     StoredCount,
     StoredProfile,
@@ -71,7 +68,8 @@ if TYPE_CHECKING:
 __all__ = ["Machine", "Study", "read_study"]
 STAGES_FILE = "analysis.json"
 BUSY = "the machine was busy"
-Placed = list[tuple[Measured, Roofs, "pd.DataFrame"]]
+GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of the compiler
+Points = list[tuple[Measured, Roofs, "pd.DataFrame"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +91,12 @@ class Study:
     stages: tuple[Mapping[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     raw_runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)
-    raw_captures: tuple[StoredCapture, ...] = field(
-        default=(), repr=False
-    )  # in the order of `captures`
+    raw_captures: tuple[StoredCapture, ...] = field(default=(), repr=False)  # as in `captures`
 
     def machine(self, env: str) -> Machine | None:
         return next((m for m in self.machines if m.env == env), None)
 
-    def device_told(self, machine: Machine) -> str:
+    def device_label(self, machine: Machine) -> str:
         """`cuda:0`, where a run or a passport says so: a capture does not know its number."""
         is_here = len(self.runs) and self.runs["env"].eq(machine.env).any()
         return machine.roofs.device if machine.passport is not None or is_here else ""
@@ -125,24 +121,17 @@ class Study:
         """What is to be known about the times, the ceilings and the counters of each point."""
         busy = {run_id: f"{BUSY}: {reason}" for run_id, reason in self.disturbed.items()}
         bases = {machine.env: machine.roofs.basis for machine in self.machines}
+        texts = []
         keys = points.reindex(columns=["run_id", "env", "provenance"])
-        return [
-            "; ".join(
-                filter(
-                    None,
-                    [busy.get(run_id), bases.get(env), *self._counter_notes(run_id, provenance)],
-                )
-            )
-            for run_id, env, provenance in keys.itertuples(index=False, name=None)
-        ]
-
-    def _counter_notes(self, run_id: str, provenance: str) -> tuple[str, ...]:
-        return self.notes.get(run_id, ()) if provenance == "counter" else ()
+        for run_id, env, provenance in keys.itertuples(index=False, name=None):
+            counters = self.notes.get(run_id, ()) if provenance == "counter" else ()
+            texts.append("; ".join(filter(None, (busy.get(run_id), bases.get(env), *counters))))
+        return texts
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:
         """The largest headrooms of all runs, by their time; a layer appears once."""
         ranked = self.findings.sort_values("headroom_s", ascending=False)
-        of_model = ranked["model"].mask(ranked["layer"].isin([HOST, SYSTEM]), "")  # told once
+        of_model = ranked["model"].mask(ranked["layer"].isin([HOST, SYSTEM]), "")  # once for all
         return ranked[~(of_model + "\n" + ranked["layer"]).duplicated()].head(most)
 
 
@@ -152,50 +141,42 @@ def read_study(
     run_ids: Sequence[str] | None = None,
     given: Mapping[str, Roofs] | None = None,
     everywhere: Roofs | None = None,
+    index: ResultsIndex | None = None,
 ) -> Study:
     """Read and join what a results folder holds.
 
     `run_ids` chooses runs. `given` are roofs by environment and `everywhere` roofs for all,
-    which replace the measured ones.
+    which replace the measured ones. `index` is that of the folder, if the caller has it.
     """
-    import pandas as pd
-
-    index = results.index()
-    runs, problems = list(index.runs), list(index.problems)
-    if run_ids is not None:
-        wanted = set(run_ids)
-        runs = [run for run in runs if run.run_id in wanted]
-    problems += _failures(index, run_ids)
+    index = results.index() if index is None else index
+    chosen = None if run_ids is None else set(run_ids)
+    runs = [run for run in index.runs if chosen is None or run.run_id in chosen]
+    problems = [*index.problems, *_describe_failures(index, run_ids)]
     profiles = stored_profiles(index, runs, problems, run_ids)
     machines = Machines(results, problems, given or {}, everywhere)
-    reader = _Reader(results, problems, machines, profiles, stored_counts(index))
-    points = finished([table for run in runs for table in reader.points(run)])
-    of_captures = finished([table for one in profiles.captures for table in reader.capture(one)])
+    reader = _Reader(problems, machines, profiles, stored_counts(index))
     points, of_captures = (
         table.assign(flag=flags(table, machines.given_bounds()) if len(table) else [])
-        for table in (points, of_captures)
+        for table in [
+            finished([table for run in runs for table in reader.read_run(run)]),
+            finished([table for one in profiles.captures for table in reader.read_capture(one)]),
+        ]
     )
-    findings = reader.findings(points, runs)
-    captures = captures_table(profiles.captures, of_captures)
-    table = metrics(runs) if runs else pd.DataFrame()
+    findings = reader.find(points, runs)
+    table = reader.table(runs)
     if runs:
-        table["env"] = [machines.of(run).env for run in runs]
-        table["model"] = table["arch"]
-        table["clock_flag"] = [reader.clock_flag(run) for run in runs]
-        table["kernel_time_s"] = reader.kernel_times(table)
-        table = table.merge(reader.totals(runs), on="run_id", how="left")
-        table["flag"] = energy_flags(table)
-        points["flag"] = _with_run_flags(points, table)
+        points["flag"] = _add_run_flags(points, table)
+    captures = captures_table(profiles.captures, of_captures)
     if runs or profiles.captures:
         problems += machines.unused_peaks()
     return Study(
         results=results.path,
-        machines=tuple(machines.found.values()),
+        machines=tuple(machines.machines.values()),
         runs=table,
         points=points,
         findings=findings.sort_values("headroom_s", ascending=False).reset_index(drop=True),
-        reconciled=_joined(reader.reconciled),
-        kernels=_joined(reader.kernels),
+        reconciled=_join_tables(reader.reconciled),
+        kernels=_join_tables(reader.kernels),
         captures=captures,
         capture_points=of_captures,
         profiles=profiles.of_run,
@@ -208,44 +189,7 @@ def read_study(
     )
 
 
-def _gaps_told(kernels: pd.DataFrame) -> list[str]:
-    gaps = int((~is_complete(kernels)).sum())
-    if not gaps:
-        return []
-    what = f"time, FLOPs or DRAM bytes are not known of {gaps} of {len(kernels)} kernels"
-    if gaps == len(kernels):
-        return [f"{what}: the point of the whole has what is known of all"]
-    return [f"{what}, which the point of the whole leaves out"]
-
-
-def _roofs_missed(kernels: pd.DataFrame, roofs: Roofs) -> list[str]:
-    """Work that sets no floor, because nobody knows how fast it could be."""
-    done = [column for column in flops_columns(kernels) if (kernels[column] > 0).any()]
-    missed = [roof_of(column)[0] for column in done if roofs.peak(*roof_of(column)) is None]
-    if not missed or not roofs.flats:
-        return []
-    return [f"no roof is known for work in {listed(missed)}: kernels with such work have no floor"]
-
-
-def _joined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Tables by run as one, with `run_id` first."""
-    import pandas as pd
-
-    if not tables:
-        return pd.DataFrame()
-    joined = pd.concat(tables, names=["run_id"])
-    return joined.reset_index("run_id").reset_index(drop=True)
-
-
-def _with_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
-    """What is wrong with a whole run is wrong with the point of its step."""
-    joined = runs["flag"].str.cat(runs["clock_flag"], sep="; ").str.strip("; ")
-    of_run = points["run_id"].map(dict(zip(runs["run_id"], joined, strict=True))).fillna("")
-    of_step = of_run.where(points["grain"].eq("step"), "")
-    return points["flag"].astype(object).str.cat(of_step, sep="; ").str.strip("; ")
-
-
-def _failures(index: ResultsIndex, run_ids: Sequence[str] | None) -> list[str]:
+def _describe_failures(index: ResultsIndex, run_ids: Sequence[str] | None) -> list[str]:
     """Runs that failed, with their reasons; of chosen runs, those that are among them."""
     return [
         f"{run.request.model}, {run.request.mode}, {run.request.precision},"
@@ -255,87 +199,111 @@ def _failures(index: ResultsIndex, run_ids: Sequence[str] | None) -> list[str]:
     ]
 
 
+def _join_tables(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Tables by run as one, with `run_id` first."""
+    import pandas as pd
+
+    if not tables:
+        return pd.DataFrame()
+    joined = pd.concat(tables, names=["run_id"])
+    return joined.reset_index("run_id").reset_index(drop=True)
+
+
+def _add_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
+    """What is wrong with a whole run is wrong with the point of its step."""
+    joined = runs["flag"].str.cat(runs["clock_flag"], sep="; ").str.strip("; ")
+    of_run = points["run_id"].map(dict(zip(runs["run_id"], joined, strict=True))).fillna("")
+    of_step = of_run.where(points["grain"].eq("step"), "")
+    return points["flag"].astype(object).str.cat(of_step, sep="; ").str.strip("; ")
+
+
 class _Reader:
     """Reads the tables of runs, and what they share once: counts."""
 
     def __init__(
         self,
-        results: ResultsFolder,
         problems: list[str],
         machines: Machines,
         profiles: Profiles,
         counts: Mapping[str, StoredCount],
     ) -> None:
-        self.results, self.problems = results, problems
-        self.machines, self.profiles = machines, profiles
+        self.problems, self.machines, self.profiles = problems, machines, profiles
         self.reconciled: dict[str, pd.DataFrame] = {}  # by run
         self.kernels: dict[str, pd.DataFrame] = {}
         self.notes: dict[str, tuple[str, ...]] = {}
         self.remarks: list[str] = []
         self._counts = counts
-        self._ready: dict[tuple[Any, ...], Prepared] = {}
+        self._counted: dict[str, Counted | None] = {}  # by stored count
+        self._prepared: dict[tuple[Any, ...], Prepared] = {}
 
-    def points(self, run: MeasuredRun) -> Placed:
-        """The placed pieces of one run; on the way, its kernels are set beside its count."""
+    def read_run(self, run: MeasuredRun) -> Points:
+        """The points of one run; on the way, its kernels are compared with its count."""
         roofs = self.machines.of(run).roofs
-        measured = measured_facts(run, self.profiles.of_run.get(run.run_id))
-        kernels = self._kernels_of(run)
-        layers = self._table(run, "layers")
+        profile = self.profiles.of_run.get(run.run_id)
+        measured = _measured(run, profile)
+        kernels = self._read_kernels(run, profile)
+        layers = read_table(run, "layers", self.problems)
         if layers is not None and kernels is not None and measured.layers_without_gaps:
             layers = with_optimizer_kernels(layers, kernels)
-        prepared = self._prepared(run, measured, roofs)
-        tables = raw_points(measured, roofs, prepared, layers, kernels)
+        tables = raw_points(measured, roofs, self._prepare(run, measured, roofs), layers, kernels)
         if kernels is not None:
             self.kernels[run.run_id] = run_kernels(kernels)
-            self._reconcile(run, measured, kernels)
+            self._reconcile(run, measured, kernels, profile)
             name = f"{run.request.model}, batch {run.request.batch_size}, {measured.precision}"
-            self._note(run.run_id, f"the profile of {name}", self.profiles.of_run.get(run.run_id))
+            self._note(run.run_id, f"the profile of {name}", profile)
         return [(measured, roofs, table) for table in tables]
 
     def _note(self, run_id: str, what: str, captured: StoredProfile | StoredCapture | None) -> None:
-        """What is to be known about counters goes wherever they are used."""
+        """Warnings of counters go wherever these are used."""
         self.notes[run_id] = captured.result.warnings if captured is not None else ()
         self.remarks += [f"{what}: {note}" for note in self.notes[run_id]]
 
-    def _kernels_of(self, run: MeasuredRun) -> pd.DataFrame | None:
+    def _read_kernels(self, run: MeasuredRun, profile: StoredProfile | None) -> pd.DataFrame | None:
         """The kernels of a run's profile, or its own."""
-        profile = self.profiles.of_run.get(run.run_id)
-        own = self._table(run, "kernels")
         if profile is None:
-            return own
-        kernels = self._table(profile, "kernels")
+            return read_table(run, "kernels", self.problems)
+        kernels = read_table(profile, "kernels", self.problems)
         if kernels is not None and kernels.empty:
             self.problems.append(f"profile {profile.run_id} has no kernels")
-        elif kernels is None and not (profile.path / "kernels.parquet").is_file():
-            self.problems.append(_lost(profile, "kernels"))
+        elif kernels is None:
+            self._report_lost(profile, "kernels")
         return kernels
 
-    def _reconcile(self, run: MeasuredRun, measured: Measured, kernels: pd.DataFrame) -> None:
-        count = self._counts.get(run_key(run))
-        counted = None if count is None else self._read_count(count)
-        if counted is not None:
-            self.reconciled[run.run_id] = reconcile(
-                counted.ops,
-                kernels,
-                precision=measured.precision,
-                parts=measured.parts,
-                is_compiled=measured.is_compiled,
-                copies=self._copies_of(run),
+    def _report_lost(self, profile: StoredProfile, name: str) -> None:
+        if not (profile.path / f"{name}.parquet").is_file():
+            self.problems.append(
+                f"profile {profile.run_id} has lost its {name}.parquet: profile it again"
             )
 
-    def _copies_of(self, run: MeasuredRun) -> pd.DataFrame | None:
-        """What the driver copied in a run's profiled step; older profiles do not tell."""
-        profile = self.profiles.of_run.get(run.run_id)
-        if profile is None:
-            return None
-        copies = profile.result.copies
-        if copies and copies.launches and not (profile.path / "copies.parquet").is_file():
-            self.problems.append(_lost(profile, "copies"))
-        return self._table(profile, "copies")
+    def _reconcile(
+        self,
+        run: MeasuredRun,
+        measured: Measured,
+        kernels: pd.DataFrame,
+        profile: StoredProfile | None,
+    ) -> None:
+        count = self._counts.get(run_key(run))
+        counted = None if count is None else self._read_count(count)
+        if counted is None:
+            return
+        copies = None  # by the driver; older profiles have none
+        if profile is not None:
+            if profile.result.copies and profile.result.copies.launches:
+                self._report_lost(profile, "copies")
+            copies = read_table(profile, "copies", self.problems)
+        self.reconciled[run.run_id] = reconcile(
+            counted.ops,
+            kernels,
+            precision=measured.precision,
+            parts=measured.parts,
+            is_compiled=measured.is_compiled,
+            copies=copies,
+        )
 
-    def capture(self, run: StoredCapture) -> Placed:
-        """The placed kernels of a capture, and the whole of it."""
-        kernels, name = self._table(run, "kernels"), self.profiles.names[run.run_id]
+    def read_capture(self, run: StoredCapture) -> Points:
+        """The points of a capture: its kernels, and the whole of it."""
+        kernels = read_table(run, "kernels", self.problems)
+        name = self.profiles.names[run.run_id]
         if kernels is None or kernels.empty:
             is_there = (run.path / "kernels.parquet").is_file()
             lack = "has no kernels" if is_there else "has lost its kernels.parquet: import it again"
@@ -344,36 +312,41 @@ class _Reader:
         self.kernels[run.run_id] = run_kernels(kernels)
         self._note(run.run_id, f"the capture {name}", run)
         roofs = self.machines.of(run).roofs
-        told = [*_gaps_told(kernels), *_roofs_missed(kernels, roofs)]
-        self.notes[run.run_id] += tuple(told)
-        self.problems += [f"the capture {name}: {note}" for note in told]
+        gaps = [*_describe_gaps(kernels), *_describe_missing_roofs(kernels, roofs)]
+        self.notes[run.run_id] += tuple(gaps)
+        self.problems += [f"the capture {name}: {note}" for note in gaps]
         return capture_points(run.run_id, name, roofs, kernels)
 
-    def kernel_times(self, runs: pd.DataFrame) -> list[float | None]:
-        """What the kernels of a step take: by its profile, where there is one."""
-        known = zip(runs["run_id"], runs["kernel_time_s"], strict=True)
-        return [busy_time_s(self.profiles.of_run.get(run_id)) or own for run_id, own in known]
-
-    def _prepared(self, run: MeasuredRun, measured: Measured, roofs: Roofs) -> Prepared | None:
+    def _prepare(self, run: MeasuredRun, measured: Measured, roofs: Roofs) -> Prepared | None:
         """The counted work of a run, grouped once for all runs that share it."""
-        count = self._count_of(run)
+        count = self._counts.get(run_key(run))
         if count is None:
+            self.problems.append(
+                f"{run.request.model}, batch {run.request.batch_size}: not counted, so it has no"
+                " place on a roofline (ridgeline count MODEL --results DIR counts it)"
+            )
             return None
         key = (count.run_id, roofs.env, roofs.device, measured.parts, measured.is_compiled)
-        if key not in self._ready:
+        if key not in self._prepared:
             counted = self._read_count(count)
             if counted is None:
                 return None
-            self._ready[key] = prepare(
+            self._prepared[key] = prepare(
                 counted,
                 roofs,
                 precision=measured.precision,
                 parts=measured.parts,
                 is_compiled=measured.is_compiled,
             )
-        return self._ready[key]
+        return self._prepared[key]
 
-    def findings(self, points: pd.DataFrame, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
+    def _read_count(self, count: StoredCount) -> Counted | None:
+        """The operators of a count, and its fused bytes as a whole and by layer."""
+        if count.run_id not in self._counted:
+            self._counted[count.run_id] = _read_counted(count, self.problems)
+        return self._counted[count.run_id]
+
+    def find(self, points: pd.DataFrame, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
         """What to fix first in each run."""
         import pandas as pd
 
@@ -383,86 +356,166 @@ class _Reader:
             by_run[str(row["run_id"])].append({str(key): value for key, value in row.items()})
         rows = []
         for run in runs:
-            setting = setting_of(run, self.profiles.of_run.get(run.run_id))
+            setting = _setting(run, self.profiles.of_run.get(run.run_id))
             why = why_executed(self.reconciled.get(run.run_id))
             roofs = self.machines.of(run).roofs
             rows += find_rows(by_run[run.run_id], setting, roofs, executed=why)
         return pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
 
-    def clock_flag(self, run: MeasuredRun) -> str:
-        roofs = self.machines.of(run).roofs
-        return clock_flag(
-            run.result.conditions.during.clock_hz, roofs.clock_of(run.result.precision)
-        )
-
-    def totals(self, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
-        """Static totals of each run's step, where it was counted."""
+    def table(self, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
+        """study.runs: the metrics of each run, its machine, flags, and the work of its step."""
         import pandas as pd
 
-        rows = []
-        for run in runs:
-            count = self._counts.get(run_key(run))
-            counted = count.result if count is not None else CountSummary()
-            whole, fused = to_dict(counted), to_dict(counted.fused_bytes)
-            once = counted.phases.get("optimizer") or {}
-            parts = parts_of(run)
-            rows.append(
-                {
-                    "run_id": run.run_id,
-                    "count_id": count.run_id if count is not None else None,
-                    "params": counted.params,
-                    "macs": _in_parts(whole, once, parts, "macs"),
-                    "flops": _in_parts(whole, once, parts, "flops"),
-                    "moved_bytes": _in_parts(whole, once, parts, "read_bytes", "written_bytes"),
-                    "fused_bytes": _in_parts(fused, once, parts, "read_bytes", "written_bytes"),
-                    "counted_peak_bytes": counted.memory.peak_bytes,
-                    "coverage": counted.coverage,
-                }
-            )
-        return pd.DataFrame(rows)
+        if not runs:
+            return pd.DataFrame()
+        table = metrics(runs)
+        table["env"] = [self.machines.of(run).env for run in runs]
+        table["model"] = table["arch"]
+        table["clock_flag"] = [self._clock_flag(run) for run in runs]
+        table["kernel_time_s"] = [
+            _step_kernels(run, self.profiles.of_run.get(run.run_id)).time_s for run in runs
+        ]
+        totals = pd.DataFrame([_totals(run, self._counts.get(run_key(run))) for run in runs])
+        table = table.merge(totals, on="run_id", how="left")
+        table["flag"] = energy_flags(table)
+        return table
 
-    def _count_of(self, run: MeasuredRun) -> StoredCount | None:
-        count = self._counts.get(run_key(run))
-        if count is None:
-            self.problems.append(
-                f"{run.request.model}, batch {run.request.batch_size}: not counted, so it has no"
-                " place on a roofline (ridgeline count MODEL --results DIR counts it)"
-            )
-        return count
+    def _clock_flag(self, run: MeasuredRun) -> str:
+        roof_hz = self.machines.of(run).roofs.clock_of(run.result.precision)
+        return clock_flag(run.result.conditions.during.clock_hz, roof_hz)
 
-    def _read_count(self, count: StoredCount) -> Counted | None:
-        ops = self._table(count, "ops")
-        if ops is None:
-            return None
-        layers = self._table(count, "layers", COUNTED)
-        fused = to_dict(count.result.fused_bytes)
-        by_layer = {} if layers is None else dict(
-            zip(layers["path"], layers["own_fused_bytes"].astype(float), strict=True)
-        )  # fmt: skip
-        return Counted(
-            ops=name_recompute(ops),
-            fused_bytes=_sum(fused, "read_bytes", "written_bytes"),
-            layer_fused_bytes=by_layer,
-        )
 
-    def _table(self, run: Run, name: str, kind: str | None = None) -> pd.DataFrame | None:
-        """A table of a run; None, with a word, where it is not what its name or `kind` says."""
-        if not (run.path / f"{name}.parquet").is_file():
-            return None
-        try:
-            table = self.results.read_table(run.run_id, name)
-            if kind == COUNTED:
-                table = rename_fused_of_layers(table, run.request.mode)
-            return check_table(kind or name, table)
-        except RidgelineError as error:
-            self.problems.append(str(error))
-        except FieldError as error:
-            self.problems.append(f"the table {name} of run {run.run_id} is passed over: {error}")
+# ---------------------------------------------------------------- one run, as roofline takes it
+
+
+def _measured(run: MeasuredRun, profile: StoredProfile | None) -> Measured:
+    request, result = run.request, run.result
+    layers, split = result.layers, result.split_s
+    return Measured(
+        run_id=run.run_id,
+        model=request.model,
+        mode=request.mode,
+        precision=result.precision,
+        batch_size=request.batch_size,
+        label=request.label,
+        step_time_s=float(result.step_time_s.median),
+        phase_times_s={
+            phase: float(split[phase].median)
+            for phase in ("forward", "backward", "optimizer")
+            if phase in split and split[phase].median
+        },
+        kernel_launches=_round(_step_kernels(run, profile).kernels),
+        parts=request.batches_per_step,
+        is_compiled=bool(request.compile),
+        is_graph=request.compile in GRAPH_MODES,
+        layers_without_gaps=layers is not None and "gaps" in (layers.clock or ""),
+    )
+
+
+def _setting(run: MeasuredRun, profile: StoredProfile | None) -> Setting:
+    """What has been tried, and what the findings rest on."""
+    request, result = run.request, run.result
+    kernels = _step_kernels(run, profile)
+    usage = result.timed_usage if result.backend == "cpu" else None
+    return Setting(
+        precision=result.precision,
+        is_compiled=bool(request.compile),
+        is_channels_last=request.channels_last,
+        is_tuned=request.cudnn_benchmark,
+        batch_size=request.batch_size,
+        step_time_s=float(result.step_time_s.median),
+        kernel_time_s=kernels.time_s,
+        kernel_launches=_round(kernels.kernels),
+        layer_sum_s=result.layers.sum_s if result.layers else None,
+        system_s=usage.system_time_s / result.iters if usage and usage.system_time_s else None,
+        cores=float(usage.cores or 1.0) if usage else 1.0,
+    )
+
+
+def _step_kernels(run: MeasuredRun, profile: StoredProfile | None) -> KernelTime:
+    """Time and number of a step's kernels. A profile knows them better.
+
+    Runs of older versions counted copies by the driver as kernels.
+    """
+    if profile is None or not profile.result.kernel_time_s:
+        return run.result.kernels or KernelTime()
+    time_s = profile.result.busy_time_s or profile.result.kernel_time_s
+    return KernelTime(time_s=time_s, kernels=profile.result.launches)
+
+
+def _round(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+# ---------------------------------------------------------------- counts
+
+
+def _read_counted(count: StoredCount, problems: list[str]) -> Counted | None:
+    ops = read_table(count, "ops", problems)
+    if ops is None:
         return None
+    layers = read_table(count, "layers", problems, needs=("path",))
+    by_layer: dict[str, float] = {}
+    if layers is not None:
+        layers = rename_fused_of_layers(layers, count.request.mode)
+        by_layer = dict(zip(layers["path"], layers["own_fused_bytes"].astype(float), strict=True))
+    return Counted(
+        ops=name_recompute(ops),
+        fused_bytes=_sum_moved(count.result.fused_bytes),
+        layer_fused_bytes=by_layer,
+    )
 
 
-def _lost(profile: StoredProfile, name: str) -> str:
-    return f"profile {profile.run_id} has lost its {name}.parquet: profile it again"
+def _totals(run: MeasuredRun, count: StoredCount | None) -> dict[str, Any]:
+    """Static totals of a run's step, where it was counted."""
+    counted = count.result if count is not None else CountSummary()
+    once = counted.phases.get("optimizer") or {}
+    moved_once = once.get("read_bytes", 0.0) + once.get("written_bytes", 0.0)
+    parts = run.request.batches_per_step
+    return {
+        "run_id": run.run_id,
+        "count_id": count.run_id if count is not None else None,
+        "params": counted.params,
+        "macs": _in_parts(counted.macs, once.get("macs", 0.0), parts),
+        "flops": _in_parts(counted.flops, once.get("flops", 0.0), parts),
+        "moved_bytes": _in_parts(_sum_moved(counted), moved_once, parts),
+        "fused_bytes": _in_parts(_sum_moved(counted.fused_bytes), moved_once, parts),
+        "counted_peak_bytes": counted.memory.peak_bytes,
+        "coverage": counted.coverage,
+    }
+
+
+def _sum_moved(moved: MovedBytes | CountSummary) -> float | None:
+    if moved.read_bytes is None or moved.written_bytes is None:
+        return None
+    return float(moved.read_bytes + moved.written_bytes)
+
+
+def _in_parts(total: float | None, optimizer: float, parts: int) -> float | None:
+    """A total of a step of several batches, whose optimizer runs once."""
+    return None if total is None else float(total) + (parts - 1) * max(total - optimizer, 0.0)
+
+
+# ---------------------------------------------------------------- captures and stages
+
+
+def _describe_gaps(kernels: pd.DataFrame) -> list[str]:
+    gaps = int((~is_complete(kernels)).sum())
+    if not gaps:
+        return []
+    what = f"time, FLOPs or DRAM bytes are not known of {gaps} of {len(kernels)} kernels"
+    if gaps == len(kernels):
+        return [f"{what}: the point of the whole has what is known of all"]
+    return [f"{what}, which the point of the whole leaves out"]
+
+
+def _describe_missing_roofs(kernels: pd.DataFrame, roofs: Roofs) -> list[str]:
+    """Work that sets no floor, because nobody knows how fast it could be."""
+    done = [column for column in flops_columns(kernels) if (kernels[column] > 0).any()]
+    missed = [roof_of(column)[0] for column in done if roofs.peak(*roof_of(column)) is None]
+    if not missed or not roofs.flats:
+        return []
+    return [f"no roof is known for work in {listed(missed)}: kernels with such work have no floor"]
 
 
 def read_stages(results: Path, run_ids: Sequence[str]) -> tuple[Mapping[str, str], ...]:
@@ -477,16 +530,3 @@ def read_stages(results: Path, run_ids: Sequence[str]) -> tuple[Mapping[str, str
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ()
-
-
-def _sum(content: Mapping[str, Any], *names: str) -> float | None:
-    values = [content.get(name) for name in names]
-    return None if None in values else float(sum(values))  # type: ignore[arg-type]
-
-
-def _in_parts(
-    whole: Mapping[str, Any], once: Mapping[str, Any], parts: int, *names: str
-) -> float | None:
-    """A total of a step of several batches, whose optimizer runs once."""
-    total, optimizer = _sum(whole, *names), _sum(once, *names) or 0.0
-    return None if total is None else total + (parts - 1) * max(total - optimizer, 0.0)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.machine.passport import ONE_CORE, Ceiling
-from ridgeline.report.cases import (
+from ridgeline.report.configurations import (
     WORK,
     Case,
     cases,
@@ -34,6 +34,7 @@ from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import number, plain, three_digits
 from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.roofline.roofs import LEVELS, flat_unit
+from ridgeline.settings import WORK_SETTINGS
 from ridgeline.store import IN_RESULTS, atomic_write_text
 from ridgeline.units import format_percent, format_time, si
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("csv", "md", "tex")
-GRAIN_ORDER = ("step", "capture", "phase", "layer", "kernel")
+SCOPES = ("step", "capture", "phase", "layer", "kernel")
 LONGEST = 10  # layers of a run, for people
 SEED_COLUMNS = (  # that scripts for other tools look for
     "label", "env", "arch", "backend", "batch_size", "precision", "elapsed_sec", "images_per_sec",
@@ -54,7 +55,11 @@ POINT_COLUMNS = (
     "fused_floor_s", "bound", "efficiency", "headroom_s", "attained_flops_per_s",
     "peak_flops_per_s", "peak_bytes_per_s", "roof_source", "flag", "note", "run_id",
 )  # fmt: skip
-COUNTED = (*WORK, "grad_accum_steps", "optimizer")  # the settings on which a count depends
+SUMMARY_COLUMNS = (
+    *SEED_COLUMNS, "grain", "provenance", "launches", "flops", "dram_bytes", "time_s", "floor_s",
+    "bound", "efficiency", "headroom_s", "roof_source", "flag", "note", "run_id",
+)  # fmt: skip
+COUNTED = (*WORK, *WORK_SETTINGS, "optimizer")  # the settings on which a count depends
 APART = tuple(name for name in COUNTED if name not in ("model", "mode", "precision", "batch_size"))
 COMPLEXITY = (
     "params", "macs", "flops", "moved_bytes", "fused_bytes", "counted_peak_bytes", "coverage",
@@ -74,9 +79,10 @@ class Column:
 
     def cell(self, value: Any) -> str:
         if self.is_text:
-            told = "" if plain(value) is None else str(plain(value))
-            is_long = self.most is not None and len(told) > self.most
-            return f"{told[: self.most - 1]}…" if is_long and self.most else told
+            shown = "" if plain(value) is None else str(plain(value))
+            if self.most is not None and len(shown) > self.most:
+                return f"{shown[: self.most - 1]}…"
+            return shown
         known = number(value)
         if known is None:
             return MISSING
@@ -176,61 +182,59 @@ CAPTIONS = {
 
 def tables(study: Study) -> dict[str, pd.DataFrame]:
     """All tables, with every column they have."""
-    found = cases(study)
-    points = points_table(study, found)
+    every = cases(study)
+    points = points_table(study, every)
     return {
-        "runs": runs_table(study, found),
+        "runs": runs_table(study, every),
         "complexity": complexity_table(study),
         "roofline_points": points[points["grain"].isin(["step", "capture", "phase"])],
         "layers": points[points["grain"].eq("layer")],
-        "reconcile": reconcile_table(study, found),
-        "kernels": kernels_table(study, found),
+        "reconcile": reconcile_table(study, every),
+        "kernels": kernels_table(study, every),
         "captures": study.captures,
         "ceilings": ceilings_table(study),
-        "findings": findings_table(study, found),
+        "findings": findings_table(study, every),
     }
 
 
-def reconcile_table(study: Study, found: Sequence[Case] | None = None) -> pd.DataFrame:
+def reconcile_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
     """study.reconciled with the short name and the model of each run."""
-    table = _numbered(study, study.reconciled, found)
-    models = {run.run_id: str(run.asked["model"]) for run in study.raw_runs}
+    table = _name_runs(study, study.reconciled, every)
+    models = {run.run_id: run.request.model for run in study.raw_runs}
     table.insert(2, "model", [models.get(run_id) for run_id in table.get("run_id", ())])
     return table
 
 
-def kernels_table(study: Study, found: Sequence[Case] | None = None) -> pd.DataFrame:
+def kernels_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
     """study.kernels with the short name of each run, or the label of a capture."""
-    table = _numbered(study, study.kernels, found)
-    labels = {} if study.captures.empty else dict(
-        zip(study.captures["run_id"], study.captures["label"], strict=True)
-    )  # fmt: skip
-    table["run"] = [labels.get(run_id, run) for run, run_id
-                    in zip(table["run"], table.get("run_id", ()), strict=True)]  # fmt: skip
+    table = _name_runs(study, study.kernels, every)
+    if len(table) and len(study.captures):
+        labels = table["run_id"].map(study.captures.set_index("run_id")["label"])
+        table["run"] = labels.where(labels.notna(), table["run"])
     return table
 
 
-def _numbered(study: Study, table: pd.DataFrame, found: Sequence[Case] | None) -> pd.DataFrame:
+def _name_runs(study: Study, table: pd.DataFrame, every: Sequence[Case] | None) -> pd.DataFrame:
     """With `run`, the short name of its run, its `configuration`, and unusual `settings`.
 
-    `found` are the cases of the study, from who has them already.
+    `every` are the cases of the study, if the caller has them.
     """
     new = table.drop(columns="settings", errors="ignore")
     ids = [str(run_id) for run_id in new.get("run_id", ())]
     names = short_names(study)
-    settings, titles = dict[str, str](), dict[str, str]()
-    for case in cases(study) if found is None else found:
-        settings |= dict.fromkeys(case.run_ids, ", ".join(case.extras))
-        titles |= dict.fromkeys(case.run_ids, case.title)
+    known = cases(study) if every is None else every
+    by_run = {run_id: case for case in known for run_id in case.run_ids}
+    settings = {run_id: ", ".join(case.extras) for run_id, case in by_run.items()}
     new.insert(0, "run", [names.get(run_id) for run_id in ids])
     new.insert(1, "settings", [settings.get(run_id) for run_id in ids])
+    titles = {run_id: case.title for run_id, case in by_run.items()}
     new["configuration"] = [titles.get(run_id) for run_id in ids]
     return new
 
 
-def runs_table(study: Study, found: Sequence[Case] | None = None) -> pd.DataFrame:
+def runs_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
     """study.runs with `samples_per_s` and its interval, which are those of the median step."""
-    runs = _numbered(study, study.runs, found)
+    runs = _name_runs(study, study.runs, every)
     if len(runs):
         per_step = runs["images_processed"] / runs["measured_iters"]
         times = runs.reindex(columns=["step_interval_low_s", "step_interval_high_s"]).astype(float)
@@ -240,22 +244,21 @@ def runs_table(study: Study, found: Sequence[Case] | None = None) -> pd.DataFram
     return runs
 
 
-def findings_table(study: Study, found: Sequence[Case] | None = None) -> pd.DataFrame:
+def findings_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
     """study.findings with two columns.
 
     is_trusted  whether the layers of its run add up to its step
-    rank        its place among those to begin with, the same as on the page; none for the others
+    rank        its rank among those to begin with, the same as on the page; none for the others
     """
-    table = _numbered(study, study.findings, found)
+    table = _name_runs(study, study.findings, every)
     table["is_trusted"] = ~table["run_id"].isin(find_misfits(study))
-    first = study.top_findings(len(table)).index
-    rank = dict(zip(first, range(1, len(first) + 1), strict=True))
+    rank = {index: n for n, index in enumerate(study.top_findings(len(table)).index, start=1)}
     table["rank"] = [rank.get(index) for index in table.index]
     return table
 
 
 def complexity_table(study: Study) -> pd.DataFrame:
-    """What was counted, once for each kind of step; `settings` tell those of a model apart."""
+    """What was counted, once for each kind of step; `settings` distinguish those of a model."""
     import pandas as pd
 
     columns = ["settings", *COUNTED, *COMPLEXITY]
@@ -263,15 +266,16 @@ def complexity_table(study: Study) -> pd.DataFrame:
         return pd.DataFrame(columns=[*columns, "ai", "ai_high"])
     counted = study.runs[study.runs["flops"].notna()]
     settings = read_all_settings(counted)
-    kinds = [tuple(one[name] for name in COUNTED) for one in settings]
-    first = list({kind: place for place, kind in reversed(list(enumerate(kinds)))}.values())
+    kinds = pd.Series([tuple(one[name] for name in COUNTED) for one in settings], dtype=object)
+    first = kinds.index[~kinds.duplicated()]
     shown = counted.reindex(columns=columns).iloc[first]
-    kept = [settings[place] for place in first]
-    told = find_differing_each(kept, by=("model",), among=APART)
-    shown["settings"] = [", ".join(describe_settings(*one)) for one in zip(kept, told, strict=True)]
-    shown = shown.sort_values(["model", "mode", "precision", "batch_size", "settings"]).reset_index(
-        drop=True
-    )
+    different = [settings[row] for row in first]
+    names = find_differing_each(different, by=("model",), among=APART)
+    shown["settings"] = [
+        ", ".join(describe_settings(one, more)) for one, more in zip(different, names, strict=True)
+    ]
+    order = ["model", "mode", "precision", "batch_size", "settings"]
+    shown = shown.sort_values(order).reset_index(drop=True)
     for name, size in (("ai", "moved_bytes"), ("ai_high", "fused_bytes")):
         moved = pd.to_numeric(shown[size])
         shown[name] = pd.to_numeric(shown["flops"]) / moved.where(moved > 0)
@@ -280,16 +284,15 @@ def complexity_table(study: Study) -> pd.DataFrame:
 
 def points_table(
     study: Study,
-    found: Sequence[Case] | None = None,
+    every: Sequence[Case] | None = None,
     *,
-    grains: Sequence[str] = GRAIN_ORDER,
+    scopes: Sequence[str] = SCOPES,
 ) -> pd.DataFrame:
-    """Points of some grains, in the order of these, with the columns of their runs."""
-    every = study.every_point
-    points = every[every["grain"].isin(grains)]
-    points = _numbered(study, points, found)
+    """Points of some scopes, in the order of these, with the columns of their runs."""
+    points = study.every_point
+    points = _name_runs(study, points[points["grain"].isin(scopes)], every)
     points["piece"] = points["name"].mask(points["grain"].eq("step"), "step")
-    rank = {grain: n for n, grain in enumerate(GRAIN_ORDER)}
+    rank = {scope: n for n, scope in enumerate(SCOPES)}
     order = points["grain"].map(rank).argsort(kind="stable")
     return points.iloc[order].reset_index(drop=True)
 
@@ -317,6 +320,20 @@ def points_csv(study: Study) -> pd.DataFrame:
     columns = [*SEED_COLUMNS, *POINT_COLUMNS]
     by_roof = [c for c in study.every_point.columns if str(c).endswith(("_matrix", "_vector"))]
     return points.reindex(columns=[*columns, *by_roof])
+
+
+def summary_csv(study: Study) -> pd.DataFrame:
+    """Steps by count and, where there are counters, by these; captures. `time_s` of a capture is
+    the sum of its kernels' times."""
+    points = points_csv(study)
+    return points.loc[points["grain"].isin(["step", "capture"]), list(SUMMARY_COLUMNS)]
+
+
+def write_summary(study: Study, path: Path) -> Path:
+    """Write the summary where the user says."""
+    text = with_whole_numbers(summary_csv(study)).to_csv(index=False)
+    atomic_write_text(path, text, elsewhere="--summary FILE")
+    return path
 
 
 def write_points(study: Study, path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The CSV files of a results folder: views of its runs.
+"""The CSV files of a results folder, and what else a table says about one stored run.
 
     metrics.csv         a row per run: throughput, times, energy, memory, what it ran on
     MODEL_overall.csv   a row per run of one model: step time in milliseconds, power, energy
@@ -10,16 +10,29 @@ One whose runs were all deleted stays as it was.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.errors import RidgelineError
-from ridgeline.report.checked import check_table
-from ridgeline.report.run_facts import LOADING, config_text, disturbance, environment_text
-from ridgeline.serialize import FieldError
-from ridgeline.store import IN_RESULTS, MeasuredRun, ResultsFolder, atomic_write_text
+from ridgeline.captures.capture import PROGRAM, sources_of
+from ridgeline.measure.advice import is_processor_shared
+from ridgeline.measure.statistics import is_disturbed
+from ridgeline.provenance import speed_variables
+from ridgeline.records import RunRequest
+from ridgeline.report.stored import read_table
+from ridgeline.settings import LOADING, MEASURING, Settings, option
+from ridgeline.store import (
+    IN_RESULTS,
+    MeasuredRun,
+    ResultsFolder,
+    StoredCapture,
+    atomic_write_text,
+)
+from ridgeline.units import format_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +41,40 @@ MS = 1e3  # per second: the columns that others' scripts read are in millisecond
 ALGORITHM = "default"  # whatever the library under torch chooses
 LONGEST_NAME = 100  # of a model, in the name of a file
 MOST_PASSES = 3  # over a folder that others write to
+TOO_WIDE = 0.5  # of the median; chosen, not calibrated: host-bound steps of an H200 moved by 30 %
+OBJECT = "object"  # the source of a module from somebody's program
+# Variables that say where something is, or which of several equal devices is used. They are stored
+# and shown, and runs that differ in them alone are repeats.
+NO_SETTINGS = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH", "TORCH_HOME",
+    "KMP_DUPLICATE_LIB_OK", "TORCH_WARM_POOL",  # torch itself sets the last three
+)  # fmt: skip
 SPLIT = ("data", "copy", "forward", "backward", "optimizer")
+USED = ("lr", "momentum", "weight_decay")  # of an optimizer, as they were used
+STEP_SETTINGS = tuple(  # settings of a step that have no other column: each is one of that name
+    f.name
+    for f in fields(Settings)
+    if f.name not in (*USED, *MEASURING, *LOADING, "backend", "precision", "optimizer", "compile",
+                      "data")
+)  # fmt: skip
+SUMMARY = ("median", "mean", "std", "min", "max")
+ENERGY_COLUMNS = ("energy_j_per_step", "energy_j_per_sample", "mean_power_w", "idle_power_w")
+PROCESS_COLUMNS = (
+    "user_time_s", "system_time_s", "peak_rss_bytes", "minor_faults", "major_faults",
+    "voluntary_switches", "involuntary_switches",
+)  # fmt: skip
+POWER_COLUMNS = ("power_mean_w", "power_std_w", "power_min_w", "power_max_w")
+SAMPLES = ("forward_samples_s", "backward_samples_s", "energy_interval_j")
+LAYER_COLUMNS = (
+    "model", "algorithm", "input_size", "layer", "in_channels", "out_channels", "kernel_size",
+    "stride", "padding", "mean_ms", "std_ms", "percentage", "power_mean_w", "power_std_w",
+    "energy_per_layer_j", "power_samples", "energy_attribution",
+)  # fmt: skip
+LAYERS_NEED = (  # what is not made here
+    *SAMPLES, "layer", "input_shape", "time_s", "mean_s", "std_s",
+    *(name for name in LAYER_COLUMNS
+      if name not in ("model", "algorithm", "input_size", "mean_ms", "std_ms", "percentage")),
+)  # fmt: skip
 
 
 def write_views(results: ResultsFolder) -> tuple[list[Path], list[str]]:
@@ -54,9 +100,9 @@ def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
     for name in dict.fromkeys(_file_name(run) for run in runs):  # ./a.py and a.py share a file
         mine = [run for run in runs if _file_name(run) == name]
         written.append(_write(results.path / f"{name}_overall.csv", overall(mine)))
-        layers = _layers_of(results, mine, problems)
-        if layers is not None:
-            written.append(_write(results.path / f"{name}_layers.csv", layers))
+        timed = _all_layers(mine, problems)
+        if timed is not None:
+            written.append(_write(results.path / f"{name}_layers.csv", timed))
     return written, problems
 
 
@@ -82,14 +128,14 @@ def _metrics_row(run: MeasuredRun) -> dict[str, Any]:
         "warmup_iters": len(result.warmup.times_s),
         "measured_iters": result.iters,
         "precision": result.precision,
-        **{name: used.get(name) for name in ("lr", "momentum", "weight_decay")},
+        **{name: used.get(name) for name in USED},
         "elapsed_sec": result.elapsed_s,
         "images_per_sec": result.samples_per_s,
         "images_processed": result.samples_processed,
         "data_root": request.data,
         "label": request.label,
         "torch_version": made.libraries.get("torch"),
-        **_pick(request, "channels_last", "grad_accum_steps", "deterministic", "cudnn_benchmark"),
+        **_pick(request, *STEP_SETTINGS),
         # beyond the columns that are usual elsewhere
         "run_id": run.run_id,
         "repeat": request.repeat,
@@ -128,15 +174,6 @@ def _pick(record: object, *names: str) -> dict[str, Any]:
     return {name: getattr(record, name, None) for name in names}
 
 
-SUMMARY = ("median", "mean", "std", "min", "max")
-ENERGY_COLUMNS = ("energy_j_per_step", "energy_j_per_sample", "mean_power_w", "idle_power_w")
-PROCESS_COLUMNS = (
-    "user_time_s", "system_time_s", "peak_rss_bytes", "minor_faults", "major_faults",
-    "voluntary_switches", "involuntary_switches",
-)  # fmt: skip
-POWER_COLUMNS = ("power_mean_w", "power_std_w", "power_min_w", "power_max_w")
-
-
 def overall(runs: Iterable[MeasuredRun]) -> pd.DataFrame:
     """A row per run of a model. mean, std, min, max and median are of a step, in milliseconds."""
     import pandas as pd
@@ -149,7 +186,7 @@ def _overall_row(run: MeasuredRun) -> dict[str, Any]:
     step, energy = result.step_time_s, result.energy
     return {
         **_key(run),
-        **{name: _ms(getattr(step, name)) for name in ("mean", "std", "min", "max", "median")},
+        **{name: _ms(getattr(step, name)) for name in (*SUMMARY[1:], "median")},
         **_pick(energy, *POWER_COLUMNS, "energy_total_j"),
         "energy_per_inference_j": energy.energy_j_per_sample if energy else None,
         "power_samples": energy.power_samples if energy else None,
@@ -201,36 +238,16 @@ def layers(run: MeasuredRun, table: pd.DataFrame) -> pd.DataFrame:
     return new[[*LAYER_COLUMNS, *(name for name in new.columns if name not in LAYER_COLUMNS)]]
 
 
-SAMPLES = ("forward_samples_s", "backward_samples_s", "energy_interval_j")
-LAYER_COLUMNS = (
-    "model", "algorithm", "input_size", "layer", "in_channels", "out_channels", "kernel_size",
-    "stride", "padding", "mean_ms", "std_ms", "percentage", "power_mean_w", "power_std_w",
-    "energy_per_layer_j", "power_samples", "energy_attribution",
-)  # fmt: skip
-LAYERS_NEED = (  # what is not made here
-    *SAMPLES, "layer", "input_shape", "time_s", "mean_s", "std_s",
-    *(name for name in LAYER_COLUMNS
-      if name not in ("model", "algorithm", "input_size", "mean_ms", "std_ms", "percentage")),
-)  # fmt: skip
-
-
-def _layers_of(
-    results: ResultsFolder, runs: Iterable[MeasuredRun], problems: list[str]
-) -> pd.DataFrame | None:
+def _all_layers(runs: Iterable[MeasuredRun], problems: list[str]) -> pd.DataFrame | None:
     import pandas as pd
 
-    found = []
-    for run in runs:
-        if run.result.layers is None:
-            continue
-        try:
-            table = results.read_table(run.run_id, "layers")
-            found.append(layers(run, check_table("layers", table, needs=LAYERS_NEED)))
-        except RidgelineError as error:
-            problems.append(str(error))
-        except FieldError as error:
-            problems.append(f"the table layers of run {run.run_id} is passed over: {error}")
-    return pd.concat(found, ignore_index=True) if found else None
+    tables = [
+        layers(run, table)
+        for run in runs
+        if run.result.layers is not None
+        and (table := read_table(run, "layers", problems, needs=LAYERS_NEED)) is not None
+    ]
+    return pd.concat(tables, ignore_index=True) if tables else None
 
 
 def _spatial(shape: str | None) -> str | None:
@@ -264,3 +281,100 @@ def _file_name(run: MeasuredRun) -> str:
 def _write(path: Path, table: pd.DataFrame) -> Path:
     atomic_write_text(path, table.to_csv(index=False), elsewhere=IN_RESULTS)
     return path
+
+
+# ---------------------------------------------------------------- one run in words
+
+
+def disturbance(run: MeasuredRun) -> str:
+    """Why the steps of a run are to be doubted: the machine was busy. Empty if it was not.
+
+    Real data may come in bursts: only steps that read none are expected to be alike.
+    """
+    usage, step = run.result.timed_usage, run.result.step_time_s
+    if (
+        usage
+        and run.result.backend == "cpu"
+        and is_processor_shared(
+            cores=usage.cores,
+            threads=run.result.threads or 0,
+            elapsed_s=usage.elapsed_s,
+            involuntary_switches=usage.involuntary_switches,
+        )
+    ):
+        return "other programs had the processor"
+    if not run.request.is_synthetic:
+        return ""
+    if is_disturbed(median=step.median, mean=step.mean):
+        ratio = step.mean / step.median
+        return f"some steps were held up: their mean is {ratio:.2f} times their median"
+    if (step.spread or 0.0) > TOO_WIDE:
+        wide = format_percent(step.spread or 0.0)
+        return f"steps vary: the middle 80 % of them span {wide} of the median"
+    return ""
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """The sizes that a model was configured with, as a cell: the same text for the same sizes."""
+    return json.dumps(config, sort_keys=True, default=str) if config else ""
+
+
+def environment_text(environment: Mapping[str, str]) -> str:
+    """`OMP_NUM_THREADS=1 OMP_PROC_BIND=true`, as a shell takes it; only what is a setting."""
+    recorded = speed_variables(environment)
+    return " ".join(
+        f"{name}={shlex.quote(str(value))}"
+        for name, value in recorded.items()
+        if name not in NO_SETTINGS
+    )
+
+
+# ---------------------------------------------------------------- the command that makes it again
+
+
+def repeat_command(run: MeasuredRun) -> str:
+    """`ridgeline run MODEL …`, after environment variables that change its speed.
+
+    Of a module from a program, what started the program.
+    """
+    if run.result.source == OBJECT:
+        return shlex.join(run.made.command)
+    variables = environment_text(run.made.environment)
+    command = shlex.join(["ridgeline", "run", *_arguments(run.request)])
+    return f"{variables} {command}" if variables else command
+
+
+def capture_command(capture: StoredCapture) -> str:
+    """`ridgeline import FILE… --label …`; of a program that was profiled, `… profile -- …`."""
+    label = capture.request.label
+    named = ["--label", label] if label else []
+    sources = sources_of(capture)
+    if capture.request.program or capture.result.kind == PROGRAM:
+        return f"{shlex.join(['ridgeline', 'profile', *named, '--'])} {' '.join(sources)}"
+    return shlex.join(["ridgeline", "import", *sources, *named])
+
+
+def _arguments(request: RunRequest) -> Iterator[str]:
+    """The model, what is always said, and the options whose setting is not its default."""
+    yield request.model
+    yield from ("-b", str(request.batch_size), "--mode", request.mode)
+    yield from ("--precision", request.precision)
+    if request.input_size:
+        yield from ("--input-size", ",".join(map(str, request.input_size)))
+    if request.config:
+        yield from ("--config", ",".join(f"{k}={v}" for k, v in request.config.items()))
+    if request.seq_len is not None:
+        yield from ("--seq-len", str(request.seq_len))
+    changed = {
+        f.name: value
+        for f in fields(Settings)
+        if (value := getattr(request, f.name)) != f.default and f.name != "precision"
+    }
+    for name, value in changed.items():
+        if not isinstance(value, bool):
+            yield from ("--compile-mode" if name == "compile" else option(name), str(value))
+    if request.label:
+        yield from ("--label", request.label)
+    for name, value in changed.items():
+        if isinstance(value, bool):
+            yield option(name) if value else option(name).replace("--", "--no-", 1)

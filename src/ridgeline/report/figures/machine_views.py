@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.cases import (
+from ridgeline.report.configurations import (
     ENVIRONMENT,
     NETWORK,
     PLACE,

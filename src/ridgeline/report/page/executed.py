@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.executed import (
     Profiled,
+    describe_gap,
+    describe_trust,
     flops_by_roof,
-    gap_told,
     profiled,
     programs,
-    trust_told,
     whole,
 )
 from ridgeline.report.page.captures import capture_sentences
@@ -45,7 +45,7 @@ def executed_payload(study: Study, runs: Mapping[str, int], words: Words) -> dic
 
 
 def _profile(one: Profiled, runs: Mapping[str, int]) -> dict[str, Any]:
-    told = [f"{capped(text)}." for text in (gap_told(one), trust_told(one)) if text]
+    told = [f"{capped(text)}." for text in (describe_gap(one), describe_trust(one)) if text]
     return {
         "run": runs[one.run_id],
         "id": one.profile_id,
@@ -68,7 +68,9 @@ def _captures(study: Study, runs: Mapping[str, int]) -> list[dict[str, Any]]:
     own = programs(study)
     for row, told in zip(records(study.captures), capture_sentences(study), strict=True):
         one = own.get(str(row["run_id"]))
-        trusted = f"{capped(trust_told(one))}." if one is not None and trust_told(one) else ""
+        trusted = (
+            f"{capped(describe_trust(one))}." if one is not None and describe_trust(one) else ""
+        )
         points = study.capture_points
         mine = points[points["run_id"].eq(row["run_id"]) & points["grain"].eq("capture")]
         flops = flops_by_roof(mine)

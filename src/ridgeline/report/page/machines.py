@@ -84,7 +84,7 @@ def card(machine: Machine, study: Study) -> Card:
     return Card(
         title=title(machine, study),
         device_name=roofs.device_name,
-        device=study.device_told(machine),
+        device=study.device_label(machine),
         source=roofs.basis or SOURCES.get(roofs.source, roofs.source),
         facts=tuple(_facts(machine)),
         rows=tuple(rows or _plain_rows(roofs)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.cases import number_configurations, read_all_settings
+from ridgeline.report.configurations import number_configurations, read_all_settings
 from ridgeline.report.page.columns import Words, numbers
 from ridgeline.report.study import Study
 from ridgeline.roofline.roofs import LEVELS

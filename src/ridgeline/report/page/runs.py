@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.cases import (
+from ridgeline.report.configurations import (
     PLACE,
     SETTINGS,
     describe_settings,
@@ -14,10 +14,10 @@ from ridgeline.report.cases import (
     samples_per_s,
 )
 from ridgeline.report.page.columns import Words, is_missing, numbers
-from ridgeline.report.repeat import repeat_command
 from ridgeline.report.study import BUSY, Study
 from ridgeline.report.summary import floor_notes
 from ridgeline.report.text import records
+from ridgeline.report.views import repeat_command
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.store import Run
 

@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 from tests.report.hand_study import make_study, run_row, step_row
 
-from ridgeline.report.cases import (
+from ridgeline.report.configurations import (
     SETTINGS,
     alike,
     cases,
-    describe_config,
     describe_differences,
     find_differing,
     key,
@@ -24,7 +23,6 @@ from ridgeline.report.cases import (
 from ridgeline.report.figures.machine_views import add_configurations, short_name
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.runs import settings_told
-from ridgeline.report.run_facts import config_text
 from ridgeline.report.study import Study
 from ridgeline.report.summary import summary
 from ridgeline.report.tables import complexity_table, tables
@@ -46,49 +44,28 @@ def two_sizes() -> Study:
     return make_study(runs, points)
 
 
-def test_two_sizes_of_a_model_are_two_cases() -> None:
-    assert [(case.title, case.run_ids) for case in cases(two_sizes())] == [
-        ("gpt2, batch 8, fp32 training, hidden_size=64", ("small",)),
-        ("gpt2, batch 8, fp32 training, hidden_size=1024", ("large",)),
+def test_two_sizes_of_a_model_are_two_everywhere() -> None:
+    study = two_sizes()
+    small, large = "hidden_size=64", "hidden_size=1024"
+
+    assert [(case.title, case.run_ids) for case in cases(study)] == [
+        (f"gpt2, batch 8, fp32 training, {small}", ("small",)),
+        (f"gpt2, batch 8, fp32 training, {large}", ("large",)),
     ]
-
-
-def test_two_sizes_of_a_model_are_two_in_figures() -> None:
-    runs = add_configurations(two_sizes().runs)
-
+    runs = add_configurations(study.runs)
     assert runs["is_chosen"].tolist() == [True, True]
     assert [short_name(row) for _, row in runs.iterrows()] == [
-        "gpt2, 8, hidden_size=64", "gpt2, 8, hidden_size=1024",
-    ]  # fmt: skip
-
-
-def test_two_sizes_of_a_model_are_two_in_tables() -> None:
-    complexity = complexity_table(two_sizes())
-
-    assert complexity[["settings", "flops"]].to_numpy().tolist() == [
-        ["hidden_size=1024", 2e10], ["hidden_size=64", 1e9],
-    ]  # fmt: skip
-    assert tables(two_sizes())["runs"]["settings"].tolist() == [
-        "hidden_size=64", "hidden_size=1024",
-    ]  # fmt: skip
-
-
-def test_two_sizes_of_a_model_are_two_on_the_page() -> None:
-    study = two_sizes()
-
-    assert settings_told(study.runs) == ["hidden_size=64", "hidden_size=1024"]
-    assert [text.partition(", runs")[0] for text in summary(study).headline] == [
-        "gpt2, batch 8, fp32 training, hidden_size=64",
-        "gpt2, batch 8, fp32 training, hidden_size=1024",
+        f"gpt2, 8, {small}",
+        f"gpt2, 8, {large}",
     ]
-
-
-def test_two_sizes_of_a_model_are_two_in_the_report() -> None:
-    text = report_text(two_sizes(), folder=Path())
-
-    assert "2 runs of 2 configurations of 1 network" in text
-    assert "| gpt2 | train | fp32 | 8 | hidden_size=64 |" in text
-    assert "| gpt2 | train | fp32 | 8 | hidden_size=1024 |" in text
+    complexity = complexity_table(study)
+    assert complexity[["settings", "flops"]].to_numpy().tolist() == [[large, 2e10], [small, 1e9]]
+    assert tables(study)["runs"]["settings"].tolist() == [small, large]
+    assert settings_told(study.runs) == [small, large]
+    assert [text.partition(", runs")[0] for text in summary(study).headline] == [
+        case.title for case in cases(study)
+    ]
+    assert "2 runs of 2 configurations of 1 network" in report_text(study, folder=Path())
 
 
 def test_the_processor_and_the_gpu_of_a_host_are_not_repeats() -> None:
@@ -147,12 +124,6 @@ def test_each_setting_makes_another_configuration(other: dict[str, Any]) -> None
     assert len(cases(make_study(runs))) == 2
 
 
-def test_readers_of_data_that_differ_make_another_configuration() -> None:
-    runs = [run_row(data_root="/data", workers=n) for n in (0, 2)]
-
-    assert number_configurations(read_settings(row) for row in runs) == [0, 1]
-
-
 def test_a_label_or_a_version_is_named_only_where_nothing_else_differs() -> None:
     eight, sixteen = run_row(label="monday"), run_row(label="tuesday", batch_size=16)
     again = run_row(label="again")
@@ -197,14 +168,6 @@ def test_settings_in_words() -> None:
         "compile max-autotune", "channels last", "4 batches a step", "input 224x160", "length 128",
         "adamw", "0 workers", "version 012345", "a=1 b=x", "",
     ]  # fmt: skip
-
-
-def test_sizes_as_a_cell() -> None:
-    assert (
-        config_text({"b": 1, "a": [2]}) == config_text({"a": [2], "b": 1}) == '{"a": [2], "b": 1}'
-    )
-    assert (config_text(None), config_text({})) == ("", "")
-    assert [describe_config(text) for text in ("not JSON", "[1]")] == ["not JSON", "[1]"]
 
 
 def test_the_physics_gate_knows_no_other_settings() -> None:

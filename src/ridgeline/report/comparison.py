@@ -1,18 +1,33 @@
-"""A comparison as blocks of text and tables, for the terminal and for Markdown."""
+"""A comparison of two sides: what it says, as a record, as JSON, as tables of text, in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import exp, fsum, log
+from typing import TYPE_CHECKING, Any
 
-from ridgeline.machine.compare import label
-from ridgeline.machine.passport import UNITS
-from ridgeline.report.compare import Comparison, MachineComparison
-from ridgeline.report.compare_runs import ComparedRuns, Part
+from ridgeline.machine.compare import Difference, label
+from ridgeline.machine.passport import LOWER_IS_BETTER, UNITS, Passport
+from ridgeline.report.compare_runs import (
+    FASTER,
+    NO_DIFFERENCE,
+    NOT_JUDGED,
+    SLOWER,
+    ComparedRuns,
+    Part,
+    Setting,
+)
 from ridgeline.report.markup import markdown, markdown_line, markdown_table
-from ridgeline.report.two_samples import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER
+from ridgeline.store import MeasuredRun
 from ridgeline.units import format_bytes, format_change, format_time, si
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUN, LABEL, MODEL, COMMIT, MACHINE, FOLDER = "run", "label", "model", "commit", "machine", "folder"
+KINDS = (RUN, LABEL, MODEL, COMMIT, MACHINE)  # that may be written in front: `label:before`
+VERDICTS = (SLOWER, FASTER, NO_DIFFERENCE, NOT_JUDGED)
 NOTHING = "–"
 TOP = 10  # layers that are shown by default
 LEAST_P = 0.001
@@ -23,6 +38,148 @@ OTHERS: dict[str, tuple[str, Callable[[float], str]]] = {  # of QUANTITIES: titl
 }
 CEILING_UNITS = {"flops_per_s": "FLOP/s", "bytes_per_s": "B/s", "time_s": "s", "power_w": "W"}
 TEXT_COLUMNS = ("configuration", "verdict", "why")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """One side of a comparison: runs, or a passport."""
+
+    text: str  # as the user wrote it
+    kind: str  # one of KINDS, or FOLDER
+    runs: tuple[MeasuredRun, ...] = ()
+    passport: Passport | None = None
+    problems: tuple[str, ...] = ()  # why runs of its folder were passed over
+
+    def __str__(self) -> str:
+        if self.passport is not None:
+            return f"{self.text} (passport of {self.passport.measured_at[:10]})"
+        count = len(self.runs)
+        return f"{self.text} ({self.kind}, {count} run{'s' if count > 1 else ''})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two sides with runs. Rows are sorted: shown differences first, the largest first."""
+
+    before: Selection
+    after: Selection
+    rows: tuple[ComparedRuns, ...]
+    only_before: tuple[str, ...]  # configurations that the other side lacks
+    only_after: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def mean_ratio(self) -> float:
+        """The geometric mean over the configurations."""
+        return exp(fsum(log(row.time.ratio) for row in self.rows) / len(self.rows))
+
+    def count(self, verdict: str) -> int:
+        return sum(row.time.verdict == verdict for row in self.rows)
+
+    def slower_by_more_than(self, share: float) -> list[str]:
+        """The configurations that are shown to be slower, and by more than this share."""
+        return [_name_change(row) for row in self.rows
+                if row.time.verdict == SLOWER and row.time.share > share]  # fmt: skip
+
+    def undecided(self, share: float) -> list[str]:
+        """Those with a larger change, and too few samples to show it."""
+        return [_name_change(row) for row in self.rows
+                if row.time.is_judged and row.time.interval is None
+                and row.time.share > share]  # fmt: skip
+
+    def not_judged(self) -> list[str]:
+        """Those during which the machine was busy, whatever their change: it may hide another."""
+        return [f"{_name_change(row)}: {row.why_not_judged}" for row in self.rows
+                if not row.time.is_judged]  # fmt: skip
+
+    def table(self) -> pd.DataFrame:
+        """A row per configuration."""
+        import pandas as pd
+
+        rows = [
+            {"configuration": row.name, "verdict": row.time.verdict, "per": row.per,
+             **row.time.to_dict()}
+            for row in self.rows
+        ]  # fmt: skip
+        return pd.DataFrame(rows).drop(columns=["test", "is_shown"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; changes are shares."""
+        return {
+            "before": _side_dict(self.before) | {"runs": [r.run_id for r in self.before.runs]},
+            "after": _side_dict(self.after) | {"runs": [r.run_id for r in self.after.runs]},
+            "configurations": [row.to_dict() for row in self.rows],
+            "mean_change": self.mean_ratio - 1,
+            "verdicts": {name: self.count(name) for name in VERDICTS},
+            "only_before": list(self.only_before),
+            "only_after": list(self.only_after),
+            "settings": {s.name: [s.before, s.after] for s in self.settings},
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        return as_markdown(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineComparison:
+    """Two passports; the largest change first."""
+
+    before: Selection
+    after: Selection
+    differences: tuple[Difference, ...]
+    settings: tuple[str, ...]  # drivers, caps and libraries that differ
+    notes: tuple[str, ...]
+
+    def slower_by_more_than(self, share: float) -> list[str]:
+        """The roofs that are worse by more than this share, and by more than their noise."""
+        return [
+            f"the {label(d.before)} roof of {d.before.device}, {format_change(d.change)}"
+            for d in self.differences
+            if d.before.kind != "power"
+            and _loss(d) > max(share, d.before.spread, d.after.spread)
+        ]  # fmt: skip
+
+    def undecided(self, share: float) -> list[str]:
+        """None: a roof is compared with its own noise."""
+        return []
+
+    def not_judged(self) -> list[str]:
+        """None: a roof is the best of many rounds, which a busy moment does not move."""
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "before": _side_dict(self.before),
+            "after": _side_dict(self.after),
+            "differences": [
+                {"ceiling": label(d.before), "device": d.before.device, "before": d.before.best,
+                 "after": d.after.best, "change": d.change, "explanation": d.explanation}
+                for d in self.differences
+            ],
+            "settings": list(self.settings),
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+    __str__ = Comparison.__str__
+
+
+def _name_change(row: ComparedRuns) -> str:
+    return f"{row.name}, {format_change(row.time.share)}"
+
+
+def _loss(difference: Difference) -> float:
+    """By what share the second machine has less, or takes longer."""
+    return difference.change * (1 if difference.before.kind in LOWER_IS_BETTER else -1)
+
+
+def _side_dict(side: Selection) -> dict[str, Any]:
+    return {"name": side.text, "kind": side.kind}
+
+
+# ---------------------------------------------------------------- in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

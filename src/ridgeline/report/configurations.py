@@ -14,69 +14,58 @@ two, the faster), so that all its numbers belong together.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ridgeline.report.run_facts import LOADING, SYNTHETIC, layers_add_up
 from ridgeline.report.study import Study
 from ridgeline.report.text import number, plain, records
+from ridgeline.report.views import STEP_SETTINGS
+from ridgeline.roofline.findings import LAYERS_OFF
+from ridgeline.settings import LOADING, SYNTHETIC, SYNTHETIC_HOST, WORDS, Settings
+from ridgeline.store import MeasuredRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Item = TypeVar("Item")
+
+# The settings are columns of study.runs. Those of a step are the fields of `Settings` that have no
+# other column there, so that a new one needs no word here.
 PLACE = ("env", "backend", "device_name")
 NETWORK = ("model", "digest", "config")  # a changed file, or other sizes, is another network
 WORK = (*NETWORK, "batch_size", "mode", "precision", "input_size", "seq_len")
-OPTIONS = (
-    "optimizer", "compile", "channels_last", "grad_accum_steps", "deterministic",
-    "cudnn_benchmark", "data_root", *LOADING,
-)  # fmt: skip
+OPTIONS = ("optimizer", "compile", *STEP_SETTINGS, "data_root", *LOADING)
 ENVIRONMENT = ("label", "threads", "torch_version", "environment")
 SETTINGS = (*PLACE, *WORK, *OPTIONS, *ENVIRONMENT)
 
-USUAL: dict[str, Any] = {"grad_accum_steps": 1, "data_root": "synthetic"}
-USUAL_OPTIMIZER = "sgd"
+NO_DATA = (SYNTHETIC, SYNTHETIC_HOST, None)  # inputs that nobody has to read
+DEFAULTS = {f.name: f.default for f in fields(Settings)}
+USUAL: dict[str, Any] = {name: DEFAULTS[name] for name in STEP_SETTINGS}
+USUAL |= {"data_root": DEFAULTS["data"]}
 BARE = (
     "model", "mode", "precision", "optimizer", "label", "env", "backend", "device_name",
     "environment",
 )  # fmt: skip
-WORDS = {
+TEXTS = {
     "batch_size": "batch {}", "input_size": "input {}", "seq_len": "length {}",
-    "compile": "compile {}", "grad_accum_steps": "{} batches a step", "data_root": "data {}",
-    "workers": "{} workers", "prefetch_factor": "prefetch {}", "threads": "{} threads",
-    "torch_version": "torch {}", "digest": "version {:.6}",
-}  # fmt: skip
-FLAGS = {
-    "channels_last": "channels last", "deterministic": "deterministic",
-    "cudnn_benchmark": "cuDNN search", "pin_memory": "pinned memory", "augment": "augmented",
-    "compile": "compiled",
+    "data_root": "data {}", "threads": "{} threads", "torch_version": "torch {}",
+    "digest": "version {:.6}",
+    **{f.name: str(f.metadata[WORDS]) for f in fields(Settings) if WORDS in f.metadata},
 }  # fmt: skip
 
 
 def read_settings(row: Mapping[str, Any]) -> dict[str, Any]:
-    """All SETTINGS of a run, from its row in the table of runs."""
-    found = {name: _setting(name, row.get(name)) for name in SETTINGS}
-    if found["data_root"] in SYNTHETIC:
-        found |= dict.fromkeys(LOADING)
-    return found
+    """All SETTINGS of a run, from its row in the table of runs; None is the usual value."""
+    settings = {name: _read_setting(name, row.get(name)) for name in SETTINGS}
+    if settings["data_root"] in NO_DATA:
+        settings |= dict.fromkeys(LOADING)
+    return settings
 
 
-def _setting(name: str, value: Any) -> Any:
+def _read_setting(name: str, value: Any) -> Any:
     known = plain(value)
     return None if known is False or known == "" or known == USUAL.get(name) else known
-
-
-def key(settings: Mapping[str, Any], *, but: Iterable[str] = ()) -> tuple[Any, ...]:
-    """Equal for runs that agree in all settings `but` some."""
-    left_out = set(but)
-    return tuple(settings[name] for name in SETTINGS if name not in left_out)
-
-
-def number_configurations(found: Iterable[Mapping[str, Any]]) -> list[int]:
-    """For each of some settings the number of its configuration, by first appearance."""
-    numbers: dict[tuple[Any, ...], int] = {}
-    return [numbers.setdefault(key(one), len(numbers)) for one in found]
 
 
 def read_all_settings(runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -84,52 +73,67 @@ def read_all_settings(runs: pd.DataFrame) -> list[dict[str, Any]]:
     return [read_settings(row) for row in records(runs[[n for n in SETTINGS if n in runs]])]
 
 
+def key(settings: Mapping[str, Any], *, but: Iterable[str] = ()) -> tuple[Any, ...]:
+    """A key that is equal for runs that agree in all settings `but` some."""
+    left_out = set(but)
+    return tuple(settings[name] for name in SETTINGS if name not in left_out)
+
+
+def number_configurations(every: Iterable[Mapping[str, Any]]) -> list[int]:
+    """For each of some settings the number of its configuration, by first appearance."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    return [numbers.setdefault(key(one), len(numbers)) for one in every]
+
+
+def group_by(items: Iterable[Item], keys: Iterable[Hashable]) -> dict[Any, list[Item]]:
+    """Items by their keys, in the order of first appearance."""
+    groups: dict[Any, list[Item]] = {}
+    for item, same in zip(items, keys, strict=True):
+        groups.setdefault(same, []).append(item)
+    return groups
+
+
 def find_differing(
-    found: Sequence[Mapping[str, Any]], among: Iterable[str] = SETTINGS
+    every: Sequence[Mapping[str, Any]], among: Iterable[str] = SETTINGS
 ) -> list[str]:
-    """The settings that tell some configurations apart."""
+    """The settings that distinguish some configurations."""
     names = list(among)
-    told = [name for name in names if name not in ENVIRONMENT and _differs(found, name)]
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for one in found:
-        groups.setdefault(key(one, but=ENVIRONMENT), []).append(one)
-    told += [
-        name
-        for name in names
-        if name in ENVIRONMENT and any(_differs(same, name) for same in groups.values())
-    ]
-    return told
+    groups = group_by(every, (key(one, but=ENVIRONMENT) for one in every))
+    return [
+        *(name for name in names if name not in ENVIRONMENT and _differs(every, name)),
+        *(name for name in names
+          if name in ENVIRONMENT and any(_differs(same, name) for same in groups.values())),
+    ]  # fmt: skip
 
 
 def find_differing_each(
-    found: Sequence[Mapping[str, Any]], *, by: Sequence[str], among: Sequence[str]
+    every: Sequence[Mapping[str, Any]], *, by: Sequence[str], among: Sequence[str]
 ) -> list[list[str]]:
-    """For each of some settings those `among` which tell it from others that agree in `by`."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for one in found:
-        groups.setdefault(tuple(one[name] for name in by), []).append(one)
-    told = {same: find_differing(group, among) for same, group in groups.items()}
-    return [told[tuple(one[name] for name in by)] for one in found]
+    """For each of some settings those `among` which differ between all that agree in `by`."""
+    keys = [tuple(one[name] for name in by) for one in every]
+    groups = group_by(every, keys)
+    names = {same: find_differing(group, among) for same, group in groups.items()}
+    return [names[same] for same in keys]
 
 
-def describe_differences(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def describe_differences(every: Sequence[Mapping[str, Any]]) -> list[str]:
     """For each of some settings, in words, those in which they differ.
 
     Label and threads are among them wherever they differ. Place, model, batch, mode and precision
     are not: a table has columns for these.
     """
     shown = (*PLACE, "model", "batch_size", "mode", "precision")
-    told = find_differing_each(found, by=("model",), among=[n for n in SETTINGS if n not in shown])
-    always = [name for name in ("label", "threads") if _differs(found, name)]
+    names = find_differing_each(every, by=("model",), among=[n for n in SETTINGS if n not in shown])
+    always = [name for name in ("label", "threads") if _differs(every, name)]
     return [
-        ", ".join(describe_settings(one, dict.fromkeys((*always, *names))))
-        for one, names in zip(found, told, strict=True)
+        ", ".join(describe_settings(one, dict.fromkeys((*always, *more))))
+        for one, more in zip(every, names, strict=True)
     ]
 
 
-def _differs(found: Iterable[Mapping[str, Any]], name: str) -> bool:
+def _differs(every: Iterable[Mapping[str, Any]], name: str) -> bool:
     """Whether a setting takes several values; inference has no optimizer, which is no value."""
-    values = {one[name] for one in found}
+    values = {one[name] for one in every}
     return len(values - {None} if name == "optimizer" else values) > 1
 
 
@@ -143,32 +147,29 @@ def word(name: str, value: Any) -> str:
     if value is None or value is False:
         return ""
     if value is True:
-        return FLAGS.get(name, name.replace("_", " "))
+        return TEXTS.get(name, name.replace("_", " "))
     if name == "config":
         return describe_config(str(value))
     if name in BARE:
         return str(value)
-    text = WORDS.get(name, name + " {}").format(value)
+    text = TEXTS.get(name, name.replace("_", " ") + " {}").format(value)
     return text.removesuffix("s") if value == 1 else text  # 1 thread, 1 worker
 
 
 def describe_unusual(settings: Mapping[str, Any]) -> list[str]:
     """In words, those settings that are not what one would assume."""
-    names = [name for name in ("config", *OPTIONS) if name != "optimizer"]
-    optimizer = settings.get("optimizer")
-    used = [] if optimizer in (None, USUAL_OPTIMIZER) else [str(optimizer)]
-    return [*used, *describe_settings({name: settings.get(name) for name in names}, names)]
+    shown = {name: settings.get(name) for name in ("optimizer", "config", *OPTIONS)}
+    if shown["optimizer"] == DEFAULTS["optimizer"]:
+        shown["optimizer"] = None
+    return describe_settings(shown, shown)
 
 
 def describe_config(text: str) -> str:
-    """`hidden=64 layers=2` of such a cell."""
+    """`hidden=64 layers=2` of a cell with sizes in JSON."""
     try:
-        config = json.loads(text)
-    except ValueError:
+        return " ".join(f"{name}={value}" for name, value in json.loads(text).items())
+    except (ValueError, AttributeError):
         return text
-    if not isinstance(config, dict):
-        return text
-    return " ".join(f"{name}={value}" for name, value in config.items())
 
 
 # ---------------------------------------------------------------- runs of one configuration
@@ -195,7 +196,7 @@ class Case:
     step: Mapping[str, Any] = field(default_factory=dict)  # a row of study.points; empty: no place
     phases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     layers: Sequence[TimedLayer] = ()  # that were timed, if they add up to the step
-    more: str = ""  # what tells it from others that look the same
+    more: str = ""  # what distinguishes it from others that look the same
 
     @property
     def env(self) -> str:
@@ -279,6 +280,11 @@ class Case:
         return number(self.step.get("ai"))
 
     @property
+    def work(self) -> str | None:
+        """Where its FLOPs and bytes are from: "static" or "counter"."""
+        return str(self.step["provenance"]) if self.step else None
+
+    @property
     def is_gpu(self) -> bool:
         return self.run.get("backend") == "cuda"
 
@@ -298,28 +304,29 @@ def cases(study: Study) -> list[Case]:
     """The configurations of a study, machine by machine in the order of the runs."""
     if study.runs.empty:
         return []
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    settings: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row, one in zip(records(study.runs), read_all_settings(study.runs), strict=True):
-        settings.setdefault(key(one), one)
-        groups.setdefault(key(one), []).append(row)
-    middles = {same: _middle(rows) for same, rows in groups.items()}
-    steps, phases = _places(study.points)
-    layers = _timed_layers(study, [str(run["run_id"]) for run in middles.values()])
-    found = [
-        Case(
-            settings=settings[same],
-            run=middles[same],
-            run_ids=tuple(str(row["run_id"]) for row in rows),
-            step_times_s=tuple(float(row["step_median_s"]) for row in rows),
-            step=steps.get(run_id := str(middles[same]["run_id"]), {}),
-            phases=phases.get(run_id, {}),
-            layers=layers.get(run_id, ()),
+    settings = read_all_settings(study.runs)
+    pairs = list(zip(settings, records(study.runs), strict=True))
+    groups = group_by(pairs, (key(one) for one in settings))
+    steps, phases = _read_steps(study.points)
+    layers = _timed_layers(study)
+    every = []
+    for same in groups.values():
+        rows = [row for _, row in same]
+        middle = _middle(rows)
+        run_id = str(middle["run_id"])
+        every.append(
+            Case(
+                settings=same[0][0],
+                run=middle,
+                run_ids=tuple(str(row["run_id"]) for row in rows),
+                step_times_s=tuple(float(row["step_median_s"]) for row in rows),
+                step=steps.get(run_id, {}),
+                phases=phases.get(run_id, {}),
+                layers=layers.get(run_id, ()),
+            )
         )
-        for same, rows in groups.items()
-    ]
-    machines = {env: n for n, env in enumerate(dict.fromkeys(case.env for case in found))}
-    return sorted(_told_apart(found), key=lambda case: machines[case.env])
+    machines = list(dict.fromkeys(case.env for case in every))
+    return sorted(_distinguish(every), key=lambda case: machines.index(case.env))
 
 
 def _middle(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -332,26 +339,36 @@ def find_misfits(study: Study) -> set[str]:
     return {run.run_id for run in study.raw_runs if not layers_add_up(run)}
 
 
-def _timed_layers(study: Study, run_ids: Iterable[str]) -> dict[str, list[TimedLayer]]:
+def layers_add_up(run: MeasuredRun) -> bool:
+    """Whether the layers of a run add up to its step.
+
+    A device's own times are without the gaps between kernels, and may be less.
+    """
+    layers = run.result.layers
+    if layers is None or layers.difference is None:
+        return True
+    has_no_gaps = "gaps" in (layers.clock or "")
+    return layers.difference < LAYERS_OFF and (has_no_gaps or layers.difference > -LAYERS_OFF)
+
+
+def _timed_layers(study: Study) -> dict[str, list[TimedLayer]]:
     """The timed layers of runs, where they explain the step; counters before counts."""
     points = study.points
     if points.empty:
         return {}
-    wanted = set(run_ids) - find_misfits(study)
     timed = points[points["grain"].eq("layer") & points["phase"].eq("all") & points["time_s"].gt(0)]
+    timed = timed[~timed["run_id"].isin(find_misfits(study))]
     timed = timed[["run_id", "layer", "kind", "bound", "time_s", "provenance"]]
     timed = timed.sort_values("provenance", kind="stable").drop_duplicates(["run_id", "layer"])
-    found: dict[str, list[TimedLayer]] = {}
-    for row in records(timed):
-        if (run_id := str(row["run_id"])) in wanted:
-            found.setdefault(run_id, []).append(
-                TimedLayer(name=str(row["layer"]), kind=str(plain(row["kind"]) or ""),
-                           bound=plain(row["bound"]), time_s=float(row["time_s"]))
-            )  # fmt: skip
-    return found
+    layers = [
+        TimedLayer(name=str(row["layer"]), kind=str(plain(row["kind"]) or ""),
+                   bound=plain(row["bound"]), time_s=float(row["time_s"]))
+        for row in records(timed)
+    ]  # fmt: skip
+    return group_by(layers, map(str, timed["run_id"]))
 
 
-def _places(
+def _read_steps(
     points: pd.DataFrame,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, dict[str, Any]]]]:
     """Where each run's step and phases are; counters, where there are any, before counts."""
@@ -369,56 +386,49 @@ def _places(
     return steps, phases
 
 
-def _told_apart(found: Sequence[Case]) -> list[Case]:
+def _distinguish(every: Sequence[Case]) -> list[Case]:
     """With what distinguishes configurations of one family, beside their batch sizes."""
-    families: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for case in found:
-        families.setdefault((case.env, case.family), []).append(case.settings)
+    families = group_by(
+        (case.settings for case in every), ((case.env, case.family) for case in every)
+    )
     among = [name for name in SETTINGS if name != "batch_size"]
-    told = {family: find_differing(same, among) for family, same in families.items()}
+    names = {family: find_differing(same, among) for family, same in families.items()}
     return [
-        replace(case, more=", ".join(describe_settings(case.settings, told[case.env, case.family])))
-        for case in found
+        replace(
+            case, more=", ".join(describe_settings(case.settings, names[case.env, case.family]))
+        )
+        for case in every
     ]
 
 
-def alike(found: Iterable[Case], *, but: Sequence[str]) -> list[list[Case]]:
+def alike(every: Iterable[Case], *, but: Sequence[str]) -> list[list[Case]]:
     """Groups of at least two configurations that differ in the settings `but` and in no other.
 
-    A label is a name: it counts only where nothing else tells runs apart.
+    A label is a name: it counts only where nothing else distinguishes runs.
     """
-    groups: dict[tuple[Any, ...], list[Case]] = {}
-    for case in found:
-        groups.setdefault(key(case.settings, but=(*but, "label")), []).append(case)
-    parts = [part for group in groups.values() for part in _by_label(group, but)]
+    chosen = list(every)
+    groups = group_by(chosen, (key(case.settings, but=(*but, "label")) for case in chosen))
+    parts = [part for group in groups.values() for part in _split_by_label(group, but)]
     return [part for part in parts if len(part) > 1]
 
 
-def _by_label(group: Sequence[Case], but: Sequence[str]) -> list[list[Case]]:
+def _split_by_label(group: list[Case], but: Sequence[str]) -> Iterable[list[Case]]:
     if len({tuple(case.settings[name] for name in but) for case in group}) == len(group):
-        return [list(group)]
-    labels: dict[Any, list[Case]] = {}
-    for case in group:
-        labels.setdefault(case.settings["label"], []).append(case)
-    return list(labels.values())
+        return [group]
+    return group_by(group, (case.settings["label"] for case in group)).values()
 
 
-def series(found: Iterable[Case]) -> list[list[Case]]:
+def series(every: Iterable[Case]) -> list[list[Case]]:
     """Configurations that differ in their batch size alone, the smallest first."""
-    return [
-        sorted(group, key=lambda case: case.batch_size)
-        for group in alike(found, but=("batch_size",))
-    ]
+    groups = alike(every, but=("batch_size",))
+    return [sorted(group, key=lambda case: case.batch_size) for group in groups]
 
 
-def largest(found: Iterable[Case], *by: str) -> list[Case]:
+def largest(every: Iterable[Case], *by: str) -> list[Case]:
     """Of each combination of the settings `by`, the configuration with the largest batch."""
-    best: dict[tuple[Any, ...], Case] = {}
-    for case in found:
-        key = tuple(case.settings[name] for name in by)
-        if key not in best or case.batch_size > best[key].batch_size:
-            best[key] = case
-    return list(best.values())
+    chosen = list(every)
+    groups = group_by(chosen, (tuple(case.settings[name] for name in by) for case in chosen))
+    return [max(group, key=lambda case: case.batch_size) for group in groups.values()]
 
 
 def short_names(study: Study) -> dict[str, str]:
