@@ -18,8 +18,7 @@ from ridgeline.report.figures.machine_views import machine_views
 from ridgeline.report.figures.steps import draw_steps
 from ridgeline.report.figures.style import in_style
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.captures import capture_sentences
-from ridgeline.report.page.machines import card
+from ridgeline.report.page.content import describe_captures, describe_machine
 from ridgeline.report.profiles import names_of
 from ridgeline.report.study import read_study
 from ridgeline.report.tables import write_tables
@@ -163,7 +162,7 @@ def test_one_kernel_is_told_as_one(tmp_path: Path, launches: int, told: str) -> 
     row = {"label": "it", "env": "h200", "launches": launches, "time_s": 0.002, "step_time_s": None,
            "busy_time_s": None, "efficiency": 0.5}  # fmt: skip
     study = replace(read_study(folder(tmp_path)), captures=pd.DataFrame([row]))
-    assert capture_sentences(study) == [told]
+    assert [one["text"] for one in describe_captures(study)] == [told]
 
 
 def test_why_a_kernel_has_no_place() -> None:
@@ -241,6 +240,6 @@ def test_an_imported_device_has_no_number(tmp_path: Path) -> None:
     study = read_study(results)
     # then its number is not told, which nobody knows; of a run's device it is
     assert "| nvidia-h200 | NVIDIA H200 |  |" in report_text(study, folder=tmp_path)
-    assert [card(machine, study).device for machine in study.machines] == [""]
+    assert [describe_machine(study, machine)["device"] for machine in study.machines] == [""]
     here = read_study(folder(tmp_path / "here"))
-    assert [card(machine, here).device for machine in here.machines] == ["cuda:0"]
+    assert [describe_machine(here, machine)["device"] for machine in here.machines] == ["cuda:0"]

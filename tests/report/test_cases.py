@@ -23,7 +23,7 @@ from ridgeline.report.cases import (
 )
 from ridgeline.report.figures.machine_views import add_configurations, short_name
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.runs import settings_told
+from ridgeline.report.page.payload import describe_run_settings
 from ridgeline.report.run_facts import config_text
 from ridgeline.report.study import Study
 from ridgeline.report.summary import summary
@@ -76,7 +76,7 @@ def test_two_sizes_of_a_model_are_two_in_tables() -> None:
 def test_two_sizes_of_a_model_are_two_on_the_page() -> None:
     study = two_sizes()
 
-    assert settings_told(study.runs) == ["hidden_size=64", "hidden_size=1024"]
+    assert describe_run_settings(study.runs) == ["hidden_size=64", "hidden_size=1024"]
     assert [text.partition(", runs")[0] for text in summary(study).headline] == [
         "gpt2, batch 8, fp32 training, hidden_size=64",
         "gpt2, batch 8, fp32 training, hidden_size=1024",

@@ -31,8 +31,7 @@ from ridgeline.report.executed import (
 from ridgeline.report.figures import write_figure, write_figures
 from ridgeline.report.figures.machine_views import machine_views
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.captures import with_captures
-from ridgeline.report.page.columns import Words
+from ridgeline.report.page.payload import Words, make_run_columns
 from ridgeline.report.statements import analyse
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
@@ -301,16 +300,20 @@ def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:
         "RN50 amp", *(f"train.py --lr 0.1 'a b' ({end})" for end in ends[1:])
     ]  # fmt: skip
     words = Words()
-    columns = with_captures({"count": 0}, study, words)
-    assert [words.texts[n] for n in columns["command"]] == [
+    columns = make_run_columns(study, words)
+    command, files, device = (
+        [words.texts[n] for n in columns[name][columns["measured"] :]]
+        for name in ("command", "files", "device")
+    )
+    assert command == [
         "ridgeline import captures/step.csv --label 'RN50 amp'",
         "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
         "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
     ]
     # and so is what they are of
     program = "python code/train.py --lr 0.1 'a b'"
-    assert [words.texts[n] for n in columns["files"]] == ["captures/step.csv", program, program]
-    assert [words.texts[n] for n in columns["device"]] == ["NVIDIA H200"] * 3
+    assert files == ["captures/step.csv", program, program]
+    assert device == ["NVIDIA H200"] * 3
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ridgeline.report.page.columns import to_script
-from ridgeline.report.page.data import Content, content
+from ridgeline.report.page.content import describe_page
+from ridgeline.report.page.payload import make_payload, to_script
 from ridgeline.report.study import Study
 from ridgeline.store import atomic_write_text
 
@@ -18,73 +18,61 @@ if TYPE_CHECKING:
     import jinja2
 
 SCRIPTS = (  # in this order they become one script: a later one uses what earlier ones define
-    "format.js",
-    "data.js",
-    "dom.js",
-    "provenance.js",
-    "scales.js",
-    "roofs.js",
-    "views.js",
-    "marks.js",
-    "plot.js",
-    "pointer.js",
-    "filters.js",
-    "table.js",
-    "layers.js",
-    "charts.js",
-    "sections.js",
-    "executed.js",
-    "runs.js",
-    "main.js",
-)
+    "format.js", "data.js", "dom.js", "provenance.js", "scales.js", "roofs.js", "views.js",
+    "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js", "charts.js",
+    "sections.js", "executed.js", "runs.js", "main.js",
+)  # fmt: skip
 
 
 def write_page(study: Study, path: Path, *, title: str | None = None) -> Path:
     """Write the report of a study as one HTML file that needs nothing else."""
-    atomic_write_text(path, page(content(study, title=title)))
+    from markupsafe import Markup
+
+    payload, left_out = make_payload(study)
+    style, script = read_asset("page.css"), join_scripts()
+    text = (
+        _make_environment()
+        .get_template("template.html.j2")
+        .render(
+            page=describe_page(study, title=title),
+            left_out=left_out,
+            has_points=bool(payload["points"]["count"]),
+            style=Markup(style),
+            script=Markup(script),
+            payload=Markup(to_script(payload)),
+            style_hash=_hash_text(style),
+            script_hash=_hash_text(script),
+        )
+    )
+    atomic_write_text(path, text)
     return path
 
 
-def page(told: Content) -> str:
-    """The whole text of the file."""
-    from markupsafe import Markup
-
-    style, script = asset("page.css"), scripts()
-    template = _environment().get_template("template.html.j2")
-    return template.render(
-        page=told,
-        style=Markup(style),
-        script=Markup(script),
-        payload=Markup(to_script(told.payload)),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-    )
-
-
 @cache
-def scripts() -> str:
+def join_scripts() -> str:
     """All scripts in one scope of their own: nothing leaks but the hook that tests read."""
-    parts = "\n".join(asset(name) for name in SCRIPTS)
+    parts = "\n".join(read_asset(name) for name in SCRIPTS)
     return f'(() => {{\n"use strict";\n{parts}\n}})();'
 
 
 @cache
-def asset(name: str) -> str:
+def read_asset(name: str) -> str:
+    """The text of a file under assets/."""
     file = resources.files("ridgeline.report.page").joinpath("assets", name)
     return file.read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def _hash_text(text: str) -> str:
     """By which the page's own policy knows its script and style, and refuses any other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _make_environment() -> jinja2.Environment:
     import jinja2
 
     return jinja2.Environment(
-        loader=jinja2.FunctionLoader(asset),
+        loader=jinja2.FunctionLoader(read_asset),
         autoescape=True,  # every word of the results folder is text
         trim_blocks=True,
         lstrip_blocks=True,
