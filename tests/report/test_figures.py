@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from ridgeline.errors import RidgelineError
+from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.report.figures import KINDS, write_figures
 from ridgeline.report.figures.machine_views import (
     MachineView,
@@ -43,7 +44,6 @@ from ridgeline.report.figures.steps import draw_machines, draw_steps, draw_traje
 from ridgeline.report.figures.style import Drawing, in_style, prefixed
 from ridgeline.report.figures.timing import draw_times, path_of
 from ridgeline.report.study import Machine, Study
-from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.points import COLUMNS
 from ridgeline.roofline.roofs import Roofs
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from tests.roofline.hand_points import run_points
 
-from ridgeline.roofline.points import COLUMNS, Counted, Measured, run_points
+from ridgeline.roofline.points import COLUMNS, CountedStep, MeasuredStep
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.roofline.static_work import find_static_work, grouped
+from ridgeline.roofline.work import find_static_work, sum_static_work
 
 ROOFS = Roofs(
     env="m",
@@ -55,15 +56,18 @@ LAYERS = pd.DataFrame(
         "time_s": [3e-4, 3e-5, 2e-6, 3e-6, 4e-6, 5e-6],
     }
 )
-MEASURED = Measured(
+MEASURED = MeasuredStep(
     run_id="r1", model="net", mode="train", precision="fp32", batch_size=8, step_time_s=4e-4,
     phase_times_s={"forward": 1.2e-4, "backward": 2.3e-4, "optimizer": 5e-6},
 )  # fmt: skip
 
 
 def points_of(**changes: object) -> pd.DataFrame:
-    given: dict[str, object] = {"counted": Counted(ops=OPS, fused_bytes=9000.0), "layers": LAYERS}
-    return run_points(MEASURED, ROOFS, **{**given, **changes})  # type: ignore[arg-type]
+    usual: dict[str, object] = {
+        "counted": CountedStep(ops=OPS, fused_bytes=9000.0),
+        "layers": LAYERS,
+    }
+    return run_points(MEASURED, ROOFS, **{**usual, **changes})  # type: ignore[arg-type]
 
 
 def one(points: pd.DataFrame, **where: str) -> pd.Series:
@@ -120,7 +124,7 @@ def test_a_layer_has_the_sides_of_its_largest_forward_product() -> None:
         ],
         columns=OP_COLUMNS,
     )
-    points = points_of(counted=Counted(ops=ops))
+    points = points_of(counted=CountedStep(ops=ops))
     sides = points[points["grain"].eq("layer")].set_index(["layer", "phase"])["product_sides"]
     assert sides["fc", "all"] == sides["fc", "backward"] == "8x9"
     assert sides["relu", "all"] == ""
@@ -173,35 +177,35 @@ def test_no_layers_where_none_was_timed() -> None:
 
 
 def test_a_step_of_several_batches_does_all_but_the_update_several_times() -> None:
-    pieces = find_static_work(OPS, precision="fp32", parts=3)
-    assert pieces["flops"].sum() == 3 * 2220 + 20
+    work = find_static_work(OPS, precision="fp32", parts=3)
+    assert work["flops"].sum() == 3 * 2220 + 20
 
 
 def test_tf32_products_have_the_roof_of_tf32() -> None:
-    pieces = find_static_work(OPS, precision="tf32")
-    assert pieces["flops_tf32_matrix"].sum() == 2000
-    assert pieces["flops_fp32_vector"].sum() == 240
+    work = find_static_work(OPS, precision="tf32")
+    assert work["flops_tf32_matrix"].sum() == 2000
+    assert work["flops_fp32_vector"].sum() == 240
 
 
 def test_an_optimizer_is_as_large_as_all_its_operators() -> None:
     # given updates that fit the cache one by one and not together
     update = ("w", "aten::add_", "pointwise", "optimizer", "fp32", "9", 0, 20, 20, 400, 200)
     ops = pd.DataFrame([update, update], columns=OP_COLUMNS)
-    pieces = find_static_work(ops, precision="fp32", cache_level="l3", cache_bytes=1000)
+    work = find_static_work(ops, precision="fp32", cache_level="l3", cache_bytes=1000)
     # then all of it comes from DRAM
-    assert pieces["least_bytes"].sum() == 1200
+    assert work["least_bytes"].sum() == 1200
 
 
 def test_a_compiled_step_promises_flops_only() -> None:
-    pieces = find_static_work(OPS, precision="fp32", cache_level="l3", cache_bytes=0, is_fused=True)
-    assert pieces["least_bytes"].sum() == 108  # the optimizer is not compiled
-    assert pieces["launches"].sum() == 0
-    assert pieces["flops"].sum() == 2240
+    work = find_static_work(OPS, precision="fp32", cache_level="l3", cache_bytes=0, is_fused=True)
+    assert work["least_bytes"].sum() == 108  # the optimizer is not compiled
+    assert work["launches"].sum() == 0
+    assert work["flops"].sum() == 2240
 
 
 def test_the_intensity_of_a_layer_ends_at_its_fused_bytes() -> None:
     # given a layer of 2000 FLOP that moves 16000 bytes, and 5000 bytes if each tensor moved once
-    counted = Counted(ops=OPS, layer_fused_bytes={"conv": 5000.0, "relu": 1e9})
+    counted = CountedStep(ops=OPS, layer_fused_bytes={"conv": 5000.0, "relu": 1e9})
     points = points_of(counted=counted)
     conv = one(points, grain="layer", layer="conv", phase="all")
     assert (conv["ai"], conv["ai_high"]) == (2000 / 16000, 2000 / 5000)
@@ -211,8 +215,8 @@ def test_the_intensity_of_a_layer_ends_at_its_fused_bytes() -> None:
 
 
 def test_groups_keep_the_shapes_of_their_largest_member() -> None:
-    pieces = find_static_work(OPS, precision="fp32")
-    table = grouped(pieces, ["layer"]).set_index("layer")
+    work = find_static_work(OPS, precision="fp32")
+    table = sum_static_work(work, ["layer"]).set_index("layer")
     assert table.loc["conv", "kind"] == "conv"
     assert table.loc["conv", "input_shapes"] == "8x3"
 
@@ -221,7 +225,7 @@ def test_recomputation_is_backward_work() -> None:
     # given the forward pass of the convolution, 1000 FLOP, done again
     again = OPS[OPS["path"].eq("conv") & OPS["phase"].eq("forward")]
     ops = pd.concat([OPS, again.assign(phase="recompute")], ignore_index=True)
-    points = points_of(counted=Counted(ops=ops, fused_bytes=9000.0))
+    points = points_of(counted=CountedStep(ops=ops, fused_bytes=9000.0))
     # then it is a part of backward, and in its time
     phases = points[points["grain"].eq("phase")].set_index("phase")
     assert phases["flops"].to_dict() == {

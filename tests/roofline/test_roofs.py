@@ -150,12 +150,6 @@ def test_a_roof_of_no_precision_is_refused(name: str) -> None:
     assert raised.value.hint.startswith("precisions are fp64, fp32, tf32, bf16, fp16, fp8")
 
 
-def test_ridge() -> None:
-    roofs = Roofs(env="m", device="cpu", compute={"fp32 vector": 1e12}, bandwidth={"dram": 1e11})
-    assert roofs.ridge("fp32 vector") == 10.0
-    assert roofs.ridge("fp32 vector", "l2") is None
-
-
 @pytest.mark.parametrize(
     ("text", "plain", "rate"),
     [("8.1", TERA, 8.1e12), ("8.1T", TERA, 8.1e12), ("8100 GFLOP/s", TERA, 8.1e12),

@@ -16,7 +16,7 @@ from ridgeline.report.text import listed, number, records, three_digits
 from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.kernel_names import family
-from ridgeline.roofline.kernel_work import OPTIMIZER
+from ridgeline.roofline.work import OPTIMIZER
 from ridgeline.store import Run
 from ridgeline.units import format_percent, format_time
 

@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ridgeline.findings import LAYERS_OFF, Setting
 from ridgeline.measure.advice import is_processor_shared
 from ridgeline.measure.statistics import is_disturbed
 from ridgeline.provenance import speed_variables
 from ridgeline.records import KernelTime, RunRequest, RunResult
-from ridgeline.roofline.findings import LAYERS_OFF, Setting
-from ridgeline.roofline.points import Measured
+from ridgeline.roofline.points import MeasuredStep
 from ridgeline.store import MeasuredRun, StoredCapture, StoredProfile
 from ridgeline.units import format_percent
 
@@ -28,12 +28,12 @@ NO_SETTINGS = (
 TOO_WIDE = 0.5  # of the median; chosen, not calibrated: host-bound steps of an H200 moved by 30 %
 
 
-def measured_facts(run: MeasuredRun, profile: StoredProfile | None = None) -> Measured:
+def measured_facts(run: MeasuredRun, profile: StoredProfile | None = None) -> MeasuredStep:
     """What a roofline needs of a stored run, and of its profile."""
     request, result = run.request, run.result
     split = result.split_s
     kernels = _step_kernels(run, profile)
-    return Measured(
+    return MeasuredStep(
         run_id=run.run_id,
         model=request.model,
         mode=request.mode,

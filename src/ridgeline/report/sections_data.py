@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.records import BACKWARD, PHASES
 from ridgeline.report.cases import NETWORK, largest
 from ridgeline.report.markup import markdown
@@ -24,7 +25,6 @@ from ridgeline.report.tables import (
     text,
 )
 from ridgeline.report.text import counted, number
-from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 
 if TYPE_CHECKING:
     import pandas as pd

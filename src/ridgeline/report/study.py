@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.findings import COLUMNS as FINDING_COLUMNS
+from ridgeline.findings import HOST, SYSTEM, find_rows
 from ridgeline.records import CountSummary
 from ridgeline.report.checked import COUNTED, check_table
 from ridgeline.report.counts import (
@@ -39,21 +41,20 @@ from ridgeline.report.profiles import Profiles, busy_time_s, stored_profiles
 from ridgeline.report.run_facts import measured_facts, parts_of, setting_of
 from ridgeline.report.text import listed, no_rows, plain
 from ridgeline.report.views import metrics
-from ridgeline.roofline.capture_points import capture_points, is_complete
-from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.roofline.findings import HOST, SYSTEM, find_rows
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.points import (
-    Counted,
-    Measured,
-    Prepared,
-    finished,
-    prepare,
-    raw_points,
+    CountedStep,
+    MeasuredStep,
+    StaticWork,
+    group_static_work,
+    is_complete,
+    join_points,
+    place_capture,
+    place_run,
 )
 from ridgeline.roofline.reconcile import reconcile
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.roofline.sanity_checks import clock_flag, energy_flags, flags
+from ridgeline.roofline.sanity_checks import describe_clock, find_energy_flags, find_flags
 from ridgeline.serialize import FieldError, to_dict
 from ridgeline.store import (
     MeasuredRun,
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
 __all__ = ["Machine", "Study", "read_study"]
 STAGES_FILE = "analysis.json"
 BUSY = "the machine was busy"
-Placed = list[tuple[Measured, Roofs, "pd.DataFrame"]]
+Placed = list[tuple[MeasuredStep, Roofs, "pd.DataFrame"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +170,10 @@ def read_study(
     profiles = stored_profiles(index, runs, problems, run_ids)
     machines = Machines(results, problems, given or {}, everywhere)
     reader = _Reader(results, problems, machines, profiles, stored_counts(index))
-    points = finished([table for run in runs for table in reader.points(run)])
-    of_captures = finished([table for one in profiles.captures for table in reader.capture(one)])
+    points = join_points([table for run in runs for table in reader.points(run)])
+    of_captures = join_points([table for one in profiles.captures for table in reader.capture(one)])
     points, of_captures = (
-        table.assign(flag=flags(table, machines.given_bounds()) if len(table) else [])
+        table.assign(flag=find_flags(table, machines.given_bounds()) if len(table) else [])
         for table in (points, of_captures)
     )
     findings = reader.findings(points, runs)
@@ -184,7 +185,7 @@ def read_study(
         table["clock_flag"] = [reader.clock_flag(run) for run in runs]
         table["kernel_time_s"] = reader.kernel_times(table)
         table = table.merge(reader.totals(runs), on="run_id", how="left")
-        table["flag"] = energy_flags(table)
+        table["flag"] = find_energy_flags(table)
         points["flag"] = _with_run_flags(points, table)
     if runs or profiles.captures:
         problems += machines.unused_peaks()
@@ -273,7 +274,7 @@ class _Reader:
         self.notes: dict[str, tuple[str, ...]] = {}
         self.remarks: list[str] = []
         self._counts = counts
-        self._ready: dict[tuple[Any, ...], Prepared] = {}
+        self._ready: dict[tuple[Any, ...], StaticWork] = {}
 
     def points(self, run: MeasuredRun) -> Placed:
         """The placed pieces of one run; on the way, its kernels are set beside its count."""
@@ -284,7 +285,7 @@ class _Reader:
         if layers is not None and kernels is not None and measured.layers_without_gaps:
             layers = with_optimizer_kernels(layers, kernels)
         prepared = self._prepared(run, measured, roofs)
-        tables = raw_points(measured, roofs, prepared, layers, kernels)
+        tables = place_run(measured, roofs, prepared, layers, kernels)
         if kernels is not None:
             self.kernels[run.run_id] = run_kernels(kernels)
             self._reconcile(run, measured, kernels)
@@ -310,7 +311,7 @@ class _Reader:
             self.problems.append(_lost(profile, "kernels"))
         return kernels
 
-    def _reconcile(self, run: MeasuredRun, measured: Measured, kernels: pd.DataFrame) -> None:
+    def _reconcile(self, run: MeasuredRun, measured: MeasuredStep, kernels: pd.DataFrame) -> None:
         count = self._counts.get(run_key(run))
         counted = None if count is None else self._read_count(count)
         if counted is not None:
@@ -347,14 +348,16 @@ class _Reader:
         told = [*_gaps_told(kernels), *_roofs_missed(kernels, roofs)]
         self.notes[run.run_id] += tuple(told)
         self.problems += [f"the capture {name}: {note}" for note in told]
-        return capture_points(run.run_id, name, roofs, kernels)
+        return place_capture(run.run_id, name, roofs, kernels)
 
     def kernel_times(self, runs: pd.DataFrame) -> list[float | None]:
         """What the kernels of a step take: by its profile, where there is one."""
         known = zip(runs["run_id"], runs["kernel_time_s"], strict=True)
         return [busy_time_s(self.profiles.of_run.get(run_id)) or own for run_id, own in known]
 
-    def _prepared(self, run: MeasuredRun, measured: Measured, roofs: Roofs) -> Prepared | None:
+    def _prepared(
+        self, run: MeasuredRun, measured: MeasuredStep, roofs: Roofs
+    ) -> StaticWork | None:
         """The counted work of a run, grouped once for all runs that share it."""
         count = self._count_of(run)
         if count is None:
@@ -364,7 +367,7 @@ class _Reader:
             counted = self._read_count(count)
             if counted is None:
                 return None
-            self._ready[key] = prepare(
+            self._ready[key] = group_static_work(
                 counted,
                 roofs,
                 precision=measured.precision,
@@ -391,7 +394,7 @@ class _Reader:
 
     def clock_flag(self, run: MeasuredRun) -> str:
         roofs = self.machines.of(run).roofs
-        return clock_flag(
+        return describe_clock(
             run.result.conditions.during.clock_hz, roofs.clock_of(run.result.precision)
         )
 
@@ -430,7 +433,7 @@ class _Reader:
             )
         return count
 
-    def _read_count(self, count: StoredCount) -> Counted | None:
+    def _read_count(self, count: StoredCount) -> CountedStep | None:
         ops = self._table(count, "ops")
         if ops is None:
             return None
@@ -439,7 +442,7 @@ class _Reader:
         by_layer = {} if layers is None else dict(
             zip(layers["path"], layers["own_fused_bytes"].astype(float), strict=True)
         )  # fmt: skip
-        return Counted(
+        return CountedStep(
             ops=name_recompute(ops),
             fused_bytes=_sum(fused, "read_bytes", "written_bytes"),
             layer_fused_bytes=by_layer,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.ceiling import ONE_CORE, Ceiling
 from ridgeline.report.cases import (
     WORK,
@@ -32,7 +33,6 @@ from ridgeline.report.cases import (
 from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import number, plain, three_digits
-from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.roofline.roofs import LEVELS, flat_unit
 from ridgeline.store import IN_RESULTS, atomic_write_text
 from ridgeline.units import format_percent, format_time, si

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.text import counted, listed
-from ridgeline.roofline.capture_points import CAPTURE
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.units import format_percent, si
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ridgeline.report.cases import (
 from ridgeline.report.figures.style import COLOURS, colours
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import listed, no_rows
-from ridgeline.roofline.capture_points import CAPTURE
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import si
 

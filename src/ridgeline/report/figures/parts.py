@@ -41,7 +41,7 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.text import counted, listed
-from ridgeline.roofline.capture_points import CAPTURE
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import LEVELS, Roofs
 from ridgeline.units import format_percent, format_ratio, format_time
 

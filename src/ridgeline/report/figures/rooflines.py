@@ -24,8 +24,8 @@ from ridgeline.report.figures.style import (
     roofline_axes,
     sample,
 )
-from ridgeline.roofline.capture_points import CAPTURE
 from ridgeline.roofline.floors import flops_columns, roof_of
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
 from ridgeline.roofline.sanity_checks import ABOVE_ITS
 from ridgeline.units import format_ratio, si

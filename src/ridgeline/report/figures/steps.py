@@ -45,7 +45,7 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.text import counted, listed
-from ridgeline.roofline.capture_points import CAPTURE
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.units import format_ratio, si
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ridgeline.findings import NO_BOUND, saving, saving_basis
 from ridgeline.machine.ceiling import Ceiling
 from ridgeline.report.executed import launch_gap
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.summary import WORDS, sentence, summary
 from ridgeline.report.text import counted, listed, number, records
-from ridgeline.roofline.findings import NO_BOUND, saving, saving_basis
 from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
 from ridgeline.units import format_percent, format_time, si
 from ridgeline.version import __version__
