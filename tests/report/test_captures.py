@@ -13,10 +13,9 @@ from tests.report.profiled import folder, profiled_folder, store_capture
 from ridgeline.captures.quantities import LOWER_BOUND
 from ridgeline.errors import RidgelineError
 from ridgeline.report.figures import write_figure
-from ridgeline.report.figures.captions import describe_unplaced
-from ridgeline.report.figures.machine_views import machine_views
 from ridgeline.report.figures.steps import draw_steps
 from ridgeline.report.figures.style import in_style
+from ridgeline.report.figures.views import describe_unplaced, list_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.content import describe_captures, describe_machine
 from ridgeline.report.profiles import names_of
@@ -193,7 +192,7 @@ def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
     legends = []
     for study in (both, alone):
         with in_style():
-            drawing = draw_steps(machine_views(study)[0])
+            drawing = draw_steps(list_views(study)[0])
         assert drawing is not None
         (box,) = drawing.canvas.legends
         legends.append([text.get_text().replace("\n", " ") for text in box.get_texts()])

@@ -21,7 +21,7 @@ from ridgeline.report.cases import (
     read_settings,
     word,
 )
-from ridgeline.report.figures.machine_views import add_configurations, short_name
+from ridgeline.report.figures.views import add_configurations, short_name
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.payload import describe_run_settings
 from ridgeline.report.run_facts import config_text

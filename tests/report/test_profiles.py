@@ -29,7 +29,7 @@ from ridgeline.report.executed import (
     with_optimizer_kernels,
 )
 from ridgeline.report.figures import write_figure, write_figures
-from ridgeline.report.figures.machine_views import machine_views
+from ridgeline.report.figures.views import list_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.payload import Words, make_run_columns
 from ridgeline.report.statements import analyse
@@ -468,4 +468,4 @@ def test_roofs_that_were_given_for_some(
 ) -> None:
     given = given_roofs("given", "", compute=compute, dram_bytes_per_s=slope)
     study = read_study(folder(tmp_path), everywhere=given)
-    assert [view.roofs_label([]).partition(";")[0] for view in machine_views(study)] == [told]
+    assert [view.roofs_label([]).partition(";")[0] for view in list_views(study)] == [told]

@@ -130,8 +130,9 @@ def _group_phases(work: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     backward = work[work["phase"].isin(BACKWARD)].assign(phase="backward")
-    tables = [sum_static_work(table, ["phase"]) for table in (work, backward) if len(table)]
-    phases = pd.concat(tables, ignore_index=True)
+    phases = sum_static_work(work, ["phase"])
+    if len(backward):
+        phases = pd.concat([phases, sum_static_work(backward, ["phase"])], ignore_index=True)
     order = phases["phase"].map({name: place for place, name in enumerate(PHASE_ORDER)})
     phases = phases.iloc[order.argsort(kind="stable")]
     return phases.assign(grain="phase", name=phases["phase"], layer="", kind="phase",
