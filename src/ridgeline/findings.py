@@ -82,8 +82,8 @@ def find_rows(
     rows = [_make_row(point, setting, roofs, executed or {}) for point in largest]
     step = next((point for point in points if point["grain"] == "step"), None)
     if step is not None and setting.step_time_s:
-        found = (_find_waiting(setting), _find_system_time(setting))
-        rows += [_make_step_row(step, setting, **row) for row in found if row is not None]
+        of_step = (_find_waiting(setting), _find_system_time(setting))
+        rows += [_make_step_row(step, setting, **row) for row in of_step if row is not None]
     return sorted(rows, key=_order_by_headroom)[:most]
 
 
@@ -182,7 +182,7 @@ def describe_doubt(setting: Setting) -> str:
         return ""
     return (
         f" (with caution: all layers took {format_time(sum_s)} together, a step"
-        f" {format_time(step_s)}: somebody disturbed one of the two)"
+        f" {format_time(step_s)}: these timings disagree; was the machine busy?)"
     )
 
 

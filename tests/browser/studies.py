@@ -1,4 +1,4 @@
-"""Studies for the page: recorded runs and roofs of an H200, with pieces that were made up."""
+"""Studies for the page: recorded runs and roofs of an H200, with work that was made up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ridgeline.report.study import Machine, Study
 from ridgeline.report.views import metrics
 from ridgeline.roofline.points import CountedStep, MeasuredStep
 from ridgeline.roofline.reconcile import reconcile
-from ridgeline.roofline.roofs import datasheet_roofs, given_roofs, measured_roofs
+from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs, user_roofs
 from ridgeline.roofline.sanity_checks import find_flags
 from ridgeline.store import MeasuredRun, to_run
 
@@ -46,7 +46,7 @@ def h200() -> Machine:
 
 
 def other_machine() -> Machine:
-    return Machine(roofs=given_roofs("small", "cpu", compute={"fp32": 2e11}, dram_bytes_per_s=1e11))
+    return Machine(roofs=user_roofs("small", "cpu", compute={"fp32": 2e11}, dram_bytes_per_s=1e11))
 
 
 def recorded_run(run_id: str, *, batch: int = 128, **asked: Any) -> MeasuredRun:

@@ -15,13 +15,13 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.figures import write_figure
 from ridgeline.report.figures.steps import draw_steps
 from ridgeline.report.figures.style import in_style
-from ridgeline.report.figures.views import describe_unplaced, list_views
+from ridgeline.report.figures.views import describe_undrawn, list_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.content import describe_captures, describe_machine
 from ridgeline.report.profiles import names_of
 from ridgeline.report.study import read_study
 from ridgeline.report.tables import write_tables
-from ridgeline.roofline.roofs import BITS, given_roofs
+from ridgeline.roofline.roofs import BITS, user_roofs
 from ridgeline.store import ResultsFolder, Run, to_run
 
 
@@ -174,14 +174,14 @@ def test_why_a_kernel_has_no_place() -> None:
         "dram_bytes": [1, nan, 1, 0, nan, 0],
     })  # fmt: skip
     # then each of them is counted once
-    assert describe_unplaced(table) == (
+    assert describe_undrawn(table) == (
         "5 of all 6 have no place in it: 1 whose time is not known, 1 whose FLOPs are not known,"
         " 1 without FLOPs, 1 whose DRAM traffic is not known and 1 without DRAM traffic."
     )
-    assert describe_unplaced(table.iloc[2:4]) == (
+    assert describe_undrawn(table.iloc[2:4]) == (
         "2 of all 2 have no place in it: 1 whose FLOPs are not known and 1 without FLOPs."
     )
-    assert describe_unplaced(table[:1]) == ""
+    assert describe_undrawn(table[:1]) == ""
 
 
 def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_machines_under_the_same_given_roofs_share_a_picture(tmp_path: Path) -> 
     store_capture(results, "one")
     store_capture(results, "other", device_name=None)
     compute = dict.fromkeys(BITS, 810e12)
-    given = given_roofs("given", "", compute=compute, dram_bytes_per_s=3e12)
+    given = user_roofs("given", "", compute=compute, dram_bytes_per_s=3e12)
     # when the same roofs are given for both, then one picture has both
     study = read_study(results, everywhere=given)
     figure = write_figure(study, tmp_path / "both.svg")

@@ -145,7 +145,7 @@ def texts(drawing: Drawing) -> list[Any]:
 
 def test_the_files_of_a_study(tmp_path: Path) -> None:
     told: list[str] = []
-    found = write_figures(two_machines(), tmp_path, tell=told.append)
+    found = write_figures(two_machines(), tmp_path, on_progress=told.append)
 
     assert [figure.path.name for figure in found] == [
         "roofline_gpu.png", "roofline_gpu_layers.png", "roofline_gpu_kernels.png",
@@ -493,7 +493,7 @@ def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
     ]
     table = times.collect_times(list_views(study(runs, [], both)))
 
-    assert table[["place", "name", "machine"]].to_numpy().tolist() == [
+    assert table[["group", "name", "machine"]].to_numpy().tolist() == [
         [0, "net, fp32, 8, compile max-autotune, train", "gpu"],
         [0, "net, fp32, 8, compile max-autotune, train", "cpu"],
         [1, "net, fp32, 8, compile default, train", "cpu"],

@@ -196,10 +196,10 @@ def test_figures_stand_where_they_belong_and_are_found_from_the_report(tmp_path:
 
 
 def test_the_roofs_tell_where_they_are_from(tmp_path: Path) -> None:
-    given_roofs = replace(TOY, source="given", is_quick=True)
+    user_roofs = replace(TOY, source="given", is_quick=True)
 
     text = report_text(
-        make_study([run_row()], [step_row()], machines=(Machine(roofs=given_roofs),)),
+        make_study([run_row()], [step_row()], machines=(Machine(roofs=user_roofs),)),
         folder=tmp_path,
     )
 

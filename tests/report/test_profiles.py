@@ -38,7 +38,7 @@ from ridgeline.report.summary import summary
 from ridgeline.report.summary_csv import summary_csv
 from ridgeline.report.tables import points_csv, tables, write_tables
 from ridgeline.report.text import records
-from ridgeline.roofline.roofs import BITS, given_roofs
+from ridgeline.roofline.roofs import BITS, user_roofs
 from ridgeline.store import ResultsFolder
 
 PROGRAM = {"command": "profile", "program": ["python", "code/train.py", "--lr", "0.1", "a b"]}
@@ -338,9 +338,7 @@ def test_a_capture_of_an_unknown_device_under_given_roofs(tmp_path: Path) -> Non
     results = ResultsFolder(tmp_path)
     store_capture(results, "", device_name="CC 7.5")
     assert "no roofs are known for CC 7.5" in read_study(results).problems[0]
-    given = given_roofs(
-        "given", "", compute={"fp16": 8.1e12, "fp32": 8.1e12}, dram_bytes_per_s=3e11
-    )
+    given = user_roofs("given", "", compute={"fp16": 8.1e12, "fp32": 8.1e12}, dram_bytes_per_s=3e11)
     study = read_study(results, everywhere=given)
     assert study.problems == ()
     (capture,) = study.captures.to_dict("records")
@@ -466,6 +464,6 @@ def test_the_optimizer_of_a_scaled_loss_takes_the_time_of_its_kernels() -> None:
 def test_roofs_that_were_given_for_some(
     tmp_path: Path, compute: dict[str, float], slope: float | None, told: str
 ) -> None:
-    given = given_roofs("given", "", compute=compute, dram_bytes_per_s=slope)
+    given = user_roofs("given", "", compute=compute, dram_bytes_per_s=slope)
     study = read_study(folder(tmp_path), everywhere=given)
     assert [view.roofs_label([]).partition(";")[0] for view in list_views(study)] == [told]

@@ -9,9 +9,9 @@ from ridgeline.report.text import records
 from ridgeline.roofline.points import (
     CountedStep,
     MeasuredStep,
+    find_run_floors,
     group_static_work,
     join_points,
-    place_run,
 )
 from ridgeline.roofline.roofs import Roofs
 
@@ -29,7 +29,7 @@ def run_points(
         counted, roofs, precision=measured.precision, parts=measured.parts,
         is_compiled=measured.is_compiled,
     )  # fmt: skip
-    tables = place_run(measured, roofs, static, layers, kernels)
+    tables = find_run_floors(measured, roofs, static, layers, kernels)
     return join_points([(measured, roofs, table) for table in tables])
 
 

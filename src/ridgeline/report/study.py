@@ -46,11 +46,11 @@ from ridgeline.roofline.points import (
     CountedStep,
     MeasuredStep,
     StaticWork,
+    find_capture_floors,
+    find_run_floors,
     group_static_work,
     is_complete,
     join_points,
-    place_capture,
-    place_run,
 )
 from ridgeline.roofline.reconcile import reconcile
 from ridgeline.roofline.roofs import Roofs
@@ -285,7 +285,7 @@ class _Reader:
         if layers is not None and kernels is not None and measured.layers_without_gaps:
             layers = with_optimizer_kernels(layers, kernels)
         prepared = self._prepared(run, measured, roofs)
-        tables = place_run(measured, roofs, prepared, layers, kernels)
+        tables = find_run_floors(measured, roofs, prepared, layers, kernels)
         if kernels is not None:
             self.kernels[run.run_id] = run_kernels(kernels)
             self._reconcile(run, measured, kernels)
@@ -348,7 +348,7 @@ class _Reader:
         told = [*_gaps_told(kernels), *_roofs_missed(kernels, roofs)]
         self.notes[run.run_id] += tuple(told)
         self.problems += [f"the capture {name}: {note}" for note in told]
-        return place_capture(run.run_id, name, roofs, kernels)
+        return find_capture_floors(run.run_id, name, roofs, kernels)
 
     def kernel_times(self, runs: pd.DataFrame) -> list[float | None]:
         """What the kernels of a step take: by its profile, where there is one."""

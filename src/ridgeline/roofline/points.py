@@ -133,7 +133,7 @@ def _group_phases(work: pd.DataFrame) -> pd.DataFrame:
     phases = sum_static_work(work, ["phase"])
     if len(backward):
         phases = pd.concat([phases, sum_static_work(backward, ["phase"])], ignore_index=True)
-    order = phases["phase"].map({name: place for place, name in enumerate(PHASE_ORDER)})
+    order = phases["phase"].map({name: rank for rank, name in enumerate(PHASE_ORDER)})
     phases = phases.iloc[order.argsort(kind="stable")]
     return phases.assign(grain="phase", name=phases["phase"], layer="", kind="phase",
                          input_shapes="")  # fmt: skip
@@ -161,7 +161,7 @@ def _group_layers(work: pd.DataFrame, counted: CountedStep, parts: int) -> pd.Da
 # ---------------------------------------------------------------- a run
 
 
-def place_run(
+def find_run_floors(
     measured: MeasuredStep,
     roofs: Roofs,
     static: StaticWork | None,
@@ -171,13 +171,13 @@ def place_run(
     """Tables of work with floors, for `join_points`; `layers` are the timed ones."""
     tables: list[pd.DataFrame] = []
     if static is not None:
-        tables += _place_static_work(measured, roofs, static, layers)
+        tables += _find_static_floors(measured, roofs, static, layers)
     if kernels is not None:
-        tables += _place_counters(measured, roofs, kernels, layers)
+        tables += _find_counter_floors(measured, roofs, kernels, layers)
     return [table for table in tables if len(table)]
 
 
-def _place_static_work(
+def _find_static_floors(
     measured: MeasuredStep, roofs: Roofs, static: StaticWork, layers: pd.DataFrame | None
 ) -> list[pd.DataFrame]:
     import pandas as pd
@@ -192,11 +192,11 @@ def _place_static_work(
         work = static.layers
         if measured.mode != "train":  # forward is all there is
             work = work[work["phase"].eq(ALL)]
-        tables.append(_place_layers(measured, roofs, _add_times(work, layers, is_whole=True)))
+        tables.append(_find_layer_floors(measured, roofs, _add_times(work, layers, is_whole=True)))
     return [table.assign(provenance="static") for table in tables]
 
 
-def _place_layers(measured: MeasuredStep, roofs: Roofs, work: pd.DataFrame) -> pd.DataFrame:
+def _find_layer_floors(measured: MeasuredStep, roofs: Roofs, work: pd.DataFrame) -> pd.DataFrame:
     """Layer times without the host's gaps know no launch cost but that of a graph."""
     if measured.layers_without_gaps and GRAPH not in roofs.launch_s:
         roofs = replace(roofs, launch_s={})
@@ -240,7 +240,7 @@ def _prefer_text(texts: pd.Series, otherwise: pd.Series) -> pd.Series:
     return texts.where(texts.notna() & texts.ne(""), otherwise)
 
 
-def _place_counters(
+def _find_counter_floors(
     measured: MeasuredStep, roofs: Roofs, kernels: pd.DataFrame, layers: pd.DataFrame | None
 ) -> list[pd.DataFrame]:
     """Kernels, and their sums by layer, phase and step; times of sums are those of the run.
@@ -249,19 +249,19 @@ def _place_counters(
     they do not stand in the way of what was counted from the graph.
     """
     work = find_kernel_work(kernels)
-    tables = [_place_kernels(work, roofs)]
+    tables = [_find_kernel_floors(work, roofs)]
     if has_counters(work):
-        tables = [*_place_kernel_sums(measured, roofs, work, layers), *tables]
+        tables = [*_find_sum_floors(measured, roofs, work, layers), *tables]
     return [table.assign(provenance="counter") for table in tables]
 
 
-def _place_kernels(work: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
+def _find_kernel_floors(work: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     """Kernels under the roofs; a kernel's own time begins after its launch."""
     named = work.assign(grain="kernel", name=work["kernel"])
     return add_floors(named, replace(roofs, launch_s={}))
 
 
-def _place_kernel_sums(
+def _find_sum_floors(
     measured: MeasuredStep, roofs: Roofs, work: pd.DataFrame, layers: pd.DataFrame | None
 ) -> list[pd.DataFrame]:
     step = sum_kernel_work(work.assign(grain="step"), ["grain"])
@@ -281,14 +281,14 @@ def _place_kernel_sums(
         if layers is not None:
             rows = _add_times(rows.drop(columns="time_s").assign(input_shapes=""), layers)
             rows = rows[rows["flops"].notna() | rows["dram_bytes"].notna()]
-        tables.append(_place_layers(measured, roofs, rows))
+        tables.append(_find_layer_floors(measured, roofs, rows))
     return tables
 
 
 # ---------------------------------------------------------------- a capture
 
 
-def place_capture(
+def find_capture_floors(
     run_id: str, name: str, roofs: Roofs, kernels: pd.DataFrame
 ) -> list[tuple[MeasuredStep, Roofs, pd.DataFrame]]:
     """The whole of a capture and its kernels, for `join_points`; equal launches are one kernel."""
@@ -304,7 +304,7 @@ def place_capture(
     every = find_kernel_work(group_identical_launches(kernels))
     is_counted = "time_source" in kernels and kernels["time_source"].eq("counter").any()
     source = {"provenance": "counter", "time_provenance": "counter" if is_counted else "measured"}
-    tables = [add_floors(whole, replace(roofs, launch_s={})), _place_kernels(every, roofs)]
+    tables = [add_floors(whole, replace(roofs, launch_s={})), _find_kernel_floors(every, roofs)]
     return [
         (step, roofs, table.assign(headroom_s=table["headroom_s"].where(table["floor_s"].notna()),
                                    **source))

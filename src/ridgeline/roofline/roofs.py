@@ -289,7 +289,7 @@ def datasheet_roofs(
     )
 
 
-def given_roofs(
+def user_roofs(
     env: str, device: str, *, compute: Mapping[str, float], dram_bytes_per_s: float | None
 ) -> Roofs:
     """Roofs that the user gives. `compute` is FLOP/s by precision, or by precision and path."""
@@ -339,7 +339,7 @@ def _peaks(env: str, entry: Mapping[str, Any]) -> Roofs:
         rates = {"fp32": rates}
     compute = {str(name): float(rate) * GIGA for name, rate in rates.items() if rate is not None}
     gbps = entry.get("peak_gbps")
-    return given_roofs(
+    return user_roofs(
         env,
         str(entry.get("device", "")),
         compute=compute,

@@ -39,7 +39,7 @@ ABOVE = {
 }
 OTHER_UNIT = "; or times or counters are in another unit than they say"
 ABOVE_ELSE = "the roof is too low, or its data stayed nearer to the cores"
-ABOVE_GIVEN = {  # under a roof that the user gave
+ABOVE_USERS = {  # under a user-supplied roof
     ("static", "compute"): "fewer FLOPs may be executed than the model has (Winograd, FFT, masked"
     " attention), or the value given for this roof is too low: check it",
     ("static", "dram"): "part of its data stayed in a cache, operators were fused, or the value"
@@ -62,7 +62,7 @@ EXECUTED = {
 
 
 def find_flags(
-    points: pd.DataFrame, given: Mapping[str, Collection[str]] | None = None
+    points: pd.DataFrame, supplied: Mapping[str, Collection[str]] | None = None
 ) -> pd.Series:
     """What is wrong with each point, in words; empty where nothing is.
 
@@ -72,7 +72,7 @@ def find_flags(
 
     flags = pd.Series("", index=points.index, dtype=object)
     for mask, text in (
-        _check_roofs(points, given or {}),
+        _check_roofs(points, supplied or {}),
         _check_hot_work(points),
         _check_executed(points),
     ):
@@ -81,7 +81,7 @@ def find_flags(
 
 
 def _check_roofs(
-    points: pd.DataFrame, given: Mapping[str, Collection[str]]
+    points: pd.DataFrame, supplied: Mapping[str, Collection[str]]
 ) -> tuple[pd.Series, pd.Series]:
     import pandas as pd
 
@@ -92,7 +92,7 @@ def _check_roofs(
     rows = points.reindex(columns=["provenance", "bound", "efficiency", "env", "roof_source"])
     text = [
         f"{ABOVE_ITS} {bound} roof: {100 * (efficiency - 1):.0f} % faster than its floor;"
-        f" likely cause: {_explain_speed(provenance, bound, given.get(env, ()), source)}"
+        f" likely cause: {_explain_speed(provenance, bound, supplied.get(env, ()), source)}"
         + OTHER_UNIT
         * (provenance == "counter" and efficiency > FAR)
         for provenance, bound, efficiency, env, source in rows.itertuples(index=False, name=None)
@@ -100,10 +100,10 @@ def _check_roofs(
     return mask, pd.Series(text, index=points.index, dtype=object)
 
 
-def _explain_speed(provenance: str, bound: str, given: Collection[str], source: str) -> str:
+def _explain_speed(provenance: str, bound: str, supplied: Collection[str], source: str) -> str:
     usual = ABOVE.get((provenance, bound), ABOVE_ELSE)
-    if bound in given:
-        return ABOVE_GIVEN.get((provenance, bound), usual)
+    if bound in supplied:
+        return ABOVE_USERS.get((provenance, bound), usual)
     return ABOVE_PUBLISHED.get((provenance, bound), usual) if source == "datasheet" else usual
 
 

@@ -77,11 +77,11 @@ def write_figures(
     *,
     formats: Sequence[str] = ("png", "svg"),
     kinds: Sequence[str] | None = None,
-    tell: Callable[[str], None] = lambda name: None,
+    on_progress: Callable[[str], None] = lambda name: None,
 ) -> list[Figure]:
     """Write all figures that can be drawn, or those of some `kinds`; the others are absent.
 
-    `tell` gets the name of each figure when its drawing begins.
+    `on_progress` gets the name of each figure when its drawing begins.
     """
     _check_names("format", formats, FORMATS)
     _check_names("kind of figure", kinds or (), KINDS)
@@ -90,7 +90,7 @@ def write_figures(
         for kind, env, name, draw in _list_figures(list_views(study)):
             if kinds is not None and kind not in kinds:
                 continue
-            tell(name)
+            on_progress(name)
             drawing = draw()
             if drawing is not None:
                 paths = [folder / f"{name}.{ending}" for ending in formats]

@@ -35,7 +35,7 @@ from ridgeline.report.figures.views import (
     count_bounds,
     count_steps,
     describe_flags,
-    describe_unplaced,
+    describe_undrawn,
     name_colours,
     select_points,
     select_steps,
@@ -115,7 +115,7 @@ def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
         f" {shorten_name(str(slowest['name']))}, takes {format_time(slowest['time_s'])}"
         f" ({format_percent(slowest['time_s'] / run['step_median_s'])} of the"
         f" {'capture' if is_capture else 'step'}).",
-        describe_unplaced(every) if scope == "kernel" else "",
+        describe_undrawn(every) if scope == "kernel" else "",
         f"Of the others, those that take longest are drawn, and {left_out} are not."
         if left_out
         else "",

@@ -125,7 +125,7 @@ def number_ticks(axis: Any, unit: str, *, with_prefix: bool = False) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     write = prefixed if with_prefix else _plain
-    axis.set_major_formatter(FuncFormatter(lambda value, _place: write(value, unit)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _index: write(value, unit)))
     axis.set_minor_formatter(NullFormatter())
 
 

@@ -210,7 +210,7 @@ def draw_throughput(view: MachineView) -> Drawing | None:
     axes = new_axes(heading, "error bars: 95 % interval of the median step, over all repeats")
     colour = view.colours_of(rates["model"])
     others = dict.fromkeys(rates["setting"])
-    line = {setting: LINES[place % len(LINES)] for place, setting in enumerate(others)}
+    line = {setting: LINES[number % len(LINES)] for number, setting in enumerate(others)}
     for _, same in rates.groupby(["model", "precision", "setting"], sort=False):
         _draw_rates(axes, same.sort_values("batch_size"), colour, line)
     _scale_rates(axes, rates)
@@ -299,9 +299,9 @@ def draw_runtimes(views: Sequence[MachineView]) -> Drawing | None:
     times = collect_times(views)
     if times.empty:
         return None
-    shown = times.nlargest(MOST_BARS, "time_s").sort_values(["place", "time_s"])
+    shown = times.nlargest(MOST_BARS, "time_s").sort_values(["group", "time_s"])
     colour = colours(times["machine"])
-    height = 1.1 + ROW_IN * (len(shown) + GAP * shown["place"].nunique())
+    height = 1.1 + ROW_IN * (len(shown) + GAP * shown["group"].nunique())
     axes = new_axes(RUNTIME_HEADING, "median; error bars: 95 % interval, over all repeats",
                     height_in=max(2.2, height))  # fmt: skip
     _draw_bars(axes, shown, colour)
@@ -334,8 +334,8 @@ def collect_times(views: Sequence[MachineView]) -> pd.DataFrame:
     ordered = times.assign(shared=shared, slowest=slowest)
     by = ["shared", "slowest", "anywhere", "time_s"]
     ordered = ordered.sort_values(by, ascending=[False, False, True, True])
-    place = ordered.groupby("anywhere", sort=False).ngroup()
-    return ordered.assign(place=place).drop(columns=["shared", "slowest"])
+    group = ordered.groupby("anywhere", sort=False).ngroup()
+    return ordered.assign(group=group).drop(columns=["shared", "slowest"])
 
 
 def _name_run(row: Any) -> str:
@@ -346,18 +346,18 @@ def _name_run(row: Any) -> str:
 
 
 def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
-    position, places, ticks, names = 0.0, [], [], []
-    gap = GAP if times["place"].duplicated().any() else 0.0
-    for _, same in times.groupby("place", sort=False):
+    position, rows_at, ticks, names = 0.0, [], [], []
+    gap = GAP if times["group"].duplicated().any() else 0.0
+    for _, same in times.groupby("group", sort=False):
         rows = [position + offset for offset in range(len(same))]
-        places += rows
+        rows_at += rows
         ticks.append(sum(rows) / len(rows))
         names.append(str(same["name"].iloc[0]))
         position = rows[-1] + 1 + gap
     wide = times["time_s"].max() > WIDE * times["time_s"].min()
     errors = [(times["time_s"] - times["low"]).clip(lower=0).fillna(0),
               (times["high"] - times["time_s"]).clip(lower=0).fillna(0)]  # fmt: skip
-    axes.barh(places, times["time_s"], height=0.8, color=[colour[m] for m in times["machine"]],
+    axes.barh(rows_at, times["time_s"], height=0.8, color=[colour[m] for m in times["machine"]],
               xerr=errors, log=wide,
               error_kw={"elinewidth": 0.9, "capsize": 2, "ecolor": INK})  # fmt: skip
     axes.set_yticks(ticks, names)
@@ -371,14 +371,14 @@ def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
     axes.set_xlabel("step time, logarithmic" if wide else "step time")
     number_ticks(axes.xaxis, "s", with_prefix=True)
     ends = times[["time_s", "high"]].max(axis=1)
-    for place, time_s, end in zip(places, times["time_s"], ends, strict=True):
-        axes.annotate(format_time(time_s), (end, place), (4, 0), textcoords="offset points",
+    for row_at, time_s, end in zip(rows_at, times["time_s"], ends, strict=True):
+        axes.annotate(format_time(time_s), (end, row_at), (4, 0), textcoords="offset points",
                       va="center", fontsize=SMALL_PT)  # fmt: skip
 
 
 def _describe_times(times: pd.DataFrame, shown: pd.DataFrame) -> str:
     slow, fast = times.nlargest(1, "time_s").iloc[0], times.nsmallest(1, "time_s").iloc[0]
-    shared = times.groupby("place")["machine"].nunique().gt(1).sum()
+    shared = times.groupby("group")["machine"].nunique().gt(1).sum()
     left_out = len(times) - len(shown)
     if len(times) == 1:
         return f"A step takes {format_time(fast['time_s'])} ({fast['name']}, {fast['device']})."

@@ -58,8 +58,8 @@ class MachineView:
     def colours_of(self, models: Iterable[str]) -> dict[str, str]:
         """The colours of some models and captures, in the order of these."""
         names = list(dict.fromkeys(models))
-        given = {**colours(names), **self.colours}
-        return {name: given[name] for name in names}
+        known = {**colours(names), **self.colours}
+        return {name: known[name] for name in names}
 
     @property
     def roofs(self) -> Roofs:
@@ -150,8 +150,8 @@ def merge_same_roofs(views: list[MachineView]) -> list[MachineView]:
 
     used = [view for view in views if len(view.points) or len(view.captures)]
     roofs = [view.roofs for view in used]
-    are_given = all(one.source == "given" and not one.others for one in roofs)
-    if len(used) < 2 or not are_given or any(
+    is_user_supplied = all(one.source == "given" and not one.others for one in roofs)
+    if len(used) < 2 or not is_user_supplied or any(
         (one.flats, one.bandwidth) != (roofs[0].flats, roofs[0].bandwidth) for one in roofs
     ):  # fmt: skip
         return views
@@ -378,7 +378,7 @@ def describe_flags(*tables: pd.DataFrame) -> str:
     return f"{len(flags)} are marked with ! (the first: {first})."
 
 
-def describe_unplaced(points: pd.DataFrame) -> str:
+def describe_undrawn(points: pd.DataFrame) -> str:
     """How many kernels cannot be drawn, and why; each is counted once."""
     reasons = {
         "whose time is not known": points["time_s"].isna(),

@@ -166,7 +166,7 @@ def _list_facts(machine: Machine) -> list[tuple[str, str]]:
     ]
     if passport is None:
         return facts
-    described, made = passport.description, passport.provenance
+    described, provenance = passport.description, passport.provenance
     drivers = [str(gpu["driver"]) for gpu in described.get("gpus") or () if gpu.get("driver")]
     return [
         *facts,
@@ -174,8 +174,8 @@ def _list_facts(machine: Machine) -> list[tuple[str, str]]:
         ("noise", format_percent(passport.noise)),
         ("driver", drivers[0] if drivers and roofs.device != "cpu" else ""),
         ("system", str(described.get("os") or "")),
-        ("torch", str((made.get("libraries") or {}).get("torch") or "")),
-        ("repeat with", shlex.join(map(str, made.get("command") or ()))),
+        ("torch", str((provenance.get("libraries") or {}).get("torch") or "")),
+        ("repeat with", shlex.join(map(str, provenance.get("command") or ()))),
     ]
 
 

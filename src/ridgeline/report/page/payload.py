@@ -199,7 +199,7 @@ def _round_rates(roofs: Roofs) -> dict[str, dict[str, float | int | None]]:
 
 def _find_machine(study: Study, env: object, devices: Sequence[str]) -> int:
     """The place of a machine in `study.machines`; -1 if it is not there."""
-    return next((place for place, machine in enumerate(study.machines)
+    return next((index for index, machine in enumerate(study.machines)
                  if machine.env == env and machine.roofs.device in devices), -1)  # fmt: skip
 
 
@@ -260,12 +260,13 @@ def _read_stored_texts(run: MeasuredRun) -> dict[str, str]:
     }
 
 
-def _list_versions(made: Provenance) -> str:
-    commit = made.ridgeline_commit
-    parts = [f"ridgeline {made.ridgeline}" + (f" ({commit.sha[:9]})" if commit else "")]
-    parts += [f"{name} {made.libraries[name]}" for name in LIBRARIES if name in made.libraries]
-    parts += [f"{name} {version}" for name, version in made.backends.items()]
-    return ", ".join([*parts, f"Python {made.python}"])
+def _list_versions(provenance: Provenance) -> str:
+    commit = provenance.ridgeline_commit
+    parts = [f"ridgeline {provenance.ridgeline}" + (f" ({commit.sha[:9]})" if commit else "")]
+    libraries = provenance.libraries
+    parts += [f"{name} {libraries[name]}" for name in LIBRARIES if name in libraries]
+    parts += [f"{name} {version}" for name, version in provenance.backends.items()]
+    return ", ".join([*parts, f"Python {provenance.python}"])
 
 
 def describe_run_settings(runs: pd.DataFrame) -> list[str]:
