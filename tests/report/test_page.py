@@ -21,9 +21,8 @@ from tests.browser.studies import (
 )
 from tests.report.hand_study import layer_row, make_study, run_row, step_row
 
+from ridgeline.report.page import SCRIPTS, join_scripts, read_asset, write_page
 from ridgeline.report.page import payload as page_payload
-from ridgeline.report.page import write_page
-from ridgeline.report.page.build import SCRIPTS, join_scripts, read_asset
 from ridgeline.report.page.payload import (
     Words,
     choose_points,

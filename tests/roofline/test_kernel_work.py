@@ -58,11 +58,10 @@ def test_no_recorded_kernel_is_above_its_roof(kernels: pd.DataFrame) -> None:
 
 
 def test_counters_stand_beside_the_count(kernels: pd.DataFrame) -> None:
-    ops = pd.DataFrame(
-        [("fc", "aten::mm", "matmul", "forward", "fp16", "2x2", 390e9, 0, 780e9, 4, 4)],
-        columns=["path", "op", "kind", "phase", "dtype", "input_shapes", "macs", "other_flops",
-                 "flops", "read_bytes", "written_bytes"],
-    )  # fmt: skip
+    product = {"path": "fc", "op": "aten::mm", "kind": "matmul", "phase": "forward",
+               "dtype": "fp16", "input_shapes": "2x2", "macs": 390e9, "other_flops": 0,
+               "flops": 780e9, "read_bytes": 4, "written_bytes": 4}  # fmt: skip
+    ops = pd.DataFrame([product])
     points = run_points(MEASURED, ROOFS, counted=CountedStep(ops=ops), kernels=kernels)
     steps = points[points["grain"] == "step"].set_index("provenance")["flops"]
     assert steps["static"] == 780e9

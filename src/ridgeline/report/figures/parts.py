@@ -11,6 +11,7 @@ reach.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.quantities import BULK_COPIES
@@ -100,31 +101,44 @@ def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
     size = (sample(marker="o", is_filled=False, size=LARGEST_PT),
             f"size: time, at most {format_time(longest_s)}")  # fmt: skip
     name = short_name(run, with_precision=True)
-    left_out = len(drawable) - len(points)
-    once = points  # layers that are there by counters and by the graph count once
-    if scope == "layer" and points["provenance"].nunique() > 1:
-        once = points[points["provenance"].eq("counter")]
-    how = ", by their counters and by the graph" if len(once) < len(points) else ""
-    if scope == "kernel":  # tables have one for each name
-        launches = int(points["launches"].fillna(1).sum())
-        same = "; those of the same name, grid and block are one kernel" if is_capture else ""
-        how += f" ({counted(launches, 'launch', 'launches')}{same})"
-    slowest = points.nlargest(1, "time_s").iloc[0]
     sentences = [
-        f"{counted(len(once), scope)} of {name} on {view.device}{how}; the slowest,"
-        f" {shorten_name(str(slowest['name']))}, takes {format_time(slowest['time_s'])}"
-        f" ({format_percent(slowest['time_s'] / run['step_median_s'])} of the"
-        f" {'capture' if is_capture else 'step'}).",
+        _describe_scope(view, points, run, scope, is_capture=is_capture),
         describe_undrawn(every) if scope == "kernel" else "",
-        f"Of the others, those that take longest are drawn, and {left_out} are not."
-        if left_out
+        f"Of the others, those that take longest are drawn, and {len(drawable) - len(points)} are"
+        " not."
+        if len(points) < len(drawable)
         else "",
-        count_bounds(once),
+        count_bounds(_drop_static_twins(points, scope)),
         describe_flags(points),
     ]
     return draw_view(view, f"{view.device}: {scope}s of {name}", points, marks,
                      [("kind", legend_lines(colour))], sentences, entries=[size],
                      most_labels=MOST_NAMED)  # fmt: skip
+
+
+def _drop_static_twins(points: pd.DataFrame, scope: str) -> pd.DataFrame:
+    """Layers that are there by counters and by the graph, once."""
+    has_twins = scope == "layer" and points["provenance"].nunique() > 1
+    return points[points["provenance"].eq("counter")] if has_twins else points
+
+
+def _describe_scope(
+    view: MachineView, points: pd.DataFrame, run: Any, scope: str, *, is_capture: bool
+) -> str:
+    slowest = points.nlargest(1, "time_s").iloc[0]
+    once = _drop_static_twins(points, scope)
+    how = ", by their counters and by the graph" if len(once) < len(points) else ""
+    if scope == "kernel":  # tables have one for each name
+        launches = int(points["launches"].fillna(1).sum())
+        same = "; those of the same name, grid and block are one kernel" if is_capture else ""
+        how = f" ({counted(launches, 'launch', 'launches')}{same})"
+    return (
+        f"{counted(len(once), scope)} of {short_name(run, with_precision=True)} on"
+        f" {view.device}{how}; the slowest, {shorten_name(str(slowest['name']))}, takes"
+        f" {format_time(slowest['time_s'])}"
+        f" ({format_percent(slowest['time_s'] / run['step_median_s'])} of the"
+        f" {'capture' if is_capture else 'step'})."
+    )
 
 
 def _find_slowest_run(view: MachineView, scope: str) -> Any | None:
@@ -225,20 +239,15 @@ def level_intensities(point: Any) -> dict[str, float]:
 
 
 def _mark_levels(point: Any, intensities: dict[str, float], colour: str, name: str) -> list[Mark]:
+    """A mark for each level; the one nearest to the cores has the name and the flag."""
+    mark = replace(make_mark(point, colour=colour, marker="o"), x_range=None, is_capture=False)
     nearest = max(intensities, key=lambda level: intensities[level])
     return [
-        Mark(
-            x=intensity,
-            y=float(point["attained_flops_per_s"]),
-            colour=colour,
-            marker=LEVEL_MARKS[level],
-            is_filled=point["provenance"] != "static",
-            flag=str(point["flag"]) if point["flag"] and level == nearest else "",
-            text=name if level == nearest and point["is_first"] else "",
-            weight=float(point["time_s"]),
-        )
+        replace(mark, x=intensity, marker=LEVEL_MARKS[level],
+                flag=mark.flag if level == nearest else "",
+                text=name if level == nearest and point["is_first"] else "")
         for level, intensity in intensities.items()
-    ]
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- phases of training

@@ -8,6 +8,7 @@ the line's end.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from ridgeline.report.figures.rooflines import (
     label_marks,
     legend_of_marks,
     list_ceilings,
+    make_mark,
 )
 from ridgeline.report.figures.style import (
     GREY,
@@ -111,16 +113,9 @@ def find_path(point: Any) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def _mark_floor(point: Any, colour: str) -> Mark:
-    return Mark(
-        x=float(point["memory_s"]),
-        y=float(point["compute_s"]),
-        colour=colour,
-        marker=precision_mark(point["precision"]),
-        is_filled=point["provenance"] != "static",
-        flag=str(point["flag"] or ""),
-        text=short_name(point) if point["is_first"] else "",
-        weight=float(point["time_s"]),
-    )
+    text = short_name(point) if point["is_first"] else ""
+    mark = make_mark(point, colour=colour, marker=precision_mark(point["precision"]), text=text)
+    return replace(mark, x=float(point["memory_s"]), y=float(point["compute_s"]), x_range=None)
 
 
 def _scale_times(axes: Axes, points: pd.DataFrame) -> None:
