@@ -457,13 +457,30 @@ def test_machines_share_a_picture() -> None:
     assert "3 steps on 2 machines" in drawing.caption
 
 
-def test_layers_and_kernels_are_of_the_slowest_run() -> None:
-    gpu = list_views(two_machines())[0]
-    layers = drawn(parts.draw_layers, gpu)
-    assert layers.caption.startswith(
-        "2 layers of net, fp32, 16 on a GPU; the slowest, conv1, takes 4.00 ms (20.0 % of the step)"
-    )
-    assert len(lines(drawn(parts.draw_kernels, gpu), "mark")) == 1
+INFER = {"mode": "infer"}
+OF_L1 = point("a", l2_bytes=200e9, l1_bytes=400e9, provenance="counter")  # which has no roof
+TITLES = [
+    (steps.draw_steps, study([run("a"), run("b", **INFER)], [point("a"), point("b", **INFER)]),
+     "a GPU: training and inference steps"),
+    (steps.draw_steps, study([run("b", **INFER)], [point("b", **INFER)]),
+     "a GPU: inference steps"),
+    (parts.draw_layers, two_machines(),  # of the slowest run
+     "2 layers of net, fp32, 16 on a GPU; the slowest, conv1, takes 4.00 ms (20.0 % of the step)"),
+    (parts.draw_kernels, two_machines(), "1 kernel of net, fp32, 16 on a GPU (1 launch)"),
+    (parts.draw_levels, study([run("a")], [OF_L1]),
+     "The roof of L1 is not known: its marks are below none."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("draw", "shown", "text"), TITLES)
+def test_titles_and_captions(draw: Any, shown: Study, text: str) -> None:
+    drawing = drawn(draw, list_views(shown)[0])
+    assert text in f"{drawing.title}\n{drawing.caption}"
+
+
+def test_a_single_runtime_is_no_range() -> None:
+    drawing = drawn(times.draw_runtimes, list_views(study([run("a")], [], [Machine(roofs=GPU)])))
+    assert drawing.caption == "A step takes 10.0 ms (net, fp32, 8, train, a GPU)."
 
 
 def test_runtimes_of_the_same_configuration_stand_together() -> None:
@@ -476,11 +493,6 @@ def test_runtimes_of_the_same_configuration_stand_together() -> None:
         ["net, fp32, 8, train", "cpu", 0.5],
         ["big, fp32, 8, train", "gpu", 0.9],
     ]
-
-
-def test_a_single_runtime_is_no_range() -> None:
-    drawing = drawn(times.draw_runtimes, list_views(study([run("a")], [], [Machine(roofs=GPU)])))
-    assert drawing.caption == "A step takes 10.0 ms (net, fp32, 8, train, a GPU)."
 
 
 def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
@@ -501,17 +513,6 @@ def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
     ]
     drawing = drawn(times.draw_runtimes, list_views(study(runs, [], both)))
     assert "1 configuration ran on more than one machine." in drawing.caption
-
-
-def test_training_and_inference_are_named_where_they_are() -> None:
-    runs = [run("a"), run("b", mode="infer", optimizer=None)]
-    points = [point("a"), point("b", mode="infer")]
-    assert drawn(steps.draw_steps, only_view(study(runs, points))).title.startswith(
-        "a GPU: training and inference steps"
-    )
-    assert drawn(steps.draw_steps, only_view(study(runs[1:], points[1:]))).title.startswith(
-        "a GPU: inference steps"
-    )
 
 
 def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
@@ -543,15 +544,6 @@ def test_a_model_has_one_colour_in_all_figures() -> None:
     ]
     # then both figures have them in the same colours
     assert colours == [{"#0072B2": 1e14, "#D55E00": 5e13}, {"#D55E00": 5e13, "#0072B2": 1e14}]
-
-
-def test_marks_of_a_level_without_a_roof_are_below_none() -> None:
-    points = [point("a", l2_bytes=200e9, l1_bytes=400e9, provenance="counter")]
-    view = only_view(study([run("a")], points))
-    absent = [level for level in ("l2", "l1") if level not in view.roofs.bandwidth]
-    assert absent == ["l1"]
-    caption = drawn(parts.draw_levels, view).caption
-    assert "The roof of L1 is not known: its marks are below none." in caption
 
 
 def test_of_more_models_than_colours_the_longest_have_them() -> None:

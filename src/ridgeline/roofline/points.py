@@ -214,9 +214,8 @@ def _add_times(work: pd.DataFrame, layers: pd.DataFrame, *, is_whole: bool = Fal
     by_layer = named.groupby("layer", sort=False)
     timed = by_layer[["kind", "input_shape"]].first()
     timed = timed.join(by_layer[list(LAYER_TIMES.values())].sum(min_count=1))
-    times = timed.rename(columns={column: phase for phase, column in LAYER_TIMES.items()})
-    times_s = times[list(LAYER_TIMES)].stack()
-    keys = pd.MultiIndex.from_frame(work[["layer", "phase"]])
+    times_s = pd.concat({phase: timed[column] for phase, column in LAYER_TIMES.items()})
+    keys = pd.MultiIndex.from_frame(work[["phase", "layer"]])
     joined = work.assign(
         time_s=times_s.reindex(keys).to_numpy(dtype=float),
         kind=_prefer_text(work["layer"].map(timed["kind"]), work["kind"]),

@@ -110,11 +110,10 @@ class Labels:
     ) -> int:
         """The most that a text at this spot would cover: nothing, bars, lines, or other texts."""
         box = self._text_box(at, spot, size, angle)
+        if not self._is_free(box):
+            return OVER_LINES + 1
         leader = self._find_leader(at, box) if has_leader else None
-        is_crossing = leader is not None and any(
-            _find_inside(leader, text).any() for text in self.texts
-        )
-        if is_crossing or not self._is_free(box):
+        if leader is not None and any(_find_inside(leader, text).any() for text in self.texts):
             return OVER_LINES + 1
         x, y = self.to_pixels(*at)
         c, s = cos(radians(angle)), sin(radians(angle))
