@@ -33,6 +33,8 @@ ROOMS = [  # siblings on one line do not import each other
     ["profile"],  # of the very step that measure takes
     ["conv"],
     ["roofline"],
+    ["findings"],
+    ["findings"],
     ["predict"],
     ["sweep"],
     ["report"],

@@ -1,4 +1,4 @@
-"""Studies for the page: recorded runs and roofs of an H200, with pieces that were made up."""
+"""Studies for the page: recorded runs and roofs of an H200, with work that was made up."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from tests.roofline.hand_points import find, run_points
 
+from ridgeline.findings import Setting
 from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.passport import read_passport
 from ridgeline.report.executed import run_kernels
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.views import metrics
-from ridgeline.roofline.findings import Setting, find
-from ridgeline.roofline.points import Counted, Measured, run_points
+from ridgeline.roofline.points import CountedStep, MeasuredStep
 from ridgeline.roofline.reconcile import reconcile
-from ridgeline.roofline.roofs import datasheet_roofs, given_roofs, measured_roofs
-from ridgeline.roofline.sanity_checks import flags
-from ridgeline.store import Run, to_run
+from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs, user_roofs
+from ridgeline.roofline.sanity_checks import find_flags
+from ridgeline.store import MeasuredRun, to_run
 
 DATA = Path(__file__).parent.parent / "data"
 SCRIPT = "<script>alert(1)</script>"
@@ -45,10 +46,10 @@ def h200() -> Machine:
 
 
 def other_machine() -> Machine:
-    return Machine(roofs=given_roofs("small", "cpu", compute={"fp32": 2e11}, dram_bytes_per_s=1e11))
+    return Machine(roofs=user_roofs("small", "cpu", compute={"fp32": 2e11}, dram_bytes_per_s=1e11))
 
 
-def recorded_run(run_id: str, *, batch: int = 128, **asked: Any) -> Run:
+def recorded_run(run_id: str, *, batch: int = 128, **asked: Any) -> MeasuredRun:
     """The recorded run of VGG-16, as if it had been asked for something else."""
     stored = json.loads((DATA / "run-h200-vgg16.json").read_text(encoding="utf-8"))
     stored["asked"] |= {"batch_size": batch, **asked}
@@ -56,7 +57,7 @@ def recorded_run(run_id: str, *, batch: int = 128, **asked: Any) -> Run:
     return to_run(Path(run_id), stored)
 
 
-def counted(factor: float) -> Counted:
+def counted(factor: float) -> CountedStep:
     """Each layer forward, and twice as much backward."""
     rows = []
     for path, (kind, flops_at_128, bytes_at_128, _) in LAYERS.items():
@@ -65,7 +66,7 @@ def counted(factor: float) -> Counted:
         what = (path, "aten::op", kind.lower())
         work = ("fp32", "128x64x8x8", macs, flops - 2 * macs, flops, size / 2, size / 2)
         rows += [(*what, phase, *work) for phase in ("forward", "input-grad", "weight-grad")]
-    return Counted(
+    return CountedStep(
         ops=pd.DataFrame(rows, columns=OP_COLUMNS),
         fused_bytes=factor * 3e9,
         layer_fused_bytes={path: factor * size / 2 for path, (_, _, size, _) in LAYERS.items()},
@@ -102,7 +103,7 @@ def study(
 ) -> Study:
     """Runs of one model at some batches on each machine; kernels belong to the first run."""
     machines = machines or (h200(),)
-    runs: list[tuple[Run, Machine]] = []
+    runs: list[tuple[MeasuredRun, Machine]] = []
     points: list[pd.DataFrame] = []
     findings: list[pd.DataFrame] = []
     for machine in machines:
@@ -142,10 +143,10 @@ def _reconciled(profiled: pd.DataFrame, factor: float) -> pd.DataFrame:
     return reconcile(counted(factor).ops, profiled, precision="tf32")
 
 
-def _points(run: Run, machine: Machine, kernel_count: int) -> pd.DataFrame:
-    batch = int(run.asked["batch_size"])
+def _points(run: MeasuredRun, machine: Machine, kernel_count: int) -> pd.DataFrame:
+    batch = run.request.batch_size
     points = run_points(
-        Measured(run_id=run.run_id, model=str(run.asked["model"]), mode="train", precision="tf32",
+        MeasuredStep(run_id=run.run_id, model=run.request.model, mode="train", precision="tf32",
                  batch_size=batch, step_time_s=STEP_S * batch / 128,
                  phase_times_s={"forward": 0.06, "backward": 0.13, "optimizer": 0.001}),
         machine.roofs,
@@ -153,7 +154,7 @@ def _points(run: Run, machine: Machine, kernel_count: int) -> pd.DataFrame:
         layers=timed_layers(batch / 128),
         kernels=kernels(kernel_count) if kernel_count else None,
     )  # fmt: skip
-    return points.assign(flag=flags(points))
+    return points.assign(flag=find_flags(points))
 
 
 def empty_study() -> Study:

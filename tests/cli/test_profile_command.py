@@ -26,7 +26,7 @@ from ridgeline.pipeline.machine import device_task
 from ridgeline.profile.storage import profile_run, script_name
 from ridgeline.records import CaptureRequest, ProfileOptions
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.data import content
+from ridgeline.report.page.payload import make_payload
 from ridgeline.report.study import read_study
 from ridgeline.store import ResultsFolder
 
@@ -451,7 +451,7 @@ def test_the_report_says_of_a_program_what_the_terminal_does(h200: Path) -> None
     text = report_text(study, folder=h200 / "results")
     assert "Kernels take 6.94 ms (631 launches) of a step of 18.5 ms; the other 11.6 ms" in text
     assert "The counters were read by Nsight Compute 2025.3.1.0; self-test: a copy counted" in text
-    [profile] = content(study, title=None).payload["executed"]["profiles"]
+    [profile] = make_payload(study)[0]["executed"]["profiles"]
     assert profile["told"][1].startswith("The counters were read by Nsight Compute 2025.3.1.0;")
 
 

@@ -90,7 +90,7 @@ def test_runs_are_counted_joined_and_drawn(stored: str, capsys: pytest.CaptureFi
     assert "wrote results/roofline_points.csv" in streams.err
 
 
-def test_given_roofs_replace_measured_ones(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_roofs_replace_measured_ones(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
     rates = ("--peak-compute", "8.1", "--peak-bw", "300", "--no-figures", "--json")
     assert command("roofline", *rates) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -209,7 +209,7 @@ def test_a_damaged_run_is_passed_over_and_named(
     assert streams.out == "results/report.html\n"
 
 
-def test_a_capture_under_given_roofs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_capture_under_user_roofs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # given a capture that was imported with a label, beside another one
     results = ResultsFolder(tmp_path / "results")
     label = "RN18 FP32 BS128 (one NVTX step)"

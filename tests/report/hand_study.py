@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.report.study import Machine, Study
-from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.points import COLUMNS as POINT_COLUMNS
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.store import Run, to_run

@@ -13,16 +13,14 @@ from tests.report.profiled import folder, profiled_folder, store_capture
 from ridgeline.captures.quantities import LOWER_BOUND
 from ridgeline.errors import RidgelineError
 from ridgeline.report.figures import write_figure
-from ridgeline.report.figures.captions import describe_unplaced
-from ridgeline.report.figures.machine_views import machine_views
 from ridgeline.report.figures.steps import draw_steps
 from ridgeline.report.figures.style import in_style
+from ridgeline.report.figures.views import describe_undrawn, list_views
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.captures import capture_sentences
-from ridgeline.report.page.machines import card
+from ridgeline.report.page.content import describe_captures, describe_machine
 from ridgeline.report.stored import names_of
 from ridgeline.report.study import read_study
-from ridgeline.roofline.roofs import BITS, given_roofs
+from ridgeline.roofline.roofs import BITS, user_roofs
 from ridgeline.store import ResultsFolder, Run, to_run
 
 
@@ -104,7 +102,7 @@ def test_one_kernel_is_told_as_one(tmp_path: Path, launches: int, told: str) -> 
     row = {"label": "it", "env": "h200", "launches": launches, "time_s": 0.002, "step_time_s": None,
            "busy_time_s": None, "efficiency": 0.5}  # fmt: skip
     study = replace(read_study(folder(tmp_path)), captures=pd.DataFrame([row]))
-    assert capture_sentences(study) == [told]
+    assert [one["text"] for one in describe_captures(study)] == [told]
 
 
 def test_why_a_kernel_has_no_place() -> None:
@@ -117,14 +115,14 @@ def test_why_a_kernel_has_no_place() -> None:
         "dram_bytes": [1, nan, 1, 0, nan, 0],
     })  # fmt: skip
     # then each of them is counted once
-    assert describe_unplaced(table) == (
+    assert describe_undrawn(table) == (
         "5 of all 6 have no place in it: 1 whose time is not known, 1 whose FLOPs are not known,"
         " 1 without FLOPs, 1 whose DRAM traffic is not known and 1 without DRAM traffic."
     )
-    assert describe_unplaced(table.iloc[2:4]) == (
+    assert describe_undrawn(table.iloc[2:4]) == (
         "2 of all 2 have no place in it: 1 whose FLOPs are not known and 1 without FLOPs."
     )
-    assert describe_unplaced(table[:1]) == ""
+    assert describe_undrawn(table[:1]) == ""
 
 
 def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
@@ -135,7 +133,7 @@ def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
     legends = []
     for study in (both, alone):
         with in_style():
-            drawing = draw_steps(machine_views(study)[0])
+            drawing = draw_steps(list_views(study)[0])
         assert drawing is not None
         (box,) = drawing.canvas.legends
         legends.append([text.get_text().replace("\n", " ") for text in box.get_texts()])
@@ -149,13 +147,13 @@ def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_machines_under_the_same_given_roofs_share_a_picture(tmp_path: Path) -> None:
+def test_machines_under_the_same_user_roofs_share_a_picture(tmp_path: Path) -> None:
     # given captures of two devices
     results = ResultsFolder(tmp_path)
     store_capture(results, "one")
     store_capture(results, "other", device_name=None)
     compute = dict.fromkeys(BITS, 810e12)
-    given = given_roofs("given", "", compute=compute, dram_bytes_per_s=3e12)
+    given = user_roofs("given", "", compute=compute, dram_bytes_per_s=3e12)
     # when the same roofs are given for both, then one picture has both
     study = read_study(results, everywhere=given)
     figure = write_figure(study, tmp_path / "both.svg")
@@ -182,6 +180,6 @@ def test_an_imported_device_has_no_number(tmp_path: Path) -> None:
     study = read_study(results)
     # then its number is not told, which nobody knows; of a run's device it is
     assert "| nvidia-h200 | NVIDIA H200 |  |" in report_text(study, folder=tmp_path)
-    assert [card(machine, study).device for machine in study.machines] == [""]
+    assert [describe_machine(study, machine)["device"] for machine in study.machines] == [""]
     here = read_study(folder(tmp_path / "here"))
-    assert [card(machine, here).device for machine in here.machines] == ["cuda:0"]
+    assert [describe_machine(here, machine)["device"] for machine in here.machines] == ["cuda:0"]

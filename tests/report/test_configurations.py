@@ -20,9 +20,9 @@ from ridgeline.report.configurations import (
     read_settings,
     word,
 )
-from ridgeline.report.figures.machine_views import add_configurations, short_name
+from ridgeline.report.figures.views import add_configurations, short_name
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.runs import settings_told
+from ridgeline.report.page.payload import describe_run_settings
 from ridgeline.report.study import Study
 from ridgeline.report.summary import summary
 from ridgeline.report.tables import complexity_table, tables
@@ -61,7 +61,7 @@ def test_two_sizes_of_a_model_are_two_everywhere() -> None:
     complexity = complexity_table(study)
     assert complexity[["settings", "flops"]].to_numpy().tolist() == [[large, 2e10], [small, 1e9]]
     assert tables(study)["runs"]["settings"].tolist() == [small, large]
-    assert settings_told(study.runs) == [small, large]
+    assert describe_run_settings(study.runs) == [small, large]
     assert [text.partition(", runs")[0] for text in summary(study).headline] == [
         case.title for case in cases(study)
     ]

@@ -14,36 +14,19 @@ import pandas as pd
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.figures import KINDS, write_figures
-from ridgeline.report.figures.machine_views import (
+from ridgeline.findings import COLUMNS as FINDING_COLUMNS
+from ridgeline.report.figures import KINDS, parts, steps, times, write_figures
+from ridgeline.report.figures.rooflines import both_rates, outline, roof_names
+from ridgeline.report.figures.style import Drawing, in_style, prefixed
+from ridgeline.report.figures.views import (
     MachineView,
     add_configurations,
-    machine_views,
+    list_views,
     safe_name,
     short_device,
     short_name,
 )
-from ridgeline.report.figures.parts import (
-    draw_kernels,
-    draw_layers,
-    draw_levels,
-    draw_phases,
-    level_intensities,
-    mark_half,
-    shorten_name,
-)
-from ridgeline.report.figures.rooflines import both_rates, outline, roof_names
-from ridgeline.report.figures.step_times import (
-    collect_times,
-    draw_runtimes,
-    draw_throughput,
-    rates_by_batch,
-)
-from ridgeline.report.figures.steps import draw_machines, draw_steps, draw_trajectories
-from ridgeline.report.figures.style import Drawing, in_style, prefixed
-from ridgeline.report.figures.timing import draw_times, path_of
 from ridgeline.report.study import Machine, Study
-from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.roofline.points import COLUMNS
 from ridgeline.roofline.roofs import Roofs
 
@@ -134,7 +117,7 @@ def two_machines() -> Study:
 
 
 def only_view(study: Study) -> MachineView:
-    (view,) = machine_views(study)
+    (view,) = list_views(study)
     return view
 
 
@@ -162,7 +145,7 @@ def texts(drawing: Drawing) -> list[Any]:
 
 def test_the_files_of_a_study(tmp_path: Path) -> None:
     told: list[str] = []
-    found = write_figures(two_machines(), tmp_path, tell=told.append)
+    found = write_figures(two_machines(), tmp_path, on_progress=told.append)
 
     assert [figure.path.name for figure in found] == [
         "roofline_gpu.png", "roofline_gpu_layers.png", "roofline_gpu_kernels.png",
@@ -196,9 +179,9 @@ def test_the_clock_in_a_title_is_that_of_the_ceilings_drawn(
 ) -> None:
     # given fp64 products at 2.1 GHz, which no step uses
     roofs = replace(GPU, clock_hz=2.1e9, clocks_hz=clocks_hz)
-    one = machine_views(study([run("a")], [point("a")], [Machine(roofs=roofs)]))[0]
+    one = list_views(study([run("a")], [point("a")], [Machine(roofs=roofs)]))[0]
 
-    drawing = drawn(draw_steps, one)
+    drawing = drawn(steps.draw_steps, one)
 
     assert drawing.title == f"a GPU: training steps (roofs as measured{told})"
 
@@ -215,22 +198,26 @@ def test_pictures_can_be_read_and_made_again(tmp_path: Path) -> None:
     assert svg.read_bytes() == again[0].paths[1].read_bytes()
 
 
-def test_an_empty_study_has_no_figures(tmp_path: Path) -> None:
-    assert write_figures(study([], [], []), tmp_path / "figures") == []
-    assert write_figures(study([], []), tmp_path / "figures") == []
-    assert not (tmp_path / "figures").exists()
+NO_ROOFS = Machine(roofs=Roofs(env="gpu", device="cuda:0", device_name="a GPU", source="none"))
+UNPLACED = point("a", compute_s=float("nan"), dram_s=float("nan"))
 
 
-def test_without_points_there_are_times(tmp_path: Path) -> None:
-    found = write_figures(study([run("a")], []), tmp_path, formats=["svg"])
-    assert [figure.kind for figure in found] == ["throughput", "runtime"]
-
-
-def test_without_roofs_there_is_no_roofline(tmp_path: Path) -> None:
-    bare = Machine(roofs=Roofs(env="gpu", device="cuda:0", device_name="a GPU", source="none"))
-    unplaced = point("a", compute_s=float("nan"), dram_s=float("nan"))
-    found = write_figures(study([run("a")], [unplaced], [bare]), tmp_path, formats=["svg"])
-    assert [figure.kind for figure in found] == ["throughput", "runtime"]
+@pytest.mark.parametrize(
+    ("few", "kinds"),
+    [
+        (study([], [], []), []),
+        (study([], []), []),
+        (study([run("a")], []), ["throughput", "runtime"]),
+        (study([run("a")], [UNPLACED], [NO_ROOFS]), ["throughput", "runtime"]),
+    ],
+    ids=["nothing", "a machine", "runs", "points without roofs"],
+)
+def test_figures_that_cannot_be_drawn_are_absent(
+    tmp_path: Path, few: Study, kinds: list[str]
+) -> None:
+    written = write_figures(few, tmp_path / "figures", formats=["svg"])
+    assert [figure.kind for figure in written] == kinds
+    assert (tmp_path / "figures").exists() is bool(kinds)
 
 
 def test_what_is_asked_for_must_exist(tmp_path: Path) -> None:
@@ -241,7 +228,7 @@ def test_what_is_asked_for_must_exist(tmp_path: Path) -> None:
 
 
 def test_the_ridge_is_a_vertex() -> None:
-    shape = outline(GPU, ["fp32 vector", "fp16 matrix"], low=1, high=1000)
+    shape = outline(GPU, ["fp32 vector", "fp16 matrix"], (1, 1000))
 
     assert [(line.xs, line.ys) for line in shape.lines] == [
         ((1, 200, 1000), (4e12, 800e12, 800e12)),
@@ -249,13 +236,11 @@ def test_the_ridge_is_a_vertex() -> None:
     ]
     assert shape.ridges == ((200, 800e12), (12.5, 50e12))
     half_known = Roofs(env="e", device="d", compute={"fp32 vector": 5.0})
-    assert [line.xs for line in outline(half_known, ["fp32 vector"], low=1, high=9).lines] == [
-        (1, 9)
-    ]
+    assert [line.xs for line in outline(half_known, ["fp32 vector"], (1, 9)).lines] == [(1, 9)]
 
 
 def test_the_drawn_roofs_have_it_too() -> None:
-    drawing = drawn(draw_steps, only_view(study([run("a")], [point("a", time_s=0.1)])))
+    drawing = drawn(steps.draw_steps, only_view(study([run("a")], [point("a", time_s=0.1)])))
 
     (roof,) = lines(drawing, "roof")
     assert 12.5 in roof.get_xdata()
@@ -269,7 +254,7 @@ def test_the_drawn_roofs_have_it_too() -> None:
 def test_roofs_that_nobody_measured_are_dashed() -> None:
     view = only_view(study([run("a")], [point("a", time_s=0.1)]))
     published = replace(view.machine, roofs=replace(view.roofs, source="datasheet"))
-    drawing = drawn(draw_steps, replace(view, machine=published))
+    drawing = drawn(steps.draw_steps, replace(view, machine=published))
 
     (roof,) = lines(drawing, "roof")
     assert roof.get_linestyle() != "-"
@@ -277,11 +262,8 @@ def test_roofs_that_nobody_measured_are_dashed() -> None:
 
 
 def test_cache_levels_have_slopes_of_their_own() -> None:
-    shape = outline(GPU, ["fp16 matrix"], low=1, high=1000, levels=("dram", "l2"))
-    assert [(line.name, line.xs) for line in shape.lines] == [
-        ("dram", (1, 200)),
-        ("l2 fp16 matrix", (1, 100, 1000)),
-    ]
+    shape = outline(GPU, ["fp16 matrix"], (1, 1000), ("dram", "l2"))
+    assert [line.xs for line in shape.lines] == [(1, 200), (1, 100, 1000)]
 
 
 def test_only_roofs_that_matter() -> None:
@@ -322,7 +304,7 @@ def test_two_rates_in_one_text() -> None:
 
 def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None:
     counter = point("a", provenance="counter", dram_bytes=50e9, fused_bytes=float("nan"))
-    drawing = drawn(draw_steps, only_view(study([run("a")], [point("a"), counter])))
+    drawing = drawn(steps.draw_steps, only_view(study([run("a")], [point("a"), counter])))
 
     hollow, filled = lines(drawing, "mark")
     assert hollow.get_markerfacecolor() == "white"
@@ -336,7 +318,7 @@ def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None
 
 def test_what_cannot_be_is_marked() -> None:
     flagged = point("a", flag="above its compute roof: 9 % faster than its floor; likely cause: x")
-    drawing = drawn(draw_steps, only_view(study([run("a")], [flagged])))
+    drawing = drawn(steps.draw_steps, only_view(study([run("a")], [flagged])))
 
     (ring,) = lines(drawing, "flag")
     assert list(ring.get_xdata()) == [10.0]
@@ -349,9 +331,9 @@ def test_what_cannot_be_is_marked() -> None:
 
 def test_repeats_are_one_mark_with_their_range() -> None:
     runs = [run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.05)]
-    steps = [point(name, time_s=time_s) for name, time_s in
+    points = [point(name, time_s=time_s) for name, time_s in
              (("a", 0.01), ("b", 0.02), ("c", 0.05))]  # fmt: skip
-    drawing = drawn(draw_steps, only_view(study(runs, steps)))
+    drawing = drawn(steps.draw_steps, only_view(study(runs, points)))
 
     (mark,) = lines(drawing, "mark")
     assert list(mark.get_ydata()) == [5e13]
@@ -378,7 +360,14 @@ def crowded() -> Study:
 
 
 @pytest.mark.parametrize(
-    "draw", [draw_steps, draw_trajectories, draw_times, draw_levels, draw_phases]
+    "draw",
+    [
+        steps.draw_steps,
+        steps.draw_trajectories,
+        times.draw_times,
+        parts.draw_levels,
+        parts.draw_phases,
+    ],
 )
 def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
     drawing = drawn(draw, only_view(crowded()))
@@ -401,7 +390,7 @@ def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
 def test_a_wide_legend_leaves_room_for_the_axes() -> None:
     names = [f"a-model-with-a-rather-long-name-{number}" for number in range(12)]
     runs = [run(name, model=name) for name in names]
-    drawing = drawn(draw_steps, only_view(study(runs, [point(n, model=n) for n in names])))
+    drawing = drawn(steps.draw_steps, only_view(study(runs, [point(n, model=n) for n in names])))
 
     (legend,) = drawing.canvas.legends
     assert "5 others" in [text.get_text() for text in legend.get_texts()]
@@ -413,7 +402,7 @@ def test_error_bars_by_hand() -> None:
         run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.04),
         run("d", time_s=0.01, batch_size=16, images_processed=160),
     ]))  # fmt: skip
-    table = rates_by_batch(runs)
+    table = times.rates_by_batch(runs)
 
     assert table[["batch_size", "rate", "repeats"]].to_numpy().tolist() == [
         [8, 400.0, 3], [16, 1600.0, 1],
@@ -422,7 +411,7 @@ def test_error_bars_by_hand() -> None:
     assert table["high"].tolist() == pytest.approx([8 / 0.008, 16 / 0.008])
 
     drawing = drawn(
-        draw_throughput,
+        times.draw_throughput,
         MachineView(name="gpu", machine=Machine(roofs=GPU), runs=runs, points=runs.iloc[:0]),
     )
     bars: Any = drawing.canvas.axes[0].containers[0]
@@ -432,23 +421,23 @@ def test_error_bars_by_hand() -> None:
 
 def test_times_lie_on_a_line_parallel_to_the_diagonal() -> None:
     row = {"memory_s": 0.001, "compute_s": 0.002, "time_s": 0.01}
-    assert path_of(row) == ((0.001, 0.002), (0.005, 0.01))
+    assert times.find_path(row) == ((0.001, 0.002), (0.005, 0.01))
 
     slow_launch = point("a", launch_s=0.004)
-    drawing = drawn(draw_times, only_view(study([run("a")], [slow_launch])))
+    drawing = drawn(times.draw_times, only_view(study([run("a")], [slow_launch])))
     found: list[Any] = list(drawing.canvas.axes[0].get_lines())
     (launch,) = [line for line in found if line.get_label() == "_launch"]
     assert (launch.get_xdata()[0], launch.get_ydata()[0]) == pytest.approx((0.002, 0.004))
 
 
 def test_halves_of_backward_are_ticks_on_their_roof() -> None:
-    bound_by_memory = mark_half({"ai": 2.0, "peak_flops_per_s": 5e13, "phase": "input-grad"},
-                                GPU, "black")  # fmt: skip
-    bound_by_compute = mark_half({"ai": 50.0, "peak_flops_per_s": 5e13, "phase": "weight-grad"},
-                                 GPU, "black")  # fmt: skip
-    assert (bound_by_memory.y, bound_by_compute.y) == (8e12, 5e13)
+    memory, compute = (
+        parts.mark_half({"ai": ai, "peak_flops_per_s": 5e13, "phase": phase}, GPU, "black")
+        for ai, phase in ((2.0, "input-grad"), (50.0, "weight-grad"))
+    )
+    assert (memory.y, compute.y) == (8e12, 5e13)
 
-    drawing = drawn(draw_phases, only_view(study([run("a")], phases("a"))))
+    drawing = drawn(parts.draw_phases, only_view(study([run("a")], phases("a"))))
     assert len(lines(drawing, "mark")) == 3
     assert len(lines(drawing, "half")) == 2
     (legend,) = drawing.canvas.legends
@@ -457,41 +446,53 @@ def test_halves_of_backward_are_ticks_on_their_roof() -> None:
 
 def test_intensity_by_level() -> None:
     static = point("a", l2_bytes=200e9, least_bytes=50e9)
-    assert level_intensities(static) == {"dram": 20.0, "l2": 5.0}
+    assert parts.level_intensities(static) == {"dram": 20.0, "l2": 5.0}
     counter = point("a", provenance="counter", l2_bytes=200e9, l1_bytes=400e9)
-    assert level_intensities(counter) == {"dram": 10.0, "l2": 5.0, "l1": 2.5}
+    assert parts.level_intensities(counter) == {"dram": 10.0, "l2": 5.0, "l1": 2.5}
 
 
 def test_machines_share_a_picture() -> None:
-    drawing = drawn(draw_machines, machine_views(two_machines()))
+    drawing = drawn(steps.draw_machines, list_views(two_machines()))
     assert {line.get_color() for line in lines(drawing, "roof")} == {"#0072B2", "#D55E00"}
     assert "3 steps on 2 machines" in drawing.caption
 
 
-def test_layers_and_kernels_are_of_the_slowest_run() -> None:
-    gpu = machine_views(two_machines())[0]
-    layers = drawn(draw_layers, gpu)
-    assert layers.caption.startswith(
-        "2 layers of net, fp32, 16 on a GPU; the slowest, conv1, takes 4.00 ms (20.0 % of the step)"
-    )
-    assert len(lines(drawn(draw_kernels, gpu), "mark")) == 1
+INFER: Any = {"mode": "infer"}
+OF_L1 = point("a", l2_bytes=200e9, l1_bytes=400e9, provenance="counter")  # which has no roof
+TITLES = [
+    (steps.draw_steps, study([run("a"), run("b", **INFER)], [point("a"), point("b", **INFER)]),
+     "a GPU: training and inference steps"),
+    (steps.draw_steps, study([run("b", **INFER)], [point("b", **INFER)]),
+     "a GPU: inference steps"),
+    (parts.draw_layers, two_machines(),  # of the slowest run
+     "2 layers of net, fp32, 16 on a GPU; the slowest, conv1, takes 4.00 ms (20.0 % of the step)"),
+    (parts.draw_kernels, two_machines(), "1 kernel of net, fp32, 16 on a GPU (1 launch)"),
+    (parts.draw_levels, study([run("a")], [OF_L1]),
+     "The roof of L1 is not known: its marks are below none."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("draw", "shown", "text"), TITLES)
+def test_titles_and_captions(draw: Any, shown: Study, text: str) -> None:
+    drawing = drawn(draw, list_views(shown)[0])
+    assert text in f"{drawing.title}\n{drawing.caption}"
+
+
+def test_a_single_runtime_is_no_range() -> None:
+    drawing = drawn(times.draw_runtimes, list_views(study([run("a")], [], [Machine(roofs=GPU)])))
+    assert drawing.caption == "A step takes 10.0 ms (net, fp32, 8, train, a GPU)."
 
 
 def test_runtimes_of_the_same_configuration_stand_together() -> None:
     both = [Machine(roofs=GPU), Machine(roofs=CPU)]
     runs = [run("a", time_s=0.9, model="big"), run("b"), run("c", roofs=CPU, time_s=0.5)]
-    times = collect_times(machine_views(study(runs, [], both)))
+    table = times.collect_times(list_views(study(runs, [], both)))
 
-    assert times[["name", "machine", "time_s"]].to_numpy().tolist() == [
+    assert table[["name", "machine", "time_s"]].to_numpy().tolist() == [
         ["net, fp32, 8, train", "gpu", 0.01],
         ["net, fp32, 8, train", "cpu", 0.5],
         ["big, fp32, 8, train", "gpu", 0.9],
     ]
-
-
-def test_a_single_runtime_is_no_range() -> None:
-    drawing = drawn(draw_runtimes, machine_views(study([run("a")], [], [Machine(roofs=GPU)])))
-    assert drawing.caption == "A step takes 10.0 ms (net, fp32, 8, train, a GPU)."
 
 
 def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
@@ -502,27 +503,16 @@ def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
         run("c", roofs=CPU, time_s=0.9, threads=64, compile="max-autotune"),
         run("d", roofs=CPU, time_s=0.5, threads=64, compile="default"),
     ]
-    times = collect_times(machine_views(study(runs, [], both)))
+    table = times.collect_times(list_views(study(runs, [], both)))
 
-    assert times[["place", "name", "machine"]].to_numpy().tolist() == [
+    assert table[["group", "name", "machine"]].to_numpy().tolist() == [
         [0, "net, fp32, 8, compile max-autotune, train", "gpu"],
         [0, "net, fp32, 8, compile max-autotune, train", "cpu"],
         [1, "net, fp32, 8, compile default, train", "cpu"],
         [2, "net, fp32, 8, train", "gpu"],
     ]
-    drawing = drawn(draw_runtimes, machine_views(study(runs, [], both)))
+    drawing = drawn(times.draw_runtimes, list_views(study(runs, [], both)))
     assert "1 configuration ran on more than one machine." in drawing.caption
-
-
-def test_training_and_inference_are_named_where_they_are() -> None:
-    runs = [run("a"), run("b", mode="infer", optimizer=None)]
-    points = [point("a"), point("b", mode="infer")]
-    assert drawn(draw_steps, only_view(study(runs, points))).title.startswith(
-        "a GPU: training and inference steps"
-    )
-    assert drawn(draw_steps, only_view(study(runs[1:], points[1:]))).title.startswith(
-        "a GPU: inference steps"
-    )
 
 
 def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
@@ -535,9 +525,9 @@ def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
     points += [p for row in runs for p in phases(row["run_id"], batch_size=row["batch_size"])]
     view = only_view(study(runs, points))
 
-    assert "The phases of 2 training steps" in drawn(draw_phases, view).caption
-    assert "2 settings on a GPU with growing batch." in drawn(draw_trajectories, view).caption
-    assert rates_by_batch(view.runs)["setting"].tolist() == [
+    assert "The phases of 2 training steps" in drawn(parts.draw_phases, view).caption
+    assert "2 settings on a GPU with growing batch." in drawn(steps.draw_trajectories, view).caption
+    assert times.rates_by_batch(view.runs)["setting"].tolist() == [
         "hidden=64", "hidden=64", "hidden=1024", "hidden=1024",
     ]  # fmt: skip
 
@@ -550,19 +540,10 @@ def test_a_model_has_one_colour_in_all_figures() -> None:
     view = only_view(study(runs, points))
     colours = [
         {line.get_markeredgecolor(): line.get_ydata()[0] for line in lines(drawing, "mark")}
-        for drawing in (drawn(draw_steps, view), drawn(draw_levels, view))
+        for drawing in (drawn(steps.draw_steps, view), drawn(parts.draw_levels, view))
     ]
     # then both figures have them in the same colours
     assert colours == [{"#0072B2": 1e14, "#D55E00": 5e13}, {"#D55E00": 5e13, "#0072B2": 1e14}]
-
-
-def test_marks_of_a_level_without_a_roof_are_below_none() -> None:
-    points = [point("a", l2_bytes=200e9, l1_bytes=400e9, provenance="counter")]
-    view = only_view(study([run("a")], points))
-    absent = [level for level in ("l2", "l1") if level not in view.roofs.bandwidth]
-    assert absent == ["l1"]
-    caption = drawn(draw_levels, view).caption
-    assert "The roof of L1 is not known: its marks are below none." in caption
 
 
 def test_of_more_models_than_colours_the_longest_have_them() -> None:
@@ -590,9 +571,9 @@ def test_configurations_are_named_by_what_differs() -> None:
 
 def test_devices_of_one_host_have_files_of_their_own() -> None:
     same = [Machine(roofs=GPU), Machine(roofs=Roofs(env="gpu", device="cpu", device_name="a CPU"))]
-    assert [s.name for s in machine_views(study([], [], same))] == ["gpu", "gpu-cpu"]
+    assert [s.name for s in list_views(study([], [], same))] == ["gpu", "gpu-cpu"]
     taken = [Machine(roofs=Roofs(env="machines", device="cpu"))]
-    assert [s.name for s in machine_views(study([], [], taken))] == ["machines-cpu"]
+    assert [s.name for s in list_views(study([], [], taken))] == ["machines-cpu"]
 
 
 @pytest.mark.parametrize(
@@ -609,9 +590,12 @@ def test_file_names_are_safe(text: str, safe: str) -> None:
 
 
 def test_short_texts() -> None:
-    assert shorten_name("layer1.0.conv1") == "layer1.0.conv1"
-    assert shorten_name("encoder.layers.11.self_attention.out_proj") == "…self_attention.out_proj"
-    assert shorten_name("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
+    assert parts.shorten_name("layer1.0.conv1") == "layer1.0.conv1"
+    assert (
+        parts.shorten_name("encoder.layers.11.self_attention.out_proj")
+        == "…self_attention.out_proj"
+    )
+    assert parts.shorten_name("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
     assert short_device("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz") == "Intel Xeon Gold 6248R"
     assert [prefixed(v) for v in (0, 2e11, 50, 1e15)] == ["0", "200 G", "50", "1 P"]
     assert [prefixed(v, "s") for v in (1e-3, 2.0, 5e-6)] == ["1 ms", "2 s", "5 µs"]

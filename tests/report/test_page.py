@@ -21,11 +21,15 @@ from tests.browser.studies import (
 )
 from tests.report.hand_study import layer_row, make_study, run_row, step_row
 
-from ridgeline.report.page import points as page_points
-from ridgeline.report.page import write_page
-from ridgeline.report.page.build import SCRIPTS, asset, scripts
-from ridgeline.report.page.columns import Words, numbers, rounded, to_script
-from ridgeline.report.page.points import chosen
+from ridgeline.report.page import SCRIPTS, join_scripts, read_asset, write_page
+from ridgeline.report.page import payload as page_payload
+from ridgeline.report.page.payload import (
+    Words,
+    choose_points,
+    round_column,
+    round_number,
+    to_script,
+)
 from ridgeline.report.summary import floor_notes
 
 DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
@@ -39,10 +43,10 @@ def payload(path: Path) -> dict[str, Any]:
 
 
 def test_numbers_keep_five_digits_and_unknown_stays_unknown() -> None:
-    assert [rounded(v) for v in (51748864.0, 0.0123456789, 3, float("nan"), None)] == [
+    assert [round_number(v) for v in (51748864.0, 0.0123456789, 3, float("nan"), None)] == [
         51749000, 0.012346, 3, None, None,
     ]  # fmt: skip
-    assert numbers([float("nan"), None]) is None
+    assert round_column([float("nan"), None]) is None
     words = Words()
     assert words.column(["a", None, "b", "a", float("nan")]) == [1, 0, 2, 1, 0]
     assert words.texts == ["", "a", "b"]
@@ -136,28 +140,28 @@ def test_machines_have_their_roofs_and_datasheets(tmp_path: Path) -> None:
 def test_kernels_beyond_the_budget_are_summed_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_points, "MOST_KERNELS", 30)
+    monkeypatch.setattr(page_payload, "MOST_KERNELS", 30)
     told = study(batches=(128,), kernel_count=100)
-    kept = chosen(told)
+    points, (left_out,) = choose_points(told)
     made = kernels(100)
     rest = made.drop(made.nlargest(30, "time_s").index)["time_s"].sum()
-    assert kept.points["grain"].eq("kernel").sum() == 30
-    assert kept.left_out[0].startswith(
+    assert points["grain"].eq("kernel").sum() == 30
+    assert left_out.startswith(
         "Of 100 kernels the 30 that take longest are here. The other 70 take "
         f"{1e6 * rest:.0f} µs together"
     )
-    assert kept.left_out[0] in write_page(told, tmp_path / "page.html").read_text()
+    assert left_out in write_page(told, tmp_path / "page.html").read_text()
 
 
 def test_layers_beyond_the_budget_leave_whole_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_points, "MOST_LAYERS", 30)  # two runs have 24 rows of layers
-    assert chosen(study()).left_out == ()
-    monkeypatch.setattr(page_points, "MOST_LAYERS", 20)
-    kept = chosen(study())
-    layers = kept.points[kept.points["grain"].eq("layer")]
+    monkeypatch.setattr(page_payload, "MOST_LAYERS", 30)  # two runs have 24 rows of layers
+    assert choose_points(study())[1] == []
+    monkeypatch.setattr(page_payload, "MOST_LAYERS", 20)
+    points, (left_out,) = choose_points(study())
+    layers = points[points["grain"].eq("layer")]
     assert layers["run_id"].unique().tolist() == ["nvidia-h200-64"]
-    assert kept.left_out[0].startswith("Layers of 1 of 2 runs are here")
-    assert set(kept.points["run_id"]) == {"nvidia-h200-64", "nvidia-h200-128"}
+    assert left_out.startswith("Layers of 1 of 2 runs are here")
+    assert set(points["run_id"]) == {"nvidia-h200-64", "nvidia-h200-128"}
 
 
 def test_a_page_of_5000_kernels_is_small_and_grows_no_further(tmp_path: Path) -> None:
@@ -185,15 +189,13 @@ def test_the_page_names_no_other_place(tmp_path: Path) -> None:
 
 
 def test_scripts_write_only_text_and_stay_small() -> None:
-    assert "innerHTML" not in scripts() and "insertAdjacentHTML" not in scripts()
-    assert "eval(" not in scripts() and "</script" not in scripts()
-    assert {name: len(asset(name).splitlines()) for name in SCRIPTS
-            if len(asset(name).splitlines()) > 300} == {}  # fmt: skip
+    assert "innerHTML" not in join_scripts() and "insertAdjacentHTML" not in join_scripts()
+    assert "eval(" not in join_scripts() and "</script" not in join_scripts()
+    assert {name: len(read_asset(name).splitlines()) for name in SCRIPTS
+            if len(read_asset(name).splitlines()) > 300} == {}  # fmt: skip
 
 
 def test_runs_without_any_point_are_still_told(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     told = replace(study(), points=pd.DataFrame(columns=study().points.columns))
     got = payload(write_page(told, tmp_path / "page.html"))
     assert got["points"] == {"count": 0}

@@ -27,16 +27,15 @@ from ridgeline.report.executed import (
     with_optimizer_kernels,
 )
 from ridgeline.report.figures import write_figure, write_figures
-from ridgeline.report.figures.machine_views import machine_views
+from ridgeline.report.figures.views import list_views
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.captures import with_captures
-from ridgeline.report.page.columns import Words
+from ridgeline.report.page.payload import Words, make_run_columns
 from ridgeline.report.statements import analyse
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
 from ridgeline.report.tables import points_csv, summary_csv, tables, write_tables
 from ridgeline.report.text import records
-from ridgeline.roofline.roofs import BITS, given_roofs
+from ridgeline.roofline.roofs import BITS, user_roofs
 from ridgeline.serialize import to_dict
 from ridgeline.store import ResultsFolder
 
@@ -134,6 +133,15 @@ def test_the_launch_gap_is_called_what_it_is(study: Study) -> None:
         " no roof shows"
     )
     assert study.runs["kernel_time_s"].item() == 0.007924  # not the 9 ms of the run itself
+    assert describe_trust(one) == (
+        "self-test: a copy counted 1.00 and a product counted 1.00 of the truth; 98.5 % of the"
+        " kernels' time is attributed to a phase, 90.0 % to a layer"
+    )
+    assert describe_trust(replace(one, tool="CUPTI 13.0.1")).startswith(
+        "the counters were read by CUPTI 13.0.1; self-test: a copy"
+    )
+    assert one.flops_by_roof["fp16 matrix"] == 797_680_599_040
+    assert "tensor_fp8" not in one.flops_by_roof
 
 
 def test_findings_know_what_was_executed(study: Study) -> None:
@@ -239,25 +247,27 @@ def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:
         "RN50 amp", *(f"train.py --lr 0.1 'a b' ({end})" for end in ends[1:])
     ]  # fmt: skip
     words = Words()
-    columns = with_captures({"count": 0}, study, words)
-    assert [words.texts[n] for n in columns["command"]] == [
+    columns = make_run_columns(study, words)
+    command, files, device = (
+        [words.texts[n] for n in columns[name][columns["measured"] :]]
+        for name in ("command", "files", "device")
+    )
+    assert command == [
         "ridgeline import captures/step.csv --label 'RN50 amp'",
         "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
         "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
     ]
     # and so is what they are of
     program = "python code/train.py --lr 0.1 'a b'"
-    assert [words.texts[n] for n in columns["files"]] == ["captures/step.csv", program, program]
-    assert [words.texts[n] for n in columns["device"]] == ["NVIDIA H200"] * 3
+    assert files == ["captures/step.csv", program, program]
+    assert device == ["NVIDIA H200"] * 3
 
 
-def test_a_capture_of_an_unknown_device_under_given_roofs(tmp_path: Path) -> None:
+def test_a_capture_of_an_unknown_device_under_user_roofs(tmp_path: Path) -> None:
     results = ResultsFolder(tmp_path)
     store_capture(results, "", device_name="CC 7.5")
     assert "no roofs are known for CC 7.5" in read_study(results).problems[0]
-    given = given_roofs(
-        "given", "", compute={"fp16": 8.1e12, "fp32": 8.1e12}, dram_bytes_per_s=3e11
-    )
+    given = user_roofs("given", "", compute={"fp16": 8.1e12, "fp32": 8.1e12}, dram_bytes_per_s=3e11)
     study = read_study(results, everywhere=given)
     assert study.problems == ()
     (capture,) = study.captures.to_dict("records")
@@ -353,6 +363,6 @@ def test_the_optimizer_of_a_scaled_loss_takes_the_time_of_its_kernels() -> None:
 def test_roofs_that_were_given_for_some(
     tmp_path: Path, compute: dict[str, float], slope: float | None, told: str
 ) -> None:
-    given = given_roofs("given", "", compute=compute, dram_bytes_per_s=slope)
+    given = user_roofs("given", "", compute=compute, dram_bytes_per_s=slope)
     study = read_study(folder(tmp_path), everywhere=given)
-    assert [view.roofs_label([]).partition(";")[0] for view in machine_views(study)] == [told]
+    assert [view.roofs_label([]).partition(";")[0] for view in list_views(study)] == [told]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from ridgeline.report.figures import write_machine
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import in_style
-from ridgeline.report.figures.write import write_machine
 from ridgeline.report.roofs_text import draw_roofs
 from ridgeline.roofline.roofs import Roofs
 

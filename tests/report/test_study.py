@@ -27,7 +27,7 @@ from ridgeline.report.stored import (
 )
 from ridgeline.report.study import read_study
 from ridgeline.report.summary import configurations, sentence, summary
-from ridgeline.roofline.roofs import given_roofs
+from ridgeline.roofline.roofs import user_roofs
 from ridgeline.store import ResultsFolder, Run
 
 DATA = Path(__file__).parent.parent / "data"
@@ -180,7 +180,7 @@ def test_without_a_passport_the_datasheet_stands_in(results: ResultsFolder) -> N
 
 def test_roofs_that_the_user_gives(results: ResultsFolder) -> None:
     store_count(results)
-    given = given_roofs("x", "", compute={"tf32": 1e14}, dram_bytes_per_s=1e12)
+    given = user_roofs("x", "", compute={"tf32": 1e14}, dram_bytes_per_s=1e12)
     step = read_study(results, everywhere=given).points.query("grain == 'step'").iloc[0]
     assert step["compute_s"] == pytest.approx(0.118)
     assert step["dram_s"] == pytest.approx(0.081)
@@ -238,14 +238,14 @@ def test_layers_that_do_not_add_up_are_no_findings(
 
 def test_some_roofs_are_given_and_the_others_stay(results: ResultsFolder) -> None:
     store_count(results)
-    given = given_roofs("x", "", compute={"fp32": 67e12}, dram_bytes_per_s=None)
+    given = user_roofs("x", "", compute={"fp32": 67e12}, dram_bytes_per_s=None)
     study = read_study(results, everywhere=given)
     compute = study.machines[0].roofs.compute
     assert (compute["fp32 matrix"], compute["tf32 matrix"]) == (67e12, 416780367406910.8)
 
 
 def test_peaks_of_a_machine_that_is_not_here_are_told(results: ResultsFolder) -> None:
-    given = given_roofs("laptop", "", compute={"fp32": 1e12}, dram_bytes_per_s=None)
+    given = user_roofs("laptop", "", compute={"fp32": 1e12}, dram_bytes_per_s=None)
     told = "the peaks of 'laptop' were not used: the machines here are nvidia-h200"
     assert told in read_study(results, given={"laptop": given}).problems
 
@@ -319,7 +319,7 @@ def test_a_run_of_one_thread_stands_under_the_ceilings_of_one_core(results: Resu
 
 def test_peaks_of_a_machine_hold_for_some_of_its_threads(results: ResultsFolder) -> None:
     ids = store_threads(results)
-    given = {"xeon": given_roofs("xeon", "cpu", compute={"fp32": 2e11}, dram_bytes_per_s=None)}
+    given = {"xeon": user_roofs("xeon", "cpu", compute={"fp32": 2e11}, dram_bytes_per_s=None)}
     study = read_study(results, run_ids=[ids["one"]], given=given)
     step = study.points[study.points["grain"].eq("step")].iloc[0]
     assert step["floor_s"] == pytest.approx(11.8e12 / 2e11)

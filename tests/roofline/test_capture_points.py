@@ -7,11 +7,15 @@ from math import isnan, nan
 import pandas as pd
 import pytest
 
-from ridgeline.roofline.capture_points import capture_points, group_identical_launches, is_complete
-from ridgeline.roofline.points import finished
-from ridgeline.roofline.roofs import given_roofs
+from ridgeline.roofline.points import (
+    find_capture_floors,
+    group_identical_launches,
+    is_complete,
+    join_points,
+)
+from ridgeline.roofline.roofs import user_roofs
 
-ROOFS = given_roofs("here", "cpu", compute={"fp32": 67e12}, dram_bytes_per_s=4e12)
+ROOFS = user_roofs("here", "cpu", compute={"fp32": 67e12}, dram_bytes_per_s=4e12)
 
 
 def kernels(*, times: list[float], flops: list[float], moved: list[float]) -> pd.DataFrame:
@@ -23,7 +27,7 @@ def kernels(*, times: list[float], flops: list[float], moved: list[float]) -> pd
 
 def whole(table: pd.DataFrame) -> dict[str, float]:
     """The point of all kernels."""
-    placed = [t for _, _, t in capture_points("id", "it", ROOFS, table)]
+    placed = [t for _, _, t in find_capture_floors("id", "it", ROOFS, table)]
     [row] = [r for t in placed for r in t.to_dict("records") if r["grain"] == "capture"]
     return {name: float(row[name]) for name in ("time_s", "flops", "dram_bytes", "launches")}
 
@@ -80,7 +84,7 @@ def test_bytes_of_a_cache_are_of_all_kernels_or_not_known() -> None:
     assert is_complete(table).all()
     found = whole(table)
     assert (found["flops"], found["launches"]) == (4e9, 2)
-    [placed] = [t for _, _, t in capture_points("id", "it", ROOFS, table) if len(t) == 1]
+    [placed] = [t for _, _, t in find_capture_floors("id", "it", ROOFS, table) if len(t) == 1]
     assert isnan(placed["l1_bytes"].item())
 
 
@@ -93,7 +97,7 @@ def test_one_kernel_on_two_devices_is_two() -> None:
 def test_work_without_a_roof_has_no_floor() -> None:
     # given roofs down to fp32, and a kernel that also works on int4, which may be faster
     table = kernels(times=[1e-5], flops=[1e6], moved=[1e6]).assign(flops_int4_matrix=1e10)
-    points = finished(capture_points("id", "it", ROOFS, table))
+    points = join_points(find_capture_floors("id", "it", ROOFS, table))
     unknown = ["floor_s", "efficiency", "headroom_s"]
     assert points[unknown].isna().all().all()
     assert points["peak_flops_per_s"].tolist() == pytest.approx([67e12, 67e12])  # of its fp32 work

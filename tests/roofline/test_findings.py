@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.roofline.hand_points import find
 
-from ridgeline.roofline.findings import Setting, advice, find, meaning, saving, saving_basis
+from ridgeline.findings import Setting, advise, describe_point, saving, saving_basis
 from ridgeline.roofline.roofs import Roofs
 
 GPU = Roofs(
@@ -15,7 +16,7 @@ GPU = Roofs(
     bandwidth={"dram": 4e12},
 )  # fmt: skip
 CPU = Roofs(env="pc", device="cpu", compute={"fp32 vector": 2e11})
-PIECE: dict[str, Any] = {
+WORK: dict[str, Any] = {
     "run_id": "r", "env": "card", "model": "net", "mode": "train", "precision": "fp32",
     "batch_size": 8, "grain": "layer", "layer": "conv", "phase": "all", "kind": "Conv2d",
     "provenance": "static", "bound": "compute", "time_s": 0.010, "floor_s": 0.004,
@@ -26,8 +27,8 @@ SETTING = Setting(precision="fp32", step_time_s=0.03)
 
 
 def layers(*changes: dict[str, Any]) -> pd.DataFrame:
-    step = {**PIECE, "grain": "step", "layer": "", "time_s": 0.03, "headroom_s": 0.01}
-    return pd.DataFrame([step, *({**PIECE, **change} for change in changes)])
+    step = {**WORK, "grain": "step", "layer": "", "time_s": 0.03, "headroom_s": 0.01}
+    return pd.DataFrame([step, *({**WORK, **change} for change in changes)])
 
 
 def test_the_largest_headroom_comes_first() -> None:
@@ -65,17 +66,17 @@ def test_a_busy_gpu_is_no_finding() -> None:
 
 
 def test_meaning_in_words() -> None:
-    assert meaning(PIECE) == (
+    assert describe_point(WORK) == (
         "takes 10.0 ms; the arithmetic alone would take 4.00 ms: 40.0 % of what is possible"
     )
-    assert meaning({**PIECE, "bound": "dram"}).startswith(
+    assert describe_point({**WORK, "bound": "dram"}).startswith(
         "takes 10.0 ms; moving its data (DRAM) alone would take 4.00 ms"
     )
-    assert "nothing is known" in meaning({**PIECE, "bound": None, "floor_s": float("nan")})
+    assert "nothing is known" in describe_point({**WORK, "bound": None, "floor_s": float("nan")})
 
 
 @pytest.mark.parametrize(
-    ("piece", "setting", "roofs", "says"),
+    ("work", "setting", "roofs", "says"),
     [
         # 2e11 FLOP at 8e14: 250 µs instead of 4 ms
         (
@@ -96,18 +97,18 @@ def test_meaning_in_words() -> None:
     ],
 )
 def test_advice_fits_the_bound_and_what_was_tried(
-    piece: dict[str, Any], setting: dict[str, Any], roofs: Roofs, says: str
+    work: dict[str, Any], setting: dict[str, Any], roofs: Roofs, says: str
 ) -> None:
     chosen = Setting(**{"precision": "fp32", "step_time_s": 0.03, **setting})
-    assert says in advice({**PIECE, **piece}, chosen, roofs)
+    assert says in advise({**WORK, **work}, chosen, roofs)
 
 
 def test_what_was_tried_is_not_advised_again() -> None:
     tried = Setting(precision="amp", is_compiled=True, is_channels_last=True)
-    text = advice({**PIECE, "bound": "dram"}, tried, GPU)
+    text = advise({**WORK, "bound": "dram"}, tried, GPU)
     assert "--compile" not in text
     assert "amp" not in text
-    assert "--compile" not in advice({**PIECE, "bound": "launch"}, tried, CPU)
+    assert "--compile" not in advise({**WORK, "bound": "launch"}, tried, CPU)
 
 
 def test_what_the_operating_system_takes_is_a_finding_of_its_own() -> None:
@@ -136,7 +137,7 @@ def test_what_the_operating_system_takes_is_a_finding_of_its_own() -> None:
 def test_what_could_be_saved_is_an_estimate_with_its_condition(
     layer: str, share: float, says: str
 ) -> None:
-    finding = {**PIECE, "layer": layer, "share": share}
+    finding = {**WORK, "layer": layer, "share": share}
     assert f"{saving(finding)}, {saving_basis(finding)}" == says
 
 
@@ -177,7 +178,7 @@ def test_a_large_product_with_an_odd_side_is_to_be_padded(
     head = {"layer": "lm_head", "kind": "Linear", "bound": "dram", "efficiency": 0.15,
             "product_sides": "768x50257"}  # fmt: skip
     chosen = Setting(**{"precision": "bf16", "step_time_s": 0.03, **setting})
-    text = advice({**PIECE, **head, **changes}, chosen, roofs)
+    text = advise({**WORK, **head, **changes}, chosen, roofs)
     assert text.startswith("pad its side of ") is is_padded
     if not changes and not setting and roofs is GPU:
         assert text == (

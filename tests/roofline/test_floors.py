@@ -12,19 +12,15 @@ from ridgeline.roofline.roofs import Roofs
 
 # Three machines with round numbers.
 LAPTOP = Roofs(
-    env="laptop",
-    device="cpu",
-    compute={"fp32 vector": 1e11, "fp32 matrix": 8e10},
-    bandwidth={"dram": 5e10, "l3": 2e11},
-    launch_s={"eager dispatch": 1e-6},
-)
+    env="laptop", device="cpu", compute={"fp32 vector": 1e11, "fp32 matrix": 8e10},
+    bandwidth={"dram": 5e10, "l3": 2e11}, launch_s={"eager dispatch": 1e-6},
+)  # fmt: skip
 CARD = Roofs(
-    env="card",
-    device="cuda:0",
+    env="card", device="cuda:0",
     compute={"fp32 vector": 2e13, "tf32 matrix": 1e14, "fp16 matrix": 2e14},
     bandwidth={"dram": 1e12, "l2": 4e12, "l1": 1.6e13},
     launch_s={"kernel": 5e-6, "graph replay": 1e-6},
-)
+)  # fmt: skip
 BARE = Roofs(env="bare", device="cuda:0", compute={"fp32 matrix": 1e13}, bandwidth={"dram": 5e11})
 
 # machine, FLOPs and bytes, launches, time → terms worked out by hand, floor, bound
@@ -59,7 +55,7 @@ BY_HAND = [
 def test_ten_points_under_three_machines(
     roofs: Roofs, work: dict[str, float], time_s: float, floor_s: float, bound: str
 ) -> None:
-    # when a piece is placed
+    # when floors are added
     placed = add_floors(pd.DataFrame([{**work, "time_s": time_s}]), roofs).iloc[0]
     # then its floor, bound, efficiency and headroom are those worked out by hand
     assert placed["floor_s"] == pytest.approx(floor_s, rel=1e-12)
@@ -96,25 +92,19 @@ def test_what_was_not_timed_has_a_floor_and_no_efficiency() -> None:
 
 def test_nothing_known_is_no_floor() -> None:
     placed = add_floors(pd.DataFrame([{"time_s": 1.0}]), LAPTOP).iloc[0]
-    assert pd.isna(placed["floor_s"])
-    assert placed["bound"] is None
-    assert pd.isna(placed["efficiency"])
-    assert pd.isna(placed["headroom_s"])
+    assert placed[["floor_s", "bound", "efficiency", "headroom_s"]].isna().all()
+    assert add_floors(pd.DataFrame({"time_s": []}), LAPTOP).empty
 
 
 def test_time_without_work_is_headroom() -> None:
-    # given a piece that takes 1 s and does nothing, and one whose work has no roof
+    # given work that takes 1 s and does nothing, and one whose work has no roof
     idle = {"time_s": 1.0, "flops": 0.0, "flops_fp32_matrix": 0.0, "flops_int4_matrix": 0.0}
     other = {**idle, "flops": 1e12, "flops_int4_matrix": 1e12}
-    pieces = pd.DataFrame([idle, other])
+    work = pd.DataFrame([idle, other])
     # then all of the first could be saved; of the second nothing is known, nor of any without roofs
-    assert add_floors(pieces, LAPTOP)["headroom_s"].fillna(-1).tolist() == [1.0, -1]
+    assert add_floors(work, LAPTOP)["headroom_s"].fillna(-1).tolist() == [1.0, -1]
     unknown = Roofs(env="m", device="cpu")
-    assert add_floors(pieces, unknown)["headroom_s"].isna().all()
-
-
-def test_an_empty_table_stays_empty() -> None:
-    assert add_floors(pd.DataFrame({"time_s": []}), LAPTOP).empty
+    assert add_floors(work, unknown)["headroom_s"].isna().all()
 
 
 def test_columns_of_flops() -> None:

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.roofline.hand_points import run_points
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import read_passport
-from ridgeline.roofline.kernel_work import find_kernel_work, sum_work
-from ridgeline.roofline.points import Counted, Measured, run_points
+from ridgeline.roofline.points import CountedStep, MeasuredStep
 from ridgeline.roofline.roofs import measured_roofs
+from ridgeline.roofline.work import find_kernel_work, sum_kernel_work
 
 DATA = Path(__file__).parent.parent / "data"
 ROOFS = measured_roofs(read_passport(DATA / "passport-h200.json"), "cuda:0")
-MEASURED = Measured(
+MEASURED = MeasuredStep(
     run_id="r", model="resnet50", mode="train", precision="amp", batch_size=32, step_time_s=0.0225
 )
 
@@ -27,7 +28,7 @@ def kernels() -> pd.DataFrame:
 
 def test_sums_of_the_step(kernels: pd.DataFrame) -> None:
     # when all kernels are taken together
-    step = sum_work(find_kernel_work(kernels).assign(grain="step"), ["grain"]).iloc[0]
+    step = sum_kernel_work(find_kernel_work(kernels).assign(grain="step"), ["grain"]).iloc[0]
     # then the totals are those of the capture
     assert step["launches"] == 637
     assert step["flops_fp16_matrix"] == 797_680_599_040
@@ -57,12 +58,11 @@ def test_no_recorded_kernel_is_above_its_roof(kernels: pd.DataFrame) -> None:
 
 
 def test_counters_stand_beside_the_count(kernels: pd.DataFrame) -> None:
-    ops = pd.DataFrame(
-        [("fc", "aten::mm", "matmul", "forward", "fp16", "2x2", 390e9, 0, 780e9, 4, 4)],
-        columns=["path", "op", "kind", "phase", "dtype", "input_shapes", "macs", "other_flops",
-                 "flops", "read_bytes", "written_bytes"],
-    )  # fmt: skip
-    points = run_points(MEASURED, ROOFS, counted=Counted(ops=ops), kernels=kernels)
+    product = {"path": "fc", "op": "aten::mm", "kind": "matmul", "phase": "forward",
+               "dtype": "fp16", "input_shapes": "2x2", "macs": 390e9, "other_flops": 0,
+               "flops": 780e9, "read_bytes": 4, "written_bytes": 4}  # fmt: skip
+    ops = pd.DataFrame([product])
+    points = run_points(MEASURED, ROOFS, counted=CountedStep(ops=ops), kernels=kernels)
     steps = points[points["grain"] == "step"].set_index("provenance")["flops"]
     assert steps["static"] == 780e9
     assert steps["counter"] == pytest.approx(797.7e9 + 21.9e9, rel=0.01)
@@ -74,6 +74,6 @@ def test_a_table_without_times_is_refused() -> None:
 
 
 def test_what_was_not_captured_is_not_zero() -> None:
-    pieces = find_kernel_work(pd.DataFrame({"kernel": ["a"], "time_s": [1.0]}))
-    assert pieces["flops"].isna().all()
-    assert "dram_bytes" not in pieces
+    work = find_kernel_work(pd.DataFrame({"kernel": ["a"], "time_s": [1.0]}))
+    assert work["flops"].isna().all()
+    assert "dram_bytes" not in work

@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import pytest
+from tests.roofline.hand_points import run_points
 
-from ridgeline.roofline.points import COLUMNS, Counted, Measured, run_points
+from ridgeline.roofline.points import COLUMNS, CountedStep, MeasuredStep
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.roofline.static_work import find_static_work, grouped
+from ridgeline.roofline.work import find_static_work, sum_static_work
 
 ROOFS = Roofs(
-    env="m",
-    device="cpu",
-    compute={"fp32 matrix": 1e9, "fp32 vector": 1e9},
-    bandwidth={"dram": 1e8, "l3": 4e8},
-    launch_s={"eager dispatch": 1e-6},
-    cache_level="l3",
+    env="m", device="cpu", compute={"fp32 matrix": 1e9, "fp32 vector": 1e9},
+    bandwidth={"dram": 1e8, "l3": 4e8}, launch_s={"eager dispatch": 1e-6}, cache_level="l3",
     cache_bytes=1000,
-)
-OP_COLUMNS = ["path", "op", "kind", "phase", "dtype", "input_shapes", "macs", "other_flops",
-              "flops", "read_bytes", "written_bytes"]  # fmt: skip
+)  # fmt: skip
+
+
+def op(
+    path: str, name: str, phase: str, shapes: str, macs: int, other: int, read: int, written: int
+) -> dict[str, Any]:
+    """A counted operator in fp32."""
+    return {"path": path, "op": f"aten::{name}", "kind": name.split("_")[0], "phase": phase,
+            "dtype": "fp32", "input_shapes": shapes, "macs": macs, "other_flops": other,
+            "flops": 2 * macs + other, "read_bytes": read, "written_bytes": written}  # fmt: skip
+
+
 # a convolution, a ReLU that fits the cache, the loss, their gradients, and the update
-OPS = pd.DataFrame(
-    [
-        ("conv", "aten::convolution", "conv", "forward", "fp32", "8x3", 500, 0, 1000, 6000, 2000),
-        ("relu", "aten::relu", "pointwise", "forward", "fp32", "8x4", 0, 100, 100, 400, 400),
-        ("", "aten::nll_loss", "loss", "forward", "fp32", "8", 0, 10, 10, 80, 20),
-        ("", "aten::nll_back", "loss", "input-grad", "fp32", "8", 0, 10, 10, 80, 20),
-        (
-            "relu",
-            "aten::relu_back",
-            "pointwise",
-            "input-grad",
-            "fp32",
-            "8x4",
-            0,
-            100,
-            100,
-            800,
-            400,
-        ),
-        ("conv", "aten::conv_back", "conv", "weight-grad", "fp32", "8x3", 500, 0, 1000, 6000, 2000),
-        ("conv", "aten::add_", "pointwise", "optimizer", "fp32", "9", 0, 20, 20, 72, 36),
-    ],
-    columns=OP_COLUMNS,
-)
+OPS = pd.DataFrame([
+    op("conv", "conv", "forward", "8x3", 500, 0, 6000, 2000),
+    op("relu", "relu", "forward", "8x4", 0, 100, 400, 400),
+    op("", "nll_loss", "forward", "8", 0, 10, 80, 20),
+    op("", "nll_back", "input-grad", "8", 0, 10, 80, 20),
+    op("relu", "relu_back", "input-grad", "8x4", 0, 100, 800, 400),
+    op("conv", "conv_back", "weight-grad", "8x3", 500, 0, 6000, 2000),
+    op("conv", "add_", "optimizer", "9", 0, 20, 72, 36),
+])  # fmt: skip
 LAYERS = pd.DataFrame(
     {
         "layer": ["conv", "relu", "(forward)", "(loss)", "(optimizer)", "(data)"],
@@ -55,15 +48,18 @@ LAYERS = pd.DataFrame(
         "time_s": [3e-4, 3e-5, 2e-6, 3e-6, 4e-6, 5e-6],
     }
 )
-MEASURED = Measured(
+MEASURED = MeasuredStep(
     run_id="r1", model="net", mode="train", precision="fp32", batch_size=8, step_time_s=4e-4,
     phase_times_s={"forward": 1.2e-4, "backward": 2.3e-4, "optimizer": 5e-6},
 )  # fmt: skip
 
 
 def points_of(**changes: object) -> pd.DataFrame:
-    given: dict[str, object] = {"counted": Counted(ops=OPS, fused_bytes=9000.0), "layers": LAYERS}
-    return run_points(MEASURED, ROOFS, **{**given, **changes})  # type: ignore[arg-type]
+    usual: dict[str, object] = {
+        "counted": CountedStep(ops=OPS, fused_bytes=9000.0),
+        "layers": LAYERS,
+    }
+    return run_points(MEASURED, ROOFS, **{**usual, **changes})  # type: ignore[arg-type]
 
 
 def one(points: pd.DataFrame, **where: str) -> pd.Series:
@@ -111,16 +107,13 @@ def test_layers_are_joined_by_their_path() -> None:
 
 def test_a_layer_has_the_sides_of_its_largest_forward_product() -> None:
     # given two products in a layer, with a bias and without, and the gradient of one
-    ops = pd.DataFrame(
-        [
-            ("fc", "aten::mm", "matmul", "forward", "fp32", "4x8 8x9", 288, 0, 576, 1, 1),
-            ("fc", "aten::addmm", "matmul", "forward", "fp32", "5 4x8 8x5", 160, 20, 340, 1, 1),
-            ("fc", "aten::mm", "matmul", "weight-grad", "fp32", "9x4 4x8", 288, 0, 576, 1, 1),
-            ("relu", "aten::relu", "pointwise", "forward", "fp32", "4x9", 0, 36, 36, 1, 1),
-        ],
-        columns=OP_COLUMNS,
-    )
-    points = points_of(counted=Counted(ops=ops))
+    ops = pd.DataFrame([
+        op("fc", "mm", "forward", "4x8 8x9", 288, 0, 1, 1),
+        op("fc", "addmm", "forward", "5 4x8 8x5", 160, 20, 1, 1),
+        op("fc", "mm", "weight-grad", "9x4 4x8", 288, 0, 1, 1),
+        op("relu", "relu", "forward", "4x9", 0, 36, 1, 1),
+    ])  # fmt: skip
+    points = points_of(counted=CountedStep(ops=ops))
     sides = points[points["grain"].eq("layer")].set_index(["layer", "phase"])["product_sides"]
     assert sides["fc", "all"] == sides["fc", "backward"] == "8x9"
     assert sides["relu", "all"] == ""
@@ -163,45 +156,38 @@ def test_layer_times_add_up_to_all_that_was_timed() -> None:
     assert whole["time_s"].sum() == pytest.approx(LAYERS["time_s"].sum())
 
 
-def test_no_point_without_a_count() -> None:
+def test_no_point_without_a_count_and_no_layer_without_a_time() -> None:
     assert points_of(counted=None).empty
     assert list(points_of(counted=None).columns) == list(COLUMNS)
-
-
-def test_no_layers_where_none_was_timed() -> None:
     assert set(points_of(layers=None)["grain"]) == {"step", "phase"}
 
 
-def test_a_step_of_several_batches_does_all_but_the_update_several_times() -> None:
-    pieces = find_static_work(OPS, precision="fp32", parts=3)
-    assert pieces["flops"].sum() == 3 * 2220 + 20
+UPDATES = pd.DataFrame([op("w", "add_", "optimizer", "9", 0, 20, 400, 200)] * 2)
 
 
-def test_tf32_products_have_the_roof_of_tf32() -> None:
-    pieces = find_static_work(OPS, precision="tf32")
-    assert pieces["flops_tf32_matrix"].sum() == 2000
-    assert pieces["flops_fp32_vector"].sum() == 240
-
-
-def test_an_optimizer_is_as_large_as_all_its_operators() -> None:
-    # given updates that fit the cache one by one and not together
-    update = ("w", "aten::add_", "pointwise", "optimizer", "fp32", "9", 0, 20, 20, 400, 200)
-    ops = pd.DataFrame([update, update], columns=OP_COLUMNS)
-    pieces = find_static_work(ops, precision="fp32", cache_level="l3", cache_bytes=1000)
-    # then all of it comes from DRAM
-    assert pieces["least_bytes"].sum() == 1200
-
-
-def test_a_compiled_step_promises_flops_only() -> None:
-    pieces = find_static_work(OPS, precision="fp32", cache_level="l3", cache_bytes=0, is_fused=True)
-    assert pieces["least_bytes"].sum() == 108  # the optimizer is not compiled
-    assert pieces["launches"].sum() == 0
-    assert pieces["flops"].sum() == 2240
+@pytest.mark.parametrize(
+    ("ops", "options", "sums"),
+    [
+        (OPS, {"parts": 3}, {"flops": 3 * 2220 + 20}),  # all but the update three times
+        (OPS, {"precision": "tf32"}, {"flops_tf32_matrix": 2000, "flops_fp32_vector": 240}),
+        # updates that fit the cache one by one and not together: all of them come from DRAM
+        (UPDATES, {"cache_level": "l3", "cache_bytes": 1000}, {"least_bytes": 1200}),
+        # a compiled step promises FLOPs only; its optimizer is not compiled
+        (OPS, {"cache_level": "l3", "cache_bytes": 0, "is_fused": True},
+         {"least_bytes": 108, "launches": 0, "flops": 2240}),
+    ],
+    ids=["batches", "tf32", "optimizer", "compiled"],
+)  # fmt: skip
+def test_sums_of_static_work(
+    ops: pd.DataFrame, options: dict[str, Any], sums: dict[str, float]
+) -> None:
+    work = find_static_work(ops, **{"precision": "fp32", **options})
+    assert {name: work[name].sum() for name in sums} == sums
 
 
 def test_the_intensity_of_a_layer_ends_at_its_fused_bytes() -> None:
     # given a layer of 2000 FLOP that moves 16000 bytes, and 5000 bytes if each tensor moved once
-    counted = Counted(ops=OPS, layer_fused_bytes={"conv": 5000.0, "relu": 1e9})
+    counted = CountedStep(ops=OPS, layer_fused_bytes={"conv": 5000.0, "relu": 1e9})
     points = points_of(counted=counted)
     conv = one(points, grain="layer", layer="conv", phase="all")
     assert (conv["ai"], conv["ai_high"]) == (2000 / 16000, 2000 / 5000)
@@ -211,8 +197,8 @@ def test_the_intensity_of_a_layer_ends_at_its_fused_bytes() -> None:
 
 
 def test_groups_keep_the_shapes_of_their_largest_member() -> None:
-    pieces = find_static_work(OPS, precision="fp32")
-    table = grouped(pieces, ["layer"]).set_index("layer")
+    work = find_static_work(OPS, precision="fp32")
+    table = sum_static_work(work, ["layer"]).set_index("layer")
     assert table.loc["conv", "kind"] == "conv"
     assert table.loc["conv", "input_shapes"] == "8x3"
 
@@ -221,7 +207,7 @@ def test_recomputation_is_backward_work() -> None:
     # given the forward pass of the convolution, 1000 FLOP, done again
     again = OPS[OPS["path"].eq("conv") & OPS["phase"].eq("forward")]
     ops = pd.concat([OPS, again.assign(phase="recompute")], ignore_index=True)
-    points = points_of(counted=Counted(ops=ops, fused_bytes=9000.0))
+    points = points_of(counted=CountedStep(ops=ops, fused_bytes=9000.0))
     # then it is a part of backward, and in its time
     phases = points[points["grain"].eq("phase")].set_index("phase")
     assert phases["flops"].to_dict() == {

@@ -15,9 +15,9 @@ from ridgeline.roofline.causes import (
     MORE_BYTES,
     MORE_OTHERS,
     MORE_PRODUCTS,
-    Piece,
-    bytes_cause,
-    flops_cause,
+    LayerWork,
+    find_bytes_cause,
+    find_flops_cause,
 )
 from ridgeline.roofline.kernel_names import family, short_kernel
 from ridgeline.roofline.reconcile import COLUMNS, reconcile
@@ -64,19 +64,19 @@ def test_what_agrees() -> None:
     assert {row[why] for row in table.values() for why in ("cause", "bytes_cause")} == {"agrees"}
 
 
-def piece(**changes: Any) -> Piece:
+def work(**changes: Any) -> LayerWork:
     """100 FLOP of products by the model, and a kernel."""
     same = {"model_products": 100.0, "model_bytes": 100.0, "operators": 1, "launches": 1.0,
             "products": 100.0, "other": 0.0, "dram_bytes": 100.0}  # fmt: skip
-    return Piece(**{**same, **changes})
+    return LayerWork(**{**same, **changes})
 
 
-def with_kernels(*families: str, **changes: Any) -> Piece:
-    return piece(families=frozenset(families), **changes)
+def with_kernels(*families: str, **changes: Any) -> LayerWork:
+    return work(families=frozenset(families), **changes)
 
 
 FLOPS = [
-    ("agrees", piece(products=104.0)),
+    ("agrees", work(products=104.0)),
     ("Winograd", with_kernels("winograd", products=44.0)),
     ("FFT", with_kernels("fft", products=70.0)),
     ("FFT", with_kernels("fft", products=170.0)),
@@ -86,8 +86,8 @@ FLOPS = [
     ("not explained", with_kernels("attention", products=94.0, phase="backward")),
     ("not explained", with_kernels("attention", products=78.0, phase="forward")),
     ("borders skipped", with_kernels("direct", products=82.0)),
-    ("precision split", piece(products=300.0, is_lower=True, has_matrix=True)),
-    ("precision split", piece(products=200.0, has_split_name=True, has_matrix=True)),
+    ("precision split", work(products=300.0, is_lower=True, has_matrix=True)),
+    ("precision split", work(products=200.0, has_split_name=True, has_matrix=True)),
     ("recompute", with_kernels("attention", products=125.0, phase="backward", has_matrix=True)),
     ("recompute", with_kernels("product", products=150.0, phase="backward", has_matrix=True,
                                is_forward_again=True)),
@@ -98,73 +98,79 @@ FLOPS = [
     ("tile padding", with_kernels("direct", products=250.0, converting=74.0, is_half=True)),
     ("not explained", with_kernels("direct", products=301.0, converting=100.0, is_half=True)),
     ("moved constants", with_kernels("direct", products=250.0, converting=75.0)),
-    ("moved constants", piece(model_products=0.0, other=9.0, products=0.0, half=4.5)),
-    ("conversion", piece(model_products=0.0, other=9.0, products=0.0, half=9.0, is_half=True)),
-    ("no model work", piece(model_products=0.0, other=9.0, products=0.0, half=4.4)),
-    ("no model work", piece(model_products=0.0, model_bytes=0.0, other=9.0, half=9.0)),
-    ("gradient sums", piece(products=100.0, other=30.0, summed_flops=15.0)),
-    ("elementwise", piece(products=100.0, other=30.0, summed_flops=14.0)),
-    ("tile padding", piece(products=174.0, has_matrix=True)),
+    ("moved constants", work(model_products=0.0, other=9.0, products=0.0, half=4.5)),
+    ("conversion", work(model_products=0.0, other=9.0, products=0.0, half=9.0, is_half=True)),
+    ("no model work", work(model_products=0.0, other=9.0, products=0.0, half=4.4)),
+    ("no model work", work(model_products=0.0, model_bytes=0.0, other=9.0, half=9.0)),
+    ("gradient sums", work(products=100.0, other=30.0, summed_flops=15.0)),
+    ("elementwise", work(products=100.0, other=30.0, summed_flops=14.0)),
+    ("tile padding", work(products=174.0, has_matrix=True)),
     ("tile padding", with_kernels("direct", products=200.0)),
     ("not explained", with_kernels("direct", products=201.0)),
-    ("elementwise", piece(model_products=0.0, model_other=100.0, products=0.0, other=160.0)),
-    ("elementwise", piece(products=100.0, other=30.0)),
-    ("loss scaling", piece(products=100.0, other=30.0, has_loss_scaling=True)),
-    ("tile padding", piece(products=120.0, families=frozenset({"product"}))),
-    ("no counter", piece(model_products=0.0, model_other=100.0, products=0.0, other=0.0,
+    ("elementwise", work(model_products=0.0, model_other=100.0, products=0.0, other=160.0)),
+    ("elementwise", work(products=100.0, other=30.0)),
+    ("loss scaling", work(products=100.0, other=30.0, has_loss_scaling=True)),
+    ("tile padding", work(products=120.0, families=frozenset({"product"}))),
+    ("no counter", work(model_products=0.0, model_other=100.0, products=0.0, other=0.0,
                          kind="pool")),
-    ("no model work", piece(model_products=0.0)),
-    ("no model work", piece(model_products=0.0, model_other=10.0)),
-    ("fused", piece(launches=0.0, products=None, other=None, is_compiled=True)),
-    ("not attributed", piece(launches=0.0, products=None, other=None, copied_bytes=100.0)),
-    ("not counted", piece(products=None, other=None)),
-    ("partly counted", piece(products=70.0, uncounted_share=0.16)),
+    ("no model work", work(model_products=0.0)),
+    ("no model work", work(model_products=0.0, model_other=10.0)),
+    ("fused", work(launches=0.0, products=None, other=None, is_compiled=True)),
+    ("not attributed", work(launches=0.0, products=None, other=None, copied_bytes=100.0)),
+    ("not counted", work(products=None, other=None)),
+    ("partly counted", work(products=70.0, uncounted_share=0.16)),
     ("tile padding", with_kernels("product", products=170.0, uncounted_share=0.5)),
-    ("not explained", piece(products=70.0)),  # fewer, and no kernel that would do with fewer
-    ("not explained", piece(products=140.0)),  # more, and no tensor core that would pad
+    ("not explained", work(products=70.0)),  # fewer, and no kernel that would do with fewer
+    ("not explained", work(products=140.0)),  # more, and no tensor core that would pad
     ("not explained", with_kernels("attention", products=90.0)),  # not half of it
-    ("not explained", piece(model_products=0.0, model_other=100.0, products=0.0, other=50.0,
+    ("not explained", work(model_products=0.0, model_other=100.0, products=0.0, other=50.0,
                             kind="norm")),
 ]  # fmt: skip
 BYTES = [
-    ("agrees", piece(dram_bytes=91.0)),
-    ("cache reuse", piece(dram_bytes=60.0)),
-    ("fused", piece(dram_bytes=60.0, is_compiled=True)),
-    ("layout conversion", piece(dram_bytes=160.0, bytes_by_family={"layout": 30.0})),
-    ("workspace", piece(dram_bytes=160.0, bytes_by_family={"split": 20.0, "winograd": 10.0})),
-    ("two passes", piece(dram_bytes=160.0, kind="norm", bytes_by_family={"norm": 160.0})),
-    ("two passes", piece(dram_bytes=112.0, kind="softmax", bytes_by_family={"norm": 70.0})),
-    ("unfused intermediates", piece(model_bytes=1e6, dram_bytes=1.6e6, launches=2.0)),
-    ("read again", piece(model_bytes=1e6, dram_bytes=1.6e6, bytes_by_family={"product": 1.6e6})),
-    ("not attributed", piece(dram_bytes=None, launches=0.0)),
-    ("memory copy", piece(dram_bytes=None, launches=0.0, copied_bytes=100.0)),
-    ("not attributed", piece(dram_bytes=None, launches=0.0, copied_bytes=49.0)),
-    ("memory copy", piece(dram_bytes=40.0, copied_bytes=30.0)),
-    ("cache reuse", piece(dram_bytes=40.0, copied_bytes=29.0)),
-    ("few bytes", piece(model_bytes=2**17 - 1.0, dram_bytes=3e5)),
-    ("few bytes", piece(model_bytes=1e4, dram_bytes=1e5, bytes_by_family={"product": 1e5})),
-    ("read again", piece(model_bytes=1e5, dram_bytes=2.0**20, bytes_by_family={"product": 1e6})),
-    ("not explained", piece(model_bytes=2.0**17, dram_bytes=3e5)),
-    ("gradient sums", piece(dram_bytes=160.0, summed_bytes=30.0)),
-    ("not counted", piece(dram_bytes=None)),
-    ("partly counted", piece(dram_bytes=60.0, uncounted_share=0.2)),
-    ("cache reuse", piece(dram_bytes=60.0, uncounted_share=0.19)),
-    ("no model work", piece(model_bytes=0.0)),
+    ("agrees", work(dram_bytes=91.0)),
+    ("cache reuse", work(dram_bytes=60.0)),
+    ("fused", work(dram_bytes=60.0, is_compiled=True)),
+    ("layout conversion", work(dram_bytes=160.0, bytes_by_family={"layout": 30.0})),
+    ("workspace", work(dram_bytes=160.0, bytes_by_family={"split": 20.0, "winograd": 10.0})),
+    ("two passes", work(dram_bytes=160.0, kind="norm", bytes_by_family={"norm": 160.0})),
+    ("two passes", work(dram_bytes=112.0, kind="softmax", bytes_by_family={"norm": 70.0})),
+    ("unfused intermediates", work(model_bytes=1e6, dram_bytes=1.6e6, launches=2.0)),
+    (
+        "read again",
+        work(model_bytes=1e6, dram_bytes=1.6e6, bytes_by_family={"product": 1.6e6}),
+    ),
+    ("not attributed", work(dram_bytes=None, launches=0.0)),
+    ("memory copy", work(dram_bytes=None, launches=0.0, copied_bytes=100.0)),
+    ("not attributed", work(dram_bytes=None, launches=0.0, copied_bytes=49.0)),
+    ("memory copy", work(dram_bytes=40.0, copied_bytes=30.0)),
+    ("cache reuse", work(dram_bytes=40.0, copied_bytes=29.0)),
+    ("few bytes", work(model_bytes=2**17 - 1.0, dram_bytes=3e5)),
+    ("few bytes", work(model_bytes=1e4, dram_bytes=1e5, bytes_by_family={"product": 1e5})),
+    (
+        "read again",
+        work(model_bytes=1e5, dram_bytes=2.0**20, bytes_by_family={"product": 1e6}),
+    ),
+    ("not explained", work(model_bytes=2.0**17, dram_bytes=3e5)),
+    ("gradient sums", work(dram_bytes=160.0, summed_bytes=30.0)),
+    ("not counted", work(dram_bytes=None)),
+    ("partly counted", work(dram_bytes=60.0, uncounted_share=0.2)),
+    ("cache reuse", work(dram_bytes=60.0, uncounted_share=0.19)),
+    ("no model work", work(model_bytes=0.0)),
     (
         "not explained",
-        piece(model_bytes=2e6, dram_bytes=3.2e6, bytes_by_family={"layout": 5.9e5, "norm": 2.61e6}),
+        work(model_bytes=2e6, dram_bytes=3.2e6, bytes_by_family={"layout": 5.9e5, "norm": 2.61e6}),
     ),
 ]
 
 
 @pytest.mark.parametrize(("cause", "found"), FLOPS)
-def test_causes_of_flops(cause: str, found: Piece) -> None:
-    assert flops_cause(found) == cause
+def test_causes_of_flops(cause: str, found: LayerWork) -> None:
+    assert find_flops_cause(found) == cause
 
 
 @pytest.mark.parametrize(("cause", "found"), BYTES)
-def test_causes_of_bytes(cause: str, found: Piece) -> None:
-    assert bytes_cause(found) == cause
+def test_causes_of_bytes(cause: str, found: LayerWork) -> None:
+    assert find_bytes_cause(found) == cause
 
 
 def test_every_cause_is_documented() -> None:

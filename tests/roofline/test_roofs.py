@@ -20,10 +20,10 @@ from ridgeline.roofline.roofs import (
     Roofs,
     datasheet_roofs,
     env_of,
-    given_roofs,
     measured_roofs,
     parse_rate,
     peaks_from_json,
+    user_roofs,
 )
 
 PASSPORT = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
@@ -146,15 +146,9 @@ def test_a_missing_roof_is_replaced_by_one_that_is_not_too_low() -> None:
 @pytest.mark.parametrize("name", ["fp23", "tensor", "fp16 tensor"])
 def test_a_roof_of_no_precision_is_refused(name: str) -> None:
     with pytest.raises(RidgelineError) as raised:
-        given_roofs("m", "cpu", compute={name: 5e12}, dram_bytes_per_s=None)
+        user_roofs("m", "cpu", compute={name: 5e12}, dram_bytes_per_s=None)
     assert raised.value.problem == f"there is no roof called {name!r}"
     assert raised.value.hint.startswith("precisions are fp64, fp32, tf32, bf16, fp16, fp8")
-
-
-def test_ridge() -> None:
-    roofs = Roofs(env="m", device="cpu", compute={"fp32 vector": 1e12}, bandwidth={"dram": 1e11})
-    assert roofs.ridge("fp32 vector") == 10.0
-    assert roofs.ridge("fp32 vector", "l2") is None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +187,7 @@ def test_other_json_is_refused(content: str) -> None:
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("inf")])
 def test_a_roof_is_above_zero(rate: float) -> None:
     with pytest.raises(RidgelineError, match="no roof"):
-        given_roofs("m", "cpu", compute={"fp32": rate}, dram_bytes_per_s=None)
+        user_roofs("m", "cpu", compute={"fp32": rate}, dram_bytes_per_s=None)
 
 
 def test_the_processor_of_a_gpus_host_has_a_name_of_its_own() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ridgeline.roofline.sanity_checks import clock_flag, energy_flags, flags
+from ridgeline.roofline.sanity_checks import describe_clock, find_energy_flags, find_flags
 
 POINT = {
     "run_id": "r", "grain": "layer", "layer": "conv", "phase": "all", "provenance": "static",
@@ -18,7 +18,7 @@ STEP = {**POINT, "grain": "step", "layer": "", "time_s": 0.1}
 
 def flag_of(**changes: Any) -> str:
     points = pd.DataFrame([STEP, {**POINT, **changes}])
-    return str(flags(points).iloc[1])
+    return str(find_flags(points).iloc[1])
 
 
 def test_a_point_below_its_roof_has_no_flag() -> None:
@@ -64,7 +64,7 @@ def test_above_a_roof_that_nobody_measured(
     changes = {"env": env, "bound": bound, "provenance": provenance, "roof_source": source}
     points = pd.DataFrame([STEP, {**POINT, **changes, "efficiency": 1.25}])
     # then a point above it says to check what was given, not to measure again
-    assert flags(points, given).iloc[1] == (
+    assert find_flags(points, given).iloc[1] == (
         f"above its {bound} roof: 25 % faster than its floor; likely cause: {cause}"
     )
 
@@ -101,7 +101,7 @@ def test_a_hot_piece_without_flops() -> None:
 def test_executed_flops_beside_those_of_the_model(grain: str, executed: float, text: str) -> None:
     model = {**POINT, "grain": grain, "flops_fp16_matrix": 9e8}
     counter = {**model, "provenance": "counter", "flops": executed}
-    flag = str(flags(pd.DataFrame([STEP, model, counter])).iloc[2])
+    flag = str(find_flags(pd.DataFrame([STEP, model, counter])).iloc[2])
     assert flag.startswith(text)
     assert bool(flag) == bool(text)
 
@@ -109,7 +109,7 @@ def test_executed_flops_beside_those_of_the_model(grain: str, executed: float, t
 def test_conventions_of_elementwise_work_differ_too_much_to_judge() -> None:
     model = {**POINT, "flops_fp16_matrix": 1e8}  # a tenth of it is products
     counter = {**model, "provenance": "counter", "flops": 0.0}
-    assert str(flags(pd.DataFrame([STEP, model, counter])).iloc[2]) == (
+    assert str(find_flags(pd.DataFrame([STEP, model, counter])).iloc[2]) == (
         "10 % of the step without FLOPs; likely cause: it only moves or compares data, or no"
         " formula and no counter tells its work"
     )
@@ -139,7 +139,7 @@ def test_energy_that_doubles_between_neighbours() -> None:
     # given joules per sample that fall slowly with the batch, but for one reading
     table = runs([1.0, 0.3, 0.8, 0.75], [8, 16, 32, 64])
     # then that one is flagged, and its neighbours are not judged by it
-    found = energy_flags(table)
+    found = find_energy_flags(table)
     assert found[1].startswith(
         "0.3 J per sample where batches 8 and 32 suggest 0.894; likely cause"
     )
@@ -147,16 +147,16 @@ def test_energy_that_doubles_between_neighbours() -> None:
 
 
 def test_energy_that_falls_smoothly_is_fine() -> None:
-    assert energy_flags(runs([1.0, 0.9, 0.82], [8, 16, 32])).eq("").all()
-    assert energy_flags(runs([1.0, 0.9], [8, 16])).eq("").all()
-    assert energy_flags(pd.DataFrame({"batch_size": [1]})).eq("").all()
+    assert find_energy_flags(runs([1.0, 0.9, 0.82], [8, 16, 32])).eq("").all()
+    assert find_energy_flags(runs([1.0, 0.9], [8, 16])).eq("").all()
+    assert find_energy_flags(pd.DataFrame({"batch_size": [1]})).eq("").all()
 
 
 def test_another_clock_than_the_roofs() -> None:
-    assert clock_flag(1.5e9, 1.98e9) == (
+    assert describe_clock(1.5e9, 1.98e9) == (
         "ran at 1500 MHz, its roof is of 1980 MHz: at the run's clock, that roof is 76 % of the one"
         " drawn"
     )
-    assert clock_flag(1.98e9, 1.5e9) == ""  # a power cap holds large products down
-    assert clock_flag(1.95e9, 1.98e9) == ""
-    assert clock_flag(None, 1.98e9) == ""
+    assert describe_clock(1.98e9, 1.5e9) == ""  # a power cap holds large products down
+    assert describe_clock(1.95e9, 1.98e9) == ""
+    assert describe_clock(None, 1.98e9) == ""

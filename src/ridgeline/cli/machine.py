@@ -280,7 +280,7 @@ def _show_datasheet(sheet: Datasheet, *, as_json: bool, png: Path | None) -> Non
 
 def _draw(passport: Passport, path: Path) -> None:
     from ridgeline.machine.datasheets import find_published_roofs
-    from ridgeline.report.figures.write import write_machine
+    from ridgeline.report.figures import write_machine
     from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs
 
     if path.suffix not in (".png", ".svg"):

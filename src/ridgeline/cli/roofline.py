@@ -148,8 +148,7 @@ def _draw(
     """All figures into a folder, or one into a file."""
     import_figures()
     from ridgeline.pipeline.outputs import write_figures
-    from ridgeline.report.figures import write_figure
-    from ridgeline.report.figures.write import FORMATS
+    from ridgeline.report.figures import FORMATS, write_figure
 
     ending = out.suffix.lower().removeprefix(".") if out is not None else ""
     if ending in ("gif", "jpg", "jpeg", "eps", "bmp", "tif", "tiff", "webp"):
@@ -170,7 +169,7 @@ def _draw(
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    from ridgeline.report.figures.write import FORMATS
+    from ridgeline.report.figures import FORMATS
 
     found = tuple(part.strip().lower() for part in text.split(","))
     for name in found:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli import show_runs, show_study
 from ridgeline.cli.tables import print_text, screen
+from ridgeline.findings import saving, saving_basis
 from ridgeline.report.summary import summary
-from ridgeline.roofline.findings import saving, saving_basis
 
 if TYPE_CHECKING:
     from ridgeline.cli.analyzed import Analysis

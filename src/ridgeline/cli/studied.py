@@ -157,7 +157,7 @@ def _everywhere(compute: str | None, bandwidth: str | None) -> Roofs | None:
     """The roofs of --peak-compute and --peak-bw: TFLOP/s and GB/s if no unit is named."""
     if compute is None and bandwidth is None:
         return None
-    from ridgeline.roofline.roofs import BITS, GIGA, TERA, given_roofs, parse_rate
+    from ridgeline.roofline.roofs import BITS, GIGA, TERA, parse_rate, user_roofs
 
     rates: dict[str, float] = {}
     if compute is not None:
@@ -170,4 +170,4 @@ def _everywhere(compute: str | None, bandwidth: str | None) -> Roofs | None:
     slope = None
     if bandwidth is not None:
         slope = parse_rate(bandwidth, option="--peak-bw", plain=GIGA)
-    return given_roofs("given", "", compute=rates, dram_bytes_per_s=slope)
+    return user_roofs("given", "", compute=rates, dram_bytes_per_s=slope)

@@ -50,7 +50,7 @@ def write_figures(
 
     where = folder or study.results / "figures"
     outputs.figures = figures.write_figures(
-        study, where, formats=tuple(formats), kinds=kinds, tell=tell
+        study, where, formats=tuple(formats), kinds=kinds, on_progress=tell
     )
 
 

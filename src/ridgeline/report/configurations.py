@@ -18,10 +18,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ridgeline.findings import LAYERS_OFF
 from ridgeline.report.study import Study
 from ridgeline.report.text import number, plain, records
 from ridgeline.report.views import STEP_SETTINGS
-from ridgeline.roofline.findings import LAYERS_OFF
 from ridgeline.settings import LOADING, SYNTHETIC, SYNTHETIC_HOST, WORDS, Settings
 from ridgeline.store import MeasuredRun
 

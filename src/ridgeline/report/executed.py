@@ -17,7 +17,7 @@ from ridgeline.report.views import capture_command
 from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.kernel_names import family
-from ridgeline.roofline.kernel_work import OPTIMIZER
+from ridgeline.roofline.work import OPTIMIZER
 from ridgeline.store import StoredCapture, StoredProfile
 from ridgeline.units import format_percent, format_time
 

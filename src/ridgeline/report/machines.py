@@ -103,7 +103,7 @@ class Machines:
 
     def _replace_roofs(self, machine: Machine) -> Machine:
         """With the roofs that the user gave instead of those measured; the others stay."""
-        given = self._given_roofs(machine)
+        given = self._user_roofs(machine)
         if given is None or not (given.flats or given.bandwidth):
             return machine
         old = machine.roofs
@@ -119,7 +119,7 @@ class Machines:
         )
         return replace(machine, roofs=roofs)
 
-    def _given_roofs(self, machine: Machine) -> Roofs | None:
+    def _user_roofs(self, machine: Machine) -> Roofs | None:
         """The roofs that the user gave for a machine, or for that of which it is some threads."""
         names = (machine.env, machine.roofs.whole_env)
         return next((self.given[name] for name in names if name in self.given), self.everywhere)
@@ -128,7 +128,7 @@ class Machines:
         """By machine, which of its roofs the user gave: `compute`, `dram`."""
         bounds: dict[str, Collection[str]] = {}
         for machine in self.machines.values():
-            given = self._given_roofs(machine)
+            given = self._user_roofs(machine)
             if given is not None:
                 bounds[machine.env] = {*(["compute"] if given.flats else []), *given.bandwidth}
         return bounds

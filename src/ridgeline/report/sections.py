@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ridgeline.captures.quantities import LOWER_BOUND
+from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.describe import Description
 from ridgeline.records import BACKWARD, PHASES, Provenance
 from ridgeline.report import tables
@@ -40,7 +41,6 @@ from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, 
 from ridgeline.report.text import capped, counted, listed, number, plain, records, some
 from ridgeline.report.views import environment_text
 from ridgeline.roofline.causes import AGREE, CAUSES
-from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.roofline.roofs import LEVELS, work_unit
 
 if TYPE_CHECKING:

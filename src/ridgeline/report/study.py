@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.findings import COLUMNS as FINDING_COLUMNS
+from ridgeline.findings import HOST, SYSTEM, Setting, find_rows
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
 from ridgeline.report.executed import (
     captures_table,
@@ -38,21 +40,20 @@ from ridgeline.report.stored import (
 )
 from ridgeline.report.text import listed, no_rows, plain
 from ridgeline.report.views import metrics
-from ridgeline.roofline.capture_points import capture_points, is_complete
-from ridgeline.roofline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.roofline.findings import HOST, SYSTEM, Setting, find_rows
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.points import (
-    Counted,
-    Measured,
-    Prepared,
-    finished,
-    prepare,
-    raw_points,
+    CountedStep,
+    MeasuredStep,
+    StaticWork,
+    find_capture_floors,
+    find_run_floors,
+    group_static_work,
+    is_complete,
+    join_points,
 )
 from ridgeline.roofline.reconcile import reconcile
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.roofline.sanity_checks import clock_flag, energy_flags, flags
+from ridgeline.roofline.sanity_checks import describe_clock, find_energy_flags, find_flags
 from ridgeline.store import (
     MeasuredRun,
     ResultsFolder,
@@ -69,7 +70,7 @@ __all__ = ["Machine", "Study", "read_study"]
 STAGES_FILE = "analysis.json"
 BUSY = "the machine was busy"
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of the compiler
-Points = list[tuple[Measured, Roofs, "pd.DataFrame"]]
+Points = list[tuple[MeasuredStep, Roofs, "pd.DataFrame"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +157,10 @@ def read_study(
     machines = Machines(results, problems, given or {}, everywhere)
     reader = _Reader(problems, machines, profiles, stored_counts(index))
     points, of_captures = (
-        table.assign(flag=flags(table, machines.given_bounds()) if len(table) else [])
+        table.assign(flag=find_flags(table, machines.given_bounds()) if len(table) else [])
         for table in [
-            finished([table for run in runs for table in reader.read_run(run)]),
-            finished([table for one in profiles.captures for table in reader.read_capture(one)]),
+            join_points([table for run in runs for table in reader.read_run(run)]),
+            join_points([table for one in profiles.captures for table in reader.read_capture(one)]),
         ]
     )
     findings = reader.find(points, runs)
@@ -233,8 +234,8 @@ class _Reader:
         self.notes: dict[str, tuple[str, ...]] = {}
         self.remarks: list[str] = []
         self._counts = counts
-        self._counted: dict[str, Counted | None] = {}  # by stored count
-        self._prepared: dict[tuple[Any, ...], Prepared] = {}
+        self._counted: dict[str, CountedStep | None] = {}  # by stored count
+        self._prepared: dict[tuple[Any, ...], StaticWork] = {}
 
     def read_run(self, run: MeasuredRun) -> Points:
         """The points of one run; on the way, its kernels are compared with its count."""
@@ -245,7 +246,9 @@ class _Reader:
         layers = read_table(run, "layers", self.problems)
         if layers is not None and kernels is not None and measured.layers_without_gaps:
             layers = with_optimizer_kernels(layers, kernels)
-        tables = raw_points(measured, roofs, self._prepare(run, measured, roofs), layers, kernels)
+        tables = find_run_floors(
+            measured, roofs, self._prepare(run, measured, roofs), layers, kernels
+        )
         if kernels is not None:
             self.kernels[run.run_id] = run_kernels(kernels)
             self._reconcile(run, measured, kernels, profile)
@@ -278,7 +281,7 @@ class _Reader:
     def _reconcile(
         self,
         run: MeasuredRun,
-        measured: Measured,
+        measured: MeasuredStep,
         kernels: pd.DataFrame,
         profile: StoredProfile | None,
     ) -> None:
@@ -315,9 +318,9 @@ class _Reader:
         gaps = [*_describe_gaps(kernels), *_describe_missing_roofs(kernels, roofs)]
         self.notes[run.run_id] += tuple(gaps)
         self.problems += [f"the capture {name}: {note}" for note in gaps]
-        return capture_points(run.run_id, name, roofs, kernels)
+        return find_capture_floors(run.run_id, name, roofs, kernels)
 
-    def _prepare(self, run: MeasuredRun, measured: Measured, roofs: Roofs) -> Prepared | None:
+    def _prepare(self, run: MeasuredRun, measured: MeasuredStep, roofs: Roofs) -> StaticWork | None:
         """The counted work of a run, grouped once for all runs that share it."""
         count = self._counts.get(run_key(run))
         if count is None:
@@ -331,7 +334,7 @@ class _Reader:
             counted = self._read_count(count)
             if counted is None:
                 return None
-            self._prepared[key] = prepare(
+            self._prepared[key] = group_static_work(
                 counted,
                 roofs,
                 precision=measured.precision,
@@ -340,7 +343,7 @@ class _Reader:
             )
         return self._prepared[key]
 
-    def _read_count(self, count: StoredCount) -> Counted | None:
+    def _read_count(self, count: StoredCount) -> CountedStep | None:
         """The operators of a count, and its fused bytes as a whole and by layer."""
         if count.run_id not in self._counted:
             self._counted[count.run_id] = _read_counted(count, self.problems)
@@ -377,21 +380,21 @@ class _Reader:
         ]
         totals = pd.DataFrame([_totals(run, self._counts.get(run_key(run))) for run in runs])
         table = table.merge(totals, on="run_id", how="left")
-        table["flag"] = energy_flags(table)
+        table["flag"] = find_energy_flags(table)
         return table
 
     def _clock_flag(self, run: MeasuredRun) -> str:
         roof_hz = self.machines.of(run).roofs.clock_of(run.result.precision)
-        return clock_flag(run.result.conditions.during.clock_hz, roof_hz)
+        return describe_clock(run.result.conditions.during.clock_hz, roof_hz)
 
 
 # ---------------------------------------------------------------- one run, as roofline takes it
 
 
-def _measured(run: MeasuredRun, profile: StoredProfile | None) -> Measured:
+def _measured(run: MeasuredRun, profile: StoredProfile | None) -> MeasuredStep:
     request, result = run.request, run.result
     layers, split = result.layers, result.split_s
-    return Measured(
+    return MeasuredStep(
         run_id=run.run_id,
         model=request.model,
         mode=request.mode,
@@ -450,7 +453,7 @@ def _round(value: float | None) -> int | None:
 # ---------------------------------------------------------------- counts
 
 
-def _read_counted(count: StoredCount, problems: list[str]) -> Counted | None:
+def _read_counted(count: StoredCount, problems: list[str]) -> CountedStep | None:
     ops = read_table(count, "ops", problems)
     if ops is None:
         return None
@@ -459,7 +462,7 @@ def _read_counted(count: StoredCount, problems: list[str]) -> Counted | None:
     if layers is not None:
         layers = rename_fused_of_layers(layers, count.request.mode)
         by_layer = dict(zip(layers["path"], layers["own_fused_bytes"].astype(float), strict=True))
-    return Counted(
+    return CountedStep(
         ops=name_recompute(ops),
         fused_bytes=_sum_moved(count.result.fused_bytes),
         layer_fused_bytes=by_layer,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.passport import ONE_CORE, Ceiling
 from ridgeline.report.configurations import (
     WORK,
@@ -32,7 +33,6 @@ from ridgeline.report.configurations import (
 from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import number, plain, three_digits
-from ridgeline.roofline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.roofline.roofs import LEVELS, flat_unit
 from ridgeline.settings import WORK_SETTINGS
 from ridgeline.store import IN_RESULTS, atomic_write_text

@@ -8,7 +8,7 @@ multiplications. So products are compared with products, and the rest with the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 AGREES = 0.05  # of the model: the self-test trusts counters to so much
@@ -62,10 +62,12 @@ CAUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """The work of one piece, by the model and by the hardware. None: the capture does not tell."""
+@dataclass(slots=True, kw_only=True)
+class LayerWork:
+    """The work of a layer in a phase, by the model and by the hardware. None: not collected."""
 
+    phase: str = ""
+    kind: str = ""  # of its largest operator
     model_products: float = 0.0  # FLOPs: two for each multiply-add
     model_other: float = 0.0
     model_bytes: float = 0.0
@@ -80,13 +82,11 @@ class Piece:
     summed_bytes: float = 0.0  # … and what these move
     dram_bytes: float | None = None
     copied_bytes: float = 0.0  # by the driver, beside the kernels
-    bytes_by_family: Mapping[str, float] = field(default_factory=dict)
+    bytes_by_family: dict[str, float] = field(default_factory=dict)
     families: frozenset[str] = frozenset()  # of its kernels
-    kind: str = ""  # of its largest operator
-    phase: str = ""
     has_matrix: bool = False  # tensor cores did some of it
     has_split_name: bool = False  # a kernel's name says that it splits a precision
-    is_lower: bool = False  # tensor cores computed in less than the precision that was asked for
+    is_lower: bool = False  # tensor cores computed in less than the requested precision
     is_forward_again: bool = False  # kernels of this layer's forward in its backward …
     is_counted_again: bool = False  # … where the model has these products, too: recomputation
     has_loss_scaling: bool = False  # a kernel that unscales gradients
@@ -99,15 +99,27 @@ class Piece:
 
     @property
     def flops(self) -> float | None:
-        known = [part for part in (self.products, self.other) if part is not None]
-        return sum(known) if known else None
+        return sum_known((self.products, self.other))
 
     @property
     def products_ratio(self) -> float | None:
         return ratio(self.products, self.model_products)
 
+    @property
+    def more_products(self) -> float:
+        """Than the model has."""
+        return (self.products or 0.0) - self.model_products
 
-Rule = Callable[[Piece], bool]
+    @property
+    def more_others(self) -> float:
+        return (self.other or 0.0) - self.model_other
+
+    @property
+    def more_bytes(self) -> float:
+        return (self.dram_bytes or 0.0) - self.model_bytes
+
+
+Rule = Callable[[LayerWork], bool]
 
 
 def ratio(executed: float | None, model: float) -> float | None:
@@ -115,170 +127,163 @@ def ratio(executed: float | None, model: float) -> float | None:
     return None if executed is None or model <= 0 else executed / model
 
 
+def sum_known(values: Iterable[float | None]) -> float | None:
+    """None where nothing is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
 def agrees(executed: float, model: float, tolerance: float = AGREES) -> bool:
     return abs(executed - model) <= tolerance * model
 
 
-def flops_cause(piece: Piece) -> str:
-    """Why a piece executes more or fewer FLOPs than its model has."""
-    executed, model = piece.flops, piece.model_flops
-    absent = _absent(piece, model)
+def find_flops_cause(work: LayerWork) -> str:
+    """Why a layer executes more or fewer FLOPs than its model has."""
+    executed, model = work.flops, work.model_flops
+    absent = _explain_absence(work, model)
     if absent is not None or executed is None:
         return absent or UNKNOWN
     if agrees(executed, model):
         return AGREE
-    if model == 0 and piece.model_bytes and piece.half >= MOST_OF * executed:  # it moves alone
-        return "conversion" if piece.is_half else "moved constants"
+    if model == 0 and work.model_bytes and work.half >= MOST_OF * executed:  # it moves alone
+        return "conversion" if work.is_half else "moved constants"
     if model == 0:
         return "no model work"
-    products = _more_products(piece)
-    other = _more_others(piece)
-    if executed < model and _is_partly_counted(piece, executed, model):
+    products, other = work.more_products, work.more_others
+    if executed < model and _is_partly_counted(work, executed, model):
         return PARTLY
     if abs(products) >= abs(other):
-        return _first(FEWER_PRODUCTS if products < 0 else MORE_PRODUCTS, piece)
-    return _first(FEWER_OTHERS if other < 0 else MORE_OTHERS, piece)
+        return _find_first(FEWER_PRODUCTS if products < 0 else MORE_PRODUCTS, work)
+    return _find_first(FEWER_OTHERS if other < 0 else MORE_OTHERS, work)
 
 
-def bytes_cause(piece: Piece) -> str:
-    """Why a piece moves more or fewer bytes from and to DRAM than its operators touch."""
-    moved, model = piece.dram_bytes, piece.model_bytes
-    if not piece.launches and model and _is_copied(piece):
+def find_bytes_cause(work: LayerWork) -> str:
+    """Why a layer moves more or fewer bytes from and to DRAM than its operators touch."""
+    moved, model = work.dram_bytes, work.model_bytes
+    if not work.launches and model and _is_copied(work):
         return "memory copy"
-    absent = _absent(piece, model)
+    absent = _explain_absence(work, model)
     if absent is not None or moved is None:
         return absent or UNKNOWN
     if agrees(moved, model, BYTES_AGREE):
         return AGREE
     if model == 0:
         return "no model work"
-    if moved < model and _is_partly_counted(piece, moved, model):
+    if moved < model and _is_partly_counted(work, moved, model):
         return PARTLY
-    if moved < model and _is_copied(piece):
+    if moved < model and _is_copied(work):
         return "memory copy"
     if moved < model:
-        return "fused" if piece.is_compiled else "cache reuse"
-    return _first(MORE_BYTES, piece)
+        return "fused" if work.is_compiled else "cache reuse"
+    return _find_first(MORE_BYTES, work)
 
 
-def _is_partly_counted(piece: Piece, executed: float, model: float) -> bool:
+def _is_partly_counted(work: LayerWork, executed: float, model: float) -> bool:
     """Whether kernels without counters may have done most of what is missing."""
-    return piece.uncounted_share > 0 and piece.uncounted_share >= MOST_OF * (1 - executed / model)
+    return work.uncounted_share > 0 and work.uncounted_share >= MOST_OF * (1 - executed / model)
 
 
-def _absent(piece: Piece, model: float) -> str | None:
-    """Of a piece without kernels."""
-    if piece.launches:
+def _explain_absence(work: LayerWork, model: float) -> str | None:
+    """Of a layer without kernels."""
+    if work.launches:
         return None
     if model == 0:
         return AGREE
-    return "fused" if piece.is_compiled else "not attributed"
+    return "fused" if work.is_compiled else "not attributed"
 
 
-def _first(rules: Mapping[str, Rule], piece: Piece) -> str:
-    return next((cause for cause, fits in rules.items() if fits(piece)), UNEXPLAINED)
+def _find_first(rules: Mapping[str, Rule], work: LayerWork) -> str:
+    return next((cause for cause, fits in rules.items() if fits(work)), UNEXPLAINED)
 
 
-def _more_products(piece: Piece) -> float:
-    return (piece.products or 0.0) - piece.model_products
-
-
-def _more_others(piece: Piece) -> float:
-    return (piece.other or 0.0) - piece.model_other
-
-
-def _more_bytes(piece: Piece) -> float:
-    return (piece.dram_bytes or 0.0) - piece.model_bytes
-
-
-def _within(piece: Piece, band: tuple[float, float]) -> bool:
-    times = piece.products_ratio
+def _within(work: LayerWork, band: tuple[float, float]) -> bool:
+    times = work.products_ratio
     return times is not None and band[0] <= times <= band[1]
 
 
-def _is_copied(piece: Piece) -> bool:
+def _is_copied(work: LayerWork) -> bool:
     """Whether the driver moved most of what counters did not see."""
-    return piece.copied_bytes >= -MOST_OF * _more_bytes(piece)
+    return work.copied_bytes >= -MOST_OF * work.more_bytes
 
 
-def _is_small(piece: Piece) -> bool:
+def _is_small(work: LayerWork) -> bool:
     """Whether code, arguments and what neighbours wrote may be all that is too much."""
-    moved = piece.dram_bytes or 0.0
-    is_few = piece.model_bytes < FEW_BYTES * piece.launches
-    return is_few and moved < LITTLE_MOVED * piece.launches
+    moved = work.dram_bytes or 0.0
+    is_few = work.model_bytes < FEW_BYTES * work.launches
+    return is_few and moved < LITTLE_MOVED * work.launches
 
 
-def _is_converting(piece: Piece) -> bool:
-    return piece.converting >= MOST_OF * _more_products(piece)
+def _is_converting(work: LayerWork) -> bool:
+    return work.converting >= MOST_OF * work.more_products
 
 
-def _is_split(piece: Piece) -> bool:
+def _is_split(work: LayerWork) -> bool:
     """By name, or by a ratio near 3, 6 or 9 on units of a lower precision."""
-    times = piece.products_ratio
+    times = work.products_ratio
     is_near = times is not None and any(abs(times - n) <= NEAR * n for n in SPLITS)
-    return piece.has_split_name or (piece.is_lower and is_near)
+    return work.has_split_name or (work.is_lower and is_near)
 
 
-def _is_causal(piece: Piece) -> bool:
-    band = CAUSAL_BACKWARD if piece.phase == "backward" else CAUSAL
-    return "attention" in piece.families and _within(piece, band)
+def _is_causal(work: LayerWork) -> bool:
+    band = CAUSAL_BACKWARD if work.phase == "backward" else CAUSAL
+    return "attention" in work.families and _within(work, band)
 
 
-def _is_recomputed(piece: Piece) -> bool:
-    if piece.phase != "backward":
+def _is_recomputed(work: LayerWork) -> bool:
+    if work.phase != "backward":
         return False
-    if "attention" in piece.families:
-        return _within(piece, RECOMPUTED_SCORES)
-    is_more = piece.is_forward_again and not piece.is_counted_again
-    return is_more and _within(piece, RECOMPUTED_FORWARD)
+    if "attention" in work.families:
+        return _within(work, RECOMPUTED_SCORES)
+    is_more = work.is_forward_again and not work.is_counted_again
+    return is_more and _within(work, RECOMPUTED_FORWARD)
 
 
-def _is_padded(piece: Piece) -> bool:
-    if piece.has_matrix or "product" in piece.families:
+def _is_padded(work: LayerWork) -> bool:
+    if work.has_matrix or "product" in work.families:
         return True
-    times = ratio((piece.products or 0.0) - piece.converting, piece.model_products)
+    times = ratio((work.products or 0.0) - work.converting, work.model_products)
     is_tiled = times is not None and TILED[0] <= times <= TILED[1]
-    return "direct" in piece.families and is_tiled
+    return "direct" in work.families and is_tiled
 
 
 def _moved_by(*families: str) -> Rule:
     """Whether kernels of some families move most of what is beyond the model's bytes."""
 
-    def fits(piece: Piece) -> bool:
-        moved = sum(piece.bytes_by_family.get(name, 0.0) for name in families)
-        return moved >= MOST_OF * _more_bytes(piece)
+    def fits(work: LayerWork) -> bool:
+        moved = sum(work.bytes_by_family.get(name, 0.0) for name in families)
+        return moved >= MOST_OF * work.more_bytes
 
     return fits
 
 
 FEWER_PRODUCTS: dict[str, Rule] = {
-    "Winograd": lambda piece: "winograd" in piece.families,
-    "FFT": lambda piece: "fft" in piece.families,
+    "Winograd": lambda work: "winograd" in work.families,
+    "FFT": lambda work: "fft" in work.families,
     "causal skipping": _is_causal,
-    "borders skipped": lambda piece: "direct" in piece.families and _within(piece, (BORDER, 1.0)),
+    "borders skipped": lambda work: "direct" in work.families and _within(work, (BORDER, 1.0)),
 }
-FEWER_OTHERS: dict[str, Rule] = {"no counter": lambda piece: piece.kind in COMPARING}
+FEWER_OTHERS: dict[str, Rule] = {"no counter": lambda work: work.kind in COMPARING}
 MORE_OTHERS: dict[str, Rule] = {
-    "loss scaling": lambda piece: piece.has_loss_scaling,
-    "gradient sums": lambda piece: piece.summed_flops >= MOST_OF * _more_others(piece),
-    "elementwise": lambda piece: True,
+    "loss scaling": lambda work: work.has_loss_scaling,
+    "gradient sums": lambda work: work.summed_flops >= MOST_OF * work.more_others,
+    "elementwise": lambda work: True,
 }
 MORE_PRODUCTS: dict[str, Rule] = {
-    "no model work": lambda piece: piece.model_products == 0,
+    "no model work": lambda work: work.model_products == 0,
     "precision split": _is_split,
     "recompute": _is_recomputed,
-    "FFT": lambda piece: "fft" in piece.families,
-    "conversion": lambda piece: piece.is_half and _is_converting(piece),
-    "moved constants": lambda piece: not piece.is_half and _is_converting(piece),
+    "FFT": lambda work: "fft" in work.families,
+    "conversion": lambda work: work.is_half and _is_converting(work),
+    "moved constants": lambda work: not work.is_half and _is_converting(work),
     "tile padding": _is_padded,
 }
 MORE_BYTES: dict[str, Rule] = {
-    "loss scaling": lambda piece: piece.has_loss_scaling,
-    "gradient sums": lambda piece: piece.summed_bytes >= MOST_OF * _more_bytes(piece),
+    "loss scaling": lambda work: work.has_loss_scaling,
+    "gradient sums": lambda work: work.summed_bytes >= MOST_OF * work.more_bytes,
     "layout conversion": _moved_by("layout"),
     "workspace": _moved_by("split", "winograd", "fft"),
-    "two passes": lambda piece: piece.kind in SUMMING and _moved_by("norm")(piece),
+    "two passes": lambda work: work.kind in SUMMING and _moved_by("norm")(work),
     "few bytes": _is_small,
-    "unfused intermediates": lambda piece: piece.launches > MORE_KERNELS * max(piece.operators, 1),
+    "unfused intermediates": lambda work: work.launches > MORE_KERNELS * max(work.operators, 1),
     "read again": _moved_by("product", "direct", "attention"),
 }

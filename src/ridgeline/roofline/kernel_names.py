@@ -44,16 +44,16 @@ LONGEST = 90
 def family(kernel: str) -> str:
     """The family of a kernel: `winograd`, `product`, `layout`, …; `other` if no name fits."""
     fitting = OTHER
-    for text in _texts(kernel):
-        fitting = _fit(text)
+    for text in _list_texts(kernel):
+        fitting = _match_family(text)
         if fitting not in (OTHER, "pointwise"):  # which is what many a frame is named after
             break
     return fitting
 
 
-def _texts(kernel: str) -> tuple[str, ...]:
+def _list_texts(kernel: str) -> tuple[str, ...]:
     """What to file a kernel by, the first that says something: function, argument, all of it."""
-    function = _without_parameters(_spell(kernel))
+    function = _drop_parameters(_demangle(kernel))
     own, _, arguments = function.partition("<")
     argument = arguments.partition("<")[0]
     if _FRAME.search(own):
@@ -61,13 +61,13 @@ def _texts(kernel: str) -> tuple[str, ...]:
     return own, f"{own}<{argument}", function
 
 
-def _fit(text: str) -> str:
+def _match_family(text: str) -> str:
     if _SPLIT_PRODUCT.search(text):  # a product that leaves partial sums, not their reduction
         return "product"
-    return next((name for name, found in _PATTERNS.items() if found.search(text)), OTHER)
+    return next((name for name, pattern in _PATTERNS.items() if pattern.search(text)), OTHER)
 
 
-def _spell(kernel: str) -> str:
+def _demangle(kernel: str) -> str:
     """`a::Kernel<b::Gemm<…` of a mangled name, the rest as it is where no library can read it."""
     name = demangle(kernel) if kernel.startswith("_Z") else kernel
     if not name.startswith("_Z"):
@@ -91,13 +91,13 @@ def _read_names(mangled: str) -> tuple[str, str]:
     return "::".join(names), rest
 
 
-def _without_parameters(kernel: str) -> str:
+def _drop_parameters(kernel: str) -> str:
     """The function with its template arguments: types of parameters tell nothing of its work."""
     name, depth = _NAMELESS.sub("", kernel), 0
-    for place, sign in enumerate(name):
+    for index, sign in enumerate(name):
         depth += (sign == "<") - (sign == ">")
         if sign == "(" and depth <= 0:
-            return name[:place]
+            return name[:index]
     return name
 
 

@@ -62,7 +62,7 @@ class Roofs:
         unless all are of wider operands: then it may be too low.
         """
         roofs = self.flats
-        same = [roofs.get(f"{precision} {way}") for way in _paths(precision, path)]
+        same = [roofs.get(f"{precision} {path}") for path in _paths(precision, path)]
         known = [rate for rate in same if rate]
         if known:
             return max(known)
@@ -80,11 +80,6 @@ class Roofs:
         """The clock at which the roof of a run's products was measured."""
         name = {"amp": "fp16"}.get(precision, precision)
         return self.clocks_hz.get(f"{name} matrix", self.clock_hz)
-
-    def ridge(self, roof: str, level: str = "dram") -> float | None:
-        """FLOPs per byte at which a compute roof meets the slope of a memory level."""
-        rate, slope = self.compute.get(roof), self.bandwidth.get(level)
-        return rate / slope if rate and slope else None
 
 
 def _bits(name: str) -> int:
@@ -109,8 +104,7 @@ def measured_roofs(passport: Passport, device: str, threads: int | None = None) 
         env=env_of(passport, device),
         device=device,
         device_name=device_name(passport, device),
-        compute={name: rate for name, rate in compute.items() if not is_integer(name)},
-        integer={name: rate for name, rate in compute.items() if is_integer(name)},
+        **_split_integers(compute),
         bandwidth=bandwidth,
         launch_s={str(c.what): c.best for c in mine if c.kind == "launch"},
         cache_level=level,
@@ -135,6 +129,13 @@ def _best_rates(ceilings: Iterable[Ceiling]) -> tuple[dict[str, float], dict[str
         elif c.kind == "bandwidth" and c.level in LEVELS:
             _keep_best(bandwidth, str(c.level), c.best)
     return compute, bandwidth
+
+
+def _split_integers(rates: Mapping[str, float]) -> dict[str, Any]:
+    """Operations on integers are no FLOPs."""
+    compute = {name: rate for name, rate in rates.items() if not is_integer(name)}
+    integer = {name: rate for name, rate in rates.items() if is_integer(name)}
+    return {"compute": compute, "integer": integer}
 
 
 def _clocks(ceilings: Sequence[Ceiling]) -> dict[str, Any]:
@@ -177,8 +178,7 @@ def _roofs_of_threads(roofs: Roofs, of_one: Sequence[Ceiling], threads: int, eve
         part_of,
         source=ONE_CORE if is_one else "interpolated",
         basis=_basis(roofs, shares, bandwidth, threads, every),
-        compute={name: rate for name, rate in flats.items() if not is_integer(name)},
-        integer={name: rate for name, rate in flats.items() if is_integer(name)},
+        **_split_integers(flats),
         bandwidth=memory,
         **(_clocks(of_one) if is_one else {}),
     )
@@ -207,7 +207,7 @@ def _basis(
 
 
 def is_integer(precision: str) -> bool:
-    """Whether its operations are no FLOPs."""
+    """Whether operations of this precision are no FLOPs."""
     return precision.startswith("int")
 
 
@@ -260,13 +260,11 @@ def datasheet_roofs(
 ) -> Roofs:
     """The roofs that the maker publishes (dense), from `Datasheet.ceilings`."""
     compute: dict[str, float] = {}
-    integer: dict[str, float] = {}
     bandwidth: dict[str, float] = {}
     for entry in entries:
         if entry["kind"] == "compute":
-            rates = integer if is_integer(str(entry["precision"])) else compute
             name = f"{entry['precision']} {entry['path']}"
-            _keep_best(rates, name, float(entry["flops_per_s"]))
+            _keep_best(compute, name, float(entry["flops_per_s"]))
         elif entry["kind"] == "bandwidth" and entry.get("level") in LEVELS:
             _keep_best(bandwidth, str(entry["level"]), float(entry["bytes_per_s"]))
     return Roofs(
@@ -274,13 +272,12 @@ def datasheet_roofs(
         device=device,
         device_name=device_name,
         source="datasheet",
-        compute=compute,
-        integer=integer,
+        **_split_integers(compute),
         bandwidth=bandwidth,
     )
 
 
-def given_roofs(
+def user_roofs(
     env: str, device: str, *, compute: Mapping[str, float], dram_bytes_per_s: float | None
 ) -> Roofs:
     """Roofs that the user gives. `compute` is FLOP/s by precision, or by precision and path."""
@@ -294,16 +291,14 @@ def given_roofs(
                 " differ",
             )
         _check_rate(rate, "FLOP/s")
-        for way in (path,) if path else PATHS:
-            rates[f"{precision} {way}"] = rate
+        rates |= {f"{precision} {one}": rate for one in ((path,) if path else PATHS)}
     if dram_bytes_per_s is not None:
         _check_rate(dram_bytes_per_s, "B/s")
     return Roofs(
         env=env,
         device=device,
         source="given",
-        compute={name: rate for name, rate in rates.items() if not is_integer(name)},
-        integer={name: rate for name, rate in rates.items() if is_integer(name)},
+        **_split_integers(rates),
         bandwidth={"dram": dram_bytes_per_s} if dram_bytes_per_s else {},
     )
 
@@ -332,7 +327,7 @@ def _peaks(env: str, entry: Mapping[str, Any]) -> Roofs:
         rates = {"fp32": rates}
     compute = {str(name): float(rate) * GIGA for name, rate in rates.items() if rate is not None}
     gbps = entry.get("peak_gbps")
-    return given_roofs(
+    return user_roofs(
         env,
         str(entry.get("device", "")),
         compute=compute,
@@ -340,7 +335,7 @@ def _peaks(env: str, entry: Mapping[str, Any]) -> Roofs:
     )
 
 
-_RATE = re.compile(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kMGTP]?)(.*)", re.IGNORECASE)
+_RATE = re.compile(r"\s*([0-9]*\.?[0-9]+\.?(?:e[+-]?[0-9]+)?)\s*([kMGTP]?)(.*)", re.IGNORECASE)
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 
 
@@ -350,16 +345,9 @@ def parse_rate(text: str, *, option: str, plain: float) -> float:
     unit = match[3].strip().lower() if match else "?"
     of_option = ("b/s", "bps") if option == "--peak-bw" else ("flop/s", "flops")
     if match is None or unit not in ("", "/s", *of_option):
-        raise _no_rate(option, text)
-    try:
-        number = float(match[1])
-    except ValueError:
-        raise _no_rate(option, text) from None
+        raise RidgelineError(
+            f"{option} {text!r} is not a rate",
+            hint="for example --peak-compute 8.1T --peak-bw 300G",
+        )
     has_unit = bool(match[2] or unit)
-    return number * (_FACTORS[match[2].lower()] if has_unit else plain)
-
-
-def _no_rate(option: str, text: str) -> RidgelineError:
-    return RidgelineError(
-        f"{option} {text!r} is not a rate", hint="for example --peak-compute 8.1T --peak-bw 300G"
-    )
+    return float(match[1]) * (_FACTORS[match[2].lower()] if has_unit else plain)

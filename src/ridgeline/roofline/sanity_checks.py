@@ -28,7 +28,7 @@ ENERGY_KEYS = (  # runs that differ in the batch size alone make a line
     "channels_last", "grad_accum_steps", "data_root",
 )  # fmt: skip
 
-ABOVE_ITS = "above its"  # so begins what is told of a point that is faster than it can be
+ABOVE_ITS = "above its"  # so begins the flag of a point that is faster than it can be
 ABOVE = {
     ("static", "compute"): "fewer FLOPs may be executed than the model has (Winograd, FFT, masked"
     " attention), or the roof was measured at a lower clock",
@@ -39,7 +39,7 @@ ABOVE = {
 }
 OTHER_UNIT = "; or times or counters are in another unit than they say"
 ABOVE_ELSE = "the roof is too low, or its data stayed nearer to the cores"
-ABOVE_GIVEN = {  # under a roof that the user gave
+ABOVE_USERS = {  # under a user-supplied roof
     ("static", "compute"): "fewer FLOPs may be executed than the model has (Winograd, FFT, masked"
     " attention), or the value given for this roof is too low: check it",
     ("static", "dram"): "part of its data stayed in a cache, operators were fused, or the value"
@@ -61,21 +61,27 @@ EXECUTED = {
 }
 
 
-def flags(points: pd.DataFrame, given: Mapping[str, Collection[str]] | None = None) -> pd.Series:
+def find_flags(
+    points: pd.DataFrame, supplied: Mapping[str, Collection[str]] | None = None
+) -> pd.Series:
     """What is wrong with each point, in words; empty where nothing is.
 
-    `given` says by machine under which roofs (`compute`, `dram`) the user put it.
+    `given` are the user-supplied roofs (`compute`, `dram`) by machine.
     """
     import pandas as pd
 
-    found = pd.Series("", index=points.index, dtype=object)
-    for mask, text in (_above_roof(points, given or {}), _no_work(points), _executed(points)):
-        found = found.where(~mask, found.str.cat(text, sep="; ").str.removeprefix("; "))
-    return found
+    flags = pd.Series("", index=points.index, dtype=object)
+    for mask, text in (
+        _check_roofs(points, supplied or {}),
+        _check_hot_work(points),
+        _check_executed(points),
+    ):
+        flags = flags.where(~mask, flags.str.cat(text, sep="; ").str.removeprefix("; "))
+    return flags
 
 
-def _above_roof(
-    points: pd.DataFrame, given: Mapping[str, Collection[str]]
+def _check_roofs(
+    points: pd.DataFrame, supplied: Mapping[str, Collection[str]]
 ) -> tuple[pd.Series, pd.Series]:
     import pandas as pd
 
@@ -83,34 +89,34 @@ def _above_roof(
     is_far = points["efficiency"].gt(FAR) & points["provenance"].eq("counter")
     is_far &= points["bound"].ne("launch")
     mask = points["efficiency"].gt(most) & (points["time_s"].gt(LEAST_TIME_S) | is_far)
-    told = points.reindex(columns=["provenance", "bound", "efficiency", "env", "roof_source"])
+    rows = points.reindex(columns=["provenance", "bound", "efficiency", "env", "roof_source"])
     text = [
         f"{ABOVE_ITS} {bound} roof: {100 * (efficiency - 1):.0f} % faster than its floor;"
-        f" likely cause: {_why_above(provenance, bound, given.get(env, ()), source)}"
+        f" likely cause: {_explain_speed(provenance, bound, supplied.get(env, ()), source)}"
         + OTHER_UNIT
         * (provenance == "counter" and efficiency > FAR)
-        for provenance, bound, efficiency, env, source in told.itertuples(index=False, name=None)
+        for provenance, bound, efficiency, env, source in rows.itertuples(index=False, name=None)
     ]
     return mask, pd.Series(text, index=points.index, dtype=object)
 
 
-def _why_above(provenance: str, bound: str, given: Collection[str], source: str) -> str:
+def _explain_speed(provenance: str, bound: str, supplied: Collection[str], source: str) -> str:
     usual = ABOVE.get((provenance, bound), ABOVE_ELSE)
-    if bound in given:
-        return ABOVE_GIVEN.get((provenance, bound), usual)
+    if bound in supplied:
+        return ABOVE_USERS.get((provenance, bound), usual)
     return ABOVE_PUBLISHED.get((provenance, bound), usual) if source == "datasheet" else usual
 
 
-def _no_work(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """A hot piece for which no FLOPs are known."""
+def _check_hot_work(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Hot work for which no FLOPs are known."""
     import pandas as pd
 
     steps = points[points["grain"].isin(["step", "capture"])].drop_duplicates("run_id")
     whole = points["run_id"].map(steps.set_index("run_id")["time_s"])
     share = points["time_s"] / whole
     is_layer = points["grain"].eq("layer") & points["phase"].eq("all")
-    is_piece = is_layer | (points["grain"].eq("kernel") & points["flops"].notna())
-    mask = is_piece & share.gt(HOT) & points["flops"].fillna(0).eq(0)
+    is_item = is_layer | (points["grain"].eq("kernel") & points["flops"].notna())
+    mask = is_item & share.gt(HOT) & points["flops"].fillna(0).eq(0)
     moves = points["dram_bytes"].fillna(0).gt(0)
     text = [
         f"{100 * part:.0f} % of the step without FLOPs; likely cause: {NO_FLOPS[is_moving]}"
@@ -119,7 +125,7 @@ def _no_work(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return mask, pd.Series(text, index=points.index, dtype=object)
 
 
-def _executed(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+def _check_executed(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Executed FLOPs against those of the model, where both are known and mostly of products.
 
     That a layer differs has its cause in the reconciliation; here is what no cause explains.
@@ -145,52 +151,54 @@ def _executed(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return mask, pd.Series(text, index=points.index, dtype=object)
 
 
-def energy_flags(runs: pd.DataFrame) -> pd.Series:
+def find_energy_flags(runs: pd.DataFrame) -> pd.Series:
     """Runs whose joules per sample do not fit those of the batch sizes beside them."""
     import pandas as pd
 
-    found = pd.Series("", index=runs.index, dtype=object)
+    flags = pd.Series("", index=runs.index, dtype=object)
     if "energy_j_per_sample" not in runs:
-        return found
+        return flags
     keys = [name for name in ENERGY_KEYS if name in runs]
     known = runs[runs["energy_j_per_sample"].gt(0)]
     for _, group in known.groupby(keys, dropna=False):
         line = group.groupby("batch_size")["energy_j_per_sample"].median().sort_index()
-        for batch, text in _outliers({int(size): float(line[size]) for size in line.index}).items():
-            found.loc[group.index[group["batch_size"].eq(batch)]] = text
-    return found
+        for batch, text in _find_outliers(
+            {int(size): float(line[size]) for size in line.index}
+        ).items():
+            flags.loc[group.index[group["batch_size"].eq(batch)]] = text
+    return flags
 
 
-def _outliers(line: dict[int, float]) -> dict[int, str]:
+def _find_outliers(line: dict[int, float]) -> dict[int, str]:
     """The worst one first; the others are judged without it, not by it."""
-    found: dict[int, str] = {}
+    flags: dict[int, str] = {}
     while len(line) > 2:
         sizes = sorted(line)
         expected = {
-            mid: _between(low, line[low], high, line[high], mid)
+            mid: _interpolate(low, line[low], high, line[high], mid)
             for low, mid, high in zip(sizes, sizes[1:], sizes[2:], strict=False)
         }
         off = {size: abs(log(line[size] / expected[size])) for size in expected}
         worst = max(off, key=lambda size: off[size])
         if off[worst] <= log(ENERGY_FACTOR):
             break
-        place = sizes.index(worst)
-        found[worst] = (
-            f"{line[worst]:.3g} J per sample where batches {sizes[place - 1]} and"
-            f" {sizes[place + 1]} suggest {expected[worst]:.3g}; likely cause: a wrong power"
+        index = sizes.index(worst)
+        flags[worst] = (
+            f"{line[worst]:.3g} J per sample where batches {sizes[index - 1]} and"
+            f" {sizes[index + 1]} suggest {expected[worst]:.3g}; likely cause: a wrong power"
             " reading: measure it again"
         )
         del line[worst]
-    return found
+    return flags
 
 
-def _between(x0: float, y0: float, x1: float, y1: float, x: float) -> float:
+def _interpolate(x0: float, y0: float, x1: float, y1: float, x: float) -> float:
     """On the line through two points of a log-log plot."""
     share = log(x / x0) / log(x1 / x0)
     return float(y0 * (y1 / y0) ** share)
 
 
-def clock_flag(run_clock_hz: float | None, roof_clock_hz: float | None) -> str:
+def describe_clock(run_clock_hz: float | None, roof_clock_hz: float | None) -> str:
     """A run at a lower clock than its roof was measured at.
 
     A higher one is usual: large products draw so much power that it takes the clock down.

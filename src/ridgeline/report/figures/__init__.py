@@ -1,18 +1,195 @@
 """Figures for a paper, from what a study holds. See docs/figures.md.
 
-write.py          `write_figures`: which figures a study allows, and their files; one as one file
-machine_views.py  a machine with its runs and points; runs of the same settings as one
-rooflines.py      the drawer: slopes, flat roofs, ridges and marks
-labels.py         texts that keep clear of each other, of marks and of lines
-style.py          size, fonts, colours, marks, ticks, legend
-captions.py       sentences that several captions share
+Here are the kinds of figures and their files; the drawing is in
 
-steps.py          steps under the roofs, as the batch grows, and on several machines
-parts.py          layers, kernels, memory levels and phases under the roofs
-timing.py         compute time against memory time, with the launch floor
-step_times.py     samples per second against the batch; bars of step times
+views.py      a machine with its runs and points; runs of the same settings as one; captions
+rooflines.py  the drawer: slopes, flat roofs, ridges and marks
+labels.py     texts that keep clear of each other, of marks and of lines
+style.py      size, fonts, colours, marks, ticks, legend
+
+steps.py      steps under the roofs, as the batch grows, and on several machines
+parts.py      layers, kernels, memory levels and phases under the roofs
+times.py      compute time against memory time, throughput against batch, bars of step times
 """
 
-from ridgeline.report.figures.write import KINDS, Figure, write_figure, write_figures
+from __future__ import annotations
 
-__all__ = ["KINDS", "Figure", "write_figure", "write_figures"]
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.report.figures import parts, steps, times
+from ridgeline.report.figures.rooflines import draw_machine
+from ridgeline.report.figures.style import DPI, Drawing, in_style
+from ridgeline.report.figures.views import MachineView, list_views, merge_same_roofs
+from ridgeline.report.study import Study
+from ridgeline.roofline.roofs import Roofs
+from ridgeline.store import IN_RESULTS, whole_file, writing
+
+__all__ = ["FORMATS", "KINDS", "Figure", "write_figure", "write_figures", "write_machine"]
+
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
+UNDRAWN = "\ufffd"
+ELSEWHERE = f"--out DIR, {IN_RESULTS}"
+FORMATS = ("png", "svg", "pdf")
+
+FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {  # machine
+    "classic": ("roofline_{}", steps.draw_steps),
+    "layers": ("roofline_{}_layers", parts.draw_layers),
+    "kernels": ("roofline_{}_kernels", parts.draw_kernels),
+    "hierarchical": ("roofline_{}_hierarchical", parts.draw_levels),
+    "time": ("roofline_{}_time", times.draw_times),
+    "training": ("roofline_{}_training", parts.draw_phases),
+    "batch": ("roofline_{}_batch", steps.draw_trajectories),
+    "throughput": ("throughput_{}", times.draw_throughput),
+}
+FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]] = {
+    "machines": ("roofline_machines", steps.draw_machines),
+    "runtime": ("runtime", times.draw_runtimes),
+}
+KINDS = (
+    "classic", "layers", "kernels", "hierarchical", "time", "training", "batch", "machines",
+    "throughput", "runtime",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure on disk."""
+
+    path: Path  # in the first of its formats
+    paths: tuple[Path, ...]
+    kind: str  # one of KINDS
+    env: str  # "" for a figure of several machines
+    title: str
+    caption: str
+
+
+def write_figures(
+    study: Study,
+    folder: Path,
+    *,
+    formats: Sequence[str] = ("png", "svg"),
+    kinds: Sequence[str] | None = None,
+    on_progress: Callable[[str], None] = lambda name: None,
+) -> list[Figure]:
+    """Write all figures that can be drawn, or those of some `kinds`; the others are absent.
+
+    `on_progress` gets the name of each figure when its drawing begins.
+    """
+    _check_names("format", formats, FORMATS)
+    _check_names("kind of figure", kinds or (), KINDS)
+    figures = []
+    with _drawing():
+        for kind, env, name, draw in _list_figures(list_views(study)):
+            if kinds is not None and kind not in kinds:
+                continue
+            on_progress(name)
+            drawing = draw()
+            if drawing is not None:
+                paths = [folder / f"{name}.{ending}" for ending in formats]
+                figures.append(_write(drawing, paths, kind, env))
+    return figures
+
+
+def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
+    """Write one figure to a file; its ending is the format.
+
+    Several machines are an error, unless their roofs are the same because they were given.
+    """
+    _check_names("format", [_ending_of(path)], FORMATS)
+    _check_names("kind of figure", [kind], KINDS)
+    with _drawing():
+        views = list_views(study)
+        views = merge_same_roofs(views) if kind in FOR_EACH else views
+        planned = [(env, draw()) for one, env, _, draw in _list_figures(views) if one == kind]
+        drawings = [(env, drawing) for env, drawing in planned if drawing is not None]
+        if not drawings:
+            raise RidgelineError(
+                f"there are 0 figures of kind {kind!r} to write to {path}",
+                hint="nothing chosen has FLOPs, bytes, a time and roofs; see the notes above",
+            )
+        if len(drawings) > 1:
+            envs = " or ".join(f"`ridgeline roofline {env} …`" for env, _ in drawings)
+            raise RidgelineError(
+                f"there are {len(drawings)} figures of kind {kind!r}, one for each machine, and"
+                f" {path} is one file",
+                hint=f"choose one machine: {envs}; or name a folder with --out DIR",
+            )
+        env, drawing = drawings[0]
+        return _write(drawing, [path], kind, env)
+
+
+def write_machine(roofs: Roofs, datasheet: Roofs | None, path: Path, *, title: str) -> None:
+    """Write the roofs of a machine alone to a PNG or SVG, by the path's ending."""
+    with in_style():
+        drawing = Drawing(axes=draw_machine(roofs, datasheet, title=title), title=title)
+        _save(drawing, path, "--png FILE")
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    with in_style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # in a name of the results folder
+        yield
+
+
+def _list_figures(
+    views: Sequence[MachineView],
+) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
+    """Kind, environment, file name and drawing of each figure that may be possible."""
+    for view in views:
+        for kind, (name, draw) in FOR_EACH.items():
+            yield kind, view.machine.env, name.format(view.name), partial(draw, view)
+    for kind, (name, draw_all) in FOR_ALL.items():
+        yield kind, "", name, partial(draw_all, views)
+
+
+def _write(drawing: Drawing, paths: Sequence[Path], kind: str, env: str) -> Figure:
+    for path in paths:
+        _save(drawing, path)
+    return Figure(path=paths[0], paths=tuple(paths), kind=kind, env=env, title=drawing.title,
+                  caption=drawing.caption)  # fmt: skip
+
+
+def _save(drawing: Drawing, path: Path, elsewhere: str = ELSEWHERE) -> None:
+    from matplotlib.text import Text
+
+    for text in drawing.canvas.findobj(Text):  # no XML holds control characters, no font has them
+        assert isinstance(text, Text)
+        if _CONTROL.search(text.get_text()):
+            text.set_text(_CONTROL.sub(UNDRAWN, text.get_text()))
+    ending = _ending_of(path)
+    with writing(path.parent, elsewhere=elsewhere):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            metadata = _describe_file(drawing, ending)
+            drawing.canvas.savefig(file, format=ending, dpi=DPI, metadata=metadata)
+
+
+def _describe_file(drawing: Drawing, ending: str) -> dict[str, Any]:
+    """Title and caption go with the picture; the time does not, so that it can be remade."""
+    title, caption = (_CONTROL.sub(UNDRAWN, text) for text in (drawing.title, drawing.caption))
+    if ending == "pdf":
+        return {"Title": title, "Subject": caption, "CreationDate": None}
+    no_date = {"Date": None} if ending == "svg" else {"Software": None}
+    return {"Title": title, "Description": caption, **no_date}
+
+
+def _ending_of(path: Path) -> str:
+    return path.suffix.lower().removeprefix(".")
+
+
+def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        problem = f"no {what} is called {', '.join(map(repr, unknown))}"
+        raise RidgelineError(problem, hint=f"there are {', '.join(known)}")
+    if what == "format" and not names:
+        raise RidgelineError(f"no {what} is asked for", hint=f"there are {', '.join(known)}")

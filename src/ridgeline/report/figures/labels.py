@@ -28,7 +28,7 @@ LEADER_PT = 9.0  # a text further from its mark needs a line to it
 DIRECTIONS = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 DISTANCES_PT = (2.5, 7.0, 14.0, 24.0, 36.0)
 SLIDE_PT = 7.0
-OVER_NOTHING, OVER_BARS, OVER_LINES = 0, 1, 2  # what a text may cover where there is no other room
+OVER_NOTHING, OVER_BARS, OVER_LINES = 0, 1, 2  # what a text may cover where nothing else is free
 
 
 class Labels:
@@ -40,8 +40,7 @@ class Labels:
         canvas.set_layout_engine("none")
         self.axes = axes
         self.point = canvas.dpi / 72
-        inside = axes.get_window_extent()
-        self.frame: Box = (inside.x0, inside.y0, inside.x1, inside.y1)
+        self.frame: Box = axes.get_window_extent().extents
         self.boxes: list[Box] = []  # of marks and texts
         self.texts: list[Box] = []
         # points on roofs and on bars of marks, a pixel apart
@@ -52,16 +51,11 @@ class Labels:
         return float(across), float(up)
 
     def add_mark(self, x: float, y: float, *, size_pt: float) -> None:
+        """Keep texts clear of a mark."""
         self.boxes.append(_box_around(self.to_pixels(x, y), (0.0, 0.0), size_pt / 2 * self.point))
 
-    def add_bar(self, xs: Sequence[float], ys: Sequence[float]) -> None:
-        self._add_points(OVER_BARS, xs, ys)
-
-    def add_line(self, xs: Sequence[float], ys: Sequence[float]) -> None:
-        self._add_points(OVER_LINES, xs, ys)
-
-    def _add_points(self, kind: int, xs: Sequence[float], ys: Sequence[float]) -> None:
-        """The part of a line that is inside the axes."""
+    def add_line(self, xs: Sequence[float], ys: Sequence[float], kind: int = OVER_LINES) -> None:
+        """Keep texts clear of that part of a line, or of a bar, which is inside the axes."""
         ends = self.axes.transData.transform(np.column_stack([xs, ys]))
         points = np.concatenate([_sample(*pair) for pair in pairwise(ends)])
         inside = points[_find_inside(points, self.frame)]
@@ -73,14 +67,12 @@ class Labels:
         at: Point,
         spots: Spots,
         *,
-        colour: str = INK,
-        size_pt: float = SMALL_PT,
         angle: float = 0.0,
-        weight: str = "normal",
         has_leader: bool = False,
         over: int = OVER_BARS,
+        **looks: Any,
     ) -> Any | None:
-        """Write at the first free spot around `at`, in pixels; None where there is none.
+        """Write at the first free spot around `at`; None where there is none.
 
         Spots that touch nothing come first, then those that touch what it may be written `over`.
         """
@@ -88,49 +80,56 @@ class Labels:
 
         label = self.axes.annotate(
             text, at, (0, 0), textcoords="offset points", ha="center", va="center", zorder=6,
-            path_effects=[withStroke(linewidth=1.6, foreground="white")], color=colour,
-            fontsize=size_pt, weight=weight,
+            path_effects=[withStroke(linewidth=1.6, foreground="white")],
+            **{"color": INK, "fontsize": SMALL_PT, **looks},
         )  # fmt: skip
         label.set_in_layout(False)
         extent = label.get_window_extent()
         label.set_rotation(angle)
-        spot = self._find_spot(at, spots, (extent.width, extent.height), angle, over, has_leader)
-        if spot is None:
+        size = (extent.width, extent.height)
+        least, best = over + 1, None
+        for spot in spots(*size):
+            covered = self._find_covered(at, spot, size, angle, has_leader=has_leader)
+            if covered < least:
+                least, best = covered, spot
+            if covered == OVER_NOTHING:
+                break
+        if best is None:
             label.remove()
             return None
-        label.set_position((spot[0] / self.point, spot[1] / self.point))
-        box = self._text_box(at, spot, (extent.width, extent.height), angle)
+        label.set_position((best[0] / self.point, best[1] / self.point))
+        box = self._text_box(at, best, size, angle)
         if has_leader and (leader := self._find_leader(at, box)) is not None:
             self._draw_leader(at, leader)
         self.boxes.append(box)
         self.texts.append(box)
         return label
 
-    def _find_spot(
-        self, at: Point, spots: Spots, size: Point, angle: float, over: int, has_leader: bool
-    ) -> Point | None:
-        across, up = self.to_pixels(*at)
-        best: tuple[int, Point] | None = None
-        for dx, dy in spots(*size):
-            box = self._text_box(at, (dx, dy), size, angle)
-            if not self._is_free(box):
-                continue
-            leader = self._find_leader(at, box) if has_leader else None
-            if leader is not None and any(_find_inside(leader, text).any() for text in self.texts):
-                continue
-            covered = self._find_covered((across + dx, up + dy), size, angle)
-            if covered == OVER_NOTHING:
-                return dx, dy
-            if covered <= over and (best is None or covered < best[0]):
-                best = covered, (dx, dy)
-        return best[1] if best else None
+    def _find_covered(
+        self, at: Point, spot: Point, size: Point, angle: float, *, has_leader: bool
+    ) -> int:
+        """The most that a text at this spot would cover: nothing, bars, lines, or other texts."""
+        box = self._text_box(at, spot, size, angle)
+        if not self._is_free(box):
+            return OVER_LINES + 1
+        leader = self._find_leader(at, box) if has_leader else None
+        if leader is not None and any(_find_inside(leader, text).any() for text in self.texts):
+            return OVER_LINES + 1
+        x, y = self.to_pixels(*at)
+        c, s = cos(radians(angle)), sin(radians(angle))
+        own = _box_around((0.0, 0.0), size, GAP_PT / 2 * self.point)
+        for kind, points in self.points.items():
+            turned = (points - (x + spot[0], y + spot[1])) @ np.array([[c, -s], [s, c]])
+            if _find_inside(turned, own).any():
+                return kind
+        return OVER_NOTHING
 
     def _text_box(self, at: Point, spot: Point, size: Point, angle: float) -> Box:
         """The upright box around a text, which may be rotated."""
-        across, up = self.to_pixels(*at)
+        x, y = self.to_pixels(*at)
         c, s = abs(cos(radians(angle))), abs(sin(radians(angle)))
         wide = (size[0] * c + size[1] * s, size[0] * s + size[1] * c)
-        return _box_around((across + spot[0], up + spot[1]), wide, GAP_PT * self.point)
+        return _box_around((x + spot[0], y + spot[1]), wide, GAP_PT * self.point)
 
     def _is_free(self, box: Box) -> bool:
         left, bottom, right, top = self.frame
@@ -139,15 +138,6 @@ class Labels:
             box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
             for other in self.boxes
         )
-
-    def _find_covered(self, middle: Point, size: Point, angle: float) -> int:
-        """The most that a text at this place would cover: lines, bars or nothing."""
-        c, s = cos(radians(angle)), sin(radians(angle))
-        box = _box_around((0.0, 0.0), size, GAP_PT / 2 * self.point)
-        for kind, points in self.points.items():
-            if _find_inside((points - middle) @ np.array([[c, -s], [s, c]]), box).any():
-                return kind
-        return OVER_NOTHING
 
     def _find_leader(self, at: Point, box: Box) -> Any | None:
         """Points from a mark to the nearest edge of its text; None if that is near."""
@@ -209,5 +199,4 @@ def _box_around(middle: Point, size: Point, gap: float) -> Box:
 
 
 def _find_inside(points: Any, box: Box) -> Any:
-    x, y = points[:, 0], points[:, 1]
-    return (box[0] <= x) & (x <= box[2]) & (box[1] <= y) & (y <= box[3])
+    return ((points >= box[:2]) & (points <= box[2:])).all(axis=1)

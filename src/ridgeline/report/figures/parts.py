@@ -11,26 +11,16 @@ reach.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.quantities import BULK_COPIES
-from ridgeline.report.figures.captions import (
-    count_bounds,
-    count_steps,
-    describe_flags,
-    describe_unplaced,
-    join,
-    models_heading,
+from ridgeline.report.figures.rooflines import (
+    VERTICAL,
+    Curve,
+    Mark,
+    make_mark,
 )
-from ridgeline.report.figures.machine_views import (
-    MachineView,
-    append_captures,
-    select_points,
-    select_steps,
-    short_name,
-    short_names,
-)
-from ridgeline.report.figures.rooflines import VERTICAL, Curve, Mark, make_mark, mark_entries
 from ridgeline.report.figures.steps import draw_view, filter_drawable
 from ridgeline.report.figures.style import (
     PALE,
@@ -40,8 +30,21 @@ from ridgeline.report.figures.style import (
     legend_marks,
     sample,
 )
+from ridgeline.report.figures.views import (
+    MachineView,
+    append_captures,
+    count_bounds,
+    count_steps,
+    describe_flags,
+    describe_undrawn,
+    name_colours,
+    select_points,
+    select_steps,
+    short_name,
+    short_names,
+)
 from ridgeline.report.text import counted, listed
-from ridgeline.roofline.capture_points import CAPTURE
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import LEVELS, Roofs
 from ridgeline.units import format_percent, format_ratio, format_time
 
@@ -89,55 +92,51 @@ def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
     kind = _find_kinds(points)
     colour = colours(kind.value_counts().index)
     longest_s = points["time_s"].max()
+    sizes_pt = SMALLEST_PT + (LARGEST_PT - SMALLEST_PT) * (points["time_s"] / longest_s) ** 0.5
     marks = [
-        make_mark(
-            point,
-            colour=colour[kind.loc[index]],
-            marker="o",
-            text=shorten_name(str(point["name"])),
-            size_pt=SMALLEST_PT + (LARGEST_PT - SMALLEST_PT) * (point["time_s"] / longest_s) ** 0.5,
-        )
+        make_mark(point, colour=colour[kind.loc[index]], marker="o",
+                  text=shorten_name(str(point["name"])), size_pt=sizes_pt.loc[index])
         for index, point in points.iterrows()
-    ]
+    ]  # fmt: skip
     size = (sample(marker="o", is_filled=False, size=LARGEST_PT),
             f"size: time, at most {format_time(longest_s)}")  # fmt: skip
-    groups = [("kind", legend_lines(colour)), ("mark", [size, *mark_entries(marks)])]
     name = short_name(run, with_precision=True)
-    caption = join(
-        _describe_slowest(points, name, view, run["step_median_s"], scope, is_capture=is_capture),
-        describe_unplaced(every) if scope == "kernel" else "",
+    sentences = [
+        _describe_scope(view, points, run, scope, is_capture=is_capture),
+        describe_undrawn(every) if scope == "kernel" else "",
         f"Of the others, those that take longest are drawn, and {len(drawable) - len(points)} are"
         " not."
         if len(points) < len(drawable)
         else "",
-        count_bounds(_drop_double(points, scope)),
+        count_bounds(_drop_static_twins(points, scope)),
         describe_flags(points),
-    )
-    return draw_view(view, f"{view.device}: {scope}s of {name}", points, marks, groups, caption,
+    ]
+    return draw_view(view, f"{view.device}: {scope}s of {name}", points, marks,
+                     [("kind", legend_lines(colour))], sentences, entries=[size],
                      most_labels=MOST_NAMED)  # fmt: skip
 
 
-def _drop_double(points: pd.DataFrame, scope: str) -> pd.DataFrame:
+def _drop_static_twins(points: pd.DataFrame, scope: str) -> pd.DataFrame:
     """Layers that are there by counters and by the graph, once."""
-    is_double = scope == "layer" and points["provenance"].nunique() > 1
-    return points[points["provenance"].eq("counter")] if is_double else points
+    has_twins = scope == "layer" and points["provenance"].nunique() > 1
+    return points[points["provenance"].eq("counter")] if has_twins else points
 
 
-def _describe_slowest(
-    points: pd.DataFrame, name: str, view: MachineView, step_s: float, scope: str, *,
-    is_capture: bool,
-) -> str:  # fmt: skip
+def _describe_scope(
+    view: MachineView, points: pd.DataFrame, run: Any, scope: str, *, is_capture: bool
+) -> str:
     slowest = points.nlargest(1, "time_s").iloc[0]
-    once = _drop_double(points, scope)
+    once = _drop_static_twins(points, scope)
     how = ", by their counters and by the graph" if len(once) < len(points) else ""
     if scope == "kernel":  # tables have one for each name
         launches = int(points["launches"].fillna(1).sum())
-        alike = "; those of the same name, grid and block are one kernel" if is_capture else ""
-        how += f" ({counted(launches, 'launch', 'launches')}{alike})"
+        same = "; those of the same name, grid and block are one kernel" if is_capture else ""
+        how = f" ({counted(launches, 'launch', 'launches')}{same})"
     return (
-        f"{counted(len(once), scope)} of {name} on {view.device}{how}; the slowest,"
-        f" {shorten_name(str(slowest['name']))}, takes {format_time(slowest['time_s'])}"
-        f" ({format_percent(slowest['time_s'] / step_s)} of the"
+        f"{counted(len(once), scope)} of {short_name(run, with_precision=True)} on"
+        f" {view.device}{how}; the slowest, {shorten_name(str(slowest['name']))}, takes"
+        f" {format_time(slowest['time_s'])}"
+        f" ({format_percent(slowest['time_s'] / run['step_median_s'])} of the"
         f" {'capture' if is_capture else 'step'})."
     )
 
@@ -206,14 +205,13 @@ def draw_levels(view: MachineView) -> Drawing | None:
     partly = {"l1": "" if sees_all else " (without bulk tensor copies)"}
     shapes = {level.upper() + partly.get(level, ""): LEVEL_MARKS[level] for level in levels}
     groups = [
-        (models_heading(points), legend_lines(colour)),
+        (name_colours(points), legend_lines(colour)),
         ("memory level", legend_marks(shapes)),
-        ("mark", mark_entries(marks)),
     ]
     example = ", ".join(f"{format_ratio(intensity, 'FLOP/B')} at {level.upper()}"
                         for level, intensity in known[points.index[0]].items())  # fmt: skip
     roofless = [level.upper() for level in levels if level not in view.roofs.bandwidth]
-    caption = join(
+    sentences = [
         f"{count_steps(points)} on {view.device}, each with a mark for every memory level whose"
         f" bytes are known: {short_name(points.iloc[0], with_precision=True)} has {example}.",
         count_bounds(points[points["is_first"]]),
@@ -221,10 +219,10 @@ def draw_levels(view: MachineView) -> Drawing | None:
         if roofless
         else "",
         "" if sees_all else f"{BULK_COPIES}.",
-    )
+    ]
     shown = [level for level in LEVELS if level in levels or level in view.roofs.bandwidth]
     return draw_view(view, f"{view.device}: bytes at each memory level", points, marks, groups,
-                     caption, levels=shown, curves=curves)  # fmt: skip
+                     sentences, levels=shown, curves=curves)  # fmt: skip
 
 
 def level_intensities(point: Any) -> dict[str, float]:
@@ -241,20 +239,15 @@ def level_intensities(point: Any) -> dict[str, float]:
 
 
 def _mark_levels(point: Any, intensities: dict[str, float], colour: str, name: str) -> list[Mark]:
+    """A mark for each level; the one nearest to the cores has the name and the flag."""
+    mark = replace(make_mark(point, colour=colour, marker="o"), x_range=None, is_capture=False)
     nearest = max(intensities, key=lambda level: intensities[level])
     return [
-        Mark(
-            x=intensity,
-            y=float(point["attained_flops_per_s"]),
-            colour=colour,
-            marker=LEVEL_MARKS[level],
-            is_filled=point["provenance"] != "static",
-            flag=str(point["flag"]) if point["flag"] and level == nearest else "",
-            text=name if level == nearest and point["is_first"] else "",
-            weight=float(point["time_s"]),
-        )
+        replace(mark, x=intensity, marker=LEVEL_MARKS[level],
+                flag=mark.flag if level == nearest else "",
+                text=name if level == nearest and point["is_first"] else "")
         for level, intensity in intensities.items()
-    ]
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- phases of training
@@ -292,7 +285,6 @@ def draw_phases(view: MachineView) -> Drawing | None:
         ("time not measured apart",
          [(sample(marker=marker, size=HALF_PT[marker]), f"{name}, on its roof")
           for name, marker in HALVES.items() if marker in used]),
-        ("mark", mark_entries(marks)),
     ]  # fmt: skip
     curves = [
         Curve(xs=[half.x], ys=[half.y], size_pt=HALF_PT[half.marker],
@@ -324,7 +316,7 @@ def mark_half(point: Any, roofs: Roofs, colour: str) -> Mark:
                 colour=colour, marker=HALVES[point["phase"]])  # fmt: skip
 
 
-def _describe_phases(timed: pd.DataFrame, view: MachineView) -> str:
+def _describe_phases(timed: pd.DataFrame, view: MachineView) -> list[str]:
     slowest = timed.nlargest(1, "time_s").iloc[0]
     same = timed[timed["run_id"].eq(slowest["run_id"])]
     is_both = same["provenance"].nunique() > 1
@@ -334,9 +326,9 @@ def _describe_phases(timed: pd.DataFrame, view: MachineView) -> str:
         f" roof)"
         for _, row in same.iterrows()
     )
-    return join(
+    return [
         f"The phases of {counted(timed['run_id'].nunique(), 'training step')} on {view.device}."
         f" {short_name(slowest, with_precision=True)}{', by counters' if is_both else ''}:"
         f" {phases}.",
         describe_flags(timed),
-    )
+    ]

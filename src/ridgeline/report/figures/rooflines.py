@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures.labels import OVER_LINES, OVER_NOTHING, Labels, Spots
+from ridgeline.report.figures.labels import OVER_BARS, OVER_LINES, OVER_NOTHING, Labels, Spots
 from ridgeline.report.figures.style import (
     GREY,
     HEIGHT_IN,
@@ -19,13 +19,15 @@ from ridgeline.report.figures.style import (
     OTHER_MARK,
     SMALL_PT,
     Entry,
-    legend,
+    dense_ticks,
+    draw_legend,
     new_axes,
-    roofline_axes,
+    number_ticks,
     sample,
+    scale_axes,
 )
-from ridgeline.roofline.capture_points import CAPTURE
 from ridgeline.roofline.floors import flops_columns, roof_of
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
 from ridgeline.roofline.sanity_checks import ABOVE_ITS
 from ridgeline.units import format_ratio, si
@@ -74,7 +76,6 @@ class Curve:
 class Line:
     """A slope, a flat roof, or a slope with the roof that it leads to."""
 
-    name: str
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     slope_text: str = ""  # on its first part
@@ -125,45 +126,56 @@ def draw_roofline(
     most_labels: int | None = None,
     height_in: float = HEIGHT_IN,
 ) -> Axes:
-    """Roofs, marks, curves, the groups of a legend, and labels where there is room."""
-    x, y = find_limits(sets, marks)
+    """Roofs, marks, curves, the groups of a legend, and labels where there is a free spot."""
+    x, y = _find_limits(sets, marks)
     axes = new_axes(heading, subtitle, height_in=height_in)
-    roofline_axes(axes, x=x, y=y)
-    shapes = [outline(one.roofs, one.names, low=x[0], high=x[1], levels=one.levels,
-                      published=one.datasheet) for one in sets]  # fmt: skip
-    sheets = [outline(one.datasheet, [] if is_single_peak(one.roofs) else one.names, low=x[0],
-                      high=x[1]) for one in sets if one.datasheet is not None]  # fmt: skip
-    for one, shape in zip(sets, shapes, strict=True):
-        _draw_roofs(axes, shape, one.colour, is_dashed=one.roofs.source == "datasheet")
+    _scale_roofline(axes, x, y)
+    outlines = [outline(one.roofs, one.names, x, one.levels, one.datasheet) for one in sets]
+    sheets = [outline(one.datasheet, [] if is_single_peak(one.roofs) else one.names, x)
+              for one in sets if one.datasheet is not None]  # fmt: skip
+    for one, shape in zip(sets, outlines, strict=True):
+        is_dashed = one.roofs.source == "datasheet"
+        _draw_lines(axes, shape, "roof", color=one.colour, zorder=2, linewidth=1.3,
+                    linestyle=DASHES if is_dashed else "-")  # fmt: skip
+        for ridge_x, ridge_y in shape.ridges:
+            axes.plot([ridge_x], [ridge_y], marker="o", markersize=RIDGE_PT, color=one.colour,
+                      zorder=3, label="_ridge")  # fmt: skip
     for shape in sheets:
         _draw_lines(axes, shape, "datasheet", color=GREY, zorder=1.5, linewidth=0.9,
                     linestyle=DASHES)  # fmt: skip
     draw_marks(axes, marks)
     for curve in curves:
         axes.plot(curve.xs, curve.ys, **curve.looks)
-    legend(axes, groups)
+    draw_legend(axes, groups)
     labels = Labels(axes)
-    for shape in (*shapes, *sheets):
-        for line in shape.lines:
-            labels.add_line(line.xs, line.ys)
-    for ridge in (ridge for shape in shapes for ridge in shape.ridges):
+    for line in (line for shape in (*outlines, *sheets) for line in shape.lines):
+        labels.add_line(line.xs, line.ys)
+    for ridge in (ridge for shape in outlines for ridge in shape.ridges):
         labels.add_mark(*ridge, size_pt=RIDGE_PT)
     for curve in curves:
         if curve.size_pt:
             labels.add_mark(curve.xs[0], curve.ys[0], size_pt=curve.size_pt)
         else:
-            labels.add_bar(curve.xs, curve.ys)
+            labels.add_line(curve.xs, curve.ys, OVER_BARS)
     add_marks(labels, marks)
-    for one, shape in zip(sets, shapes, strict=True):
+    for one, shape in zip(sets, outlines, strict=True):
         _label_roofs(labels, shape, one.colour)
     label_marks(labels, marks, most=most_labels)
     return axes
 
 
-def find_limits(sets: Sequence[RoofSet], marks: Sequence[Mark]) -> tuple[Limits, Limits]:
-    """Limits of x and y that show every ridge, roof and mark with room for texts."""
-    shapes = [outline(one.roofs, one.names, low=1e-9, high=1e9, levels=one.levels) for one in sets]
-    ridges = [x for shape in shapes for x, _ in shape.ridges]
+def draw_machine(roofs: Roofs, datasheet: Roofs | None, *, title: str) -> Axes:
+    """All roofs of floating-point work and all memory levels of a machine, without marks."""
+    names = sorted(roofs.compute, key=lambda name: -roofs.compute[name])
+    one = RoofSet(roofs=roofs, names=names, levels=LEVELS, datasheet=datasheet)
+    subtitle = "" if datasheet is None else "datasheet dashed and in brackets"
+    return draw_roofline(title, subtitle, [one], [], height_in=5.2)
+
+
+def _find_limits(sets: Sequence[RoofSet], marks: Sequence[Mark]) -> tuple[Limits, Limits]:
+    """Limits of x and y that show every ridge, roof and mark, and leave space for texts."""
+    outlines = [outline(one.roofs, one.names, (1e-9, 1e9), one.levels) for one in sets]
+    ridges = [x for shape in outlines for x, _ in shape.ridges]
     xs = [*ridges, *(end for mark in marks for end in (mark.x, *(mark.x_range or ())))]
     ys = [one.roofs.flats[name] for one in sets for name in one.names]
     ys += [end for mark in marks for end in (mark.y, *(mark.y_range or ()))]
@@ -173,18 +185,28 @@ def find_limits(sets: Sequence[RoofSet], marks: Sequence[Mark]) -> tuple[Limits,
     return (min(xs) / 4, right), (min(min(ys) / 2.5, top / LEAST_DECADES), top)
 
 
+def _scale_roofline(axes: Axes, x: Limits, y: Limits) -> None:
+    scale_axes(axes, x=x, y=y)
+    axes.set_xlabel("arithmetic intensity (FLOP/B)")
+    axes.set_ylabel("performance (FLOP/s)")
+    number_ticks(axes.xaxis, "")
+    number_ticks(axes.yaxis, "", with_prefix=True)
+    for axis in (axes.xaxis, axes.yaxis):
+        dense_ticks(axis)
+
+
 # ---------------------------------------------------------------- roofs
 
 
 def roof_names(points: pd.DataFrame, roofs: Roofs, *, most: int = MOST_ROOFS) -> list[str]:
     """The compute roofs that matter for these points, and the best of fp32; highest first."""
-    wanted = {_find_roof(roofs, "fp32", "vector")}
+    names = {_find_roof(roofs, "fp32", "vector")}
     columns = flops_columns(points)
-    of_runs = points.groupby("run_id")[["flops", *columns]].sum()  # not of one odd kernel in them
+    by_run = points.groupby("run_id")[["flops", *columns]].sum()  # not of one odd kernel in them
     for column in columns:
-        if (of_runs[column] / of_runs["flops"]).max() >= LEAST_SHARE:
-            wanted.add(_find_roof(roofs, *roof_of(column)))
-    known = sorted((name for name in wanted if name), key=lambda name: (-roofs.flats[name], name))
+        if (by_run[column] / by_run["flops"]).max() >= LEAST_SHARE:
+            names.add(_find_roof(roofs, *roof_of(column)))
+    known = sorted((name for name in names if name), key=lambda name: (-roofs.flats[name], name))
     if is_single_peak(roofs):
         return known[:1]
     heights = sorted({roofs.flats[name] for name in known}, reverse=True)
@@ -192,7 +214,7 @@ def roof_names(points: pd.DataFrame, roofs: Roofs, *, most: int = MOST_ROOFS) ->
     return [name for name in known if roofs.flats[name] in shown]
 
 
-def drawn_ceilings(
+def list_ceilings(
     points: pd.DataFrame, roofs: Roofs, levels: Sequence[str] = ("dram",)
 ) -> list[str]:
     """The ceilings in a figure of these points: compute roofs, then memory levels."""
@@ -214,9 +236,7 @@ def _find_roof(roofs: Roofs, precision: str, path: str) -> str:
 def outline(
     roofs: Roofs,
     names: Sequence[str],
-    *,
-    low: float,
-    high: float,
+    x: Limits,
     levels: Sequence[str] = ("dram",),
     published: Roofs | None = None,
 ) -> Outline:
@@ -226,15 +246,14 @@ def outline(
     sheet_rates = published.flats if published and not is_single else {}
     sheet_slopes = published.bandwidth if published else {}
 
-    def make(flat: str = "", level: str = "", *, start: float = low, end: float = high) -> Line:
+    def make(flat: str = "", level: str = "", *, start: float = x[0], end: float = x[1]) -> Line:
         rate, slope = rates.get(flat, 0.0), slopes.get(level, 0.0)
         inner = (rate / slope,) if flat and level else ()
-        rises = slope * start if level else rate
         title = "peak" if is_single else flat
         return Line(
-            name=f"{level} {flat}".strip(),
             xs=(start, *inner, end),
-            ys=(rises, *(rate for _ in inner), rate if flat else slope * end),
+            ys=(slope * start if level else rate, *(rate for _ in inner),
+                rate if flat else slope * end),
             slope_text=f"{level.upper()} {both_rates(slope, sheet_slopes.get(level), 'B/s')}"
             if level else "",
             flat_text=f"{title} {both_rates(rate, sheet_rates.get(flat), flat_unit(title))}"
@@ -245,10 +264,8 @@ def outline(
 
     flats = sorted((n for n in names if n in rates), key=lambda name: -rates[name])
     shown = [level for level in LEVELS if level in levels and slopes.get(level)]
-    if not shown:
-        return Outline(lines=tuple(make(name) for name in flats))
-    if not flats:
-        return Outline(lines=tuple(make(level=level) for level in shown))
+    if not shown or not flats:
+        return Outline(lines=(*map(make, flats), *(make(level=level) for level in shown)))
     fastest = max(shown, key=lambda level: slopes[level])
     return Outline(
         lines=(
@@ -274,17 +291,9 @@ def both_rates(rate: float, published: float | None, unit: str) -> str:
     return f"{measured} ({other} {other_prefixed})"
 
 
-def _draw_roofs(axes: Axes, shape: Outline, colour: str, *, is_dashed: bool) -> None:
-    _draw_lines(axes, shape, "roof", color=colour, zorder=2, linewidth=1.3,
-                linestyle=DASHES if is_dashed else "-")  # fmt: skip
-    for x, y in shape.ridges:
-        axes.plot([x], [y], marker="o", markersize=RIDGE_PT, color=colour, zorder=3, label="_ridge")
-
-
 def _draw_lines(axes: Axes, shape: Outline, kind: str, **looks: Any) -> None:
     for number, line in enumerate(shape.lines):
-        drawn = axes.plot(line.xs, line.ys, **looks)
-        drawn[0].set_gid(f"{kind}-{looks['color'].strip('#')}-{number}")
+        axes.plot(line.xs, line.ys, gid=f"{kind}-{looks['color'].strip('#')}-{number}", **looks)
 
 
 def _label_roofs(labels: Labels, shape: Outline, colour: str) -> None:
@@ -298,17 +307,16 @@ def _label_roofs(labels: Labels, shape: Outline, colour: str) -> None:
     heights = [y for _, y in shape.ridges]
     for x, y in shape.ridges:
         spots = _spots_at_ridge(labels, is_alone=heights.count(y) == 1)
-        labels.write(f"ridge {format_ratio(x)}", (x, y), spots, colour=GREY, over=OVER_NOTHING)
+        labels.write(f"ridge {format_ratio(x)}", (x, y), spots, color=GREY, over=OVER_NOTHING)
 
 
 def _label_flat(labels: Labels, line: Line, colour: str) -> None:
     rate, (low, high) = line.ys[-1], labels.axes.get_xlim()
     other = labels.to_pixels(high, line.published_flat or rate)[1] - labels.to_pixels(high, rate)[1]
-    near, _ = labels.along((high, rate), (max(line.xs[-2], low), rate), other=other)
-    far, _ = labels.along((high, rate), (low, rate), other=other)  # past its ridge
-    _ = (labels.write(line.flat_text, (high, rate), near, colour=colour, over=OVER_LINES)
-         or labels.write(line.flat_text, (high, rate), far, colour=colour,
-                         over=OVER_LINES))  # fmt: skip
+    for end in (max(line.xs[-2], low), low):  # the second goes past its ridge
+        spots, _ = labels.along((high, rate), (end, rate), other=other)
+        if labels.write(line.flat_text, (high, rate), spots, color=colour, over=OVER_LINES):
+            return
 
 
 def _label_slope(labels: Labels, line: Line, colour: str) -> None:
@@ -321,7 +329,7 @@ def _label_slope(labels: Labels, line: Line, colour: str) -> None:
     at, sheet = (first, rate * first), (line.published_slope or rate) * first
     other = labels.to_pixels(first, sheet)[1] - labels.to_pixels(*at)[1]
     spots, angle = labels.along(at, (last, rate * last), other=other)
-    labels.write(line.slope_text, at, spots, colour=colour, angle=angle, over=OVER_LINES)
+    labels.write(line.slope_text, at, spots, color=colour, angle=angle, over=OVER_LINES)
 
 
 def _spots_at_ridge(labels: Labels, *, is_alone: bool) -> Spots:
@@ -385,9 +393,9 @@ def add_marks(labels: Labels, marks: Sequence[Mark]) -> None:
     for mark in marks:
         labels.add_mark(mark.x, mark.y, size_pt=mark.outer_pt)
         if mark.x_range is not None:
-            labels.add_bar(mark.x_range, (mark.y, mark.y))
+            labels.add_line(mark.x_range, (mark.y, mark.y), OVER_BARS)
         if mark.y_range is not None:
-            labels.add_bar((mark.x, mark.x), mark.y_range)
+            labels.add_line((mark.x, mark.x), mark.y_range, OVER_BARS)
 
 
 def label_marks(labels: Labels, marks: Sequence[Mark], *, most: int | None = None) -> None:
@@ -395,16 +403,16 @@ def label_marks(labels: Labels, marks: Sequence[Mark], *, most: int | None = Non
     for mark in marks:
         if mark.flag:
             near = labels.around(mark.outer_pt / 2 - 1, furthest_pt=FLAG_PT)
-            labels.write("!", (mark.x, mark.y), near, size_pt=SMALL_PT + 1, weight="bold")
+            labels.write("!", (mark.x, mark.y), near, fontsize=SMALL_PT + 1, weight="bold")
     named = sorted((mark for mark in marks if mark.text), key=lambda mark: -mark.weight)
     if most is None:
         most = MOST_LABELS if len(marks) < MANY else MOST_LABELS_OF_MANY
     for mark in named[:most]:
         labels.write(mark.text, (mark.x, mark.y), labels.around(mark.outer_pt / 2),
-                     colour=mark.colour, has_leader=True)  # fmt: skip
+                     color=mark.colour, has_leader=True)  # fmt: skip
 
 
-def mark_entries(marks: Sequence[Mark], *, repeats: bool = False) -> list[Entry]:
+def legend_of_marks(marks: Sequence[Mark]) -> list[Entry]:
     """What hollow, filled, bars and rings mean in a legend, as far as they occur."""
     flags = [mark.flag for mark in marks if mark.flag]
     is_above = all(flag.startswith(ABOVE_ITS) for flag in flags)
@@ -419,18 +427,7 @@ def mark_entries(marks: Sequence[Mark], *, repeats: bool = False) -> list[Entry]
          "a capture: hardware counters of all its kernels"),
         (any(mark.x_range for mark in marks), sample(marker="|", line="-", width=1.0),
          "bytes: moved … fused"),
-        (repeats and has_repeats, sample(marker=VERTICAL, size=9), "range of repeats"),
+        (has_repeats, sample(marker=VERTICAL, size=9), "range of repeats"),
         (flags, ring, "! faster than its roof allows" if is_above else "! see text"),
     )  # fmt: skip
     return [(handle, text) for is_there, handle, text in entries if is_there]
-
-
-# ---------------------------------------------------------------- a machine alone
-
-
-def draw_machine(roofs: Roofs, datasheet: Roofs | None, *, title: str) -> Axes:
-    """All roofs of floating-point work and all memory levels of a machine."""
-    names = sorted(roofs.compute, key=lambda name: -roofs.compute[name])
-    one = RoofSet(roofs=roofs, names=names, levels=LEVELS, datasheet=datasheet)
-    subtitle = "" if datasheet is None else "datasheet dashed and in brackets"
-    return draw_roofline(title, subtitle, [one], [], height_in=5.2)

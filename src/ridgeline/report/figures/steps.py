@@ -6,31 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures.captions import (
-    count_bounds,
-    count_steps,
-    describe_fastest,
-    describe_flags,
-    join,
-    models_heading,
-)
-from ridgeline.report.figures.machine_views import (
-    MachineView,
-    add_lines,
-    append_captures,
-    repeat_range,
-    select_steps,
-    short_name,
-)
 from ridgeline.report.figures.rooflines import (
     MANY,
     Curve,
     Mark,
     RoofSet,
     draw_roofline,
-    drawn_ceilings,
+    legend_of_marks,
+    list_ceilings,
     make_mark,
-    mark_entries,
     roof_names,
 )
 from ridgeline.report.figures.style import (
@@ -39,13 +23,27 @@ from ridgeline.report.figures.style import (
     colours,
     legend_lines,
     legend_marks,
-    make_drawing,
+    legend_precisions,
     marks_by_name,
     precision_mark,
     sample,
 )
+from ridgeline.report.figures.views import (
+    MachineView,
+    add_lines,
+    append_captures,
+    count_bounds,
+    count_steps,
+    describe_fastest,
+    describe_flags,
+    find_repeat_ranges,
+    join_sentences,
+    name_colours,
+    select_steps,
+    short_name,
+)
 from ridgeline.report.text import counted, listed
-from ridgeline.roofline.capture_points import CAPTURE
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.units import format_ratio, si
 
 if TYPE_CHECKING:
@@ -69,23 +67,20 @@ def draw_view(
     points: pd.DataFrame,
     marks: Sequence[Mark],
     groups: Sequence[tuple[str, Sequence[Entry]]],
-    caption: str,
+    sentences: Sequence[str],
     *,
+    entries: Sequence[Entry] = (),
     levels: Sequence[str] = ("dram",),
-    curves: Sequence[Curve] = (),
-    most_labels: int | None = None,
+    **more: Any,
 ) -> Drawing:
-    """Marks of these points under the roofs of one machine."""
+    """Marks of these points under the roofs of one machine; `entries` go before those of marks."""
     names = roof_names(points, view.roofs)
     roofs = RoofSet(roofs=view.roofs, names=names, levels=levels, datasheet=view.datasheet)
-    ceilings = drawn_ceilings(points, view.roofs, levels)
-    axes = draw_roofline(heading, view.roofs_label(ceilings), [roofs], marks, groups,
-                         curves=curves, most_labels=most_labels)  # fmt: skip
-    return make_drawing(axes, view.title(heading, ceilings), caption)
-
-
-def precision_entries(precisions: Any) -> list[Entry]:
-    return legend_marks({name: precision_mark(name) for name in precisions if name})
+    ceilings = list_ceilings(points, view.roofs, levels)
+    legend = [*groups, ("mark", [*entries, *legend_of_marks(marks)])]
+    axes = draw_roofline(heading, view.roofs_label(ceilings), [roofs], marks, legend, **more)
+    title = view.title(heading, ceilings)
+    return Drawing(axes=axes, title=title, caption=join_sentences(*sentences))
 
 
 # ---------------------------------------------------------------- one machine
@@ -99,7 +94,7 @@ def draw_steps(view: MachineView) -> Drawing | None:
         return None
     is_capture = points["mode"].eq(CAPTURE)
     colour = view.colours_of(points["model"])
-    ranges = _find_ranges(view)
+    ranges = find_repeat_ranges(view)
     marks = [
         make_mark(
             point,
@@ -111,9 +106,8 @@ def draw_steps(view: MachineView) -> Drawing | None:
         for point in points.to_dict("records")
     ]
     groups = [
-        (models_heading(points), legend_lines(colour)),
-        ("precision", precision_entries(points["precision"])),
-        ("mark", mark_entries(marks, repeats=True)),
+        (name_colours(points), legend_lines(colour)),
+        ("precision", legend_precisions(points["precision"])),
     ]
     modes = [word for mode, word in (("train", "training"), ("infer", "inference"))
              if points["mode"].eq(mode).any()]  # fmt: skip
@@ -123,26 +117,15 @@ def draw_steps(view: MachineView) -> Drawing | None:
         (int(is_capture.sum()), "capture"),
     )
     counts = listed(counted(number, what) for number, what in numbers if number)
-    caption = join(
+    sentences = [
         f"{counts} under the roofs of {view.device}.",
-        describe_fastest(points, lambda row: short_name(row, with_precision=True)),
+        describe_fastest(points),
         count_bounds(points[points["is_first"]]),
         describe_flags(points),
         SUM_OF_KERNELS if is_capture.any() else "",
-    )
+    ]
     heading = f"{view.device}: {listed([*kinds, *(['captures'] if is_capture.any() else [])])}"
-    return draw_view(view, heading, points, marks, groups, caption)
-
-
-def _find_ranges(view: MachineView) -> dict[tuple[int, str], tuple[float, float]]:
-    """Lowest and highest rate of repeats; a capture has none."""
-    if not len(view.runs) or not len(view.points):
-        return {}
-    table = repeat_range(view.points, view.runs)
-    return {
-        (key[0], key[1]): (low, high)
-        for key, low, high in zip(table.index, table["min"], table["max"], strict=True)
-    }
+    return draw_view(view, heading, points, marks, groups, sentences)
 
 
 # ---------------------------------------------------------------- growing batches
@@ -166,10 +149,9 @@ def draw_trajectories(view: MachineView) -> Drawing | None:
         curves.append(Curve(xs=list(one["ai"]), ys=list(one["attained_flops_per_s"]), looks=looks))
     groups = [
         ("model", legend_lines(colour)),
-        ("precision", precision_entries(points["precision"])),
+        ("precision", legend_precisions(points["precision"])),
         ("line", [(sample(line=MODE_LINES.get(mode, "-")), f"{mode}; number: batch")
                   for mode in dict.fromkeys(points["mode"])]),
-        ("mark", mark_entries(marks)),
     ]  # fmt: skip
     heading = f"{view.device}: steps as the batch grows"
     return draw_view(view, heading, points, marks, groups,
@@ -202,22 +184,20 @@ def find_trajectories(view: MachineView) -> pd.DataFrame:
     return points[batches.gt(1)]
 
 
-def _describe_trajectories(shown: list[pd.DataFrame], count: int, view: MachineView) -> str:
-    import pandas as pd
-
+def _describe_trajectories(shown: list[pd.DataFrame], count: int, view: MachineView) -> list[str]:
     rates = [one["attained_flops_per_s"] for one in shown]
     gains = [float(rate.iloc[-1] / rate.iloc[0]) for rate in rates]
     best = shown[gains.index(max(gains))]
     first, last = best.iloc[0], best.iloc[-1]
     of_all = f"{len(shown)} of " if len(shown) < count else ""
-    return join(
+    return [
         f"{of_all}{counted(count, 'setting')} on {view.device} with growing batch."
         f" {last['model']} ({last['precision']}, {last['mode']}) goes from"
         f" {si(first['attained_flops_per_s'], 'FLOP/s')} at batch {first['batch_size']:.0f} to"
         f" {si(last['attained_flops_per_s'], 'FLOP/s')} at batch {last['batch_size']:.0f}, its"
         f" intensity from {format_ratio(first['ai'])} to {format_ratio(last['ai'], 'FLOP/B')}.",
-        describe_flags(pd.concat(shown)),
-    )
+        describe_flags(*shown),
+    ]
 
 
 # ---------------------------------------------------------------- several machines
@@ -250,7 +230,7 @@ def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
     groups = [
         ("machine", legend_lines({view.device: colour[view.name] for view, _ in pairs})),
         ("model", legend_marks(shape)),
-        ("mark", mark_entries(marks)),
+        ("mark", legend_of_marks(marks)),
     ]
     axes = draw_roofline(MACHINES_HEADING, subtitle, sets, marks, groups, height_in=4.8)
     best = [
@@ -260,11 +240,12 @@ def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
         for _, row in points.nlargest(1, "attained_flops_per_s").iterrows()
     ]
     every = [points for _, points in pairs]
-    caption = join(
+    caption = join_sentences(
         f"{count_steps(*every)} on {counted(len(pairs), 'machine')}: {'; '.join(best)}.",
-        *(describe_flags(points) for points in every),
+        *map(describe_flags, every),
     )
-    return make_drawing(axes, f"{MACHINES_HEADING} ({'; '.join(sources)})", caption)
+    title = f"{MACHINES_HEADING} ({'; '.join(sources)})"
+    return Drawing(axes=axes, title=title, caption=caption)
 
 
 def _end_roofs(view: MachineView, points: pd.DataFrame) -> list[str]:

@@ -6,10 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from math import floor, log10
 from typing import TYPE_CHECKING, Any
-
-from ridgeline.units import PREFIXES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,24 +26,15 @@ LINE_IN = 0.158  # the height of a line of the legend
 DENSE = 100.0
 
 STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": TEXT_PT,
-    "axes.labelsize": TEXT_PT,
-    "axes.edgecolor": INK,
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.5,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "legend.fontsize": 7.5,
-    "legend.frameon": False,
+    "font.family": "DejaVu Sans", "font.size": TEXT_PT,
+    "axes.labelsize": TEXT_PT, "axes.edgecolor": INK, "axes.linewidth": 0.7,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
+    "grid.color": "#e4e4e4", "grid.linewidth": 0.5, "xtick.labelsize": 7.5, "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5, "legend.frameon": False,
     "text.parse_math": False,  # a name may hold a dollar sign
     "svg.hashsalt": "ridgeline",  # the same study gives the same file
     "svg.fonttype": "path",
-}
+}  # fmt: skip
 
 PRECISION_MARKS = {"fp32": "o", "tf32": "s", "amp": "D", "bf16": "^", "fp16": "v", "fp64": "p",
                    "fp8": "P"}  # fmt: skip
@@ -59,13 +47,13 @@ BAR_ENDS = ("|",)  # at both ends of a bar
 class Drawing:
     """A picture that is not saved yet."""
 
-    canvas: Canvas
+    axes: Axes
     title: str
-    caption: str  # one or two sentences with numbers
+    caption: str = ""  # one or two sentences with numbers
 
-
-def make_drawing(axes: Axes, title: str, caption: str) -> Drawing:
-    return Drawing(canvas=canvas_of(axes), title=title, caption=caption)
+    @property
+    def canvas(self) -> Canvas:
+        return canvas_of(self.axes)
 
 
 def in_style() -> AbstractContextManager[Any]:
@@ -115,21 +103,12 @@ def marks_by_name(names: Iterable[str]) -> dict[str, str]:
     return dict(zip(unique, [*MARKS, *(OTHER_MARK for _ in unique)], strict=False))
 
 
-def log_axes(axes: Axes, *, x: tuple[float, float], y: tuple[float, float]) -> None:
+def scale_axes(axes: Axes, *, x: tuple[float, float], y: tuple[float, float]) -> None:
+    """Logarithmic axes with these limits."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(*x)
     axes.set_ylim(*y)
-
-
-def roofline_axes(axes: Axes, *, x: tuple[float, float], y: tuple[float, float]) -> None:
-    log_axes(axes, x=x, y=y)
-    axes.set_xlabel("arithmetic intensity (FLOP/B)")
-    axes.set_ylabel("performance (FLOP/s)")
-    number_ticks(axes.xaxis, "")
-    number_ticks(axes.yaxis, "", with_prefix=True)
-    for axis in (axes.xaxis, axes.yaxis):
-        dense_ticks(axis)
 
 
 def dense_ticks(axis: Any) -> None:
@@ -146,19 +125,15 @@ def number_ticks(axis: Any, unit: str, *, with_prefix: bool = False) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     write = prefixed if with_prefix else _plain
-    axis.set_major_formatter(FuncFormatter(lambda value, _place: write(value, unit)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _index: write(value, unit)))
     axis.set_minor_formatter(NullFormatter())
 
 
 def prefixed(value: float, unit: str = "") -> str:
     """`100 G` for 1e11, without digits that say nothing."""
-    if value == 0:
-        return "0"
-    exponent = floor(log10(abs(value)) + 1e-9)
-    for prefix, factor in PREFIXES.items():
-        if exponent >= round(log10(factor)):
-            return f"{value / factor:g} {prefix}{unit}".rstrip()
-    return f"{value:g} {unit}".rstrip()
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(unit)(value) if value else "0"
 
 
 def _plain(value: float, unit: str = "") -> str:
@@ -169,14 +144,9 @@ Entry = tuple[Any, str]  # what stands in the legend, and what it means
 
 
 def sample(
-    *,
-    colour: str = INK,
-    marker: Any = "",
-    line: Any = "",
-    is_filled: bool = True,
-    size: float = MARK_PT,
-    width: float = 1.2,
-) -> Any:
+    *, colour: str = INK, marker: Any = "", line: Any = "", is_filled: bool = True,
+    size: float = MARK_PT, width: float = 1.2,
+) -> Any:  # fmt: skip
     """What stands in a legend for marks and lines of this kind."""
     from matplotlib.lines import Line2D
 
@@ -184,39 +154,29 @@ def sample(
                   markerfacecolor=colour if is_filled else "white", linewidth=width)  # fmt: skip
 
 
-def legend(axes: Axes, groups: Sequence[tuple[str, Sequence[Entry]]]) -> None:
+def draw_legend(axes: Axes, groups: Sequence[tuple[str, Sequence[Entry]]]) -> None:
     """Right of the axes, where it covers nothing; one heading for each group."""
     from matplotlib.legend_handler import HandlerLine2D
 
-    handles: list[Any] = []
-    texts: list[str] = []
-    headings: set[int] = set()
+    rows: list[tuple[Any, str, bool]] = []  # handle, text, whether it is a heading
     for heading, entries in groups:
-        if not entries:
-            continue
-        headings.add(len(texts))
-        handles.append(sample())
-        texts.append(heading)
-        for handle, text in entries:
-            handles.append(handle)
-            texts.append(textwrap.fill(text, LEGEND_CHARACTERS))
-    if not handles:
+        rows += [(sample(), heading, True)] if entries else []
+        rows += [(handle, textwrap.fill(text, LEGEND_CHARACTERS), False)
+                 for handle, text in entries]  # fmt: skip
+    if not rows:
         return
-    lines = sum(text.count("\n") + 1 for text in texts) + len(headings) / 2
-    canvas_of(axes).set_figheight(max(canvas_of(axes).get_figheight(), 0.3 + LINE_IN * lines))
+    handles, texts, are_headings = zip(*rows, strict=True)
+    lines = sum(text.count("\n") + 1 for text in texts) + sum(are_headings) / 2
+    canvas = canvas_of(axes)
+    canvas.set_figheight(max(canvas.get_figheight(), 0.3 + LINE_IN * lines))
     bars = {h: HandlerLine2D(numpoints=2) for h in handles if h.get_marker() in BAR_ENDS}
-    box = canvas_of(axes).legend(
+    box: Any = canvas.legend(
         handles, texts, loc="outside right upper", handlelength=1.6, labelspacing=0.45,
         borderaxespad=0.2, handler_map=bars,
     )  # fmt: skip
-    _outdent(box, headings)
-
-
-def _outdent(box: Any, headings: set[int]) -> None:
-    """Headings have no handle: they begin where the handles do."""
     (column,) = box.get_children()[0].get_children()[1].get_children()
-    for place, row in enumerate(column.get_children()):
-        if place in headings:
+    for row, is_heading in zip(column.get_children(), are_headings, strict=True):
+        if is_heading:  # without a handle, it begins where the handles do
             handle, text = row.get_children()
             handle.width = 0
             row.sep = 0
@@ -227,6 +187,11 @@ def legend_lines(colours_by_name: Mapping[str, str]) -> list[Entry]:
     """A thick line for each colour."""
     return [(sample(colour=colour, line="-", width=3), name)
             for name, colour in _join_shared(colours_by_name, OTHER).items()]  # fmt: skip
+
+
+def legend_precisions(precisions: Iterable[str]) -> list[Entry]:
+    """The mark of each precision."""
+    return legend_marks({name: precision_mark(name) for name in precisions if name})
 
 
 def legend_marks(shapes: Mapping[str, str]) -> list[Entry]:

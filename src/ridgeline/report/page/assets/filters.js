@@ -120,14 +120,14 @@ function sayShown() {
   const { marks } = plot;
   showLegend(marks);
   const without = marks.noPlace
-    ? ` ${marks.noPlace} of the pieces chosen have no place in it: their FLOPs, bytes or time are not known or are zero.`
+    ? ` ${marks.noPlace} of the work items chosen cannot be drawn: their FLOPs, bytes or time are not known or are zero.`
     : "";
-  const pieces = `${marks.count} ${marks.count === 1 ? "point" : "points"}.${without}`;
+  const points = `${marks.count} ${marks.count === 1 ? "point" : "points"}.${without}`;
   const reading = !marks.view.levels.length
     ? ""
     : " The bar of a hollow mark leads from bytes moved to fused bytes. Solid roofs were measured, dashed ones are published; dots are ridges.";
   byId("plot-note").textContent =
-    `${pieces} Larger marks take longer. Hollow: work counted from the graph. Filled: work by counters.` +
+    `${points} Larger marks take longer. Hollow: work counted from the graph. Filled: work by counters.` +
     `${reading} A ring with ! marks what needs a look: point at it.`;
   setTimeout(() => {
     listPoints(marks);

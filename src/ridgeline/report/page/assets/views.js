@@ -26,7 +26,7 @@ const VIEWS = {
   classic: {
     label: "Classic",
     about:
-      "How fast each piece computes, against the FLOPs it does for each byte it moves." +
+      "How fast each work item computes, against the FLOPs it does for each byte it moves." +
       " Nothing can be above the roof of what bounds it; the distance to it is what is lost." +
       " The least bytes, which set the DRAM floor, may be below the fused bytes, because a cache" +
       " may keep a tensor between two uses.",
@@ -37,8 +37,8 @@ const VIEWS = {
   hierarchical: {
     label: "By memory level",
     about:
-      "Each piece once for every memory level whose bytes are known, against that level's slope." +
-      " A piece near the slope of a level is held back by it. From Hopper on, the counters of L1" +
+      "Each work item once for every memory level whose bytes are known, against that level's slope." +
+      " What is near the slope of a level is held back by it. From Hopper on, the counters of L1" +
       " leave out bulk tensor copies: such a mark lies too far to the right.",
     axes: AXES.intensity,
     levels: LEVELS,
@@ -102,7 +102,7 @@ const VIEWS = {
 
 // A capture has none of its own.
 function precisionOf(i) {
-  return R.precision[P.run[i]] || "not told";
+  return R.precision[P.run[i]] || "unknown";
 }
 
 // What can be chosen, and the value that a point has; of some, all values are always offered.

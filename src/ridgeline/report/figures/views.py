@@ -1,4 +1,4 @@
-"""A machine with its runs and points, and the configurations that its figures show."""
+"""A machine with its runs and points, the configurations that its figures show, and captions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,24 @@ from ridgeline.report.configurations import (
 )
 from ridgeline.report.figures.style import COLOURS, colours
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import listed, no_rows
-from ridgeline.roofline.capture_points import CAPTURE
+from ridgeline.report.text import counted, listed, no_rows
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.units import si
+from ridgeline.units import format_percent, si
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NAMED = ("model", "precision", "batch_size")  # colour, mark and number tell these apart
 FURTHER = tuple(name for name in SETTINGS if name not in (*NAMED, *PLACE))
+ROOF_SOURCES = {
+    "measured": "roofs as measured",
+    "one core": "roofs of one core, as measured",
+    "interpolated": "roofs of some threads, between those of one core and of all",
+    "datasheet": "roofs of the datasheet, not measured",
+    "given": "roofs as given",
+}
+OTHER_SOURCES = {"measured": ", others as measured", "datasheet": ", others of the datasheet"}
 LONGEST_NAME = 80
 LONGEST_DEVICE = 40
 
@@ -50,8 +58,8 @@ class MachineView:
     def colours_of(self, models: Iterable[str]) -> dict[str, str]:
         """The colours of some models and captures, in the order of these."""
         names = list(dict.fromkeys(models))
-        given = {**colours(names), **self.colours}
-        return {name: given[name] for name in names}
+        known = {**colours(names), **self.colours}
+        return {name: known[name] for name in names}
 
     @property
     def roofs(self) -> Roofs:
@@ -69,38 +77,25 @@ class MachineView:
         whole = self.roofs.whole_env
         return f"{name}, {self.machine.env[len(whole) + 1 :].replace('-', ' ')}" if whole else name
 
-    def roofs_label(self, drawn: Sequence[str]) -> str:
+    def roofs_label(self, ceilings: Sequence[str]) -> str:
         """Where the roofs come from, and the clock of those that are drawn, for a title."""
-        text = {
-            "measured": "roofs as measured",
-            "one core": "roofs of one core, as measured",
-            "interpolated": "roofs of some threads, between those of one core and of all",
-            "datasheet": "roofs of the datasheet, not measured",
-            "given": "roofs as given",
-        }.get(self.roofs.source, "")
-        if self.roofs.others:
-            text += {
-                "measured": ", others as measured",
-                "datasheet": ", others of the datasheet",
-            }.get(self.roofs.others, "")
-        text += self.clock_label(drawn)
-        if self.roofs.is_quick:
-            text += " (quick)"
-        return text + (
-            "; datasheet dashed and in brackets" if text and self.datasheet is not None else ""
-        )
+        text = ROOF_SOURCES.get(self.roofs.source, "")
+        text += OTHER_SOURCES.get(self.roofs.others, "")
+        text += self.clock_label(ceilings) + (" (quick)" if self.roofs.is_quick else "")
+        has_both = text and self.datasheet is not None
+        return text + ("; datasheet dashed and in brackets" if has_both else "")
 
-    def clock_label(self, drawn: Sequence[str]) -> str:
+    def clock_label(self, ceilings: Sequence[str]) -> str:
         """` at 1.98 GHz`, or a range where the measured ceilings that are drawn had several."""
-        clocks = [self.roofs.clocks_hz[name] for name in drawn if name in self.roofs.clocks_hz]
+        clocks = [self.roofs.clocks_hz[name] for name in ceilings if name in self.roofs.clocks_hz]
         if self.roofs.source != "measured" or not clocks:
             return ""
         ends = dict.fromkeys(si(clock, "Hz") for clock in (min(clocks), max(clocks)))
         return f" at {' to '.join(ends)}"
 
-    def title(self, heading: str, drawn: Sequence[str]) -> str:
+    def title(self, heading: str, ceilings: Sequence[str]) -> str:
         """The heading of a figure with the source of its roofs, as one line."""
-        text = self.roofs_label(drawn)
+        text = self.roofs_label(ceilings)
         return f"{heading} ({text})" if text else heading
 
     @property
@@ -108,7 +103,7 @@ class MachineView:
         return bool(self.roofs.compute or self.roofs.bandwidth)
 
 
-def machine_views(study: Study) -> list[MachineView]:
+def list_views(study: Study) -> list[MachineView]:
     """One for each machine, also for two devices of one host."""
     views: list[MachineView] = []
     everywhere = add_configurations(study.runs)
@@ -149,34 +144,29 @@ def _list_models(view: MachineView) -> list[str]:
     return sorted(names, key=lambda name: -longest[name])
 
 
-def merge_same_roofs(every: list[MachineView]) -> list[MachineView]:
+def merge_same_roofs(views: list[MachineView]) -> list[MachineView]:
     """All machines as one, where the user gave them the same roofs; else as they are."""
-    there = [view for view in every if len(view.points) or len(view.captures)]
-    roofs = [view.roofs for view in there]
-    are_given = all(one.source == "given" and not one.others for one in roofs)
-    if len(there) < 2 or not are_given or any(
+    import pandas as pd
+
+    used = [view for view in views if len(view.points) or len(view.captures)]
+    roofs = [view.roofs for view in used]
+    is_user_supplied = all(one.source == "given" and not one.others for one in roofs)
+    if len(used) < 2 or not is_user_supplied or any(
         (one.flats, one.bandwidth) != (roofs[0].flats, roofs[0].bandwidth) for one in roofs
     ):  # fmt: skip
-        return every
-    name = listed(dict.fromkeys(view.device for view in there))
+        return views
+    name = listed(dict.fromkeys(view.device for view in used))
     merged = replace(roofs[0], env=name, device_name=name)
     return _add_colours([
         replace(
-            there[0],
+            used[0],
             name="given",
             machine=Machine(roofs=merged),
-            runs=_concatenate([view.runs for view in there]),
-            points=_concatenate([view.points for view in there]),
-            captures=_concatenate([view.captures for view in there]),
+            runs=pd.concat([view.runs for view in used]),
+            points=pd.concat([view.points for view in used]),
+            captures=pd.concat([view.captures for view in used]),
         )
     ])  # fmt: skip
-
-
-def _concatenate(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    import pandas as pd
-
-    known = [table for table in tables if len(table)]
-    return pd.concat(known) if known else tables[0]
 
 
 def _filter_points(machine: Machine, points: pd.DataFrame) -> pd.DataFrame:
@@ -189,13 +179,13 @@ def _filter_points(machine: Machine, points: pd.DataFrame) -> pd.DataFrame:
 def _filter_runs(machine: Machine, study: Study) -> pd.Series:
     """Which runs are of the machine's device; two GPUs of a kind are told apart by their points."""
     runs = study.runs
-    here = runs["env"].eq(machine.env)
-    here &= runs["device_name"].fillna("").eq(machine.roofs.device_name)
+    is_here = runs["env"].eq(machine.env)
+    is_here &= runs["device_name"].fillna("").eq(machine.roofs.device_name)
     if len(study.points):
         devices = study.points.drop_duplicates("run_id").set_index("run_id")["device"]
         device = runs["run_id"].map(devices)
-        here &= device.isna() | device.eq(machine.roofs.device)
-    return here
+        is_here &= device.isna() | device.eq(machine.roofs.device)
+    return is_here
 
 
 def _choose_name(machine: Machine, taken: set[str]) -> str:
@@ -238,9 +228,9 @@ def add_configurations(runs: pd.DataFrame) -> pd.DataFrame:
     settings = read_all_settings(runs)
     number = number_configurations(settings)
     ordered = runs.assign(configuration=number).sort_values(["step_median_s", "run_id"])
-    place = ordered.groupby("configuration").cumcount()
+    rank = ordered.groupby("configuration").cumcount()
     repeats = ordered.groupby("configuration")["run_id"].transform("size")
-    chosen = place.eq((repeats - 1) // 2)
+    chosen = rank.eq((repeats - 1) // 2)
     differing = find_differing_each(settings, by=NAMED, among=FURTHER)
     return runs.assign(
         configuration=number,
@@ -258,12 +248,12 @@ def _number_anywhere(
     settings: Iterable[Mapping[str, Any]], differing: Iterable[Sequence[str]]
 ) -> list[int]:
     numbers: dict[tuple[Any, ...], int] = {}
-    places = []
-    for one, names in zip(settings, differing, strict=True):
-        circumstances = [one[name] for name in ENVIRONMENT if name in names]
-        same = (*key(one, but=(*PLACE, *ENVIRONMENT)), *circumstances)
-        places.append(numbers.setdefault(same, len(numbers)))
-    return places
+    keys = [
+        (*key(one, but=(*PLACE, *ENVIRONMENT)),
+         *(one[name] for name in ENVIRONMENT if name in names))
+        for one, names in zip(settings, differing, strict=True)
+    ]  # fmt: skip
+    return [numbers.setdefault(same, len(numbers)) for same in keys]
 
 
 def add_lines(runs: pd.DataFrame) -> pd.DataFrame:
@@ -304,8 +294,8 @@ def select_points(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Points of the runs that stand for their configuration, with what tells it apart."""
     if not len(points) or not len(runs):
         return points.iloc[:0].assign(configuration=0, network=None, variant="")
-    wanted = runs.loc[runs["is_chosen"], ["run_id", "configuration", "network", "variant"]]
-    return points.merge(wanted, on="run_id", how="inner")
+    chosen = runs.loc[runs["is_chosen"], ["run_id", "configuration", "network", "variant"]]
+    return points.merge(chosen, on="run_id", how="inner")
 
 
 def select_steps(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -328,9 +318,92 @@ def append_captures(steps: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame
     return pd.concat([steps, whole], ignore_index=True) if len(steps) else whole
 
 
-def repeat_range(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Lowest and highest rate of each configuration's repeats, by configuration and provenance."""
-    steps = points[points["grain"].eq("step") & points["attained_flops_per_s"].gt(0)]
-    joined = steps.merge(runs[["run_id", "configuration"]], on="run_id", how="inner")
+def find_repeat_ranges(view: MachineView) -> dict[Any, tuple[float, float]]:
+    """Lowest and highest rate of repeats, by configuration and provenance; a capture has none."""
+    if not len(view.runs) or not len(view.points):
+        return {}
+    steps = view.points[view.points["grain"].eq("step") & view.points["attained_flops_per_s"].gt(0)]
+    joined = steps.merge(view.runs[["run_id", "configuration"]], on="run_id", how="inner")
     rates = joined.groupby(["configuration", "provenance"])["attained_flops_per_s"]
-    return rates.agg(["min", "max"])
+    return {key: (float(rate.min()), float(rate.max())) for key, rate in rates}
+
+
+# ---------------------------------------------------------------- captions
+
+
+def count_steps(*tables: pd.DataFrame) -> str:
+    """`7 steps`, `1 capture`: one counted both ways is one step."""
+    firsts = [points[points["is_first"]] for points in tables]
+    captures = sum(int(points["mode"].eq(CAPTURE).sum()) for points in firsts)
+    steps = sum(len(points) for points in firsts) - captures
+    texts = [counted(steps, "step")] if steps or not captures else []
+    return listed([*texts, *([counted(captures, "capture")] if captures else [])])
+
+
+def describe_fastest(points: pd.DataFrame) -> str:
+    """Which point has the highest rate, and how near to its roof it is."""
+    row = points.nlargest(1, "attained_flops_per_s").iloc[0]
+    name = short_name(row, with_precision=True)
+    text = f"The highest rate is {si(row['attained_flops_per_s'], 'FLOP/s')} ({name}"
+    if row["efficiency"] == row["efficiency"]:
+        text += f"; {format_percent(row['efficiency'])} of the possible, bound by"
+        text += f" {name_bound(str(row['bound']))}"
+    return f"{text})."
+
+
+def count_bounds(points: pd.DataFrame) -> str:
+    """`5 are bound by compute, 2 by DRAM.`"""
+    counts = points["bound"].dropna().value_counts()
+    if counts.empty:
+        return ""
+    first, *others = [f"by {name_bound(str(name))}" for name in counts.index]
+    verb = "is" if counts.iloc[0] == 1 else "are"
+    texts = [f"{counts.iloc[0]} {verb} bound {first}"]
+    texts += [f"{number} {text}" for number, text in zip(counts.iloc[1:], others, strict=True)]
+    return f"{', '.join(texts)}."
+
+
+def name_bound(bound: str) -> str:
+    return {"compute": "compute", "launch": "launches"}.get(bound, bound.upper())
+
+
+def describe_flags(*tables: pd.DataFrame) -> str:
+    """How many have a ring with an exclamation mark, and what is wrong with the first."""
+    flags = [str(text) for points in tables for text in points["flag"] if text]
+    if not flags:
+        return ""
+    first = flags[0].split("; likely")[0]
+    if len(flags) == 1:
+        return f"1 is marked with !: {first}."
+    return f"{len(flags)} are marked with ! (the first: {first})."
+
+
+def describe_undrawn(points: pd.DataFrame) -> str:
+    """How many kernels cannot be drawn, and why; each is counted once."""
+    reasons = {
+        "whose time is not known": points["time_s"].isna(),
+        "whose FLOPs are not known": points["flops"].isna(),
+        "without FLOPs": points["flops"].le(0),
+        "whose DRAM traffic is not known": points["dram_bytes"].isna(),
+        "without DRAM traffic": points["dram_bytes"].le(0),
+    }
+    texts, is_left = [], points["run_id"].notna()
+    for reason, applies in reasons.items():
+        number = int((is_left & applies).sum())
+        is_left &= ~applies
+        texts += [f"{number} {reason}"] if number else []
+    number = int((~is_left).sum())
+    have = "has" if number == 1 else "have"
+    return f"{number} of all {len(points)} {have} no place in it: {listed(texts)}." if texts else ""
+
+
+def name_colours(points: pd.DataFrame) -> str:
+    """Over the colours of a legend: what they stand for."""
+    is_capture = points["mode"].eq(CAPTURE)
+    if not is_capture.any():
+        return "model"
+    return "capture" if is_capture.all() else "model or capture"
+
+
+def join_sentences(*sentences: str) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)

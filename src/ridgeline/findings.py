@@ -1,0 +1,323 @@
+"""What to fix first: the work with the largest headroom, what it means, and what to try.
+
+A layer (or a phase, where no layer was timed) is a finding by its headroom; two rules look at the
+whole step: a GPU that waits for its host, and memory that the operating system hands out. What to
+try is a list of rules per bound: each says when it applies, and leaves out what was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ridgeline.roofline.roofs import Roofs
+from ridgeline.units import format_percent, format_time
+
+MOST = 10  # findings of a run
+HOST = "(host)"
+SYSTEM = "(system)"
+OPTIMIZER = "(optimizer)"
+FAR = 0.5  # of its roof: another kernel may be faster
+WIDE_SIDE = 512  # of a matrix: below it, padding to a multiple of PADDED adds much work
+PADDED = 64
+ALIGNED = {"fp16": 8, "bf16": 8, "amp": 8, "tf32": 4}  # numbers that fast kernels load at once
+GOOD = 0.8  # of its roof: hardly anything to gain below it
+IDLE = 0.1  # of a step without kernels, or in the operating system, is worth a finding
+LAYERS_OFF = 0.2  # of the step: layers that add up to so much more or less are to be doubted
+FASTER = 1.3  # bf16 over fp32: worth a try
+NO_BOUND = (
+    "Headroom is an estimate of what can be saved, not a bound: advice that changes the work itself"
+    " (another precision, fused operators, memory that is kept) can save more."
+)
+OVERLAPS = "this time is also part of the layers' times, so the two do not add up"
+LOW_PRECISIONS = ("bf16", "fp16", "amp")
+TENSOR_ROOFS = ("tf32 matrix", "fp16 matrix", "bf16 matrix")
+IMAGE_LAYERS = ("conv", "batchnorm", "groupnorm", "instancenorm")  # in the names of layers
+
+COLUMNS = (
+    "run_id", "env", "model", "mode", "precision", "batch_size", "layer", "kind", "bound",
+    "time_s", "floor_s", "efficiency", "headroom_s", "share", "meaning", "advice",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How a run was made: what has been tried already need not be advised."""
+
+    precision: str
+    is_compiled: bool = False
+    is_channels_last: bool = False
+    is_tuned: bool = False  # cuDNN may try its algorithms
+    batch_size: int | None = None
+    step_time_s: float = 0.0
+    kernel_time_s: float | None = None
+    kernel_launches: int | None = None
+    layer_sum_s: float | None = None
+    system_s: float | None = None  # of a step: what the operating system took, on all cores
+    cores: float = 1.0  # that were at work
+
+
+def find_rows(
+    points: Sequence[Mapping[str, Any]],
+    setting: Setting,
+    roofs: Roofs,
+    *,
+    most: int = MOST,
+    executed: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """The findings of one run, the largest headroom first; rows with COLUMNS.
+
+    `executed` says of a layer or phase, by name, how its executed work differs from the model's.
+    """
+    timed = [p for p in points if p["time_s"] == p["time_s"] and p["headroom_s"] > 0]
+    work = [p for p in timed if p["grain"] == "layer" and p["phase"] == "all"]
+    work = work or [p for p in timed if p["grain"] == "phase"]
+    sides = {p["layer"]: p["product_sides"] for p in work if p.get("product_sides")}
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for point in sorted(work, key=lambda p: str(p["provenance"])):  # counters before counts
+        known = {**point, "product_sides": sides.get(point["layer"], "")}  # which only a count has
+        best.setdefault((point["layer"], point["phase"]), known)
+    largest = sorted(best.values(), key=_order_by_headroom)[:most]
+    rows = [_make_row(point, setting, roofs, executed or {}) for point in largest]
+    step = next((point for point in points if point["grain"] == "step"), None)
+    if step is not None and setting.step_time_s:
+        of_step = (_find_waiting(setting), _find_system_time(setting))
+        rows += [_make_step_row(step, setting, **row) for row in of_step if row is not None]
+    return sorted(rows, key=_order_by_headroom)[:most]
+
+
+def _order_by_headroom(row: Mapping[str, Any]) -> float:
+    return -float(row["headroom_s"])
+
+
+def _make_row(
+    point: Mapping[str, Any], setting: Setting, roofs: Roofs, executed: Mapping[str, str]
+) -> dict[str, Any]:
+    name = point["layer"] or point["phase"]
+    why = f"; it {executed[name]}" if name in executed else ""
+    whole_s = max(setting.step_time_s, setting.layer_sum_s or 0.0)
+    return {
+        **{key: point[key] for key in COLUMNS if key in point},
+        "layer": name,
+        "share": point["headroom_s"] / whole_s if whole_s else float("nan"),
+        "meaning": describe_point(point) + why + describe_doubt(setting),
+        "advice": advise(point, setting, roofs),
+    }
+
+
+def _make_step_row(
+    step: Mapping[str, Any], setting: Setting, *, time_s: float, **more: Any
+) -> dict[str, Any]:
+    """A finding about the step as a whole: all of the time could be saved."""
+    known = {key: step[key] for key in COLUMNS if key in step}
+    times = {"time_s": time_s, "floor_s": 0.0, "efficiency": 0.0, "headroom_s": time_s}
+    return {**known, **times, "share": time_s / setting.step_time_s, **more}
+
+
+def _find_waiting(setting: Setting) -> dict[str, Any] | None:
+    """The part of a step in which a GPU waits for its host."""
+    if setting.kernel_time_s is None:
+        return None
+    idle_s = setting.step_time_s - setting.kernel_time_s
+    if idle_s < IDLE * setting.step_time_s:
+        return None
+    launches = setting.kernel_launches
+    count = f"{launches} kernels" if launches else "its kernels"
+    return {
+        "layer": HOST,
+        "kind": "waiting",
+        "bound": "launch",
+        "time_s": idle_s,
+        "meaning": f"for {format_time(idle_s)} of each step the GPU waits for the host, which"
+        f" launches {count}",
+        "advice": _advise_launches(setting, is_cuda=True),
+    }
+
+
+def _find_system_time(setting: Setting) -> dict[str, Any] | None:
+    """The part of a step that the operating system takes, mostly to hand out memory."""
+    taken_s = (setting.system_s or 0.0) / max(setting.cores, 1.0)
+    if not taken_s or taken_s < IDLE * setting.step_time_s:
+        return None
+    return {
+        "layer": SYSTEM,
+        "kind": "memory pages",
+        "bound": "system",
+        "time_s": taken_s,
+        "meaning": f"for about {format_time(taken_s)} of each step the operating system is at work,"
+        f" mostly handing out memory that the C library has given back; {OVERLAPS}",
+        "advice": ("" if setting.batch_size == 1 else "a smaller batch, or ")
+        + "let the C library keep its memory: MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1"
+        " MALLOC_TOP_PAD_=268435456 in the environment of the process (glibc)",
+    }
+
+
+# ---------------------------------------------------------------- what it means
+
+
+def saving(finding: Mapping[str, Any]) -> str:
+    """How much time a finding is about: `about 140 ms, 12.0 % of the step`."""
+    share = finding["share"]
+    of_step = f", {format_percent(share)} of the step" if share == share else ""
+    return f"about {format_time(finding['headroom_s'])}{of_step}"
+
+
+def saving_basis(finding: Mapping[str, Any]) -> str:
+    """Under which condition that would be saved."""
+    conditions = {
+        HOST: "if the GPU never waited for the host",
+        SYSTEM: "if the operating system had nothing to do",
+    }
+    return conditions.get(str(finding["layer"]), "if it ran at its floor")
+
+
+def describe_doubt(setting: Setting) -> str:
+    """A caution for layers that do not add up to their step."""
+    sum_s, step_s = setting.layer_sum_s, setting.step_time_s
+    if sum_s is None or not step_s:
+        return ""
+    is_short = sum_s < (1 - LAYERS_OFF) * step_s and setting.kernel_time_s is None
+    if sum_s <= (1 + LAYERS_OFF) * step_s and not is_short:
+        return ""
+    return (
+        f" (with caution: all layers took {format_time(sum_s)} together, a step"
+        f" {format_time(step_s)}: these timings disagree; was the machine busy?)"
+    )
+
+
+def describe_point(point: Mapping[str, Any]) -> str:
+    """What the numbers of a work item say, in a sentence."""
+    time_s, floor_s, bound = point["time_s"], point["floor_s"], point["bound"]
+    if not isinstance(bound, str) or not floor_s or floor_s != floor_s:
+        return f"takes {format_time(time_s)}; nothing is known that it would have to do"
+    limit = {
+        "compute": "the arithmetic alone would take",
+        "launch": "launching it alone would take",
+    }.get(bound, f"moving its data ({bound.upper()}) alone would take")
+    return (
+        f"takes {format_time(time_s)}; {limit} {format_time(floor_s)}:"
+        f" {format_percent(point['efficiency'])} of what is possible"
+    )
+
+
+# ---------------------------------------------------------------- what to try
+
+
+def advise(point: Mapping[str, Any], setting: Setting, roofs: Roofs) -> str:
+    """What to try for a work item, given what bounds it and what was tried."""
+    efficiency, bound = point.get("efficiency"), point.get("bound")
+    if efficiency is not None and efficiency > GOOD:
+        return _advise_less_work(point, setting, roofs)
+    if point.get("layer") == OPTIMIZER:
+        return "a fused optimizer (torch's fused=True), which updates all weights in a few kernels"
+    side = _find_unaligned_side(point, setting, roofs)
+    if side is not None:
+        return _advise_padding(side, setting)
+    if not isinstance(bound, str):
+        return "find out what it does: no operator with known work belongs to it"
+    is_cuda = roofs.device.startswith("cuda")
+    if bound == "launch":
+        return _advise_launches(setting, is_cuda=is_cuda)
+    if bound == "compute":
+        return _advise_compute(point, setting, roofs, is_cuda=is_cuda)
+    return _advise_memory(point, setting, is_cuda=is_cuda)
+
+
+def _find_unaligned_side(point: Mapping[str, Any], setting: Setting, roofs: Roofs) -> int | None:
+    """The longest side of a product on tensor cores that makes libraries take a slow kernel.
+
+    Only of a product that is far below its roof. A compiler pads by itself.
+    """
+    aligned, efficiency = ALIGNED.get(setting.precision), point.get("efficiency")
+    if not roofs.device.startswith("cuda") or aligned is None or setting.is_compiled:
+        return None
+    if efficiency is None or not efficiency < FAR:
+        return None
+    texts = str(point.get("product_sides") or "").split("x")
+    sides = [int(text) for text in texts if text.isdecimal()]
+    return max((s for s in sides if s >= WIDE_SIDE and s % aligned), default=None)
+
+
+def _advise_padding(side: int, setting: Setting) -> str:
+    padded = -(-side // PADDED) * PADDED
+    return (
+        f"pad its side of {side} to {padded}, a multiple of {PADDED}: for what is no multiple of"
+        f" {ALIGNED[setting.precision]} the library takes slow kernels; --compile-mode default pads"
+        " by itself"
+    )
+
+
+def _advise_compute(
+    point: Mapping[str, Any], setting: Setting, roofs: Roofs, *, is_cuda: bool
+) -> str:
+    is_conv = "conv" in str(point.get("kind", "")).lower()
+    has_other_layout = is_conv and not setting.is_channels_last
+    if is_cuda:
+        tensor_cores = (
+            f"use tensor cores: --precision tf32 or --precision amp{_describe_gain(point, roofs)}"
+        )
+        rules = {
+            tensor_cores: setting.precision == "fp32" and _has_tensor_cores(roofs),
+            "--channels-last gives convolutions faster kernels": has_other_layout,
+            "--cudnn-benchmark lets cuDNN choose by trying": is_conv and not setting.is_tuned,
+        }
+        return _join_tries(rules, "a larger batch fills more of the GPU", always=True)
+    rules = {
+        "--channels-last often suits convolutions on a CPU": has_other_layout,
+        "--compile-mode default merges what surrounds it": not setting.is_compiled,
+    }
+    return _join_tries(rules, "another batch size: compare a few by --batch-size")
+
+
+def _advise_memory(point: Mapping[str, Any], setting: Setting, *, is_cuda: bool) -> str:
+    kind = str(point.get("kind", "")).lower()
+    is_of_images = any(one in kind for one in IMAGE_LAYERS)
+    rules = {
+        "--channels-last, which spares convolutions and their neighbours copies": is_of_images
+        and not setting.is_channels_last,
+        "fuse it with its neighbours: --compile-mode default": not setting.is_compiled,
+        "halve its bytes: --precision amp": is_cuda and setting.precision not in LOW_PRECISIONS,
+    }
+    return _join_tries(
+        rules, "smaller activations: a smaller input, or recomputation instead of storing"
+    )
+
+
+def _join_tries(rules: Mapping[str, bool], last: str, *, always: bool = False) -> str:
+    """What applies; the last resort where nothing else does, or always."""
+    tries = [text for text, applies in rules.items() if applies]
+    return "; ".join([*tries, last] if always or not tries else tries)
+
+
+def _advise_launches(setting: Setting, *, is_cuda: bool) -> str:
+    graph = "--compile-mode reduce-overhead, which replays the step as one graph"
+    compiler = graph if is_cuda else "--compile-mode default"
+    tries = ["a larger batch", *([] if setting.is_compiled else [compiler])]
+    return f"give each {'launch' if is_cuda else 'operator'} more to do: {', or '.join(tries)}"
+
+
+def _advise_less_work(point: Mapping[str, Any], setting: Setting, roofs: Roofs) -> str:
+    """For work that is near its roof: only less work, or a higher roof, helps."""
+    if point.get("bound") == "compute" and setting.precision == "fp32":
+        if _has_tensor_cores(roofs):
+            gain = _describe_gain(point, roofs)
+            return f"it is near its roof; a higher one: --precision tf32 or --precision amp{gain}"
+        low, full = roofs.compute.get("bf16 matrix"), roofs.peak("fp32", "matrix")
+        if low and full and low > FASTER * full:
+            return "it is near its roof; a higher one: --precision bf16"
+    return "it is near its roof: only less work helps, such as a smaller input or a leaner layer"
+
+
+def _has_tensor_cores(roofs: Roofs) -> bool:
+    return roofs.device.startswith("cuda") and any(name in roofs.compute for name in TENSOR_ROOFS)
+
+
+def _describe_gain(point: Mapping[str, Any], roofs: Roofs) -> str:
+    """How far the floor of the arithmetic would fall if its products were in fp16."""
+    now_s, products = point.get("compute_s"), point.get("flops_fp32_matrix")
+    low, full = roofs.peak("fp16", "matrix"), roofs.peak("fp32", "matrix")
+    if not now_s or not products or not low or not full or products != products:
+        return ""
+    then_s = now_s - products / full + products / low
+    return f" (amp: floor of the arithmetic {format_time(now_s)} → {format_time(then_s)})"

@@ -1,0 +1,38 @@
+"""Points and findings of one run, from tables that are written by hand."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ridgeline.findings import COLUMNS, Setting, find_rows
+from ridgeline.report.text import records
+from ridgeline.roofline.points import (
+    CountedStep,
+    MeasuredStep,
+    find_run_floors,
+    group_static_work,
+    join_points,
+)
+from ridgeline.roofline.roofs import Roofs
+
+
+def run_points(
+    measured: MeasuredStep,
+    roofs: Roofs,
+    *,
+    counted: CountedStep | None = None,
+    layers: pd.DataFrame | None = None,
+    kernels: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """All points of a run."""
+    static = None if counted is None else group_static_work(
+        counted, roofs, precision=measured.precision, parts=measured.parts,
+        is_compiled=measured.is_compiled,
+    )  # fmt: skip
+    tables = find_run_floors(measured, roofs, static, layers, kernels)
+    return join_points([(measured, roofs, table) for table in tables])
+
+
+def find(points: pd.DataFrame, setting: Setting, roofs: Roofs, *, most: int = 10) -> pd.DataFrame:
+    """The findings of one run as a table."""
+    return pd.DataFrame(find_rows(records(points), setting, roofs, most=most), columns=[*COLUMNS])
