@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ridgeline.machine.gpu import LIST_CUDA_DEVICES
+from ridgeline.machine.describe import LIST_CUDA_DEVICES
 from ridgeline.machine.system import SystemIO
 
 DATA = Path(__file__).parents[1] / "data"

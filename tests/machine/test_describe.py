@@ -24,8 +24,14 @@ from tests.machine.recorded import (
 
 from ridgeline.machine.cpu import Cache
 from ridgeline.machine.cuda_driver import list_devices
-from ridgeline.machine.describe import Description, describe, slug
-from ridgeline.machine.gpu import LIST_CUDA_DEVICES, kernel_driver, parse_rocm_smi
+from ridgeline.machine.describe import (
+    LIST_CUDA_DEVICES,
+    Description,
+    describe,
+    kernel_driver,
+    parse_rocm_smi,
+    slug,
+)
 from ridgeline.machine.system import (
     find_container,
     find_limits,

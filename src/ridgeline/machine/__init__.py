@@ -1,6 +1,6 @@
 """What a machine is and what it can do.
 
-describe.py     what is there, by cpu.py, gpu.py and system.py (which has all ways to look)
+describe.py     what is there, by cpu.py and system.py (which has all ways to look)
 doctor.py       what works here, and how to fix what does not
 datasheets.py   published figures of common devices, each with its source
 passport.py     a machine's ceilings as records and as a file; compare.py: two of them

@@ -26,8 +26,7 @@ from functools import cached_property
 from typing import Any
 
 from ridgeline.machine.cpu import CPUS
-from ridgeline.machine.describe import Description, describe
-from ridgeline.machine.gpu import kernel_driver, torch_build
+from ridgeline.machine.describe import Description, describe, kernel_driver, torch_build
 from ridgeline.machine.profilers import NCU_VARIABLE, ncu_path
 from ridgeline.machine.system import SystemIO, has_admin_capability, parse_pairs
 from ridgeline.sensors.nvidia import Gpu, list_programs
