@@ -32,7 +32,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -71,6 +71,7 @@ ResultT = TypeVar("ResultT")
 _TEMPORARY = ".tmp-"
 _NAME_KEPT = 60  # characters of a file's name in its temporary one; file systems take 255 bytes
 _LABEL_LENGTH = 64
+_USER_LABEL_LENGTH = 24  # in the name of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +84,22 @@ class StoredRun(Generic[RequestT, ResultT]):
     request: RequestT
     result: ResultT
     made: Provenance  # where, when and with what
-    asked: dict[str, Any]
-    found: dict[str, Any]
-    provenance: dict[str, Any]
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of run.json
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Deprecated: use `request`."""
+        return dict(self.content["asked"])
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """Deprecated: use `result`."""
+        return dict(self.content["found"])
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Deprecated: use `made`."""
+        return dict(self.content["provenance"])
 
 
 Run = StoredRun[Any, Any]  # of any command
@@ -314,9 +328,7 @@ def to_run(path: Path, content: dict[str, Any]) -> Run:
             request=from_dict(kinds[0], asked, "asked"),
             result=from_dict(kinds[1], found, "found"),
             made=from_dict(Provenance, parts["provenance"], "provenance"),
-            asked=asked,
-            found=found,
-            provenance=parts["provenance"],
+            content={**parts, "found": found},
         )
     except FieldError as error:
         raise InvalidRunError(file, command, str(error)) from error
@@ -333,6 +345,12 @@ def _kind_of(command: str, asked: Mapping[str, Any], found: Mapping[str, Any]) -
 def _rename_fused(found: dict[str, Any]) -> dict[str, Any]:
     """Counts of earlier versions call their fused bytes ideal."""
     return {("fused_bytes" if name == "ideal_bytes" else name): v for name, v in found.items()}
+
+
+def run_label(command: str, name: str, batch_size: int | None = None, *, label: str = "") -> str:
+    """`run-resnet50-bs32`, or `LABEL-resnet50-bs32`; of a file, without the folders before it."""
+    size = f"-bs{batch_size}" if batch_size is not None else ""
+    return f"{label[:_USER_LABEL_LENGTH] or command}-{name.rpartition('/')[2]}{size}"
 
 
 def new_run_id(label: str, *, now: datetime | None = None) -> str:

@@ -8,7 +8,7 @@ import pytest
 from tests.profile.stand_ins import PROGRAM, use_stand_ins
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.tasks import Task
+from ridgeline.measure.worker import Task
 from ridgeline.profile.profiling import profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request
 from ridgeline.records import WorkloadSpec

@@ -10,9 +10,9 @@ import pytest
 from tests.profile.recorded import DATA, run_of_an_h200
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.tasks import Task
+from ridgeline.measure.worker import Task
 from ridgeline.profile.request import Request, request_of, request_of_program
-from ridgeline.records import WorkloadSpec
+from ridgeline.records import Device, Host, WorkloadSpec
 from ridgeline.settings import Settings
 from ridgeline.store import to_run
 
@@ -50,8 +50,8 @@ def test_a_run_of_which_little_is_known() -> None:
     ],
 )
 def test_the_device_of_a_program(names: list[str], device: str) -> None:
-    gpus = [{"kind": "cuda", "index": n, "name": name} for n, name in enumerate(names)]
-    host = {"devices": [{"kind": "cpu", "index": 0, "name": "Xeon"}, *gpus]}
+    gpus = (Device(kind="cuda", index=n, name=name) for n, name in enumerate(names))
+    host = Host(devices=(Device(kind="cpu", name="Xeon"), *gpus))
     assert request_of_program(["python", "train.py"], "bf16", host, tier="time") == Request(
         program=("python", "train.py"), program_precision="bf16", device=device, tier="time"
     )

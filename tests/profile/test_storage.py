@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from tests.profile.recorded import DATA, run_of_an_h200
+from tests.profile.recorded import run_of_an_h200
 from tests.profile.stand_ins import use_stand_ins
 
 import ridgeline
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome
-from ridgeline.measure.tasks import Found, Task
+from ridgeline.measure.worker import MeasuredCase, Task
 from ridgeline.profile import storage
 from ridgeline.profile.profiling import profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request
 from ridgeline.profile.storage import (
-    asked_of,
     copies_of,
-    failed,
-    found_of,
+    failed_profile,
     kernels_of,
     per_step,
+    profile_request,
+    profile_summary,
     tables_of,
 )
-from ridgeline.records import WorkloadSpec
+from ridgeline.records import Failure, WorkloadSpec
 from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder
 
@@ -97,9 +96,10 @@ def test_a_small_profile_whole() -> None:
         warnings=("careful",),
     )  # fmt: skip
     run = run_of_an_h200()
-    run.found["step_time_s"]["median"] = 12.5
+    step_time = replace(run.result.step_time_s, median=12.5)
+    run = replace(run, result=replace(run.result, step_time_s=step_time))
     request = Request(task=TASK)
-    assert found_of(request, profiled, run) == {
+    assert profile_summary(request, profiled, run) == {
         "status": "ok",
         "provenance": "counter",
         "device_name": "NVIDIA H200",
@@ -144,7 +144,7 @@ def test_a_small_profile_whole() -> None:
 def test_a_profile_without_counters_or_a_run() -> None:
     kernels = three_kernels().drop(columns=["dram_bytes", "flops_fp32_vector"])
     profiled = ProfiledStep(kernels=kernels, plan=None, step_time_s=9.0)
-    found = found_of(Request(program=("python", "train.py"), tier="time"), profiled, None)
+    found = profile_summary(Request(program=("python", "train.py"), tier="time"), profiled, None)
     assert found["provenance"] == "measured"
     assert found["gap_s"] == 0.0  # kernels side by side may take longer than their step
     assert found["totals"] == NOTHING
@@ -160,7 +160,7 @@ def test_counters_are_trusted_if_they_were_tested(
 ) -> None:
     plan = Plan(tool="ncu", groups=(), passes=0, launches=3, time_s=0.0, is_parallel=True)
     profiled = ProfiledStep(kernels=three_kernels(), plan=plan, ratios=ratios)
-    found = found_of(Request(task=TASK), profiled, None)
+    found = profile_summary(Request(task=TASK), profiled, None)
     assert found["self_test"]["is_trusted"] is is_trusted
     assert found["self_test"]["product_ratio"] is None
 
@@ -177,7 +177,7 @@ def test_two_steps_are_told_as_one() -> None:
     assert one["kernel"].tolist() == ["a", "b", "c"] * 2
     pd.testing.assert_frame_equal(both, before)
     assert kernels_of(ProfiledStep(kernels=both, steps=2, plan=None))["launches"].sum() == 3
-    found = found_of(
+    found = profile_summary(
         Request(task=TASK, steps=2), ProfiledStep(kernels=both, steps=2, plan=None), None
     )
     assert (found["iters"], found["launches"], found["kernel_time_s"]) == (2, 3.0, 10.0)
@@ -192,20 +192,16 @@ def test_one_step_is_left_as_it_is() -> None:
 
 
 def test_the_question_names_the_run() -> None:
-    asked = asked_of(TASK, run_of_an_h200(), "mine")
-    told = {name: asked[name] for name in ("command", "of_run", "model", "precision", "label")}
-    assert told == {"command": "profile", "of_run": "r1", "model": "resnet50", "precision": "amp",
-                    "label": "mine"}  # fmt: skip
+    request = profile_request(TASK, run_of_an_h200(), "mine")
+    assert (request.command, request.of_run, request.label) == ("profile", "r1", "mine")
+    assert (request.model, request.precision) == ("resnet50", "amp")
 
 
 def test_a_failure_is_kept_with_its_reason() -> None:
-    assert failed(run_of_an_h200(), RidgelineError("it broke", hint="mend it")) == {
-        "status": "failed",
-        "reason": "it broke",
-        "hint": "mend it",
-        "device_name": "NVIDIA H200",
-        "backend": "cuda",
-    }
+    error = RidgelineError("it broke", hint="mend it")
+    assert failed_profile(run_of_an_h200(), error) == Failure(
+        reason="it broke", hint="mend it", device_name="NVIDIA H200", backend="cuda"
+    )
 
 
 # ---------------------------------------------------------------- as an H200 had it
@@ -215,7 +211,7 @@ def test_the_recorded_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     # given ResNet-50, amp, batch 32, played back
     use_stand_ins(monkeypatch, tmp_path)
     request = Request(task=TASK, memory_bytes=2 * 10**9, device_bytes=150 * 10**9, device="H200")
-    found = found_of(request, profile(request), None)
+    found = profile_summary(request, profile(request), None)
     # then every kernel has a phase, and all but a few a module
     assert found["attributed_share"] == 1.0
     assert found["layer_share"] == pytest.approx(0.9695, abs=1e-4)
@@ -245,11 +241,12 @@ def test_the_recorded_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 @pytest.fixture
 def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = json.loads((DATA.parent / "run-h200-vgg16.json").read_text())["found"]
-    found["step_time_s"]["median"] = 0.02
+    recorded = run_of_an_h200().result
+    step_time = replace(recorded.step_time_s, median=0.02)
+    measured = MeasuredCase(result=replace(recorded, step_time_s=step_time))
 
     def isolated(work: Any, task: Any) -> Outcome[Any]:
-        return Outcome(answer=Found(found=found, tables={}))
+        return Outcome(answer=measured)
 
     use_stand_ins(monkeypatch, tmp_path)
     monkeypatch.setattr(storage, "run_isolated", isolated)
@@ -265,7 +262,7 @@ def test_a_profile_from_python(tmp_path: Path) -> None:
     assert [first.run_id, second.run_id] == [counted.of_run, counted.run_id]
     # three times forward, without the gradient of the images by the first convolution
     macs = 32 * (3 * 4_089_184_256 - 118_013_952)
-    assert (third.asked["command"], third.found["macs"]) == ("count", macs)
+    assert (third.request.command, third.result.macs) == ("count", macs)
     assert counted.totals["tensor_fp16"] == 797_680_599_040
     assert counted.totals["tensor_bf16"] is None
     assert len(counted.kernels) == 631
@@ -294,5 +291,5 @@ def test_a_failure_is_kept_and_raised(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(RidgelineError, match="another profiler held the GPU's counters"):
         ridgeline.profile("resnet50", precision="amp", results=folder)
     _, failed = ResultsFolder(folder).read_runs()
-    assert failed.found["status"] == "failed"
-    assert failed.found["reason"].startswith("another profiler held the GPU's counters")
+    assert failed.result.status == "failed"
+    assert failed.result.reason.startswith("another profiler held the GPU's counters")

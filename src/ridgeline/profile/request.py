@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.measure.tasks import Task
+from ridgeline.measure.worker import Task
 from ridgeline.profile.metrics import AUTO, LEVELS, NCU, TIERS, TOOL_NAMES, TOOLS
+from ridgeline.records import Device, Host
 from ridgeline.settings import one_of
 from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ridgeline.store import Run
+    from ridgeline.store import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,30 +131,24 @@ class ProfiledStep:
         return self.plan.time_s if self.plan is not None else 0.0
 
 
-def request_of(run: Run, task: Task, **asked: Any) -> Request:
+def request_of(run: MeasuredRun, task: Task, **options: Any) -> Request:
     """What to profile for a stored run: the same step, on the same device."""
-    request = request_for(task, run.provenance.get("host") or {}, **asked)
-    memory_bytes = int((run.found.get("memory") or {}).get("reserved_bytes") or 0)
-    device = str(run.found.get("device_name") or "")
-    return replace(request, memory_bytes=memory_bytes, device=device)
+    request = request_for(task, run.made.host, **options)
+    memory_bytes = run.result.memory.reserved_bytes or 0
+    return replace(request, memory_bytes=memory_bytes, device=run.result.device_name)
 
 
 def request_of_program(
-    program: Sequence[str], precision: str, host: Mapping[str, Any], **asked: Any
+    program: Sequence[str], precision: str, host: Host, **options: Any
 ) -> Request:
     """What to profile of a user's program, which may use any device: its name if all have one."""
-    names = {str(d.get("name") or "") for d in host.get("devices") or () if d.get("kind") == "cuda"}
+    names = {device.name for device in host.devices if device.kind == "cuda"}
     device = names.pop() if len(names) == 1 else ""
-    return Request(program=tuple(program), program_precision=precision, device=device, **asked)
+    return Request(program=tuple(program), program_precision=precision, device=device, **options)
 
 
-def request_for(task: Task, host: Mapping[str, Any], **asked: Any) -> Request:
+def request_for(task: Task, host: Host, **options: Any) -> Request:
     """What to profile before there is a run: of the device, what its driver says."""
-    chosen = [d for d in host.get("devices") or () if d.get("index") == task.settings.device]
-    device: Mapping[str, Any] = chosen[0] if chosen else {}
-    return Request(
-        task=task,
-        device_bytes=int(device.get("memory_bytes") or 0),
-        device=str(device.get("name") or ""),
-        **asked,
-    )
+    chosen = [device for device in host.devices if device.index == task.settings.device]
+    device = chosen[0] if chosen else Device()
+    return Request(task=task, device_bytes=device.memory_bytes or 0, device=device.name, **options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.captures.capture import PROGRAM, sums
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
-from ridgeline.measure.tasks import Task, measure_task, question
+from ridgeline.measure.worker import Task, measure_task, run_request
 from ridgeline.profile.checks import need_cuda
 from ridgeline.profile.operators import NO_MODULES
 from ridgeline.profile.processes import Tell
@@ -19,10 +19,15 @@ from ridgeline.profile.request import Plan, ProfiledStep, Request, request_of
 from ridgeline.profile.self_test import doubts
 from ridgeline.profile.trace import by_operator, in_all
 from ridgeline.provenance import collect
-from ridgeline.records import WorkloadSpec
+from ridgeline.records import (
+    Failure,
+    ProfileRequest,
+    ProfileSummary,
+    WorkloadSpec,
+)
 from ridgeline.settings import Settings
 from ridgeline.signals import interrupts_later
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.store import MeasuredRun, ResultsFolder, Run, StoredProfile, run_label
 from ridgeline.units import format_time
 
 if TYPE_CHECKING:
@@ -37,21 +42,20 @@ class ProfileResult:
 
     run_id: str
     of_run: str  # the unwatched run of the same step
-    found: Mapping[str, Any]
+    result: ProfileSummary
     kernels: pd.DataFrame
     problems: tuple[str, ...] = ()  # with counting what the model must do
 
     @property
     def totals(self) -> Mapping[str, float | None]:
         """Executed FLOPs by kind and bytes by level; None where it was not counted."""
-        totals: Mapping[str, float | None] = self.found["totals"]
-        return totals
+        return self.result.totals
 
     def __str__(self) -> str:
-        kernel_s, step_s = self.found["kernel_time_s"], self.found["step_time_s"]
+        result = self.result
         return (
-            f"{self.found['launches']:.0f} kernels, {format_time(kernel_s)} in a step of "
-            f"{format_time(step_s)}; {self.run_id}"
+            f"{result.launches or 0:.0f} kernels, {format_time(result.kernel_time_s or 0.0)} in a "
+            f"step of {format_time(result.step_time_s or 0.0)}; {self.run_id}"
         )
 
 
@@ -64,23 +68,23 @@ def profile_named(
     results.check_writable()
     task = Task(spec=spec, settings=settings)
     measured = run_isolated(measure_task, task).value()
-    run = results.write_run(
-        label=f"run-{spec.model.rpartition('/')[2]}-bs{spec.batch_size}",
-        asked=question(task),
-        found=measured.found,
-        provenance=collect(),
+    run_id = results.save_run(
+        run_label("run", spec.model, spec.batch_size),
+        run_request(task),
+        measured.result,
+        collect(),
         tables=measured.tables,
         log=measured.log,
     )
-    made = profile_run(results, run, task, options)
+    made = profile_run(results, results.read_run(run_id), task, options)
     assert made is not None
     kernels = results.read_table(made.run_id, "kernels")
-    return ProfileResult(run_id=made.run_id, of_run=run.run_id, found=made.found, kernels=kernels)
+    return ProfileResult(run_id=made.run_id, of_run=run_id, result=made.result, kernels=kernels)
 
 
 def profile_run(
     results: ResultsFolder,
-    run: Run,
+    run: MeasuredRun,
     task: Task,
     options: Mapping[str, Any],
     *,
@@ -89,10 +93,10 @@ def profile_run(
     show_plan: Callable[[Plan], None] = lambda plan: None,
     keep: Keep = lambda run: None,
     standby: Standby | None = None,
-) -> Run | None:
+) -> StoredProfile | None:
     """Profile the step of a run and store what came of it or why nothing did; a dry one nothing."""
     wished = Request(task=task, **options).to_dict()
-    asked = {**asked_of(task, run, label), "profile": wished}
+    stored = profile_request(task, run, label, wished)
     try:
         request = request_of(run, task, **options)
         if standby is not None and standby.request.device == request.device:
@@ -101,11 +105,13 @@ def profile_run(
             profiled = profile(request, tell=tell, show_plan=show_plan)
     except RidgelineError as error:
         if not options.get("is_dry"):
-            _store(results, asked, failed(run, error), keep)
+            _store(results, stored, failed_profile(run, error), keep)
         raise
     if request.is_dry:
         return None
-    return _store(results, asked, found_of(request, profiled, run), keep, tables_of(profiled))
+    return _store(
+        results, stored, profile_summary(request, profiled, run), keep, tables_of(profiled)
+    )
 
 
 def profile_program(
@@ -121,19 +127,21 @@ def profile_program(
     profiled = profile(request, tell=tell, show_plan=show_plan)
     if request.is_dry:
         return None
+    stored = {
+        "command": "profile",
+        "program": list(request.program),
+        "label": label,
+        "profile": request.to_dict(),
+    }
     with interrupts_later():
-        run = results.write_run(
-            label=f"profile-{script_name(request.program)}",
-            asked={
-                "command": "profile",
-                "program": list(request.program),
-                "label": label,
-                "profile": request.to_dict(),
-            },
-            found={**found_of(request, profiled, None), "kind": PROGRAM},
-            provenance=collect(),
+        run_id = results.save_run(
+            run_label("profile", script_name(request.program)),
+            stored,
+            {**profile_summary(request, profiled, None), "kind": PROGRAM},
+            collect(),
             tables=tables_of(profiled),
         )
+        run = results.read_run(run_id)
         keep(run)
     return run
 
@@ -146,41 +154,36 @@ def script_name(program: Sequence[str]) -> str:
 
 def _store(
     results: ResultsFolder,
-    asked: dict[str, Any],
-    found: dict[str, Any],
+    request: ProfileRequest,
+    result: Failure | Mapping[str, Any],
     keep: Keep,
     tables: Mapping[str, pd.DataFrame] | None = None,
-) -> Run:
-    model = str(asked["model"]).rpartition("/")[2]
-    with interrupts_later():  # what is stored is told
-        run = results.write_run(
-            label=f"profile-{model}-bs{asked['batch_size']}",
-            asked=asked,
-            found=found,
-            provenance=collect(),
-            tables=tables or {},
-        )
+) -> StoredProfile:
+    label = run_label("profile", request.model, request.batch_size)
+    with interrupts_later():  # what is stored is shown
+        run_id = results.save_run(label, request, result, collect(), tables=tables or {})
+        run: StoredProfile = results.read_run(run_id)
         keep(run)
     return run
 
 
-def asked_of(task: Task, run: Run, label: str = "") -> dict[str, Any]:
-    """The question of a run, and which run it was."""
-    return {**question(task, label=label), "command": "profile", "of_run": run.run_id}
+def profile_request(
+    task: Task, run: MeasuredRun, label: str = "", options: Mapping[str, Any] | None = None
+) -> ProfileRequest:
+    """The request of a run, which run it was, and how its step was to be profiled."""
+    values = {**vars(run_request(task, label=label)), "command": "profile"}
+    return ProfileRequest(**values, of_run=run.run_id, profile=options or {})
 
 
-def failed(run: Run, error: RidgelineError) -> dict[str, Any]:
+def failed_profile(run: MeasuredRun, error: RidgelineError) -> Failure:
     """What is kept of a profile that did not come about."""
-    return {
-        "status": "failed",
-        "reason": error.problem,
-        "hint": error.hint,
-        "device_name": run.found.get("device_name"),
-        "backend": "cuda",
-    }
+    device = run.result.device_name
+    return Failure(reason=error.problem, hint=error.hint, device_name=device, backend="cuda")
 
 
-def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[str, Any]:
+def profile_summary(
+    request: Request, profiled: ProfiledStep, run: MeasuredRun | None
+) -> dict[str, Any]:
     """What came out, without the kernels themselves."""
     kernels, copies = kernels_of(profiled), copies_of(profiled)
     step_s = _step_s(run, profiled)
@@ -190,9 +193,9 @@ def found_of(request: Request, profiled: ProfiledStep, run: Run | None) -> dict[
     return {
         "status": "ok",
         "provenance": "counter" if request.tier == "counters" else "measured",
-        "device_name": run.found.get("device_name") if run is not None else request.device or None,
+        "device_name": run.result.device_name if run is not None else request.device or None,
         "backend": "cuda",
-        "precision": run.found.get("precision") if run is not None else None,
+        "precision": run.result.precision if run is not None else None,
         "tier": request.tier,
         "level": request.level,
         "tool": profiled.tool or None,
@@ -254,11 +257,11 @@ def tables_of(profiled: ProfiledStep) -> dict[str, pd.DataFrame]:
     return {name: table for name, table in tables.items() if table is not None}
 
 
-def _step_s(run: Run | None, profiled: ProfiledStep) -> float | None:
+def _step_s(run: MeasuredRun | None, profiled: ProfiledStep) -> float | None:
     """Of the unprofiled run; without one, of the marked steps before the one that was traced."""
     if run is None:
         return profiled.step_time_s
-    return float(run.found["step_time_s"]["median"])
+    return run.result.step_time_s.median
 
 
 def _share(kernels: pd.DataFrame, is_known: pd.Series) -> float:
