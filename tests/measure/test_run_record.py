@@ -84,7 +84,7 @@ def test_what_is_below_the_keys(tiny: Any) -> None:
         "optimizer_settings": ["lr", "momentum", "weight_decay"],
         "split_s": ["data", "copy", "forward", "backward", "optimizer"],
         "host": ["step_time_s", "split_s"],
-        "warmup": ["times_s", "clocks_hz", "is_steady", "build_time_s"],
+        "warmup": ["build_time_s", "times_s", "clocks_hz", "is_steady"],
         "memory": ["allocated_bytes", "reserved_bytes"],
         "process": [
             "user_time_s", "system_time_s", "peak_rss_bytes", "peak_child_rss_bytes",
