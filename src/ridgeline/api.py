@@ -24,24 +24,18 @@ if TYPE_CHECKING:
     from ridgeline.settings import Settings
 
 CostFunction = Callable[[Any], Any]  # OpCall → Cost or Work
+InputSize = int | Sequence[int] | None
+Config = Mapping[str, Any] | None
+Loss = Callable[[Any], Any] | None  # of a module's output
 
 
 def count(
-    model: Any,
-    inputs: Any = None,
-    *,
-    mode: str = "infer",
-    precision: str = "fp32",
-    optimizer: str = "sgd",
-    optimizer_options: Mapping[str, Any] | None = None,
-    batch_size: int | None = None,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    dims: Mapping[str, int] | None = None,
-    loss: Callable[[Any], Any] | None = None,
+    model: Any, inputs: Any = None, *, mode: str = "infer", precision: str = "fp32",
+    optimizer: str = "sgd", optimizer_options: Mapping[str, Any] | None = None,
+    batch_size: int | None = None, input_size: InputSize = None, seq_len: int | None = None,
+    config: Config = None, dims: Mapping[str, int] | None = None, loss: Loss = None,
     causal: str = "full",
-) -> CountResult:
+) -> CountResult:  # fmt: skip
     """Count what one step of a model must do, without running any arithmetic.
 
     `model` is a name (`"resnet50"`, `"timm:…"`, `"net.py:make"`), a module, or any function of
@@ -56,21 +50,16 @@ def count(
     if isinstance(model, str | Path) and is_onnx(model):
         from ridgeline.onnx import count_onnx
 
-        return count_onnx(
-            Path(model), batch_size=batch_size, dims=dims or {}, mode=mode, optimizer=optimizer,
-            causal=causal,
-        )  # fmt: skip
+        options: dict[str, Any] = {"mode": mode, "optimizer": optimizer, "causal": causal}
+        return count_onnx(Path(model), batch_size=batch_size, dims=dims or {}, **options)
     if dims:
         raise RidgelineError("dims are for .onnx files", hint="pass input_size or seq_len instead")
     from ridgeline.count.counting import Settings, count_module, count_workload
 
     settings = Settings(
-        mode=mode,
-        precision=precision,
-        optimizer=optimizer,
+        mode=mode, precision=precision, optimizer=optimizer, causal=causal,
         optimizer_options=optimizer_options or {},
-        causal=causal,
-    )
+    )  # fmt: skip
     if not isinstance(model, str | Path):
         return count_module(model, inputs, settings, loss=loss)
     size = 1 if batch_size is None else batch_size
@@ -79,17 +68,10 @@ def count(
 
 
 def measure(
-    model: Any,
-    inputs: Any = None,
-    *,
-    mode: str = "train",
-    batch_size: int | None = None,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    loss: Callable[[Any], Any] | None = None,
-    **settings: Any,
-) -> MeasureResult:
+    model: Any, inputs: Any = None, *, mode: str = "train", batch_size: int | None = None,
+    input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
+    loss: Loss = None, **settings: Any,
+) -> MeasureResult:  # fmt: skip
     """Run a model for a fixed number of steps and measure time, energy and memory.
 
     `model` is a name, as for `count`, with a `batch_size` (32 if left out); or a module with
@@ -112,22 +94,11 @@ def measure(
 
 
 def analyze(
-    model: Any,
-    inputs: Any = None,
-    *,
-    mode: str = "train",
-    batch_size: int | None = None,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    loss: Callable[[Any], Any] | None = None,
-    results: str | Path = "results",
-    quick: bool = False,
-    remeasure: bool = False,
-    title: str | None = None,
-    notebook: bool = False,
-    **settings: Any,
-) -> AnalyzeResult:
+    model: Any, inputs: Any = None, *, mode: str = "train", batch_size: int | None = None,
+    input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
+    loss: Loss = None, results: str | Path = "results", quick: bool = False,
+    remeasure: bool = False, title: str | None = None, notebook: bool = False, **settings: Any,
+) -> AnalyzeResult:  # fmt: skip
     """Tell how fast a model could be here, how fast it is and what holds it back; write the report.
 
     `model` is a name, with a `batch_size` (chosen if left out, as `ridgeline analyze` does); or any
@@ -148,14 +119,10 @@ def analyze(
             )
         shape = (input_size,) if isinstance(input_size, int) else input_size
         selection = Selection(
-            models=(name,),
-            settings=(chosen,),
-            batch_sizes=() if size is None else (size,),
-            mode=mode,
-            input_size=tuple(shape) if shape is not None else None,
-            seq_len=seq_len,
+            models=(name,), settings=(chosen,), batch_sizes=() if size is None else (size,),
+            mode=mode, input_size=tuple(shape) if shape is not None else None, seq_len=seq_len,
             config=dict(config or {}),
-        )
+        )  # fmt: skip
         request = AnalyzeRequest(
             selection=selection, is_quick=quick, remeasure=remeasure, title=title,
             notebook=notebook, module=module,
@@ -164,19 +131,11 @@ def analyze(
 
 
 def profile(
-    model: str,
-    *,
-    mode: str = "train",
-    batch_size: int = DEFAULT_BATCH,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    results: str | Path = "results",
-    tier: str = "counters",
-    level: str = "dram",
-    tool: str = "auto",
-    **settings: Any,
-) -> ProfileResult:
+    model: str, *, mode: str = "train", batch_size: int = DEFAULT_BATCH,
+    input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
+    results: str | Path = "results", tier: str = "counters", level: str = "dram",
+    tool: str = "auto", **settings: Any,
+) -> ProfileResult:  # fmt: skip
     """Count what the GPU executes in one step of a model: FLOPs, bytes and time of every kernel.
 
     The step is measured unwatched first, and what the model must do is counted last; all of it is
@@ -222,12 +181,9 @@ def roofline(results: str | Path = "results", *, runs: Sequence[str] | None = No
 
 
 def report(
-    results: str | Path = "results",
-    *,
-    runs: Sequence[str] | None = None,
-    title: str | None = None,
-    notebook: bool = False,
-) -> Path:
+    results: str | Path = "results", *, runs: Sequence[str] | None = None,
+    title: str | None = None, notebook: bool = False,
+) -> Path:  # fmt: skip
     """Write the page, report.md, figures and tables of a results folder; the page's path."""
     from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
 
@@ -298,21 +254,11 @@ def _errors_name_arguments() -> Iterator[None]:
 
 
 def export(
-    model: Any,
-    path: str | Path,
-    inputs: Any = None,
-    *,
-    mode: str = "infer",
-    batch_size: int = 1,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    opset: int | None = None,
-    static: bool = False,
-    check: bool = True,
-    external_above: int | str = "1GB",
-    force: bool = False,
-) -> Exported:
+    model: Any, path: str | Path, inputs: Any = None, *, mode: str = "infer", batch_size: int = 1,
+    input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
+    opset: int | None = None, static: bool = False, check: bool = True,
+    external_above: int | str = "1GB", force: bool = False,
+) -> Exported:  # fmt: skip
     """Write a model as an ONNX file, and check that onnxruntime computes what torch does.
 
     `model` is a name, or a module with `inputs`, as for `count`. Batch and sequence are left open
@@ -324,11 +270,9 @@ def export(
     from ridgeline.workloads.sources import workload_spec
 
     settings = ExportSettings(
-        opset=opset,
-        is_static=static,
-        is_checked=check,
+        opset=opset, is_static=static, is_checked=check,
         external_above_bytes=parse_bytes(external_above),
-    )
+    )  # fmt: skip
     check_packages(settings)
     from ridgeline.onnx.export.checked import export_model
     from ridgeline.onnx.export.model_inputs import model_by_name, model_of_module
@@ -345,14 +289,9 @@ def export(
 
 
 def growth(
-    model: str,
-    *,
-    mode: str = "infer",
-    precision: str = "fp32",
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-) -> Growth:
+    model: str, *, mode: str = "infer", precision: str = "fp32", input_size: InputSize = None,
+    seq_len: int | None = None, config: Config = None,
+) -> Growth:  # fmt: skip
     """How the cost of a named model grows with batch and input size, as formulas."""
     from ridgeline.count.counting import Settings
     from ridgeline.count.growth import growth as find_growth
@@ -363,14 +302,9 @@ def growth(
 
 
 def max_batch(
-    model: str,
-    limit_bytes: int | str,
-    *,
-    mode: str = "train",
-    precision: str = "fp32",
-    optimizer: str = "sgd",
-    **where: Any,
-) -> int:
+    model: str, limit_bytes: int | str, *, mode: str = "train", precision: str = "fp32",
+    optimizer: str = "sgd", **where: Any,
+) -> int:  # fmt: skip
     """The largest batch of a named model whose peak memory stays within the limit.
 
     `where` takes `input_size`, `seq_len`, `config` and the rest of what `count` does.

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -180,14 +179,6 @@ def test_layers_are_in_the_json(folder: Path, capsys: pytest.CaptureFixture[str]
     assert pick(answer, "layers", "layers_together") == {"layers": None, "layers_together": None}
 
 
-def test_a_single_step_has_no_deviation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here(*NET_MAKE, *QUICK, "--iters", "1", "--json") == 0
-    (answer,) = json_of(capsys)
-    assert answer["step_time_s"]["std"] is None
-    assert answer["step_time_s"]["mean"] == answer["step_time_s"]["median"]
-    assert pd.read_csv("results/net.py-make_overall.csv")["std"].isna().all()
-
-
 @pytest.fixture
 def pets(folder: Path) -> tuple[str, ...]:
     """Six pictures in two classes, as options."""
@@ -225,25 +216,6 @@ def test_images_from_a_folder(
     )
 
 
-def test_accumulated_batches_are_one_step(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here(*NET_MAKE, *QUICK, "--grad-accum-steps", "3", "--json") == 0
-    (answer,) = json_of(capsys)
-    (run,) = ResultsFolder().read_runs()
-    result = run.result
-    assert (result.iters, result.samples_per_step, result.samples_processed) == (5, 6, 30)
-    assert answer["samples_per_s"] == pytest.approx(30 / answer["elapsed_s"])
-
-
-def test_channels_last_and_deterministic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    images = ("net.py:images", "--input-size", "3,8,8", "-b", "2", *QUICK, "--json")
-    assert run_here(*images, "--channels-last", "--deterministic") == 0
-    (answer,) = json_of(capsys)
-    (run,) = ResultsFolder().read_runs()
-    assert (run.request.channels_last, run.request.deterministic) == (True, True)
-    assert not any("--channels-last" in text for text in answer["warnings"])
-    assert not torch.are_deterministic_algorithms_enabled()  # put back
-
-
 def test_tokens_of_a_length(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_here("net.py:words", "--seq-len", "6", "-b", "2", *QUICK, "--json") == 0
     (answer,) = json_of(capsys)
@@ -260,18 +232,6 @@ def test_compile_works_or_is_a_failed_run(
     (answer,) = json_of(capsys)
     assert (code, answer["status"]) in ((0, "ok"), (3, "failed"))
     torch.compiler.reset()
-
-
-def test_a_compiler_that_fails_is_a_failed_run(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_compiler(*args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
-
-    monkeypatch.setattr(torch, "compile", no_compiler)
-    assert run_here(*NET_MAKE, *QUICK, "--compile", "--json") == 3
-    (answer,) = json_of(capsys)
-    assert answer["reason"].startswith("RuntimeError: Failed to find C compiler.")
 
 
 def test_what_a_model_prints_is_not_in_the_results(
