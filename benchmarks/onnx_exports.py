@@ -72,8 +72,8 @@ def run() -> Report:
 
 def measure(case: Case, folder: Path) -> Found:
     import ridgeline
-    from ridgeline.api import spec
     from ridgeline.onnx.compare import compare_with_onnx
+    from ridgeline.workloads.sources import workload_spec as spec
 
     path = folder / f"{case.name}.onnx"
     exported = ridgeline.export(case.name, path, **case.export)

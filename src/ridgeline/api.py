@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records import WorkloadSpec
+from ridgeline.settings import DEFAULT_BATCH
 
 if TYPE_CHECKING:
     from ridgeline.captures.capture import Capture
@@ -23,27 +23,19 @@ if TYPE_CHECKING:
     from ridgeline.report.study import Study
     from ridgeline.settings import Settings
 
-DEFAULT_BATCH = 32  # of a measurement
-
 CostFunction = Callable[[Any], Any]  # OpCall → Cost or Work
+InputSize = int | Sequence[int] | None
+Config = Mapping[str, Any] | None
+Loss = Callable[[Any], Any] | None  # of a module's output
 
 
 def count(
-    model: Any,
-    inputs: Any = None,
-    *,
-    mode: str = "infer",
-    precision: str = "fp32",
-    optimizer: str = "sgd",
-    optimizer_options: Mapping[str, Any] | None = None,
-    batch_size: int | None = None,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    dims: Mapping[str, int] | None = None,
-    loss: Callable[[Any], Any] | None = None,
+    model: Any, inputs: Any = None, *, mode: str = "infer", precision: str = "fp32",
+    optimizer: str = "sgd", optimizer_options: Mapping[str, Any] | None = None,
+    batch_size: int | None = None, input_size: InputSize = None, seq_len: int | None = None,
+    config: Config = None, dims: Mapping[str, int] | None = None, loss: Loss = None,
     causal: str = "full",
-) -> CountResult:
+) -> CountResult:  # fmt: skip
     """Count what one step of a model must do, without running any arithmetic.
 
     `model` is a name (`"resnet50"`, `"timm:…"`, `"net.py:make"`), a module, or any function of
@@ -53,44 +45,33 @@ def count(
     backward starts at the outputs. `causal="half"` counts only unmasked pairs of causal
     attention. A name that ends in `.onnx` is a file, with sizes of its open dimensions in `dims`.
     """
-    from ridgeline.workloads.sources import is_onnx
+    from ridgeline.workloads.sources import is_onnx, workload_spec
 
     if isinstance(model, str | Path) and is_onnx(model):
         from ridgeline.onnx import count_onnx
 
-        return count_onnx(
-            Path(model), batch_size=batch_size, dims=dims or {}, mode=mode, optimizer=optimizer,
-            causal=causal,
-        )  # fmt: skip
+        options: dict[str, Any] = {"mode": mode, "optimizer": optimizer, "causal": causal}
+        return count_onnx(Path(model), batch_size=batch_size, dims=dims or {}, **options)
     if dims:
         raise RidgelineError("dims are for .onnx files", hint="pass input_size or seq_len instead")
     from ridgeline.count.counting import Settings, count_module, count_workload
 
     settings = Settings(
-        mode=mode,
-        precision=precision,
-        optimizer=optimizer,
+        mode=mode, precision=precision, optimizer=optimizer, causal=causal,
         optimizer_options=optimizer_options or {},
-        causal=causal,
-    )
+    )  # fmt: skip
     if not isinstance(model, str | Path):
         return count_module(model, inputs, settings, loss=loss)
     size = 1 if batch_size is None else batch_size
-    return count_workload(spec(str(model), size, input_size, seq_len, config), settings)
+    spec = workload_spec(str(model), size, input_size, seq_len, config)
+    return count_workload(spec, settings)
 
 
 def measure(
-    model: Any,
-    inputs: Any = None,
-    *,
-    mode: str = "train",
-    batch_size: int | None = None,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    loss: Callable[[Any], Any] | None = None,
-    **settings: Any,
-) -> MeasureResult:
+    model: Any, inputs: Any = None, *, mode: str = "train", batch_size: int | None = None,
+    input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
+    loss: Loss = None, **settings: Any,
+) -> MeasureResult:  # fmt: skip
     """Run a model for a fixed number of steps and measure time, energy and memory.
 
     `model` is a name, as for `count`, with a `batch_size` (32 if left out); or a module with
@@ -98,71 +79,63 @@ def measure(
     arguments. A module is copied first. `settings` are the fields of
     `ridgeline.settings.Settings`: backend, precision, iters, optimizer, layers, energy, …
     """
-    from dataclasses import replace
-
     from ridgeline.measure.result import measure_module, measure_named
+    from ridgeline.workloads.sources import workload_spec
 
     chosen = _settings("measure", settings)
-    size = DEFAULT_BATCH if batch_size is None else batch_size
-    with _answering_in_python():
-        if isinstance(model, str | Path):
-            named = replace(spec(str(model), size, input_size, seq_len, config), mode=mode)
-            return measure_named(named, chosen)
-        return measure_module(model, inputs, chosen, mode=mode, batch_size=batch_size, loss=loss)
+    with _errors_name_arguments():
+        if not isinstance(model, str | Path):
+            return measure_module(
+                model, inputs, chosen, mode=mode, batch_size=batch_size, loss=loss
+            )
+        size = DEFAULT_BATCH if batch_size is None else batch_size
+        spec = workload_spec(str(model), size, input_size, seq_len, config, mode=mode)
+        return measure_named(spec, chosen)
 
 
 def analyze(
-    model: Any,
-    inputs: Any = None,
-    *,
-    mode: str = "train",
-    batch_size: int = 8,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    loss: Callable[[Any], Any] | None = None,
-    results: str | Path = "results",
-    quick: bool = False,
-    remeasure: bool = False,
-    title: str | None = None,
-    notebook: bool = False,
-    **settings: Any,
-) -> AnalyzeResult:
+    model: Any, inputs: Any = None, *, mode: str = "train", batch_size: int | None = None,
+    input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
+    loss: Loss = None, results: str | Path = "results", quick: bool = False,
+    remeasure: bool = False, title: str | None = None, notebook: bool = False, **settings: Any,
+) -> AnalyzeResult:  # fmt: skip
     """Tell how fast a model could be here, how fast it is and what holds it back; write the report.
 
-    `model` is a name, or any module with `inputs`. The machine is measured once and kept in
+    `model` is a name, with a `batch_size` (chosen if left out, as `ridgeline analyze` does); or any
+    module with `inputs`, which carry their batch. The machine is measured once and kept in
     `results`, unless `remeasure`. `settings` are those of `measure`: backend, precision, iters, …
     """
     from dataclasses import replace
 
-    from ridgeline.pipeline.analyze import analyze_here, check_model
+    from ridgeline.pipeline.analyze import AnalyzeRequest, analyze_in_process, module_work
+    from ridgeline.pipeline.cases import Selection
 
-    check_model(model, inputs)
     chosen = replace(_settings("analyze", settings), layers=True)
-    named = None
-    with _answering_in_python():
-        if isinstance(model, str | Path):
-            named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
-        return analyze_here(
-            model, inputs, named, chosen, mode=mode, results=Path(results), quick=quick, loss=loss,
-            title=title, notebook=notebook, remeasure=remeasure,
+    name, size, module = str(model), batch_size, None
+    with _errors_name_arguments():
+        if not isinstance(model, str | Path):
+            module, name, size = module_work(
+                model, inputs, mode=mode, batch_size=batch_size, loss=loss
+            )
+        shape = (input_size,) if isinstance(input_size, int) else input_size
+        selection = Selection(
+            models=(name,), settings=(chosen,), batch_sizes=() if size is None else (size,),
+            mode=mode, input_size=tuple(shape) if shape is not None else None, seq_len=seq_len,
+            config=dict(config or {}),
         )  # fmt: skip
+        request = AnalyzeRequest(
+            selection=selection, is_quick=quick, remeasure=remeasure, title=title,
+            notebook=notebook, module=module,
+        )  # fmt: skip
+        return analyze_in_process(request, Path(results))
 
 
 def profile(
-    model: str,
-    *,
-    mode: str = "train",
-    batch_size: int = DEFAULT_BATCH,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    results: str | Path = "results",
-    tier: str = "counters",
-    level: str = "dram",
-    tool: str = "auto",
-    **settings: Any,
-) -> ProfileResult:
+    model: str, *, mode: str = "train", batch_size: int = DEFAULT_BATCH,
+    input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
+    results: str | Path = "results", tier: str = "counters", level: str = "dram",
+    tool: str = "auto", **settings: Any,
+) -> ProfileResult:  # fmt: skip
     """Count what the GPU executes in one step of a model: FLOPs, bytes and time of every kernel.
 
     The step is measured unwatched first, and what the model must do is counted last; all of it is
@@ -174,12 +147,13 @@ def profile(
     from ridgeline.pipeline.count import count_missing
     from ridgeline.profile.storage import profile_named
     from ridgeline.store import ResultsFolder
+    from ridgeline.workloads.sources import workload_spec
 
     folder = ResultsFolder(Path(results))
     chosen = _settings("profile", {"backend": "cuda", "energy": False, **settings})
-    named = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
+    spec = workload_spec(str(model), batch_size, input_size, seq_len, config, mode=mode)
     options = {"tier": tier, "level": level, "tool": tool}
-    profiled = profile_named(named, chosen, folder, options)
+    profiled = profile_named(spec, chosen, folder, options)
     _, problems = count_missing(folder, [profiled.of_run], with_files=True)
     return replace(profiled, problems=tuple(problems))
 
@@ -207,12 +181,9 @@ def roofline(results: str | Path = "results", *, runs: Sequence[str] | None = No
 
 
 def report(
-    results: str | Path = "results",
-    *,
-    runs: Sequence[str] | None = None,
-    title: str | None = None,
-    notebook: bool = False,
-) -> Path:
+    results: str | Path = "results", *, runs: Sequence[str] | None = None,
+    title: str | None = None, notebook: bool = False,
+) -> Path:  # fmt: skip
     """Write the page, report.md, figures and tables of a results folder; the page's path."""
     from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
 
@@ -264,12 +235,12 @@ def _settings(function: str, given: Mapping[str, Any]) -> Settings:
             f"{function} takes no {', '.join(unknown)}",
             hint=f"the settings are {', '.join(Settings.__dataclass_fields__)}",
         )
-    with _answering_in_python():
+    with _errors_name_arguments():
         return Settings(**given)
 
 
 @contextmanager
-def _answering_in_python() -> Iterator[None]:
+def _errors_name_arguments() -> Iterator[None]:
     """Errors name arguments where those of the command line name options."""
     from ridgeline.settings import as_arguments
 
@@ -283,45 +254,32 @@ def _answering_in_python() -> Iterator[None]:
 
 
 def export(
-    model: Any,
-    path: str | Path,
-    inputs: Any = None,
-    *,
-    mode: str = "infer",
-    batch_size: int = 1,
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    opset: int | None = None,
-    static: bool = False,
-    check: bool = True,
-    external_above: int | str = "1GB",
-    force: bool = False,
-) -> Exported:
+    model: Any, path: str | Path, inputs: Any = None, *, mode: str = "infer", batch_size: int = 1,
+    input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
+    opset: int | None = None, static: bool = False, check: bool = True,
+    external_above: int | str = "1GB", force: bool = False,
+) -> Exported:  # fmt: skip
     """Write a model as an ONNX file, and check that onnxruntime computes what torch does.
 
     `model` is a name, or a module with `inputs`, as for `count`. Batch and sequence are left open
     unless `static`; the batch of a module is the first axis of its inputs. Weights of more than
     `external_above` bytes go to a file beside it.
     """
-    from dataclasses import replace
-
     from ridgeline.onnx.export import ExportSettings, check_packages, destination
     from ridgeline.units import parse_bytes
+    from ridgeline.workloads.sources import workload_spec
 
     settings = ExportSettings(
-        opset=opset,
-        is_static=static,
-        is_checked=check,
+        opset=opset, is_static=static, is_checked=check,
         external_above_bytes=parse_bytes(external_above),
-    )
+    )  # fmt: skip
     check_packages(settings)
     from ridgeline.onnx.export.checked import export_model
     from ridgeline.onnx.export.model_inputs import model_by_name, model_of_module
 
     if isinstance(model, str | Path):
-        asked = replace(spec(str(model), batch_size, input_size, seq_len, config), mode=mode)
-        source = model_by_name(asked)
+        spec = workload_spec(str(model), batch_size, input_size, seq_len, config, mode=mode)
+        source = model_by_name(spec)
     else:
         source = model_of_module(model, inputs, mode)
     with destination(Path(path), force=force) as place:
@@ -331,31 +289,22 @@ def export(
 
 
 def growth(
-    model: str,
-    *,
-    mode: str = "infer",
-    precision: str = "fp32",
-    input_size: int | Sequence[int] | None = None,
-    seq_len: int | None = None,
-    config: Mapping[str, Any] | None = None,
-) -> Growth:
+    model: str, *, mode: str = "infer", precision: str = "fp32", input_size: InputSize = None,
+    seq_len: int | None = None, config: Config = None,
+) -> Growth:  # fmt: skip
     """How the cost of a named model grows with batch and input size, as formulas."""
     from ridgeline.count.counting import Settings
     from ridgeline.count.growth import growth as find_growth
+    from ridgeline.workloads.sources import workload_spec
 
     settings = Settings(mode=mode, precision=precision)
-    return find_growth(spec(model, 1, input_size, seq_len, config), settings)
+    return find_growth(workload_spec(model, 1, input_size, seq_len, config), settings)
 
 
 def max_batch(
-    model: str,
-    limit_bytes: int | str,
-    *,
-    mode: str = "train",
-    precision: str = "fp32",
-    optimizer: str = "sgd",
-    **where: Any,
-) -> int:
+    model: str, limit_bytes: int | str, *, mode: str = "train", precision: str = "fp32",
+    optimizer: str = "sgd", **where: Any,
+) -> int:  # fmt: skip
     """The largest batch of a named model whose peak memory stays within the limit.
 
     `where` takes `input_size`, `seq_len`, `config` and the rest of what `count` does.
@@ -403,30 +352,3 @@ def make_callable(room: ModuleType, function: Callable[..., Any]) -> None:
             return function(*args, **kwargs)
 
     room.__class__ = CallableRoom
-
-
-def spec(
-    model: str,
-    batch_size: int,
-    input_size: int | Sequence[int] | None,
-    seq_len: int | None,
-    config: Mapping[str, Any] | None,
-) -> WorkloadSpec:
-    """What was asked for, from the loose forms that people write."""
-    from ridgeline.workloads.sources import is_onnx
-
-    if is_onnx(model):
-        if not Path(model).exists():
-            raise RidgelineError(f"no such file: {model}", hint="check the path")
-        raise RidgelineError(
-            f"{model}: ONNX files can be counted only",
-            hint="ridgeline count FILE.onnx; here, name the PyTorch model it was exported from",
-        )
-    size = (input_size,) if isinstance(input_size, int) else input_size
-    return WorkloadSpec(
-        model=model,
-        batch_size=batch_size,
-        input_size=tuple(size) if size is not None else None,
-        seq_len=seq_len,
-        config=dict(config or {}),
-    )

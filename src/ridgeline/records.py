@@ -8,8 +8,8 @@ with a default may be absent in a file: earlier versions did not store it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from ridgeline.serialize import (
     STORED,
@@ -23,6 +23,8 @@ from ridgeline.serialize import (
 from ridgeline.settings import MODES as MODES
 from ridgeline.settings import PRECISIONS as PRECISIONS
 from ridgeline.settings import Settings
+
+Part = TypeVar("Part")
 
 RECOMPUTE = "recompute"  # what activation checkpointing computes again
 BACKWARD = ("input-grad", "weight-grad", RECOMPUTE)
@@ -144,6 +146,12 @@ class Provenance:
 # ---------------------------------------------------------------- requests
 
 
+def _part_of(request: object, kind: type[Part]) -> Part:
+    """The fields of a request that are those of another record."""
+    names = [part.name for part in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(request, name) for name in names})
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRequest(Settings, WorkloadSpec):  # in a file, the workload comes first
     """One configuration to run: enough to run the same again."""
@@ -157,6 +165,14 @@ class RunRequest(Settings, WorkloadSpec):  # in a file, the workload comes first
     def batches_per_step(self) -> int:
         """Batches whose gradients a step gathers; inference has none to gather."""
         return self.grad_accum_steps if self.mode == "train" else 1
+
+    @property
+    def workload(self) -> WorkloadSpec:
+        return _part_of(self, WorkloadSpec)
+
+    @property
+    def settings(self) -> Settings:
+        return _part_of(self, Settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +205,10 @@ class CountRequest(WorkloadSpec):
     precision: str = "fp32"
     optimizer: str | None = "sgd"
     causal: str = "full"
+
+    @property
+    def workload(self) -> WorkloadSpec:
+        return _part_of(self, WorkloadSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,9 +268,9 @@ class StepTime:
     `std` is the sample's, divided by n − 1: a single one has none.
     """
 
+    count: int = 0
     median: Positive
     mean: Positive
-    count: int = 0
     std: NotNegative | None = None
     min: NotNegative
     max: NotNegative
@@ -280,10 +300,10 @@ class HostTimes:
 class WarmUp:
     """The steps before the measurement, each waited for."""
 
+    build_time_s: float | None = None  # of the model
     times_s: tuple[float, ...]
     clocks_hz: tuple[float, ...] = ()  # of the device after each step, where it can be read
     is_steady: bool | None = None  # None: too few steps to tell
-    build_time_s: float | None = None  # of the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -437,11 +457,12 @@ class RunResult:
 class Failure:
     """Why there is no result."""
 
+    status: str = "failed"
     reason: str = "unknown"
     hint: str = ""
-    status: str = "failed"
     device_name: str | None = None
     backend: str | None = None
+    max_batch: Mapping[str, Any] | None = None  # how the batch size was found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp16")
 BACKENDS = ("auto", "cuda", "mps", "cpu")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
 LARGEST_SEED = 2**63 - 1  # of torch's generators
+DEFAULT_BATCH = 32  # of a step that is timed or profiled; a count is of one sample
 SYNTHETIC = "synthetic"  # one batch that stays on the device
 SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every step
 LOADING = ("workers", "pin_memory", "prefetch_factor", "augment")  # settings of data that is read

@@ -32,7 +32,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # pandas takes half a second to import; only those who read t
     import pandas as pd
 
 SCHEMA_VERSION = 1
+PARTS = ("asked", "found", "provenance")  # of run.json: request, result, where it was made
 TABLES = ("ops", "layers", "kernels", "copies", "power")
 DEFAULT_RESULTS = Path("results")
 IN_RESULTS = "--results DIR"  # the option that names the folder
@@ -71,6 +72,7 @@ ResultT = TypeVar("ResultT")
 _TEMPORARY = ".tmp-"
 _NAME_KEPT = 60  # characters of a file's name in its temporary one; file systems take 255 bytes
 _LABEL_LENGTH = 64
+_USER_LABEL_LENGTH = 24  # in the name of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +85,22 @@ class StoredRun(Generic[RequestT, ResultT]):
     request: RequestT
     result: ResultT
     made: Provenance  # where, when and with what
-    asked: dict[str, Any]
-    found: dict[str, Any]
-    provenance: dict[str, Any]
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of run.json
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Deprecated: use `request`."""
+        return dict(self.content["asked"])
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """Deprecated: use `result`."""
+        return dict(self.content["found"])
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Deprecated: use `made`."""
+        return dict(self.content["provenance"])
 
 
 Run = StoredRun[Any, Any]  # of any command
@@ -96,15 +111,16 @@ StoredProfile = StoredRun[ProfileRequest, ProfileSummary]
 StoredCapture = StoredRun[CaptureRequest, ProfileSummary]
 StoredTraining = StoredRun[TrainRequest, TrainSummary]
 
-_KINDS: Mapping[str, tuple[type, type]] = {
-    "run": (RunRequest, RunResult),
-    "failed run": (RunRequest, Failure),
-    "count": (CountRequest, CountSummary),
-    "profile": (ProfileRequest, ProfileSummary),
-    "import": (CaptureRequest, ProfileSummary),
-    "profile of a program": (CaptureRequest, ProfileSummary),
-    "train": (TrainRequest, TrainSummary),
+_KINDS: Mapping[str, tuple[str, type, type]] = {  # place in the index, request, result
+    "run": ("runs", RunRequest, RunResult),
+    "failed run": ("failed", RunRequest, Failure),
+    "count": ("counts", CountRequest, CountSummary),
+    "profile": ("profiles", ProfileRequest, ProfileSummary),
+    "import": ("captures", CaptureRequest, ProfileSummary),
+    "profile of a program": ("captures", CaptureRequest, ProfileSummary),
+    "train": ("trainings", TrainRequest, TrainSummary),
 }
+_INDEX_NAMES = {(request, result): name for name, request, result in _KINDS.values()}
 
 
 class InvalidRunError(RidgelineError):
@@ -184,8 +200,10 @@ class ResultsFolder:
         run_id = new_run_id(label)
         content = {"schema_version": SCHEMA_VERSION, "run_id": run_id}
         content |= {"asked": request, "found": result, "provenance": provenance}
+        if unknown := sorted(set(tables) - set(TABLES)):
+            raise ValueError(f"no such table: {', '.join(unknown)}; there are {', '.join(TABLES)}")
         with writing(self.path), _whole_folder(self.runs_path / run_id) as folder:
-            for name, table in _known(tables).items():
+            for name, table in tables.items():
                 write_parquet(table, folder / f"{name}.parquet")
             if log:
                 _write_text(folder / "log.txt", log)
@@ -218,7 +236,7 @@ class ResultsFolder:
 
     def index(self) -> ResultsIndex:
         """Every run, by kind. A run.json that was read before is not read again."""
-        runs: dict[type, list[Run]] = {kind: [] for kind in _INDEX_NAMES}
+        runs: dict[str, list[Run]] = {name: [] for name in _INDEX_NAMES.values()}
         problems = [
             f"{self.runs_path / name} has no run.json and is passed over: restore it,"
             " or delete the folder"
@@ -232,8 +250,8 @@ class ResultsFolder:
             except RidgelineError as error:
                 problems.append(str(error))
             else:
-                runs[_index_key(run)].append(run)
-        named = {_INDEX_NAMES[kind]: tuple(stored) for kind, stored in runs.items()}
+                runs[_INDEX_NAMES[type(run.request), type(run.result)]].append(run)
+        named: dict[str, Any] = {name: tuple(stored) for name, stored in runs.items()}
         return ResultsIndex(**named, problems=tuple(problems))
 
     def read_table(
@@ -269,22 +287,6 @@ class ResultsFolder:
         )
 
 
-_INDEX_NAMES: Mapping[type, str] = {
-    RunResult: "runs",
-    Failure: "failed",
-    CountRequest: "counts",
-    ProfileRequest: "profiles",
-    CaptureRequest: "captures",
-    TrainRequest: "trainings",
-}
-
-
-def _index_key(run: Run) -> type:
-    """What tells the kind of a run: the result of `ridgeline run`, the request of others."""
-    is_measured = type(run.request) is RunRequest
-    return type(run.result) if is_measured else type(run.request)
-
-
 @cache
 def _read_once(path: Path, _mtime_ns: int, _size: int) -> Run:
     """A run; its file is read again only if it was changed."""
@@ -295,11 +297,14 @@ def to_run(path: Path, content: dict[str, Any]) -> Run:
     """The run that the content of `run.json` stands for."""
     file = path / "run.json"
     version = _schema_version(content, path)
-    parts = {name: _part(content, name, path) for name in ("asked", "found", "provenance")}
+    parts: dict[str, dict[str, Any]] = {n: content.get(n) for n in PARTS}  # type: ignore[misc]
+    for name, part in parts.items():
+        if not isinstance(part, dict):
+            raise _damaged(file, f"it has no {name!r}")
     asked, found = parts["asked"], _rename_fused(parts["found"])
     command = str(asked.get("command"))
-    kinds = _KINDS.get(_kind_of(command, asked, found))
-    if kinds is None:
+    kind = _KINDS.get(_kind_of(command, asked, found))
+    if kind is None:
         raise InvalidRunError(
             file,
             "run",
@@ -311,12 +316,10 @@ def to_run(path: Path, content: dict[str, Any]) -> Run:
             run_id=path.name,
             path=path,
             schema_version=version,
-            request=from_dict(kinds[0], asked, "asked"),
-            result=from_dict(kinds[1], found, "found"),
+            request=from_dict(kind[1], asked, "asked"),
+            result=from_dict(kind[2], found, "found"),
             made=from_dict(Provenance, parts["provenance"], "provenance"),
-            asked=asked,
-            found=found,
-            provenance=parts["provenance"],
+            content={**parts, "found": found},
         )
     except FieldError as error:
         raise InvalidRunError(file, command, str(error)) from error
@@ -333,6 +336,12 @@ def _kind_of(command: str, asked: Mapping[str, Any], found: Mapping[str, Any]) -
 def _rename_fused(found: dict[str, Any]) -> dict[str, Any]:
     """Counts of earlier versions call their fused bytes ideal."""
     return {("fused_bytes" if name == "ideal_bytes" else name): v for name, v in found.items()}
+
+
+def run_label(command: str, name: str, batch_size: int | None = None, *, label: str = "") -> str:
+    """`run-resnet50-bs32`, or `LABEL-resnet50-bs32`; of a file, without the folders before it."""
+    size = f"-bs{batch_size}" if batch_size is not None else ""
+    return f"{label[:_USER_LABEL_LENGTH] or command}-{name.rpartition('/')[2]}{size}"
 
 
 def new_run_id(label: str, *, now: datetime | None = None) -> str:
@@ -383,15 +392,12 @@ def write_parquet(table: pd.DataFrame, path: Path) -> None:
     try:
         table.to_parquet(path, index=False)
     except OverflowError:
-        _rounded(table).to_parquet(path, index=False)
+        from pandas.api.types import infer_dtype
 
-
-def _rounded(table: pd.DataFrame) -> pd.DataFrame:
-    """A new table, its columns of Python's own whole numbers as floating-point ones."""
-    from pandas.api.types import infer_dtype, is_object_dtype
-
-    large = [n for n in table if is_object_dtype(table[n]) and infer_dtype(table[n]) == "integer"]
-    return table.astype(dict.fromkeys(large, float))
+        large = [
+            n for n in table if table[n].dtype == object and infer_dtype(table[n]) == "integer"
+        ]
+        table.astype(dict.fromkeys(large, float)).to_parquet(path, index=False)
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -451,13 +457,6 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _known(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, pd.DataFrame]:
-    unknown = sorted(set(tables) - set(TABLES))
-    if unknown:
-        raise ValueError(f"no such table: {', '.join(unknown)}; a run may have {', '.join(TABLES)}")
-    return tables
-
-
 def _is_safe(run_id: str) -> bool:
     """Whether this is the name of a run, not of a way out of the folder."""
     return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", run_id) is not None
@@ -484,13 +483,6 @@ def _schema_version(content: dict[str, Any], run_path: Path) -> int:
             hint="update ridgeline and try again",
         )
     return version
-
-
-def _part(content: dict[str, Any], name: str, run_path: Path) -> dict[str, Any]:
-    part = content.get(name)
-    if not isinstance(part, dict):
-        raise _damaged(run_path / "run.json", f"it has no {name!r}")
-    return part
 
 
 def _damaged(path: Path, reason: str) -> RidgelineError:

@@ -54,7 +54,7 @@ def test_points_are_joined_from_count_run_and_passport(folder: Path) -> None:
     assert step["peak_gflops"] == pytest.approx(1000)
     assert step["peak_gbps"] == pytest.approx(100)
     run = ResultsFolder().read_runs()[-1]
-    assert step["time_s"] == pytest.approx(run.found["step_time_s"]["median"])
+    assert step["time_s"] == pytest.approx(run.result.step_time_s.median)
 
 
 def test_json_has_what_is_promised(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

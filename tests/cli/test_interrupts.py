@@ -271,7 +271,7 @@ def test_heard_at_every_moment_of_an_analysis(tmp_path: Path) -> None:
     for moment, folder, (code, err) in zip(moments, folders, ends, strict=True):
         # then it ends as interrupted, says so once, and says what it kept
         results = ResultsFolder(folder / "results")
-        runs = [run for run in results.read_runs() if run.asked["command"] == "run"]
+        runs = [run for run in results.read_runs() if run.request.command == "run"]
         kept = f"; runs kept: {len(runs)}; `ridgeline report` tells about them" if runs else ""
         last = f"ridgeline: interrupted{kept}"
         end = err.rstrip("\n")[-len(last) :]  # a line that the interrupt cut short may precede it

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,19 @@ from tests.cli.analyzed_here import command
 from tests.profile.stand_ins import PROGRAM, use_stand_ins
 
 from ridgeline import provenance
-from ridgeline.cli import profiled
-from ridgeline.cli.measured import Asked, Done
 from ridgeline.cli.show_profiles import show
 from ridgeline.measure.isolation import Failure, Outcome
-from ridgeline.measure.tasks import question
+from ridgeline.measure.worker import run_request
+from ridgeline.pipeline import profile as profiled
+from ridgeline.pipeline.cases import Case, CaseRunner
 from ridgeline.pipeline.machine import device_task
 from ridgeline.profile.storage import profile_run, script_name
-from ridgeline.records import CaptureRequest, ProfileOptions
+from ridgeline.records import CaptureRequest, CopyTotals, DeviceMemory, ProfileOptions, RunResult
+from ridgeline.records import Failure as Failed
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.payload import make_payload
 from ridgeline.report.study import read_study
-from ridgeline.store import ResultsFolder
+from ridgeline.store import ResultsFolder, to_run
 
 RUN = Path(__file__).parents[1] / "data" / "run-h200-vgg16.json"
 AMP = ("profile", "resnet50", "--precision", "amp")
@@ -40,33 +42,24 @@ PROMISED = [
 ]  # fmt: skip
 
 
-class FakeRunner:
-    """Stores a run of an H200 for whatever is asked: a step of 20 ms, 2 GB of 150 GB in use."""
+class FakeRunner(CaseRunner):
+    """Stores a run of an H200 for every case: a step of 20 ms, 2 GB of 150 GB in use."""
 
-    def __init__(self, asked: Asked, results: ResultsFolder, done: Done, progress: Any) -> None:
-        self.asked, self.results, self.done = asked, results, done
-
-    def run(self) -> None:
-        recorded = json.loads(RUN.read_text())
-        (settings,) = self.asked.settings
-        task = self.asked.task(self.asked.models[0], self.asked.batch_sizes[0], settings)
-        found = {
-            **recorded["found"],
-            "model": task.spec.model,
-            "precision": settings.precision,
-            "step_time_s": {**recorded["found"]["step_time_s"], "median": 0.02},
-            "memory": {"allocated_bytes": 10**9, "reserved_bytes": 2 * 10**9},
-        }
-        if os.environ.get("FAKE_RUN") == "fails":
-            found |= {"status": "failed", "reason": "out of memory"}
-        self.done.runs.append(
-            self.results.write_run(
-                label="run",
-                asked=question(task),
-                found=found,
-                provenance=recorded["provenance"],
+    def run(self, cases: Iterable[Case]) -> None:
+        content = json.loads(RUN.read_text())
+        recorded = to_run(Path("recorded"), content)
+        for case in cases:
+            result: RunResult | Failed = replace(
+                recorded.result,
+                model=case.spec.model,
+                precision=case.settings.precision,
+                step_time_s=replace(recorded.result.step_time_s, median=0.02),
+                memory=DeviceMemory(allocated_bytes=10**9, reserved_bytes=2 * 10**9),
             )
-        )
+            if os.environ.get("FAKE_RUN") == "fails":
+                result = Failed(reason="out of memory")
+            run_id = self.results.save_run("run", run_request(case), result, recorded.made)
+            self.runs.append(self.results.read_run(run_id))
 
 
 @pytest.fixture
@@ -85,7 +78,7 @@ def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     use_stand_ins(monkeypatch, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profiled, "run_isolated", isolated)
-    monkeypatch.setattr(profiled, "Runner", FakeRunner)
+    monkeypatch.setattr(profiled, "CaseRunner", FakeRunner)
     has_device(monkeypatch, "NVIDIA H200")
     return tmp_path
 
@@ -108,7 +101,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def profiles(folder: Path) -> list[Any]:
     runs = ResultsFolder(folder / "results").read_runs()
-    return [run for run in runs if run.asked["command"] != "run"]
+    return [run for run in runs if run.request.command != "run"]
 
 
 # ---------------------------------------------------------------- what is asked
@@ -183,8 +176,8 @@ def test_a_profile_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str
         assert words in streams.out
     [run] = profiles(h200)
     assert streams.err.endswith(f"wrote results/runs/{run.run_id}\n")
-    assert run.found["status"] == "ok"
-    assert run.asked["of_run"] in ResultsFolder(h200 / "results").run_ids()
+    assert run.result.status == "ok"
+    assert run.request.of_run in ResultsFolder(h200 / "results").run_ids()
     kernels = ResultsFolder(h200 / "results").read_table(run.run_id, "kernels")
     assert len(kernels) == 631
 
@@ -194,10 +187,10 @@ def test_copies_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str]) 
     assert command(*AMP) == 0
     [run] = profiles(h200)
     capsys.readouterr()
-    copies = {"launches": 1.5, "time_s": 1e-3, "moved_bytes": 64.0}
-    found = {**run.found, "copies": copies, "busy_time_s": 7e-3, "gap_s": 13e-3}
+    copies = CopyTotals(launches=1.5, time_s=1e-3, moved_bytes=64.0)
+    result = replace(run.result, copies=copies, busy_time_s=7e-3, gap_s=13e-3)
     # when it is shown
-    show([replace(run, found=found)], ResultsFolder(h200 / "results"), quiet=True)
+    show([replace(run, result=result)], ResultsFolder(h200 / "results"), quiet=True)
     # then their time stands beside that of the kernels, and what ran at once is told of both
     [told] = [line for line in capsys.readouterr().out.splitlines() if "kernels 6.94 ms" in line]
     assert told == (
@@ -221,7 +214,7 @@ def test_which_processes_take_the_step(
     # then processes have been started once or twice, and the step is the same
     assert len(list((h200 / "kept").iterdir())) == times
     [profile] = profiles(h200)
-    assert profile.found["totals"]["tensor_fp16"] == 797_680_599_040
+    assert profile.result.totals["tensor_fp16"] == 797_680_599_040
 
 
 @pytest.mark.parametrize("fault", ["dies", "permission"])
@@ -231,7 +224,7 @@ def test_processes_that_cannot_stand_by_fail_after_the_run(
     monkeypatch.setenv("FAKE_NCU", fault)
     assert command(*AMP, "--tool", "ncu", "--json") == 3
     # then the run is kept, and the failed profile, whose reason is told once
-    assert [run.asked["command"] for run in ResultsFolder(h200 / "results").read_runs()] == [
+    assert [run.request.command for run in ResultsFolder(h200 / "results").read_runs()] == [
         "run",
         "profile",
     ]
@@ -262,7 +255,10 @@ def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (plan["name"], plan["passes"]) == ("resnet50, batch 32, amp", 3)
     [run] = profiles(h200)
     assert run.request.label == "mine"
-    assert run.request.profile == ProfileOptions(precision="amp")
+    assert run.request.profile == {
+        "tier": "counters", "level": "dram", "tool": "auto", "precision": "amp",
+        "iters": 1, "warmup_iters": 3,
+    }  # fmt: skip
 
 
 def test_what_cupti_cannot_count_is_told(
@@ -330,7 +326,7 @@ def test_a_profile_that_fails_is_stored_with_its_reason(
         ("vgg16", "failed"),
     ]
     assert streams.err.count("ridgeline: the profiler may not read the GPU's counters") == 1
-    assert [(run.found["status"], run.found["reason"]) for run in profiles(h200)] == [
+    assert [(run.result.status, run.result.reason) for run in profiles(h200)] == [
         ("failed", "the profiler may not read the GPU's counters (ERR_NVGPUCTRPERM)")
     ] * 2
 
@@ -429,8 +425,9 @@ def test_a_program_of_the_users(h200: Path, capsys: pytest.CaptureFixture[str]) 
     # and it is stored as what it is
     [run] = profiles(h200)
     assert run.request == CaptureRequest(
-        command="profile", program=(*PROGRAM, "--lr", "0.1"), profile=ProfileOptions(tier="time")
-    )
+        command="profile", program=(*PROGRAM, "--lr", "0.1"),
+        profile=ProfileOptions(tier="time"),
+    )  # fmt: skip
     study = read_study(ResultsFolder(h200 / "results"))
     assert study.captures["label"].tolist() == ["fake_program.py --lr 0.1"]
 
@@ -500,15 +497,15 @@ def test_no_program_stays_behind(tmp_path: Path, sent: signal.Signals, code: int
     script = tmp_path / "waits.py"
     script.write_text(
         "import dataclasses, os, pathlib\n"
-        "from ridgeline.profile import profile_step\n"
+        "from ridgeline.profile import step_mark\n"
         f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
-        "job = profile_step.job_here()\n"
+        "job = step_mark.job_here()\n"
         "job = dataclasses.replace(job, name='other')\n"  # whose turn never comes
-        "profile_step.wait_for(job, 'go', after='ready')\n"
+        "step_mark.wait_for(job, 'go', after='ready')\n"
     )
     as_if_on_a_gpu = (
-        "import runpy, sys; from ridgeline.cli import profiled;"
-        "profiled.Profiling._need_gpu = lambda self: None;"
+        "import runpy, sys; from ridgeline.pipeline import profile;"
+        "profile.need_gpu = lambda: None;"
         "runpy.run_module('ridgeline', run_name='__main__', alter_sys=True)"
     )
     asking = subprocess.Popen(

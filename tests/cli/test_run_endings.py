@@ -21,7 +21,7 @@ import pytest
 from benchmarks import kills
 from tests.cli.small_runs import NET_MAKE, QUICK, folder, run_here, without_notes
 
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.store import ResultsFolder
 
 __all__ = ["folder"]  # a fixture
 
@@ -149,7 +149,7 @@ def test_every_crash_is_a_failed_run_and_the_next_goes_on(crashes: Path) -> None
     assert "Traceback" not in done.stderr
     # and what was said is kept with the run
     results = ResultsFolder(crashes / "results")
-    logs = {run.asked["model"]: results.read_log(run.run_id) for run in results.read_runs()}
+    logs = {run.request.model: results.read_log(run.run_id) for run in results.read_runs()}
     assert logs["bad.py:loud"] == "UserWarning: careful"
     assert logs["bad.py:raises"].startswith("Traceback (most recent call last)")
     assert len(pd.read_csv(results.path / "metrics.csv")) == 3
@@ -227,7 +227,7 @@ def test_stopped_in_the_second_of_three_runs(
     assert process.returncode == code
     assert kills.count_strays(process.pid) == 0
     runs = ResultsFolder(crashes / "results").read_runs()
-    assert [(run.asked["model"], run.found["status"]) for run in runs] == [("bad.py:good", "ok")]
+    assert [(run.request.model, run.result.status) for run in runs] == [("bad.py:good", "ok")]
     assert "Traceback" not in err
     if sent == signal.SIGINT:
         assert [run["model"] for run in json.loads(out)["runs"]] == ["bad.py:good"]
@@ -258,14 +258,14 @@ def test_interrupted_while_a_run_is_stored(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given an interrupt between the moment that a run is in its folder and the next line of code
-    stored = ResultsFolder.write_run
+    save_run = ResultsFolder.save_run
 
-    def write_run(self: ResultsFolder, **parts: Any) -> Run:
-        run = stored(self, **parts)
+    def save_and_interrupt(self: ResultsFolder, *parts: Any, **options: Any) -> str:
+        run_id = save_run(self, *parts, **options)
         signal.raise_signal(signal.SIGINT)
-        return run
+        return run_id
 
-    monkeypatch.setattr(ResultsFolder, "write_run", write_run)
+    monkeypatch.setattr(ResultsFolder, "save_run", save_and_interrupt)
     # when two runs are asked for, then the first is kept and told, and the second does not begin
     assert run_here(*NET_MAKE, *QUICK, "--repeats", "2", "--json", "-q") == 130
     told = capsys.readouterr()

@@ -45,7 +45,7 @@ def test_every_option_is_accepted(folder: Path, capsys: pytest.CaptureFixture[st
     assert run_here("net.py:images", *words) == 0
     (answer,) = json_of(capsys)
     (run,) = ResultsFolder(Path("kept")).read_runs()
-    assert run.asked["config"] == {"width": "4"}
+    assert run.request.config == {"width": "4"}
     idle = [
         text.split()[0] for text in answer["warnings"] if text.endswith("no effect in this run")
     ]
@@ -53,7 +53,7 @@ def test_every_option_is_accepted(folder: Path, capsys: pytest.CaptureFixture[st
         assert idle == [
             "--nvtx", "--cudnn-benchmark", "--workers", "--prefetch-factor", "--pin-memory",
         ]  # fmt: skip
-    assert run.asked["label"] == "all at once"
+    assert run.request.label == "all at once"
     assert answer["layers"] is not None
 
 
@@ -162,7 +162,7 @@ def test_names_are_looked_at_in_a_process_of_their_own(
         asked.append((work.__name__, [spec.model for spec in task]))
         return attempt(work, task, hear)
 
-    monkeypatch.setattr("ridgeline.cli.measured.run_isolated", run_isolated)
+    monkeypatch.setattr("ridgeline.pipeline.cases.run_isolated", run_isolated)
     assert run_apart("net.py:make", "net.py:mkae", "net.py:make", *QUICK) == 2
     assert asked == [("check_task", ["net.py:make", "net.py:mkae"])]
 
@@ -295,7 +295,7 @@ def test_debug_shows_where_this_process_failed(folder: Path) -> None:
 def test_debug_shows_where_another_process_failed(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ridgeline.cli.measured.run_isolated", attempt)
+    monkeypatch.setattr("ridgeline.pipeline.cases.run_isolated", attempt)
     wrong = ("net.py:make", "--input-size", "5", "-b", "2", *QUICK, "-q")
     assert run_apart(*wrong) == 3
     said = capsys.readouterr().err
@@ -311,7 +311,7 @@ def test_debug_of_a_process_that_had_no_last_words(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: Outcome[Any] = Outcome(failure=died(-9))
-    monkeypatch.setattr("ridgeline.cli.measured.run_isolated", lambda *_: killed)
+    monkeypatch.setattr("ridgeline.pipeline.cases.run_isolated", lambda *_: killed)
     assert run_apart(*NET_MAKE, *QUICK, "-q", "--debug") == 3
     assert capsys.readouterr().err == (
         "ridgeline: net.py:make, batch 2, fp32: failed: the process was ended by SIGKILL\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tests.measure.measured import energy_window, measured, timing_of
@@ -14,11 +12,11 @@ from torch import nn
 
 from ridgeline.cli import show_runs
 from ridgeline.measure.energy import summarise_windows
-from ridgeline.measure.found import found, tables
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.marks import StepTimes
 from ridgeline.measure.measurement import Measurement
-from ridgeline.records import WorkloadSpec
+from ridgeline.measure.run_record import make_tables, run_result
+from ridgeline.records import RunRequest, WorkloadSpec
 from ridgeline.store import ResultsFolder, Run
 
 # ten steps: five of 1 s, five of 3 s; their middle and their mean are 2 s
@@ -54,13 +52,10 @@ NET = nn.ModuleDict(
 
 
 def stored(results: ResultsFolder, made: Measurement, model: str = "net.py:make") -> Run:
-    asked = {
-        "model": model, "batch_size": 2, "mode": "train", "precision": "fp32", "label": "",
-        "repeat": 1, "command": "run", "optimizer": "sgd", "data": "synthetic",
-    }  # fmt: skip
-    return results.write_run(
-        label="x", asked=asked, found=found(made), provenance={}, tables=tables(made, NET)
-    )
+    request = RunRequest(model=model, batch_size=2, mode="train")
+    tables = make_tables(made, NET)
+    run_id = results.save_run("x", request, run_result(made), {}, tables=tables)
+    return results.read_run(run_id)
 
 
 @pytest.fixture
@@ -69,8 +64,7 @@ def results(tmp_path: Path) -> ResultsFolder:
 
 
 def show(results: ResultsFolder, *runs: Run) -> None:
-    asked: Any = SimpleNamespace(as_json=False, quiet=True)
-    show_runs.show(asked, runs, results, [])
+    show_runs.show(runs, results, [], quiet=True)
 
 
 def cells(line: str) -> list[str]:
@@ -97,7 +91,7 @@ def test_all_that_is_printed_of_a_run(
 
 def test_the_line_for_scripts() -> None:
     spec = WorkloadSpec(model="net.py:make", batch_size=2)
-    assert show_runs.measured_line(spec, found(measured(timing=SPLIT))) == (
+    assert show_runs.measured_line(spec, run_result(measured(timing=SPLIT))) == (
         "MEASURED_SEC=20.000000 IMGS_PER_SEC=1.000 BATCH=2 ARCH=net.py:make BACKEND=cpu"
     )
 

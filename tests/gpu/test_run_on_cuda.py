@@ -9,7 +9,7 @@ from torch import nn
 import ridgeline
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.measure_workload import build_stepper
-from ridgeline.measure.tasks import Task, measure_task, memory_task
+from ridgeline.measure.worker import Task, measure_task, memory_task
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meters import find_meters
 from ridgeline.settings import Settings
@@ -21,8 +21,8 @@ NO_ENERGY: dict[str, Any] = {"energy": False, "iters": 20}
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "amp", "bf16", "fp16"])
 def test_every_precision_trains(precision: str) -> None:
     result = ridgeline.measure("resnet18", batch_size=8, precision=precision, **NO_ENERGY)
-    assert result.found["precision"] == precision
-    assert result.found["clock"] == "device events"
+    assert result.result.precision == precision
+    assert result.result.clock == "device events"
     assert result.step_time_s > 0
 
 
@@ -31,7 +31,7 @@ def test_the_split_adds_up_to_the_step_and_host_and_device_agree() -> None:
     result = ridgeline.measure("resnet50", batch_size=64, **NO_ENERGY)
     # then the parts are the whole, and over all steps both clocks tell the same
     assert sum(result.split_s.values()) == pytest.approx(result.step_time_s, rel=0.05)
-    assert sum(result.step_times_s) == pytest.approx(result.found["elapsed_s"], rel=0.02)
+    assert sum(result.step_times_s) == pytest.approx(result.result.elapsed_s, rel=0.02)
 
 
 def test_busy_fraction_is_a_fraction_and_large_batches_fill_the_gpu() -> None:
@@ -47,7 +47,8 @@ def test_layers_add_up_to_the_time_of_the_kernels() -> None:
     # when the layers of a step that fills the GPU are timed
     result = ridgeline.measure("resnet50", batch_size=128, layers=True, **NO_ENERGY)
     # then their sum is the kernels' time, and convolutions are most of it
-    kernels_s = result.found["kernels"]["time_s"]
+    assert result.result.kernels is not None
+    kernels_s = result.result.kernels.time_s
     assert result.layers["time_s"].sum() == pytest.approx(kernels_s, rel=0.05)
     by_kind = result.layers.groupby("kind")["time_s"].sum()
     assert by_kind["Conv2d"] > by_kind["BatchNorm2d"] > by_kind["Linear"]
@@ -57,10 +58,11 @@ def test_energy_counter_and_sensor_agree() -> None:
     if find_meters("cuda", uuid=_uuid()).counter is None:
         pytest.skip("this GPU has no energy counter")
     result = ridgeline.measure("resnet50", batch_size=128, precision="amp", energy_time_s=10)
-    energy = result.found["energy"]
-    assert energy["kind"] == "counter"
-    assert energy["counter_over_sampled"] == pytest.approx(1, abs=0.03)
-    assert energy["mean_power_w"] > energy["idle_power_w"] > 0
+    energy = result.result.energy
+    assert energy is not None
+    assert energy.kind == "counter"
+    assert energy.counter_over_sampled == pytest.approx(1, abs=0.03)
+    assert (energy.mean_power_w or 0) > (energy.idle_power_w or 0) > 0
 
 
 def test_a_batch_that_does_not_fit_is_a_failure_with_a_reason() -> None:

@@ -1,13 +1,17 @@
 """`ridgeline.measure` of a module and its inputs."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from tests.measure.measured import measured
 from tests.report.hand_study import make_study, run_row, step_row
 from torch import nn
 
 import ridgeline
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.result import MeasureResult
+from ridgeline.measure.run_record import run_result
 from ridgeline.pipeline.analyze import AnalyzeResult
 from ridgeline.pipeline.outputs import Outputs
 from ridgeline.pipeline.stages import Stages
@@ -34,7 +38,7 @@ def test_the_batch_is_that_of_the_inputs(
 
     result = ridgeline.measure(NET, BATCH, mode="infer", iters=2, energy=False, **given)  # type: ignore[arg-type]
 
-    assert (result.batch_size, result.found["samples_per_step"]) == (4, 4)
+    assert (result.batch_size, result.result.samples_per_step) == (4, 4)
 
 
 def test_errors_name_arguments() -> None:
@@ -48,8 +52,9 @@ def test_errors_name_arguments() -> None:
 
 
 def test_warnings_name_arguments() -> None:
-    found = {"warnings": ["times were not steady; try `ridgeline run … --warmup-iters 36`"]}
-    result = MeasureResult(model="net", batch_size=4, mode="infer", found=found)
+    warning = "times were not steady; try `ridgeline run … --warmup-iters 36`"
+    record = replace(run_result(measured()), warnings=(warning,))
+    result = MeasureResult(model="net", batch_size=4, mode="infer", result=record)
     assert result.warnings == ["times were not steady; try `warmup_iters=36`"]
 
 
@@ -59,7 +64,7 @@ def test_advice_of_an_analysis_names_arguments() -> None:
                "headroom_s": 0.006, "share": 0.2,
                "advice": "--channels-last gives convolutions faster kernels"}  # fmt: skip
     study = make_study([run_row()], [step_row()], [finding])
-    result = AnalyzeResult(study=study, outputs=Outputs(), stages=Stages(), run_id="a")
+    result = AnalyzeResult(study=study, outputs=Outputs(), stages=Stages(), run_ids=("a",))
     # then the answer of the function names its arguments, wherever it is read
     says = "channels_last=True gives convolutions faster kernels"
     assert result.findings["advice"].to_list() == [says]

@@ -17,9 +17,9 @@ from torch import nn
 
 from ridgeline.measure import measure_workload as measurement
 from ridgeline.measure.backends import DeviceMemory, MpsBackend
-from ridgeline.measure.found import found
 from ridgeline.measure.measure_workload import build_stepper, measure_workload
 from ridgeline.measure.measurement import Measurement
+from ridgeline.measure.run_record import run_result
 from ridgeline.measure.timing import warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meters
@@ -116,10 +116,10 @@ def test_memory_is_what_metal_holds(metal: Metal) -> None:
     result = measured(energy=False)
 
     assert result.memory == DeviceMemory(allocated_bytes=1000, reserved_bytes=4096)
-    plain = found(result)
-    assert (plain["peak_memory_bytes"], plain["clock"]) == (1000, "device events")
-    assert (plain["backend"], plain["device_name"]) == ("mps", "Apple M2")
-    assert plain["kernels"] is None  # that profiler is NVIDIA's
+    record = run_result(result)
+    assert (record.peak_memory_bytes, record.clock) == (1000, "device events")
+    assert (record.backend, record.device_name) == ("mps", "Apple M2")
+    assert record.kernels is None  # that profiler is NVIDIA's
 
 
 def test_without_a_meter_there_is_a_reason_instead_of_energy(metal: Metal) -> None:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import ridgeline
-from ridgeline.api import spec
 from ridgeline.cli import main
 from ridgeline.onnx import count_onnx
 from ridgeline.onnx.compare import OnnxComparison, compare_counts, compare_with_onnx
 from ridgeline.records import Cost
+from ridgeline.workloads.sources import workload_spec as spec
 
 pytest.importorskip("onnxscript")
 

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.tasks import Task
+from ridgeline.measure.worker import Task
 from ridgeline.pipeline import profile as counters
 from ridgeline.pipeline.profile import profile_stage
 from ridgeline.pipeline.stages import Stages
 from ridgeline.profile.request import Request
-from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder, Run, to_run
 
 DATA = Path(__file__).parents[1] / "data"
@@ -40,7 +39,7 @@ def staged(
     profile_run: Callable[..., Run | None],
     *,
     device: str = "cuda:0",
-    is_wanted: bool = True,
+    is_requested: bool = True,
 ) -> tuple[list[str], list[dict[str, Any]], list[str]]:
     """Profiles of two models, how the stages stand after it and the next one, and what was told."""
     monkeypatch.setattr(counters, "profile_run", profile_run)
@@ -48,11 +47,11 @@ def staged(
     made = profile_stage(
         stages,
         ResultsFolder(Path("results")),
-        [(run_of("vgg16"), Settings(iters=5)), (run_of("resnet50"), Settings(iters=5))],
+        [run_of("vgg16"), run_of("resnet50")],
         device=device,
-        is_wanted=is_wanted,
-        start=told.append,
-        tell=told.append,
+        is_requested=is_requested,
+        on_start=told.append,
+        on_progress=told.append,
     )
     stages.note("report", "written")
     return [run.run_id for run in made], stages.to_dict(), told
@@ -71,7 +70,7 @@ def never(*_: Any, **__: Any) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("device", "is_wanted", "reason"),
+    ("device", "is_requested", "reason"),
     [
         ("cuda:0", False, "it was not asked for"),
         ("cpu", True, "counters are those of NVIDIA GPUs"),
@@ -80,9 +79,9 @@ def never(*_: Any, **__: Any) -> Run:
     ],
 )
 def test_skipped(
-    monkeypatch: pytest.MonkeyPatch, device: str, is_wanted: bool, reason: str
+    monkeypatch: pytest.MonkeyPatch, device: str, is_requested: bool, reason: str
 ) -> None:
-    made, stages, _ = staged(monkeypatch, never, device=device, is_wanted=is_wanted)
+    made, stages, _ = staged(monkeypatch, never, device=device, is_requested=is_requested)
     assert (made, stages) == ([], stage("skipped", reason))
 
 

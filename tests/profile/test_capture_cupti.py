@@ -6,7 +6,7 @@ import pytest
 from tests.profile.stand_ins import use_stand_ins
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.tasks import Task
+from ridgeline.measure.worker import Task
 from ridgeline.profile import capture_cupti
 from ridgeline.profile.profiling import profile, standing_by
 from ridgeline.profile.request import Plan, ProfiledStep, Request

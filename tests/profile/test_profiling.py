@@ -9,7 +9,7 @@ from tests.profile.stand_ins import PROGRAM, use_stand_ins
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome
-from ridgeline.measure.tasks import Task
+from ridgeline.measure.worker import Task
 from ridgeline.profile import profiling
 from ridgeline.profile.profiling import need_counters, profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request

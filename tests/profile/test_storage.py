@@ -15,7 +15,7 @@ from tests.profile.stand_ins import use_stand_ins
 import ridgeline
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome
-from ridgeline.measure.tasks import Found, Task
+from ridgeline.measure.worker import MeasuredCase, Task
 from ridgeline.profile import storage
 from ridgeline.profile.profiling import profile
 from ridgeline.profile.request import (
@@ -33,9 +33,11 @@ from ridgeline.records import (
     ProfileCost,
     ProfileOptions,
     ProfileSummary,
+    RunResult,
     SelfTest,
     WorkloadSpec,
 )
+from ridgeline.serialize import from_dict
 from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder, to_run
 
@@ -269,7 +271,7 @@ def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found["step_time_s"]["median"] = 0.02
 
     def isolated(work: Any, task: Any) -> Outcome[Any]:
-        return Outcome(answer=Found(found=found, tables={}))
+        return Outcome(answer=MeasuredCase(result=from_dict(RunResult, found)))
 
     use_stand_ins(monkeypatch, tmp_path)
     monkeypatch.setattr(storage, "run_isolated", isolated)

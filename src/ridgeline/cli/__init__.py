@@ -10,12 +10,12 @@ counted.py  the work behind `count`; show.py prints it, files.py keeps it; count
             the options of ONNX files
 render_onnx_comparison.py  what `count MODEL --compare-onnx FILE.onnx` shows
 export.py   the command, exported.py the work behind it and what it shows
-run.py      the command, measured.py the work behind it, show_runs.py what it shows
-analyze.py  the command, analyzed.py the work behind it, show_analysis.py what it shows
-report.py   roofline.py: the commands, studied.py the work behind both, show_study.py what they show
+run.py      analyze.py   profile.py: the commands; step_options.py the options that they share;
+            show_runs.py, show_analysis.py and show_profiles.py what they show
+report.py   roofline.py: the commands; study_options.py the options that they share;
+            show_study.py what they show
 compare.py  the command, show_compare.py what it shows
 train.py    the command, trained.py the work behind it, train_text.py what it shows
-profile.py  the command, profiled.py the work behind it, show_profiles.py what it shows
 imports.py  the command `import`, show_captures.py what it shows
 arguments.py  what users write after an option
 tables.py   tables for a terminal of any width

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from functools import partial
+import json
+import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from ridgeline.cli.step_options import (
+    WORK,
+    Config,
+    Debug,
+    InputSize,
+    Json,
+    Label,
+    Mode,
+    Models,
+    Quiet,
+    Results,
+    SeqLen,
+    Step,
+    check_label,
+    check_named,
+    in_output,
+    in_work,
+    precision_option,
+    select,
+    takes_step,
+)
 
-from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
-from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
-from ridgeline.errors import RidgelineError
-from ridgeline.records import MODES, PRECISIONS
-from ridgeline.settings import BACKENDS, COMPILE_MODES
+if TYPE_CHECKING:
+    from ridgeline.pipeline.analyze import Analysis
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -27,156 +46,117 @@ EXAMPLES = """
 [bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a run failed (its
 reason is told and stored); 130 interrupted. What was completed is kept in every case.
 """
-
-in_work = partial(typer.Option, rich_help_panel="What is run")
-in_step = partial(typer.Option, rich_help_panel="How")
-in_output = partial(typer.Option, rich_help_panel="What is kept and shown")
+EXAMPLE = "ridgeline analyze resnet50; `ridgeline count --list` has all names"
+HOW = "How"
 
 
+@takes_step(panel=HOW)
 def analyze(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODEL…",
-            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory",
-            autocompletion=complete(MODELS + SOURCES),
-            show_default=False,
-        ),
-    ] = None,
+    models: Models = None,
     batch_size: Annotated[
         str | None,
         in_work("-b", "--batch-size", "--batch-sizes", help="1,8,32; chosen if not given."),
     ] = None,
-    mode: Annotated[str, in_work(help="train or infer.", autocompletion=complete(MODES))] = "train",
-    precision: Annotated[
-        str,
-        in_work(
-            help="One or several of fp32, tf32, amp, bf16, fp16.",
-            autocompletion=complete(PRECISIONS),
-        ),
-    ] = "fp32",
-    input_size: Annotated[
-        str | None, in_work(help="224, or 224,320, or 3,64,64 for a model of your own.")
-    ] = None,
-    seq_len: Annotated[int | None, in_work(help="Tokens per sample.")] = None,
-    config: Annotated[
-        str | None, in_work(help="hidden_size=1024,num_layers=4 or a config.json.")
-    ] = None,
+    mode: Mode = "train",
+    precision: Annotated[str, precision_option(rich_help_panel=WORK)] = "fp32",
+    input_size: InputSize = None,
+    seq_len: SeqLen = None,
+    config: Config = None,
     quick: Annotated[
         bool,
-        in_step("--quick", help="Quick ceilings, one batch size, fewer steps: a first look."),
+        in_work(
+            "--quick",
+            rich_help_panel=HOW,
+            help="Quick ceilings, one batch size, fewer steps: a first look.",
+        ),
     ] = False,
     remeasure: Annotated[
-        bool, in_step("--remeasure", help="Measure the machine, even if it was before.")
-    ] = False,
-    backend: Annotated[
-        str, in_step(help="auto, cuda, mps or cpu.", autocompletion=complete(BACKENDS))
-    ] = "auto",
-    device: Annotated[int, in_step(help="Which CUDA device.", min=0)] = 0,
-    optimizer: Annotated[
-        str,
-        in_step(help="sgd, momentum, adam, adamw, rmsprop, …", autocompletion=complete(OPTIMIZERS)),
-    ] = "sgd",
-    channels_last: Annotated[
-        bool, in_step("--channels-last", help="Images in NHWC order.")
-    ] = False,
-    cudnn_benchmark: Annotated[
-        bool, in_step("--cudnn-benchmark", help="Let cuDNN try its algorithms first.")
-    ] = False,
-    compile_mode: Annotated[
-        str | None,
-        in_step(
-            help="Use torch.compile: default, reduce-overhead or max-autotune.",
-            autocompletion=complete(COMPILE_MODES),
-        ),
-    ] = None,
-    iters: Annotated[
-        int | None, in_step(help="Timed steps; if not given, about ten seconds of them.")
-    ] = None,
-    repeats: Annotated[
-        int, in_step(help="Run each configuration so often, each in a new process.", min=1)
-    ] = 1,
-    energy: Annotated[
-        bool | None,
-        in_step("--energy/--no-energy", help="Measure joules; by default where there is a meter."),
-    ] = None,
-    profile: Annotated[
         bool,
-        in_step(
-            "--profile/--no-profile",
-            help="Read hardware counters where there is an NVIDIA GPU.",
+        in_work(
+            "--remeasure", rich_help_panel=HOW, help="Measure the machine, even if it was before."
         ),
-    ] = True,
-    seed: Annotated[int, in_step(help="Of weights and data.")] = 0,
-    in_process: Annotated[
-        bool, in_step("--in-process", help="No process per run: for debuggers and profilers.")
     ] = False,
-    label: Annotated[str | None, in_output(help="A name for these runs.")] = None,
+    *,
+    step: Step,
+    label: Label = None,
     title: Annotated[str | None, in_output(help="Of the report.")] = None,
     notebook: Annotated[
         bool, in_output("--notebook", help="Also a notebook that reloads the data.")
     ] = False,
-    results: Annotated[
-        Path, in_output(metavar="DIR", parser=folder, help="Where everything is kept.")
-    ] = Path("results"),
-    as_json: Annotated[bool, in_output("--json", help="For programs, on stdout.")] = False,
-    quiet: Annotated[bool, in_output("-q", "--quiet", help="No progress, no advice.")] = False,
-    debug: Annotated[bool, in_output("--debug", help="Show tracebacks.")] = False,
+    results: Results = Path("results"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Tell how fast models could be here, how fast they are, what holds them back: one report.
 
     The machine is measured (once, then kept), the models are counted and run, layer by layer, and
     all of it is joined into a page, report.md and figures. The last line is the report's path.
     """
-    if not models:
-        raise RidgelineError(
-            "no model was named",
-            hint="for example: ridgeline analyze resnet50; `ridgeline count --list` has all names",
-        )
-    if label is not None and not label.strip():
-        raise RidgelineError("--label is empty", hint="give these runs a name, or leave it out")
-    from ridgeline.cli.analyzed import Analysis, Wanted
-    from ridgeline.settings import Settings
+    named = check_named(models, EXAMPLE)
+    text = check_label(label)
+    selection = select(
+        list(dict.fromkeys(named)), batch_size, mode, input_size, seq_len, config,
+        settings=step.settings(precision, layers=True), repeats=step["repeats"], label=text,
+    )  # fmt: skip
+    from ridgeline.cli.interrupts import import_figures, import_tables, interrupts_raised
+    from ridgeline.cli.progress import stage_progress
+    from ridgeline.cli.show_runs import show_log
+    from ridgeline.pipeline.analyze import Analysis, AnalyzeRequest
+    from ridgeline.pipeline.cases import Executor
+    from ridgeline.store import ResultsFolder
 
-    settings = tuple(
-        Settings(
-            backend=backend,
-            device=device,
-            precision=one.strip(),
-            iters=iters,
-            optimizer=optimizer,
-            channels_last=channels_last,
-            cudnn_benchmark=cudnn_benchmark,
-            compile=compile_mode,
-            seed=seed,
-            layers=True,
-            energy=energy,
-        )
-        for one in precision.split(",")
-    )
-    chosen: tuple[int, ...] = ()
-    if batch_size is not None:
-        chosen = whole_numbers("--batch-size", batch_size, like="1,8,32")
-    Analysis(
-        Wanted(
-            models=tuple(dict.fromkeys(models)),
-            batch_sizes=chosen,
-            mode=mode,
-            settings=settings,
-            input_size=sizes(input_size),
-            seq_len=seq_len,
-            config=config_values(config),
+    analysis = Analysis(
+        request=AnalyzeRequest(
+            selection=selection,
             is_quick=quick,
-            with_counters=profile,
+            with_counters=step["profile"],
             remeasure=remeasure,
-            repeats=repeats,
-            label=label,
             title=title,
             notebook=notebook,
-            results=results,
-            in_process=in_process,
-            as_json=as_json,
-            quiet=quiet,
-            debug=debug,
-        )
-    ).run()
+        ),
+        results=ResultsFolder(results),
+        executor=Executor(in_process=step["in_process"]),
+        reraises=debug,
+        on_failure_log=show_log(debug),
+    )
+    try:
+        with interrupts_raised():
+            analysis.find_device()
+            import_tables()
+            import_figures()
+            with stage_progress(analysis.expected_s, quiet=quiet) as progress:
+                analysis.run(progress)
+            _show(analysis, as_json=as_json, quiet=quiet)
+    except KeyboardInterrupt:
+        _end_interrupted(analysis)
+
+
+def _show(analysis: Analysis, *, as_json: bool, quiet: bool) -> None:
+    """The answer, and the exit code with the reason where nothing came of it."""
+    from ridgeline.cli import show_analysis, show_runs
+
+    if as_json:
+        print(json.dumps(show_analysis.as_json(analysis), indent=2, allow_nan=False))
+    elif analysis.study is not None:
+        show_analysis.show(analysis, analysis.study, quiet=quiet)
+    runner = analysis.runner
+    if runner.errors:
+        show_runs.raise_last(runner.errors)
+    if runner.failed or not runner.completed:
+        show_runs.show_failed(runner.failed)
+        sys.exit(show_runs.SOME_FAILED)
+    analysis.check()
+
+
+def _end_interrupted(analysis: Analysis) -> None:
+    from ridgeline.cli.show_runs import end_interrupted
+    from ridgeline.report.views import write_views
+    from ridgeline.signals import interrupts_later
+
+    kept = len(analysis.run_ids)
+    if not kept:
+        end_interrupted("")
+    with suppress(KeyboardInterrupt), interrupts_later():
+        write_views(analysis.results)
+    end_interrupted(f"; runs kept: {kept}; `ridgeline report` tells about them")

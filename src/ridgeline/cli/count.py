@@ -174,7 +174,7 @@ def count(
             return _list(models, as_json=as_json or form == "json")
     form = "json" if as_json else form
     with _told_as_json(form), _stopped_at_once(form):
-        from ridgeline.measure.tasks import torch_needed
+        from ridgeline.measure.worker import torch_needed
 
         with torch_needed():
             from ridgeline.cli.counted import Asked, run

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ridgeline.api import spec
 from ridgeline.cli import INTERRUPTED, counted_files, files, show
 from ridgeline.cli.progress import progress_bar
 from ridgeline.cli.render_onnx_comparison import check_same_macs
@@ -21,6 +20,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.onnx.compare import OnnxComparison, compare_with_onnx
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.sources import is_onnx
+from ridgeline.workloads.sources import workload_spec as spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def _count_model(asked: Asked, counted: Counted, model: str, step: Callable[[str
 def _count(asked: Asked, model: str, batch_size: int) -> CountResult:
     if is_onnx(model):
         return counted_files.count_file(asked, model, batch_size)
-    from ridgeline.measure.tasks import torch_needed
+    from ridgeline.measure.worker import torch_needed
 
     with torch_needed():
         from ridgeline.count.counting import count_workload

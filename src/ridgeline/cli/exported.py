@@ -12,7 +12,7 @@ from typing import Any
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Failure, run_isolated, stdout_to_stderr
-from ridgeline.measure.tasks import torch_needed
+from ridgeline.measure.worker import torch_needed
 from ridgeline.onnx.export import (
     CheckResult,
     Exported,

@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
-from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
+from ridgeline.cli.arguments import folder
+from ridgeline.cli.choices import MODELS, SOURCES, complete
+from ridgeline.cli.step_options import (
+    MODEL_NAMES,
+    STEP,
+    Config,
+    Debug,
+    InputSize,
+    Json,
+    Mode,
+    Quiet,
+    Results,
+    SeqLen,
+    Step,
+    check_label,
+    in_output,
+    in_work,
+    option_names,
+    precision_option,
+    select,
+    takes_step,
+)
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.metrics import AUTO, CUPTI, LEVELS, TIERS, TOOLS
-from ridgeline.records import MODES, PRECISIONS
-from ridgeline.settings import COMPILE_MODES, Settings
+from ridgeline.settings import DEFAULT_BATCH, check_mode
+
+if TYPE_CHECKING:
+    from ridgeline.cli.progress import StageProgress
+    from ridgeline.pipeline.cases import Selection
+    from ridgeline.pipeline.profile import Profiler
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -32,20 +58,14 @@ EXAMPLES = """
 failed; 3 a run or a profile failed (its reason is stored with it, unless that was a --dry-run);
 130 interrupted. What was completed is kept in every case.
 """
-BATCH_SIZE = "32"
 UNWATCHED_STEPS = 50  # that the time of a step is taken from
-OF_MODELS = (
-    "batch_size", "mode", "device", "input_size", "seq_len", "config", "optimizer",
-    "grad_accum_steps", "channels_last", "deterministic", "compile_mode", "seed",
-)  # fmt: skip
-
 TIME = "time"  # the tier without counters
 OF_COUNTERS = ("tool", "level", "dry_run")
+OF_MODELS = (
+    "batch_size", "mode", "input_size", "seq_len", "config", *option_names("profile"),
+)  # fmt: skip
 
-in_work = partial(typer.Option, rich_help_panel="What is run")
-in_step = partial(typer.Option, rich_help_panel="How a step is made")
 in_profile = partial(typer.Option, rich_help_panel="What is counted")
-in_output = partial(typer.Option, rich_help_panel="What is kept and shown")
 
 
 class WithProgram(TyperCommand):
@@ -59,38 +79,35 @@ class WithProgram(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+@takes_step()
 def profile(
     ctx: typer.Context,
     models: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="MODEL… | -- PROGRAM",
-            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory; or "
-            "after -- a program of your own.",
+            help=f"{MODEL_NAMES}; or after -- a program of your own.",
             autocompletion=complete(MODELS + SOURCES),
             show_default=False,
         ),
     ] = None,
     batch_size: Annotated[
         str, in_work("-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.")
-    ] = BATCH_SIZE,
-    mode: Annotated[str, in_work(help="train or infer.", autocompletion=complete(MODES))] = "train",
+    ] = str(DEFAULT_BATCH),
+    mode: Mode = "train",
     precision: Annotated[
         str | None,
-        in_step(
+        precision_option(
+            rich_help_panel=STEP,
             help="One or several of fp32, tf32, amp, bf16, fp16, or fp32 if none is named; of a "
             "program, what its tensor cores compute in.",
-            autocompletion=complete(PRECISIONS),
         ),
     ] = None,
-    device: Annotated[int, in_step(help="Which CUDA device.", min=0)] = 0,
-    input_size: Annotated[
-        str | None, in_work(help="224, or 224,320, or 3,64,64 for a model of your own.")
-    ] = None,
-    seq_len: Annotated[int | None, in_work(help="Tokens per sample.")] = None,
-    config: Annotated[
-        str | None, in_work(help="hidden_size=1024,num_layers=4 or a config.json.")
-    ] = None,
+    input_size: InputSize = None,
+    seq_len: SeqLen = None,
+    config: Config = None,
+    *,
+    step: Step,
     tier: Annotated[
         str,
         in_profile(
@@ -117,36 +134,15 @@ def profile(
     ] = False,
     iters: Annotated[int, in_profile(help="Steps to capture.", min=1)] = 1,
     warmup_iters: Annotated[int, in_profile(help="Steps before them.", min=1)] = 3,
-    optimizer: Annotated[
-        str,
-        in_step(help="sgd, momentum, adam, adamw, rmsprop, …", autocompletion=complete(OPTIMIZERS)),
-    ] = "sgd",
-    grad_accum_steps: Annotated[int, in_step(help="Batches per optimizer step.")] = 1,
-    channels_last: Annotated[
-        bool, in_step("--channels-last", help="Images in NHWC order.")
-    ] = False,
-    deterministic: Annotated[
-        bool, in_step("--deterministic", help="Deterministic algorithms where there are any.")
-    ] = False,
-    compile_mode: Annotated[
-        str | None,
-        in_step(
-            help="Use torch.compile: default, reduce-overhead or max-autotune.",
-            autocompletion=complete(COMPILE_MODES),
-        ),
-    ] = None,
-    seed: Annotated[int, in_step(help="Of weights and data.")] = 0,
     keep: Annotated[
         Path | None,
         in_output(metavar="DIR", parser=folder, help="Keep the trace and what was counted there."),
     ] = None,
     label: Annotated[str | None, in_output(help="A name for it.")] = None,
-    results: Annotated[
-        Path, in_output(metavar="DIR", parser=folder, help="Where everything is kept.")
-    ] = Path("results"),
-    as_json: Annotated[bool, in_output("--json", help="For programs, on stdout.")] = False,
-    quiet: Annotated[bool, in_output("-q", "--quiet", help="No progress, no advice.")] = False,
-    debug: Annotated[bool, in_output("--debug", help="Show tracebacks.")] = False,
+    results: Results = Path("results"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Count what the GPU executes in one step: FLOPs, bytes and time of every kernel and layer.
 
@@ -161,65 +157,96 @@ def profile(
             "name models or a program after --, not both" if models else "no model was named",
             hint="for example: ridgeline profile resnet50, or ridgeline profile -- python train.py",
         )
-    if label is not None and not label.strip():
-        raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
+    text = check_label(label, "give it a name, or leave it out")
     if program:
         _check_of_program(ctx, precision, tool)
     _check_of_counters(ctx, tier)
-    from ridgeline.cli.profiled import Profiling, Wanted
+    each = ",".join(dict.fromkeys(name.strip() for name in (precision or "fp32").split(",")))
+    selection = select(
+        list(dict.fromkeys(models or ())), batch_size, mode, input_size, seq_len, config,
+        settings=step.settings(
+            each, backend="cuda", iters=UNWATCHED_STEPS, layers=True, energy=False
+        ),
+        label=text,
+    )  # fmt: skip
+    check_mode(mode)
+    from ridgeline.cli.show_runs import show_log
+    from ridgeline.pipeline.profile import Profiler, check_options
+    from ridgeline.store import ResultsFolder
 
-    settings = tuple(
-        Settings(
-            backend="cuda",
-            device=device,
-            precision=one,
-            optimizer=optimizer,
-            grad_accum_steps=grad_accum_steps,
-            channels_last=channels_last,
-            deterministic=deterministic,
-            compile=compile_mode,
-            iters=UNWATCHED_STEPS,
-            seed=seed,
-            layers=True,
-            energy=False,
-        )
-        for one in dict.fromkeys(name.strip() for name in (precision or "fp32").split(","))
-    )
-    Profiling(
-        Wanted(
-            models=tuple(dict.fromkeys(models or ())),
-            program=program,
-            precision_told=(precision or "") if program else "",
-            batch_sizes=whole_numbers("--batch-size", batch_size, like="1,8,32"),
-            mode=mode,
-            settings=settings,
-            input_size=sizes(input_size),
-            seq_len=seq_len,
-            config=config_values(config),
-            tier=tier,
-            level=level,
-            tool=tool,
-            is_dry=dry_run,
-            iters=iters,
-            warmup=warmup_iters,
-            keep=keep,
-            label=label,
-            results=results,
-            as_json=as_json,
-            quiet=quiet,
-            debug=debug,
-        )
-    ).run()
+    options = {"tier": tier, "level": level, "tool": tool, "steps": iters, "warmup": warmup_iters,
+               "is_dry": dry_run, "keep": keep}  # fmt: skip
+    check_options(options)  # what cannot be requested is said before anything runs
+    store = ResultsFolder(results)
+    store.check_writable()
+    profiler = Profiler(results=store, options=options, label=text, on_failure_log=show_log(debug))
+    is_interrupted = False
+    try:
+        _profile(profiler, selection, program, precision or "", quiet=quiet)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    _finish(profiler, as_json=as_json, quiet=quiet, is_interrupted=is_interrupted)
 
 
-def _check_of_counters(ctx: typer.Context, tier: str) -> None:
-    """What says how to count would be left unheard where nothing is counted."""
-    given = {str(p.name): p.opts[-1] for p in ctx.command.params if _is_given(ctx, str(p.name))}
-    if tier == TIME and (unheard := [given[name] for name in OF_COUNTERS if name in given]):
-        raise RidgelineError(
-            f"{unheard[0]} is about counters, and --tier time reads none",
-            hint=f"leave out {unheard[0]}, or --tier time",
-        )
+def _profile(
+    profiler: Profiler,
+    selection: Selection,
+    program: tuple[str, ...],
+    precision: str,
+    *,
+    quiet: bool,
+) -> None:
+    """The models, or the program, with a bar and with lines beside it unless quiet."""
+    from ridgeline.cli.progress import stage_progress
+    from ridgeline.pipeline.profile import COUNTED_S, PROGRAM_S, RUN_S, TRACE_S
+
+    one_s = RUN_S + TRACE_S + COUNTED_S
+    with stage_progress(
+        PROGRAM_S if program else one_s * selection.case_count, quiet=quiet
+    ) as progress:
+        profiler.progress = progress
+        if not quiet:
+            profiler.on_plan = lambda name, plan: _print_aside(progress, f"{name}: {plan}")
+            profiler.on_message = lambda text: _print_aside(progress, f"note: {text}")
+        if program:
+            profiler.profile_program(program, precision)
+        else:
+            profiler.profile_models(selection)
+
+
+def _print_aside(progress: StageProgress, text: str) -> None:
+    with progress.aside():
+        print(text, file=sys.stderr, flush=True)
+
+
+def _finish(profiler: Profiler, *, as_json: bool, quiet: bool, is_interrupted: bool) -> None:
+    """Show what there is, and end with the code for it."""
+    from ridgeline.cli import show_profiles, show_runs
+    from ridgeline.report.views import write_views
+
+    profiles, runner = profiler.profiles, profiler.runner
+    if runner is not None and runner.runs:
+        write_views(profiler.results)
+    if as_json:
+        content = {
+            "profiles": [show_profiles.as_dict(run) for run in profiles],
+            "plans": [{"name": name, **plan.to_dict()} for name, plan in profiler.plans.items()],
+        }
+        print(json.dumps(content, indent=2, allow_nan=False))
+    elif any(run.result.status == "ok" for run in profiles):
+        show_profiles.show(profiles, profiler.results, quiet=quiet)
+        for run in () if quiet else profiles:
+            print(f"wrote {run.path}", file=sys.stderr)
+    if is_interrupted:
+        show_runs.end_interrupted(f"; profiles kept: {len(profiles)}")
+    for failure in dict.fromkeys(map(str, profiler.failures)):
+        print(f"ridgeline: {failure}", file=sys.stderr)
+    if runner is not None and runner.errors:
+        show_runs.raise_last(runner.errors)
+    failed = runner.failed if runner is not None else []
+    show_runs.show_failed(failed)
+    if failed or profiler.failures:
+        sys.exit(show_runs.SOME_FAILED)
 
 
 def _is_given(ctx: typer.Context, name: str) -> bool:
@@ -227,8 +254,18 @@ def _is_given(ctx: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def _check_of_counters(ctx: typer.Context, tier: str) -> None:
+    """Refuse options about counters where none are read."""
+    given = {str(p.name): p.opts[-1] for p in ctx.command.params if _is_given(ctx, str(p.name))}
+    if tier == TIME and (useless := [given[name] for name in OF_COUNTERS if name in given]):
+        raise RidgelineError(
+            f"{useless[0]} is about counters, and --tier time reads none",
+            hint=f"leave out {useless[0]}, or --tier time",
+        )
+
+
 def _check_of_program(ctx: typer.Context, precision: str | None, tool: str) -> None:
-    """A program makes its step itself: what says how would be left unheard."""
+    """Refuse options of a step: a program makes its step itself."""
     for option in ctx.command.params:
         if option.name in OF_MODELS and _is_given(ctx, str(option.name)):
             name = next(one for one in option.opts if one.startswith("--"))

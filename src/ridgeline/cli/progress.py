@@ -49,6 +49,9 @@ def progress_bar(total: int, *, quiet: bool, first: str) -> Iterator[Callable[[s
 class RunProgress:
     """Two bars: the runs, and the work on the one that is going on."""
 
+    def expect(self, seconds: float) -> None:
+        """So long the next unit will take, about."""
+
     def start(self, what: str, *, advance: bool = True) -> None:
         """The next run begins; without `advance` something beside the runs does."""
         stop_if_pressed()
@@ -139,9 +142,6 @@ def run_progress(total: int, *, quiet: bool) -> Iterator[RunProgress]:
 
 class StageProgress(RunProgress):
     """One bar over work of known weight; nothing is shown unless someone can see it."""
-
-    def expect(self, seconds: float) -> None:
-        """So long the next unit will take, about."""
 
     def finish(self) -> None:
         """All is done."""

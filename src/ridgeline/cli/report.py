@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.arguments import folder
+from ridgeline.cli.study_options import (
+    CountFiles,
+    Debug,
+    Json,
+    PeakBandwidth,
+    PeakCompute,
+    Peaks,
+    Quiet,
+    Results,
+    Runs,
+    read_study,
+)
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -23,12 +34,7 @@ EXAMPLES = """
 
 
 def report(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RUN…", help="Runs, labels, models or machines; all if none is named."
-        ),
-    ] = None,
+    runs: Runs = None,
     title: Annotated[str | None, typer.Option(help="Of the page and of report.md.")] = None,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw figures for report.md.")
@@ -36,30 +42,14 @@ def report(
     notebook: Annotated[
         bool, typer.Option("--notebook", help="Also a notebook that reloads the data.")
     ] = False,
-    peak_compute: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="TFLOP/s instead of what was measured: 8.1, fp32=8.1T."),
-    ] = None,
-    peak_bw: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="GB/s of memory instead of what was measured: 300."),
-    ] = None,
-    peaks: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A peaks.json with roofs by machine.")
-    ] = None,
-    count: Annotated[
-        bool,
-        typer.Option("--count", help="Also count networks from Python files, which runs them."),
-    ] = False,
-    results: Annotated[
-        Path, typer.Option(metavar="DIR", parser=folder, help="The results folder.")
-    ] = Path("results"),
-    as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("-q", "--quiet", help="No progress, no advice; notes on the numbers stay."),
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    peak_compute: PeakCompute = None,
+    peak_bw: PeakBandwidth = None,
+    peaks: Peaks = None,
+    count: CountFiles = False,
+    results: Results = Path("results"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Write the page, report.md, figures and tables of what is stored; nothing is run.
 
@@ -67,20 +57,20 @@ def report(
     """
     from ridgeline.cli.interrupts import import_figures, stop_if_pressed
     from ridgeline.cli.progress import progress_bar
-    from ridgeline.cli.studied import Chosen, read
     from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
 
-    chosen = Chosen(results=results, wanted=tuple(runs or ()), peak_compute=peak_compute,
-                    peak_bw=peak_bw, peaks=peaks, count_files=count, quiet=quiet)  # fmt: skip
-    study = read(chosen)
+    study = read_study(
+        runs, results=results, peak_compute=peak_compute, peak_bw=peak_bw, peaks=peaks,
+        count_files=count, quiet=quiet,
+    )  # fmt: skip
     outputs = Outputs()
     if figures:
         import_figures()
     with progress_bar(4, quiet=quiet, first="points") as step:
         write_points(study, outputs)
         if figures:
-            write_figures(study, outputs, tell=lambda name: stop_if_pressed())
-        write_report(study, outputs, title=title, notebook=notebook, tell=step)
+            write_figures(study, outputs, on_progress=lambda name: stop_if_pressed())
+        write_report(study, outputs, title=title, notebook=notebook, on_progress=step)
     for note in outputs.notes:
         print(f"note: {note}", file=sys.stderr)
     if as_json:

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ridgeline.cli.arguments import folder
 from ridgeline.cli.interrupts import import_figures, stop_if_pressed
+from ridgeline.cli.study_options import (
+    CountFiles,
+    Debug,
+    Json,
+    PeakBandwidth,
+    PeakCompute,
+    Peaks,
+    Quiet,
+    Results,
+    Runs,
+    read_study,
+)
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
@@ -33,23 +44,10 @@ EXAMPLES = """
 
 
 def roofline(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RUN…", help="Runs, labels, models or machines; all if none is named."
-        ),
-    ] = None,
-    peak_compute: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="TFLOP/s instead of what was measured: 8.1, fp32=8.1T."),
-    ] = None,
-    peak_bw: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="GB/s of memory instead of what was measured: 300."),
-    ] = None,
-    peaks: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A peaks.json with roofs by machine.")
-    ] = None,
+    runs: Runs = None,
+    peak_compute: PeakCompute = None,
+    peak_bw: PeakBandwidth = None,
+    peaks: Peaks = None,
     label: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only runs and captures with this label.")
     ] = None,
@@ -76,33 +74,24 @@ def roofline(
     ] = True,
     layers: Annotated[bool, typer.Option("--layers", help="Show layers, too.")] = False,
     top: Annotated[int, typer.Option(help="How many layers.", min=1)] = 15,
-    count: Annotated[
-        bool,
-        typer.Option("--count", help="Also count networks from Python files, which runs them."),
-    ] = False,
-    results: Annotated[
-        Path, typer.Option(metavar="DIR", parser=folder, help="The results folder.")
-    ] = Path("results"),
-    as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("-q", "--quiet", help="No progress, no advice; notes on the numbers stay."),
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    count: CountFiles = False,
+    results: Results = Path("results"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Put stored runs under their roofs: floor, what bounds it, efficiency, headroom; and draw it.
 
     Steps, phases, layers and kernels are joined with the ceilings of the machine that ran them, and
     so are captures from `ridgeline import`. Points go to roofline_points.csv, figures to figures/.
     """
-    from ridgeline.cli.studied import Chosen, read
     from ridgeline.pipeline.outputs import Outputs, write_points
 
     formats = _formats(form)
-    chosen = Chosen(results=results, wanted=tuple(runs or ()), label=label,
-                    peak_compute=peak_compute, peak_bw=peak_bw, peaks=peaks, count_files=count,
-                    quiet=quiet)  # fmt: skip
-    study = read(chosen)
+    study = read_study(
+        runs, results=results, label=label, peak_compute=peak_compute, peak_bw=peak_bw,
+        peaks=peaks, count_files=count, quiet=quiet,
+    )  # fmt: skip
     outputs = Outputs()
     write_points(study, outputs)
     if summary is not None:
@@ -110,11 +99,11 @@ def roofline(
 
         write_summary(study, summary)
     if figures:
-        wanted = tuple(part.strip() for part in kind.split(",")) if kind else None
+        kinds = tuple(part.strip() for part in kind.split(",")) if kind else None
         try:
-            _draw(study, outputs, out, formats, wanted)
+            _draw(study, outputs, out, formats, kinds)
         except RidgelineError:
-            _tell_written(outputs, summary, quiet=quiet)  # what does not need a picture is there
+            _show_written(outputs, summary, quiet=quiet)  # what does not need a picture is there
             raise
         if not outputs.figures and not quiet:
             print("note: no figure of that kind can be drawn from these runs", file=sys.stderr)
@@ -128,10 +117,10 @@ def roofline(
     if layers:
         show_study.print_layers(study, top)
     show_study.print_flags(study)
-    _tell_written(outputs, summary, quiet=quiet)
+    _show_written(outputs, summary, quiet=quiet)
 
 
-def _tell_written(outputs: Outputs, summary: Path | None, *, quiet: bool) -> None:
+def _show_written(outputs: Outputs, summary: Path | None, *, quiet: bool) -> None:
     figures = [figure.path for figure in outputs.figures]
     for path in () if quiet else (outputs.points, *figures, summary):
         if path is not None:
@@ -158,7 +147,7 @@ def _draw(
         )
     if out is None or ending not in FORMATS:
         write_figures(study, outputs, folder=out, formats=formats, kinds=kinds,
-                      tell=lambda name: stop_if_pressed())  # fmt: skip
+                      on_progress=lambda name: stop_if_pressed())  # fmt: skip
         return
     if kinds is not None and len(kinds) > 1:
         raise RidgelineError(
@@ -171,13 +160,13 @@ def _draw(
 def _formats(text: str) -> tuple[str, ...]:
     from ridgeline.report.figures import FORMATS
 
-    found = tuple(part.strip().lower() for part in text.split(","))
-    for name in found:
+    formats = tuple(part.strip().lower() for part in text.split(","))
+    for name in formats:
         if name not in FORMATS:
             raise RidgelineError(
                 f"--format {name!r} is not known", hint=f"choose from {', '.join(FORMATS)}"
             )
-    return found
+    return formats
 
 
 def to_json(study: Study, outputs: Outputs) -> dict[str, Any]:

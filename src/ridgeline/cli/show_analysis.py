@@ -12,9 +12,8 @@ from ridgeline.findings import saving, saving_basis
 from ridgeline.report.summary import summary
 
 if TYPE_CHECKING:
-    from ridgeline.cli.analyzed import Analysis
+    from ridgeline.pipeline.analyze import Analysis
     from ridgeline.report.study import Study
-    from ridgeline.store import ResultsFolder
 
 MOST_WARNINGS = 2  # of a run
 FINDING_KEYS = (
@@ -23,34 +22,33 @@ FINDING_KEYS = (
 )  # fmt: skip
 
 
-def as_json(analysis: Analysis, results: ResultsFolder, study: Study | None) -> dict[str, Any]:
+def as_json(analysis: Analysis) -> dict[str, Any]:
     """The answer for programs."""
+    study, page, runner = analysis.study, analysis.outputs.page, analysis.runner
     findings = [] if study is None else show_study.rows(study.findings)
-    page = analysis.outputs.page
     return {
         "report": str(page) if page is not None else None,
         "machine": analysis.machine,
-        "runs": [show_runs.as_json(run, results) for run in analysis.done.runs],
+        "runs": [show_runs.run_to_json(run, runner.results) for run in runner.runs],
         "findings": [{key: row.get(key) for key in FINDING_KEYS} for row in findings],
         "stages": analysis.stages.to_dict(),
         "problems": [*analysis.problems, *(study.problems if study is not None else ())],
     }
 
 
-def show(analysis: Analysis, study: Study) -> None:
+def show(analysis: Analysis, study: Study, *, quiet: bool) -> None:
     """How fast it could be, what holds it back, what to try; the report's path last."""
     console = screen()
-    told = summary(study)
-    for line in told.headline:
+    texts = summary(study)
+    for line in (*texts.headline, ""):
         print_text(console, line)
-    print_text(console, "")
     show_study.print_steps(study)
-    if told.findings:
+    if texts.findings:
         print_text(console, "What to try first:")
-        for line in finding_lines(told.findings):
+        for line in finding_lines(texts.findings):
             print_text(console, line)
     show_study.print_flags(study)
-    if not analysis.wanted.quiet:
+    if not quiet:
         _advise(analysis, study)
     if analysis.outputs.page is not None:
         print(analysis.outputs.page)
@@ -58,10 +56,10 @@ def show(analysis: Analysis, study: Study) -> None:
 
 def finding_lines(findings: Sequence[dict[str, Any]]) -> list[str]:
     """A numbered line for each; advice that was given already is not given again."""
-    lines, given = [], dict[str, int]()
+    lines, numbers = [], dict[str, int]()
     for number, row in enumerate(findings, start=1):
         where = f"{row['layer']} of {row['model']} (batch {row['batch_size']}, {row['precision']})"
-        first = given.setdefault(str(row["advice"]), number)
+        first = numbers.setdefault(str(row["advice"]), number)
         advice = f"Try: {row['advice']}." if first == number else f"Try what {first}. says."
         estimate = f"An estimate of what it could save: {saving(row)}, {saving_basis(row)}."
         lines.append(f"{number}. {where} {row['meaning']}. {estimate} {advice}")
@@ -72,11 +70,11 @@ def warning_lines(study: Study) -> list[str]:
     """What the measurements themselves warn of, the first few of each run."""
     lines = []
     for run in study.raw_runs:
-        told = [str(text) for text in run.found.get("warnings") or ()]
-        what = f"{run.asked['model']}, batch {run.asked['batch_size']}, {run.found['precision']}"
-        lines += [f"{what}: {text}" for text in told[:MOST_WARNINGS]]
-        if len(told) > MOST_WARNINGS:
-            lines.append(f"{what}: and {len(told) - MOST_WARNINGS} more, in the report")
+        warnings, request = run.result.warnings, run.request
+        name = f"{request.model}, batch {request.batch_size}, {run.result.precision}"
+        lines += [f"{name}: {text}" for text in warnings[:MOST_WARNINGS]]
+        if len(warnings) > MOST_WARNINGS:
+            lines.append(f"{name}: and {len(warnings) - MOST_WARNINGS} more, in the report")
     return lines
 
 

@@ -9,8 +9,8 @@ kernels.py      how much of a step a GPU works
 layers.py       time of every module, and the table of it
 energy.py       joules of a step; power.py the arithmetic on readings; layer_energy.py of a layer
 measure_workload.py  all passes in their order; measurement.py their record; advice.py warnings
-found.py        a measurement as plain values; result.py what `ridgeline.measure` returns
-isolation.py    a process per configuration; tasks.py, worker.py, preload.py: what it does
+run_record.py   the record of a measurement; result.py what `ridgeline.measure` returns
+isolation.py    a process per configuration; worker.py what it does, preload.py what it imports
 randomness.py   seeds, states of generators, algorithms that repeat themselves
 profiler_mark.py  one whole step, marked for Nsight
 """

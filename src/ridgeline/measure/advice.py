@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.measure import statistics
-from ridgeline.measure.measurement import Measurement
 from ridgeline.settings import Settings, option
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ridgeline.measure.measurement import Measurement
 
 BUSY_ENOUGH = 0.9
 SUM_TOLERANCE = 0.05

@@ -7,12 +7,12 @@ compared with the time of an unprofiled step. Kernels that overlap count once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-import torch
-
-from ridgeline.measure.marks import NoMarks
-from ridgeline.measure.timing import Step
 from ridgeline.records import KernelTime
+
+if TYPE_CHECKING:
+    from ridgeline.measure.timing import Step
 
 STEPS = 3
 COPIES = ("Memcpy ", "Memset ")  # what the driver does, as the profiler names it
@@ -22,6 +22,10 @@ def measure_kernel_time(
     step: Step, synchronize: Callable[[], None], *, steps: int = STEPS
 ) -> KernelTime | None:
     """Profile a few steps; None where the profiler sees no kernels (it may be forbidden)."""
+    import torch  # here: who reads traces needs no torch
+
+    from ridgeline.measure.marks import NoMarks
+
     marks = NoMarks()
     synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 with suppress(Exception):
-    import ridgeline.measure.worker  # noqa: F401
+    import ridgeline.measure.measure_workload
+    import ridgeline.measure.run_record  # noqa: F401
 
 with suppress(KeyError, OSError):  # nobody waits for it
     Path(os.environ.pop("RIDGELINE_LOADED")).touch()

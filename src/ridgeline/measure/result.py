@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.found import found, tables
-from ridgeline.measure.measure_workload import measure_workload
+from ridgeline.measure.worker import Task, measure_case, measure_task
 from ridgeline.provenance import Provenance, collect
-from ridgeline.records import WorkloadSpec
+from ridgeline.records import RunResult, WorkloadSpec
 from ridgeline.settings import Settings, as_arguments, check_mode
 from ridgeline.tracing.modules import tensors_in
 from ridgeline.units import format_bytes, format_percent, format_time, si
-from ridgeline.workloads import Inputs, Workload, resolve
+from ridgeline.workloads import Inputs, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,53 +24,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureResult:
-    """One configuration, measured. `found` holds every sample; tables are DataFrames."""
+    """One configuration, measured. `result` holds every sample; tables are DataFrames."""
 
     model: str
     batch_size: int
     mode: str
-    found: Mapping[str, Any]
+    result: RunResult
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     provenance: Provenance | None = None  # where, when and with what
 
     @property
     def samples_per_s(self) -> float:
-        return float(self.found["samples_per_s"])
+        return self.result.samples_per_s
 
     @property
     def step_time_s(self) -> float:
         """The median."""
-        return float(self.found["step_time_s"]["median"])
+        return self.result.step_time_s.median
 
     @property
     def step_times_s(self) -> tuple[float, ...]:
         """Every sample."""
-        return tuple(self.found["step_time_s"]["samples"])
+        return self.result.step_time_s.samples
 
     @property
     def split_s(self) -> dict[str, float]:
         """Median time of each phase of a step."""
-        return {name: part["median"] for name, part in self.found["split_s"].items()}
+        return {name: part.median for name, part in self.result.split_s.items()}
 
     @property
     def busy_fraction(self) -> float | None:
-        busy: float | None = self.found["busy_fraction"]
-        return busy
+        return self.result.busy_fraction
 
     @property
     def energy_j_per_step(self) -> float | None:
-        energy = self.found["energy"]
-        return energy["energy_j_per_step"] if energy else None
+        return self.result.energy.energy_j_per_step if self.result.energy else None
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        peak: int | None = self.found["peak_memory_bytes"]
-        return peak
+        return self.result.peak_memory_bytes
 
     @property
     def warnings(self) -> list[str]:
         """What to know about the numbers; advice names arguments of `ridgeline.measure`."""
-        return [as_arguments(text) for text in self.found["warnings"]]
+        return [as_arguments(text) for text in self.result.warnings]
 
     @property
     def layers(self) -> pd.DataFrame:
@@ -82,18 +78,18 @@ class MeasureResult:
 
     def rows(self) -> list[tuple[str, str]]:
         """What people look at first."""
-        step, energy = self.found["step_time_s"], self.found["energy"]
+        step = self.result.step_time_s
         shown = [
             ("model", f"{self.model}, batch {self.batch_size}, {self.mode}"),
-            ("device", f"{self.found['device_name']}, {self.found['precision']}"),
+            ("device", f"{self.result.device_name}, {self.result.precision}"),
             ("samples/s", f"{self.samples_per_s:.4g}"),
-            ("step", f"{format_time(step['median'])} (median of {step['count']})"),
+            ("step", f"{format_time(step.median)} (median of {step.count})"),
             *((name, format_time(time_s)) for name, time_s in self.split_s.items()),
         ]
         if self.busy_fraction is not None:
             shown.append(("busy", format_percent(self.busy_fraction)))
-        if energy:
-            shown.append(("energy", f"{si(energy['energy_j_per_step'], 'J')} per step"))
+        if self.energy_j_per_step is not None:
+            shown.append(("energy", f"{si(self.energy_j_per_step, 'J')} per step"))
         if self.peak_memory_bytes:
             shown.append(("peak memory", format_bytes(self.peak_memory_bytes)))
         return shown + [("note", text) for text in self.warnings]
@@ -113,7 +109,11 @@ class MeasureResult:
 
 def measure_named(spec: WorkloadSpec, settings: Settings) -> MeasureResult:
     """Measure a model by its name, in this process."""
-    return _measure(resolve(spec), spec, settings)
+    case = measure_task(Task(spec=spec, settings=settings))
+    return MeasureResult(
+        model=case.result.model, batch_size=spec.batch_size, mode=spec.mode, result=case.result,
+        tables=case.tables, provenance=replace(collect(), backends=case.backends),
+    )  # fmt: skip
 
 
 def measure_module(
@@ -126,6 +126,23 @@ def measure_module(
     loss: Callable[[Any], Tensor] | None = None,
 ) -> MeasureResult:
     """Measure a copy of a module: the original keeps its weights, its device and its mode."""
+    workload, spec = module_workload(model, inputs, mode=mode, batch_size=batch_size, loss=loss)
+    case = measure_case(workload, Task(spec=spec, settings=settings))
+    return MeasureResult(
+        model=spec.model, batch_size=spec.batch_size, mode=mode, result=case.result,
+        tables=case.tables, provenance=replace(collect(), backends=case.backends),
+    )  # fmt: skip
+
+
+def module_workload(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    mode: str,
+    batch_size: int | None = None,
+    loss: Callable[[Any], Tensor] | None = None,
+) -> tuple[Workload, WorkloadSpec]:
+    """Steps of copies of a module on one batch, and their description."""
     check_mode(mode)
     batch = _batch(inputs)
     first = next(tensors_in((batch.args, batch.kwargs)), None)
@@ -148,23 +165,10 @@ def measure_module(
         make_inputs=lambda _size: batch,
         loss=(lambda output, _inputs: loss(output)) if loss is not None else None,
     )
-    spec = WorkloadSpec(model=workload.name, batch_size=carried, mode=mode)
-    return _measure(workload, spec, settings)
+    return workload, WorkloadSpec(model=workload.name, batch_size=carried, mode=mode)
 
 
 def _batch(inputs: Any) -> Inputs:
     if isinstance(inputs, dict):
         return Inputs(kwargs=inputs)
     return Inputs(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
-
-
-def _measure(workload: Workload, spec: WorkloadSpec, settings: Settings) -> MeasureResult:
-    measured, stepper = measure_workload(workload, spec, settings)
-    return MeasureResult(
-        model=workload.name,
-        batch_size=spec.batch_size,
-        mode=spec.mode,
-        found=found(measured),
-        tables=tables(measured, stepper.module),
-        provenance=collect(),
-    )

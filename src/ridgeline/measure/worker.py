@@ -1,41 +1,96 @@
-"""What a process of its own does: measure a configuration, or find out how much memory it needs.
+"""Work that a process of its own does for a configuration. Importing this imports no torch.
 
-The server of processes imports this module once; everything heavy that a measurement needs is
-imported here, and no device is touched.
+The server of processes imports what a measurement needs once (`preload`), and touches no device.
 """
 
 from __future__ import annotations
 
-import torch
-import torch._dynamo  # torch does so with the first optimizer, which takes a second
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ridgeline.measure.found import found, tables
+from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Send
-from ridgeline.measure.marks import NoMarks
-from ridgeline.measure.measure_workload import build_stepper, measure_workload
-from ridgeline.measure.step import torch_settings
-from ridgeline.measure.tasks import Found, Progress, Task
-from ridgeline.provenance import torch_backends
-from ridgeline.workloads import resolve
+from ridgeline.records import RunRequest, RunResult, WorkloadSpec
+from ridgeline.settings import Settings
+from ridgeline.workloads.sources import file_digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ridgeline.workloads import Workload
 
 
-def measure(task: Task, send: Send) -> Found:
-    """Measure the configuration."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One configuration."""
 
-    def tell(what: str, done: int, total: int) -> None:
+    spec: WorkloadSpec
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCase:
+    """A configuration that was measured, ready to be stored."""
+
+    result: RunResult
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    log: str = ""
+    backends: dict[str, str] = field(default_factory=dict)  # CUDA and cuDNN that torch used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What is going on, and how much of it is done."""
+
+    what: str
+    done: int
+    total: int  # 0: not known
+
+
+def ignore_message(message: object) -> None:
+    """For callers without an interest in progress."""
+
+
+def measure_task(task: Task, send: Send = ignore_message) -> MeasuredCase:
+    """Measure a configuration."""
+    with torch_needed():
+        import torch  # noqa: F401
+    from ridgeline.workloads import resolve
+
+    return measure_case(resolve(task.spec), task, send)
+
+
+def measure_case(workload: Workload, task: Task, send: Send = ignore_message) -> MeasuredCase:
+    """Measure a workload that is built already, as the configuration says."""
+    import torch
+
+    from ridgeline.measure.measure_workload import measure_workload
+    from ridgeline.measure.run_record import make_tables, run_result
+    from ridgeline.provenance import torch_backends
+
+    def on_progress(what: str, done: int, total: int) -> None:
         send(Progress(what=what, done=done, total=total))
 
-    measured, stepper = measure_workload(resolve(task.spec), task.spec, task.settings, tell)
-    return Found(
-        found=found(measured),
-        tables=tables(measured, stepper.module),
+    measured, stepper = measure_workload(workload, task.spec, task.settings, on_progress)
+    return MeasuredCase(
+        result=run_result(measured),
+        tables=make_tables(measured, stepper.module),
         log="\n".join(measured.log),
         backends=torch_backends(torch),
     )
 
 
-def peak_bytes(task: Task, send: Send) -> tuple[int, int]:
+def memory_task(task: Task, send: Send = ignore_message) -> tuple[int, int]:
     """The peak of the device's memory over two steps, and what the device has in all."""
+    with torch_needed():
+        import torch  # noqa: F401
+    from ridgeline.measure.marks import NoMarks
+    from ridgeline.measure.measure_workload import build_stepper
+    from ridgeline.measure.step import torch_settings
+    from ridgeline.workloads import resolve
+
     stepper = build_stepper(resolve(task.spec), task.spec, task.settings)
     backend = stepper.backend
     with torch_settings(task.settings, stepper.precision):
@@ -44,3 +99,47 @@ def peak_bytes(task: Task, send: Send) -> tuple[int, int]:
         backend.synchronize()
     memory = backend.peak_memory()
     return memory.reserved_bytes or 0, backend.total_memory_bytes() or 0
+
+
+def check_task(
+    specs: tuple[WorkloadSpec, ...], send: Send = ignore_message
+) -> tuple[tuple[str, str], ...]:
+    """Which of these cannot be found: the problem and the hint of each that is wrong."""
+    with torch_needed():
+        import torch  # noqa: F401
+
+    return tuple(wrong for spec in specs if (wrong := _find_problem(spec)) is not None)
+
+
+def _find_problem(spec: WorkloadSpec) -> tuple[str, str] | None:
+    """What a user can put right about a workload; what fails otherwise will be a failed run."""
+    from ridgeline.workloads import resolve
+
+    try:
+        resolve(spec)
+    except RidgelineError as error:
+        return error.problem, error.hint
+    except (Exception, SystemExit):
+        return None
+    return None
+
+
+def run_request(
+    task: Task, *, label: str = "", repeat: int = 1, digest: str | None = None
+) -> RunRequest:
+    """The request of a run. `digest` tells networks of the same name apart; a file has its own."""
+    workload, settings = vars(task.spec), vars(task.settings)
+    digest = digest or file_digest(task.spec.model)
+    return RunRequest(**workload, **settings, label=label, repeat=repeat, digest=digest)
+
+
+@contextmanager
+def torch_needed() -> Iterator[None]:
+    """Say what to do where torch is missing, or a library that it needs."""
+    try:
+        yield
+    except (ImportError, OSError) as error:
+        raise RidgelineError(
+            f"torch cannot be imported: {' '.join(str(error).split())}",
+            hint="pip install 'ridgeline[torch]'; `ridgeline doctor` says what works here",
+        ) from error

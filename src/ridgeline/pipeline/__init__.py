@@ -1,10 +1,12 @@
-"""The main job: from a model to a report, stage by stage.
+"""The main job: from a model to a report, stage by stage. Nothing in here prints.
 
-stages.py     what was done, cached, skipped or failed, and why
-machine.py    the machine's ceilings: measured once, then kept and looked at again
-count.py      what models must do, stored beside the runs; a batch size if none is named
+cases.py      cases and their runner: measured in a process of their own or here, stored at once
 max_batch.py  the largest batch that fits
-profile.py    what the hardware did, where there is something to count with
+machine.py    the machine's ceilings: measured once, then kept and looked at again
+count.py      counts stored with the runs; a batch size if none is named
+profile.py    what the hardware did, as a stage or alone
+study.py      which runs of a folder are chosen, and their study
 outputs.py    points, figures, page, report.md and tables of a results folder
-analyze.py    all stages in one process, for a script or notebook
+stages.py     what was done, cached, skipped or failed, and why
+analyze.py    all stages in their order
 """

@@ -1,24 +1,27 @@
-"""What models must do, stored beside the runs: the other half of every point."""
+"""Counts, stored with the runs; and a batch size where none is named."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Passports
+from ridgeline.measure.worker import ignore_message
 from ridgeline.records import CountRequest, WorkloadSpec
 from ridgeline.report.stored import count_key, stored_counts, uncounted
 from ridgeline.roofline.roofs import measured_roofs
-from ridgeline.store import ResultsFolder, Run
+from ridgeline.store import MeasuredRun, ResultsFolder, run_label
 from ridgeline.workloads.sources import file_digest, is_file
 
 if TYPE_CHECKING:
+    from ridgeline.count.counting import Settings as CountSettings
     from ridgeline.count.result import CountResult
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
+Counter = Callable[["WorkloadSpec", "CountSettings"], "CountResult"]
 LARGEST = {"cpu": 8, "cuda": 64, "mps": 32}  # a processor is full with few samples
 LONGEST_STEP_S = 0.5  # at the roof; real steps take longer
 SAFE_SHARE = 0.7  # of the memory
@@ -27,7 +30,7 @@ SAFE_SHARE = 0.7  # of the memory
 def count_missing(
     results: ResultsFolder,
     run_ids: Sequence[str] | None = None,
-    tell: Tell = lambda what: None,
+    on_progress: OnProgress = ignore_message,
     *,
     with_files: bool = False,
 ) -> tuple[int, list[str]]:
@@ -39,44 +42,65 @@ def count_missing(
     problems: list[str] = []
     done = 0
     for run in uncounted(results.index(), run_ids):
-        model = str(run.asked["model"])
-        tell(f"{model}, batch {run.asked['batch_size']}")
-        why_not = _why_not(run, with_files=with_files)
-        if why_not is not None:
-            problems.append(f"{model} was not counted: {why_not}")
-            continue
+        model = run.request.model
+        on_progress(f"{model}, batch {run.request.batch_size}")
         try:
-            store_count(results, _count(run), run.asked)
+            _check_countable(run, with_files=with_files)
+            _count_request(results, _request_for(run))
             done += 1
         except RidgelineError as error:
             problems.append(f"{model} was not counted: {error.problem}")
     return done, list(dict.fromkeys(problems))
 
 
-def _why_not(run: Run, *, with_files: bool) -> str | None:
-    """Why a run's model is left alone; None if it can be counted."""
-    model = str(run.asked["model"])
-    if run.found.get("source") == "object":
-        return "it was a module of a Python program, which ridgeline.analyze counts"
-    if not is_file(model):
-        return None
-    if not with_files:
-        return "that would run its file; --count does, if you trust this folder"
-    if file_digest(model) != run.asked.get("digest"):
-        return "its file has changed since it was run, or is not here"
-    return None
+def count_run_task(task: tuple[Path, str], send: OnProgress) -> list[str]:
+    """Count what one run did, in a process of its own; what went wrong."""
+    results, run_id = task
+    return count_missing(ResultsFolder(results), [run_id], with_files=True)[1]
 
 
-def _count(run: Run) -> CountResult:
-    from ridgeline.count.counting import Settings, count_workload
+def _check_countable(run: MeasuredRun, *, with_files: bool) -> None:
+    """Refuse a run whose model is left alone."""
+    model, reason = run.request.model, ""
+    if run.result.source == "object":
+        reason = "it was a module of a Python program, which ridgeline.analyze counts"
+    elif is_file(model) and not with_files:
+        reason = "that would run its file; --count does, if you trust this folder"
+    elif is_file(model) and file_digest(model) != run.request.digest:
+        reason = "its file has changed since it was run, or is not here"
+    if reason:
+        raise RidgelineError(reason, hint="")
 
-    asked = run.asked
-    settings = Settings(
-        mode=str(asked["mode"]),
-        precision=str(run.found["precision"]),
-        optimizer=str(asked.get("optimizer") or "sgd"),
+
+def _request_for(run: MeasuredRun) -> CountRequest:
+    """The count that a run needs."""
+    request = run.request
+    return CountRequest(
+        **vars(request.workload),
+        digest=request.digest,
+        precision=run.result.precision,
+        optimizer=request.optimizer,
     )
-    return count_workload(spec_of(asked), settings)
+
+
+def _count_request(
+    results: ResultsFolder, request: CountRequest, counter: Counter | None = None
+) -> None:
+    """Count one configuration and store it."""
+    from ridgeline.count.counting import Settings, count_workload
+    from ridgeline.provenance import collect
+
+    settings = Settings(
+        mode=request.mode, precision=request.precision, optimizer=request.optimizer or "sgd"
+    )
+    result = (counter or count_workload)(request.workload, settings)
+    results.save_run(
+        run_label("count", request.model, request.batch_size),
+        replace(request, precision=result.precision, optimizer=result.optimizer),
+        {"provenance": "static", **result.to_dict()},
+        collect(),
+        tables={"ops": result.ops, "layers": result.layers()},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +116,12 @@ class CountTask:
     optimizer: str
     machine: str | None = None  # the passport of this machine
     is_quick: bool = False
+    digest: str | None = None  # of a module in this process …
+    counter: Counter | None = None  # … and what counts it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountFound:
+class CountAnswer:
     """The batches of each model, and what went wrong with counting."""
 
     batch_sizes: dict[str, tuple[int, ...]]
@@ -103,7 +129,7 @@ class CountFound:
     problems: tuple[str, ...]
 
 
-def count_task(task: CountTask, send: Tell) -> CountFound:
+def count_task(task: CountTask, send: OnProgress) -> CountAnswer:
     """Choose batch sizes where none is named, count every configuration and store it."""
     from ridgeline.measure.backends import choose_backend
     from ridgeline.measure.precision import choose_precision
@@ -121,28 +147,26 @@ def count_task(task: CountTask, send: Tell) -> CountFound:
             for batch_size in chosen[spec.model]:
                 for precision in sorted(used):
                     send(f"{spec.model}, batch {batch_size}")
-                    one = replace(spec, batch_size=batch_size)
-                    counted += _count_once(results, one, precision, task.optimizer, known)
+                    sized = replace(spec, batch_size=batch_size)
+                    counted += _count_once(results, sized, precision, task, known)
         except RidgelineError as error:
             chosen.setdefault(spec.model, task.batch_sizes or (1,))
             problems.append(f"{spec.model} was not counted: {error.problem}")
-    return CountFound(batch_sizes=chosen, counted=counted, problems=tuple(problems))
+    return CountAnswer(batch_sizes=chosen, counted=counted, problems=tuple(problems))
 
 
 def _count_once(
-    results: ResultsFolder, spec: WorkloadSpec, precision: str, optimizer: str, known: set[str]
+    results: ResultsFolder, spec: WorkloadSpec, precision: str, task: CountTask, known: set[str]
 ) -> bool:
     """Count and store one configuration, unless that was done before."""
-    from ridgeline.count.counting import Settings, count_workload
-
+    digest = task.digest or file_digest(spec.model)
     request = CountRequest(
-        **vars(spec), digest=file_digest(spec.model), precision=precision, optimizer=optimizer
+        **vars(spec), digest=digest, precision=precision, optimizer=task.optimizer
     )
     key = count_key(request, precision)
     if key in known:
         return False
-    settings = Settings(mode=spec.mode, precision=precision, optimizer=optimizer)
-    store_count(results, count_workload(spec, settings), vars(request))
+    _count_request(results, request, task.counter)
     known.add(key)
     return True
 
@@ -208,42 +232,3 @@ def limits(
     size = gpu.memory_bytes if gpu else None
     peak = measured_roofs(passport, device).peak("fp32", "matrix")
     return peak, memory or (float(size) if size else None)
-
-
-def spec_of(asked: Mapping[str, Any]) -> WorkloadSpec:
-    """The workload that a stored run asked for."""
-    size = asked.get("input_size")
-    return WorkloadSpec(
-        model=str(asked["model"]),
-        batch_size=int(asked["batch_size"]),
-        mode=str(asked["mode"]),
-        input_size=tuple(size) if size else None,
-        seq_len=asked.get("seq_len"),
-        config=dict(asked.get("config") or {}),
-    )
-
-
-def store_count(results: ResultsFolder, result: CountResult, asked: Mapping[str, Any]) -> Run:
-    """Keep a count as a run that the measured one finds again."""
-    from ridgeline.provenance import collect
-
-    question = {
-        "command": "count",
-        "model": asked["model"],
-        "digest": asked.get("digest"),
-        "batch_size": asked["batch_size"],
-        "mode": asked["mode"],
-        "precision": result.precision,
-        "optimizer": result.optimizer,
-        "input_size": asked.get("input_size"),
-        "seq_len": asked.get("seq_len"),
-        "config": dict(asked.get("config") or {}),
-        "causal": "full",
-    }
-    return results.write_run(
-        label=f"count-{question['model']}-bs{question['batch_size']}",
-        asked=question,
-        found={"provenance": "static", **result.to_dict()},
-        provenance=collect(),
-        tables={"ops": result.ops, "layers": result.layers()},
-    )

@@ -12,7 +12,7 @@ from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.records import WorkloadSpec
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 NOISY = 0.25  # a roof that moved by so much while it was measured says little
 
 
@@ -26,9 +26,9 @@ class DeviceTask:
     precisions: tuple[str, ...]
 
 
-def device_task(task: DeviceTask, send: Tell) -> str:
+def device_task(task: DeviceTask, send: OnProgress) -> str:
     """The device that will be used: `cpu`, `cuda:0`, `mps`; an error if a model is not known."""
-    from ridgeline.measure.tasks import torch_needed
+    from ridgeline.measure.worker import torch_needed
 
     with torch_needed():
         from ridgeline.measure.backends import choose_backend
@@ -54,7 +54,7 @@ class MachineTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineFound:
+class MachineAnswer:
     """The name of the passport, and whether it is from before."""
 
     name: str
@@ -62,7 +62,7 @@ class MachineFound:
     note: str
 
 
-def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound:
+def machine_task(task: MachineTask, send: OnProgress) -> MachineAnswer:
     """Find the passport of this machine, or measure it; a look tells whether the old one holds."""
     from ridgeline.machine.compare import check_drift
     from ridgeline.machine.describe import describe, machine_name
@@ -70,14 +70,11 @@ def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound
     description = describe()
     passports = Passports(task.results)
     name = passport_name(machine_name(description), description, task.device)
-    before = None if task.remeasure else _kept(passports, name, task, description)
+    before = None if task.remeasure else _find_passport(passports, name, task, description)
     if before is not None:
-        spot = check_drift(before, task.device)
-        text = f"kept from {before.measured_at[:10]}"
-        if spot is None:
-            return MachineFound(name=before.name, is_cached=True, note=text)
-        note = f"{text}; {spot}"
-        return MachineFound(name=before.name, is_cached=True, note=note)
+        drift = check_drift(before, task.device)
+        note = f"kept from {before.measured_at[:10]}" + (f"; {drift}" if drift is not None else "")
+        return MachineAnswer(name=before.name, is_cached=True, note=note)
     name = _free_name(passports, name, description)
     passport = _measure(name, task, description, send)
     passports.write(passport)
@@ -87,7 +84,7 @@ def machine_task(task: MachineTask, send: Callable[[str], None]) -> MachineFound
             f"; the machine was busy meanwhile (a roof moved by {100 * passport.noise:.0f} %):"
             " --remeasure when it is quiet"
         )
-    return MachineFound(name=name, is_cached=False, note=note)
+    return MachineAnswer(name=name, is_cached=False, note=note)
 
 
 def passport_name(name: str, description: Description, device: str) -> str:
@@ -100,7 +97,7 @@ def passport_name(name: str, description: Description, device: str) -> str:
     return f"{name}-{device.replace(':', '')}"
 
 
-def _kept(
+def _find_passport(
     passports: Passports, name: str, task: MachineTask, description: Description
 ) -> Passport | None:
     """A passport of this very machine with ceilings of the device, as thorough as is asked."""
@@ -131,7 +128,7 @@ def _free_name(passports: Passports, name: str, description: Description) -> str
     return free
 
 
-def _measure(name: str, task: MachineTask, description: Description, send: Tell) -> Passport:
+def _measure(name: str, task: MachineTask, description: Description, send: OnProgress) -> Passport:
     from ridgeline.machine.measure import choose_devices, measure_machine
     from ridgeline.provenance import collect
 

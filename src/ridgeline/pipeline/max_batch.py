@@ -9,15 +9,15 @@ from typing import Any
 
 from ridgeline.count.capacity import max_batch
 from ridgeline.measure.isolation import Outcome, Work
-from ridgeline.measure.tasks import Task, memory_task
+from ridgeline.measure.worker import Task, memory_task
 
 SAFE_SHARE = 0.8  # of a CPU's free memory: torch and its workspaces need some, too
 WITHIN = 0.01  # of the largest batch: a try takes seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Largest:
-    """What was found, and how."""
+class LargestBatch:
+    """The largest batch that fits, and how that was found."""
 
     batch_size: int
     is_counted: bool  # else it was tried
@@ -34,19 +34,19 @@ class Largest:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """The way to the largest batch of one configuration."""
+class BatchSearch:
+    """The search for the largest batch of one configuration."""
 
     task: Callable[[int], Task]  # of a batch size
     do: Callable[[Work[Any], Task], Outcome[Any]]
-    tell: Callable[[int], None]  # which batch is looked at
+    on_try: Callable[[int], None]  # hears which batch is looked at
 
-    def find(self) -> Largest:
-        self.tell(1)
+    def find(self) -> LargestBatch:
+        self.on_try(1)
         one_bytes, total_bytes = self.do(memory_task, self.task(1)).value()
         return self._tried(one_bytes, total_bytes) if total_bytes else self._counted()
 
-    def _tried(self, one_bytes: int, total_bytes: int) -> Largest:
+    def _tried(self, one_bytes: int, total_bytes: int) -> LargestBatch:
         """Whatever makes a batch fail, it does not fit: libraries have limits of their own."""
         peaks: dict[int, float] = {1: one_bytes}
         reasons: dict[int, str] = {}
@@ -54,7 +54,7 @@ class Search:
         def peak_bytes(batch_size: int) -> float:
             if batch_size in peaks:
                 return peaks[batch_size]
-            self.tell(batch_size)
+            self.on_try(batch_size)
             outcome = self.do(memory_task, self.task(batch_size))
             if outcome.failure is None:
                 return float(outcome.value()[0])
@@ -66,9 +66,9 @@ class Search:
         found = max_batch(peak_bytes, total_bytes, within=WITHIN)
         fails = min(reasons, default=None)
         reason = None if fails is None else reasons[fails]
-        return Largest(batch_size=found, is_counted=False, fails=fails, reason=reason)
+        return LargestBatch(batch_size=found, is_counted=False, fails=fails, reason=reason)
 
-    def _counted(self) -> Largest:
+    def _counted(self) -> LargestBatch:
         """For a CPU: a batch that does not fit would make the system kill somebody."""
         import psutil
 
@@ -86,8 +86,8 @@ class Search:
         )
 
         def peak_bytes(batch_size: int) -> int:
-            self.tell(batch_size)
+            self.on_try(batch_size)
             return count_workload(self.task(batch_size).spec, counting).memory.peak_bytes
 
         free_bytes = int(SAFE_SHARE * psutil.virtual_memory().available)
-        return Largest(batch_size=max_batch(peak_bytes, free_bytes), is_counted=True)
+        return LargestBatch(batch_size=max_batch(peak_bytes, free_bytes), is_counted=True)

@@ -12,7 +12,7 @@ from ridgeline.report.study import Study
 if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 FORMATS = ("png", "svg")
 
 
@@ -43,14 +43,14 @@ def write_figures(
     folder: Path | None = None,
     formats: Sequence[str] = FORMATS,
     kinds: Sequence[str] | None = None,
-    tell: Tell = lambda what: None,
+    on_progress: OnProgress = lambda what: None,
 ) -> None:
     """The figures, into `figures/` of the results folder if no other is named."""
     from ridgeline.report import figures
 
     where = folder or study.results / "figures"
     outputs.figures = figures.write_figures(
-        study, where, formats=tuple(formats), kinds=kinds, on_progress=tell
+        study, where, formats=tuple(formats), kinds=kinds, on_progress=on_progress
     )
 
 
@@ -60,16 +60,16 @@ def write_report(
     *,
     title: str | None = None,
     notebook: bool = False,
-    tell: Tell = lambda what: None,
+    on_progress: OnProgress = lambda what: None,
 ) -> None:
     """The page, report.md with the figures that were made, tables, and a notebook if asked."""
     from ridgeline.report import markdown, tables
     from ridgeline.report import notebook as notebooks
     from ridgeline.report import page as pages
 
-    tell("page")
+    on_progress("page")
     outputs.page = pages.write_page(study, study.results / "report.html", title=title)
-    tell("report.md")
+    on_progress("report.md")
     outputs.markdown = markdown.write_report_md(
         study,
         study.results / "report.md",
@@ -77,8 +77,8 @@ def write_report(
         title=title,
         on_message=outputs.notes.append,
     )
-    tell("tables")
+    on_progress("tables")
     outputs.tables = tables.write_tables(study, study.results / "tables")
     if notebook:
-        tell("notebook")
+        on_progress("notebook")
         outputs.notebook = notebooks.write_notebook(study, study.results / "report.ipynb")

@@ -59,8 +59,8 @@ class Stages:
             for s in self.done
         ]
 
-    def told(self) -> tuple[dict[str, str], ...]:
-        """For the report: all but its own stage."""
+    def for_report(self) -> tuple[dict[str, str], ...]:
+        """All stages but the report's own."""
         return tuple(
             {"stage": s.stage, "status": s.status, "reason": s.reason}
             for s in self.done

@@ -28,7 +28,7 @@ from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
-from ridgeline.measure.tasks import Task
+from ridgeline.measure.worker import Task
 from ridgeline.profile.capture_cupti import CountedLaunches, CounterPlan, write_refusal
 from ridgeline.profile.cupti import (
     Chip,

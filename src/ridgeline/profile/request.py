@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.measure.tasks import Task
+from ridgeline.measure.worker import Task
 from ridgeline.profile.metrics import AUTO, LEVELS, NCU, TIERS, TOOL_NAMES, TOOLS
 from ridgeline.records import Device, Host, ProfileOptions
 from ridgeline.settings import one_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.captures.capture import PROGRAM, sums
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
-from ridgeline.measure.tasks import Task, measure_task, run_request
+from ridgeline.measure.worker import Task, measure_task, run_request
 from ridgeline.profile.processes import OnProgress
 from ridgeline.profile.profiling import Standby, need_cuda, profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request, request_for_run
@@ -76,7 +76,7 @@ def profile_named(
     run_id = results.save_run(
         f"run-{spec.model.rpartition('/')[2]}-bs{spec.batch_size}",
         run_request(task),
-        measured.found,
+        measured.result,
         collect(),
         tables=measured.tables,
         log=measured.log,

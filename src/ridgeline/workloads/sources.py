@@ -6,7 +6,7 @@ anything that looks like a Python file is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from importlib import import_module
@@ -67,6 +67,34 @@ def is_file(model: str) -> bool:
 def is_onnx(model: str | Path) -> bool:
     """Whether `model` is an ONNX file, which is no workload: it can be counted only."""
     return str(model).lower().endswith(ONNX_ENDING)
+
+
+def workload_spec(
+    model: str,
+    batch_size: int,
+    input_size: int | Sequence[int] | None = None,
+    seq_len: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    *,
+    mode: str = "infer",
+) -> WorkloadSpec:
+    """The record of a workload, from the loose forms that people write."""
+    if is_onnx(model):
+        if not Path(model).exists():
+            raise RidgelineError(f"no such file: {model}", hint="check the path")
+        raise RidgelineError(
+            f"{model}: ONNX files can be counted only",
+            hint="ridgeline count FILE.onnx; here, name the PyTorch model it was exported from",
+        )
+    size = (input_size,) if isinstance(input_size, int) else input_size
+    return WorkloadSpec(
+        model=model,
+        batch_size=batch_size,
+        mode=mode,
+        input_size=tuple(size) if size is not None else None,
+        seq_len=seq_len,
+        config=dict(config or {}),
+    )
 
 
 def resolve_bare(name: str, spec: WorkloadSpec) -> Workload:

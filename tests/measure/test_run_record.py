@@ -1,8 +1,7 @@
-"""A measurement as plain values: every key, and nothing that JSON or Parquet cannot hold."""
+"""The record of a measurement: every key of its file, and tables that Parquet can hold."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,20 +16,28 @@ from torch import nn
 from ridgeline.measure import measure_workload as measurement
 from ridgeline.measure.backends import DeviceMemory
 from ridgeline.measure.energy import EnergyMeasurement
-from ridgeline.measure.found import found, peak_memory_bytes, tables
 from ridgeline.measure.layer_energy import RepeatedEnergy
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.marks import StepTimes
 from ridgeline.measure.measure_workload import measure_workload
+from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.power import PowerSamples
+from ridgeline.measure.run_record import make_tables, peak_memory_bytes, run_result
 from ridgeline.measure.timing import warm_up
 from ridgeline.records import KernelTime, ProcessStats, WorkloadSpec
 from ridgeline.sensors.meter import Meter, Meters
 from ridgeline.sensors.sampler import Reading
+from ridgeline.serialize import to_dict
 from ridgeline.settings import Settings
-from ridgeline.store import ResultsFolder, to_json
+from ridgeline.store import ResultsFolder
 
 SPEC = WorkloadSpec(model="line", batch_size=4, mode="train")
+
+
+def stored(measured: Measurement) -> dict[str, Any]:
+    """What is written to run.json."""
+    content: dict[str, Any] = to_dict(run_result(measured))
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +58,7 @@ def tiny() -> Any:
 
 
 def test_every_key_of_a_run(tiny: Any) -> None:
-    plain = found(tiny[0])
+    plain = stored(tiny[0])
 
     assert list(plain) == [
         "status", "provenance", "model", "source", "describe", "backend", "device_name",
@@ -60,12 +67,13 @@ def test_every_key_of_a_run(tiny: Any) -> None:
         "samples_per_s", "elapsed_s", "clock", "step_time_s", "split_s", "host", "warmup",
         "busy_fraction", "kernels", "memory", "peak_memory_bytes", "process", "threads",
         "timed_usage", "conditions", "energy", "energy_reasons", "layers", "warnings",
+        "max_batch",
     ]  # fmt: skip
-    assert json.loads(to_json(plain))["describe"] == {"input_size": [8, 8]}
+    assert plain["describe"] == {"input_size": [8, 8]}
 
 
 def test_what_is_below_the_keys(tiny: Any) -> None:
-    plain = found(tiny[0])
+    plain = stored(tiny[0])
 
     below = {key: list(value) for key, value in plain.items() if isinstance(value, dict)}
     assert below == {
@@ -76,7 +84,7 @@ def test_what_is_below_the_keys(tiny: Any) -> None:
         "optimizer_settings": ["lr", "momentum", "weight_decay"],
         "split_s": ["data", "copy", "forward", "backward", "optimizer"],
         "host": ["step_time_s", "split_s"],
-        "warmup": ["times_s", "clocks_hz", "is_steady", "build_time_s"],
+        "warmup": ["build_time_s", "times_s", "clocks_hz", "is_steady"],
         "memory": ["allocated_bytes", "reserved_bytes"],
         "process": [
             "user_time_s", "system_time_s", "peak_rss_bytes", "peak_child_rss_bytes",
@@ -94,7 +102,7 @@ def test_what_is_below_the_keys(tiny: Any) -> None:
 
 
 def test_samples_of_a_real_run_belong_together(tiny: Any) -> None:
-    plain = found(tiny[0])
+    plain = stored(tiny[0])
 
     assert (plain["status"], plain["provenance"], plain["clock"]) == (
         "ok", "measured", "host, monotonic",
@@ -139,9 +147,9 @@ def test_no_stage_of_energy_without_a_meter(
 
 def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
     made, stepper, _ = tiny
-    kept = tables(made, stepper.module)
+    kept = make_tables(made, stepper.module)
 
-    run_id = ResultsFolder(tmp_path).save_run("x", {}, found(made), {}, tables=kept)
+    run_id = ResultsFolder(tmp_path).save_run("x", {}, run_result(made), {}, tables=kept)
 
     back = ResultsFolder(tmp_path).read_table(run_id, "layers")
     assert list(back["layer"][:4]) == ["(model)", "0", "1", "2"]
@@ -154,7 +162,7 @@ def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
 
 
 def test_one_sample_has_no_spread() -> None:
-    plain = found(measured(timing=timing_of(2.0)))
+    plain = stored(measured(timing=timing_of(2.0)))
 
     assert plain["step_time_s"] == {
         "count": 1, "median": 2.0, "mean": 2.0, "std": None, "min": 2.0, "max": 2.0,
@@ -175,7 +183,7 @@ def test_the_means_of_phases_add_up_where_their_medians_do_not() -> None:
         },
     )  # fmt: skip
 
-    plain = found(measured(timing=replace(timing_of(4.0, 4.0, 4.0), device=times)))
+    plain = stored(measured(timing=replace(timing_of(4.0, 4.0, 4.0), device=times)))
 
     assert plain["split_s"] == {
         "data": {"median": 1.0, "mean": 4 / 3, "samples": [2.0, 1.0, 1.0]},
@@ -188,12 +196,8 @@ def test_the_means_of_phases_add_up_where_their_medians_do_not() -> None:
 def test_readings_during_the_timing_are_counted() -> None:
     readings = tuple(Reading(time_s=time_s) for time_s in (-0.1, 0.0, 5.0, 10.0, 10.1))
 
-    assert found(measured(readings=readings))["conditions"]["readings_during"] == 3
-    assert found(measured())["conditions"]["readings_during"] == 0
-
-
-def test_how_many_threads_there_were() -> None:
-    assert found(measured(threads=7))["threads"] == 7
+    assert stored(measured(readings=readings))["conditions"]["readings_during"] == 3
+    assert stored(measured())["conditions"]["readings_during"] == 0
 
 
 def test_throughput_is_over_all_of_the_elapsed_time() -> None:
@@ -211,7 +215,7 @@ def test_batches_of_a_step_count_in_training_only() -> None:
 
 
 def test_how_busy_a_gpu_was() -> None:
-    plain = found(measured("cuda", kernels=KernelTime(time_s=0.5, kernels=10.0, steps=3)))
+    plain = stored(measured("cuda", kernels=KernelTime(time_s=0.5, kernels=10.0, steps=3)))
 
     assert plain["busy_fraction"] == 0.5
     assert plain["kernels"] == {"time_s": 0.5, "kernels": 10.0, "steps": 3}
@@ -235,7 +239,7 @@ def test_how_layers_add_up() -> None:
         mark_cost_s=1e-6,
     )  # fmt: skip
 
-    assert found(measured(layers=layers))["layers"] == {
+    assert stored(measured(layers=layers))["layers"] == {
         "sum_s": 1.25, "step_time_s": 1.0, "difference_s": 0.25, "difference": 0.25,
         "pass_times_s": [1.25], "mark_cost_s": 1e-6,
         "clock": "device, without gaps between kernels",
@@ -252,7 +256,7 @@ def test_layers_are_a_share_of_the_pass_that_timed_them(compiled: str | None) ->
     )  # fmt: skip
     made = measured(layers=layers, settings=Settings(layers=True, compile=compiled))
 
-    table = tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
+    table = make_tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
 
     assert table["percentage"].to_dict() == {"(model)": 75.0, "0": 25.0}
 
@@ -287,7 +291,7 @@ def test_a_layers_energy_is_that_of_all_its_calls(
     )  # fmt: skip
     made = measured(layers=layers, layer_energies={"0": energies})
 
-    table = tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
+    table = make_tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
 
     columns = [
         "energy_per_layer_j", "energy_interval_j", "is_energy_narrow", "power_mean_w",
@@ -299,7 +303,7 @@ def test_a_layers_energy_is_that_of_all_its_calls(
 
 
 def test_no_tables_where_nothing_was_taken() -> None:
-    assert tables(measured(), nn.Linear(1, 1)) == {}
+    assert make_tables(measured(), nn.Linear(1, 1)) == {}
 
 
 @pytest.mark.parametrize("data", ["synthetic", "synthetic-host"])

@@ -1,90 +1,91 @@
-"""What `roofline`, `report` and `analyze` share: choosing runs, counting, reading the study."""
+"""The study of a results folder: which runs are chosen, counted where they are not, and joined."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.interrupts import import_tables
 from ridgeline.errors import RidgelineError
-from ridgeline.plain import plain_text
+from ridgeline.measure.worker import ignore_message
 from ridgeline.store import MeasuredRun, ResultsFolder, StoredCapture
 
 if TYPE_CHECKING:
     from ridgeline.report.study import Study
     from ridgeline.roofline.roofs import Roofs
 
-SOME = 5  # names in a hint
+SHOWN_NAMES = 5  # in a hint
+CountingBar = Callable[[int], AbstractContextManager[Callable[[str], None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class StudyRequest:
     """Which runs and captures, and under which roofs."""
 
     results: Path
-    wanted: tuple[str, ...] = ()  # ids, their beginnings or ends, labels, models, machines
+    names: tuple[str, ...] = ()  # ids, their beginnings or ends, labels, models, machines
     label: str | None = None  # only what has this label
     peak_compute: str | None = None
     peak_bw: str | None = None
     peaks: Path | None = None
     count_files: bool = False  # counting a Python file runs it
-    quiet: bool = False
 
 
-def read(chosen: Chosen) -> Study:
-    """The study of the chosen runs; runs that nobody counted are counted first, where torch is."""
-    import_tables()
+def read_chosen(
+    request: StudyRequest, counting_bar: CountingBar = lambda total: nullcontext(ignore_message)
+) -> tuple[Study, list[str]]:
+    """The study of the chosen runs; runs that nobody counted are counted first, where torch is.
+
+    Also what went wrong with counting.
+    """
     from ridgeline.report.study import read_study
 
-    results = ResultsFolder(chosen.results)
-    run_ids = choose_runs(results, chosen.wanted, chosen.label)
-    problems = _count(results, run_ids, chosen)
+    results = ResultsFolder(request.results)
+    run_ids = choose_runs(results, request.names, request.label)
+    problems = _count(results, run_ids, request, counting_bar)
     study = read_study(
         results,
         run_ids=run_ids,
-        given=_peaks(chosen.peaks),
-        everywhere=_everywhere(chosen.peak_compute, chosen.peak_bw),
+        given=_read_peaks(request.peaks),
+        everywhere=_parse_peaks(request.peak_compute, request.peak_bw),
     )
-    for text in (*problems, *study.problems, *study.remarks):  # also with --quiet: on the numbers
-        print(f"note: {plain_text(text)}", file=sys.stderr)
-    return study
+    return study, problems
 
 
 def choose_runs(
-    results: ResultsFolder, wanted: Sequence[str], label: str | None = None
+    results: ResultsFolder, names: Sequence[str], label: str | None = None
 ) -> list[str] | None:
     """The ids of the runs and captures that were named; None: all of them."""
     problems: list[str] = []
-    labels, machines = _names(results, problems)
+    labels, machines = _names_by_run(results, problems)
     if not labels:
-        why = f": {'; '.join(problems[:SOME])}" if problems else ""
+        why = f": {'; '.join(problems[:SHOWN_NAMES])}" if problems else ""
         raise RidgelineError(
             f"there are no completed runs in {results.path}{why}",
             hint="make some: ridgeline run resnet50 --layers; or all at once: ridgeline analyze;"
             " or take a capture made elsewhere: ridgeline import FILE",
         )
-    if not wanted and label is None:
+    if not names and label is None:
         return None
-    found = [*labels]
-    if wanted:
-        named = {run_id: [*names, *machines[run_id]] for run_id, names in labels.items()}
-        found = [run_id for name in wanted for run_id in _matching(named, name)]
+    chosen = [*labels]
+    if names:
+        named = {run_id: [*known, *machines[run_id]] for run_id, known in labels.items()}
+        chosen = [run_id for name in names for run_id in _matching(named, name)]
     if label is not None:
         labelled = _matching(labels, label)
-        found = [run_id for run_id in found if run_id in labelled]
-        if not found:
+        chosen = [run_id for run_id in chosen if run_id in labelled]
+        if not chosen:
             raise RidgelineError(
-                f"nothing called {' or '.join(wanted)} has the label {label!r}",
-                hint=f"with that label there are {', '.join(labelled[:SOME])}",
+                f"nothing called {' or '.join(names)} has the label {label!r}",
+                hint=f"with that label there are {', '.join(labelled[:SHOWN_NAMES])}",
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(chosen))
 
 
-def _names(
+def _names_by_run(
     results: ResultsFolder, problems: list[str]
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Of every run and capture what it may be called, and what its machine may be."""
@@ -104,38 +105,43 @@ def _names(
 
 def _matching(named: Mapping[str, Sequence[str]], name: str) -> list[str]:
     """The ids of what is called so; none is an error that says what there is."""
-    found = [
+    matching = [
         run_id
         for run_id, names in named.items()
         if name in names or run_id.startswith(name) or run_id.endswith(f"-{name}")
     ]
-    if found:
-        return found
+    if matching:
+        return matching
     known = sorted({one for names in named.values() for one in names if one})
     raise RidgelineError(
         f"no run is called {name!r}",
-        hint=f"name a run, a label, a model or a machine; here are: {', '.join(known[:SOME])}",
+        hint="name a run, a label, a model or a machine; here are: "
+        f"{', '.join(known[:SHOWN_NAMES])}",
     )
 
 
-def _count(results: ResultsFolder, run_ids: Sequence[str] | None, chosen: Chosen) -> list[str]:
+def _count(
+    results: ResultsFolder,
+    run_ids: Sequence[str] | None,
+    request: StudyRequest,
+    counting_bar: CountingBar,
+) -> list[str]:
     """Count what was not counted; without torch, say so and go on."""
     from ridgeline.report.stored import uncounted
 
     missing = uncounted(results.index(), run_ids)
     if not missing:
         return []
-    from ridgeline.cli.progress import progress_bar
     from ridgeline.pipeline.count import count_missing
 
     try:
-        with progress_bar(len(missing), quiet=chosen.quiet, first="counting") as step:
-            return count_missing(results, run_ids, step, with_files=chosen.count_files)[1]
+        with counting_bar(len(missing)) as step:
+            return count_missing(results, run_ids, step, with_files=request.count_files)[1]
     except ImportError:
         return [f"{len(missing)} runs are not counted, and torch is not here to do it"]
 
 
-def _peaks(path: Path | None) -> dict[str, Roofs]:
+def _read_peaks(path: Path | None) -> dict[str, Roofs]:
     if path is None:
         return {}
     from ridgeline.roofline.roofs import peaks_from_json
@@ -153,20 +159,18 @@ def _peaks(path: Path | None) -> dict[str, Roofs]:
     return peaks_from_json(content, where=str(path))
 
 
-def _everywhere(compute: str | None, bandwidth: str | None) -> Roofs | None:
+def _parse_peaks(compute: str | None, bandwidth: str | None) -> Roofs | None:
     """The roofs of --peak-compute and --peak-bw: TFLOP/s and GB/s if no unit is named."""
     if compute is None and bandwidth is None:
         return None
     from ridgeline.roofline.roofs import BITS, GIGA, TERA, parse_rate, user_roofs
 
     rates: dict[str, float] = {}
-    if compute is not None:
-        for part in compute.split(","):
-            precision, has_name, rate = part.rpartition("=")
-            name = precision.strip() if has_name else ""
-            parsed = parse_rate(rate, option="--peak-compute", plain=TERA)
-            for one in (name,) if name else BITS:
-                rates[one] = parsed
+    for part in compute.split(",") if compute is not None else ():
+        precision, has_name, rate = part.rpartition("=")
+        name = precision.strip() if has_name else ""
+        parsed = parse_rate(rate, option="--peak-compute", plain=TERA)
+        rates |= dict.fromkeys((name,) if name else BITS, parsed)
     slope = None
     if bandwidth is not None:
         slope = parse_rate(bandwidth, option="--peak-bw", plain=GIGA)

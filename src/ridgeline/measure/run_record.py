@@ -1,9 +1,9 @@
-"""A measurement as plain values: what a run folder keeps under `found`, and its tables."""
+"""The record of a measurement: the result that a run folder keeps, and its tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,14 @@ from ridgeline.measure.marks import SPLIT, StepTimes
 from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.power import readings_table
 from ridgeline.measure.statistics import Summary, spread
-from ridgeline.serialize import to_dict
+from ridgeline.records import (
+    HostTimes,
+    LayerSum,
+    PhaseTime,
+    RunConditions,
+    RunResult,
+    StepTime,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,57 +34,58 @@ ENERGY_COLUMNS = (
 WITHOUT_GAPS = "device, without gaps between kernels"
 
 
-def found(measured: Measurement) -> dict[str, Any]:
+def run_result(measured: Measurement) -> RunResult:
     """Everything but the tables. Seconds, bytes, joules; every sample is kept."""
-    timing = measured.timing
-    return {
-        "status": "ok",
-        "provenance": "measured",
-        "model": measured.workload.name,
-        "source": measured.workload.source,
-        "describe": dict(measured.workload.describe),
-        "backend": measured.backend.kind,
-        "device_name": measured.backend.name,
-        "device_uuid": measured.backend.uuid,
-        "precision": measured.precision.used,
-        "data": measured.data,
-        "optimizer_settings": dict(measured.optimizer_settings),
-        "iters": len(timing.device.steps_s),
-        "samples_per_step": measured.samples_per_step,
-        "samples_processed": measured.samples_per_step * len(timing.device.steps_s),
-        "samples_per_s": measured.samples_per_s,
-        "elapsed_s": timing.elapsed_s,
-        "clock": _clock(measured),
-        "step_time_s": _summary(measured.step_time, timing.device.steps_s),
-        "split_s": _split(timing.device),
-        "host": {"step_time_s": list(timing.host.steps_s), "split_s": _split(timing.host)},
-        "warmup": {**asdict(measured.warmup), "build_time_s": measured.build_time_s},
-        "busy_fraction": measured.busy_fraction,
-        "kernels": asdict(measured.kernels) if measured.kernels else None,
-        "memory": asdict(measured.memory),
-        "peak_memory_bytes": peak_memory_bytes(measured),
-        "process": asdict(measured.process) if measured.process else None,
-        "threads": measured.threads,
-        "timed_usage": asdict(timing.usage),
-        "conditions": {
-            **{when: asdict(getattr(measured, when)) for when in ("before", "during", "after")},
-            "readings_during": _readings_during(measured),
-        },
-        "energy": to_dict(measured.energy),
-        "energy_reasons": list(measured.energy_reasons),
-        "layers": _layers(measured),
-        "warnings": list(measured.warnings),
-    }
+    timing, workload, backend = measured.timing, measured.workload, measured.backend
+    steps = len(timing.device.steps_s)
+    return RunResult(
+        model=workload.name,
+        source=workload.source,
+        describe=dict(workload.describe),
+        backend=backend.kind,
+        device_name=backend.name,
+        device_uuid=backend.uuid,
+        precision=measured.precision.used,
+        data=measured.data,
+        optimizer_settings=dict(measured.optimizer_settings),
+        iters=steps,
+        samples_per_step=measured.samples_per_step,
+        samples_processed=measured.samples_per_step * steps,
+        samples_per_s=measured.samples_per_s,
+        elapsed_s=timing.elapsed_s,
+        clock=_clock(measured),
+        step_time_s=_step_time(measured.step_time, timing.device.steps_s),
+        split_s=_split(timing.device),
+        host=HostTimes(step_time_s=tuple(timing.host.steps_s), split_s=_split(timing.host)),
+        warmup=replace(measured.warmup, build_time_s=measured.build_time_s),
+        busy_fraction=measured.busy_fraction,
+        kernels=measured.kernels,
+        memory=measured.memory,
+        peak_memory_bytes=peak_memory_bytes(measured),
+        process=measured.process,
+        threads=measured.threads,
+        timed_usage=timing.usage,
+        conditions=RunConditions(
+            before=measured.before,
+            during=measured.during,
+            after=measured.after,
+            readings_during=_readings_during(measured),
+        ),
+        energy=measured.energy,
+        energy_reasons=tuple(measured.energy_reasons),
+        layers=_layer_sum(measured),
+        warnings=tuple(measured.warnings),
+    )
 
 
-def tables(measured: Measurement, module: nn.Module) -> dict[str, pd.DataFrame]:
+def make_tables(measured: Measurement, module: nn.Module) -> dict[str, pd.DataFrame]:
     """A row per layer, and a row per reading of a meter, where there are any."""
-    made: dict[str, pd.DataFrame] = {}
+    tables: dict[str, pd.DataFrame] = {}
     if measured.layers is not None:
-        made["layers"] = _with_energy(layer_table(module, measured.layers), measured)
+        tables["layers"] = _with_energy(layer_table(module, measured.layers), measured)
     if measured.readings:
-        made["power"] = readings_table(measured.readings, measured.passes)
-    return made
+        tables["power"] = readings_table(measured.readings, measured.passes)
+    return tables
 
 
 def _with_energy(table: pd.DataFrame, measured: Measurement) -> pd.DataFrame:
@@ -124,35 +132,35 @@ def peak_memory_bytes(measured: Measurement) -> int | None:
     return measured.memory.allocated_bytes
 
 
-def _summary(summary: Summary, samples: Sequence[float]) -> dict[str, Any]:
-    wide = spread(samples) if len(samples) > 1 else None
-    return {**asdict(summary), "spread": wide, "samples": list(samples)}
+def _step_time(summary: Summary, samples: Sequence[float]) -> StepTime:
+    width = spread(samples) if len(samples) > 1 else None
+    return StepTime(**asdict(summary), spread=width, samples=tuple(samples))
 
 
-def _split(times: StepTimes) -> dict[str, dict[str, Any]]:
+def _split(times: StepTimes) -> dict[str, PhaseTime]:
     """Median, mean and samples of each phase that the step has, in the order of SPLIT."""
     return {
-        phase: {"median": median(taken), "mean": fmean(taken), "samples": list(taken)}
+        phase: PhaseTime(median=median(taken), mean=fmean(taken), samples=tuple(taken))
         for phase in SPLIT
         if (taken := times.phases_s.get(phase))
     }
 
 
-def _layers(measured: Measurement) -> dict[str, Any] | None:
-    """How the layers add up, beside the step that nobody watched."""
+def _layer_sum(measured: Measurement) -> LayerSum | None:
+    """How the layers add up, compared with the unprofiled step."""
     layers = measured.layers
     if layers is None:
         return None
-    whole_s = measured.step_time.median
-    return {
-        "sum_s": layers.sum_s,
-        "step_time_s": whole_s,
-        "difference_s": layers.sum_s - whole_s,
-        "difference": layers.sum_s / whole_s - 1,
-        "pass_times_s": list(layers.steps_s),
-        "mark_cost_s": layers.mark_cost_s,
-        "clock": WITHOUT_GAPS if layers.is_held_back else _clock(measured),
-    }
+    step_s = measured.step_time.median
+    return LayerSum(
+        sum_s=layers.sum_s,
+        step_time_s=step_s,
+        difference_s=layers.sum_s - step_s,
+        difference=layers.sum_s / step_s - 1,
+        pass_times_s=tuple(layers.steps_s),
+        mark_cost_s=layers.mark_cost_s,
+        clock=WITHOUT_GAPS if layers.is_held_back else _clock(measured),
+    )
 
 
 def _clock(measured: Measurement) -> str:
