@@ -15,7 +15,7 @@ from ridgeline.cli.app import app
 PACKAGE = Path(ridgeline.__file__).parent
 STEPS = ("run", "analyze", "profile")
 SHOWN_BY = {  # modules with advice, and the commands that show it
-    "roofline/findings.py": ("run", "analyze"),
+    "findings.py": ("run", "analyze"),
     "measure/advice.py": STEPS,
     "measure/statistics.py": STEPS,
     "measure/energy.py": ("run", "analyze"),

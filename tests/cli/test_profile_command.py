@@ -255,10 +255,7 @@ def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (plan["name"], plan["passes"]) == ("resnet50, batch 32, amp", 3)
     [run] = profiles(h200)
     assert run.request.label == "mine"
-    assert run.request.profile == {
-        "tier": "counters", "level": "dram", "tool": "auto", "precision": "amp",
-        "iters": 1, "warmup_iters": 3,
-    }  # fmt: skip
+    assert run.request.profile == ProfileOptions(precision="amp")
 
 
 def test_what_cupti_cannot_count_is_told(
@@ -497,11 +494,11 @@ def test_no_program_stays_behind(tmp_path: Path, sent: signal.Signals, code: int
     script = tmp_path / "waits.py"
     script.write_text(
         "import dataclasses, os, pathlib\n"
-        "from ridgeline.profile import step_mark\n"
+        "from ridgeline.profile import profile_step\n"
         f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
-        "job = step_mark.job_here()\n"
+        "job = profile_step.job_here()\n"
         "job = dataclasses.replace(job, name='other')\n"  # whose turn never comes
-        "step_mark.wait_for(job, 'go', after='ready')\n"
+        "profile_step.wait_for(job, 'go', after='ready')\n"
     )
     as_if_on_a_gpu = (
         "import runpy, sys; from ridgeline.pipeline import profile;"
