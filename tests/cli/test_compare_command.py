@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from tests.cli.analyzed_here import command
 from tests.report.compared import BUSY, QUIET, layer_table, times, write
 
-from ridgeline.cli import app as command_line
-from ridgeline.cli import main
-from ridgeline.cli.compare import compare, percentage
+from ridgeline.cli.compare import parse_percentage
 from ridgeline.errors import RidgelineError
 from ridgeline.store import ResultsFolder
 
 PASSPORT = str(Path(__file__).parents[1] / "data" / "passport-h200.json")
-
-
-@pytest.fixture(autouse=True)
-def wired(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command as part of the command line, also before it is."""
-    if any(command.name == "compare" for command in command_line.app.registered_commands):
-        return
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command("compare")(compare)
-    app.callback()(lambda: None)
-    monkeypatch.setattr(command_line, "app", app)
 
 
 @pytest.fixture
@@ -42,20 +29,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsFolder:
     return folder
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main(["compare", *arguments])
-    return int(stopped.value.code or 0)
-
-
-def test_two_labels(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("before", "after") == 0
-
-    said = capsys.readouterr()
-    assert "A: before (label, 3 runs)" in said.out
-    assert "B is slower: 20.0 % more time per step" in said.out
-    assert "phases by their share in the difference" in said.out
-    assert said.err == ""
+run = partial(command, "compare")
 
 
 @pytest.mark.parametrize(
@@ -70,19 +44,13 @@ def test_two_labels(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) 
     ],
 )
 def test_the_exit_code_for_a_build(
-    results: ResultsFolder, sides: tuple[str, str], limit: str, code: int
-) -> None:
+    results: ResultsFolder, sides: tuple[str, str], limit: str, code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     assert run(*sides, "--fail-above", limit, "-q") == code
-
-
-def test_a_build_is_told_why_it_fails(
-    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("before", "after", "--fail-above", "5%", "-q")
-
-    assert capsys.readouterr().err == (
-        "ridgeline: --fail-above 5%: slower than that: vgg16, batch 128, train, tf32, +20.0 %\n"
-    )
+    reason = "slower than that: vgg16, batch 128, train, tf32, +20.0 %\n"
+    message = f"ridgeline: --fail-above {limit}: {reason}" if code else ""
+    assert capsys.readouterr().err == message
 
 
 def test_noise_does_not_fail_a_build(results: ResultsFolder) -> None:
@@ -90,7 +58,6 @@ def test_noise_does_not_fail_a_build(results: ResultsFolder) -> None:
     for scale in (0.7, 1.0, 1.3):
         write(results, times(scale), label="noisy")
         write(results, times(1.2 * scale), label="noisy-too")
-
     assert run("noisy", "noisy-too", "--fail-above", "5%", "-q") == 0
 
 
@@ -101,9 +68,7 @@ def test_a_busy_machine_does_not_fail_a_build_and_is_said_even_if_quiet(
         write(results, times(scale), label="quiet", found=QUIET)
         write(results, times(1.2 * scale), label="busy", found=BUSY)
     why = "the machine was busy during B (other programs had the processor)"
-
     assert run("quiet", "busy", "--fail-above", "5%", "-q", "--json") == 0
-
     said = capsys.readouterr()
     name = "vgg16, batch 128, train, tf32"
     assert said.err == f"ridgeline: --fail-above 5%: not judged: {name}, +20.0 %: {why}\n"
@@ -119,34 +84,26 @@ def test_too_few_steps_are_said_even_if_quiet(
 ) -> None:
     write(results, times()[:2], label="a")
     write(results, times(2)[:2], label="b")
-
     assert run("a", "b", "--fail-above", "5%", "-q") == 0
-
     assert "--fail-above 5%: cannot tell from so few steps: vgg16" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["five", "-5%", "5%%", "nan", "inf", "", "%", "1e3"])
-def test_what_is_no_percentage_is_refused(results: ResultsFolder, text: str) -> None:
-    with pytest.raises(RidgelineError, match="is not a percentage"):
-        percentage(text)
-    assert run("before", "after", f"--fail-above={text}") == 2
-
-
-def test_a_share_may_mean_two_percentages() -> None:
+def test_percentages() -> None:
+    for text in ("five", "-5%", "5%%", "nan", "inf", "", "%", "1e3"):
+        with pytest.raises(RidgelineError, match="is not a percentage"):
+            parse_percentage(text)
     with pytest.raises(RidgelineError) as refused:
-        percentage("0.05")
-
+        parse_percentage("0.05")
     assert str(refused.value) == (
         "--fail-above 0.05 may mean 0.05 % or 5 %\n  hint: write 0.05% or 5%"
     )
-    assert [percentage(text) for text in ("0.5%", "5 %", " 5.5", "0", None)] == [
+    assert [parse_percentage(text) for text in ("0.5%", "5 %", " 5.5", "0", None)] == [
         0.005, 0.05, 0.055, 0.0, None,
     ]  # fmt: skip
 
 
 def test_json_for_programs(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
     run("before", "after", "--json", "--fail-above", "5%", "-q")
-
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     row = answer["configurations"][0]
     assert (answer["schema"], answer["before"]["name"], answer["before"]["kind"]) == (
@@ -170,9 +127,7 @@ def test_json_for_programs(results: ResultsFolder, capsys: pytest.CaptureFixture
 
 def test_markdown_and_files(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
     outputs = ("-o", "new/difference.md", "-o", "difference.json")
-
     assert run("before", "after", "--format", "markdown", *outputs) == 0
-
     said = capsys.readouterr()
     assert said.out == Path("new/difference.md").read_text(encoding="utf-8")
     assert said.out.startswith("### A: before (label, 3 runs), B: after (label, 3 runs)\n")
@@ -198,9 +153,7 @@ def test_whole_folders(results: ResultsFolder, capsys: pytest.CaptureFixture[str
     other = ResultsFolder(Path("other"))
     for batch_size in (128, 64):
         write(other, times(1.3), batch_size=batch_size)
-
     assert run("results:before", "other/", "--fail-above", "5%") == 1
-
     said = capsys.readouterr().out
     assert "only in B: vgg16, batch 64, train, tf32" in said
     assert "+28.7 %" in said  # 1.3 / 1.01
@@ -211,9 +164,7 @@ def test_a_broken_run_is_passed_over_with_a_word(
 ) -> None:
     broken = write(results, label="before")
     (broken.path / "run.json").write_text("{", encoding="utf-8")
-
     assert run("before", "after") == 0
-
     said = capsys.readouterr()
     assert "A: before (label, 3 runs)" in said.out
     assert f"note: cannot read {broken.path / 'run.json'}" in said.err
@@ -222,7 +173,6 @@ def test_a_broken_run_is_passed_over_with_a_word(
 
 def test_machines(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(PASSPORT, PASSPORT, "--fail-above", "5%") == 0
-
     assert "bf16 matrix" in capsys.readouterr().out
 
 
@@ -234,6 +184,7 @@ def test_machines(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) ->
         (("before", "after", "-o", "x.txt"), "the ending of --output: '.txt' is not known"),
         (("before", PASSPORT), "is a machine and 'before' is not"),
         (("before", "after", "--results", "nowhere"), "to compare in nowhere"),
+        (("before", "after", "--fail-above=five"), "'five' is not a percentage"),
     ],
 )
 def test_what_is_not_possible(
@@ -243,24 +194,6 @@ def test_what_is_not_possible(
     words: str,
 ) -> None:
     assert run(*arguments) == 2
-
     said = capsys.readouterr()
     assert words in said.err and "hint: " in said.err
     assert said.out == ""
-
-
-@pytest.mark.parametrize("columns", [40, 80, 200])
-def test_any_width(
-    results: ResultsFolder,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    columns: int,
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 25)))
-
-    assert run("before", "after") == 0
-
-    said = capsys.readouterr().out
-    assert "+20.0 %" in said
-    assert "why" not in said  # a column of machines cannot be left out here

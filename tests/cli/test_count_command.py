@@ -1,12 +1,16 @@
 """`ridgeline count` as a user meets it: what it prints, writes and refuses."""
 
 import json
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from tests.cli.analyzed_here import command
 
 from ridgeline.cli import main
+from ridgeline.errors import RidgelineError
 from ridgeline.store import ResultsFolder
 
 NET = """
@@ -17,6 +21,8 @@ def make():
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
 """
 SIZE = ("--input-size", "3,8,8")
+OPS = [("aten::convolution", 7776), ("aten::relu", 0), ("aten::addmm", 2880)]  # MACs
+ridgeline = partial(command, "count")
 
 
 @pytest.fixture
@@ -27,21 +33,20 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "net.py:make"
 
 
-def ridgeline(*arguments: str) -> int:
-    """Run the command line in this process; answers the exit code."""
-    with pytest.raises(SystemExit) as stopped:
-        main(["count", *arguments])
-    return int(stopped.value.code or 0)
+def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """The JSON of a count that goes well."""
+    assert ridgeline(*arguments, "--json") == 0
+    content: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return content
 
 
 def test_json_has_the_promised_keys(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     # when a network is counted as JSON
-    assert ridgeline(net, *SIZE, "-b", "2,4", "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
+    content = json_of(capsys, net, *SIZE, "-b", "2,4")
     # then the interface that scripts rely on is there, by hand:
     # conv 2·8·6·6·3·3·3 = 15552 MACs and 576 bias adds, ReLU 576, linear 2·10·288 = 5760 and 20
-    assert answer["schema"] == 1
-    first, second = answer["models"]
+    assert content["schema"] == 1
+    first, second = content["models"]
     expected = {
         "model": "net.py:make", "batch_size": 2, "mode": "infer", "precision": "fp32",
         "params": 8 * 27 + 8 + 2880 + 10, "macs": 15552 + 5760,
@@ -53,62 +58,42 @@ def test_json_has_the_promised_keys(net: str, capsys: pytest.CaptureFixture[str]
     assert second["macs"] == 2 * first["macs"]
 
 
-def test_table_shows_layers_and_formulas(net: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline(net, *SIZE, "--formulas", "--format", "markdown") == 0
-    out = capsys.readouterr().out
-    formula = "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw + bias = 2·1·8·6·6·3·3·3 + 288 = 15840"
-    assert formula in out
-    assert "| 0 | Conv2d | 1x3x8x8 | 1x8x6x6 | 224 |" in out
-    assert "| n = 288 |" in out  # ReLU: one term is its own product
-
-
-def test_training_phases_are_printed(net: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline(net, *SIZE, "--mode", "train", "--optimizer", "adam") == 0
-    out = capsys.readouterr().out
-    for phase in ("forward", "input-grad", "weight-grad", "optimizer"):
-        assert f"\n {phase} " in out
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_operators_in_a_table(net: str, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / "deep" / f"table{suffix}"
-    assert ridgeline(net, *SIZE, "--table", "ops", "-o", str(path), "-q") == 0
-    read = {".csv": pd.read_csv, ".parquet": pd.read_parquet}[suffix]
-    table = read(path)  # type: ignore[operator]
-    assert table["op"].tolist() == ["aten::convolution", "aten::relu", "aten::addmm"]
-    assert table["macs"].tolist() == [7776, 0, 2880]
-    assert table["model"].tolist() == ["net.py:make"] * 3
-
-
-def test_operators_in_a_json_file(net: str, tmp_path: Path) -> None:
-    path = tmp_path / "table.json"
-    assert ridgeline(net, *SIZE, "--table", "ops", "-o", str(path), "-q") == 0
-    [found] = json.loads(path.read_text())["models"]
-    assert (found["model"], found["macs"]) == ("net.py:make", 7776 + 2880)
-    assert [(row["op"], row["macs"]) for row in found["ops"]] == [
-        ("aten::convolution", 7776),
-        ("aten::relu", 0),
-        ("aten::addmm", 2880),
-    ]
-
-
-def test_operators_in_markdown_and_in_the_terminal(
-    net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--formulas", "--format", "markdown"), [
+            "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw + bias = 2·1·8·6·6·3·3·3 + 288 = 15840",
+            "| 0 | Conv2d | 1x3x8x8 | 1x8x6x6 | 224 |",
+            "| n = 288 |",  # ReLU: one term is its own product
+        ]),
+        (("--mode", "train", "--optimizer", "adam"), [
+            "\n forward ", "\n input-grad ", "\n weight-grad ", "\n optimizer ",
+        ]),
+        (("--table", "ops", "--formulas"), ["module   op ", "aten::addmm"]),
+        (("--table", "ops", "--format", "markdown"), [
+            "| 0 | aten::convolution | forward | 1x3x8x8 8x3x3x3 8 | 1x8x6x6 | 7.78 k | 15.8 kFLOP"
+        ]),
+    ],
+    ids=["formulas", "phases", "operators", "operators in Markdown"],
+)  # fmt: skip
+def test_printed_tables(
+    net: str, options: tuple[str, ...], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "table.md"
-    options = ("--table", "ops", "--formulas", "-q")
-    assert ridgeline(net, *SIZE, *options, "-o", str(path)) == 0
-    row = "| 0 | aten::convolution | forward | 1x3x8x8 8x3x3x3 8 | 1x8x6x6 | 7.78 k | 15.8 kFLOP |"
-    assert row in path.read_text()
-    assert "module   op " in (out := capsys.readouterr().out)
-    assert "aten::addmm" in out
+    assert ridgeline(net, *SIZE, *options) == 0
+    out = capsys.readouterr().out
+    assert [text for text in expected if text not in out] == []
 
 
-def test_several_outputs_are_all_written(net: str, tmp_path: Path) -> None:
-    paths = [tmp_path / "a.csv", tmp_path / "b.md", tmp_path / "c.json"]
-    options = [option for path in paths for option in ("-o", str(path))]
-    assert ridgeline(net, *SIZE, *options, "-q") == 0
-    assert [path.exists() for path in paths] == [True] * 3
+def test_files_have_the_form_of_their_ending(net: str, tmp_path: Path) -> None:
+    paths = {ending: tmp_path / "deep" / f"table.{ending}" for ending in ("csv", "parquet", "json")}
+    options = [option for path in paths.values() for option in ("-o", str(path))]
+    assert ridgeline(net, *SIZE, "--table", "ops", *options, "-q") == 0
+    for table in (pd.read_csv(paths["csv"]), pd.read_parquet(paths["parquet"])):
+        assert list(zip(table["op"], table["macs"], strict=True)) == OPS
+        assert table["model"].tolist() == ["net.py:make"] * 3
+    [model] = json.loads(paths["json"].read_text())["models"]
+    assert (model["model"], model["macs"]) == ("net.py:make", 7776 + 2880)
+    assert [(row["op"], row["macs"]) for row in model["ops"]] == OPS
 
 
 def test_csv_of_layers_on_stdout(net: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,82 +119,102 @@ def test_output_dir_holds_text_and_summary(net: str, tmp_path: Path) -> None:
 
 
 def test_results_keeps_a_run_with_provenance(net: str, tmp_path: Path) -> None:
-    assert ridgeline(net, *SIZE, "--results", str(tmp_path / "results"), "-q") == 0
-    (run,) = ResultsFolder(tmp_path / "results").read_runs()
-    assert run.asked["model"] == "net.py:make"
-    assert run.asked["batch_size"] == 1
-    assert run.found["macs"] == 10656
-    assert run.found["provenance"] == "static"
-    assert "host" in run.provenance
-    table = ResultsFolder(tmp_path / "results").read_table(run.run_id, "ops")
-    assert table["macs"].sum() == 10656
+    results = ResultsFolder(tmp_path / "results")
+    assert ridgeline(net, *SIZE, "--results", str(results.path), "-q") == 0
+    (run,) = results.index().counts
+    assert (run.request.model, run.request.batch_size) == ("net.py:make", 1)
+    assert (run.result.macs, run.result.provenance) == (10656, "static")
+    assert run.made.host.name
+    assert results.read_table(run.run_id, "ops")["macs"].sum() == 10656
 
 
-def test_what_was_counted_survives_a_later_error(
-    net: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("counted", [True, False])
+def test_errors_of_models_are_json_and_keep_what_was_counted(
+    counted: bool, net: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ridgeline(net, "resnet5", *SIZE, "--json") == 2
+    models = [net, "resnet5"] if counted else ["resnet5"]
+    assert ridgeline(*models, *SIZE, "--json") == 2
     streams = capsys.readouterr()
-    answer = json.loads(streams.out)
-    assert [m["model"] for m in answer["models"]] == ["net.py:make"]
-    assert answer["errors"][0]["model"] == "resnet5"
-    assert streams.err.startswith(
-        "ridgeline: unknown model 'resnet5'\n  hint: did you mean resnet50"
-    )
-
-
-def test_a_single_model_that_is_bad_is_told_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline("resnet5", "--json") == 2
-    streams = capsys.readouterr()
-    (error,) = json.loads(streams.out)["errors"]
-    assert json.loads(streams.out) == {"schema": 1, "models": [], "errors": [error]}
+    content = json.loads(streams.out)
+    (error,) = content["errors"]
+    assert [m["model"] for m in content["models"]] == models[:-1]
     assert (error["model"], error["problem"]) == ("resnet5", "unknown model 'resnet5'")
+    assert error["hint"].startswith("did you mean resnet50")
+    assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
+
+
+BAD_OPTIONS = [  # arguments, problem, beginning of the hint
+    ("", "no model was named", "for example: ridgeline count resnet50; --list shows all names"),
+    ("-b 0", "--batch-size '0' is not valid",
+     "give whole numbers of 1 or more, separated by commas: 1,8,32"),
+    ("-b 1,3000000000", "--batch-size 3000000000 is too large", "2147483648"),
+    ("-b two", "--batch-size 'two' is not valid", "give whole numbers"),
+    ("--input-size -1", "--input-size '-1' is not valid",
+     "give whole numbers of 1 or more, separated by commas: 224 or 224,320 or 3,64,64"),
+    ("--precision fp8", "precision 'fp8' is not known", "valid values: fp32, tf32"),
+    ("--mode trian", "mode 'trian' is not known", "valid values: infer, train"),
+    ("--mode train --optimizer sdg", "optimizer 'sdg' is not known", "valid"),
+    ("--causal both", "causal 'both' is not known", "valid values: full, half"),
+    ("--find-max-batch lots", "'lots' is not an amount of memory", ""),
+    ("-o table.xls", "the ending of --output: '.xls' is not known", "choose .csv"),
+    ("--table rows", "--table: 'rows' is not known", "choose layers, ops"),
+    ("--config hidden", "--config 'hidden' is not valid", "write key=value"),
+    ("--dim seq=3", "--dim is for .onnx files", "PyTorch models take --batch-size"),
+    ("--compare-onnx net.py --mode train", "--compare-onnx cannot compare --mode train",
+     "it compares a forward pass in fp32; leave --mode train out"),
+    ("--compare-onnx net.py --mode train --precision amp",
+     "--compare-onnx cannot compare --mode train and --precision amp",
+     "it compares a forward pass in fp32; leave --mode train and --precision amp out"),
+    ("--compare-onnx net.py --seq-len 5 --dim sequence=6",
+     "--seq-len 5 and --dim sequence=6 name the same dimension", "give one of them"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "problem", "hint"), BAD_OPTIONS, ids=lambda text: text[:30])
+def test_bad_options_are_refused_in_text_and_json(
+    net: str, options: str, problem: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ridgeline(*([net] if options else []), *options.split(), "--json") == 2
+    streams = capsys.readouterr()
+    content = json.loads(streams.out)
+    (error,) = content["errors"]
+    assert (content["schema"], content["models"], error["model"]) == (1, [], None)
+    assert error["problem"].startswith(problem)
+    assert error["hint"].startswith(hint)
     assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem", "hint"),
+    ("options", "complaint"),
     [
-        ((), "no model was named",
-         "for example: ridgeline count resnet50; --list shows all names"),
-        (("resnet18", "-b", "0"), "--batch-size '0' is not valid",
-         "give whole numbers of 1 or more, separated by commas: 1,8,32"),
-        (("resnet18", "--mode", "trian"), "mode 'trian' is not known",
-         "valid values: infer, train"),
-        (("resnet18", "--compare-onnx", "net.py", "--mode", "train"),
-         "--compare-onnx cannot compare --mode train",
-         "it compares a forward pass in fp32; leave --mode train out"),
-        (("resnet18", "--compare-onnx", "net.py", "--mode", "train", "--precision", "amp"),
-         "--compare-onnx cannot compare --mode train and --precision amp",
-         "it compares a forward pass in fp32; leave --mode train and --precision amp out"),
-        (("bert", "--compare-onnx", "net.py", "--seq-len", "5", "--dim", "sequence=6"),
-         "--seq-len 5 and --dim sequence=6 name the same dimension", "give one of them"),
+        (("--format", "xml"), "--format: 'xml' is not known\n  hint: choose table, markdown"),
+        (("--output-dir", ""), "the name of a folder is empty\n  hint: write . for this folder"),
+        (("--results", ""), "the name of a folder is empty\n  hint: write . for this folder"),
+        (("--input-size", "3,9,9"),
+         "layer 3 (Linear) failed on input 1x392: a and b must have same reduction dim,"
+         " but got [1, 392] X [288, 10].\n"
+         "  hint: it expects 288 input features; check --input-size, --seq-len or inputs=\n"),
     ],
-    ids=["no model", "batch", "mode", "against", "against amp", "length"],
+    ids=["format", "output-dir", "results", "shape"],
 )  # fmt: skip
-@pytest.mark.usefixtures("net")
-def test_options_that_are_wrong_are_told_as_json(
-    arguments: tuple[str, ...], problem: str, hint: str, capsys: pytest.CaptureFixture[str]
+def test_other_refusals(
+    net: str, options: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ridgeline(*arguments, "--json") == 2
-    streams = capsys.readouterr()
-    assert json.loads(streams.out) == {
-        "schema": 1,
-        "models": [],
-        "errors": [{"model": None, "problem": problem, "hint": hint}],
-    }
-    assert streams.err == f"ridgeline: {problem}\n  hint: {hint}\n"
+    assert ridgeline(net, *SIZE, *options) == 2
+    assert capsys.readouterr().err.startswith(f"ridgeline: {complaint}")
 
 
-def test_a_list_of_nothing_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_takes_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ridgeline("--list", "resnet*_cifar") == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["resnet18_cifar", "resnet34_cifar"]
     assert ridgeline("--list", "no*such*net", "--json") == 2
     assert capsys.readouterr().out == "[]\n"
 
 
 def test_views_have_no_least_bytes(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     # given 3x8x8 → conv 8x6x6 → relu → flatten → linear 288 to 10, all of 4 bytes
-    assert ridgeline(net, *SIZE, "--depth", "1", "--json") == 0
-    [model] = json.loads(capsys.readouterr().out)["models"]
+    [model] = json_of(capsys, net, *SIZE, "--depth", "1")["models"]
     params = (8 * 3 * 9 + 8, 288 * 10 + 10)
     assert [(row["path"], row["fused_bytes"]) for row in model["layers"]] == [
         ("(model)", 4 * (192 + sum(params) + 10)),
@@ -220,90 +225,21 @@ def test_views_have_no_least_bytes(net: str, capsys: pytest.CaptureFixture[str])
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--batch-size", "0"), "--batch-size '0' is not valid"),
-        (
-            ("--batch-size", "1,3000000000"),
-            "--batch-size 3000000000 is too large\n  hint: 2147483648",
-        ),
-        (("--batch-size", "two"), "--batch-size 'two' is not valid"),
-        (
-            ("--input-size", "-1"),
-            "--input-size '-1' is not valid\n  hint: give whole numbers of 1 or more,"
-            " separated by commas: 224 or 224,320 or 3,64,64",
-        ),
-        (("--precision", "fp8"), "precision 'fp8' is not known\n  hint: valid values: fp32, tf32"),
-        (("--mode", "trian"), "mode 'trian' is not known\n  hint: valid values: infer, train"),
-        (("--mode", "train", "--optimizer", "sdg"), "optimizer 'sdg' is not known\n  hint: valid"),
-        (("--causal", "both"), "causal 'both' is not known\n  hint: valid values: full, half"),
-        (("--find-max-batch", "lots"), "'lots' is not an amount of memory"),
-        (("--format", "xml"), "--format: 'xml' is not known\n  hint: choose table, markdown"),
-        (("-o", "table.xls"), "the ending of --output: '.xls' is not known\n  hint: choose .csv"),
-        (("--output-dir", ""), "the name of a folder is empty\n  hint: write . for this folder"),
-        (("--results", ""), "the name of a folder is empty\n  hint: write . for this folder"),
-        (("--config", "hidden"), "--config 'hidden' is not valid\n  hint: write key=value"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
-)
-def test_bad_options_are_refused_with_the_valid_ones(
-    net: str, arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    size = () if "--input-size" in arguments else SIZE
-    assert ridgeline(net, *size, *arguments) == 2
-    assert capsys.readouterr().err.startswith(f"ridgeline: {complaint}")
-
-
-def test_a_wrong_shape_names_the_layer(net: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline(net, "--input-size", "3,9,9") == 2
-    assert capsys.readouterr().err == (
-        "ridgeline: layer 3 (Linear) failed on input 1x392: a and b must have same reduction dim,"
-        " but got [1, 392] X [288, 10].\n"
-        "  hint: it expects 288 input features; check --input-size, --seq-len or inputs=\n"
-    )
-
-
-def test_no_model_and_an_empty_file_are_explained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ridgeline() == 2
-    assert "no model was named" in capsys.readouterr().err
-    (tmp_path / "model.onnx").touch()
-    assert ridgeline(str(tmp_path / "model.onnx")) == 2
-    assert "is not a readable ONNX model: it is empty" in capsys.readouterr().err
-
-
-def test_list_takes_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline("--list", "resnet*_cifar") == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["resnet18_cifar", "resnet34_cifar"]
-    assert ridgeline("--list", "no-such-network") == 2
-
-
 def test_growth_and_largest_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline("resnet18_cifar", "--growth", "--find-max-batch", "100MB", "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
-    macs = answer["models"][0]["macs"]
-    by_batch = answer["growth"]["resnet18_cifar"]["by_batch"]
-    assert by_batch["macs"]["coefficients"] == [0, macs]
-    batch = answer["max_batch"]["resnet18_cifar"]
-    peaks = [_peak_bytes(capsys, batch), _peak_bytes(capsys, batch + 1)]
-    assert peaks[0] <= 100e6 < peaks[1]
-
-
-def _peak_bytes(capsys: pytest.CaptureFixture[str], batch: int) -> int:
-    ridgeline("resnet18_cifar", "-b", str(batch), "--json")
-    answer = json.loads(capsys.readouterr().out)
-    return int(answer["models"][0]["memory"]["peak_bytes"])
+    model = "resnet18_cifar"
+    content = json_of(capsys, model, "--growth", "--find-max-batch", "100MB")
+    macs = content["models"][0]["macs"]
+    assert content["growth"][model]["by_batch"]["macs"]["coefficients"] == [0, macs]
+    batch = content["max_batch"][model]
+    models = json_of(capsys, model, "-b", f"{batch},{batch + 1}")["models"]
+    assert models[0]["memory"]["peak_bytes"] <= 100e6 < models[1]["memory"]["peak_bytes"]
 
 
 def test_growth_says_where_no_polynomial_fits(capsys: pytest.CaptureFixture[str]) -> None:
     # vgg16 pools to 7x7 whatever comes in: from sizes that 7 does not divide, windows overlap
     assert ridgeline("vgg16", "--growth", "--depth", "0", "-q") == 0
     assert "\n  FLOPs: no polynomial fits these sizes\n" in capsys.readouterr().out
-    assert ridgeline("vgg16", "--growth", "--json") == 0
-    growth = json.loads(capsys.readouterr().out)["growth"]["vgg16"]
+    growth = json_of(capsys, "vgg16", "--growth")["growth"]["vgg16"]
     assert growth["by_size"]["flops"] is None
     assert growth["by_size"]["macs"]["formula"].endswith("1.236e8")
     assert "flops by S: no polynomial fits these sizes" in growth["notes"]
@@ -315,15 +251,5 @@ def test_large_intensities_are_plain_numbers(capsys: pytest.CaptureFixture[str])
 
 
 def test_debug_shows_the_traceback(net: str) -> None:
-    from ridgeline.errors import RidgelineError
-
     with pytest.raises(RidgelineError):
         main(["count", net, "--input-size", "3,9,9", "--debug"])
-
-
-def test_every_option_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline("--help") == 0
-    out = capsys.readouterr().out
-    assert "Examples" in out
-    for option in ("--batch-size", "--mode", "--growth", "--json", "--output-dir", "--list"):
-        assert option in out

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
+from tests.cli.analyzed_here import command
 
-from ridgeline.cli import main
 from ridgeline.machine import doctor
 from ridgeline.machine.doctor import Check
 
@@ -18,67 +19,39 @@ ILL = Check(group="counters", name="Nsight Compute", state="broken", result="doe
             fix="install it again")  # fmt: skip
 
 
-def ridgeline(*arguments: str) -> int:
-    """Run the command line in this process; answers the exit code."""
-    with pytest.raises(SystemExit) as stopped:
-        main(["doctor", *arguments])
-    return int(stopped.value.code or 0)
+ridgeline = partial(command, "doctor")
 
 
-def here(monkeypatch: pytest.MonkeyPatch, *checks: Check) -> None:
-    """Let the doctor find these."""
-    monkeypatch.setattr(doctor, "diagnose", lambda facts, before: list(checks))
-
-
-def test_what_is_missing_is_no_failure(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here(monkeypatch, FINE, ABSENT)
-    assert ridgeline() == 0
+@pytest.mark.parametrize(
+    ("checks", "options", "code", "shown", "hidden", "err"),
+    [
+        ([FINE, ABSENT], [], 0, ["missing", "→ buy one [bold]now"], [],  # brackets are text
+         "2 checks: 1 ok, 1 missing\n"),
+        ([FINE, ABSENT, ILL], ["--quiet"], 1, ["install it again"], ["Python"], ""),
+        ([FINE, ABSENT], ["-q"], 0, [], ["Python", "GPU"], ""),
+    ],
+    ids=["missing is no failure", "broken is one", "quiet and well"],
+)  # fmt: skip
+def test_printed(
+    checks: list[Check], options: list[str], code: int, shown: list[str], hidden: list[str],
+    err: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(doctor, "diagnose", lambda facts, before: checks)
+    assert ridgeline(*options) == code
     printed = capsys.readouterr()
-    assert "missing" in printed.out
-    assert "→ buy one [bold]now" in printed.out  # brackets are text
-    assert "2 checks: 1 ok, 1 missing" in printed.err
-
-
-def test_what_is_broken_is_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here(monkeypatch, FINE, ABSENT, ILL)
-    assert ridgeline("--quiet") == 1
-    printed = capsys.readouterr()
-    assert "install it again" in printed.out
-    assert "Python" not in printed.out
-    assert printed.err == ""
-
-
-def test_quiet_and_well_says_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here(monkeypatch, FINE, ABSENT)
-    assert ridgeline("-q") == 0
-    assert capsys.readouterr() == ("", "")
+    assert [text for text in shown if text not in printed.out] == []
+    assert [text for text in hidden if text in printed.out] == []
+    assert printed.err == err
 
 
 def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    here(monkeypatch, FINE, ILL)
+    monkeypatch.setattr(doctor, "diagnose", lambda facts, before: [FINE, ILL])
     assert ridgeline("--json") == 1
-    printed = capsys.readouterr()
-    assert json.loads(printed.out) == {
+    assert json.loads(capsys.readouterr().out) == {
         "schema": 1,
         "healthy": False,
-        "checks": [
-            {"name": "Python", "state": "ok", "found": "3.11.7", "fix": "", "group": "software"},
-            {"name": "Nsight Compute", "state": "broken", "found": "does not start",
-             "fix": "install it again", "group": "counters"},
-        ],
-    }  # fmt: skip
-    assert printed.err == ""
-
-
-def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline("--help") == 0
-    assert "ridgeline doctor --json" in capsys.readouterr().out
+        "checks": [FINE.to_dict(), ILL.to_dict()],
+    }
 
 
 def test_on_this_machine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from ridgeline.cli.interrupts import (
     stopped_at_once,
     was_pressed,
 )
-from ridgeline.cli.progress import RunProgress, progress_bar
+from ridgeline.cli.progress import Progress
 from ridgeline.store import ResultsFolder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 COMMAND = """
 import signal, sys, time, weakref
 from ridgeline.cli import main
-from ridgeline.cli.progress import RunProgress
+from ridgeline.cli.progress import Progress
 from ridgeline.report import compare as comparing
 
 class Thing: ...
@@ -91,48 +91,35 @@ def program(text: str, *, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_one_that_was_thrown_away_is_raised_again(tmp_path: Path) -> None:
-    # given an interrupt in a callback of the garbage collector, which throws it away
-    body = """
-    interrupt_callback()
-    print("went on", flush=True)
-    RunProgress().start("the next unit of work")
-    print("not reached", flush=True)
-"""
-    done = program(COMMAND.format(body=body), folder=tmp_path)
-    # then the next unit of work does not begin
-    assert (done.returncode, done.stdout) == (130, "went on\n")
-    assert done.stderr == "ridgeline: interrupted\n"
-
-
-@pytest.mark.parametrize("lost", ["interrupt_callback", "interrupt_import"])
-def test_one_that_was_thrown_away_is_sent_again(tmp_path: Path, lost: str) -> None:
-    # given an interrupt that Python throws away, and work that looks for none
-    (tmp_path / "this_is_imported.py").touch()
-    body = f"{lost}(); print('went on', flush=True); time.sleep(60); print('not reached')"
-    start_s = time.monotonic()
-    done = program(COMMAND.format(body=body), folder=tmp_path)
-    # then it ends long before that work would have
-    assert (done.returncode, done.stdout) == (130, "went on\n")
-    assert done.stderr == "ridgeline: interrupted\n"
-    assert time.monotonic() - start_s < 50
-
-
-@pytest.mark.parametrize(
-    "ending", ["sys.exit(0)", "sys.exit(3)", "raise ImportError('a module did not load')"]
-)
-def test_one_that_a_library_kept_to_itself_is_the_exit_code(tmp_path: Path, ending: str) -> None:
-    # given a library that catches an interrupt, and a command that ends in its own way
-    body = f"""
+WAIT = "print('went on', flush=True); time.sleep(60); print('not reached')"
+NEXT_UNIT = "print('went on', flush=True); Progress().start('a run'); print('not reached')"
+SWALLOWED = """
     try:
         interrupt()
     except BaseException:
         pass
-    {ending}
 """
+
+
+@pytest.mark.parametrize(
+    ("body", "out"),
+    [
+        (f"interrupt_callback(); {NEXT_UNIT}", "went on\n"),  # the next unit does not begin
+        (f"interrupt_callback(); {WAIT}", "went on\n"),  # it is sent again
+        (f"interrupt_import(); {WAIT}", "went on\n"),
+        (f"{SWALLOWED}    sys.exit(0)", ""),  # a library caught it
+        (f"{SWALLOWED}    sys.exit(3)", ""),
+        (f"{SWALLOWED}    raise ImportError('a module did not load')", ""),
+    ],
+    ids=["next unit", "callback", "import", "exit 0", "exit 3", "error"],
+)
+def test_one_that_was_lost_ends_the_command(tmp_path: Path, body: str, out: str) -> None:
+    (tmp_path / "this_is_imported.py").touch()
+    start_s = time.monotonic()
     done = program(COMMAND.format(body=body), folder=tmp_path)
-    # then it ends as one that was interrupted
-    assert (done.returncode, done.stderr) == (130, "ridgeline: interrupted\n")
+    assert (done.returncode, done.stdout) == (130, out)
+    assert done.stderr == "ridgeline: interrupted\n"
+    assert time.monotonic() - start_s < 50  # long before that work would have ended
 
 
 def test_no_library_is_left_half_imported(tmp_path: Path) -> None:
@@ -163,15 +150,13 @@ def test_when_all_is_done_it_is_too_late(tmp_path: Path) -> None:
     assert done.stdout.startswith("ridgeline ")
 
 
-def test_every_piece_of_work_begins_with_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_unit_of_work_looks_for_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     stop_if_pressed()  # nothing was pressed
     monkeypatch.setattr(interrupts, "_pressed", [signal.SIGINT])
     with pytest.raises(KeyboardInterrupt):
-        RunProgress().start("a run")
+        Progress().start("a run")
     with pytest.raises(KeyboardInterrupt):
-        RunProgress().update("steps", 1, 2)
-    with progress_bar(2, quiet=True, first="") as step, pytest.raises(KeyboardInterrupt):
-        step("a figure")
+        Progress().update("steps", 1, 2)
 
 
 def test_handlers_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,11 +199,11 @@ import sys
 from ridgeline.cli import main, progress
 
 def mark(name):
-    usual = getattr(progress.StageProgress, name)
+    usual = getattr(progress.Progress, name)
     def marked(self, what, *arguments, **options):
         print("at", what, file=sys.stderr, flush=True)
         return usual(self, what, *arguments, **options)
-    setattr(progress.StageProgress, name, marked)
+    setattr(progress.Progress, name, marked)
 
 mark("start")
 mark("update")

@@ -2,12 +2,11 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
-
-from ridgeline.cli import main
-from ridgeline.machine.passport import Ceiling
+from tests.cli.analyzed_here import command
 
 RECORDED = Path(__file__).parents[1] / "data" / "passport-h200.json"
 
@@ -20,10 +19,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ridgeline(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main(["machine", *arguments])
-    return int(stopped.value.code or 0)
+ridgeline = partial(command, "machine")
 
 
 def test_list_and_show(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,62 +129,32 @@ def test_a_whole_measurement_of_this_cpu(
     assert [p.stem for p in (tmp_path / "machines").glob("*.json")] == [answer["machine"]]
 
 
-def test_the_passport_of_another_machine_is_not_replaced(
+def test_a_passport_that_is_not_ours_is_not_replaced(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # given a passport of an H200, and this machine without one
-    code = ridgeline(
-        "measure", "--device", "cpu", "--quick", "--name", "nvidia-h200", "--results", str(results)
-    )
-    assert code == 2
+    # given a passport of an H200, a damaged one, and this machine without one
+    measure = ("measure", "--device", "cpu", "--quick", "--results", str(results))
+    assert ridgeline(*measure, "--name", "nvidia-h200") == 2
     err = capsys.readouterr().err
     assert "is the passport of another machine (GPUs: 1 × NVIDIA H200 before, " in err
     assert "--name NAME" in err
     assert (results / "machines" / "nvidia-h200.json").read_text() == RECORDED.read_text()
-
-
-def test_a_damaged_passport_is_told_before_the_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "machines").mkdir()
-    (tmp_path / "machines" / "box.json").write_text("{")
-    assert ridgeline("measure", "--device", "cpu", "--name", "box", "--results", str(tmp_path)) == 2
+    damaged = results / "machines" / "box.json"
+    damaged.write_text("{")
+    assert ridgeline(*measure, "--name", "box") == 2
     err = capsys.readouterr().err
     assert "cannot be read as a passport" in err
-    assert f"hint: remove {tmp_path / 'machines' / 'box.json'}, or" in err
+    assert f"hint: remove {damaged}, or" in err
 
 
-def measures_one_roof(monkeypatch: pytest.MonkeyPatch) -> None:
-    roof = Ceiling(kind="bandwidth", device="cpu", level="dram", pattern="read", samples=(7.0,),
-                   how="")  # fmt: skip
-    monkeypatch.setattr("ridgeline.machine.measure._measure", lambda *_, **__: ([roof], []))
-
-
-def test_a_measurement_that_cannot_be_kept_here_is_kept_elsewhere(
+def test_a_folder_that_takes_no_files_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # given a results folder that turns out to be none
-    measures_one_roof(monkeypatch)
     results = tmp_path / "results"
     results.write_text("a file")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    # when the measurement is done
-    assert ridgeline("measure", "--device", "cpu", "--name", "box", "--results", str(results)) == 2
-    # then it can be imported from where the hint says
-    (spare,) = tmp_path.glob("ridgeline-*/machines/box.json")
-    assert f"hint: the measurement is in {spare}: ridgeline machine import" in (
-        capsys.readouterr().err
-    )
-    assert ridgeline("import", str(spare), "--results", str(tmp_path / "other")) == 0
-
-
-def test_a_folder_that_is_not_ours_is_told_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("ridgeline.machine.system.is_writable", lambda path: False)
     monkeypatch.setattr("ridgeline.machine.measure._measure", None)  # must not be called
-    assert ridgeline("measure", "--device", "cpu", "--results", str(tmp_path)) == 2
-    assert capsys.readouterr().err.startswith(f"ridgeline: cannot write to {tmp_path}\n")
+    assert ridgeline("measure", "--device", "cpu", "--results", str(results)) == 2
+    assert capsys.readouterr().err.startswith(f"ridgeline: cannot write to {results}: Not a dir")
 
 
 def test_export_to_where_nothing_can_be_written(

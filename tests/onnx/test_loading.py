@@ -219,7 +219,7 @@ def test_a_function_that_calls_itself(tmp_path: Path) -> None:
 WITHOUT_ONNX = """
 import sys
 sys.modules["onnx"] = None
-import ridgeline.cli.counted  # what `ridgeline count MODEL` imports needs no onnx
+import ridgeline.pipeline.count_models  # what `ridgeline count MODEL` imports needs no onnx
 from ridgeline.cli import main
 main(["count", "model.onnx"])
 """

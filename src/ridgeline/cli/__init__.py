@@ -3,26 +3,15 @@
 A command parses, calls one function of the library and prints. Results go to stdout;
 progress, advice and errors go to stderr. Nothing heavy is imported before it is needed.
 
-app.py      the commands put together; errors to exit codes
-doctor.py   machine.py   count.py: the commands
-machine_text.py  what `machine` prints
-counted.py  the work behind `count`; show.py prints it, files.py keeps it; counted_files.py
-            the options of ONNX files
-render_onnx_comparison.py  what `count MODEL --compare-onnx FILE.onnx` shows
-export.py   the command, exported.py the work behind it and what it shows
-run.py      analyze.py   profile.py: the commands; step_options.py the options that they share;
-            show_runs.py, show_analysis.py and show_profiles.py what they show
-report.py   roofline.py: the commands; study_options.py the options that they share;
-            show_study.py what they show
-compare.py  the command, show_compare.py what it shows
-train.py    the command, trained.py the work behind it, train_text.py what it shows
-imports.py  the command `import`, show_captures.py what it shows
-arguments.py  what users write after an option
-tables.py   tables for a terminal of any width
-progress.py the progress bar
-choices.py  what options take, for tab completion
-interrupts.py  Ctrl-C, which libraries may lose
-stdout.py   standard output that may be full or closed
+app.py          the commands put together; errors to exit codes
+options.py      options that several commands have, and how their texts are parsed;
+                step_options.py, study_options.py those of a step and of stored runs
+render_*.py     what commands print; show_*.py likewise
+tables.py       tables for a terminal of any width
+progress.py     the progress bar
+interrupts.py   Ctrl-C, which libraries may lose
+stdout.py       standard output that may be full or closed
+All others are named after their command.
 """
 
 from __future__ import annotations

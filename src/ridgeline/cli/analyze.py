@@ -100,7 +100,7 @@ def analyze(
         settings=step.settings(precision, layers=True), repeats=step["repeats"], label=text,
     )  # fmt: skip
     from ridgeline.cli.interrupts import import_figures, import_tables, interrupts_raised
-    from ridgeline.cli.progress import stage_progress
+    from ridgeline.cli.progress import progress_bar
     from ridgeline.cli.show_runs import show_log
     from ridgeline.pipeline.analyze import Analysis, AnalyzeRequest
     from ridgeline.pipeline.cases import Executor
@@ -125,7 +125,8 @@ def analyze(
             analysis.find_device()
             import_tables()
             import_figures()
-            with stage_progress(analysis.expected_s, quiet=quiet) as progress:
+            expected_s = analysis.expected_s
+            with progress_bar(expected_s, quiet=quiet, in_seconds=True) as progress:
                 analysis.run(progress)
             _show(analysis, as_json=as_json, quiet=quiet)
     except KeyboardInterrupt:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ridgeline.cli.arguments import folder
-from ridgeline.cli.choices import complete, one_of
 from ridgeline.cli.interrupts import import_tables
+from ridgeline.cli.options import Debug, JsonFormat, Results, check_choice, choice
+from ridgeline.cli.tables import Grid, print_grid, print_text, screen
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
+from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 
 if TYPE_CHECKING:
-    from ridgeline.report.comparison import Comparison, MachineComparison
+    from ridgeline.report.comparison import Comparison, MachineComparison, Table
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -38,9 +40,12 @@ things, write label:, model:, run: or machine: in front of it.
 2 something asked for is not possible.
 """
 
+SCHEMA = 1
 FORMATS = ("table", "markdown", "json")
+ENDINGS = (".md", ".json")
 TOO_SLOW = 1
 PERCENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
+SPARE = ("p", "peak memory", "J/sample", "samples/s", "why", "of A's step", "of A's sample")
 
 
 def compare(
@@ -48,9 +53,7 @@ def compare(
         str, typer.Argument(metavar="A", help="What was before: a run, label, model, …, see below.")
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
-    results: Annotated[
-        Path, typer.Option(metavar="DIR", parser=folder, help="Where runs are kept.")
-    ] = Path("results"),
+    results: Results = DEFAULT_RESULTS,
     fail_above: Annotated[
         str | None,
         typer.Option(
@@ -66,58 +69,71 @@ def compare(
         ),
     ] = None,
     top: Annotated[int, typer.Option(help="Layers that are shown.", min=1)] = 10,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format", help="table, markdown or json, on stdout.", autocompletion=complete(FORMATS)
-        ),
-    ] = "table",
+    form: Annotated[str, choice("table, markdown or json, on stdout.", FORMATS, "--format")] = (
+        "table"
+    ),
     output: Annotated[
         list[Path] | None,
         typer.Option("-o", "--output", help="Write to a .md or .json file; may be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
+    as_json: JsonFormat = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No advice.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Compare two runs, labels, models, commits, results folders or machines.
 
     Ratio of the medians with its interval, a rank test, energy, memory, phases, layers;
     and what else differs between the sides: versions, commits, clocks, limits.
     """
-    outputs = tuple(output or ())
     form = "json" if as_json else form
-    _check(form, outputs)
-    limit = percentage(fail_above)
+    check_choice("--format", form, FORMATS)
+    for path in output or ():
+        check_choice("the ending of --output", path.suffix, ENDINGS)
+    limit = parse_percentage(fail_above)
     import_tables()
-    from ridgeline.cli.show_compare import Shown, keep, show
-    from ridgeline.report.compare import compare as find
+    from ridgeline.report.compare import compare as compare_sides
+    from ridgeline.report.comparison import as_markdown
 
-    found = find(a, b, results=results, layers=layers)
-    shown = Shown(form=form, top=top, outputs=outputs, fail_above=limit, quiet=quiet)
+    comparison = compare_sides(a, b, results=results, layers=layers)
+    content = _to_dict(comparison, limit)
     try:
-        show(found, shown)
+        if form == "json":
+            print(json.dumps(content, indent=2))
+        elif form == "markdown":
+            print(plain_text(as_markdown(comparison, top=top)), end="")
+        else:
+            _print_tables(comparison, top)
+        if not quiet and form != "markdown":  # which has its notes in it
+            for note in comparison.notes:
+                print(f"note: {plain_text(note)}", file=sys.stderr)
     finally:  # files are written even if nobody reads what is printed: `… -o FILE | head`
-        keep(found, shown)
+        for path in output or ():
+            is_json = path.suffix == ".json"
+            atomic_write_text(
+                path, to_json(content) if is_json else as_markdown(comparison, top=top)
+            )
+            if not quiet:
+                print(f"wrote {path}", file=sys.stderr)
     if limit is not None:
-        _judge(found, limit, f"--fail-above {fail_above}")
+        _judge(comparison, limit, f"--fail-above {fail_above}")
 
 
-def _judge(found: Comparison | MachineComparison, limit: float, option: str) -> None:
+def _judge(comparison: Comparison | MachineComparison, limit: float, option: str) -> None:
     """Say what is too slow or cannot be judged, even if quiet; exit with TOO_SLOW for the first."""
-    for name in found.not_judged():
-        print(f"ridgeline: {option}: not judged: {plain_text(name)}", file=sys.stderr)
-    for name in found.undecided(limit):
-        print(f"ridgeline: {option}: cannot tell from so few steps: {plain_text(name)}",
-              file=sys.stderr)  # fmt: skip
-    too_slow = found.slower_by_more_than(limit)
-    for name in too_slow:
-        print(f"ridgeline: {option}: slower than that: {plain_text(name)}", file=sys.stderr)
+    too_slow = comparison.slower_by_more_than(limit)
+    messages = {
+        "not judged": comparison.not_judged(),
+        "cannot tell from so few steps": comparison.undecided(limit),
+        "slower than that": too_slow,
+    }
+    for message, names in messages.items():
+        for name in names:
+            print(f"ridgeline: {option}: {message}: {plain_text(name)}", file=sys.stderr)
     if too_slow:
         sys.exit(TOO_SLOW)
 
 
-def percentage(text: str | None) -> float | None:
+def parse_percentage(text: str | None) -> float | None:
     """`5%` and `5` as 0.05."""
     if text is None:
         return None
@@ -135,7 +151,46 @@ def percentage(text: str | None) -> float | None:
     return number / 100
 
 
-def _check(form: str, outputs: tuple[Path, ...]) -> None:
-    one_of("--format", form, FORMATS)
-    for path in outputs:
-        one_of("the ending of --output", path.suffix, (".md", ".json"))
+def _to_dict(comparison: Comparison | MachineComparison, limit: float | None) -> dict[str, Any]:
+    """The form that scripts read; see docs/compare.md."""
+    return {
+        "schema": SCHEMA,
+        **comparison.to_dict(),
+        "fail_above": limit,
+        "too_slow": comparison.slower_by_more_than(limit) if limit is not None else [],
+        "not_judged": comparison.not_judged(),
+    }
+
+
+def _print_tables(comparison: Comparison | MachineComparison, top: int) -> None:
+    from ridgeline.report.comparison import (
+        Comparison,
+        Table,
+        details,
+        explanations,
+        main_table,
+        summary,
+    )
+
+    console = screen()
+    print_text(console, f"A: {comparison.before}")
+    print_text(console, f"B: {comparison.after}")
+    _print_table(console, main_table(comparison), names=2)
+    if isinstance(comparison, Comparison):
+        print_text(console, summary(comparison))
+    for block in details(comparison, top):
+        if isinstance(block, Table):
+            print_text(console, f"\n{block.title}")
+            _print_table(console, block)
+        else:
+            print_text(console, block)
+    for line in explanations(comparison):
+        print_text(console, line)
+
+
+def _print_table(console: Any, table: Table, *, names: int = 1) -> None:
+    if table.rows:
+        rows = [list(row) for row in table.rows]
+        spare = tuple((name,) for name in SPARE if name in table.header)
+        grid = Grid(header=list(table.header), rows=rows, text_columns=names, spare=spare)
+        print_grid(console, grid)

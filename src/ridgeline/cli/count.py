@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.arguments import config_values, folder, named_sizes, sizes, whole_numbers
-from ridgeline.cli.choices import (
-    CAUSAL,
-    FORMATS,
-    MODELS,
-    OPTIMIZERS,
-    SOURCES,
-    TABLES,
-    complete,
-    one_of,
-)
+from ridgeline.cli import INTERRUPTED
 from ridgeline.cli.interrupts import stopped_at_once
+from ridgeline.cli.options import (
+    MODEL_FORMS,
+    Config,
+    Debug,
+    InputSize,
+    JsonFormat,
+    Mode,
+    Optimizer,
+    Precision,
+    Quiet,
+    SeqLen,
+    check_choice,
+    choice,
+    complete_model,
+    flag,
+    folder,
+    parse_config,
+    parse_dims,
+    parse_input_size,
+    parse_numbers,
+)
+from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
-from ridgeline.records import MODES, PRECISIONS
 from ridgeline.units import parse_bytes
 
 if TYPE_CHECKING:
-    from ridgeline.cli.counted import Asked
+    from ridgeline.pipeline.count_models import CountOutcome
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -45,7 +56,10 @@ EXAMPLES = """
 """
 
 SCHEMA = 1  # of the JSON form
-NOTHING = {"schema": SCHEMA, "models": []}
+FORMATS = ("table", "markdown", "csv", "json")
+TABLES = ("layers", "ops")
+CAUSAL = ("full", "half")
+ENDINGS = (".csv", ".parquet", ".md", ".json")
 
 
 def count(
@@ -53,9 +67,8 @@ def count(
         list[str] | None,
         typer.Argument(
             metavar="MODEL…",
-            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory,"
-            " FILE.onnx",
-            autocompletion=complete(MODELS + SOURCES),
+            help=f"{MODEL_FORMS}, FILE.onnx",
+            autocompletion=complete_model,
             show_default=False,
         ),
     ] = None,
@@ -69,27 +82,12 @@ def count(
             show_default="1; an ONNX file may ask for it",
         ),
     ] = None,
-    mode: Annotated[
-        str, typer.Option(help="infer or train.", autocompletion=complete(MODES))
-    ] = "infer",
-    precision: Annotated[
-        str,
-        typer.Option(help="fp32, tf32, amp, bf16 or fp16.", autocompletion=complete(PRECISIONS)),
-    ] = "fp32",
-    optimizer: Annotated[
-        str,
-        typer.Option(
-            help="In train mode: sgd, momentum, adam, adamw, rmsprop, …",
-            autocompletion=complete(OPTIMIZERS),
-        ),
-    ] = "sgd",
-    input_size: Annotated[
-        str | None, typer.Option(help="224, or 224,320, or 3,64,64 for a model of your own.")
-    ] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
-    config: Annotated[
-        str | None, typer.Option(help="hidden_size=1024,num_layers=4 or a config.json.")
-    ] = None,
+    mode: Mode = "infer",
+    precision: Precision = "fp32",
+    optimizer: Optimizer = "sgd",
+    input_size: InputSize = None,
+    seq_len: SeqLen = None,
+    config: Config = None,
     dim: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,24 +96,19 @@ def count(
         ),
     ] = None,
     causal: Annotated[
-        str,
-        typer.Option(
-            help="Causal attention: count it in full, or the unmasked half.",
-            autocompletion=complete(CAUSAL),
-        ),
+        str, choice("Causal attention: count it in full, or the unmasked half.", CAUSAL)
     ] = "full",
     depth: Annotated[
         int | None, typer.Option(help="Show modules down to this depth; 0 is the model.", min=0)
     ] = None,
     formulas: Annotated[
-        bool, typer.Option("--formulas", help="Show formulas that add up to the FLOPs of each row.")
+        bool, flag("--formulas", "Show formulas that add up to the FLOPs of each row.")
     ] = False,
     growth: Annotated[
-        bool, typer.Option("--growth", help="Show how cost grows with batch and input size.")
+        bool, flag("--growth", "Show how cost grows with batch and input size.")
     ] = False,
     find_max_batch: Annotated[
-        str | None,
-        typer.Option(metavar="BYTES", help="Largest batch that fits in 24GB, 80GiB, …"),
+        str | None, typer.Option(metavar="BYTES", help="Largest batch that fits in 24GB, 80GiB, …")
     ] = None,
     compare_onnx: Annotated[
         Path | None,
@@ -125,151 +118,130 @@ def count(
     ] = None,
     against: Annotated[Path | None, typer.Option(hidden=True)] = None,  # its former name
     form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="table, markdown, csv or json, on stdout.",
-            autocompletion=complete(FORMATS),
-        ),
+        str, choice("table, markdown, csv or json, on stdout.", FORMATS, "--format")
     ] = "table",
-    table: Annotated[
-        str,
-        typer.Option(
-            help="Rows of csv, parquet and json: layers or ops.", autocompletion=complete(TABLES)
-        ),
-    ] = "layers",
+    table: Annotated[str, choice("Rows of csv, parquet and json: layers or ops.", TABLES)] = (
+        "layers"
+    ),
     output: Annotated[
         list[Path] | None,
         typer.Option(
-            "-o",
-            "--output",
-            help="Write to a .csv, .parquet, .md or .json file; may be repeated.",
+            "-o", "--output", help="Write to a .csv, .parquet, .md or .json file; may be repeated."
         ),
     ] = None,
     output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=folder,
-            help="Write a text file per model and batch, and summary.json.",
-        ),
+        Path | None, folder("Write a text file per model and batch, and summary.json.")
     ] = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", parser=folder, help="Keep each count as a run in this folder."),
-    ] = None,
+    results: Annotated[Path | None, folder("Keep each count as a run in this folder.")] = None,
     list_models: Annotated[
-        bool, typer.Option("--list", help="List the models; MODEL is then a pattern.")
+        bool, flag("--list", "List the models; MODEL is then a pattern.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    as_json: JsonFormat = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Count what models must do in one step: FLOPs, bytes, parameters, memory; by layer and phase.
 
     Nothing is run and no weights are needed: a model with 70 billion parameters counts on a laptop.
     """
-    if list_models:
-        with _stopped_at_once("table"):
-            return _list(models, as_json=as_json or form == "json")
     form = "json" if as_json else form
-    with _told_as_json(form), _stopped_at_once(form):
-        from ridgeline.measure.worker import torch_needed
+    if list_models:
+        with stopped_at_once():
+            return _list_models(models or [], as_json=form == "json")
+    with _errors_as_json(form):
+        with stopped_at_once(before=lambda: _print_nothing(form)):  # torch would lose Ctrl-C
+            from ridgeline.cli import render_count
+            from ridgeline.pipeline import count_models
 
-        with torch_needed():
-            from ridgeline.cli.counted import Asked, run
-            from ridgeline.workloads.sources import is_onnx
-
-            if not all(map(is_onnx, models or ())):
-                import ridgeline.count.counting  # noqa: F401 (and torch, inside of which Ctrl-C is lost)
-
-    with _told_as_json(form):
-        asked = Asked(
+            count_models.import_counting(tuple(models or ()))
+        options = count_models.CountOptions(
             models=tuple(models or ()),
-            batch_sizes=whole_numbers("--batch-size", batch_size or "1", like="1,8,32"),
-            batch_given=batch_size is not None,
-            dims=named_sizes("--dim", dim or []),
+            batch_sizes=parse_numbers("--batch-size", batch_size, like="1,8,32")
+            if batch_size is not None
+            else None,
             mode=mode,
             precision=precision,
             optimizer=optimizer,
-            input_size=sizes(input_size),
-            seq_len=seq_len,
-            config=config_values(config),
             causal=causal,
-            depth=depth,
-            formulas=formulas,
+            input_size=parse_input_size(input_size),
+            seq_len=seq_len,
+            config=parse_config(config),
+            dims=parse_dims(dim or []),
             growth=growth,
             limit_bytes=parse_bytes(find_max_batch) if find_max_batch is not None else None,
             compare_onnx=compare_onnx or against,
-            form=form,
-            table=table,
-            outputs=tuple(output or ()),
-            output_dir=output_dir,
-            results=results,
-            quiet=quiet,
         )
-        _check(asked)
-    run(asked)
+        count_models.check_options(options)
+        check_choice("--format", form, FORMATS)
+        check_choice("--table", table, TABLES)
+        for path in output or ():
+            check_choice("the ending of --output", path.suffix, ENDINGS)
+
+    with progress_bar(options.steps, quiet=quiet, first="importing") as progress:
+        outcome = count_models.count_models(options, progress.start)
+    stored = count_models.save_counts(options, outcome, results) if results is not None else []
+    view = render_count.CountView(
+        table=table, depth=depth, formulas=formulas, limit_bytes=options.limit_bytes
+    )
+    try:
+        if outcome.results or form == "json":  # a table of nothing is none
+            render_count.print_counts(outcome, view, form)
+    finally:  # files are written even if nobody reads what is printed: `… -o FILE | head`
+        written = render_count.write_files(outcome, view, output or [], output_dir)
+        for path in [*written, *stored] if not quiet else ():
+            print(f"wrote {path}", file=sys.stderr)
+    _end(outcome)
 
 
-def _check(asked: Asked) -> None:
-    from ridgeline.cli.counted import check
+def _end(outcome: CountOutcome) -> None:
+    """Exit after Ctrl-C; raise the last error, with those before it printed."""
+    from ridgeline.cli.render_count import check_same_macs
 
-    if not asked.models:
-        raise RidgelineError(
-            "no model was named",
-            hint="for example: ridgeline count resnet50; --list shows all names",
-        )
-    one_of("--format", asked.form, FORMATS)
-    one_of("--table", asked.table, TABLES)
-    for path in asked.outputs:
-        one_of("the ending of --output", path.suffix, (".csv", ".parquet", ".md", ".json"))
-    check(asked)
-
-
-def error_dict(model: str | None, error: RidgelineError) -> dict[str, str | None]:
-    """An error in the JSON form; no model is to blame for an option."""
-    return {"model": model, "problem": error.problem, "hint": error.hint}
+    if outcome.is_interrupted:
+        above = "; what was counted until then is above" if outcome.results else ""
+        print(f"ridgeline: interrupted{above}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    for _, error in outcome.errors[:-1]:
+        print(f"ridgeline: {error}", file=sys.stderr)
+    if outcome.errors:
+        raise outcome.errors[-1][1]
+    for comparison in outcome.comparisons:
+        check_same_macs(comparison)
 
 
 @contextmanager
-def _told_as_json(form: str) -> Iterator[None]:
+def _errors_as_json(form: str) -> Iterator[None]:
     """For scripts, an error that comes before any counting is JSON, too."""
     try:
         yield
     except RidgelineError as error:
         if form == "json":
-            print(json.dumps({**NOTHING, "errors": [error_dict(None, error)]}, indent=2))
+            reason = {"model": None, "problem": error.problem, "hint": error.hint}
+            print(json.dumps({"schema": SCHEMA, "models": [], "errors": [reason]}, indent=2))
         raise
 
 
-def _stopped_at_once(form: str) -> AbstractContextManager[None]:
-    """For scripts, JSON with nothing in it is printed before the end."""
-
-    def nothing() -> None:
-        if form == "json":
-            print(json.dumps(NOTHING), flush=True)
-
-    return stopped_at_once(before=nothing)
+def _print_nothing(form: str) -> None:
+    if form == "json":
+        print(json.dumps({"schema": SCHEMA, "models": []}), flush=True)
 
 
-def _list(models: list[str] | None, *, as_json: bool) -> None:
+def _list_models(patterns: list[str], *, as_json: bool) -> None:
     """Print the known models, a line each."""
     from ridgeline.workloads import list_models
 
-    patterns: Sequence[str | None] = models or [None]
-    found = [row for pattern in patterns for row in list_models(pattern)]
+    models = [model for pattern in patterns or [""] for model in list_models(pattern or None)]
     if as_json:
-        rows = [{"model": name, "source": source, "about": about} for name, source, about in found]
+        rows = [{"model": name, "source": source, "about": about} for name, source, about in models]
         print(json.dumps(rows, indent=2))
-    if not found:
+    if not models:
         raise RidgelineError(
-            f"no model matches {' '.join(models or [])!r}",
+            f"no model matches {' '.join(patterns)!r}",
             hint="try a part of the name, or a pattern in quotes: --list '*net*'",
         )
     if as_json:
         return
-    width = max(len(name) for name, _, _ in found)
-    for name, source, about in found:
+    width = max(len(name) for name, _, _ in models)
+    for name, source, about in models:
         print(f"{name:<{width}}  {source:<12}  {about}".rstrip())
-    print(f"{len(found)} models", file=sys.stderr)
+    print(f"{len(models)} models", file=sys.stderr)

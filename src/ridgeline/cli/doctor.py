@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ridgeline.cli.options import Debug, Json, Results
+from ridgeline.cli.progress import progress_bar
+from ridgeline.store import DEFAULT_RESULTS
 
 if TYPE_CHECKING:
     from ridgeline.machine.doctor import Check
@@ -34,14 +37,12 @@ COLOURS = {"ok": "green", "missing": "yellow", "broken": "bold red", "note": "cy
 
 
 def doctor(
-    results: Annotated[
-        str, typer.Option("--results", metavar="DIR", help="The folder that results will go to.")
-    ] = "results",
-    as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
+    results: Results = DEFAULT_RESULTS,
+    as_json: Json = False,
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="Show only what is broken; no progress.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Check what works on this machine, and say how to get what does not.
 
@@ -50,40 +51,26 @@ def doctor(
     """
     from ridgeline.machine.doctor import Facts, diagnose, is_healthy
 
-    with _progress(quiet or as_json) as tell:
-        checks = diagnose(Facts(results=results), before=tell)
+    with progress_bar(None, quiet=quiet or as_json, first="looking around") as progress:
+        checks = diagnose(
+            Facts(results=str(results)), before=lambda name: progress.start(f"looking at {name}")
+        )
+    is_fine = is_healthy(checks)
     if as_json:
-        print(json.dumps(_as_json(checks), indent=2))
+        content = {
+            "schema": SCHEMA,
+            "healthy": is_fine,
+            "checks": [check.to_dict() for check in checks],
+        }
+        print(json.dumps(content, indent=2))
     else:
-        _show([check for check in checks if not quiet or check.state == "broken"])
+        _print_checks([check for check in checks if not quiet or check.state == "broken"])
         if not quiet:
-            print(_summary(checks), file=sys.stderr)
-    raise typer.Exit(0 if is_healthy(checks) else 1)
+            print(_summarize(checks), file=sys.stderr)
+    raise typer.Exit(0 if is_fine else 1)
 
 
-def _as_json(checks: Sequence[Check]) -> dict[str, object]:
-    from ridgeline.machine.doctor import is_healthy
-
-    return {
-        "schema": SCHEMA,
-        "healthy": is_healthy(checks),
-        "checks": [check.to_dict() for check in checks],
-    }
-
-
-@contextmanager
-def _progress(is_silent: bool) -> Iterator[Callable[[str], object]]:
-    """Shows the name of the running check on stderr, where somebody looks on."""
-    if is_silent:
-        yield lambda name: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("looking around") as status:
-        yield lambda name: status.update(f"looking at {name}")
-
-
-def _show(checks: Sequence[Check]) -> None:
+def _print_checks(checks: Sequence[Check]) -> None:
     """A table per group; the fix stands under its line."""
     from rich.console import Console
     from rich.markup import escape
@@ -108,7 +95,7 @@ def _show(checks: Sequence[Check]) -> None:
         console.print()
 
 
-def _summary(checks: Sequence[Check]) -> str:
+def _summarize(checks: Sequence[Check]) -> str:
     counts = {state: sum(check.state == state for check in checks) for state in COLOURS}
-    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    return f"{len(checks)} checks: {said}"
+    states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return f"{len(checks)} checks: {states}"

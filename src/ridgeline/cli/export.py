@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ridgeline.cli.arguments import config_values, sizes, whole_numbers
-from ridgeline.cli.choices import MODELS, SOURCES, complete
+from ridgeline.cli.options import (
+    Config,
+    InputSize,
+    Json,
+    Model,
+    Quiet,
+    SeqLen,
+    choice,
+    flag,
+    parse_config,
+    parse_input_size,
+    parse_numbers,
+)
+from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.export import ExportSettings, check_mode, check_packages
+from ridgeline.plain import plain_text
 from ridgeline.records import MODES, WorkloadSpec
-from ridgeline.units import parse_bytes
-from ridgeline.workloads.sources import is_onnx
+from ridgeline.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from ridgeline.onnx.export import CheckResult, Exported
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -30,19 +47,12 @@ EXAMPLES = """
 interrupted. There is a whole file afterwards or none.
 """
 
+SCHEMA = 1  # of the JSON form
 OPSETS = tuple(str(opset) for opset in range(17, 24))  # offered by completion; others work too
 
 
 def export(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory",
-            autocompletion=complete(MODELS + SOURCES),
-            show_default=False,
-        ),
-    ],
+    model: Model,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -51,28 +61,19 @@ def export(
     ] = None,
     batch_size: Annotated[
         str,
-        typer.Option("-b", "--batch-size", help="Of the checks; of the file if it is static."),
-    ] = "1",
-    input_size: Annotated[
-        str | None, typer.Option(help="224, or 224,320, or 3,64,64 for a model of your own.")
-    ] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
-    config: Annotated[
-        str | None, typer.Option(help="hidden_size=1024,num_layers=4 or a config.json.")
-    ] = None,
-    mode: Annotated[
-        str,
         typer.Option(
-            help="infer, or train: the forward pass with dropout and batch statistics.",
-            autocompletion=complete(MODES),
+            "-b", "--batch-size", help="Batch of the checks; of the file if it is static."
         ),
+    ] = "1",
+    input_size: InputSize = None,
+    seq_len: SeqLen = None,
+    config: Config = None,
+    mode: Annotated[
+        str, choice("infer, or train: the forward pass with dropout and batch statistics.", MODES)
     ] = "infer",
-    opset: Annotated[
-        int | None,
-        typer.Option(help="Version of ONNX's operators.", autocompletion=complete(OPSETS)),
-    ] = None,
+    opset: Annotated[int | None, choice("Version of ONNX's operators.", OPSETS)] = None,
     static: Annotated[
-        bool, typer.Option("--static", help="All dimensions are numbers: none is left open.")
+        bool, flag("--static", "All dimensions are numbers: none is left open.")
     ] = False,
     external_above: Annotated[
         str,
@@ -80,15 +81,13 @@ def export(
             metavar="BYTES", help="Weights of more than this go to FILE.onnx.data beside it."
         ),
     ] = "1GB",
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Run it in onnxruntime and in torch.")
-    ] = True,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs, on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks; work in this process.")
-    ] = False,
+    check: Annotated[bool, flag("--check/--no-check", "Run it in onnxruntime and in torch.")] = (
+        True
+    ),
+    force: Annotated[bool, flag("--force", "Replace a file that is there.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Annotated[bool, flag("--debug", "Show tracebacks; work in this process.")] = False,
 ) -> None:
     """Write a model as an ONNX file, and check that it computes the same.
 
@@ -96,7 +95,8 @@ def export(
     are run on the same random input, at two batch sizes: the largest difference is printed.
     Weights are random, as for `count`.
     """
-    from ridgeline.cli.exported import run
+    from ridgeline.onnx.export import ExportSettings
+    from ridgeline.pipeline.export_model import STEPS, check_export, default_path, export_model
 
     settings = ExportSettings(
         opset=opset,
@@ -104,27 +104,81 @@ def export(
         is_checked=check,
         external_above_bytes=parse_bytes(external_above),
     )
-    check_mode(mode)
-    check_packages(settings)
-    if is_onnx(model):
-        raise RidgelineError(
-            f"{model} is an ONNX file already",
-            hint="name a PyTorch model; `ridgeline count FILE.onnx` counts a file",
-        )
     spec = WorkloadSpec(
         model=model,
-        batch_size=_one(whole_numbers("--batch-size", batch_size, like="1")),
+        batch_size=_parse_batch_size(batch_size),
         mode=mode,
-        input_size=sizes(input_size),
+        input_size=parse_input_size(input_size),
         seq_len=seq_len,
-        config=config_values(config),
+        config=parse_config(config),
     )
-    run(spec, settings, output, force=force, as_json=as_json, quiet=quiet, debug=debug)
+    check_export(spec, settings)
+    path = output or default_path(model)
+    try:
+        with progress_bar(STEPS, quiet=quiet) as progress:
+            exported = export_model(
+                spec, settings, path, progress.start, force=force, in_process=debug
+            )
+    except RidgelineError as error:
+        if as_json:
+            _print_json({"error": {"problem": error.problem, "hint": error.hint}})
+        raise
+    if as_json:
+        _print_json({"exported": exported.to_dict()})
+        return
+    print("\n".join(plain_text(line) for line in exported_lines(exported)))
+    if not quiet and mode != "train":  # which has no count to go with
+        print(f"next: {next_command(spec, path)}", file=sys.stderr)
 
 
-def _one(numbers: tuple[int, ...]) -> int:
-    if len(numbers) > 1:
+def _parse_batch_size(text: str) -> int:
+    first, *others = parse_numbers("--batch-size", text, like="1")
+    if others:
         raise RidgelineError(
             "--batch-size takes one number here", hint="leave it out: the batch is left open"
         )
-    return numbers[0]
+    return first
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps({"schema": SCHEMA, **content}, indent=2))
+
+
+def next_command(spec: WorkloadSpec, path: Path) -> str:
+    """How to compare the file with its model, at the same size and configuration."""
+    command = ["ridgeline", "count", spec.model, "--compare-onnx", str(path)]
+    if spec.input_size is not None:
+        command += ["--input-size", ",".join(map(str, spec.input_size))]
+    if spec.seq_len is not None:
+        command += ["--seq-len", str(spec.seq_len)]
+    if spec.config:
+        pairs = ",".join(f"{key}={value}" for key, value in spec.config.items())
+        command += ["--config", str(spec.config.get("config_file") or pairs)]
+    return shlex.join(command)
+
+
+def exported_lines(exported: Exported) -> list[str]:
+    """The file, its inputs and outputs, how far it is from torch, and what was not possible."""
+    weights = ""
+    if exported.data_path:
+        weights = f" and {exported.data_path} {format_bytes(exported.data_bytes)}"
+    return [
+        f"{exported.path} {format_bytes(exported.file_bytes)}{weights}: opset {exported.opset},"
+        f" {exported.nodes} nodes, {exported.mode}, {exported.exporter} exporter",
+        *(f"  input   {port}" for port in exported.inputs),
+        *(f"  output  {port}" for port in exported.outputs),
+        *(f"  check   {_describe_check(check)}" for check in exported.checks),
+        *(f"note: {note}" for note in exported.notes),
+    ]
+
+
+def _describe_check(check: CheckResult) -> str:
+    tokens = f", {check.seq_len} tokens" if check.seq_len else ""
+    sizes = f"batch {check.batch_size}{tokens}: "
+    if not check.numbers:
+        reason = "no output has a finite number, in onnxruntime or in torch"
+        return f"{sizes}nothing was compared: {reason}"
+    return (
+        f"{sizes}onnxruntime and torch differ by at most {check.absolute:.2g},"
+        f" {check.relative:.2g} of the largest value"
+    )

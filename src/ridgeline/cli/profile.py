@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ridgeline.cli.arguments import folder
-from ridgeline.cli.choices import MODELS, SOURCES, complete
+from ridgeline.cli.options import MODELS, SOURCES, complete, parse_folder
 from ridgeline.cli.step_options import (
     MODEL_NAMES,
     STEP,
@@ -38,7 +37,7 @@ from ridgeline.profile.metrics import AUTO, CUPTI, LEVELS, TIERS, TOOLS
 from ridgeline.settings import DEFAULT_BATCH, check_mode
 
 if TYPE_CHECKING:
-    from ridgeline.cli.progress import StageProgress
+    from ridgeline.cli.progress import Progress
     from ridgeline.pipeline.cases import Selection
     from ridgeline.pipeline.profile import Profiler
 
@@ -136,7 +135,9 @@ def profile(
     warmup_iters: Annotated[int, in_profile(help="Steps before them.", min=1)] = 3,
     keep: Annotated[
         Path | None,
-        in_output(metavar="DIR", parser=folder, help="Keep the trace and what was counted there."),
+        in_output(
+            metavar="DIR", parser=parse_folder, help="Keep the trace and what was counted there."
+        ),
     ] = None,
     label: Annotated[str | None, in_output(help="A name for it.")] = None,
     results: Results = Path("results"),
@@ -197,13 +198,12 @@ def _profile(
     quiet: bool,
 ) -> None:
     """The models, or the program, with a bar and with lines beside it unless quiet."""
-    from ridgeline.cli.progress import stage_progress
+    from ridgeline.cli.progress import progress_bar
     from ridgeline.pipeline.profile import COUNTED_S, PROGRAM_S, RUN_S, TRACE_S
 
     one_s = RUN_S + TRACE_S + COUNTED_S
-    with stage_progress(
-        PROGRAM_S if program else one_s * selection.case_count, quiet=quiet
-    ) as progress:
+    total_s = PROGRAM_S if program else one_s * selection.case_count
+    with progress_bar(total_s, quiet=quiet, in_seconds=True) as progress:
         profiler.progress = progress
         if not quiet:
             profiler.on_plan = lambda name, plan: _print_aside(progress, f"{name}: {plan}")
@@ -214,7 +214,7 @@ def _profile(
             profiler.profile_models(selection)
 
 
-def _print_aside(progress: StageProgress, text: str) -> None:
+def _print_aside(progress: Progress, text: str) -> None:
     with progress.aside():
         print(text, file=sys.stderr, flush=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -11,202 +11,124 @@ from typing import Any
 from ridgeline.cli.interrupts import stop_if_pressed
 from ridgeline.plain import plain_text
 
+SLACK = 0.97  # of the time that a unit of work is expected to take, until it has ended
 
-@contextmanager
-def progress_bar(total: int, *, quiet: bool, first: str) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr where someone can see it; call what it yields with the name of each step.
 
-    `first` is shown before the first step.
+class Progress:
+    """Units of work, one after another; a bar on stderr only where somebody can see it.
+
+    Each call also raises an interrupt again that a library has lost.
     """
-    if quiet or not sys.stderr.isatty():
-        yield lambda _what: stop_if_pressed()
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(first, total=total)
+    _bars: Any = None  # rich's; None: nothing is shown
+    _live: Any = None
+    _in_seconds = False  # units weigh their seconds, and the bar moves with the clock
+    _follows_parts = False  # the number of units is not known: the bar is that of their parts
+    _finished = _weight = _shown = 0.0  # of the units before, of this one, of the bar
+    _started_s = 0.0
+    _what = ""
 
-        def step(what: str) -> None:
-            stop_if_pressed()
-            bar.update(task, advance=1, description=plain_text(what))
+    def __init__(
+        self, bars: Any = None, *, in_seconds: bool = False, follows_parts: bool = False
+    ) -> None:
+        self._bars, self._in_seconds, self._follows_parts = bars, in_seconds, follows_parts
 
-        yield step
+    def start(self, what: str, *, advance: bool = True) -> None:
+        """Begin the next unit; without `advance`, something that is none of them."""
+        stop_if_pressed()
+        self._what = what
+        if not self._in_seconds:
+            self._finished += self._weight
+            self._weight = float(advance)
+        self._advance(self._finished, what)
 
-
-class RunProgress:
-    """Two bars: the runs, and the work on the one that is going on."""
+    def update(self, what: str, done: int, total: int) -> None:
+        """So much of a part of this unit is done; a total of 0 is not known."""
+        stop_if_pressed()
+        text = ": ".join(part for part in (self._what, what) if part)
+        if self._follows_parts:
+            self._draw(text, completed=done, total=total or None)
+        elif self._in_seconds:
+            spent_s = min(monotonic() - self._started_s, SLACK * self._weight)
+            self._advance(self._finished + spent_s, text)
+        else:
+            self._advance(self._finished + (self._weight * done / total if total else 0.0), text)
 
     def expect(self, seconds: float) -> None:
-        """So long the next unit will take, about."""
-
-    def start(self, what: str, *, advance: bool = True) -> None:
-        """The next run begins; without `advance` something beside the runs does."""
-        stop_if_pressed()
-
-    def update(self, what: str, done: int, total: int) -> None:
-        """So much of a part of it is done; a total of 0 is not known."""
-        stop_if_pressed()
+        """The next unit will take about so long; only a bar in seconds minds."""
+        if self._in_seconds:
+            self._finished += self._weight
+            self._weight, self._started_s = seconds, monotonic()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Room for lines on stdout, which may be the same terminal."""
-        yield
-
-
-class _ShownProgress(RunProgress):
-    def __init__(self, bar: Any, total: int) -> None:
-        self._bar, self._started = bar, 0
-        self._all = bar.add_task("starting", total=total)
-        self._part = bar.add_task("", total=None)
-        self._live = self._shown()
-
-    def start(self, what: str, *, advance: bool = True) -> None:
-        super().start(what, advance=advance)
-        self._bar.update(self._all, description=what, completed=self._started)
-        self._started += advance
-        self._bar.reset(self._part, description="starting", total=None)
-
-    def update(self, what: str, done: int, total: int) -> None:
-        super().update(what, done, total)
-        self._bar.update(self._part, description=what, completed=done, total=total or None)
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        self.stop()
+        """Hide the bar: lines on stdout may go to the same terminal."""
+        self.hide()
         try:
             yield
         finally:
-            self._live = self._shown()
+            self.show()
 
-    def stop(self) -> None:
-        self._live.stop()
+    def _advance(self, reached: float, text: str) -> None:
+        """Move the bar, which never goes back."""
+        self._shown = max(self._shown, reached)
+        self._draw(text, completed=self._shown)
 
-    def _shown(self) -> Any:
-        """A new one each time: one that was shown before would wipe out the lines since then."""
+    def _draw(self, text: str, **values: float | None) -> None:
+        if self._bars is not None:
+            (task,) = self._bars.task_ids
+            self._bars.update(task, description=plain_text(text), **values)
+
+    def show(self) -> None:
+        """Show the bar, by a new Live: one that was shown before would wipe out later lines."""
+        if self._bars is None:
+            return
         from rich.live import Live
 
-        # stdout is not redirected: rich would send it to stderr, where the bars are
-        live = Live(
-            self._bar,
-            console=self._bar.console,
-            refresh_per_second=10,
-            transient=True,
-            redirect_stdout=False,
-        )
-        live.start(refresh=True)
-        return live
+        # stdout is not redirected: rich would send it to stderr, where the bar is
+        self._live = Live(self._bars, console=self._bars.console, refresh_per_second=10,
+                          transient=True, redirect_stdout=False)  # fmt: skip
+        self._live.start(refresh=True)
+
+    def hide(self) -> None:
+        if self._live is not None:
+            self._live.stop()
 
 
 @contextmanager
-def run_progress(total: int, *, quiet: bool) -> Iterator[RunProgress]:
-    """Bars on stderr where someone can see them."""
-    if quiet or not sys.stderr.isatty():
-        yield RunProgress()
-        return
+def progress_bar(
+    total: float | None, *, quiet: bool, first: str = "starting", in_seconds: bool = False
+) -> Iterator[Progress]:
+    """Progress over `total` units, or seconds; `first` is shown before the first unit."""
+    is_seen = not quiet and sys.stderr.isatty()
+    with_count = not in_seconds and total is not None
+    bars = _make_bar(total, first, with_count=with_count) if is_seen else None
+    progress = Progress(bars, in_seconds=in_seconds, follows_parts=total is None)
+    progress.show()
+    try:
+        yield progress
+    finally:
+        progress.hide()
+
+
+def _make_bar(total: float | None, first: str, *, with_count: bool) -> Any:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
-        Progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.progress import Progress as Bars
 
-    columns = (
+    bars = Bars(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
+        *([MofNCompleteColumn()] if with_count else []),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        console=Console(stderr=True),
     )
-    shown = _ShownProgress(Progress(*columns, console=Console(stderr=True)), total)
-    try:
-        yield shown
-    finally:
-        shown.stop()
-
-
-class StageProgress(RunProgress):
-    """One bar over work of known weight; nothing is shown unless someone can see it."""
-
-    def finish(self) -> None:
-        """All is done."""
-
-
-class _ShownStages(StageProgress):
-    """The bar moves with the clock inside a unit of work and never beyond its end."""
-
-    SLACK = 0.97  # of a unit's weight, until it has really ended
-
-    def __init__(self, bar: Any, total_s: float) -> None:
-        self._bar, self._base, self._weight, self._total_s = bar, 0.0, 0.0, total_s
-        self._task = bar.add_task("starting", total=total_s, left=_minutes(total_s))
-        self._started_s = monotonic()
-        self._what = ""
-        bar.start()
-
-    def expect(self, seconds: float) -> None:
-        self._base += self._weight
-        self._weight, self._started_s = seconds, monotonic()
-        self._show(self._base, self._what)
-
-    def start(self, what: str, *, advance: bool = True) -> None:
-        super().start(what, advance=advance)
-        self._what = what
-        self._bar.update(self._task, description=what)
-
-    def update(self, what: str, done: int, total: int) -> None:
-        super().update(what, done, total)
-        spent_s = monotonic() - self._started_s
-        reached = self._base + min(spent_s, self.SLACK * self._weight)
-        self._show(reached, f"{self._what}: {what}" if what else self._what)
-
-    def _show(self, reached_s: float, what: str) -> None:
-        left = _minutes(max(self._total_s - reached_s, 0.0))
-        self._bar.update(self._task, completed=reached_s, description=what, left=left)
-
-    def finish(self) -> None:
-        self._bar.stop()
-
-
-def _minutes(seconds: float) -> str:
-    """`0:42`, `3:05`."""
-    whole = round(seconds)
-    return f"{whole // 60}:{whole % 60:02d}"
-
-
-@contextmanager
-def stage_progress(total_s: float, *, quiet: bool) -> Iterator[StageProgress]:
-    """A bar on stderr with the time that is left, where someone can see it."""
-    if quiet or not sys.stderr.isatty():
-        yield StageProgress()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("about {task.fields[left]} left"),
-    )
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    shown = _ShownStages(bar, total_s)
-    try:
-        yield shown
-    finally:
-        shown.finish()
+    bars.add_task(first, total=total)
+    return bars

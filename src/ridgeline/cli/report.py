@@ -66,11 +66,11 @@ def report(
     outputs = Outputs()
     if figures:
         import_figures()
-    with progress_bar(4, quiet=quiet, first="points") as step:
+    with progress_bar(4, quiet=quiet, first="points") as progress:
         write_points(study, outputs)
         if figures:
             write_figures(study, outputs, on_progress=lambda name: stop_if_pressed())
-        write_report(study, outputs, title=title, notebook=notebook, on_progress=step)
+        write_report(study, outputs, title=title, notebook=notebook, on_progress=progress.start)
     for note in outputs.notes:
         print(f"note: {note}", file=sys.stderr)
     if as_json:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ridgeline.cli.arguments import folder
+from ridgeline.cli.options import parse_folder
 from ridgeline.cli.step_options import (
     STEP,
     Config,
@@ -32,7 +32,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH, check_mode
 
 if TYPE_CHECKING:
-    from ridgeline.cli.progress import RunProgress
+    from ridgeline.cli.progress import Progress
     from ridgeline.pipeline.cases import Case, CaseRunner
     from ridgeline.records import RunResult
 
@@ -77,7 +77,7 @@ def run(
     step: Step,
     label: Label = None,
     results: Annotated[
-        Path, in_output(metavar="DIR", parser=folder, help="Where runs are kept.")
+        Path, in_output(metavar="DIR", parser=parse_folder, help="Where runs are kept.")
     ] = Path("results"),
     as_json: Json = False,
     quiet: Annotated[
@@ -105,7 +105,7 @@ def run(
     check_mode(mode)
     from ridgeline.cli import show_runs
     from ridgeline.cli.interrupts import stopped_at_once
-    from ridgeline.cli.progress import run_progress
+    from ridgeline.cli.progress import progress_bar
     from ridgeline.pipeline.cases import CaseRunner, Executor, run_selection
     from ridgeline.store import ResultsFolder
 
@@ -122,7 +122,7 @@ def run(
         if step["in_process"]:
             with stopped_at_once():
                 _import_all()
-        with run_progress(selection.case_count, quiet=quiet) as progress:
+        with progress_bar(selection.case_count, quiet=quiet) as progress:
             runner.progress = progress
             if not as_json:
                 runner.on_result = _line_printer(progress)
@@ -143,7 +143,7 @@ def _import_all() -> None:
         import ridgeline.measure.preload  # noqa: F401
 
 
-def _line_printer(progress: RunProgress) -> Callable[[Case, RunResult], None]:
+def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
     """Prints the line for scripts, before anything can happen to the run."""
     from ridgeline.cli.show_runs import measured_line
     from ridgeline.cli.stdout import StdoutError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ridgeline.captures.capture import BYTES, FLOPS, sources_of
-from ridgeline.cli.show_captures import MEMORIES, NOT_COLLECTED, flops_title
+from ridgeline.cli.render_captures import MEMORIES, NOT_COLLECTED, flops_title
 from ridgeline.cli.tables import Grid, print_grid, screen
 from ridgeline.plain import plain_text
 from ridgeline.records import CopyTotals, ProfileRequest, ProfileSummary

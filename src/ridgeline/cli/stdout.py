@@ -35,11 +35,11 @@ class _Guarded:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with _told_apart():
+        with _raising_stdout_error():
             return self._stream.write(text)
 
     def flush(self) -> None:
-        with _told_apart():
+        with _raising_stdout_error():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -47,7 +47,7 @@ class _Guarded:
 
 
 @contextmanager
-def _told_apart() -> Iterator[None]:
+def _raising_stdout_error() -> Iterator[None]:
     try:
         yield
     except OSError as error:

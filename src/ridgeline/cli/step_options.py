@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ridgeline.cli.arguments import config_values, folder, sizes, whole_numbers
-from ridgeline.cli.choices import MODELS, OPTIMIZERS, SOURCES, complete
+from ridgeline.cli.options import (
+    MODELS,
+    OPTIMIZERS,
+    SOURCES,
+    complete,
+    parse_config,
+    parse_folder,
+    parse_input_size,
+    parse_numbers,
+)
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import (
     BACKENDS,
@@ -61,7 +69,9 @@ InputSize = Annotated[
 SeqLen = Annotated[int | None, in_work(help="Tokens per sample.")]
 Config = Annotated[str | None, in_work(help="hidden_size=1024,num_layers=4 or a config.json.")]
 Label = Annotated[str | None, in_output(help="A name for these runs.")]
-Results = Annotated[Path, in_output(metavar="DIR", parser=folder, help="Where everything is kept.")]
+Results = Annotated[
+    Path, in_output(metavar="DIR", parser=parse_folder, help="Where everything is kept.")
+]
 Json = Annotated[bool, in_output("--json", help="For programs, on stdout.")]
 Quiet = Annotated[bool, in_output("-q", "--quiet", help="No progress, no advice.")]
 Debug = Annotated[bool, in_output("--debug", help="Show tracebacks.")]
@@ -241,13 +251,13 @@ def select(
 
     batches: tuple[int, ...] = ()
     if batch_size is not None:
-        batches = whole_numbers("--batch-size", batch_size, like="1,8,32")
+        batches = parse_numbers("--batch-size", batch_size, like="1,8,32")
     return Selection(
         models=tuple(models),
         batch_sizes=batches,
         mode=mode,
-        input_size=sizes(input_size),
+        input_size=parse_input_size(input_size),
         seq_len=seq_len,
-        config=config_values(config),
+        config=parse_config(config),
         **rest,
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ridgeline.cli.arguments import folder
 from ridgeline.cli.interrupts import import_tables
+from ridgeline.cli.options import parse_folder
 from ridgeline.plain import plain_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ Peaks = Annotated[
 CountFiles = Annotated[
     bool, typer.Option("--count", help="Also count networks from Python files, which runs them.")
 ]
-Results = Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="The results folder.")]
+Results = Annotated[
+    Path, typer.Option(metavar="DIR", parser=parse_folder, help="The results folder.")
+]
 Json = Annotated[bool, typer.Option("--json", help="For programs, on stdout.")]
 Quiet = Annotated[
     bool, typer.Option("-q", "--quiet", help="No progress, no advice; notes on the numbers stay.")
@@ -48,8 +51,12 @@ def read_study(names: list[str] | None, *, quiet: bool, **request: Any) -> Study
     from ridgeline.cli.progress import progress_bar
     from ridgeline.pipeline.study import StudyRequest, read_chosen
 
-    bar = partial(progress_bar, quiet=quiet, first="counting")
-    study, problems = read_chosen(StudyRequest(names=tuple(names or ()), **request), bar)
+    @contextmanager
+    def counting_bar(total: int) -> Iterator[Callable[[str], None]]:
+        with progress_bar(total, quiet=quiet, first="counting") as progress:
+            yield progress.start
+
+    study, problems = read_chosen(StudyRequest(names=tuple(names or ()), **request), counting_bar)
     for text in (*problems, *study.problems, *study.remarks):  # also with --quiet: on the numbers
         print(f"note: {plain_text(text)}", file=sys.stderr)
     return study

@@ -1,18 +1,18 @@
 """Tables for a terminal of any width. A number is never cut.
 
-A table that is too wide is turned on its side, or loses the columns that matter least and says
-so; then names fold. What is still too wide runs over the edge, which the terminal wraps.
+A table that is too wide becomes a list of records, or loses the columns that matter least and says
+so; then rich wraps names and formulas. What is still too wide runs over the edge.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from ridgeline.plain import plain_text
+from ridgeline.plain import plain_line, plain_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,11 +22,7 @@ Rows = list[list[str]]
 UNLIMITED = 100_000  # columns of a file or a pipe
 FORMULA = "formula"
 PROSE = (FORMULA, "how", "why", "limited by", "confidence")  # columns of words behind the numbers
-LEAST_FORMULA = 24
-LEAST_NAME = 8
-TURNED_NAME = 16  # a model's name as the title of a column
-NAME_BREAKS = r"(?<=[ ._:/-])"
-FORMULA_BREAKS = r"(?<=[ ·])"
+LEAST_WIDTH, LEAST_NAME = {FORMULA: 24}, 8  # columns that a wrapped cell keeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +32,8 @@ class Grid:
     header: list[str]
     rows: Rows
     text_columns: int = 1  # so many names in front; numbers follow
-    turns: bool = False  # rather turned on its side than shrunk
+    turns: bool = False  # becomes a list of records rather than lose a column
     spare: tuple[tuple[str, ...], ...] = ()  # columns that may go, the least important first
-    left_out: tuple[str, ...] = ()
 
 
 def terminal_width() -> int:
@@ -46,22 +41,13 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
-def screen() -> Console:
-    """A console on stdout that is as wide as stdout."""
+def screen(file: TextIO | None = None) -> Console:
+    """A console on stdout that is as wide as stdout, or on a file of any width."""
     from rich.console import Console
 
     # with a height too, rich believes the width: it takes any dumb terminal to have 80 columns
-    return Console(width=terminal_width(), height=25, highlight=False)
-
-
-def print_grid(console: Console, grid: Grid) -> None:
-    """Print a table so that it fits, and what was left out of it."""
-    for part in fit(_plain_grid(grid), console.width):
-        console.print(_rich(part), crop=False)
-        if part.left_out:
-            names = ", ".join(part.left_out)
-            line = f"left out at this width: {names}; a wider window or a pipe has all"
-            console.print(line, style="dim", markup=False)
+    width = terminal_width() if file is None else UNLIMITED
+    return Console(file=file, width=width, height=25, highlight=False)
 
 
 def print_text(console: Console, text: str, *, style: str = "") -> None:
@@ -71,115 +57,78 @@ def print_text(console: Console, text: str, *, style: str = "") -> None:
     console.print(Text(plain_text(text), style))
 
 
-def _plain_grid(grid: Grid) -> Grid:
-    rows = [[plain_text(cell) for cell in row] for row in grid.rows]
-    return replace(grid, header=[plain_text(name) for name in grid.header], rows=rows)
+def print_grid(console: Console, grid: Grid) -> None:
+    """Print a table so that it fits, and say which columns are hidden."""
+    header, *rows = [[plain_text(cell) for cell in row] for row in [grid.header, *grid.rows]]
+    grid = replace(grid, header=header, rows=rows)
+    if grid.turns and _measure_width(grid) > console.width:
+        for record in _split_records(grid):
+            console.print(_to_rich(record, console.width), crop=False)
+        return
+    grid, hidden = _hide_columns(grid, console.width)
+    console.print(_to_rich(grid, console.width), crop=False)
+    if hidden:
+        line = f"hidden columns (terminal too narrow): {', '.join(hidden)}"
+        console.print(line, style="dim", markup=False)
 
 
-def fit(grid: Grid, width: int) -> list[Grid]:
-    """The table in one or several parts that fit into `width`, as far as that is possible."""
-    if total_width(grid) <= width:
-        return [grid]
-    return _turned(grid, width) if grid.turns else [_shrunk(grid, width)]
+def to_markdown(header: Sequence[str], rows: Rows) -> str:
+    """The table in Markdown; whatever a cell contains, it stays a cell."""
+    from ridgeline.report.markup import markdown_table
+
+    return markdown_table(header, [[plain_line(cell) for cell in row] for row in rows])
 
 
-def total_width(grid: Grid) -> int:
-    """As rich draws it: a space at both edges, three between columns."""
-    return sum(_widths(grid)) + 3 * (len(grid.header) - 1) + 2
-
-
-def _widths(grid: Grid) -> list[int]:
-    from rich.cells import cell_len
-
-    columns = zip(grid.header, *grid.rows, strict=True)
-    return [max(cell_len(line) for cell in c for line in cell.split("\n")) for c in columns]
-
-
-# ---------------------------------------------------------------- smaller
-
-
-def _turned(grid: Grid, width: int) -> list[Grid]:
-    """A row becomes a column, in as many tables as it takes."""
-    parts: list[Grid] = []
-    rows: Rows = []
-    for row in grid.rows:
-        if rows and total_width(_on_its_side(grid.header, [*rows, row])) > width:
-            parts.append(_on_its_side(grid.header, rows))
-            rows = []
-        rows.append(row)
-    return [*parts, _on_its_side(grid.header, rows)]
-
-
-def _on_its_side(header: list[str], rows: Rows) -> Grid:
-    titles = [folded(row[0], TURNED_NAME, NAME_BREAKS) for row in rows]
-    columns = [list(column) for column in zip(header, *rows, strict=True)]
-    return Grid(header=[header[0], *titles], rows=columns[1:])
-
-
-def _shrunk(grid: Grid, width: int) -> Grid:
-    """Fewer columns until the rest fits, then a folded formula, then folded names."""
-    for names in grid.spare:
-        if _least_width(grid) <= width:
-            break
-        grid = _without(grid, names)
-    if FORMULA in grid.header:
-        column = grid.header.index(FORMULA)
-        grid = _fold_column(grid, column, width, least=LEAST_FORMULA, breaks=FORMULA_BREAKS)
-    return _fold_column(grid, 0, width, least=LEAST_NAME, breaks=NAME_BREAKS)
-
-
-def _least_width(grid: Grid) -> int:
-    """The width with its formulas folded."""
-    formula = dict(zip(grid.header, _widths(grid), strict=True)).get(FORMULA, 0)
-    return total_width(grid) - max(0, formula - LEAST_FORMULA)
-
-
-def _without(grid: Grid, names: tuple[str, ...]) -> Grid:
-    kept = [n for n, name in enumerate(grid.header) if name not in names]
-    return replace(
-        grid,
-        header=[grid.header[n] for n in kept],
-        rows=[[row[n] for n in kept] for row in grid.rows],
-        text_columns=sum(n < grid.text_columns for n in kept),
-        left_out=(*grid.left_out, *names),
-    )
-
-
-def _fold_column(grid: Grid, column: int, width: int, *, least: int, breaks: str) -> Grid:
-    excess = total_width(grid) - width
-    if excess <= 0:
-        return grid
-    target = max(_widths(grid)[column] - excess, least)
-    rows = [
-        [folded(cell, target, breaks) if n == column else cell for n, cell in enumerate(row)]
+def _split_records(grid: Grid) -> list[Grid]:
+    """A table of names and values for each row."""
+    first, *names = grid.header
+    return [
+        Grid(header=[first, row[0]], rows=[list(pair) for pair in zip(names, row[1:], strict=True)])
         for row in grid.rows
     ]
-    return replace(grid, rows=rows)
 
 
-def folded(text: str, width: int, breaks: str) -> str:
-    """The text in lines of `width` at most, broken only where `breaks` allows; indent is kept."""
-    indent = " " * (len(text) - len(text.lstrip()))
-    lines = [""]
-    for piece in re.split(breaks, text.strip()):
-        if lines[-1] and len(indent + lines[-1] + piece.rstrip()) > width:
-            lines.append("")
-        lines[-1] += piece
-    return "\n".join(indent + line.rstrip() for line in lines)
+def _hide_columns(grid: Grid, width: int) -> tuple[Grid, list[str]]:
+    """Without the spare columns that it takes to fit, the least important first; their names."""
+    hidden: list[str] = []
+    for names in grid.spare:
+        if _measure_width(grid, wrapped=(FORMULA,)) <= width:
+            break
+        columns = [n for n, name in enumerate(grid.header) if name not in names]
+        hidden += [name for name in names if name in grid.header]
+        grid = replace(
+            grid,
+            header=[grid.header[n] for n in columns],
+            rows=[[row[n] for n in columns] for row in grid.rows],
+            text_columns=sum(n < grid.text_columns for n in columns),
+        )
+    return grid, hidden
 
 
-# ---------------------------------------------------------------- on the screen
+def _measure_width(grid: Grid, wrapped: tuple[str, ...] = ()) -> int:
+    """As rich draws it, a space at both edges and three between columns."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, cells)) for cells in zip(grid.header, *grid.rows, strict=True)]
+    for number, name in enumerate(grid.header):
+        if name in wrapped:
+            widths[number] = min(widths[number], LEAST_WIDTH.get(name, LEAST_NAME))
+    return sum(widths) + 3 * (len(widths) - 1) + 2
 
 
-def _rich(grid: Grid) -> Any:
+def _to_rich(grid: Grid, width: int) -> Any:
+    """The table in `width` columns, or in as many as its numbers take; names and formulas wrap."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, width=total_width(grid))
+    wrapped = (grid.header[0], FORMULA)
+    width = max(_measure_width(grid, wrapped), min(_measure_width(grid), width))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, width=width)
     for number, name in enumerate(grid.header):
         is_text = number < grid.text_columns or name in PROSE
-        table.add_column(Text(name), justify="left" if is_text else "right", no_wrap=True)
+        side: Literal["left", "right"] = "left" if is_text else "right"
+        table.add_column(Text(name), justify=side, no_wrap=name not in wrapped, overflow="fold")
     for row in grid.rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -1,4 +1,4 @@
-"""The bars of `ridgeline run` beside its lines, on a terminal that shows both."""
+"""The progress bar beside printed lines, on a terminal that shows both."""
 
 import os
 import re
@@ -11,15 +11,21 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals")
 
 SCRIPT = """
-from ridgeline.cli.progress import run_progress
+from ridgeline.cli.progress import progress_bar
 
-with run_progress(2, quiet=False) as progress:
+with progress_bar(2, quiet=False) as progress:
     for number in (1, 2):
         progress.start(f"run {number}")
         progress.update("timing", 1, 2)
         with progress.aside():
             print(f"line {number}", flush=True)
         progress.update("layers", 1, 2)
+with progress_bar(60, quiet=False, in_seconds=True) as progress:
+    progress.expect(30)
+    progress.start("machine")
+    progress.update("cpu", 0, 0)
+with progress_bar(None, quiet=False) as progress:
+    progress.update("epoch 1", 3, 4)
 print("table")
 """
 
@@ -62,8 +68,9 @@ def test_lines_stay_and_bars_go(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     written = seen(script)
-    assert "run 2" in written
-    assert "timing" in written
+    assert "run 2: timing" in written
+    assert "machine: cpu" in written
+    assert "epoch 1" in written
     assert [line for line in screen(written) if line] == ["line 1", "line 2", "table"]
 
 

@@ -1,0 +1,522 @@
+"""What `ridgeline count` prints and writes: tables, Markdown, CSV, JSON, text files."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, print_text, screen, to_markdown
+from ridgeline.count import result as layers
+from ridgeline.count.growth import QUANTITIES
+from ridgeline.errors import RidgelineError
+from ridgeline.onnx.compare import EXPLANATIONS, OTHER
+from ridgeline.plain import plain_line
+from ridgeline.records import Cost
+from ridgeline.store import atomic_write_text, write_parquet, writing
+from ridgeline.units import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_percent,
+    format_ratio,
+    si,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from ridgeline.count.growth import Growth, Polynomial
+    from ridgeline.count.result import CountResult
+    from ridgeline.onnx.compare import OnnxComparison
+    from ridgeline.pipeline.count_models import CountOutcome
+
+SCHEMA = 1  # of the JSON form
+ENDINGS = {".csv": "csv", ".parquet": "parquet", ".md": "markdown", ".json": "json"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountView:
+    """Which rows and columns are shown."""
+
+    table: str = "layers"
+    depth: int | None = None
+    formulas: bool = False
+    limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The title of what follows."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines whose breaks and indent matter."""
+
+    text: str
+
+
+Block = Heading | Lines | Grid | str
+
+
+def print_counts(outcome: CountOutcome, view: CountView, form: str) -> None:
+    """Print the counts as a table, markdown, csv or json."""
+    if form != "table":
+        print(_render(outcome, view, form), end="")
+        return
+    _print_blocks(screen(), _describe_counts(outcome, view, is_terminal=True))
+
+
+def _print_blocks(console: Console, blocks: Iterable[Block]) -> None:
+    for block in blocks:
+        if isinstance(block, Grid):
+            print_grid(console, block)
+        elif isinstance(block, str):
+            print_text(console, block)
+        else:
+            style = "bold" if isinstance(block, Heading) else ""
+            print_text(console, f"\n{block.text}", style=style)
+
+
+def _render(outcome: CountOutcome, view: CountView, form: str) -> str:
+    if form == "json":
+        return json.dumps(to_json(outcome, view), indent=2) + "\n"
+    if form == "csv":
+        return str(_to_table(outcome, view).to_csv(index=False))
+    blocks = _describe_counts(outcome, view, is_terminal=False)
+    return "\n\n".join(map(_block_to_markdown, blocks)) + "\n"
+
+
+def _block_to_markdown(block: Block) -> str:
+    if isinstance(block, Grid):
+        return to_markdown(block.header, block.rows)
+    if isinstance(block, Heading):
+        return f"## {block.text}"
+    return f"```\n{block.text}\n```" if isinstance(block, Lines) else block
+
+
+# ---------------------------------------------------------------- files
+
+
+def write_files(
+    outcome: CountOutcome, view: CountView, outputs: Sequence[Path], folder: Path | None
+) -> list[Path]:
+    """Write each output in the form that its ending names, and a folder of texts; their paths."""
+    if not outcome.results:
+        return []
+    for path in outputs:
+        _write_output(outcome, view, path)
+    return [*outputs, *(_write_folder(outcome, folder) if folder is not None else [])]
+
+
+def _write_output(outcome: CountOutcome, view: CountView, path: Path) -> None:
+    form = ENDINGS[path.suffix]
+    if form != "parquet":
+        atomic_write_text(path, _render(outcome, view, form), elsewhere="-o FILE")
+        return
+    with writing(path.parent, elsewhere="-o FILE"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_parquet(_to_table(outcome, view), path)
+
+
+def _write_folder(outcome: CountOutcome, folder: Path) -> list[Path]:
+    """A text file for each model and batch, and the summary.json that roofline scripts read."""
+    texts = {
+        folder / f"{_to_file_name(r.model)}_bs{r.batch_size}.txt": _describe_all(r)
+        for r in outcome.results
+    }
+    summary = json.dumps(_summarize_forward(outcome.results), indent=2) + "\n"
+    texts[folder / "summary.json"] = summary
+    for path, text in texts.items():
+        atomic_write_text(path, text, elsewhere="--output-dir DIR")
+    return list(texts)
+
+
+def _to_file_name(model: str) -> str:
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in model)
+
+
+def _describe_all(result: CountResult) -> str:
+    """Everything about one model in plain text: all layers, shapes and formulas."""
+    blocks: list[Block] = [
+        Heading(_title(result)),
+        Grid(header=SUMMARY_HEADER, rows=summary_rows([result])),
+        Grid(header=PHASE_HEADER, rows=phase_rows(result)),
+        Grid(header=MEMORY_HEADER, rows=memory_rows(result)),
+        Grid(header=[*LAYER_HEADER, FORMULA], rows=layer_rows(result, None, formulas=True),
+             text_columns=4),
+        *note_lines(result),
+    ]  # fmt: skip
+    file = StringIO()
+    _print_blocks(screen(file), blocks)
+    return file.getvalue()
+
+
+def _summarize_forward(results: Iterable[CountResult]) -> dict[str, dict[str, Any]]:
+    """Model → batch → counts of the forward pass, in the names that roofline scripts use."""
+    summary: dict[str, dict[str, Any]] = {}
+    for r in results:
+        forward, batch = r.phase("forward"), r.batch_size
+        summary.setdefault(r.model, {})[str(batch)] = {
+            "mult_adds_per_batch_forward": forward.macs,
+            "mult_adds_per_sample_forward": forward.macs / batch,
+            "flops_per_batch_forward": forward.flops,
+            "flops_per_sample_forward": forward.flops / batch,
+            **r.to_dict(),
+        }
+    return summary
+
+
+# ---------------------------------------------------------------- JSON and tables
+
+
+def to_json(outcome: CountOutcome, view: CountView) -> dict[str, Any]:
+    """The form that scripts read; see docs/count.md."""
+    content: dict[str, Any] = {
+        "schema": SCHEMA,
+        "models": [{**result.to_dict(), **_json_rows(result, view)} for result in outcome.results],
+    }
+    if outcome.growths:
+        content["growth"] = {model: _growth_dict(g) for model, g in outcome.growths.items()}
+    if outcome.max_batches:
+        content["max_batch"] = outcome.max_batches
+    if outcome.comparisons:
+        content["onnx_comparison"] = [one.to_dict() for one in outcome.comparisons]
+    if outcome.errors:
+        content["errors"] = [
+            {"model": model, "problem": error.problem, "hint": error.hint}
+            for model, error in outcome.errors
+        ]
+    return content
+
+
+def _json_rows(result: CountResult, view: CountView) -> dict[str, Any]:
+    """Operators, or layers where an option speaks of them."""
+    if view.table == "ops":
+        return {"ops": result.ops.to_dict("records")}
+    if view.depth is not None or view.formulas:
+        return {"layers": result.layers(view.depth).to_dict("records")}
+    return {}
+
+
+def _growth_dict(growth: Growth) -> dict[str, Any]:
+    """The formulas, null where no polynomial fits."""
+    return {
+        "by_batch": _formula_dicts(growth.by_batch),
+        "by_size": _formula_dicts(growth.by_size) if growth.sizes else {},
+        "size_name": growth.size_name,
+        "sizes": list(growth.sizes),
+        "notes": [*growth.notes, *growth.misfits],
+    }
+
+
+def _formula_dicts(formulas: dict[str, Polynomial]) -> dict[str, Any]:
+    dicts: dict[str, Any] = dict.fromkeys(QUANTITIES)
+    for name, p in formulas.items():
+        dicts[name] = {"formula": str(p), "coefficients": [float(c) for c in p.coefficients]}
+    return dicts
+
+
+def _to_table(outcome: CountOutcome, view: CountView) -> pd.DataFrame:
+    """Layers or operators of all results, with the model and batch in front."""
+    import pandas as pd
+
+    tables = []
+    for result in outcome.results:
+        rows = result.ops.copy() if view.table == "ops" else result.layers(view.depth)
+        for name in ("precision", "mode", "batch_size", "model"):
+            rows.insert(0, name, getattr(result, name))
+        tables.append(rows)
+    return pd.concat(tables, ignore_index=True)
+
+
+# ---------------------------------------------------------------- for people
+
+SUMMARY_HEADER = ["model", "batch", "params", "MACs", "FLOPs", "bytes moved", "bytes, fused",
+                  "FLOP/B", "peak memory", "coverage"]  # fmt: skip
+PHASE_HEADER = ["phase", "MACs", "FLOPs", "transcend.", "read", "written", "share of FLOPs"]
+MEMORY_HEADER = ["memory", "bytes"]
+LAYER_HEADER = ["module", "type", "input", "output", "params", "MACs", "FLOPs", "read", "written"]
+OP_HEADER = ["module", "op", "phase", "input", "output", "MACs", "FLOPs", "read", "written"]
+LAYER_SPARE = (("input",), ("output",), ("type",), ("params",), ("read", "written"), ("MACs",))
+OP_SPARE = (("input",), ("output",), ("read", "written"), ("phase",), ("MACs",))
+MOST_ROWS = 200  # where no depth is asked for
+LONGEST_CELL = 120  # characters of names and shapes
+
+
+def _shorten(text: str) -> str:
+    """A cell that does not make all others as wide: a node may have thousands of operands."""
+    return text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
+
+
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {  # title: field of a row, its format
+    "module": ("path", _shorten),
+    "type": ("type", _shorten),
+    "op": ("op", _shorten),
+    "phase": ("phase", _shorten),
+    "input": ("input_shapes", _shorten),
+    "output": ("output_shapes", _shorten),
+    "params": ("params", format_count),
+    "MACs": ("macs", si),
+    "FLOPs": ("flops", format_flops),
+    "read": ("read_bytes", format_bytes),
+    "written": ("written_bytes", format_bytes),
+    FORMULA: ("formula", str),
+}
+
+
+def _describe_counts(
+    outcome: CountOutcome, view: CountView, *, is_terminal: bool
+) -> Iterator[Block]:
+    """Everything for people, in order; the terminal shows either comparisons or layers."""
+    yield Grid(header=SUMMARY_HEADER, rows=summary_rows(outcome.results), turns=True)
+    for comparison in outcome.comparisons:
+        yield from _describe_comparison(comparison, view.depth)
+    for result in () if is_terminal and outcome.comparisons else outcome.results:
+        yield from _describe_result(result, view, with_memory=is_terminal)
+    for model, growth in outcome.growths.items():
+        yield Lines("\n".join(_growth_lines(model, growth)))
+    limit = format_bytes(view.limit_bytes or 0)
+    for model, batch in outcome.max_batches.items():
+        yield f"{model}: the largest batch within {limit} is {batch}"
+
+
+def _describe_result(result: CountResult, view: CountView, *, with_memory: bool) -> Iterator[Block]:
+    yield Heading(_title(result))
+    if result.mode == "train":
+        yield Grid(header=PHASE_HEADER, rows=phase_rows(result), turns=True)
+    if with_memory:
+        yield Grid(header=MEMORY_HEADER, rows=memory_rows(result))
+    yield from _describe_rows(result, view)
+    yield from note_lines(result)
+
+
+def _describe_rows(result: CountResult, view: CountView) -> Iterator[Block]:
+    """Layers or operators, the largest: a file without modules may have any number."""
+    is_ops = view.table == "ops"
+    depth = 1 if view.depth is None else view.depth
+    rows: list[dict[Any, Any]] = (
+        result.ops.to_dict("records") if is_ops else layers.layer_rows(result, depth)
+    )
+    shown = rows if view.depth is not None and not is_ops else _find_largest(rows)
+    header = [*(OP_HEADER if is_ops else LAYER_HEADER), *([FORMULA] if view.formulas else [])]
+    yield Grid(
+        header=header,
+        rows=_format_rows(shown, header),
+        text_columns=5 if is_ops else 4,
+        spare=OP_SPARE if is_ops else LAYER_SPARE,
+    )
+    if len(shown) < len(rows):
+        source = "-o FILE.csv" if is_ops else "--depth 1 or -o FILE.csv"
+        others = f"{len(rows) - len(shown):,}"
+        yield f"the {MOST_ROWS} largest rows; {source} has the other {others}, too"
+
+
+def _find_largest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with most FLOPs, then bytes, in their order."""
+
+    def size(number: int) -> tuple[int, int]:
+        row = rows[number]
+        return row["flops"], row["read_bytes"] + row["written_bytes"]
+
+    by_size = sorted(range(len(rows)), key=size, reverse=True)
+    return [rows[number] for number in sorted(by_size[:MOST_ROWS])]
+
+
+def _format_rows(rows: Iterable[dict[str, Any]], header: list[str]) -> Rows:
+    """The cells of layers or operators; layers are indented by their depth."""
+    texts = []
+    for row in rows:
+        if "depth" in row:
+            indent = "  " * max(row["depth"] - 1, 0)
+            row = {**row, "path": indent + row["path"].rpartition(".")[2]}
+        columns = [COLUMNS[name] for name in header]
+        texts.append([form(row[field]) for field, form in columns])
+    return texts
+
+
+def layer_rows(result: CountResult, depth: int | None, *, formulas: bool) -> Rows:
+    """The cells of all modules down to `depth`."""
+    header = [*LAYER_HEADER, *([FORMULA] if formulas else [])]
+    return _format_rows(layers.layer_rows(result, depth), header)
+
+
+def summary_rows(results: Iterable[CountResult]) -> Rows:
+    """A row per count."""
+    rows = []
+    for r in results:
+        low, high = r.intensity_range
+        rows.append([
+            r.model, str(r.batch_size), format_count(r.params), si(r.total.macs),
+            format_flops(r.total.flops), format_bytes(r.total.moved_bytes),
+            format_bytes(r.fused.total_bytes),
+            f"{format_ratio(low)}–{format_ratio(high)}", format_bytes(r.memory.peak_bytes),
+            format_percent(r.coverage),
+        ])  # fmt: skip
+    return rows
+
+
+def phase_rows(result: CountResult) -> Rows:
+    total = max(result.total.flops, 1)
+    return [
+        [name, si(c.macs), format_flops(c.flops), si(c.transcendentals), format_bytes(c.read_bytes),
+         format_bytes(c.written_bytes), format_percent(c.flops / total)]
+        for name, c in result.phases.items()
+    ]  # fmt: skip
+
+
+def memory_rows(result: CountResult) -> Rows:
+    m = result.memory
+    parts = {
+        "parameters": m.parameter_bytes, "buffers": m.buffer_bytes, "inputs": m.input_bytes,
+        "gradients": m.gradient_bytes, "optimizer state": m.optimizer_bytes,
+        "saved activations and outputs": m.activation_bytes, "peak": m.peak_bytes,
+    }  # fmt: skip
+    return [[name, format_bytes(size)] for name, size in parts.items() if size]
+
+
+GROWTH_NAMES = {
+    "macs": "MACs", "flops": "FLOPs", "moved_bytes": "bytes moved", "peak_bytes": "peak bytes"
+}  # fmt: skip
+
+
+def _growth_lines(model: str, growth: Growth) -> list[str]:
+    """`FLOPs = 8.22e9·N` and its like; exact, checked at one more size."""
+    lines = [f"{model} grows with the batch N ({growth.size_name} {growth.size}):"]
+    lines += _formula_lines(growth.by_batch)
+    if growth.sizes:
+        first, second, *_, last = growth.sizes
+        span = f"{first}…{last} in steps of {second - first}"
+        lines.append(f"and, one sample, with the {growth.size_name} S ({span}):")
+        lines += _formula_lines(growth.by_size)
+    return [*lines, *(f"  note: {note}" for note in growth.notes)]
+
+
+def _formula_lines(formulas: dict[str, Polynomial]) -> list[str]:
+    return [
+        f"  {name} = {formulas[key]}"
+        if key in formulas
+        else f"  {name}: no polynomial fits these sizes"
+        for key, name in GROWTH_NAMES.items()
+    ]
+
+
+def note_lines(result: CountResult) -> list[str]:
+    """Notes of the count, and what is not in its numbers."""
+    lines = [f"note: {note}" for note in result.notes]
+    with_formula = {op.op for op in result.op_costs if op.work is None and op.kind != "unknown"}
+    for op, entry in result.unknown.items():
+        if op not in with_formula:
+            lines.append(
+                f"note: {op} has no formula: {int(entry['calls'])} calls,"
+                f" {format_percent(entry['share'])} of the bytes, FLOPs not counted"
+            )
+    shapeless = [entry for op, entry in result.unknown.items() if op in with_formula]
+    if shapeless:
+        lines.append(
+            f"note: {sum(int(entry['calls']) for entry in shapeless)} calls of operators that have"
+            f" a formula, {format_percent(sum(entry['share'] for entry in shapeless))} of the"
+            " bytes, are not counted: their shapes are not known or do not fit"
+        )
+    return lines
+
+
+def _title(result: CountResult) -> str:
+    optimizer = f", {result.optimizer}" if result.optimizer else ""
+    model = plain_line(result.model)
+    return f"{model}, batch {result.batch_size}, {result.mode}, {result.precision}{optimizer}"
+
+
+# ---------------------------------------------------------------- the comparison with ONNX
+
+CHANGES = ["MACs", "other FLOPs", "transcend.", "read", "written"]
+CAUSES_HEADER = ["cause", "operators", "modules", *CHANGES]
+MODULES_HEADER = ["module", "MACs, PyTorch", "MACs, ONNX", *CHANGES]
+CHANGES_SPARE = (("transcend.",), ("modules",), ("MACs",))  # the verdict has the MACs
+MOST_MODULES = 3  # named in the verdict
+
+
+def _describe_comparison(comparison: OnnxComparison, depth: int | None) -> Iterator[Block]:
+    """The causes with their sum and its share of the model's, and modules down to `depth`."""
+    names = f"{comparison.file} compared with {comparison.model}"
+    yield Heading(f"{names}, batch {comparison.batch_size}: ONNX less PyTorch")
+    yield describe_macs(comparison)
+    rows = [[row.cause, row.what, str(row.modules), *_format_change(row.change)]
+            for row in comparison.differences]  # fmt: skip
+    rows += [
+        ["sum", "", "", *_format_change(comparison.change)],
+        ["share", "", "", *_format_shares(comparison)],
+    ]
+    yield Grid(header=CAUSES_HEADER, rows=rows, text_columns=2, spare=CHANGES_SPARE)
+    modules = _module_rows(comparison, 1 if depth is None else depth)
+    if modules:
+        yield Grid(header=MODULES_HEADER, rows=modules, spare=CHANGES_SPARE)
+    share = {OTHER: f", up to {format_percent(comparison.other_share)} of FLOPs or bytes"}
+    for cause in dict.fromkeys(row.cause for row in comparison.differences):
+        yield f"{cause}: {EXPLANATIONS[cause]}{share.get(cause, '')}"
+
+
+def describe_macs(comparison: OnnxComparison) -> str:
+    """Whether both have the same products, and which modules have not."""
+    ours, theirs = comparison.pytorch.macs, comparison.onnx.macs
+    text = f"MACs: {ours:,} in both"
+    if ours != theirs:
+        text = f"MACs: {ours:,} in PyTorch, {theirs:,} in the file: {theirs - ours:+,}"
+    if comparison.totals_only:
+        return f"{text}; {comparison.totals_only}"
+    unequal = comparison.unequal_modules
+    names = ", ".join(name or "(model)" for name in unequal[:MOST_MODULES])
+    more = f" and {len(unequal) - MOST_MODULES} more" if len(unequal) > MOST_MODULES else ""
+    return f"{text}; different in {names}{more}" if unequal else f"{text}, and in every module"
+
+
+def check_same_macs(comparison: OnnxComparison) -> None:
+    """Refuse a file with other products: it is one of another model, or of other sizes."""
+    if comparison.unexplained_macs:
+        raise RidgelineError(
+            f"{comparison.file} is not {comparison.model} at batch {comparison.batch_size}:"
+            f" {describe_macs(comparison)}",
+            hint="give the sizes that the file was exported with (-b, --input-size, --seq-len,"
+            " --dim), or export it again",
+        )
+
+
+def _module_rows(comparison: OnnxComparison, depth: int) -> Rows:
+    sums: dict[str, list[Cost]] = defaultdict(lambda: [Cost(), Cost()])
+    for row in comparison.modules:
+        name = ".".join(row.module.split(".")[:depth])
+        sums[name][0] += row.pytorch
+        sums[name][1] += row.onnx
+    return [[name or "(model)", si(ours.macs), si(theirs.macs), *_format_change(theirs - ours)]
+            for name, (ours, theirs) in sums.items()]  # fmt: skip
+
+
+QUANTITY_FORMATS: dict[str, Callable[[float], str]] = {
+    "macs": si,
+    "other_flops": si,
+    "transcendentals": si,
+    "read_bytes": format_bytes,
+    "written_bytes": format_bytes,
+}
+
+
+def _format_change(change: Cost) -> list[str]:
+    return [_format_signed(getattr(change, name), form) for name, form in QUANTITY_FORMATS.items()]
+
+
+def _format_shares(comparison: OnnxComparison) -> list[str]:
+    pairs = [(getattr(comparison.change, name), getattr(comparison.pytorch, name))
+             for name in QUANTITY_FORMATS]  # fmt: skip
+    return [_format_signed(part / whole, format_percent) if whole else "–" for part, whole in pairs]
+
+
+def _format_signed(value: float, form: Callable[[float], str]) -> str:
+    return form(abs(value)) if not value else f"{'+' if value > 0 else '−'}{form(abs(value))}"

@@ -1,0 +1,314 @@
+"""`ridgeline train`: find checkpoint, device and data, train or mark one step, store the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.backends import Backend, choose_backend
+from ridgeline.measure.precision import Precision, choose_precision
+from ridgeline.measure.profiler_mark import mark_calls
+from ridgeline.measure.randomness import repeatable
+from ridgeline.provenance import collect
+from ridgeline.records import TrainRequest
+from ridgeline.store import DEFAULT_RESULTS, ResultsFolder
+from ridgeline.train import checkpoints
+from ridgeline.train.checkpoints import CheckpointFolder
+from ridgeline.train.loop import ProfiledStep, profile_one_step, train
+from ridgeline.train.records import EpochResult, StepProgress, TrainResult, TrainSettings
+from ridgeline.train.trainer import Trainer, explained, made_on
+from ridgeline.units import format_percent, format_time
+from ridgeline.workloads.cifar10 import ARCHIVE, Images, file_stem, load_cifar10, synthetic_images
+
+OnMessage = Callable[[str], None]
+OnProgress = Callable[[str, int, int], None]
+
+SYNTHETIC = "synthetic"
+DATA = Path("data")
+OUT_DIR = Path("artifacts")
+EPOCH_HEADER = "epoch   loss  train acc   test acc         lr   images/s       time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """A training as the user asks for it; with `resume`, the checkpoint has the rest."""
+
+    settings: dict[str, Any]  # those of TrainSettings that are not left to their defaults
+    data: str | None = None  # a folder, or SYNTHETIC
+    limit_train: int | None = None
+    limit_test: int | None = None
+    precision: str | None = None
+    backend: str = "auto"
+    device: int = 0
+    workers: int = 0
+    out_dir: Path | None = None
+    resume: Path | None = None
+    save_every: int = 0
+    overwrite: bool = False
+    results: Path = DEFAULT_RESULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedTraining:
+    """All that a training needs, found and checked."""
+
+    settings: TrainSettings
+    images: Images
+    backend: Backend
+    precision: Precision
+    files: CheckpointFolder
+    checkpoint: dict[str, Any] | None  # to go on from
+    warnings: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class TrainOutcome:
+    """What came of a training. After Ctrl-C, the epochs in `history` are saved."""
+
+    training: PreparedTraining | None = None
+    result: TrainResult | None = None
+    history: list[EpochResult] = field(default_factory=list)
+    is_complete: bool = False  # the checkpoint had all epochs: nothing was trained
+    is_interrupted: bool = False
+
+
+def train_model(
+    options: TrainOptions, on_message: OnMessage, on_progress: OnProgress
+) -> TrainOutcome:
+    """Train the epochs that are left; each is saved before the next one begins."""
+    outcome = TrainOutcome()
+    try:
+        _train(options, outcome, on_message, on_progress)
+    except KeyboardInterrupt:
+        outcome.is_interrupted = True
+    return outcome
+
+
+def _train(
+    options: TrainOptions, outcome: TrainOutcome, on_message: OnMessage, on_progress: OnProgress
+) -> None:
+    training = outcome.training = _prepare(options, on_progress, is_saved=True)
+    with repeatable(training.settings.deterministic), explained(training.settings):
+        trainer = _build_trainer(options, training, on_message)
+        outcome.is_complete = trainer.epoch >= training.settings.epochs
+        if not outcome.is_complete:
+            outcome.history = list(trainer.history)
+            on_message(EPOCH_HEADER)
+
+        def on_epoch(result: EpochResult) -> None:
+            outcome.history.append(result)
+            on_message(_describe_epoch(result))
+
+        def on_step(step: StepProgress) -> None:
+            done = (step.epoch - 1) * step.steps + step.step
+            on_progress(
+                _describe_step(step, training.settings), done, training.settings.total_steps
+            )
+
+        outcome.result = train(
+            trainer,
+            training.files,
+            save_every=options.save_every,
+            tell=on_step,
+            tell_epoch=on_epoch,
+        )
+
+
+def _describe_epoch(result: EpochResult) -> str:
+    """A line below EPOCH_HEADER."""
+    return (
+        f"{result.epoch:>5}  {result.train_loss:>5.3f}  {format_percent(result.train_accuracy):>9}"
+        f"  {format_percent(result.test_accuracy):>9}  {result.lr:>9.3g}"
+        f"  {result.images_per_s:>9.1f}  {format_time(result.time_s + result.test_time_s):>9}"
+    )
+
+
+def _describe_step(step: StepProgress, settings: TrainSettings) -> str:
+    return (
+        f"epoch {step.epoch}/{settings.epochs}, step {step.step}/{step.steps}: loss {step.loss:.3f}"
+        f", {format_percent(step.accuracy)}, {step.images_per_s:.0f} images/s"
+    )
+
+
+def mark_training_step(
+    options: TrainOptions,
+    on_message: OnMessage,
+    on_progress: OnProgress,
+    *,
+    warmup_iters: int,
+    profile_iter: int,
+) -> tuple[ProfiledStep, PreparedTraining]:
+    """Warm up and mark one whole step for a profiler; nothing is saved."""
+    training = _prepare(options, on_progress, is_saved=False)
+    with repeatable(training.settings.deterministic), explained(training.settings):
+        step = profile_one_step(
+            _build_trainer(options, training, on_message),
+            mark_calls(training.backend),
+            warmup_iters=warmup_iters,
+            profile_iter=profile_iter,
+            tell=lambda done, total: on_progress(f"step {done} of {total}", done, total),
+        )
+    return step, training
+
+
+def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) -> PreparedTraining:
+    """Find the checkpoint, the device and the data, and complete the settings."""
+    checkpoint = checkpoints.load(options.resume) if options.resume else None
+    before = dict(checkpoint["settings"]) if checkpoint else {}
+    backend = choose_backend(options.backend, options.device)
+    precision = _choose_precision(options, before, backend)
+    images = _load_images(options, before, on_progress)
+    chosen = {
+        **options.settings,
+        "data": images.name,
+        "train_images": len(images.train_labels),
+        "test_images": len(images.test_labels),
+        "precision": precision.used,
+    }
+    if options.resume:
+        checkpoints.refuse_differences(options.resume, before, chosen)
+    settings = _make_settings({"deterministic": backend.kind == "cpu"} | before | chosen)
+    return PreparedTraining(
+        settings=settings,
+        images=images,
+        backend=backend,
+        precision=precision,
+        files=_prepare_files(options, settings, is_saved=is_saved),
+        checkpoint=checkpoint,
+        warnings=(*precision.warnings, *_find_warnings(settings, checkpoint, backend)),
+    )
+
+
+def _choose_precision(options: TrainOptions, before: dict[str, Any], backend: Backend) -> Precision:
+    """That of the options, else that of the checkpoint, which must be possible here."""
+    name = options.precision or before.get("precision", "fp32")
+    precision = choose_precision(name, backend)
+    if before and precision.warnings and options.precision is None:
+        raise RidgelineError(
+            f"{options.resume} was trained in {name}: {precision.warnings[0]}",
+            hint="go on with it where that is possible",
+        )
+    return precision
+
+
+def _make_settings(values: dict[str, Any]) -> TrainSettings:
+    try:
+        return TrainSettings(**values)
+    except TypeError as error:  # from a checkpoint: nothing else brings a name of its own
+        raise RidgelineError(
+            f"the checkpoint has settings that are not known here: {error}",
+            hint="use the ridgeline that wrote it",
+        ) from error
+
+
+def _load_images(options: TrainOptions, before: dict[str, Any], on_progress: OnProgress) -> Images:
+    """The images of the options, or those that the checkpoint was made with."""
+    data = options.data if options.data is not None else before.get("data")
+    if data == SYNTHETIC:
+        images = synthetic_images()
+    else:
+        folder = DATA if options.data is None else Path(options.data)
+        images = load_cifar10(folder, download=True, progress=partial(on_progress, ARCHIVE))
+    return images.limited(
+        options.limit_train or before.get("train_images"),
+        options.limit_test or before.get("test_images"),
+    )
+
+
+def _prepare_files(
+    options: TrainOptions, settings: TrainSettings, *, is_saved: bool
+) -> CheckpointFolder:
+    """Checkpoints go where the resumed one is, unless there is --out-dir."""
+    earlier = options.resume.parent if options.resume else None
+    folder = options.out_dir or earlier or OUT_DIR
+    files = CheckpointFolder(folder=folder, name=file_stem(settings.model))
+    if is_saved:
+        goes_on = earlier is not None and folder.resolve() == earlier.resolve()
+        files.prepare(overwrite=options.overwrite or goes_on)
+        checkpoints.check_writable(options.results)
+    return files
+
+
+def _find_warnings(
+    settings: TrainSettings, checkpoint: dict[str, Any] | None, backend: Backend
+) -> list[str]:
+    warnings = []
+    if settings.warmup_steps >= settings.total_steps:
+        warnings.append(
+            f"the warm-up of {settings.warmup_steps} steps is longer than the training, "
+            f"{settings.total_steps} steps: the learning rate never reaches {settings.lr:g}"
+        )
+    here = made_on(backend)
+    if checkpoint and checkpoint["made_on"] != here:
+        there = ", ".join(
+            f"{name.replace('_', ' ')} {value}"
+            for name, value in checkpoint["made_on"].items()
+            if here.get(name) != value
+        )
+        warnings.append(
+            f"the checkpoint was made with {there}: what follows will be close to what it would "
+            "have been there, not the same bit for bit"
+        )
+    return warnings
+
+
+def _build_trainer(
+    options: TrainOptions, training: PreparedTraining, on_message: OnMessage
+) -> Trainer:
+    """The training, built or brought back, and announced."""
+    settings, backend = training.settings, training.backend
+    trainer = Trainer(
+        settings, training.images, backend, training.precision, workers=options.workers
+    )
+    on_message(
+        f"{settings.model} in {settings.precision} on {backend.name} ({backend.kind}): "
+        f"{settings.train_images} + {settings.test_images} images of {settings.data}, "
+        f"{settings.epochs} epochs of {settings.steps} steps"
+    )
+    for warning in training.warnings:
+        on_message(f"note: {warning}")
+    if training.checkpoint:
+        trainer.load_state(training.checkpoint)
+        on_message(f"{options.resume} has {trainer.epoch} of {settings.epochs} epochs")
+    return trainer
+
+
+def summarize_training(training: PreparedTraining, result: TrainResult) -> dict[str, Any]:
+    """What came of a training, as it is stored and printed for programs."""
+    history, before = result.history, result.epochs_before
+    return {
+        "status": "ok",
+        "provenance": "measured",
+        **made_on(training.backend),
+        "precision": training.settings.precision,
+        "best_accuracy": result.best.test_accuracy if history else None,
+        "best_epoch": result.best.epoch if history else None,
+        "final_accuracy": history[-1].test_accuracy if history else None,
+        "images_per_s": result.images_per_s if len(history) > before else None,
+        "epochs_before": before,
+        "time_s": result.time_s,
+        "history": [epoch.to_dict() for epoch in history],
+        "warnings": list(training.warnings),
+    }
+
+
+def save_training(options: TrainOptions, training: PreparedTraining, result: TrainResult) -> Path:
+    """Store a training as a run; its folder."""
+    folder = ResultsFolder(options.results)
+    run_id = folder.save_run(
+        f"train-{file_stem(training.settings.model)}",
+        TrainRequest(
+            settings=asdict(training.settings),
+            backend=options.backend,
+            device=options.device,
+            workers=options.workers,
+            resumed=str(options.resume) if options.resume else None,
+        ),
+        summarize_training(training, result),
+        collect(),
+    )
+    return folder.runs_path / run_id
