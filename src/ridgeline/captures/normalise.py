@@ -268,10 +268,12 @@ class Normaliser:
 
 def _sample_mark(metric: str, unit: str, text: str) -> tuple[str | None, str]:
     """The decimal mark of a number; any mark in a whole one groups digits."""
-    mark, metric = find_mark(text), strip_label(metric)
+    mark = find_mark(text)
+    if mark != "":
+        return mark, text
+    metric = strip_label(metric)
     is_sum = metric.endswith(".sum") and unit in ("byte", "inst")
-    is_whole = is_sum or metric.startswith(_WHOLE_METRICS) or unit in ("ns", "nsecond")
-    if mark == "" and is_whole:
+    if is_sum or metric.startswith(_WHOLE_METRICS) or unit in ("ns", "nsecond"):
         mark = COMMA if POINT in text else POINT
     return mark, text
 

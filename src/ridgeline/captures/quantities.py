@@ -474,9 +474,8 @@ class _Deriver:
         """Of each row by the first formula whose metric has a value there."""
         amount = amount or _Amount()
         for formula in formulas:
-            is_whole = amount.values is not None and bool(amount.values.notna().all())
             scale = self._scale(formula.per) if formula.metric in self.names else None
-            if scale is None or is_whole:
+            if scale is None or (amount.values is not None and amount.values.notna().all()):
                 continue
             values = self._floats(formula.metric) * formula.factor * scale
             is_count = formula.per and formula not in _CYCLES
