@@ -210,7 +210,7 @@ def test_it_fits_a_narrow_terminal(
             assert f" {cell} " in out
         assert " ".join(show_runs._split_line(run).split()) in text
     assert text.count("all layers together 2 s, a step 2 s: 0.0 % less (host, monotonic)") == 2
-    assert ("left out at this width: input" in text) == (width < 120)
+    assert ("hidden columns (terminal too narrow): input" in text) == (width < 120)
     assert out.count(" 25.0 % ") == len(runs) * len(PATHS)
 
 

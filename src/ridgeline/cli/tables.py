@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from ridgeline.plain import plain_line, plain_text
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Rows = list[list[str]]
 
+TITLE_WIDTH = 16  # a model's name as the title of a record
 UNLIMITED = 100_000  # columns of a file or a pipe
 FORMULA = "formula"
 PROSE = (FORMULA, "how", "why", "limited by", "confidence")  # columns of words behind the numbers
@@ -83,7 +85,10 @@ def _split_records(grid: Grid) -> list[Grid]:
     """A table of names and values for each row."""
     first, *names = grid.header
     return [
-        Grid(header=[first, row[0]], rows=[list(pair) for pair in zip(names, row[1:], strict=True)])
+        Grid(
+            header=[first, fill(row[0], TITLE_WIDTH)],
+            rows=[list(pair) for pair in zip(names, row[1:], strict=True)],
+        )
         for row in grid.rows
     ]
 
@@ -109,7 +114,8 @@ def _measure_width(grid: Grid, wrapped: tuple[str, ...] = ()) -> int:
     """As rich draws it, a space at both edges and three between columns."""
     from rich.cells import cell_len
 
-    widths = [max(map(cell_len, cells)) for cells in zip(grid.header, *grid.rows, strict=True)]
+    columns = zip(grid.header, *grid.rows, strict=True)
+    widths = [max(cell_len(line) for c in cells for line in c.split("\n")) for cells in columns]
     for number, name in enumerate(grid.header):
         if name in wrapped:
             widths[number] = min(widths[number], LEAST_WIDTH.get(name, LEAST_NAME))

@@ -122,13 +122,11 @@ def train(
         int | None, number("Random seed of weights, order and augmentation.", "0")
     ] = None,
     deterministic: Annotated[
-        bool | None,
-        typer.Option(
-            "--deterministic/--no-deterministic",
-            help="The same bits each time, where there are such algorithms; or the fastest.",
-            show_default="on a CPU, not on a GPU",
-        ),
-    ] = None,
+        bool, flag("--deterministic", "The same bits each time, where possible; default on a CPU.")
+    ] = False,
+    not_deterministic: Annotated[
+        bool, flag("--no-deterministic", "The fastest algorithms; default on a GPU.")
+    ] = False,
     out_dir: Annotated[Path | None, folder("Where checkpoints go.", "artifacts")] = None,
     resume: Annotated[
         Path | None,
@@ -175,7 +173,7 @@ def train(
         "augment": False if no_augment else None,
         "image_size": image_size,
         "channels_last": channels_last,
-        "deterministic": deterministic,
+        "deterministic": _choose_flag(deterministic, not_deterministic),
     }
     options = TrainOptions(
         settings={name: value for name, value in settings.items() if value is not None},
@@ -196,6 +194,15 @@ def train(
         _mark_step(options, warmup_iters, profile_iter, as_json=as_json, quiet=quiet)
     else:
         _train(options, as_json=as_json, quiet=quiet)
+
+
+def _choose_flag(yes: bool, no: bool) -> bool | None:
+    """One of two opposite flags; None if neither was set."""
+    if yes and no:
+        raise RidgelineError(
+            "--deterministic and --no-deterministic exclude each other", hint="leave one out"
+        )
+    return yes if yes or no else None
 
 
 def _choose_one(option: str, first: str | None, second: str | None) -> str | None:
