@@ -263,8 +263,8 @@ def _size(run: MeasuredRun) -> str | None:
     size = run.result.describe.get("input_size") or run.request.input_size
     if not isinstance(size, list | tuple) or not size:
         return None
-    sides = list(dict.fromkeys(size)) if len(set(size)) == 1 else size
-    return "x".join(str(side) for side in sides)
+    sides = list(dict.fromkeys(map(str, size)))
+    return sides[0] if len(sides) == 1 else "x".join(map(str, size))
 
 
 def _phase(run: MeasuredRun, phase: str) -> float | None:
