@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended, as shells report it
+
 
 @contextmanager
 def interrupts_later() -> Iterator[None]:

@@ -19,17 +19,12 @@ from tests.report.profiled import (
 
 from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.errors import RidgelineError
-from ridgeline.report.executed import (
-    describe_gap,
-    describe_trust,
-    profiled,
-    run_kernels,
-    with_optimizer_kernels,
-)
+from ridgeline.report.executed import run_kernels, with_optimizer_kernels
 from ridgeline.report.figures import write_figure, write_figures
 from ridgeline.report.figures.views import list_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.payload import Words, make_run_columns
+from ridgeline.report.profiled import describe_gap, describe_trust, profiled
 from ridgeline.report.statements import analyse
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary

@@ -19,7 +19,7 @@ from __future__ import annotations
 import signal
 import sys
 
-INTERRUPTED = 130  # as shells report a command that Ctrl-C ended
+from ridgeline.signals import INTERRUPTED
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -9,7 +9,6 @@ import typer
 from typer.core import TyperGroup
 
 from ridgeline.cli import (
-    INTERRUPTED,
     analyze,
     compare,
     count,
@@ -27,6 +26,7 @@ from ridgeline.cli.interrupts import interrupts_raised
 from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout, open_stderr
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
+from ridgeline.signals import INTERRUPTED
 from ridgeline.version import __version__
 
 USER_ERROR = 2

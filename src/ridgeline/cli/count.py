@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli import INTERRUPTED
 from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.cli.options import (
     MODEL_FORMS,
@@ -36,6 +35,7 @@ from ridgeline.cli.options import (
 )
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
+from ridgeline.signals import INTERRUPTED
 from ridgeline.units import parse_bytes
 
 if TYPE_CHECKING:

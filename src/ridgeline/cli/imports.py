@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli import INTERRUPTED
 from ridgeline.cli.interrupts import import_tables
 from ridgeline.cli.options import Debug, Json, QuietButNotes, Results
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
+from ridgeline.signals import INTERRUPTED
 from ridgeline.store import DEFAULT_RESULTS, ResultsFolder
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ridgeline.cli import INTERRUPTED
-from ridgeline.signals import interrupts_later
+from ridgeline.signals import INTERRUPTED, interrupts_later
 
 SEND_AGAIN_S = 0.02  # after this the callback that lost an interrupt has ended
 _pressed: list[int] = []

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ridgeline.cli import INTERRUPTED
 from ridgeline.cli.tables import Grid, print_grid, print_text, screen
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.statistics import DISTURBED, is_disturbed
 from ridgeline.plain import plain_text
 from ridgeline.records import EnergyResult, LayerSum, RunResult, WorkloadSpec
 from ridgeline.serialize import to_dict
+from ridgeline.signals import INTERRUPTED
 from ridgeline.store import FailedRun, MeasuredRun, ResultsFolder, Run
 from ridgeline.units import format_bytes, format_percent, format_time, si
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ridgeline.cli import INTERRUPTED
 from ridgeline.cli.interrupts import interrupts_too_late, stopped_at_once
 from ridgeline.cli.options import (
     MODELS,
@@ -30,6 +29,7 @@ from ridgeline.cli.options import (
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.records import PRECISIONS
+from ridgeline.signals import INTERRUPTED
 from ridgeline.store import DEFAULT_RESULTS
 from ridgeline.units import format_percent, format_time
 

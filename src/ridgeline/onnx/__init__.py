@@ -1,5 +1,6 @@
 """The cost of one step of an ONNX file, with PyTorch's conventions and in the same tables.
 
+requirements.py  what to do where onnx is missing
 skeleton.py   the file without its weights; load.py checks it
 dims.py       open dimensions and the sizes put in for them
 node.py       element types, a value, one call of an operator
@@ -8,7 +9,7 @@ infer.py      types and shapes by onnx's own inference; shapes.py the sources fo
 scope.py      names, versions of operators, limits; graph.py the walk through graphs, functions,
               branches and loops
 ops/          operator → work, by family; node_cost.py a node with its work
-weights.py    parameters and buffers; training.py the estimate of a training step
+training.py   the estimate of a training step
 counting.py   all of it together: file → CountResult, with its memory
 compare.py    the comparison of a PyTorch model with its file
 export/       a PyTorch model to an ONNX file
@@ -18,28 +19,14 @@ Importing this package does not import onnx, which may be missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.errors import RidgelineError
+from ridgeline.onnx.requirements import require_onnx
 
 if TYPE_CHECKING:
     from ridgeline.onnx.counting import count_onnx
 
 __all__ = ["count_onnx", "require_onnx"]
-
-
-@contextmanager
-def require_onnx() -> Iterator[None]:
-    """Around imports of onnx, or of modules that import it."""
-    try:
-        yield
-    except ImportError as error:
-        raise RidgelineError(
-            f"onnx cannot be imported: {' '.join(str(error).split())}",
-            hint="pip install 'ridgeline[onnx]'",
-        ) from error
 
 
 def __getattr__(name: str) -> Any:

@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx import require_onnx
 from ridgeline.onnx.dims import LARGEST, MOST_DIMS, item_type
+from ridgeline.onnx.requirements import require_onnx
 from ridgeline.onnx.skeleton import broken, read_skeleton
 
 if TYPE_CHECKING:

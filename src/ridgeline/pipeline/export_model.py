@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
@@ -11,11 +12,9 @@ from ridgeline.measure.worker import torch_needed
 from ridgeline.onnx.export import (
     Exported,
     ExportSettings,
-    ExportTask,
     check_mode,
     check_packages,
     destination,
-    run_export_task,
 )
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.sources import ONNX_ENDING, is_onnx
@@ -72,3 +71,21 @@ def _explain(model: str, failure: Failure) -> RidgelineError:
     else:
         hint = "--debug shows where it happened"
     return RidgelineError(f"{model} cannot be exported: {failure.reason}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportTask:
+    """A model by name, and where its file is written; for a process of its own."""
+
+    spec: WorkloadSpec
+    settings: ExportSettings
+    draft: Path
+
+
+def run_export_task(task: ExportTask, on_progress: Callable[[str], None]) -> Exported:
+    """Export a model; `on_progress` gets the name of each step."""
+    on_progress("importing")
+    from ridgeline.onnx.export.checked import export_model as export_and_check
+    from ridgeline.onnx.export.model_inputs import model_by_name
+
+    return export_and_check(model_by_name(task.spec), task.settings, task.draft, on_progress)

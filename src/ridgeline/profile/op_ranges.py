@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ridgeline.profile.profile_step import RANGE
-from ridgeline.tracing import GRADIENTS, LOSS, MODEL, OPTIMIZER
+from ridgeline.tracing import GRADIENTS, LOSS, MODEL, OPTIMIZER, RANGE
 from ridgeline.tracing.autograd import AutogradOwners, current_node, tensors_among
 from ridgeline.tracing.modules import ModuleTracker, name_modules
 

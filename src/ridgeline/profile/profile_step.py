@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 JOB = "RIDGELINE_PROFILE_JOB"
-RANGE = "ridgeline:op:"  # before an operator's number, in the name of the range around it
 TRACE, COUNTERS, INSIDE = "trace", "counters", "inside"
 WAIT_S = 3600.0  # for the turn of this process: others may count for long
 POLL_S = 0.005

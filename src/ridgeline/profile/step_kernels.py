@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.capture import TEXTS
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.profile_step import RANGE, Job
+from ridgeline.profile.profile_step import Job
+from ridgeline.tracing import RANGE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,9 +31,9 @@ from ridgeline.report.configurations import (
     largest,
     series,
 )
-from ridgeline.report.executed import Profiled, describe_gap, describe_trust, profiled, programs
 from ridgeline.report.hypotheses import FAILED, HELD, OPEN, PARTLY, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
+from ridgeline.report.profiled import Profiled, describe_gap, describe_trust, profiled, programs
 from ridgeline.report.statements import Statement, find_gaps, rank_shares
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS

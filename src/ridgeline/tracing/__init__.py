@@ -14,3 +14,5 @@ FORWARD = "(forward)"  # before the model and after it
 LOSS = "(loss)"
 GRADIENTS = "(gradients)"  # adding up those of a parameter that is used several times
 OPTIMIZER = "(optimizer)"
+
+RANGE = "ridgeline:op:"  # before an operator's number, in the name of a profiler's range around it

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records import MODES, WorkloadSpec
+from ridgeline.records import MODES
 from ridgeline.workloads.sources import ONNX_ENDING
 
 OLDEST_OPSET = 9  # of torch's older exporter that is still worth having
@@ -205,24 +205,3 @@ def _write_errors(path: Path) -> Iterator[None]:
         raise RidgelineError(
             f"cannot write {path}: {error.strerror}", hint="name a folder that you may write to"
         ) from error
-
-
-# ---------------------------------------------------------------- in a process of its own
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportTask:
-    """A model by name, and where its file is written; for a process of its own."""
-
-    spec: WorkloadSpec
-    settings: ExportSettings
-    draft: Path
-
-
-def run_export_task(task: ExportTask, on_progress: Callable[[str], None]) -> Exported:
-    """Export a model; `on_progress` gets the name of each step."""
-    on_progress("importing")
-    from ridgeline.onnx.export.checked import export_model
-    from ridgeline.onnx.export.model_inputs import model_by_name
-
-    return export_model(model_by_name(task.spec), task.settings, task.draft, on_progress)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ridgeline.findings import NO_BOUND, saving, saving_basis
 from ridgeline.machine.passport import Ceiling
-from ridgeline.report.executed import launch_gap
+from ridgeline.report.profiled import launch_gap
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.summary import WORDS, sentence, summary
 from ridgeline.report.text import counted, listed, number, records

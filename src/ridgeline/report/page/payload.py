@@ -21,15 +21,9 @@ from ridgeline.report.configurations import (
     read_all_settings,
     samples_per_s,
 )
-from ridgeline.report.executed import (
-    describe_gap,
-    describe_trust,
-    flops_by_roof,
-    profiled,
-    programs,
-    whole,
-)
+from ridgeline.report.executed import flops_by_roof
 from ridgeline.report.page.content import describe_captures, name_machine
+from ridgeline.report.profiled import describe_gap, describe_trust, profiled, programs, whole
 from ridgeline.report.study import BUSY, Machine, Study
 from ridgeline.report.summary import floor_notes, summary
 from ridgeline.report.text import capped, records
