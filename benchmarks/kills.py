@@ -300,12 +300,12 @@ def write_forever(path: Path, tell: Connection) -> None:
     table = pd.DataFrame({"layer": [f"layer.{n}" for n in range(200)], "time_s": 1e-3})
     results = ResultsFolder(path)
     while True:
-        run = results.write_run(
-            label="killed", asked={"command": "train"},
-            found={"history": [{"n": [0.1] * 500}]},
+        run_id = results.save_run(
+            label="killed", request={"command": "train"},
+            result={"history": [{"n": [0.1] * 500}]},
             provenance={}, tables={"layers": table}, log="a line\n" * 100,
         )  # fmt: skip
-        tell.send(run.run_id)
+        tell.send(run_id)
 
 
 def rest_of(ours: Connection) -> list[str]:

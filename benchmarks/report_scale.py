@@ -111,7 +111,7 @@ def _store_runs(results: ResultsFolder, amount: int) -> None:
     found = {**recorded["found"], "layers": {"clock": "device events", "difference": 0.0}}
     for one in _configurations(amount):
         asked = {**recorded["asked"], **one}
-        results.write_run(label=f"run-{asked['model']}", asked=asked, found=found,
+        results.save_run(label=f"run-{asked['model']}", request=asked, result=found,
                           provenance=recorded["provenance"],
                           tables={"layers": layers})  # fmt: skip
     counted = {(one["model"], one["batch_size"]) for one in _configurations(amount)}
@@ -141,7 +141,7 @@ def _store_kernels(results: ResultsFolder, amount: int) -> None:
     table = few.iloc[np.arange(amount) % len(few)].reset_index(drop=True)
     spread = np.random.default_rng(0).lognormal(0, 0.3, amount)
     table["time_s"] = table["time_s"] * spread / 100
-    results.write_run(label="run-resnet50", asked=recorded["asked"], found=recorded["found"],
+    results.save_run(label="run-resnet50", request=recorded["asked"], result=recorded["found"],
                       provenance=recorded["provenance"], tables={"kernels": table})  # fmt: skip
     _store_count(results, recorded["asked"])
 
@@ -168,7 +168,7 @@ def _store_count(results: ResultsFolder, asked: dict[str, Any]) -> None:
                "flops", "read_bytes", "written_bytes"]  # fmt: skip
     question = {**asked, "command": "count", "precision": "tf32"}
     found = {"flops": 2 * 10**12, "macs": 10**12, "read_bytes": 10**10, "written_bytes": 10**10}
-    results.write_run(label="count", asked=question, found=found, provenance={},
+    results.save_run(label="count", request=question, result=found, provenance={},
                       tables={"ops": pd.DataFrame(rows, columns=columns)})  # fmt: skip
 
 

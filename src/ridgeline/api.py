@@ -226,17 +226,17 @@ def import_capture(
     return captures
 
 
-def _settings(function: str, given: Mapping[str, Any]) -> Settings:
+def _settings(function: str, options: Mapping[str, Any]) -> Settings:
     from ridgeline.settings import Settings
 
-    unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
+    unknown = sorted(set(options) - set(Settings.__dataclass_fields__))
     if unknown:
         raise RidgelineError(
             f"{function} takes no {', '.join(unknown)}",
             hint=f"the settings are {', '.join(Settings.__dataclass_fields__)}",
         )
     with _errors_name_arguments():
-        return Settings(**given)
+        return Settings(**options)
 
 
 @contextmanager
@@ -344,11 +344,11 @@ def list_models(pattern: str | None = None) -> list[tuple[str, str, str]]:
     return find_models(pattern)
 
 
-def make_callable(room: ModuleType, function: Callable[..., Any]) -> None:
-    """Let a room be called like its main function: importing a room would hide the function."""
+def make_callable(package: ModuleType, function: Callable[..., Any]) -> None:
+    """Let a package be called like its main function, which importing the package would hide."""
 
-    class CallableRoom(ModuleType):
+    class CallablePackage(ModuleType):
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             return function(*args, **kwargs)
 
-    room.__class__ = CallableRoom
+    package.__class__ = CallablePackage

@@ -164,7 +164,7 @@ class RunRequest(Settings, WorkloadSpec):  # in a file, the workload comes first
     @property
     def batches_per_step(self) -> int:
         """Batches whose gradients a step gathers; inference has none to gather."""
-        return self.grad_accum_steps if self.mode == "train" else 1
+        return self.batches_in_step(self.mode)
 
     @property
     def workload(self) -> WorkloadSpec:

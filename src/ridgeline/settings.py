@@ -24,6 +24,7 @@ MEASURING = (
     "device", "warmup_iters", "iters", "nvtx", "seed", "layers", "energy", "energy_time_s",
     "layer_energy",
 )  # fmt: skip
+SWITCHES = ("compile", "channels_last", "cudnn_benchmark", "deterministic", "optimizer")  # compared
 WORK_SETTINGS = ("grad_accum_steps",)  # that change how much work a step is
 WORDS = "words"  # in the metadata of a setting: how a report names it, if not by its field
 
@@ -104,8 +105,12 @@ class Settings:
     @property
     def optimizer_options(self) -> dict[str, Any]:
         """Arguments of the optimizer: those that were given."""
-        given = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
-        return {name: value for name, value in given.items() if value is not None}
+        options = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
+        return {name: value for name, value in options.items() if value is not None}
+
+    def batches_in_step(self, mode: str) -> int:
+        """Batches whose gradients a step gathers; inference has none to gather."""
+        return self.grad_accum_steps if mode == "train" else 1
 
     @property
     def is_synthetic(self) -> bool:

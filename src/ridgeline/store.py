@@ -32,7 +32,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -85,22 +85,6 @@ class StoredRun(Generic[RequestT, ResultT]):
     request: RequestT
     result: ResultT
     made: Provenance  # where, when and with what
-    content: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of run.json
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """Deprecated: use `request`."""
-        return dict(self.content["asked"])
-
-    @property
-    def found(self) -> dict[str, Any]:
-        """Deprecated: use `result`."""
-        return dict(self.content["found"])
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """Deprecated: use `made`."""
-        return dict(self.content["provenance"])
 
 
 Run = StoredRun[Any, Any]  # of any command
@@ -166,21 +150,6 @@ class ResultsFolder:
             # Tried, not asked for: to root every place seems writable, also /proc.
             with tempfile.TemporaryFile(dir=there) as probe:
                 probe.write(b"?")
-
-    def write_run(
-        self,
-        *,
-        label: str,
-        asked: object,
-        found: object,
-        provenance: object,
-        tables: Mapping[str, pd.DataFrame] | None = None,
-        log: str = "",
-    ) -> Run:
-        """Store a run, whole or not at all, and return it as it can be read back."""
-        return self.read_run(
-            self.save_run(label, asked, found, provenance, tables=tables or {}, log=log)
-        )
 
     def save_run(
         self,
@@ -301,14 +270,14 @@ def to_run(path: Path, content: dict[str, Any]) -> Run:
     for name, part in parts.items():
         if not isinstance(part, dict):
             raise _damaged(file, f"it has no {name!r}")
-    asked, found = parts["asked"], _rename_fused(parts["found"])
-    command = str(asked.get("command"))
-    kind = _KINDS.get(_kind_of(command, asked, found))
+    request, result = parts["asked"], _rename_fused(parts["found"])
+    command = str(request.get("command"))
+    kind = _KINDS.get(_kind_of(command, request, result))
     if kind is None:
         raise InvalidRunError(
             file,
             "run",
-            f"asked.command is {show_value(asked.get('command'))}, "
+            f"asked.command is {show_value(request.get('command'))}, "
             f"not one of {', '.join(COMMANDS)}",
         )
     try:
@@ -316,19 +285,18 @@ def to_run(path: Path, content: dict[str, Any]) -> Run:
             run_id=path.name,
             path=path,
             schema_version=version,
-            request=from_dict(kind[1], asked, "asked"),
-            result=from_dict(kind[2], found, "found"),
+            request=from_dict(kind[1], request, "asked"),
+            result=from_dict(kind[2], result, "found"),
             made=from_dict(Provenance, parts["provenance"], "provenance"),
-            content={**parts, "found": found},
         )
     except FieldError as error:
         raise InvalidRunError(file, command, str(error)) from error
 
 
-def _kind_of(command: str, asked: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    if command == "run" and found.get("status") == "failed":
+def _kind_of(command: str, request: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    if command == "run" and result.get("status") == "failed":
         return "failed run"
-    if command == "profile" and "program" in asked:
+    if command == "profile" and "program" in request:
         return "profile of a program"
     return command
 

@@ -111,7 +111,6 @@ def study(
             run = recorded_run(f"{machine.env}-{batch}", batch=batch, model=model)
             backend = machine.roofs.device.partition(":")[0]
             run = replace(run, result=replace(run.result, backend=backend))
-            run.found["backend"] = backend
             table = _points(run, machine, kernel_count if not runs else 0)
             setting = Setting(precision="tf32", step_time_s=STEP_S)
             findings.append(find(table, setting, machine.roofs))

@@ -15,7 +15,7 @@ from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs, Workload
 
 CPU = Backend(kind="cpu", device=torch.device("cpu"), name="a processor")
-FP32 = Precision(asked="fp32", used="fp32")
+FP32 = Precision(requested="fp32", used="fp32")
 
 
 class Clock:

@@ -43,7 +43,7 @@ def measured(kind: str = "cpu", timing: Timing | None = None, **changes: Any) ->
         "settings": Settings(),
         "workload": workload(),
         "backend": backend(kind),
-        "precision": Precision(asked="fp32", used="fp32"),
+        "precision": Precision(requested="fp32", used="fp32"),
         "data": "synthetic",
         "build_time_s": 0.5,
         "warmup": WarmUp(times_s=(1.0,) * 10, is_steady=True),

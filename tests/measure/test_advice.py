@@ -60,7 +60,9 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
     ("measurement", "text"),
     [
         (
-            measured(precision=Precision(asked="amp", used="fp32", warnings=("amp is not used",))),
+            measured(
+                precision=Precision(requested="amp", used="fp32", warnings=("amp is not used",))
+            ),
             "amp is not used",
         ),
         (
@@ -279,7 +281,7 @@ def test_an_output_that_is_no_number_has_nothing_to_do_with_a_learning_rate() ->
 
 def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first() -> None:
     given: dict[str, Any] = {
-        "precision": Precision(asked="amp", used="fp32", warnings=("first",)),
+        "precision": Precision(requested="amp", used="fp32", warnings=("first",)),
         "during": Conditions(throttle_reasons=("heat",)),
         "settings": Settings(nvtx=True),
         "layers": layers_of(2.0),

@@ -66,10 +66,10 @@ def test_what_each_device_can(
     chosen = choose_precision(asked, backend(kind))
 
     if lacking is None:
-        assert chosen == Precision(asked=asked, used=asked)
+        assert chosen == Precision(requested=asked, used=asked)
     else:
         warning = f"{asked} is not used: {lacking}; this run is in fp32"
-        assert chosen == Precision(asked=asked, used="fp32", warnings=(warning,))
+        assert chosen == Precision(requested=asked, used="fp32", warnings=(warning,))
 
 
 def test_an_amd_gpu_is_not_judged_by_compute_capability(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,23 +96,23 @@ def test_an_unknown_precision() -> None:
     ],
 )  # fmt: skip
 def test_what_weights_are_turned_into(used: str, dtype: torch.dtype | None) -> None:
-    assert Precision(asked=used, used=used).dtype is dtype
+    assert Precision(requested=used, used=used).dtype is dtype
 
 
 def test_only_amp_on_cuda_scales_its_loss() -> None:
-    amp = Precision(asked="amp", used="amp")
+    amp = Precision(requested="amp", used="amp")
 
     assert isinstance(amp.scaler(backend("cuda")), torch.amp.GradScaler)
     assert amp.scaler(backend("mps")) is None
-    assert Precision(asked="fp16", used="fp16").scaler(backend("cuda")) is None
+    assert Precision(requested="fp16", used="fp16").scaler(backend("cuda")) is None
 
 
 def test_autocast_only_where_it_was_asked() -> None:
     weight = torch.ones(2, 2)
 
-    with Precision(asked="amp", used="amp").autocast(backend("cpu")):
+    with Precision(requested="amp", used="amp").autocast(backend("cpu")):
         assert (weight @ weight).dtype is torch.float16
-    with Precision(asked="fp32", used="fp32").autocast(backend("cpu")):
+    with Precision(requested="fp32", used="fp32").autocast(backend("cpu")):
         assert (weight @ weight).dtype is torch.float32
 
 
@@ -141,7 +141,7 @@ def test_tf32_is_allowed_when_asked_and_forbidden_else(used: str, allowed: bool)
     torch.backends.cuda.matmul.allow_tf32 = not allowed
     torch.backends.cudnn.allow_tf32 = not allowed
 
-    Precision(asked=used, used=used).apply()
+    Precision(requested=used, used=used).apply()
 
     assert flags()[:2] == (allowed, allowed)
 
@@ -150,7 +150,7 @@ def test_what_torch_keeps_is_set_and_put_back(
     kept: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    tf32 = Precision(asked="tf32", used="tf32")
+    tf32 = Precision(requested="tf32", used="tf32")
 
     with torch_settings(Settings(deterministic=True, cudnn_benchmark=True, seed=3), tf32):
         inside, number = flags(), torch.rand(())
@@ -164,7 +164,7 @@ def test_what_torch_keeps_is_set_and_put_back(
 def test_a_process_that_was_strict_is_strict_again() -> None:
     torch.use_deterministic_algorithms(True, warn_only=False)
 
-    with torch_settings(Settings(), Precision(asked="fp32", used="fp32")):
+    with torch_settings(Settings(), Precision(requested="fp32", used="fp32")):
         assert not torch.are_deterministic_algorithms_enabled()
 
     assert flags()[4:] == (True, False)

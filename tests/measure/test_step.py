@@ -137,11 +137,16 @@ def test_what_the_batches_are_to_become() -> None:
 
     taken = make_stepper(
         workload(make=lambda: nn.Conv2d(3, 8, 3)), asked, CPU,
-        Precision(asked="bf16", used="bf16"), batches,
+        Precision(requested="bf16", used="bf16"), batches,
     )  # fmt: skip
 
     assert given == [
-        Placement(device=CPU.device, dtype=torch.bfloat16, channels_last=True, non_blocking=True)
+        Placement(
+            device=CPU.device,
+            dtype=torch.bfloat16,
+            memory_format=torch.channels_last,
+            non_blocking=True,
+        )
     ]
     assert taken.placement is None
     weight = taken.module.weight

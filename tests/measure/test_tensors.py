@@ -78,7 +78,7 @@ def test_without_a_precision_floats_stay_as_they_are() -> None:
     ],
 )
 def test_only_images_become_channels_last(tensor: Tensor, is_channels_last: bool) -> None:
-    moved = Placement(device=torch.device("cpu"), channels_last=True).moved(tensor)
+    moved = Placement(device=torch.device("cpu"), memory_format=torch.channels_last).moved(tensor)
 
     assert (moved.stride() != tensor.stride()) is is_channels_last
     if is_channels_last:

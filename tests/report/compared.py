@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.stored import write_run
 
 from ridgeline.measure.statistics import summarise
 from ridgeline.store import ResultsFolder, Run
@@ -56,7 +57,8 @@ def write(
                      "precision": run["asked"]["precision"]}  # fmt: skip
     run["found"] |= found or {}
     run["provenance"] |= provenance or {}
-    return results.write_run(
+    return write_run(
+        results,
         label=asked.get("label") or "run",
         asked=run["asked"],
         found=run["found"],

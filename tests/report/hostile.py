@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from tests.stored import write_run
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.compare import compare
@@ -96,7 +97,7 @@ def _stored(results: ResultsFolder, model: str) -> tuple[str, str]:
     run["asked"] |= {"model": model, "label": model}
     run["found"]["layers"] = {"difference": 0.01, "clock": "device events", "sum_s": 0.09}
     run["provenance"]["backends"] = {"cuda": "13.0"}
-    stored = results.write_run(
+    stored = write_run(results,
         label=model, asked=run["asked"], found=run["found"], provenance=run["provenance"],
         tables={"layers": LAYERS, "kernels": KERNELS},
     )  # fmt: skip
@@ -109,7 +110,7 @@ def _stored(results: ResultsFolder, model: str) -> tuple[str, str]:
         "fused_bytes": {"read_bytes": 2e9, "written_bytes": 1e9}, "coverage": 1.0,
         "memory": {"peak_bytes": 10**10}, "phases": {"forward": {"flops": 3e12}},
     }  # fmt: skip
-    counted = results.write_run(
+    counted = write_run(results,
         label=f"count-{model}", asked=asked, found=found, provenance={},
         tables={"ops": OPS, "layers": COUNTED},
     )  # fmt: skip

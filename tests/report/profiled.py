@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from tests.stored import write_run
 
 from ridgeline.serialize import to_dict
 from ridgeline.store import ResultsFolder, Run
@@ -83,7 +84,7 @@ def folder(path: Path) -> ResultsFolder:
     times = {"median": STEP_S, "mean": STEP_S, "min": STEP_S, "max": STEP_S}
     split = {"forward": {"median": 0.008}, "backward": {"median": 0.012},
              "optimizer": {"median": 0.002}}  # fmt: skip
-    results.write_run(
+    write_run(results,
         label="run-resnet50",
         asked={**recorded["asked"], **ASKED},
         found={**recorded["found"], "precision": "amp", "step_time_s": times, "split_s": split,
@@ -93,7 +94,7 @@ def folder(path: Path) -> ResultsFolder:
     count = {"flops": 789e9, "macs": 389e9, "read_bytes": 6e9, "written_bytes": 3e9,
              "fused_bytes": {"read_bytes": 4e9, "written_bytes": 2e9}, "params": 25_557_032,
              "memory": {"peak_bytes": 4e9}, "coverage": 1.0}  # fmt: skip
-    results.write_run(label="count", asked={**ASKED, "command": "count", "optimizer": "sgd"},
+    write_run(results, label="count", asked={**ASKED, "command": "count", "optimizer": "sgd"},
                       found=count, provenance={}, tables={"ops": ops()})  # fmt: skip
     return results
 
@@ -105,7 +106,8 @@ def the_run(results: ResultsFolder) -> Run:
 def store_profile(results: ResultsFolder, table: pd.DataFrame | None = None, **found: Any) -> Run:
     """A profile of the run; without a table it has the recorded kernels."""
     run = the_run(results)
-    return results.write_run(
+    return write_run(
+        results,
         label="profile-resnet50",
         asked={**to_dict(run.request), "command": "profile", "of_run": run.run_id},
         found={**FOUND, **found},
@@ -125,7 +127,7 @@ def store_capture(
 ) -> Run:
     """The same kernels as if they had been captured elsewhere: no layers, no phases."""
     bare = kernels().drop(columns=["layer", "phase"])
-    return results.write_run(
+    return write_run(results,
         label="import",
         asked={**asked, "label": label},
         found={"status": "ok", "device_name": "NVIDIA H200", "backend": "cuda", "kind": "ncu-raw",

@@ -165,7 +165,7 @@ def test_machines_under_the_same_user_roofs_share_a_picture(tmp_path: Path) -> N
     apart = {"nvidia-h200": given, "unnamed-device": replace(given, bandwidth={"dram": 1e12})}
     path = tmp_path / "both.svg"
     with pytest.raises(RidgelineError) as refused:
-        write_figure(read_study(results, given=apart), path)
+        write_figure(read_study(results, user_roofs=apart), path)
     assert str(refused.value) == (
         f"there are 2 figures of kind 'classic', one for each machine, and {path} is one file\n"
         "  hint: choose one machine: `ridgeline roofline nvidia-h200 …` or"

@@ -25,6 +25,7 @@ from tests.report.hostile import (
     refusal,
     report,
 )
+from tests.stored import write_run
 
 from ridgeline.cli import main
 from ridgeline.errors import RidgelineError
@@ -262,7 +263,7 @@ def test_names_do_not_move_the_cursor(
     put(folder.run_json, "found.warnings", ["\x1b[2J"])
     failed = {"status": "failed", "reason": "no\x1b[2J"}
     asked = {**MEASURED["asked"], "model": "\x1b[2J"}
-    folder.results.write_run(label="x", asked=asked, found=failed, provenance={})
+    write_run(folder.results, label="x", asked=asked, found=failed, provenance={})
     where = ["--results", str(folder.results.path)]
     if arguments == ["compare"]:
         side = f"{folder.results.path}/"

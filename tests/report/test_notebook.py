@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.report.hand_study import make_study
+from tests.stored import write_run
 
 from ridgeline.report.notebook import write_notebook
 from ridgeline.report.study import read_study
@@ -41,9 +42,9 @@ def results(tmp_path: Path) -> ResultsFolder:
     """A run on a device whose roofs are known from its datasheet, and the count of its step."""
     folder = ResultsFolder(tmp_path / "it's results")
     run = {"command": "run", "precision": "amp", "data": "synthetic", "label": "", **ASKED}
-    folder.write_run(label="run", asked=run, found=FOUND, provenance={"time": "2026"})
+    write_run(folder, label="run", asked=run, found=FOUND, provenance={"time": "2026"})
     count = {"command": "count", "precision": "amp", **ASKED}
-    folder.write_run(label="count", asked=count, found={"flops": 4 * 10**9}, provenance={},
+    write_run(folder, label="count", asked=count, found={"flops": 4 * 10**9}, provenance={},
                      tables={"ops": OPS})  # fmt: skip
     return folder
 
@@ -89,7 +90,7 @@ def test_throughput_is_that_of_all_batches_of_a_step(
 ) -> None:
     run = {"command": "run", "precision": "amp", "data": "synthetic", "label": "", **ASKED}
     found = {**FOUND, "samples_processed": 320}  # four batches of eight in each of ten steps
-    results.write_run(label="run", asked={**run, "grad_accum_steps": 4}, found=found,
+    write_run(results, label="run", asked={**run, "grad_accum_steps": 4}, found=found,
                       provenance={})  # fmt: skip
 
     space = run_cells(

@@ -16,6 +16,7 @@ from tests.report.profiled import (
     store_profile,
     the_run,
 )
+from tests.stored import write_run
 
 from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.errors import RidgelineError
@@ -85,7 +86,7 @@ def test_the_newest_good_profile_counts(results: ResultsFolder) -> None:
 def test_a_profile_of_no_run_is_told(results: ResultsFolder) -> None:
     run = the_run(results)
     asked = {**to_dict(run.request), "command": "profile", "of_run": "gone"}
-    results.write_run(label="profile", asked=asked, found={"status": "ok"}, provenance={},
+    write_run(results, label="profile", asked=asked, found={"status": "ok"}, provenance={},
                       tables={"kernels": kernels()})  # fmt: skip
     (problem,) = read_study(results).problems
     assert problem.endswith("is of the run gone, which is not here")
@@ -280,7 +281,7 @@ def test_captures_are_chosen_like_runs(results: ResultsFolder) -> None:
 
 
 def test_a_capture_without_kernels_is_a_problem(results: ResultsFolder) -> None:
-    results.write_run(label="import", asked={"command": "import", "files": ["a.csv"]},
+    write_run(results, label="import", asked={"command": "import", "files": ["a.csv"]},
                       found={"status": "ok"}, provenance={})  # fmt: skip
     lost = "the capture a.csv has lost its kernels.parquet: import it again"
     assert lost in read_study(results).problems

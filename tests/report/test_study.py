@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from tests.stored import write_run
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -51,7 +52,8 @@ def store_run(folder: ResultsFolder, asked: Any = None, **found: Any) -> Run:
     """The recorded run, perhaps with other settings and results; `host` is of its provenance."""
     made = dict(MEASURED["provenance"])
     made["host"] = {**made["host"], **found.pop("host", {})}
-    return folder.write_run(
+    return write_run(
+        folder,
         label="run",
         asked={**MEASURED["asked"], **(asked or {})},
         found={**MEASURED["found"], **found},
@@ -74,7 +76,7 @@ def store_count(folder: ResultsFolder, ops: pd.DataFrame | None = None, **change
     found = {"flops": 11.8e12, "macs": 5.9e12, "read_bytes": 50e9, "written_bytes": 31e9,
              "fused_bytes": {"read_bytes": 12e9, "written_bytes": 8e9}, "params": 138357544,
              "memory": {"peak_bytes": 10**10}, "coverage": 1.0}  # fmt: skip
-    folder.write_run(label="count", asked=asked, found=found, provenance={},
+    write_run(folder, label="count", asked=asked, found=found, provenance={},
                      tables={"ops": vgg16 if ops is None else ops})  # fmt: skip
 
 
@@ -185,7 +187,7 @@ def test_roofs_that_the_user_gives(results: ResultsFolder) -> None:
     assert step["compute_s"] == pytest.approx(0.118)
     assert step["dram_s"] == pytest.approx(0.081)
     assert step["roof_source"] == "given"
-    by_name = read_study(results, given={"nvidia-h200": given}).points
+    by_name = read_study(results, user_roofs={"nvidia-h200": given}).points
     assert by_name.query("grain == 'step'")["compute_s"].item() == pytest.approx(0.118)
 
 
@@ -215,7 +217,7 @@ def test_without_roofs_or_count_the_sentence_says_so(results: ResultsFolder) -> 
 
 def test_a_run_that_failed_is_told_with_its_reason(results: ResultsFolder) -> None:
     asked = RunRequest(model="vgg16", batch_size=9999, mode="train")
-    run = results.write_run(label="run", asked=asked, provenance={},
+    run = write_run(results, label="run", asked=asked, provenance={},
                             found={"status": "failed", "reason": "out of memory"})  # fmt: skip
     told = "vgg16, train, fp32, batch 9999: this run failed: out of memory"
     assert told in read_study(results).problems
@@ -247,7 +249,7 @@ def test_some_roofs_are_given_and_the_others_stay(results: ResultsFolder) -> Non
 def test_peaks_of_a_machine_that_is_not_here_are_told(results: ResultsFolder) -> None:
     given = user_roofs("laptop", "", compute={"fp32": 1e12}, dram_bytes_per_s=None)
     told = "the peaks of 'laptop' were not used: the machines here are nvidia-h200"
-    assert told in read_study(results, given={"laptop": given}).problems
+    assert told in read_study(results, user_roofs={"laptop": given}).problems
 
 
 def test_a_step_of_several_batches_has_its_optimizer_once(results: ResultsFolder) -> None:
@@ -320,7 +322,7 @@ def test_a_run_of_one_thread_stands_under_the_ceilings_of_one_core(results: Resu
 def test_peaks_of_a_machine_hold_for_some_of_its_threads(results: ResultsFolder) -> None:
     ids = store_threads(results)
     given = {"xeon": user_roofs("xeon", "cpu", compute={"fp32": 2e11}, dram_bytes_per_s=None)}
-    study = read_study(results, run_ids=[ids["one"]], given=given)
+    study = read_study(results, run_ids=[ids["one"]], user_roofs=given)
     step = study.points[study.points["grain"].eq("step")].iloc[0]
     assert step["floor_s"] == pytest.approx(11.8e12 / 2e11)
     assert study.problems == ()

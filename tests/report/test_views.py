@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.cli.small_runs import folder, run_here
+from tests.stored import write_run
 
 from ridgeline.report.views import SPLIT, layers, metrics, overall, repeat_command, write_views
 from ridgeline.store import ResultsFolder, Run, to_run
@@ -105,7 +106,7 @@ def write(folder: ResultsFolder, table: pd.DataFrame | None = None, **changes: A
     found = {**FOUND, **{key: value for key, value in changes.items() if key not in ASKED}}
     if table is not None:
         found["layers"] = {"sum_s": 0.04}
-    return folder.write_run(
+    return write_run(folder,
         label="x", asked=asked, found=found, provenance=PROVENANCE,
         tables={} if table is None else {"layers": table},
     )  # fmt: skip
@@ -183,8 +184,12 @@ def test_steps_that_vary_much_are_marked(results: ResultsFolder) -> None:
 
 def test_variables_of_the_environment_are_a_column(results: ResultsFolder) -> None:
     recorded = {"OMP_NUM_THREADS": "1", "LD_PRELOAD": "/a b.so", "CUDA_VISIBLE_DEVICES": "3"}
-    run = results.write_run(
-        label="x", asked=ASKED, found=FOUND, provenance={**PROVENANCE, "environment": recorded}
+    run = write_run(
+        results,
+        label="x",
+        asked=ASKED,
+        found=FOUND,
+        provenance={**PROVENANCE, "environment": recorded},
     )
 
     # which GPU of several was used is no setting

@@ -113,7 +113,7 @@ def test_resnet18_learns(tmp_path: Path) -> None:
 
 def test_progress_is_told(net: str, files: CheckpointFolder) -> None:
     told: list[StepProgress] = []
-    train(trainer(settings(net, epochs=2)), files, tell=told.append)
+    train(trainer(settings(net, epochs=2)), files, on_step=told.append)
     assert [(p.epoch, p.step, p.steps) for p in told] == [
         (number, step, 5) for number in (1, 2) for step in (1, 2, 3, 4, 5)
     ]

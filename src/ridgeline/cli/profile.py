@@ -249,15 +249,15 @@ def _finish(profiler: Profiler, *, as_json: bool, quiet: bool, is_interrupted: b
         sys.exit(show_runs.SOME_FAILED)
 
 
-def _is_given(ctx: typer.Context, name: str) -> bool:
+def _is_set(ctx: typer.Context, name: str) -> bool:
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def _check_of_counters(ctx: typer.Context, tier: str) -> None:
     """Refuse options about counters where none are read."""
-    given = {str(p.name): p.opts[-1] for p in ctx.command.params if _is_given(ctx, str(p.name))}
-    if tier == TIME and (useless := [given[name] for name in OF_COUNTERS if name in given]):
+    options = {str(p.name): p.opts[-1] for p in ctx.command.params if _is_set(ctx, str(p.name))}
+    if tier == TIME and (useless := [options[name] for name in OF_COUNTERS if name in options]):
         raise RidgelineError(
             f"{useless[0]} is about counters, and --tier time reads none",
             hint=f"leave out {useless[0]}, or --tier time",
@@ -267,7 +267,7 @@ def _check_of_counters(ctx: typer.Context, tier: str) -> None:
 def _check_of_program(ctx: typer.Context, precision: str | None, tool: str) -> None:
     """Refuse options of a step: a program makes its step itself."""
     for option in ctx.command.params:
-        if option.name in OF_MODELS and _is_given(ctx, str(option.name)):
+        if option.name in OF_MODELS and _is_set(ctx, str(option.name)):
             name = next(one for one in option.opts if one.startswith("--"))
             raise RidgelineError(
                 f"{name} is for models, and says nothing to a program",

@@ -186,8 +186,8 @@ def _flag_line(what: str, group: list[dict[Any, Any]]) -> str:
     name = str(first["name"])
     if first["grain"] == "kernel":
         name = short_kernel(name)
-    piece = "" if name == what or first["grain"] == "step" else f", {name}"
-    return f"{what}{piece}{way}{others}: {first['flag']}"
+    part = "" if name == what or first["grain"] == "step" else f", {name}"
+    return f"{what}{part}{way}{others}: {first['flag']}"
 
 
 def intensity(low: float, high: float) -> str:

@@ -71,10 +71,10 @@ def attend_backward(sizes: Heads, pairs: int, *, more: int = 0) -> Work:
 
 
 def attend_partly_backward(
-    sizes: Heads, pairs: int, wanted: tuple[bool, bool, bool, bool], *, more: int = 0
+    sizes: Heads, pairs: int, needed: tuple[bool, bool, bool, bool], *, more: int = 0
 ) -> Work:
-    """Only what is wanted of q, k, v and mask: dV = Pᵀ·dO; dP = dO·Vᵀ where others need it."""
-    for_q, for_k, for_v, for_mask = wanted
+    """Only what is needed of q, k, v and mask: dV = Pᵀ·dO; dP = dO·Vᵀ where others need it."""
+    for_q, for_k, for_v, for_mask = needed
     through = for_q or for_k or for_mask
     dims = (for_v + through) * sizes.value_dim + (for_q + for_k) * sizes.dim
     scores = sizes.batch * sizes.heads * pairs

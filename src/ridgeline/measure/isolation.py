@@ -76,9 +76,9 @@ class Outcome(Generic[Answer]):
 
 
 def run_isolated(
-    work: Work[Answer], task: Any, hear: Callable[[Any], None] = lambda message: None
+    work: Work[Answer], task: Any, on_message: Callable[[Any], None] = lambda message: None
 ) -> Outcome[Answer]:
-    """Do `work(task, send)` in a process of its own; `hear` gets what it sends on the way."""
+    """Do `work(task, send)` in a process of its own; `on_message` gets what it sends on the way."""
     process: Any = None
     ours: Any = None
     try:
@@ -88,7 +88,7 @@ def run_isolated(
                 _ensure_server()
             with interrupts_later():  # an interrupt finds a process that can be ended, or none
                 process, ours = _started(work, task)
-        return _listen(ours, process, hear, task)
+        return _listen(ours, process, on_message, task)
     finally:
         if process is not None:
             _end(process)
@@ -164,14 +164,14 @@ def _server_id() -> int | None:
 def _wait_loaded(server: int, sign: Path) -> None:
     end_s = time.monotonic() + LONGEST_LOAD_S
     try:
-        while not sign.exists() and _is_alive(server) and time.monotonic() < end_s:
+        while not sign.exists() and _is_running(server) and time.monotonic() < end_s:
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
         os.kill(server, signal.SIGKILL)
         raise
 
 
-def _is_alive(process: int) -> bool:
+def _is_running(process: int) -> bool:
     """Also False of one that has ended and that nobody has asked yet how."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
@@ -194,7 +194,7 @@ def _main_module_unseen() -> Iterator[None]:
         vars(main).update(hidden)
 
 
-def _listen(ours: Any, process: Any, hear: Callable[[Any], None], task: Any) -> Outcome[Any]:
+def _listen(ours: Any, process: Any, on_message: Callable[[Any], None], task: Any) -> Outcome[Any]:
     while True:
         connection.wait([ours, process.sentinel])
         if not ours.poll():
@@ -208,7 +208,7 @@ def _listen(ours: Any, process: Any, hear: Callable[[Any], None], task: Any) -> 
         if isinstance(message, Outcome):
             process.join(ENDING_S)
             return message
-        hear(message)
+        on_message(message)
 
 
 def died(exit_code: int | None, task: Any = None) -> Failure:

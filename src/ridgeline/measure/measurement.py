@@ -59,8 +59,7 @@ class Measurement:
 
     @property
     def samples_per_step(self) -> int:
-        parts = self.settings.grad_accum_steps if self.spec.mode == "train" else 1
-        return self.spec.batch_size * parts
+        return self.spec.batch_size * self.settings.batches_in_step(self.spec.mode)
 
     @property
     def samples_per_s(self) -> float:

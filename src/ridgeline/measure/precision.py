@@ -26,9 +26,9 @@ CPU_FLAGS = {"bf16": ("amx_bf16", "avx512_bf16", "bf16"), "fp16": ("avx512_fp16"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """What was asked for and what is used."""
+    """What was requested for and what is used."""
 
-    asked: str
+    requested: str
     used: str
     warnings: tuple[str, ...] = ()
 
@@ -55,39 +55,41 @@ class Precision:
         torch.backends.cudnn.allow_tf32 = self.used == "tf32"
 
 
-def choose_precision(asked: str, backend: Backend) -> Precision:
+def choose_precision(requested: str, backend: Backend) -> Precision:
     """The precision of this name, or fp32 with a warning where the device lacks it."""
-    if asked not in PRECISIONS:
+    if requested not in PRECISIONS:
         raise RidgelineError(
-            f"unknown precision {asked!r}", hint=f"the precisions are {', '.join(PRECISIONS)}"
+            f"unknown precision {requested!r}", hint=f"the precisions are {', '.join(PRECISIONS)}"
         )
-    lacking = _why_not(asked, backend)
+    lacking = _why_not(requested, backend)
     if lacking is None:
-        return Precision(asked=asked, used=asked)
-    warning = f"{asked} is not used: {lacking}; this run is in fp32"
-    return Precision(asked=asked, used="fp32", warnings=(warning,))
+        return Precision(requested=requested, used=requested)
+    warning = f"{requested} is not used: {lacking}; this run is in fp32"
+    return Precision(requested=requested, used="fp32", warnings=(warning,))
 
 
-def _why_not(asked: str, backend: Backend) -> str | None:
+def _why_not(requested: str, backend: Backend) -> str | None:
     """Why a device cannot run in a precision; None if it can."""
-    if asked == "fp32":
+    if requested == "fp32":
         return None
     if backend.kind == "cuda":
-        return _why_not_cuda(asked, backend)
-    if asked == "tf32":
+        return _why_not_cuda(requested, backend)
+    if requested == "tf32":
         return f"TF32 is a format of NVIDIA's tensor cores, and this is {backend.name}"
     if backend.kind == "mps":
         return None
-    if asked == "amp":
+    if requested == "amp":
         return "autocast to fp16 needs a GPU"
     flags = (read_text("/proc/cpuinfo") or "").split()
-    if any(flag in flags for flag in CPU_FLAGS[asked]):
+    if any(flag in flags for flag in CPU_FLAGS[requested]):
         return None
-    return f"this CPU has no {asked} arithmetic, and would emulate it over 100 times slower"
+    return f"this CPU has no {requested} arithmetic, and would emulate it over 100 times slower"
 
 
-def _why_not_cuda(asked: str, backend: Backend) -> str | None:
+def _why_not_cuda(requested: str, backend: Backend) -> str | None:
     capability = torch.cuda.get_device_capability(backend.device)
-    if torch.version.hip is None and asked in ("tf32", "bf16") and capability < FIRST_WITH_TF32:
-        return f"{backend.name} (compute capability {capability[0]}.{capability[1]}) has no {asked}"
+    is_new_format = requested in ("tf32", "bf16")
+    if torch.version.hip is None and is_new_format and capability < FIRST_WITH_TF32:
+        number = f"{capability[0]}.{capability[1]}"
+        return f"{backend.name} (compute capability {number}) has no {requested}"
     return None

@@ -1,6 +1,6 @@
 """One step of a workload on a device: what is timed, and nothing else.
 
-A training step takes `grad_accum_steps` batches, then lets the optimizer act once; an inference
+A training step takes one or several batches, then lets the optimizer act once; an inference
 step is one forward pass. The step ends each of its phases with a mark.
 """
 
@@ -108,7 +108,7 @@ def make_stepper(
     placement = Placement(
         device=backend.device,
         dtype=precision.dtype,
-        channels_last=settings.channels_last,
+        memory_format=torch.channels_last if settings.channels_last else None,
         non_blocking=settings.pin_memory,
     )
     with torch.device(backend.device):
@@ -127,7 +127,7 @@ def make_stepper(
         precision=precision,
         optimizer=_optimizer(module, settings) if workload.mode == "train" else None,
         scaler=precision.scaler(backend) if workload.mode == "train" else None,
-        parts=settings.grad_accum_steps if workload.mode == "train" else 1,
+        parts=settings.batches_in_step(workload.mode),
         named=_nvtx_range if settings.nvtx and backend.kind == "cuda" else _unnamed,
     )
 

@@ -34,7 +34,7 @@ class Placement:
 
     device: torch.device
     dtype: torch.dtype | None = None  # of floats; None: as they are
-    channels_last: bool = False
+    memory_format: torch.memory_format | None = None  # of images; None: as they are
     non_blocking: bool = False  # with pinned memory, the copy runs beside the host
 
     def inputs(self, batch: Inputs) -> Inputs:
@@ -51,8 +51,8 @@ class Placement:
     def _tensor(self, tensor: Tensor) -> Tensor:
         dtype = self.dtype if tensor.is_floating_point() else None
         moved = tensor.to(self.device, dtype=dtype or tensor.dtype, non_blocking=self.non_blocking)
-        if self.channels_last and moved.dim() == 4 and moved.is_floating_point():
-            moved = moved.contiguous(memory_format=torch.channels_last)
+        if self.memory_format and moved.dim() == 4 and moved.is_floating_point():
+            moved = moved.contiguous(memory_format=self.memory_format)
         return moved
 
 

@@ -149,16 +149,16 @@ def assumption_notes(rows: Iterable[NodeCost]) -> list[str]:
 
 def inputs_needed(rows: Sequence[NodeCost], inputs: Mapping[str, Tensor]) -> list[str]:
     """Those of these inputs without a shape for want of which nodes with a formula lack a count."""
-    wanted: set[int] = set()  # idents of values whose shape is missing
+    needed: set[int] = set()  # idents of values whose shape is missing
     for row in reversed(rows):
-        lacks = row.work is None or any(t.ident in wanted for t in row.call.outputs)
+        lacks = row.work is None or any(t.ident in needed for t in row.call.outputs)
         if lacks and row.reason != NO_FORMULA:
-            wanted.update(t.ident for t in row.call.inputs if not t.is_known)
+            needed.update(t.ident for t in row.call.inputs if not t.is_known)
 
-    def is_wanted(tensor: Tensor) -> bool:
-        return tensor.ident in wanted or (tensor.each is not None and is_wanted(tensor.each))
+    def is_needed(tensor: Tensor) -> bool:
+        return tensor.ident in needed or (tensor.each is not None and is_needed(tensor.each))
 
-    return [name for name, tensor in inputs.items() if is_wanted(tensor)]
+    return [name for name, tensor in inputs.items() if is_needed(tensor)]
 
 
 # ---------------------------------------------------------------- parameters and buffers

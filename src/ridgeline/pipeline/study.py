@@ -49,7 +49,7 @@ def read_chosen(
     study = read_study(
         results,
         run_ids=run_ids,
-        given=_read_peaks(request.peaks),
+        user_roofs=_read_peaks(request.peaks),
         everywhere=_parse_peaks(request.peak_compute, request.peak_bw),
     )
     return study, problems

@@ -113,8 +113,8 @@ def _train(
             trainer,
             training.files,
             save_every=options.save_every,
-            tell=on_step,
-            tell_epoch=on_epoch,
+            on_step=on_step,
+            on_epoch=on_epoch,
         )
 
 
@@ -150,7 +150,7 @@ def mark_training_step(
             mark_calls(training.backend),
             warmup_iters=warmup_iters,
             profile_iter=profile_iter,
-            tell=lambda done, total: on_progress(f"step {done} of {total}", done, total),
+            on_step=lambda done, total: on_progress(f"step {done} of {total}", done, total),
         )
     return step, training
 

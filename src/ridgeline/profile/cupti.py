@@ -204,7 +204,7 @@ class CallbackData(Structure):
 # ---------------------------------------------------------------- the library
 
 NOT_PERMITTED = "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
-ROOM_BYTES = 512  # for a structure, whatever a later version writes behind what it is told of
+SPARE_BYTES = 512  # for a structure, whatever a later version writes behind what it is told of
 P = TypeVar("P", bound=Parameters)
 
 
@@ -225,7 +225,7 @@ class Cupti:
         are told: so the call gets a copy with room behind it.
         """
         parameters.set_size()
-        roomy = type(parameters).from_buffer(bytearray(ROOM_BYTES))
+        roomy = type(parameters).from_buffer(bytearray(SPARE_BYTES))
         memmove(addressof(roomy), addressof(parameters), sizeof(parameters))
         self.call_plain(function, byref(roomy))
         return roomy

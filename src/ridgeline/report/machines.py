@@ -45,17 +45,17 @@ def threads_of(run: MeasuredRun | StoredCapture) -> int | None:
 class Machines:
     """Finds the machine of each run; what is wrong goes to `problems`.
 
-    `given` are roofs by environment and `everywhere` roofs for all, which replace measured ones.
+    `user_roofs` are roofs by environment and `everywhere` roofs for all: in place of measured ones.
     """
 
     def __init__(
         self,
         results: ResultsFolder,
         problems: list[str],
-        given: Mapping[str, Roofs],
+        user_roofs: Mapping[str, Roofs],
         everywhere: Roofs | None,
     ) -> None:
-        self.problems, self.given, self.everywhere = problems, given, everywhere
+        self.problems, self.user_roofs, self.everywhere = problems, user_roofs, everywhere
         self.machines: dict[tuple[str, str, str, str], Machine] = {}
         self._of_run: dict[tuple[str, str, str, int | None], Machine] = {}
         self._passports = _read_passports(results, problems)
@@ -97,40 +97,42 @@ class Machines:
 
     def _report(self, env: str, problem: str) -> None:
         """Roofs that were given are not missed."""
-        given = self.given.get(env) or self.everywhere
-        if given is None or not given.flats or not given.bandwidth:
+        chosen = self.user_roofs.get(env) or self.everywhere
+        if chosen is None or not chosen.flats or not chosen.bandwidth:
             self.problems.append(problem)
 
     def _replace_roofs(self, machine: Machine) -> Machine:
         """With the roofs that the user gave instead of those measured; the others stay."""
-        given = self._user_roofs(machine)
-        if given is None or not (given.flats or given.bandwidth):
+        chosen = self._user_roofs(machine)
+        if chosen is None or not (chosen.flats or chosen.bandwidth):
             return machine
         old = machine.roofs
         roofs = replace(
             old,
-            source=given.source,
-            others=old.source if _are_left(old, given) else "",
-            basis=old.basis if _are_left(old, given) else "",
-            compute={**old.compute, **given.compute},
-            integer={**old.integer, **given.integer},
-            bandwidth={**old.bandwidth, **given.bandwidth},
-            clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in given.compute},
+            source=chosen.source,
+            others=old.source if _are_left(old, chosen) else "",
+            basis=old.basis if _are_left(old, chosen) else "",
+            compute={**old.compute, **chosen.compute},
+            integer={**old.integer, **chosen.integer},
+            bandwidth={**old.bandwidth, **chosen.bandwidth},
+            clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in chosen.compute},
         )
         return replace(machine, roofs=roofs)
 
     def _user_roofs(self, machine: Machine) -> Roofs | None:
         """The roofs that the user gave for a machine, or for that of which it is some threads."""
         names = (machine.env, machine.roofs.whole_env)
-        return next((self.given[name] for name in names if name in self.given), self.everywhere)
+        return next(
+            (self.user_roofs[name] for name in names if name in self.user_roofs), self.everywhere
+        )
 
-    def given_bounds(self) -> dict[str, Collection[str]]:
+    def user_bounds(self) -> dict[str, Collection[str]]:
         """By machine, which of its roofs the user gave: `compute`, `dram`."""
         bounds: dict[str, Collection[str]] = {}
         for machine in self.machines.values():
-            given = self._user_roofs(machine)
-            if given is not None:
-                bounds[machine.env] = {*(["compute"] if given.flats else []), *given.bandwidth}
+            chosen = self._user_roofs(machine)
+            if chosen is not None:
+                bounds[machine.env] = {*(["compute"] if chosen.flats else []), *chosen.bandwidth}
         return bounds
 
     def bases(self) -> list[str]:
@@ -144,15 +146,15 @@ class Machines:
         whole = [machine.roofs.whole_env for machine in self.machines.values()]
         return [
             f"the peaks of {env!r} were not used: the machines here are {', '.join(here) or 'none'}"
-            for env in self.given
+            for env in self.user_roofs
             if env not in (*here, *whole)
         ]
 
 
-def _are_left(old: Roofs, given: Roofs) -> bool:
-    """Whether flat roofs, or that of DRAM, are not among those given."""
-    is_slope_left = "dram" in old.bandwidth and "dram" not in given.bandwidth
-    return is_slope_left or not old.flats.keys() <= given.flats.keys()
+def _are_left(old: Roofs, chosen: Roofs) -> bool:
+    """Whether flat roofs, or that of DRAM, are not among those chosen."""
+    is_slope_left = "dram" in old.bandwidth and "dram" not in chosen.bandwidth
+    return is_slope_left or not old.flats.keys() <= chosen.flats.keys()
 
 
 def _machine(passport: Passport, device: str, threads: int | None) -> Machine:

@@ -35,6 +35,7 @@ from ridgeline.report.study import BUSY, GRAPH_MODES, Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.text import number, records
 from ridgeline.roofline.causes import AGREE
+from ridgeline.settings import SWITCHES
 
 TOPICS = {
     "bound": "What sets the floor",
@@ -48,7 +49,6 @@ MEASURED, BOTH, COUNTER = "measured", "measured and static", "static and counter
 PLACED = "placed"  # measured times beside work that is static or counted, as the points say
 FLAT = 1.05  # a doubling of the batch that gives less than this gives nothing
 WIDTH = {"fp64": 0, "fp32": 1, "tf32": 2, "amp": 3, "bf16": 3, "fp16": 4, "fp8": 5}
-SWITCHES = ("compile", "channels_last", "cudnn_benchmark", "deterministic", "optimizer")
 SMALL_SHARE = 0.01  # of the time of all layers: not worth a word
 SAME_SHARE = 0.05  # a share that moved by less than this did not move
 WORK = ("compute_s", "dram_s", "l3_s", "l2_s", "l1_s")  # a floor without launches

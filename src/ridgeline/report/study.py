@@ -140,13 +140,13 @@ def read_study(
     results: ResultsFolder,
     *,
     run_ids: Sequence[str] | None = None,
-    given: Mapping[str, Roofs] | None = None,
+    user_roofs: Mapping[str, Roofs] | None = None,
     everywhere: Roofs | None = None,
     index: ResultsIndex | None = None,
 ) -> Study:
     """Read and join what a results folder holds.
 
-    `run_ids` chooses runs. `given` are roofs by environment and `everywhere` roofs for all,
+    `run_ids` chooses runs. `user_roofs` are roofs by environment and `everywhere` roofs for all,
     which replace the measured ones. `index` is that of the folder, if the caller has it.
     """
     index = results.index() if index is None else index
@@ -154,10 +154,10 @@ def read_study(
     runs = [run for run in index.runs if chosen is None or run.run_id in chosen]
     problems = [*index.problems, *_describe_failures(index, run_ids)]
     profiles = stored_profiles(index, runs, problems, run_ids)
-    machines = Machines(results, problems, given or {}, everywhere)
+    machines = Machines(results, problems, user_roofs or {}, everywhere)
     reader = _Reader(problems, machines, profiles, stored_counts(index))
     points, of_captures = (
-        table.assign(flag=find_flags(table, machines.given_bounds()) if len(table) else [])
+        table.assign(flag=find_flags(table, machines.user_bounds()) if len(table) else [])
         for table in [
             join_points([table for run in runs for table in reader.read_run(run)]),
             join_points([table for one in profiles.captures for table in reader.read_capture(one)]),

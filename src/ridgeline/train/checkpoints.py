@@ -138,18 +138,18 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
-def differences(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+def differences(saved: Mapping[str, Any], requested: Mapping[str, Any]) -> list[str]:
     """`lr: 0.1 there, 0.2 asked`, for each setting that was asked for and is another."""
     return [
         f"{name}: {saved.get(name)} there, {value} asked"
-        for name, value in asked.items()
+        for name, value in requested.items()
         if saved.get(name) != value
     ]
 
 
-def refuse_differences(path: Path, saved: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def refuse_differences(path: Path, saved: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
     """To go on with other settings would be neither the old training nor a new one."""
-    found = differences(saved, asked)
+    found = differences(saved, requested)
     if found:
         raise RidgelineError(
             f"{path} was made with other settings: {'; '.join(found)}",

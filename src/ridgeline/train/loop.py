@@ -10,7 +10,7 @@ from ridgeline.measure.profiler_mark import MarkCalls, marked
 from ridgeline.train.batches import Batch
 from ridgeline.train.checkpoints import CheckpointFolder, checkpoint, save
 from ridgeline.train.records import EpochResult, TrainResult
-from ridgeline.train.trainer import Tell, Trainer, explained
+from ridgeline.train.trainer import OnStep, Trainer, explained
 
 
 def train(
@@ -18,17 +18,17 @@ def train(
     files: CheckpointFolder,
     *,
     save_every: int = 0,
-    tell: Tell = lambda progress: None,
-    tell_epoch: Callable[[EpochResult], object] = lambda result: None,
+    on_step: OnStep = lambda progress: None,
+    on_epoch: Callable[[EpochResult], object] = lambda result: None,
 ) -> TrainResult:
     """Train the epochs that are left; each is saved before the next one begins."""
     before = trainer.epoch
     if trainer.is_best and not files.best.exists():  # resumed in another folder
         save(files.best, checkpoint(trainer.state()))
     while trainer.epoch < trainer.settings.epochs:
-        result = trainer.run_epoch(tell)
+        result = trainer.run_epoch(on_step)
         save_epoch(trainer, files, save_every=save_every)
-        tell_epoch(result)
+        on_epoch(result)
     save(files.final_weights, trainer.weights())
     return TrainResult(
         settings=trainer.settings, history=tuple(trainer.history), epochs_before=before
@@ -63,7 +63,7 @@ def profile_one_step(
     *,
     warmup_iters: int = 20,
     profile_iter: int = 1,
-    tell: Callable[[int, int], object] = lambda done, total: None,
+    on_step: Callable[[int, int], object] = lambda done, total: None,
 ) -> ProfiledStep:
     """Run `warmup_iters` steps, then mark the `profile_iter`-th that follows, all of it.
 
@@ -75,7 +75,7 @@ def profile_one_step(
     with explained(trainer.settings):
         for done in range(1, total):
             trainer.train_step(*trainer.prepared(next(batches)))
-            tell(done, total)
+            on_step(done, total)
         images, labels = trainer.prepared(next(batches))
         with marked(calls):
             loss, _ = trainer.train_step(images, labels)

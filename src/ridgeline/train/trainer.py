@@ -32,7 +32,7 @@ from ridgeline.workloads.workload import one_line
 
 LOOK_EVERY = 20  # steps between two looks at the loss of a device that runs behind the host
 
-Tell = Callable[[StepProgress], object]
+OnStep = Callable[[StepProgress], object]
 
 
 class Trainer:
@@ -114,10 +114,10 @@ class Trainer:
 
     # ------------------------------------------------------------ an epoch
 
-    def run_epoch(self, tell: Tell = lambda progress: None) -> EpochResult:
+    def run_epoch(self, on_step: OnStep = lambda progress: None) -> EpochResult:
         """Train on every image once, test, and remember what came of it."""
         with explained(self.settings):
-            loss, right, images, time_s = self._train_epoch(tell)
+            loss, right, images, time_s = self._train_epoch(on_step)
             start_s = self._clock()
             test_accuracy = self.test()
             test_time_s = self._clock() - start_s
@@ -134,7 +134,7 @@ class Trainer:
         self.history.append(result)
         return result
 
-    def _train_epoch(self, tell: Tell) -> tuple[float, int, int, float]:
+    def _train_epoch(self, on_step: OnStep) -> tuple[float, int, int, float]:
         """The mean loss, how many were right, of how many images, in how many seconds."""
         self.model.train()
         sums = torch.zeros(2, device=self.backend.device)  # loss and right answers
@@ -146,17 +146,19 @@ class Trainer:
             images += len(batch[1])
             sums += torch.stack([loss.float() * len(batch[1]), right.float()])
             if number % every == 0 or number == self.settings.steps:
-                time_s = self._look(sums, images, number, start_s, tell)
+                time_s = self._look(sums, images, number, start_s, on_step)
         total_loss, total_right = sums.tolist()
         return total_loss / images, round(total_right), images, time_s
 
-    def _look(self, sums: Tensor, images: int, number: int, start_s: float, tell: Tell) -> float:
+    def _look(
+        self, sums: Tensor, images: int, number: int, start_s: float, on_step: OnStep
+    ) -> float:
         """Wait for the device, refuse a loss that is no number, tell; answers the time so far."""
         loss, right = sums.tolist()
         time_s = self._clock() - start_s
         if not math.isfinite(loss):
             raise _diverged(self.epoch + 1, number, self.settings)
-        tell(
+        on_step(
             StepProgress(
                 epoch=self.epoch + 1,
                 step=number,
