@@ -19,7 +19,14 @@ import pytest
 from ridgeline import store
 from ridgeline.errors import RidgelineError
 from ridgeline.records import CountRequest, CountSummary, Host, Provenance
-from ridgeline.store import ResultsFolder, Run, atomic_write_text, new_run_id, run_label
+from ridgeline.store import (
+    ResultsFolder,
+    Run,
+    atomic_write_text,
+    new_run_id,
+    run_label,
+    whole_file,
+)
 
 TRAIN = {"command": "train"}
 OPS = pd.DataFrame({"kind": ["conv", "relu"], "macs": [118_013_952, 0]})
@@ -262,3 +269,16 @@ def test_a_link_is_followed_and_a_pipe_is_left_a_pipe(tmp_path: Path) -> None:
     assert os.read(reader, 100) == b"through"
     assert not pipe.is_file()
     os.close(reader)
+
+
+def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("old")
+
+    with whole_file(tmp_path / "a.csv") as file:
+        file.write(b"new")
+        hidden = [path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp-a.csv-")]
+        during = (tmp_path / "a.csv").read_text()
+
+    assert (len(hidden), during) == (1, "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+    assert (tmp_path / "a.csv").read_text() == "new"
