@@ -10,6 +10,6 @@ outputs.py    points, figures, page, report.md and tables of a results folder
 stages.py     what was done, cached, skipped or failed, and why
 analyze.py    all stages in their order
 
-One job alone, for its command: count_models.py, export_model.py, import_captures.py, train_model.py,
-measure_passport.py
+One job alone, for its command: count_models.py, export_model.py, import_captures.py,
+train_model.py, measure_passport.py
 """
