@@ -82,14 +82,6 @@ def test_batch_sizes_are_chosen(folder: Path, capsys: pytest.CaptureFixture[str]
     assert [run["batch_size"] for run in json.loads(capsys.readouterr().out)["runs"]] == [8]
 
 
-def test_the_report_is_about_this_analysis(folder: Path) -> None:
-    store_passport(RESULTS)
-    assert analyze_here("net.py:make", "--input-size", "4", "-b", "2") == 0
-    assert analyze_here("net.py:images", "--input-size", "3,8,8", "-b", "2") == 0
-    models = set(pd.read_csv(RESULTS / "roofline_points.csv")["arch"])
-    assert models == {"net.py:images"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -137,48 +129,6 @@ def test_a_model_that_crashes_is_told_and_the_others_go_on(
     assert streams.out.rstrip().endswith("results/report.html")
     stages = json.loads((RESULTS / "analysis.json").read_text())["stages"]
     assert "no way" in next(s["reason"] for s in stages if s["stage"] == "run")
-
-
-def test_nothing_completed_is_no_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "broken.py").write_text(
-        "from torch import nn\n"
-        "class Broken(nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        raise ValueError('no way')\n"
-        "def make():\n"
-        "    return Broken()\n"
-    )
-    store_passport(RESULTS)
-    assert (
-        analyze_here("broken.py:make", "--input-size", "4", "-b", "2", "--mode", "infer", "--json")
-        == 3
-    )
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["report"] is None
-    assert answer["findings"] == []
-    assert answer["runs"][0]["status"] == "failed"
-
-
-def test_a_machine_that_was_measured_quickly_is_measured_again_for_a_thorough_analysis(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = store_passport(RESULTS, is_quick=True)
-    asked: list[bool] = []
-
-    def measure_cpu(*, quick: bool, progress: object) -> tuple[list[object], list[object]]:
-        from tests.cli.analyzed_here import store_passport as again
-
-        from ridgeline.machine.passport import Passports
-
-        asked.append(quick)
-        again(Path("spare"))
-        return list(Passports(Path("spare")).read(name).ceilings), []
-
-    monkeypatch.setattr("ridgeline.machine.ceilings_cpu.measure_cpu", measure_cpu)
-    assert analyze_here("net.py:make", "--input-size", "4", "-b", "2", "--json") == 0
-    assert asked == [False]
-    stages = json.loads(capsys.readouterr().out)["stages"]
-    assert stages[0]["reason"] == "4 ceilings measured"
 
 
 def test_interrupted_in_the_middle_it_keeps_what_is_done(folder: Path) -> None:

@@ -92,13 +92,10 @@ def test_percentages() -> None:
     for text in ("five", "-5%", "5%%", "nan", "inf", "", "%", "1e3"):
         with pytest.raises(RidgelineError, match="is not a percentage"):
             parse_percentage(text)
-    with pytest.raises(RidgelineError) as refused:
+    with pytest.raises(RidgelineError, match=r"0.05 may mean 0.05 % or 5 %"):
         parse_percentage("0.05")
-    assert str(refused.value) == (
-        "--fail-above 0.05 may mean 0.05 % or 5 %\n  hint: write 0.05% or 5%"
-    )
-    assert [parse_percentage(text) for text in ("0.5%", "5 %", " 5.5", "0", None)] == [
-        0.005, 0.05, 0.055, 0.0, None,
+    assert [parse_percentage(text) for text in ("0.5%", "5 %", " 5.5", "0")] == [
+        0.005, 0.05, 0.055, 0.0,
     ]  # fmt: skip
 
 
@@ -180,8 +177,8 @@ def test_machines(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) ->
     ("arguments", "words"),
     [
         (("nothing", "after"), "there is nothing called 'nothing' to compare in results"),
-        (("before", "after", "--format", "csv"), "--format: 'csv' is not known"),
-        (("before", "after", "-o", "x.txt"), "the ending of --output: '.txt' is not known"),
+        (("before", "after", "--format", "csv"), "unknown --format 'csv'"),
+        (("before", "after", "-o", "x.txt"), "unknown ending of --output '.txt'"),
         (("before", PASSPORT), "is a machine and 'before' is not"),
         (("before", "after", "--results", "nowhere"), "to compare in nowhere"),
         (("before", "after", "--fail-above=five"), "'five' is not a percentage"),

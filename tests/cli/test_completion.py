@@ -39,9 +39,7 @@ def test_offered_names(typed: str, offered: list[str]) -> None:
 
 def test_the_names_are_those_that_count_takes() -> None:
     from ridgeline.count.counting import CAUSAL
-    from ridgeline.settings import OPTIMIZERS
     from ridgeline.workloads import list_models
 
-    assert tuple(OPTIMIZERS) == options.OPTIMIZERS
     assert count.CAUSAL == CAUSAL
     assert set(options.MODELS) <= {name for name, _, _ in list_models()}

@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 from tests.cli.analyzed_here import command
 
-from ridgeline.cli import main
-from ridgeline.errors import RidgelineError
 from ridgeline.store import ResultsFolder
 
 NET = """
@@ -96,13 +94,6 @@ def test_files_have_the_form_of_their_ending(net: str, tmp_path: Path) -> None:
     assert [(row["op"], row["macs"]) for row in model["ops"]] == OPS
 
 
-def test_csv_of_layers_on_stdout(net: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline(net, *SIZE, "--format", "csv") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("model,batch_size,mode,precision,path,type,depth,calls,input_shapes")
-    assert [line.split(",")[4] for line in lines[1:]] == ["(model)", "0", "1", "2", "3"]
-
-
 def test_output_dir_holds_text_and_summary(net: str, tmp_path: Path) -> None:
     assert ridgeline(net, *SIZE, "-b", "1,2", "--output-dir", str(tmp_path / "out"), "-q") == 0
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
@@ -146,18 +137,17 @@ def test_errors_of_models_are_json_and_keep_what_was_counted(
 BAD_OPTIONS = [  # arguments, problem, beginning of the hint
     ("", "no model was named", "for example: ridgeline count resnet50; --list shows all names"),
     ("-b 0", "--batch-size '0' is not valid",
-     "give whole numbers of 1 or more, separated by commas: 1,8,32"),
-    ("-b 1,3000000000", "--batch-size 3000000000 is too large", "2147483648"),
+     "give whole numbers of 1 to 2147483648, separated by commas: 1,8,32"),
     ("-b two", "--batch-size 'two' is not valid", "give whole numbers"),
     ("--input-size -1", "--input-size '-1' is not valid",
-     "give whole numbers of 1 or more, separated by commas: 224 or 224,320 or 3,64,64"),
+     "give whole numbers of 1 to 2147483648, separated by commas: 224 or 224,320"),
     ("--precision fp8", "precision 'fp8' is not known", "valid values: fp32, tf32"),
     ("--mode trian", "mode 'trian' is not known", "valid values: infer, train"),
     ("--mode train --optimizer sdg", "optimizer 'sdg' is not known", "valid"),
     ("--causal both", "causal 'both' is not known", "valid values: full, half"),
     ("--find-max-batch lots", "'lots' is not an amount of memory", ""),
-    ("-o table.xls", "the ending of --output: '.xls' is not known", "choose .csv"),
-    ("--table rows", "--table: 'rows' is not known", "choose layers, ops"),
+    ("-o table.xls", "unknown ending of --output '.xls'", "choose .csv"),
+    ("--table rows", "unknown --table 'rows'", "choose layers, ops"),
     ("--config hidden", "--config 'hidden' is not valid", "write key=value"),
     ("--dim seq=3", "--dim is for .onnx files", "PyTorch models take --batch-size"),
     ("--compare-onnx net.py --mode train", "--compare-onnx cannot compare --mode train",
@@ -187,7 +177,7 @@ def test_bad_options_are_refused_in_text_and_json(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--format", "xml"), "--format: 'xml' is not known\n  hint: choose table, markdown"),
+        (("--format", "xml"), "unknown --format 'xml'\n  hint: choose table, markdown"),
         (("--output-dir", ""), "the name of a folder is empty\n  hint: write . for this folder"),
         (("--results", ""), "the name of a folder is empty\n  hint: write . for this folder"),
         (("--input-size", "3,9,9"),
@@ -212,19 +202,6 @@ def test_list_takes_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "[]\n"
 
 
-def test_views_have_no_least_bytes(net: str, capsys: pytest.CaptureFixture[str]) -> None:
-    # given 3x8x8 → conv 8x6x6 → relu → flatten → linear 288 to 10, all of 4 bytes
-    [model] = json_of(capsys, net, *SIZE, "--depth", "1")["models"]
-    params = (8 * 3 * 9 + 8, 288 * 10 + 10)
-    assert [(row["path"], row["fused_bytes"]) for row in model["layers"]] == [
-        ("(model)", 4 * (192 + sum(params) + 10)),
-        ("0", 4 * (192 + params[0] + 288)),
-        ("1", 4 * (288 + 288)),
-        ("2", 0),
-        ("3", 4 * (288 + params[1] + 10)),
-    ]
-
-
 def test_growth_and_largest_batch(capsys: pytest.CaptureFixture[str]) -> None:
     model = "resnet18_cifar"
     content = json_of(capsys, model, "--growth", "--find-max-batch", "100MB")
@@ -243,13 +220,3 @@ def test_growth_says_where_no_polynomial_fits(capsys: pytest.CaptureFixture[str]
     assert growth["by_size"]["flops"] is None
     assert growth["by_size"]["macs"]["formula"].endswith("1.236e8")
     assert "flops by S: no polynomial fits these sizes" in growth["notes"]
-
-
-def test_large_intensities_are_plain_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ridgeline("resnet18_cifar", "-b", "100000", "--format", "markdown", "--depth", "0") == 0
-    assert "e+" not in capsys.readouterr().out
-
-
-def test_debug_shows_the_traceback(net: str) -> None:
-    with pytest.raises(RidgelineError):
-        main(["count", net, "--input-size", "3,9,9", "--debug"])

@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 from tests.cli.analyzed_here import command
 
-from ridgeline.cli.export import next_command
-from ridgeline.records import WorkloadSpec
-
 pytest.importorskip("onnxscript")
 
 NET = """
@@ -38,7 +35,7 @@ ridgeline = partial(command, "export")
 
 def test_a_file_of_ones_own(net: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert ridgeline(net, *SIZE, "-o", "net.onnx") == 0
-    out, err = capsys.readouterr()
+    out = capsys.readouterr().out
     first, *lines = out.splitlines()
     assert first.startswith("net.onnx ")
     assert "opset" in first
@@ -48,7 +45,6 @@ def test_a_file_of_ones_own(net: str, capsys: pytest.CaptureFixture[str], tmp_pa
     ]
     assert lines[2].startswith("  check   batch 1: onnxruntime and torch differ by at most ")
     assert lines[3].startswith("  check   batch 3: onnxruntime and torch differ by at most ")
-    assert "next: ridgeline count net.py:make --compare-onnx net.onnx" in err
     assert sorted(p.name for p in tmp_path.iterdir() if "pycache" not in p.name) == [
         "net.onnx", "net.py",
     ]  # fmt: skip
@@ -85,7 +81,6 @@ def test_a_file_that_is_there_is_kept(net: str, capsys: pytest.CaptureFixture[st
         (("none.py:make", *SIZE), "none.py"),
         (("net.py:mkae", *SIZE), "mkae"),
         (("net.py:make",), "the shape of the input is not known"),
-        (("net.py:make", *SIZE, "-b", "1,2"), "--batch-size takes one number here"),
         (("net.py:make", *SIZE, "--mode", "learn"), "mode 'learn' is not known"),
         (("net.py:make", *SIZE, "--opset", "3"), "opset 3 is too old"),
         (("net.py:make", *SIZE, "--external-above", "much"), "'much' is not an amount of memory"),
@@ -123,11 +118,3 @@ def test_ctrl_c_leaves_nothing(net: str, tmp_path: Path) -> None:
     # then neither a file nor a draft is left
     assert running.returncode == 130
     assert list(out.iterdir()) == []
-
-
-def test_the_next_command_repeats_what_the_model_was_made_with() -> None:
-    spec = WorkloadSpec(model="net.py:make", input_size=(3, 32, 32), config={"width": "4"})
-    assert next_command(spec, Path("a file.onnx")) == (
-        "ridgeline count net.py:make --compare-onnx 'a file.onnx'"
-        " --input-size 3,32,32 --config width=4"
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,13 +29,6 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         assert text in streams.out
     assert "Nsight Compute, raw page" in streams.err
     assert "note: h200_resnet50_bs32_amp_train_step_raw.csv.gz: L1 bytes leave out" in streams.err
-
-
-def test_a_file_that_is_named_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("import", str(PRODUCTS), str(PRODUCTS), "--json") == 0
-    streams = capsys.readouterr()
-    assert [one["kernels"] for one in json.loads(streams.out)["captures"]] == [12]
-    assert "note: a file that is named twice is read once" in streams.err
 
 
 def test_what_is_stored(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,25 +83,6 @@ def test_a_file_that_is_stored_already_is_told(capsys: pytest.CaptureFixture[str
     note = f"note: {PRODUCTS.name}: already stored as {first}; stored again\n"
     assert [line for line in said.splitlines(keepends=True) if "already" in line] == [note]
     assert len(ResultsFolder(Path("results")).run_ids()) == 3
-    # and a file of the same name that tells something else is another one
-    Path("other").mkdir()
-    other = Path("other") / PRODUCTS.name
-    head, *rows = PRODUCTS.read_text().splitlines(keepends=True)
-    other.write_text("".join([head, *rows[:-1]]))
-    assert command("import", str(other)) == 0
-    assert "already" not in capsys.readouterr().err
-    # and each of two of one name is told of
-    assert command("import", str(PRODUCTS), str(other)) == 0
-    assert capsys.readouterr().err.count("already stored as") == 2
-
-
-@pytest.mark.parametrize("label", ["", " ", "\t\n"])
-def test_an_empty_label_is_refused(label: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("import", str(PRODUCTS), "--label", label) == 2
-    streams = capsys.readouterr()
-    said = "ridgeline: --label is empty\n  hint: give it a name, or leave it out\n"
-    assert (streams.out, streams.err) == ("", said)
-    assert not Path("results").exists()
 
 
 def test_kernels_of_several_gpus_are_stored_with_their_own() -> None:
@@ -161,31 +134,12 @@ def test_a_name_with_control_characters_is_shown_harmless(
     assert not Path("results").exists()
 
 
-def test_a_folder_that_cannot_be_written_to(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("results").write_text("a file")
-    assert command("import", str(PRODUCTS)) == 2
-    assert "cannot write to results" in capsys.readouterr().err
-
-
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("import", str(PRODUCTS), "-q") == 0
     # no progress and no advice; what is to be known about the numbers stays
     assert capsys.readouterr().err == (
         "note: h200_gemm_dtypes_raw.csv: L1 bytes leave out the bulk tensor copies of this chip\n"
     )
-
-
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_does_not_lose_the_others(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    closed = tmp_path / "closed.csv"
-    closed.write_text("ID")
-    closed.chmod(0)
-    assert command("import", str(PRODUCTS), str(closed), "--json") == 2
-    streams = capsys.readouterr()
-    assert [one["kernels"] for one in json.loads(streams.out)["captures"]] == [12]
-    assert "closed.csv" in streams.err
 
 
 def test_from_python() -> None:

@@ -119,12 +119,6 @@ def test_models_precisions_and_batches_in_one_call(
     assert set(table["precision"]) == {"fp32"}
 
 
-def test_repeats_are_runs_of_their_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here(*NET_MAKE, *QUICK, "--repeats", "2") == 0
-    assert "net.py:make, batch 2, fp32: medians of 2 runs lie " in capsys.readouterr().out
-    assert [run.request.repeat for run in ResultsFolder().read_runs()] == [1, 2]
-
-
 def test_metrics_have_a_row_per_completed_run_and_are_made_again(folder: Path) -> None:
     metrics = folder / "results" / "metrics.csv"
     assert run_here(*NET_MAKE, *QUICK, "-q", "--lr", "0.5") == 0
@@ -216,13 +210,6 @@ def test_images_from_a_folder(
     )
 
 
-def test_tokens_of_a_length(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here("net.py:words", "--seq-len", "6", "-b", "2", *QUICK, "--json") == 0
-    (answer,) = json_of(capsys)
-    assert answer["status"] == "ok"
-    assert ResultsFolder().read_runs()[0].request.seq_len == 6
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("option", [("--compile",), ("--compile-mode", "reduce-overhead")])
 def test_compile_works_or_is_a_failed_run(
@@ -268,11 +255,6 @@ def test_quiet_prints_results_and_notes_on_them(
     assert capsys.readouterr().err.startswith(
         "ridgeline: net.py:make, batch 32, fp32: failed: RuntimeError: "
     )
-
-
-def test_numbers_are_plain_in_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here("net.py:make", "--input-size", "4", "-b", "100000", *QUICK) == 0
-    assert "e+" not in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- surroundings
@@ -340,6 +322,6 @@ def test_the_command_line_imports_nothing_heavy() -> None:
     assert heavy & imported_by("ridgeline.cli.app") == set()
 
 
-@pytest.mark.parametrize("module", ["pipeline.analyze", "pipeline.profile", "cli.show_analysis"])
+@pytest.mark.parametrize("module", ["pipeline.analyze", "pipeline.profile", "cli.show_study"])
 def test_torch_is_for_the_processes_that_a_command_starts(module: str) -> None:
     assert "torch" not in imported_by(f"ridgeline.{module}")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import psutil
 import pytest
 from benchmarks import kills
 from tests.cli.small_runs import NET_MAKE, QUICK, folder, run_here, without_notes
@@ -235,25 +234,6 @@ def test_stopped_in_the_second_of_three_runs(
         assert len(pd.read_csv(crashes / "results" / "metrics.csv")) == 1
 
 
-def test_interrupted_while_torch_is_imported(crashes: Path) -> None:
-    process = start(crashes, "bad.py:good", *SMALL, "--json", "-q")
-
-    def is_server_there() -> bool:
-        try:
-            children = psutil.Process(process.pid).children()
-            return any("forkserver" in " ".join(child.cmdline()) for child in children)
-        except psutil.Error:  # it was not there any more
-            return False
-
-    if sys.platform == "linux":
-        wait_until(is_server_there, process)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=MINUTES_S)
-    assert (process.returncode, err) == (130, "ridgeline: interrupted\n")
-    assert json.loads(out) == {"schema": 1, "runs": []}
-    assert kills.count_strays(process.pid) == 0
-
-
 def test_interrupted_while_a_run_is_stored(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,34 +354,3 @@ def test_a_folder_that_takes_nothing_is_refused_before_anything_is_measured(
         "  hint: make room or get permission there, or name another place: --results DIR\n"
     )
     assert not (folder / "imported").exists()
-
-
-def test_broken_old_runs_are_named_and_passed_over(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # given runs that somebody has damaged, and what a killed writer left
-    assert run_here(*NET_MAKE, *QUICK, "-q") == 0
-    (good,) = ResultsFolder().read_runs()
-    for name, content in {
-        "a-cut-off": '{"schema_version": 1, "asked": {',
-        "b-from-the-future": '{"schema_version": 999}',
-        "c-half": json.dumps({"schema_version": 1, "asked": {"command": "run"},
-                              "found": {"status": "ok"}, "provenance": {}}),
-    }.items():  # fmt: skip
-        (folder / "results" / "runs" / name).mkdir()
-        (folder / "results" / "runs" / name / "run.json").write_text(content)
-    (folder / "results" / "runs" / ".tmp-left").mkdir()
-    (folder / "results" / "runs" / "empty").mkdir()
-    capsys.readouterr()
-    # then they are named, and the others make the views
-    assert run_here(*NET_MAKE, *QUICK) == 0
-    err = capsys.readouterr().err
-    for text in (
-        "cannot read results/runs/a-cut-off/run.json: ",
-        "run b-from-the-future was written by a later ridgeline",
-        "run c-half is passed over: asked.model is missing",
-    ):
-        assert f"note: {text}" in err
-    table = pd.read_csv("results/metrics.csv")
-    assert len(table) == 2
-    assert table["run_id"].tolist()[0] == good.run_id

@@ -12,7 +12,7 @@ from tests.cli.small_runs import NET_MAKE, QUICK, folder, json_of, run_here
 
 from ridgeline.cli import main
 from ridgeline.cli.app import app
-from ridgeline.measure.isolation import Outcome, attempt, died
+from ridgeline.measure.isolation import attempt
 from ridgeline.store import ResultsFolder
 
 __all__ = ["folder"]  # a fixture
@@ -61,8 +61,7 @@ def test_every_option_is_accepted(folder: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "complaint"),
     [
         (("--batch-size", "0"), "--batch-size '0' is not valid\n  hint: give whole numbers"),
-        (("--batch-size", "-4"), "--batch-size '-4' is not valid\n  hint: give whole numbers"),
-        (("--batch-size", "3000000000"), "--batch-size 3000000000 is too large\n  hint:"),
+        (("--batch-size", "3000000000"), "--batch-size '3000000000' is not valid\n  hint: give"),
         (("--precision", "fp8"), "unknown precision 'fp8'\n  hint: choose fp32, tf32, amp"),
         (("--precision", "fp32,,amp"), "unknown precision ''\n  hint: choose fp32, tf32, amp"),
         (("--backend", "tpu"), "unknown backend 'tpu'\n  hint: choose auto, cuda, mps, cpu"),
@@ -70,17 +69,13 @@ def test_every_option_is_accepted(folder: Path, capsys: pytest.CaptureFixture[st
         (("--mode", "trian"), "unknown mode 'trian'\n  hint: choose infer, train"),
         (("--compile-mode", "fast"), "unknown compile mode 'fast'\n  hint: choose default"),
         (("--data", "nowhere"), "there is no data at 'nowhere'\n  hint: name a folder, synthetic"),
-        (("--label", ""), "--label is empty\n  hint: give these runs a name"),
+        (("--label", ""), "--label is empty\n  hint: give it a name"),
         (("--results", ""), "the name of a folder is empty\n  hint: write . for this folder"),
         (("--iters", "0"), "--iters 0 is not possible\n  hint: it is 1 or more"),
-        (("--warmup-iters", "-1"), "--warmup-iters -1 is not possible\n  hint: it is 0 or more"),
-        (("--lr", "-1"), "--lr -1.0 is not possible\n  hint: it is 0 or more"),
         (("--lr", "nan"), "--lr nan is not possible\n  hint: it is 0 or more"),
         (("--energy-time", "0"), "--energy-time 0.0 is not possible\n  hint: it is 0.1 or more"),
         (("--grad-accum-steps", "0"), "--grad-accum-steps 0 is not possible\n  hint: it is 1"),
-        (("--workers", "-1"), "--workers -1 is not possible\n  hint: it is 0 or more"),
         (("--prefetch-factor", "2"), "--prefetch-factor needs workers that could fetch\n  hint:"),
-        (("--seed", "-1"), "--seed -1 is not possible\n  hint: it is 0 or more"),
         (("--config", "width"), "--config 'width' is not valid\n  hint: write key=value"),
         (("--device", "9"), "there is no "),
         (
@@ -100,11 +95,6 @@ def test_bad_options_are_refused(
     assert "Traceback" not in streams.err
     assert streams.out == ""
     assert not (folder / "results").exists()
-
-
-def test_no_model_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here() == 2
-    assert capsys.readouterr().err.startswith("ridgeline: no model was named\n  hint: for example")
 
 
 SYNTAX = "def make(:\n    pass\n"
@@ -144,29 +134,6 @@ def test_names_are_looked_at_before_anything_is_measured(
     assert (streams.out, (folder / "results").exists()) == ("", False)
 
 
-def test_one_wrong_name_among_others_is_told_as_if_alone(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_here(*NET_MAKE, "net.py:mkae", *QUICK) == 2
-    streams = capsys.readouterr()
-    assert streams.err.startswith("ridgeline: unknown factory in net.py: 'mkae'\n  hint: did you")
-    assert (streams.out, (folder / "results").exists()) == ("", False)
-
-
-def test_names_are_looked_at_in_a_process_of_their_own(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def run_isolated(work: Any, task: Any, hear: Any) -> Outcome[Any]:
-        asked.append((work.__name__, [spec.model for spec in task]))
-        return attempt(work, task, hear)
-
-    monkeypatch.setattr("ridgeline.pipeline.cases.run_isolated", run_isolated)
-    assert run_apart("net.py:make", "net.py:mkae", "net.py:make", *QUICK) == 2
-    assert asked == [("check_task", ["net.py:make", "net.py:mkae"])]
-
-
 def test_what_cannot_be_trained_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,14 +144,6 @@ def test_what_cannot_be_trained_is_refused(
     assert err.startswith("ridgeline: ")
     assert "\n  hint: " in err
     assert run_here(*strange, "--mode", "infer") == 0
-
-
-def test_the_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here("--help") == 0
-    out = capsys.readouterr().out
-    assert "Exit code" in out
-    for option in options_of_run():
-        assert option[:14] in out
 
 
 # ---------------------------------------------------------------- the largest batch
@@ -266,17 +225,6 @@ def test_a_batch_that_fails_for_whatever_reason_does_not_fit(
     }  # fmt: skip
 
 
-def test_a_single_sample_that_fails_is_an_error(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def memory_task(task: Any, send: Any) -> tuple[int, int]:
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr("ridgeline.pipeline.max_batch.memory_task", memory_task)
-    assert run_here(*NET_MAKE[:3], *QUICK, "--find-max-batch") == 2
-    assert capsys.readouterr().err.startswith("ridgeline: RuntimeError: broken\n  hint: ")
-
-
 # ---------------------------------------------------------------- a closer look
 
 
@@ -305,15 +253,3 @@ def test_debug_shows_where_another_process_failed(
     log = ResultsFolder().read_log(ResultsFolder().run_ids()[-1])
     assert log.startswith("Traceback (most recent call last):\n")
     assert capsys.readouterr().err == log + said
-
-
-def test_debug_of_a_process_that_had_no_last_words(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed: Outcome[Any] = Outcome(failure=died(-9))
-    monkeypatch.setattr("ridgeline.pipeline.cases.run_isolated", lambda *_: killed)
-    assert run_apart(*NET_MAKE, *QUICK, "-q", "--debug") == 3
-    assert capsys.readouterr().err == (
-        "ridgeline: net.py:make, batch 2, fp32: failed: the process was ended by SIGKILL\n"
-        "  hint: most often the system ran out of memory: try a smaller --batch-size\n"
-    )

@@ -11,6 +11,7 @@ from tests.measure.measured import energy_window, measured, timing_of
 from torch import nn
 
 from ridgeline.cli import show_runs
+from ridgeline.cli.options import Output
 from ridgeline.measure.energy import summarise_windows
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.marks import StepTimes
@@ -64,7 +65,7 @@ def results(tmp_path: Path) -> ResultsFolder:
 
 
 def show(results: ResultsFolder, *runs: Run) -> None:
-    show_runs.show(runs, results, [], quiet=True)
+    show_runs.show(runs, results, [], Output(quiet=True))
 
 
 def cells(line: str) -> list[str]:
@@ -206,9 +207,9 @@ def test_it_fits_a_narrow_terminal(
     assert [line for line in out.splitlines() if len(line.rstrip()) > width] == []
     text = " ".join(out.split())
     for run in runs:
-        for cell in show_runs._row(run)[1:]:
+        for cell in show_runs.run_row(run)[1:]:
             assert f" {cell} " in out
-        assert " ".join(show_runs._split_line(run).split()) in text
+        assert " ".join(show_runs.split_line(run).split()) in text
     assert text.count("all layers together 2 s, a step 2 s: 0.0 % less (host, monotonic)") == 2
     assert ("hidden columns (terminal too narrow): input" in text) == (width < 120)
     assert out.count(" 25.0 % ") == len(runs) * len(PATHS)
@@ -223,6 +224,6 @@ def test_a_pipe_has_every_line_whole(
     show(results, run)
 
     out = capsys.readouterr().out
-    assert f"\n{show_runs._split_line(run)}\n" in out
+    assert f"\n{show_runs.split_line(run)}\n" in out
     assert " 2x3x224x224 " in out
     assert "left out" not in out

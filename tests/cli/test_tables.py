@@ -8,15 +8,17 @@ from rich.console import Console
 from tests.cli.analyzed_here import command
 
 from ridgeline.api import count
-from ridgeline.cli.render_count import layer_rows, phase_rows, summary_rows
+from ridgeline.cli.render_count import phase_rows, summary_rows
 from ridgeline.cli.tables import Grid, print_grid, to_markdown
+from ridgeline.count import result as layers
 from ridgeline.plain import plain_text
+from ridgeline.units import format_flops
 
 LAYERS = Grid(
     header=["module", "type", "params", "formula"],
     rows=[["  features.conv", "Conv2d", "9.41 k", "2·M·N·K = 2·1000·2048"]],
     text_columns=2,
-    spare=(("type",), ("params",)),
+    spare=("type", "params"),
 )
 MODELS = Grid(header=["model", "params", "FLOPs"], turns=True,
               rows=[["first", "1 k", "1 M"], ["second", "2 k", "2 M"]])  # fmt: skip
@@ -25,7 +27,7 @@ MODELS = Grid(header=["model", "params", "FLOPs"], turns=True,
 def printed(grid: Grid, width: int) -> list[list[str]]:
     """The words of each line."""
     file = StringIO()
-    print_grid(Console(file=file, width=width, height=25, highlight=False), grid)
+    print_grid(grid, Console(file=file, width=width, height=25, highlight=False))
     return [words for line in file.getvalue().splitlines() if (words := line.split("  "))]
 
 
@@ -71,7 +73,7 @@ def test_no_number_is_cut_on_a_terminal(
     results = [count("resnet18_cifar", batch_size=batch, mode="train") for batch in (1, 256)]
     rows = [*summary_rows(results), *(row for r in results for row in phase_rows(r))]
     assert [cell for row in rows for cell in row[1:] if f" {cell} " not in out] == []
-    flops = [row[6] for r in results for row in layer_rows(r, 1, formulas=False)]
+    flops = [format_flops(row["flops"]) for r in results for row in layers.layer_rows(r, 1)]
     assert [cell for cell in flops if f" {cell} " not in out] == []
     assert ("hidden columns (terminal too narrow):" in out) == (width < 120)
 

@@ -4,10 +4,10 @@ A command parses, calls one function of the library and prints. Results go to st
 progress, advice and errors go to stderr. Nothing heavy is imported before it is needed.
 
 app.py          the commands put together; errors to exit codes
-options.py      options that several commands have, and how their texts are parsed;
-                step_options.py, study_options.py those of a step and of stored runs
-render_*.py     what commands print; show_*.py likewise
+options.py      options that several commands have; step_options.py those of a step
+render_count.py and show_*.py   what commands print
 tables.py       tables for a terminal of any width
+messages.py     notes and errors on stderr, and how commands end
 progress.py     the progress bar
 interrupts.py   Ctrl-C, which libraries may lose
 stdout.py       standard output that may be full or closed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -23,14 +23,13 @@ from ridgeline.cli import (
 )
 from ridgeline.cli import run as run_command
 from ridgeline.cli.interrupts import interrupts_raised
+from ridgeline.cli.messages import end_interrupted, show_message, show_problem
 from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout, open_stderr
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
-from ridgeline.signals import INTERRUPTED
 from ridgeline.version import __version__
 
 USER_ERROR = 2
-
 WORKFLOW = (
     "analyze", "doctor", "machine", "count", "export", "run", "train", "profile", "import",
     "roofline", "compare", "report",
@@ -47,8 +46,7 @@ class InWorkflowOrder(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:  # typer would end without a word
-            print("ridgeline: interrupted", file=sys.stderr)
-            sys.exit(INTERRUPTED)
+            end_interrupted()
 
 
 app = typer.Typer(
@@ -84,12 +82,13 @@ def _show_version(is_set: bool) -> None:
     " Each command has examples: ridgeline analyze --help"
 )
 def ridgeline(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
+    version: bool = typer.Option(
+        False,
+        "--version",
+        callback=_show_version,
+        is_eager=True,
+        help="Print the version and exit.",
+    ),
 ) -> None:
     """How fast a network could run on a machine, how fast it does run, and why there is a gap."""
 
@@ -105,25 +104,17 @@ def run(arguments: list[str]) -> None:
         give_up_stdout()
         if error.reader_has_gone:  # `ridgeline … | head`
             sys.exit(0)
-        _complain(error)
+        show_problem(error)
         sys.exit(USER_ERROR)
     except RidgelineError as error:
         if debug:
             raise
-        _complain(error)
+        show_problem(error)
         sys.exit(USER_ERROR)
     except Exception as error:
         if debug:
             raise
-        _report_bug(error)
+        text = plain_text(" ".join(str(error).split())[:300])
+        show_problem(f"internal error: {type(error).__name__}: {text}")
+        show_message("  hint: this is a bug in ridgeline; --debug shows where")
         sys.exit(1)
-
-
-def _complain(error: RidgelineError) -> None:
-    print(f"ridgeline: {error}", file=sys.stderr)
-
-
-def _report_bug(error: Exception) -> None:
-    text = " ".join(str(error).split())[:300]
-    print(f"ridgeline: internal error: {type(error).__name__}: {plain_text(text)}", file=sys.stderr)
-    print("  hint: this is a bug in ridgeline; --debug shows where", file=sys.stderr)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.interrupts import import_tables
-from ridgeline.cli.options import Debug, JsonFormat, Results, check_choice, choice
-from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.cli.messages import print_json, show_message, show_notes, show_problem
+from ridgeline.cli.options import Debug, JsonFormat, Outputs, Results, argument, option
+from ridgeline.cli.tables import Grid, print_grid, print_text
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
+from ridgeline.settings import one_of
 from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 
 if TYPE_CHECKING:
@@ -44,40 +41,24 @@ SCHEMA = 1
 FORMATS = ("table", "markdown", "json")
 ENDINGS = (".md", ".json")
 TOO_SLOW = 1
-PERCENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
 SPARE = ("p", "peak memory", "J/sample", "samples/s", "why", "of A's step", "of A's sample")
 
 
 def compare(
-    a: Annotated[
-        str, typer.Argument(metavar="A", help="What was before: a run, label, model, …, see below.")
-    ],
-    b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
+    a: str = argument(..., "A", "What was before: a run, label, model, …, see below."),
+    b: str = argument(..., "B", "What is compared with it."),
     results: Results = DEFAULT_RESULTS,
-    fail_above: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PERCENT", help="Exit with 1 if B is shown to be slower by more than this: 5%."
-        ),
-    ] = None,
-    layers: Annotated[
-        bool | None,
-        typer.Option(
-            "--layers/--no-layers",
-            help="Compare layers; by default where there is one configuration.",
-            show_default=False,
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option(help="Layers that are shown.", min=1)] = 10,
-    form: Annotated[str, choice("table, markdown or json, on stdout.", FORMATS, "--format")] = (
-        "table"
+    fail_above: str | None = option(
+        None, "Exit with 1 if B is shown to be slower by more than this: 5%.", metavar="PERCENT"
     ),
-    output: Annotated[
-        list[Path] | None,
-        typer.Option("-o", "--output", help="Write to a .md or .json file; may be repeated."),
-    ] = None,
+    layers: bool | None = option(
+        None, "Compare layers; by default where there is one configuration.", "--layers/--no-layers"
+    ),
+    top: int = option(10, "Layers that are shown.", min=1),
+    form: str = option("table", "table, markdown or json, on stdout.", "--format", choices=FORMATS),
+    output: Outputs = None,
     as_json: JsonFormat = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No advice.")] = False,
+    quiet: bool = option(False, "No advice.", "-q", "--quiet"),
     debug: Debug = False,
 ) -> None:
     """Compare two runs, labels, models, commits, results folders or machines.
@@ -86,10 +67,10 @@ def compare(
     and what else differs between the sides: versions, commits, clocks, limits.
     """
     form = "json" if as_json else form
-    check_choice("--format", form, FORMATS)
+    one_of("--format", form, FORMATS)
     for path in output or ():
-        check_choice("the ending of --output", path.suffix, ENDINGS)
-    limit = parse_percentage(fail_above)
+        one_of("ending of --output", path.suffix, ENDINGS)
+    limit = None if fail_above is None else parse_percentage(fail_above)
     import_tables()
     from ridgeline.report.compare import compare as compare_sides
     from ridgeline.report.comparison import as_markdown
@@ -98,14 +79,13 @@ def compare(
     content = _to_dict(comparison, limit)
     try:
         if form == "json":
-            print(json.dumps(content, indent=2))
+            print_json(content)
         elif form == "markdown":
             print(plain_text(as_markdown(comparison, top=top)), end="")
         else:
             _print_tables(comparison, top)
         if not quiet and form != "markdown":  # which has its notes in it
-            for note in comparison.notes:
-                print(f"note: {plain_text(note)}", file=sys.stderr)
+            show_notes(comparison.notes)
     finally:  # files are written even if nobody reads what is printed: `… -o FILE | head`
         for path in output or ():
             is_json = path.suffix == ".json"
@@ -113,12 +93,12 @@ def compare(
                 path, to_json(content) if is_json else as_markdown(comparison, top=top)
             )
             if not quiet:
-                print(f"wrote {path}", file=sys.stderr)
+                show_message(f"wrote {path}")
     if limit is not None:
-        _judge(comparison, limit, f"--fail-above {fail_above}")
+        _judge(comparison, limit, str(fail_above))
 
 
-def _judge(comparison: Comparison | MachineComparison, limit: float, option: str) -> None:
+def _judge(comparison: Comparison | MachineComparison, limit: float, text: str) -> None:
     """Say what is too slow or cannot be judged, even if quiet; exit with TOO_SLOW for the first."""
     too_slow = comparison.slower_by_more_than(limit)
     messages = {
@@ -128,27 +108,24 @@ def _judge(comparison: Comparison | MachineComparison, limit: float, option: str
     }
     for message, names in messages.items():
         for name in names:
-            print(f"ridgeline: {option}: {message}: {plain_text(name)}", file=sys.stderr)
+            show_problem(f"--fail-above {text}: {message}: {plain_text(name)}")
     if too_slow:
         sys.exit(TOO_SLOW)
 
 
-def parse_percentage(text: str | None) -> float | None:
+def parse_percentage(text: str) -> float:
     """`5%` and `5` as 0.05."""
-    if text is None:
-        return None
-    match = PERCENT.fullmatch(text.strip())
-    if match is None:
+    number = text.strip().removesuffix("%").strip()
+    if not number.replace(".", "", 1).isdigit():
         raise RidgelineError(
             f"--fail-above {text!r} is not a percentage", hint="write 5% for five per cent"
         )
-    number = float(match[1])
-    if 0 < number < 1 and not match[2]:
+    if 0 < float(number) < 1 and number == text.strip():
         raise RidgelineError(
-            f"--fail-above {text} may mean {number:g} % or {100 * number:g} %",
-            hint=f"write {number:g}% or {100 * number:g}%",
+            f"--fail-above {number} may mean {number} % or {100 * float(number):g} %",
+            hint=f"write {number}% or {100 * float(number):g}%",
         )
-    return number / 100
+    return float(number) / 100
 
 
 def _to_dict(comparison: Comparison | MachineComparison, limit: float | None) -> dict[str, Any]:
@@ -172,25 +149,20 @@ def _print_tables(comparison: Comparison | MachineComparison, top: int) -> None:
         summary,
     )
 
-    console = screen()
-    print_text(console, f"A: {comparison.before}")
-    print_text(console, f"B: {comparison.after}")
-    _print_table(console, main_table(comparison), names=2)
+    print_text(f"A: {comparison.before}")
+    print_text(f"B: {comparison.after}")
+    _print_table(main_table(comparison), names=2)
     if isinstance(comparison, Comparison):
-        print_text(console, summary(comparison))
-    for block in details(comparison, top):
+        print_text(summary(comparison))
+    for block in (*details(comparison, top), *explanations(comparison)):
         if isinstance(block, Table):
-            print_text(console, f"\n{block.title}")
-            _print_table(console, block)
+            print_text(f"\n{block.title}")
+            _print_table(block)
         else:
-            print_text(console, block)
-    for line in explanations(comparison):
-        print_text(console, line)
+            print_text(block)
 
 
-def _print_table(console: Any, table: Table, *, names: int = 1) -> None:
+def _print_table(table: Table, *, names: int = 1) -> None:
     if table.rows:
         rows = [list(row) for row in table.rows]
-        spare = tuple((name,) for name in SPARE if name in table.header)
-        grid = Grid(header=list(table.header), rows=rows, text_columns=names, spare=spare)
-        print_grid(console, grid)
+        print_grid(Grid(header=list(table.header), rows=rows, text_columns=names, spare=SPARE))

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
-from ridgeline.cli.options import (
-    MODEL_FORMS,
-    Config,
-    Debug,
-    InputSize,
-    JsonFormat,
-    Mode,
-    Optimizer,
-    Precision,
-    Quiet,
-    SeqLen,
-    check_choice,
-    choice,
-    complete_model,
-    flag,
-    folder,
-    parse_config,
-    parse_dims,
-    parse_input_size,
-    parse_numbers,
-)
+from ridgeline.cli.messages import end_interrupted, print_json, raise_last, show_message
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
-from ridgeline.signals import INTERRUPTED
+from ridgeline.settings import one_of
 from ridgeline.units import parse_bytes
-
-if TYPE_CHECKING:
-    from ridgeline.pipeline.count_models import CountOutcome
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -63,82 +39,53 @@ ENDINGS = (".csv", ".parquet", ".md", ".json")
 
 
 def count(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODEL…",
-            help=f"{MODEL_FORMS}, FILE.onnx",
-            autocompletion=complete_model,
-            show_default=False,
-        ),
-    ] = None,
-    batch_size: Annotated[
-        str | None,
-        typer.Option(
-            "-b",
-            "--batch-size",
-            "--batch-sizes",
-            help="One or several: 1,8,32.",
-            show_default="1; an ONNX file may ask for it",
-        ),
-    ] = None,
-    mode: Mode = "infer",
-    precision: Precision = "fp32",
-    optimizer: Optimizer = "sgd",
-    input_size: InputSize = None,
-    seq_len: SeqLen = None,
-    config: Config = None,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=N",
-            help="An open dimension of an .onnx file, or a loop's trip count; may be repeated.",
-        ),
-    ] = None,
-    causal: Annotated[
-        str, choice("Causal attention: count it in full, or the unmasked half.", CAUSAL)
-    ] = "full",
-    depth: Annotated[
-        int | None, typer.Option(help="Show modules down to this depth; 0 is the model.", min=0)
-    ] = None,
-    formulas: Annotated[
-        bool, flag("--formulas", "Show formulas that add up to the FLOPs of each row.")
-    ] = False,
-    growth: Annotated[
-        bool, flag("--growth", "Show how cost grows with batch and input size.")
-    ] = False,
-    find_max_batch: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="Largest batch that fits in 24GB, 80GiB, …")
-    ] = None,
-    compare_onnx: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.onnx", help="Compare with the model's ONNX file, and say why it differs."
-        ),
-    ] = None,
-    against: Annotated[Path | None, typer.Option(hidden=True)] = None,  # its former name
-    form: Annotated[
-        str, choice("table, markdown, csv or json, on stdout.", FORMATS, "--format")
-    ] = "table",
-    table: Annotated[str, choice("Rows of csv, parquet and json: layers or ops.", TABLES)] = (
-        "layers"
+    models: list[str] | None = opt.argument(
+        None, "MODEL…", f"{opt.MODEL_FORMS}, FILE.onnx", autocompletion=opt.complete_model
     ),
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "-o", "--output", help="Write to a .csv, .parquet, .md or .json file; may be repeated."
-        ),
-    ] = None,
-    output_dir: Annotated[
-        Path | None, folder("Write a text file per model and batch, and summary.json.")
-    ] = None,
-    results: Annotated[Path | None, folder("Keep each count as a run in this folder.")] = None,
-    list_models: Annotated[
-        bool, flag("--list", "List the models; MODEL is then a pattern.")
-    ] = False,
-    as_json: JsonFormat = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    batch_size: str | None = opt.option(
+        None, "One or several: 1,8,32.", *opt.SEVERAL, show_default="1; an ONNX file may ask for it"
+    ),
+    mode: opt.Mode = "infer",
+    precision: opt.Precision = "fp32",
+    optimizer: opt.Optimizer = "sgd",
+    input_size: opt.InputSize = None,
+    seq_len: opt.SeqLen = None,
+    config: opt.Config = None,
+    dim: list[str] | None = opt.option(
+        None,
+        "An open dimension of an .onnx file, or a loop's trip count; may be repeated.",
+        metavar="NAME=N",
+    ),
+    causal: str = opt.option(
+        "full", "Causal attention: count it in full, or the unmasked half.", choices=CAUSAL
+    ),
+    depth: int | None = opt.option(None, "Show modules down to this depth; 0 is the model.", min=0),
+    formulas: bool = opt.option(
+        False, "Show formulas that add up to the FLOPs of each row.", "--formulas"
+    ),
+    growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth"),
+    find_max_batch: str | None = opt.option(
+        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES"
+    ),
+    compare_onnx: Path | None = opt.option(
+        None, "Compare with the model's ONNX file, and say why it differs.", metavar="FILE.onnx"
+    ),
+    against: Path | None = typer.Option(None, hidden=True),  # its former name
+    form: str = opt.option(
+        "table", "table, markdown, csv or json, on stdout.", "--format", choices=FORMATS
+    ),
+    table: str = opt.option(
+        "layers", "Rows of csv, parquet and json: layers or ops.", choices=TABLES
+    ),
+    output: opt.Outputs = None,
+    output_dir: Path | None = opt.folder(
+        None, "Write a text file per model and batch, and summary.json."
+    ),
+    results: Path | None = opt.folder(None, "Keep each count as a run in this folder."),
+    list_models: bool = opt.option(False, "List the models; MODEL is then a pattern.", "--list"),
+    as_json: opt.JsonFormat = False,
+    quiet: opt.Quiet = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Count what models must do in one step: FLOPs, bytes, parameters, memory; by layer and phase.
 
@@ -156,26 +103,24 @@ def count(
             count_models.import_counting(tuple(models or ()))
         options = count_models.CountOptions(
             models=tuple(models or ()),
-            batch_sizes=parse_numbers("--batch-size", batch_size, like="1,8,32")
-            if batch_size is not None
-            else None,
+            batch_sizes=opt.parse_batch_sizes(batch_size),
             mode=mode,
             precision=precision,
             optimizer=optimizer,
             causal=causal,
-            input_size=parse_input_size(input_size),
+            input_size=opt.parse_input_size(input_size),
             seq_len=seq_len,
-            config=parse_config(config),
-            dims=parse_dims(dim or []),
+            config=opt.parse_config(config),
+            dims=opt.parse_dims(dim or []),
             growth=growth,
             limit_bytes=parse_bytes(find_max_batch) if find_max_batch is not None else None,
             compare_onnx=compare_onnx or against,
         )
         count_models.check_options(options)
-        check_choice("--format", form, FORMATS)
-        check_choice("--table", table, TABLES)
+        one_of("--format", form, FORMATS)
+        one_of("--table", table, TABLES)
         for path in output or ():
-            check_choice("the ending of --output", path.suffix, ENDINGS)
+            one_of("ending of --output", path.suffix, ENDINGS)
 
     with progress_bar(options.steps, quiet=quiet, first="importing") as progress:
         outcome = count_models.count_models(options, progress.start)
@@ -189,24 +134,12 @@ def count(
     finally:  # files are written even if nobody reads what is printed: `… -o FILE | head`
         written = render_count.write_files(outcome, view, output or [], output_dir)
         for path in [*written, *stored] if not quiet else ():
-            print(f"wrote {path}", file=sys.stderr)
-    _end(outcome)
-
-
-def _end(outcome: CountOutcome) -> None:
-    """Exit after Ctrl-C; raise the last error, with those before it printed."""
-    from ridgeline.cli.render_count import check_same_macs
-
+            show_message(f"wrote {path}")
     if outcome.is_interrupted:
-        above = "; what was counted until then is above" if outcome.results else ""
-        print(f"ridgeline: interrupted{above}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    for _, error in outcome.errors[:-1]:
-        print(f"ridgeline: {error}", file=sys.stderr)
-    if outcome.errors:
-        raise outcome.errors[-1][1]
+        end_interrupted("; what was counted until then is above" if outcome.results else "")
+    raise_last([error for _, error in outcome.errors])
     for comparison in outcome.comparisons:
-        check_same_macs(comparison)
+        render_count.check_same_macs(comparison)
 
 
 @contextmanager
@@ -217,13 +150,14 @@ def _errors_as_json(form: str) -> Iterator[None]:
     except RidgelineError as error:
         if form == "json":
             reason = {"model": None, "problem": error.problem, "hint": error.hint}
-            print(json.dumps({"schema": SCHEMA, "models": [], "errors": [reason]}, indent=2))
+            print_json({"schema": SCHEMA, "models": [], "errors": [reason]})
         raise
 
 
 def _print_nothing(form: str) -> None:
     if form == "json":
-        print(json.dumps({"schema": SCHEMA, "models": []}), flush=True)
+        print_json({"schema": SCHEMA, "models": []})
+        sys.stdout.flush()
 
 
 def _list_models(patterns: list[str], *, as_json: bool) -> None:
@@ -232,8 +166,8 @@ def _list_models(patterns: list[str], *, as_json: bool) -> None:
 
     models = [model for pattern in patterns or [""] for model in list_models(pattern or None)]
     if as_json:
-        rows = [{"model": name, "source": source, "about": about} for name, source, about in models]
-        print(json.dumps(rows, indent=2))
+        keys = ("model", "source", "about")
+        print_json([dict(zip(keys, model, strict=True)) for model in models])
     if not models:
         raise RidgelineError(
             f"no model matches {' '.join(patterns)!r}",
@@ -244,4 +178,4 @@ def _list_models(patterns: list[str], *, as_json: bool) -> None:
     width = max(len(name) for name, _, _ in models)
     for name, source, about in models:
         print(f"{name:<{width}}  {source:<12}  {about}".rstrip())
-    print(f"{len(models)} models", file=sys.stderr)
+    show_message(f"{len(models)} models")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from ridgeline.cli.options import Debug, Json, Results
+from ridgeline.cli.messages import print_json
+from ridgeline.cli.options import Debug, Json, Results, option
 from ridgeline.cli.progress import progress_bar
 from ridgeline.store import DEFAULT_RESULTS
 
@@ -39,9 +39,7 @@ COLOURS = {"ok": "green", "missing": "yellow", "broken": "bold red", "note": "cy
 def doctor(
     results: Results = DEFAULT_RESULTS,
     as_json: Json = False,
-    quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Show only what is broken; no progress.")
-    ] = False,
+    quiet: bool = option(False, "Show only what is broken; no progress.", "-q", "--quiet"),
     debug: Debug = False,
 ) -> None:
     """Check what works on this machine, and say how to get what does not.
@@ -57,16 +55,14 @@ def doctor(
         )
     is_fine = is_healthy(checks)
     if as_json:
-        content = {
-            "schema": SCHEMA,
-            "healthy": is_fine,
-            "checks": [check.to_dict() for check in checks],
-        }
-        print(json.dumps(content, indent=2))
+        dicts = [check.to_dict() for check in checks]
+        print_json({"schema": SCHEMA, "healthy": is_fine, "checks": dicts})
     else:
         _print_checks([check for check in checks if not quiet or check.state == "broken"])
         if not quiet:
-            print(_summarize(checks), file=sys.stderr)
+            counts = {state: sum(check.state == state for check in checks) for state in COLOURS}
+            states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+            print(f"{len(checks)} checks: {states}", file=sys.stderr)
     raise typer.Exit(0 if is_fine else 1)
 
 
@@ -93,9 +89,3 @@ def _print_checks(checks: Sequence[Check]) -> None:
             table.add_row(f"[{colour}]{check.state}[/]", check.name, escape(check.result) + fix)
         console.print(table)
         console.print()
-
-
-def _summarize(checks: Sequence[Check]) -> str:
-    counts = {state: sum(check.state == state for check in checks) for state in COLOURS}
-    states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    return f"{len(checks)} checks: {states}"

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-
-from ridgeline.cli.options import (
-    Config,
-    InputSize,
-    Json,
-    Model,
-    Quiet,
-    SeqLen,
-    choice,
-    flag,
-    parse_config,
-    parse_input_size,
-    parse_numbers,
-)
+from ridgeline.cli import options as opt
+from ridgeline.cli.messages import print_json
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
@@ -52,42 +36,31 @@ OPSETS = tuple(str(opset) for opset in range(17, 24))  # offered by completion; 
 
 
 def export(
-    model: Model,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE.onnx", help="The file; MODEL.onnx if left out."
-        ),
-    ] = None,
-    batch_size: Annotated[
-        str,
-        typer.Option(
-            "-b", "--batch-size", help="Batch of the checks; of the file if it is static."
-        ),
-    ] = "1",
-    input_size: InputSize = None,
-    seq_len: SeqLen = None,
-    config: Config = None,
-    mode: Annotated[
-        str, choice("infer, or train: the forward pass with dropout and batch statistics.", MODES)
-    ] = "infer",
-    opset: Annotated[int | None, choice("Version of ONNX's operators.", OPSETS)] = None,
-    static: Annotated[
-        bool, flag("--static", "All dimensions are numbers: none is left open.")
-    ] = False,
-    external_above: Annotated[
-        str,
-        typer.Option(
-            metavar="BYTES", help="Weights of more than this go to FILE.onnx.data beside it."
-        ),
-    ] = "1GB",
-    check: Annotated[bool, flag("--check/--no-check", "Run it in onnxruntime and in torch.")] = (
-        True
+    model: opt.Model,
+    output: Path | None = opt.option(
+        None, "The file; MODEL.onnx if left out.", "-o", "--output", metavar="FILE.onnx"
     ),
-    force: Annotated[bool, flag("--force", "Replace a file that is there.")] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Annotated[bool, flag("--debug", "Show tracebacks; work in this process.")] = False,
+    batch_size: int = opt.option(
+        1, "Batch of the checks; of the file if it is static.", "-b", "--batch-size", min=1
+    ),
+    input_size: opt.InputSize = None,
+    seq_len: opt.SeqLen = None,
+    config: opt.Config = None,
+    mode: str = opt.option(
+        "infer",
+        "infer, or train: the forward pass with dropout and batch statistics.",
+        choices=MODES,
+    ),
+    opset: int | None = opt.option(None, "Version of ONNX's operators.", choices=OPSETS),
+    static: bool = opt.option(False, "All dimensions are numbers: none is left open.", "--static"),
+    external_above: str = opt.option(
+        "1GB", "Weights of more than this go to FILE.onnx.data beside it.", metavar="BYTES"
+    ),
+    check: bool = opt.option(True, "Run it in onnxruntime and in torch.", "--check/--no-check"),
+    force: bool = opt.option(False, "Replace a file that is there.", "--force"),
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    debug: bool = opt.option(False, "Show tracebacks; work in this process.", "--debug"),
 ) -> None:
     """Write a model as an ONNX file, and check that it computes the same.
 
@@ -106,11 +79,11 @@ def export(
     )
     spec = WorkloadSpec(
         model=model,
-        batch_size=_parse_batch_size(batch_size),
+        batch_size=batch_size,
         mode=mode,
-        input_size=parse_input_size(input_size),
+        input_size=opt.parse_input_size(input_size),
         seq_len=seq_len,
-        config=parse_config(config),
+        config=opt.parse_config(config),
     )
     check_export(spec, settings)
     path = output or default_path(model)
@@ -121,40 +94,13 @@ def export(
             )
     except RidgelineError as error:
         if as_json:
-            _print_json({"error": {"problem": error.problem, "hint": error.hint}})
+            answer = {"problem": error.problem, "hint": error.hint}
+            print_json({"schema": SCHEMA, "error": answer})
         raise
     if as_json:
-        _print_json({"exported": exported.to_dict()})
+        print_json({"schema": SCHEMA, "exported": exported.to_dict()})
         return
     print("\n".join(plain_text(line) for line in exported_lines(exported)))
-    if not quiet and mode != "train":  # which has no count to go with
-        print(f"next: {next_command(spec, path)}", file=sys.stderr)
-
-
-def _parse_batch_size(text: str) -> int:
-    first, *others = parse_numbers("--batch-size", text, like="1")
-    if others:
-        raise RidgelineError(
-            "--batch-size takes one number here", hint="leave it out: the batch is left open"
-        )
-    return first
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    print(json.dumps({"schema": SCHEMA, **content}, indent=2))
-
-
-def next_command(spec: WorkloadSpec, path: Path) -> str:
-    """How to compare the file with its model, at the same size and configuration."""
-    command = ["ridgeline", "count", spec.model, "--compare-onnx", str(path)]
-    if spec.input_size is not None:
-        command += ["--input-size", ",".join(map(str, spec.input_size))]
-    if spec.seq_len is not None:
-        command += ["--seq-len", str(spec.seq_len)]
-    if spec.config:
-        pairs = ",".join(f"{key}={value}" for key, value in spec.config.items())
-        command += ["--config", str(spec.config.get("config_file") or pairs)]
-    return shlex.join(command)
 
 
 def exported_lines(exported: Exported) -> list[str]:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from ridgeline.cli import messages
 from ridgeline.cli.interrupts import import_tables
-from ridgeline.cli.options import Debug, Json, QuietButNotes, Results
+from ridgeline.cli.options import Label, Output, argument, option, takes_groups
 from ridgeline.cli.progress import progress_bar
-from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
-from ridgeline.signals import INTERRUPTED
-from ridgeline.store import DEFAULT_RESULTS, ResultsFolder
+from ridgeline.store import ResultsFolder
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.import_captures import ImportOutcome
@@ -36,79 +31,62 @@ are kept all the same.
 """
 
 
+@takes_groups
 def import_files(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE…",
-            help="Nsight Compute (CSV, text, the UI's export, .ncu-rep), PyTorch or Kineto traces"
-            " (.json, .json.gz), kernel tables of nsys stats. What each is, is found out.",
-            show_default=False,
-            readable=False,  # one that is not is reported, and the others are read
-        ),
-    ],
-    label: Annotated[
-        str | None, typer.Option(help="A name for it in tables, figures and the report.")
-    ] = None,
-    results: Results = DEFAULT_RESULTS,
-    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep it, or only show.")] = (
-        True
+    files: list[Path] = argument(
+        ...,
+        "FILE…",
+        "Nsight Compute (CSV, text, the UI's export, .ncu-rep), PyTorch or Kineto traces"
+        " (.json, .json.gz), kernel tables of nsys stats. What each is, is found out.",
+        readable=False,
     ),
-    as_json: Json = False,
-    quiet: QuietButNotes = False,
-    debug: Debug = False,
+    label: Label = None,
+    store: bool = option(True, "Keep it, or only show.", "--store/--no-store"),
+    *,
+    output: Output,
 ) -> None:
     """Read what profilers wrote elsewhere: executed FLOPs, bytes by memory level and kernel times.
 
     Any version, locale and scaling of units. Several files of one capture are joined. What could
-    not be used is said; a capture with nothing in it is refused with the reason.
+    not be used is said, also with --quiet; a capture with nothing in it is refused with the reason.
     """
-    if label is not None and not label.strip():
-        raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
-    folder = ResultsFolder(results) if store else None
-    if folder:
-        folder.check_writable()
+    results = ResultsFolder(output.results) if store else None
+    if results:
+        results.check_writable()
     import_tables()
     from ridgeline.pipeline.import_captures import import_captures
 
     different = list(dict.fromkeys(files))
-    if len(different) < len(files) and not quiet:
-        print("note: a file that is named twice is read once", file=sys.stderr)
-    with progress_bar(len(different), quiet=quiet) as progress:
-        outcome = import_captures(different, folder, label, progress)
+    if len(different) < len(files) and not output.quiet:
+        messages.show_notes(["a file that is named twice is read once"])
+    with progress_bar(len(different), quiet=output.quiet) as progress:
+        outcome = import_captures(different, results, label, progress)
     try:
-        _print_outcome(outcome, label, as_json=as_json, quiet=quiet)
+        _print_outcome(outcome, label, output)
     except KeyboardInterrupt:
         outcome.is_interrupted = True
     if outcome.is_interrupted:
-        print(f"ridgeline: interrupted; captures kept: {len(outcome.paths)}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    for error in outcome.errors[:-1]:
-        print(f"ridgeline: {error}", file=sys.stderr)
-    if outcome.errors:
-        raise outcome.errors[-1]
+        messages.end_interrupted(f"; captures kept: {len(outcome.paths)}")
+    messages.raise_last(outcome.errors)
 
 
-def _print_outcome(
-    outcome: ImportOutcome, label: str | None, *, as_json: bool, quiet: bool
-) -> None:
+def _print_outcome(outcome: ImportOutcome, label: str | None, output: Output) -> None:
     """The captures on stdout; notes on their numbers and, unless quiet, advice on stderr."""
     from ridgeline.captures.capture import totals
-    from ridgeline.cli.render_captures import SOURCES, print_captures
+    from ridgeline.cli.show_profiles import SOURCES, print_captures
     from ridgeline.pipeline.import_captures import name_files
 
     captures = outcome.captures
-    if as_json:
-        content = {"captures": [totals(capture) for capture in captures]}
-        print(json.dumps(content, indent=2, allow_nan=False))
+    if output.as_json:
+        messages.print_json({"captures": [totals(capture) for capture in captures]})
     elif captures:
         print_captures(captures, label)
-    notes = [] if quiet else [f"{name_files(one)}: {SOURCES[one.kind]}" for one in captures]
-    if not as_json:  # which has them
-        notes += [f"note: {name_files(one)}: {text}" for one in captures for text in one.warnings]
-    if not quiet:
-        notes += [f"note: {names}: already stored as {run_id}; stored again"
-                  for names, run_id in outcome.duplicates]  # fmt: skip
-        notes += [f"wrote {path}" for path in outcome.paths]
-    for note in notes:
-        print(plain_text(note), file=sys.stderr)
+    for one in () if output.quiet else captures:
+        messages.show_message(plain_text(f"{name_files(one)}: {SOURCES[one.kind]}"))
+    for one in () if output.as_json else captures:  # which has them
+        messages.show_notes(f"{name_files(one)}: {text}" for text in one.warnings)
+    if not output.quiet:
+        for names, run_id in outcome.duplicates:
+            messages.show_notes([f"{names}: already stored as {run_id}; stored again"])
+        for path in outcome.paths:
+            messages.show_message(plain_text(f"wrote {path}"))

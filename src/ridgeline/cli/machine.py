@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.options import Debug, Json, Quiet, Results, flag
+from ridgeline.cli.messages import print_json, show_message, show_problem
+from ridgeline.cli.options import Debug, Json, Output, Results, option, takes_groups
 from ridgeline.cli.progress import progress_bar
-from ridgeline.cli.tables import Grid, Rows, print_grid, screen
+from ridgeline.cli.tables import Grid, Rows, print_grid
 from ridgeline.errors import RidgelineError
 from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 from ridgeline.units import format_change, format_percent, si
 
 if TYPE_CHECKING:
     from ridgeline.machine.datasheets import Datasheet
-    from ridgeline.machine.passport import Ceiling, Passport, Passports
+    from ridgeline.machine.passport import Ceiling, Passport
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -35,8 +34,6 @@ app = typer.Typer(
     no_args_is_help=True, help="What this machine is and what it can do.", epilog=EXAMPLES
 )
 
-PassportName = Annotated[str, typer.Argument(help="A name from `machine list`.")]
-
 
 @app.command(epilog=EXAMPLES)
 def describe(as_json: Json = False, debug: Debug = False) -> None:
@@ -48,19 +45,15 @@ def describe(as_json: Json = False, debug: Debug = False) -> None:
 
 
 @app.command(epilog=EXAMPLES)
+@takes_groups
 def measure(
-    device: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="cpu, cuda:0, mps; may be repeated. Default: all accelerators, or the CPU."
-        ),
-    ] = None,
-    quick: Annotated[bool, flag("--quick", "Fewer samples: about a third of the time.")] = False,
-    name: Annotated[str | None, typer.Option(help="Name of the passport.")] = None,
-    results: Results = DEFAULT_RESULTS,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    device: list[str] | None = option(
+        None, "cpu, cuda:0, mps; may be repeated. Default: all accelerators, or the CPU."
+    ),
+    quick: bool = option(False, "Fewer samples: about a third of the time.", "--quick"),
+    name: str | None = option(None, "Name of the passport."),
+    *,
+    output: Output,
 ) -> None:
     """Measure every ceiling of this machine and keep them as its passport.
 
@@ -70,13 +63,13 @@ def measure(
     from ridgeline.pipeline.measure_passport import measure_passport
 
     devices = choose_devices(device or [])
-    with progress_bar(count_steps(devices, quick=quick), quiet=quiet) as progress:
+    with progress_bar(count_steps(devices, quick=quick), quiet=output.quiet) as progress:
         stored = measure_passport(
-            devices, results, name=name, quick=quick, on_progress=progress.start
+            devices, output.results, name=name, quick=quick, on_progress=progress.start
         )
-    _print_passport(stored.passport, as_json=as_json)
-    if not quiet:
-        print(*stored.changes, f"wrote {stored.path}", sep="\n", file=sys.stderr)
+    _print_passport(stored.passport, as_json=output.as_json)
+    for line in () if output.quiet else (*stored.changes, f"wrote {stored.path}"):
+        show_message(line)
 
 
 @app.command("list", epilog=EXAMPLES)
@@ -87,34 +80,27 @@ def list_passports(
     from ridgeline.machine.passport import Passports
 
     folder = Passports(results)
-    passports = _read_all(folder)
+    passports = []
+    for name in folder.names():
+        try:
+            passports.append(folder.read(name))
+        except RidgelineError as error:
+            show_problem(f"passed over: {error.problem}")
     if as_json:
         rows = [
             {"machine": p.name, "measured_at": p.measured_at, "is_quick": p.is_quick,
              "ceilings": len(p.ceilings)}
             for p in passports
         ]  # fmt: skip
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     if not passports:
         raise RidgelineError(
             f"there are no passports in {folder.folder}", hint="make one: ridgeline machine measure"
         )
-    width = max(len(p.name) for p in passports)
     for p in passports:
         quick = ", quick" if p.is_quick else ""
-        print(f"{p.name:<{width}}  {p.measured_at[:19]}  {len(p.ceilings)} ceilings{quick}")
-
-
-def _read_all(folder: Passports) -> list[Passport]:
-    """The passports that can be read; a damaged one is named and passed over."""
-    passports = []
-    for name in folder.names():
-        try:
-            passports.append(folder.read(name))
-        except RidgelineError as error:
-            print(f"ridgeline: passed over: {error.problem}", file=sys.stderr)
-    return passports
+        print(f"{p.name}  {p.measured_at[:19]}  {len(p.ceilings)} ceilings{quick}")
 
 
 @app.command(epilog=EXAMPLES)
@@ -125,9 +111,7 @@ def show(
             help="A name from `machine list`, a .json file, or a device with a datasheet."
         ),
     ],
-    png: Annotated[
-        Path | None, typer.Option(help="Draw the roofs into a .png or .svg file.")
-    ] = None,
+    png: Path | None = option(None, "Draw the roofs into a .png or .svg file."),
     results: Results = DEFAULT_RESULTS,
     as_json: Json = False,
     debug: Debug = False,
@@ -138,30 +122,16 @@ def show(
     from ridgeline.pipeline.measure_passport import draw_passport
 
     passports = Passports(results)
-    if name not in passports.names() and not name.endswith(".json"):
-        sheet = datasheet_for(name)
-        if sheet is not None:
-            _show_datasheet(sheet, as_json=as_json, png=png)
-            return
-        _suggest_datasheets(name, passports)
+    is_stored = name in passports.names() or name.endswith(".json")
+    sheet = None if is_stored else datasheet_for(name)
+    if sheet is not None:
+        _show_datasheet(sheet, as_json=as_json, png=png)
+        return
     passport = passports.read(name)
     _print_passport(passport, as_json=as_json)
     if png is not None:
         draw_passport(passport, png)
-        print(f"wrote {png}", file=sys.stderr)
-
-
-def _suggest_datasheets(name: str, passports: Passports) -> None:
-    """Refuse a name that is nearly that of a device with a datasheet."""
-    from ridgeline.machine.datasheets import closest_names
-
-    close = closest_names(name)
-    if close and not passports.path(name).exists():
-        raise RidgelineError(
-            f"there is neither a passport nor a datasheet of {name!r}",
-            hint=f"datasheets of a similar name: {', '.join(close)}; "
-            f"passports here: {', '.join(passports.names()) or 'none yet'}",
-        )
+        show_message(f"wrote {png}")
 
 
 def _show_datasheet(sheet: Datasheet, *, as_json: bool, png: Path | None) -> None:
@@ -173,7 +143,7 @@ def _show_datasheet(sheet: Datasheet, *, as_json: bool, png: Path | None) -> Non
         )
     ceilings = sheet.ceilings("datasheet")
     if as_json:
-        print(json.dumps({"machine": sheet.name, "ceilings": ceilings}, indent=2))
+        print_json({"machine": sheet.name, "ceilings": ceilings})
         return
     print(f"{sheet.name}: nothing was measured; these are published figures ({sheet.source})\n")
     rows = []
@@ -187,7 +157,7 @@ def _show_datasheet(sheet: Datasheet, *, as_json: bool, png: Path | None) -> Non
         else:
             cells = [f"power {c['what']}", si(c["power_w"], "W")]
         rows.append([*cells, c["confidence"]])
-    _print_table(["ceiling", "published, dense", "confidence"], rows, names=1)
+    print_grid(Grid(header=["ceiling", "published, dense", "confidence"], rows=rows))
 
 
 @app.command(epilog=EXAMPLES)
@@ -210,12 +180,13 @@ def diff(
         rows = [{"ceiling": label(d.before), "device": d.before.device, "before": d.before.best,
                  "after": d.after.best, "change": d.change, "explanation": d.explanation}
                 for d in changes]  # fmt: skip
-        print(json.dumps({"differences": rows, "settings": settings}, indent=2))
+        print_json({"differences": rows, "settings": settings})
         return
-    cells = [[d.before.device, label(d.before), _format_best(d.before), _format_best(d.after),
-             format_change(d.change), d.explanation] for d in changes]  # fmt: skip
+    cells = [[d.before.device, label(d.before), _format_rate(d.before, d.before.best),
+              _format_rate(d.after, d.after.best), format_change(d.change), d.explanation]
+             for d in changes]  # fmt: skip
     header = ["device", "ceiling", "before", "after", "change", "why"]
-    _print_table(header, cells, names=2, spare=("why",))
+    print_grid(Grid(header=header, rows=cells, text_columns=2, spare=("why",)))
     other = another_machine(left.description, right.description)
     if other is not None:
         print(f"these are two different machines ({other})")
@@ -227,14 +198,11 @@ def diff(
 
 @app.command(epilog=EXAMPLES)
 def export(
-    name: PassportName,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the passport here.")
-    ] = None,
-    peaks_file: Annotated[
-        Path | None,
-        typer.Option("--peaks", help="Write a peaks.json: GB/s, and GFLOP/s by precision."),
-    ] = None,
+    name: Annotated[str, typer.Argument(help="A name from `machine list`.")],
+    output: Path | None = option(None, "Write the passport here.", "-o", "--output"),
+    peaks_file: Path | None = option(
+        None, "Write a peaks.json: GB/s, and GFLOP/s by precision.", "--peaks"
+    ),
     results: Results = DEFAULT_RESULTS,
     debug: Debug = False,
 ) -> None:
@@ -253,7 +221,7 @@ def export(
 @app.command("import", epilog=EXAMPLES)
 def import_passport(
     file: Annotated[Path, typer.Argument(help="A passport that was exported elsewhere.")],
-    name: Annotated[str | None, typer.Option(help="Keep it under another name.")] = None,
+    name: str | None = option(None, "Keep it under another name."),
     results: Results = DEFAULT_RESULTS,
     debug: Debug = False,
 ) -> None:
@@ -265,7 +233,7 @@ def import_passport(
 
     passport = read_passport(file)
     renamed = replace(passport, name=check_passport_name(name or passport.name))
-    print(f"wrote {Passports(results).write(renamed)}", file=sys.stderr)
+    show_message(f"wrote {Passports(results).write(renamed)}")
 
 
 # ---------------------------------------------------------------- passports as text
@@ -284,7 +252,7 @@ def _print_passport(passport: Passport, *, as_json: bool) -> None:
     header = ["device", "ceiling", "best", "sustained", "spread", "of datasheet", "clock", "power",
               "limited by", "how"]  # fmt: skip
     spare = ("how", "limited by", "power", "clock", "of datasheet", "sustained")
-    _print_table(header, _ceiling_rows(passport), names=2, spare=spare)
+    print_grid(Grid(header=header, rows=_ceiling_rows(passport), text_columns=2, spare=spare))
     for device in dict.fromkeys(c.device for c in passport.ceilings):
         picture = draw_roofs(measured_roofs(passport, device))
         if picture:
@@ -303,7 +271,7 @@ def _ceiling_rows(passport: Passport) -> Rows:
         rate = find_datasheet_rate(c, sheets)
         during = c.conditions
         rows.append([
-            c.device, label(c), _format_best(c), _format_rate(c, c.sustained),
+            c.device, label(c), _format_rate(c, c.best), _format_rate(c, c.sustained),
             format_percent(c.spread),
             format_percent(c.best / rate) if rate else "",
             f"{during.clock_hz / 1e6:.0f} MHz" if during.clock_hz else "",
@@ -311,10 +279,6 @@ def _ceiling_rows(passport: Passport) -> Rows:
             ", ".join(during.throttle_reasons), _describe_method(c),
         ])  # fmt: skip
     return rows
-
-
-def _format_best(ceiling: Ceiling) -> str:
-    return _format_rate(ceiling, ceiling.best)
 
 
 def _format_rate(ceiling: Ceiling, number: float) -> str:
@@ -330,8 +294,3 @@ def _describe_method(ceiling: Ceiling) -> str:
     if ceiling.energy_j_per_byte:
         return f"{ceiling.how}: {si(ceiling.energy_j_per_byte, 'J')} per byte"
     return ceiling.how
-
-
-def _print_table(header: list[str], rows: Rows, *, names: int, spare: tuple[str, ...] = ()) -> None:
-    columns = tuple((name,) for name in spare)
-    print_grid(screen(), Grid(header=header, rows=rows, text_columns=names, spare=columns))

@@ -1,41 +1,39 @@
-"""Options that several commands have, what they accept, and how their texts are parsed.
+"""Options that several commands have, groups of them, and how their texts are parsed.
 
-Nothing here imports torch, which takes seconds: completion and `--help` need these names.
+A group is a dataclass whose fields are options; a command takes it as one parameter. Nothing here
+imports torch, which takes seconds: completion and `--help` need these names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records import MODES, PRECISIONS
-from ridgeline.settings import BACKENDS
+from ridgeline.settings import BACKENDS, MODES, OPTIMIZERS, PRECISIONS
+from ridgeline.store import DEFAULT_RESULTS
+
+if TYPE_CHECKING:
+    from ridgeline.report.study import Study
 
 LARGEST = 2**31  # beyond it, torch's own sizes overflow
-OPTIMIZERS = (
-    "sgd", "momentum", "nesterov", "adam", "adamw", "adamax", "nadam", "radam", "rmsprop",
-    "adagrad", "adadelta", "adafactor",
-)  # fmt: skip
-MODELS = (
-    "alexnet", "bert", "convnext_base", "convnext_large", "convnext_small", "convnext_tiny",
-    "deeplabv3_resnet50", "densenet121", "densenet161", "densenet169", "densenet201",
-    "efficientnet_b0", "efficientnet_b1", "efficientnet_b2", "efficientnet_b3", "efficientnet_b4",
-    "efficientnet_b5", "efficientnet_b6", "efficientnet_b7", "efficientnet_v2_l",
+MODELS = (  # those that completion offers; `ridgeline count --list` has all
+    "alexnet", "bert", "convnext_base", "convnext_small", "convnext_tiny", "deeplabv3_resnet50",
+    "densenet121", "densenet201", "efficientnet_b0", "efficientnet_b4", "efficientnet_v2_l",
     "efficientnet_v2_m", "efficientnet_v2_s", "fasterrcnn_resnet50_fpn", "fcn_resnet50",
-    "googlenet", "inception_v3", "lstm", "maskrcnn_resnet50_fpn", "maxvit_t", "mnasnet0_5",
-    "mnasnet1_0", "mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "regnet_x_16gf",
-    "regnet_x_400mf", "regnet_x_8gf", "regnet_y_128gf", "regnet_y_16gf", "regnet_y_400mf",
-    "regnet_y_8gf", "resnet101", "resnet152", "resnet18", "resnet18_cifar", "resnet34",
-    "resnet34_cifar", "resnet50", "resnext101_32x8d", "resnext101_64x4d", "resnext50_32x4d",
-    "retinanet_resnet50_fpn", "shufflenet_v2_x0_5", "shufflenet_v2_x1_0", "squeezenet1_0",
-    "squeezenet1_1", "ssd300_vgg16", "swin_b", "swin_s", "swin_t", "swin_v2_b", "swin_v2_s",
-    "swin_v2_t", "vgg11", "vgg11_bn", "vgg11_cifar", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn",
-    "vgg19", "vgg19_bn", "vit_b_16", "vit_b_32", "vit_h_14", "vit_l_16", "vit_l_32",
-    "wide_resnet101_2", "wide_resnet50_2", "yolo",
+    "googlenet", "inception_v3", "lstm", "maskrcnn_resnet50_fpn", "maxvit_t", "mobilenet_v2",
+    "mobilenet_v3_large", "mobilenet_v3_small", "regnet_y_16gf", "regnet_y_8gf", "resnet101",
+    "resnet152", "resnet18", "resnet18_cifar", "resnet34", "resnet34_cifar", "resnet50",
+    "resnext101_32x8d", "resnext50_32x4d", "retinanet_resnet50_fpn", "shufflenet_v2_x1_0",
+    "squeezenet1_1", "ssd300_vgg16", "swin_b", "swin_t", "swin_v2_t", "vgg11_cifar", "vgg16",
+    "vgg16_bn", "vgg19", "vit_b_16", "vit_b_32", "vit_l_16", "wide_resnet50_2", "yolo",
 )  # fmt: skip
 SOURCES = (
     "timm:", "torchvision:", "ultralytics:", "transformers:bert", "transformers:clip",
@@ -53,29 +51,34 @@ def parse_folder(text: str) -> Path:
     return Path(text)
 
 
-def parse_numbers(option: str, text: str, *, like: str, least: int = 1) -> tuple[int, ...]:
-    """`16,32,64` as numbers, each of `least` or more."""
+def parse_label(text: str) -> str:
+    """A label; one that is empty comes from an unset variable, too."""
+    if not text.strip():
+        raise RidgelineError("--label is empty", hint="give it a name, or leave it out")
+    return text
+
+
+def parse_numbers(option_name: str, text: str, *, like: str) -> tuple[int, ...]:
+    """`16,32,64` or `3x64x64` as numbers."""
     try:
         numbers = tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
-        numbers = (least - 1,)
-    if min(numbers) < least:
+        numbers = (0,)
+    if not 1 <= min(numbers) <= max(numbers) <= LARGEST:
         raise RidgelineError(
-            f"{option} {text!r} is not valid",
-            hint=f"give whole numbers of {least} or more, separated by commas: {like}",
-        )
-    if max(numbers) > LARGEST:
-        raise RidgelineError(
-            f"{option} {max(numbers)} is too large", hint=f"{LARGEST} is the largest"
+            f"{option_name} {text!r} is not valid",
+            hint=f"give whole numbers of 1 to {LARGEST}, separated by commas: {like}",
         )
     return numbers
 
 
+def parse_batch_sizes(text: str | None) -> tuple[int, ...] | None:
+    return None if text is None else parse_numbers("--batch-size", text, like="1,8,32")
+
+
 def parse_input_size(text: str | None) -> tuple[int, ...] | None:
-    """The sizes of --input-size."""
-    if text is None:
-        return None
-    return parse_numbers("--input-size", text, like="224 or 224,320 or 3,64,64")
+    like = "224 or 224,320 or 3,64,64"
+    return None if text is None else parse_numbers("--input-size", text, like=like)
 
 
 def parse_config(text: str | None) -> dict[str, Any]:
@@ -97,99 +100,167 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
     """`seq=128` of every --dim: a name and one whole number of 0 or more."""
     sizes: dict[str, int] = {}
     for text in texts:
-        name, equals, number = (part.strip() for part in text.rpartition("="))
-        if not equals or not name:
-            raise RidgelineError(
-                f"--dim {text!r} is not valid", hint="write --dim NAME=N, as in seq=128"
-            )
-        if not number.isdecimal():
+        name, _, number = (part.strip() for part in text.rpartition("="))
+        if not name or not number.isdecimal() or int(number) > LARGEST:
             raise RidgelineError(
                 f"--dim {text!r} is not valid",
-                hint="give one whole number of 0 or more: --dim NAME=128;"
-                " several sizes take a command each",
+                hint=f"write --dim NAME=N, as in seq=128, with one whole number of 0 to {LARGEST}",
             )
-        size = int(number)
-        if size > LARGEST:
-            raise RidgelineError(f"--dim {text} is too large", hint=f"{LARGEST} is the largest")
-        if sizes.setdefault(name, size) != size:
+        if sizes.setdefault(name, int(number)) != int(number):
             raise RidgelineError(
-                f"--dim {name} is given twice: {sizes[name]} and {size}", hint="give one of them"
+                f"--dim {name} is given twice: {sizes[name]} and {number}", hint="give one of them"
             )
     return sizes
-
-
-def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value that the option does not take."""
-    if value not in choices:
-        raise RidgelineError(
-            f"{option}: {value!r} is not known", hint=f"choose {', '.join(choices)}"
-        )
-
-
-def complete(names: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """The function that typer calls for the names which begin like `incomplete`."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 # ---------------------------------------------------------------- options
 
 
-def flag(name: str, text: str) -> Any:
-    """An option that is on or off."""
-    return typer.Option(name, help=text)
+def complete(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """The function that typer calls for the names which begin like `incomplete`."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-def choice(text: str, names: tuple[str, ...], *flags: str) -> Any:
-    """An option that takes one of a few names."""
-    return typer.Option(*flags, help=text, autocompletion=complete(names))
+def option(default: Any, text: str, *names: str, choices: Sequence[str] = (), **more: Any) -> Any:
+    """An option; its default is `...` where it is shared, as an annotation."""
+    completion = complete(choices) if choices else None
+    return typer.Option(default, *names, help=text, autocompletion=completion, **more)
 
 
-def number(text: str, default: str | bool = True, least: int | None = None) -> Any:
-    """A whole number; `default` is shown where None stands for it."""
-    return typer.Option(metavar="N", help=text, show_default=default, min=least)
-
-
-def real(text: str, default: str) -> Any:
-    """A number with a fraction."""
-    return typer.Option(metavar="X", help=text, show_default=default)
-
-
-def folder(text: str, default: str | bool = True) -> Any:
+def folder(default: Any, text: str, **more: Any) -> Any:
     """The path of a folder."""
-    return typer.Option(metavar="DIR", parser=parse_folder, help=text, show_default=default)
+    return option(default, text, metavar="DIR", parser=parse_folder, **more)
+
+
+def argument(default: Any, metavar: str, text: str, **more: Any) -> Any:
+    return typer.Argument(default, metavar=metavar, help=text, show_default=False, **more)
 
 
 MODEL_FORMS = "resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory"
 complete_model = complete(MODELS + SOURCES)
+SEVERAL = ("-b", "--batch-size", "--batch-sizes")
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help=MODEL_FORMS, autocompletion=complete_model, show_default=False
-    ),
+Model = Annotated[str, argument(..., "MODEL", MODEL_FORMS, autocompletion=complete_model)]
+Models = Annotated[
+    list[str] | None, argument(..., "MODEL…", MODEL_FORMS, autocompletion=complete_model)
 ]
 InputSize = Annotated[
-    str | None, typer.Option(help="224, or 224,320, or 3,64,64 for a model of your own.")
+    str | None, option(..., "224, or 224,320, or 3,64,64 for a model of your own.")
 ]
-SeqLen = Annotated[int | None, typer.Option(help="Tokens per sample.")]
-Config = Annotated[str | None, typer.Option(help="hidden_size=1024,num_layers=4 or a config.json.")]
-Mode = Annotated[str, choice("infer or train.", MODES)]
-Precision = Annotated[str, choice("fp32, tf32, amp, bf16 or fp16.", PRECISIONS)]
+SeqLen = Annotated[int | None, option(..., "Tokens per sample.")]
+Config = Annotated[str | None, option(..., "hidden_size=1024,num_layers=4 or a config.json.")]
+Mode = Annotated[str, option(..., "infer or train.", choices=MODES)]
+Precision = Annotated[str, option(..., "fp32, tf32, amp, bf16 or fp16.", choices=PRECISIONS)]
 Optimizer = Annotated[
-    str, choice("In train mode: sgd, momentum, adam, adamw, rmsprop, …", OPTIMIZERS)
-]
-Backend = Annotated[
     str,
-    typer.Option(metavar="NAME", help="auto, cuda, mps or cpu.", autocompletion=complete(BACKENDS)),
+    option(..., "In train mode: sgd, momentum, adam, adamw, rmsprop, …", choices=(*OPTIMIZERS,)),
 ]
-Device = Annotated[int, number("Which CUDA device.", least=0)]
-Results = Annotated[
-    Path, typer.Option("--results", metavar="DIR", parser=parse_folder, help="The results folder.")
+Backend = Annotated[str, option(..., "auto, cuda, mps or cpu.", choices=BACKENDS)]
+Device = Annotated[int, option(..., "Which CUDA device.", min=0)]
+Label = Annotated[
+    str | None,
+    option(..., "A name for it in tables and reports.", metavar="TEXT", parser=parse_label),
 ]
-Json = Annotated[bool, flag("--json", "For programs, on stdout.")]
-JsonFormat = Annotated[bool, flag("--json", "Same as --format json.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no advice.")]
-QuietButNotes = Annotated[
-    bool, typer.Option("-q", "--quiet", help="No progress, no advice; notes on the numbers stay.")
+Title = Annotated[str | None, option(..., "Of the page and of report.md.")]
+Notebook = Annotated[bool, option(..., "Also a notebook that reloads the data.", "--notebook")]
+Figures = Annotated[bool, option(..., "Draw figures, or only join.", "--figures/--no-figures")]
+Results = Annotated[Path, folder(..., "The results folder.")]
+Json = Annotated[bool, option(..., "For programs, on stdout.", "--json")]
+JsonFormat = Annotated[bool, option(..., "Same as --format json.", "--json")]
+Outputs = Annotated[
+    list[Path] | None,
+    option(
+        ..., "Write to a file of the form that its ending names; may be repeated.", "-o", "--output"
+    ),
 ]
-Debug = Annotated[bool, flag("--debug", "Show tracebacks.")]
+Quiet = Annotated[bool, option(..., "No progress, no advice.", "-q", "--quiet")]
+Debug = Annotated[bool, option(..., "Show tracebacks.", "--debug")]
+
+# ---------------------------------------------------------------- groups
+
+
+class Group:
+    """Options that several commands have: a dataclass whose fields are parameters."""
+
+    @classmethod
+    def parameters(cls, command: str) -> list[Parameter]:
+        hints = get_type_hints(cls, include_extras=True)
+        return [make_parameter(name, hint, getattr(cls, name)) for name, hint in hints.items()]
+
+
+def make_parameter(name: str, annotation: Any, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command: the options of a group stand where it has a parameter of that group."""
+    parameters: list[Parameter] = []
+    groups: dict[str, tuple[type[Group], list[str]]] = {}
+    for name, parameter in signature(command, eval_str=True).parameters.items():
+        group = parameter.annotation
+        if isinstance(group, type) and issubclass(group, Group):
+            options = group.parameters(command.__name__)
+            groups[name] = group, [one.name for one in options]
+            parameters += options
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        for name, (group, options) in groups.items():
+            values[name] = group(**{option: values.pop(option) for option in options})
+        command(**values)
+
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    return call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Group):
+    """Where results are, and what is printed of them."""
+
+    results: Results = DEFAULT_RESULTS
+    as_json: Json = False
+    quiet: Quiet = False
+    debug: Debug = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRuns(Group):
+    """Which stored runs, and under which roofs."""
+
+    names: list[str] | None = argument(
+        None, "RUN…", "Runs, labels, models or machines; all if none is named."
+    )
+    peak_compute: str | None = option(
+        None, "TFLOP/s instead of what was measured: 8.1, fp32=8.1T.", metavar="RATE"
+    )
+    peak_bw: str | None = option(
+        None, "GB/s of memory instead of what was measured: 300.", metavar="RATE"
+    )
+    peaks: Path | None = option(None, "A peaks.json with roofs by machine.", metavar="FILE")
+    count_files: bool = option(
+        False, "Also count networks from Python files, which runs them.", "--count"
+    )
+
+    def read(self, output: Output, label: str | None = None) -> Study:
+        """The study of these runs; what to know about its numbers is printed, also if quiet."""
+        from ridgeline.cli.interrupts import import_tables
+        from ridgeline.cli.messages import show_notes
+        from ridgeline.cli.progress import progress_bar
+
+        import_tables()
+        from ridgeline.pipeline.study import StudyRequest, read_chosen
+
+        chosen = {**vars(self), "names": tuple(self.names or ())}
+        request = StudyRequest(results=output.results, label=label, **chosen)
+
+        @contextmanager
+        def counting_bar(total: int) -> Iterator[Callable[[str], None]]:
+            with progress_bar(total, quiet=output.quiet, first="counting") as progress:
+                yield progress.start
+
+        study, problems = read_chosen(request, counting_bar)
+        show_notes([*problems, *study.problems, *study.remarks])
+        return study

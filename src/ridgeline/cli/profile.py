@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
 
-from ridgeline.cli.options import MODELS, SOURCES, complete, parse_folder
-from ridgeline.cli.step_options import (
-    MODEL_NAMES,
-    STEP,
-    Config,
-    Debug,
-    InputSize,
-    Json,
-    Mode,
-    Quiet,
-    Results,
-    SeqLen,
-    Step,
-    check_label,
-    in_output,
-    in_work,
-    option_names,
-    precision_option,
-    select,
-    takes_step,
-)
+from ridgeline.cli import messages
+from ridgeline.cli.options import Label, Output, folder, option, takes_groups
+from ridgeline.cli.step_options import Step, Work
 from ridgeline.errors import RidgelineError
 from ridgeline.profile.metrics import AUTO, CUPTI, LEVELS, TIERS, TOOLS
-from ridgeline.settings import DEFAULT_BATCH, check_mode
+from ridgeline.settings import DEFAULT_BATCH
 
 if TYPE_CHECKING:
     from ridgeline.cli.progress import Progress
@@ -60,11 +42,9 @@ failed; 3 a run or a profile failed (its reason is stored with it, unless that w
 UNWATCHED_STEPS = 50  # that the time of a step is taken from
 TIME = "time"  # the tier without counters
 OF_COUNTERS = ("tool", "level", "dry_run")
-OF_MODELS = (
-    "batch_size", "mode", "input_size", "seq_len", "config", *option_names("profile"),
-)  # fmt: skip
+OF_SIZES = ("batch_size", "mode", "input_size", "seq_len", "config")
 
-in_profile = partial(typer.Option, rich_help_panel="What is counted")
+in_profile = partial(option, rich_help_panel="What is counted")
 
 
 class WithProgram(TyperCommand):
@@ -78,115 +58,73 @@ class WithProgram(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-@takes_step()
+@takes_groups
 def profile(
     ctx: typer.Context,
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODEL… | -- PROGRAM",
-            help=f"{MODEL_NAMES}; or after -- a program of your own.",
-            autocompletion=complete(MODELS + SOURCES),
-            show_default=False,
-        ),
-    ] = None,
-    batch_size: Annotated[
-        str, in_work("-b", "--batch-size", "--batch-sizes", help="One or several: 1,8,32.")
-    ] = str(DEFAULT_BATCH),
-    mode: Mode = "train",
-    precision: Annotated[
-        str | None,
-        precision_option(
-            rich_help_panel=STEP,
-            help="One or several of fp32, tf32, amp, bf16, fp16, or fp32 if none is named; of a "
-            "program, what its tensor cores compute in.",
-        ),
-    ] = None,
-    input_size: InputSize = None,
-    seq_len: SeqLen = None,
-    config: Config = None,
-    *,
+    work: Work,
     step: Step,
-    tier: Annotated[
-        str,
-        in_profile(
-            help="counters, or time: kernel times alone, by torch's profiler.",
-            autocompletion=complete(TIERS),
-        ),
-    ] = "counters",
-    level: Annotated[
-        str,
-        in_profile(
-            help="dram, or hierarchical: L2 and L1 bytes, too.", autocompletion=complete(LEVELS)
-        ),
-    ] = "dram",
-    tool: Annotated[
-        str,
-        in_profile(
-            help="cupti: by the process itself, every kernel; ncu: by Nsight Compute around it; "
-            "auto: ncu where cupti cannot.",
-            autocompletion=complete(TOOLS),
-        ),
-    ] = AUTO,
-    dry_run: Annotated[
-        bool, in_profile("--dry-run", help="Show what would be counted and how long it takes.")
-    ] = False,
-    iters: Annotated[int, in_profile(help="Steps to capture.", min=1)] = 1,
-    warmup_iters: Annotated[int, in_profile(help="Steps before them.", min=1)] = 3,
-    keep: Annotated[
-        Path | None,
-        in_output(
-            metavar="DIR", parser=parse_folder, help="Keep the trace and what was counted there."
-        ),
-    ] = None,
-    label: Annotated[str | None, in_output(help="A name for it.")] = None,
-    results: Results = Path("results"),
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    tier: str = in_profile(
+        "counters", "counters, or time: kernel times alone, by torch's profiler.", choices=TIERS
+    ),
+    level: str = in_profile("dram", "dram, or hierarchical: L2 and L1 bytes, too.", choices=LEVELS),
+    tool: str = in_profile(
+        AUTO,
+        "cupti: in the process itself; ncu: by Nsight Compute around it; auto: ncu if need be.",
+        choices=TOOLS,
+    ),
+    dry_run: bool = in_profile(
+        False, "Show what would be counted and how long it takes.", "--dry-run"
+    ),
+    iters: int = in_profile(1, "Steps to capture.", min=1),
+    warmup_iters: int = in_profile(3, "Steps before them.", min=1),
+    keep: Path | None = folder(None, "Keep the trace and what was counted there."),
+    label: Label = None,
+    *,
+    output: Output,
 ) -> None:
     """Count what the GPU executes in one step: FLOPs, bytes and time of every kernel and layer.
 
     The step is run unwatched first: times of step and layers are from there, those of kernels from
     a trace. Then the chip's counters are read over a whole step, through CUPTI or Nsight Compute:
     forward, backward on autograd's threads, and the optimizer. Each kernel is told by layer, phase
-    and operator.
+    and operator. A program of your own goes after --; its --precision is what its tensor cores
+    compute in.
     """
     program: tuple[str, ...] = ctx.meta.get("program", ())
-    if bool(models) == bool(program):
+    if bool(work.models) == bool(program):
         raise RidgelineError(
-            "name models or a program after --, not both" if models else "no model was named",
+            "name models or a program after --, not both" if program else "no model was named",
             hint="for example: ridgeline profile resnet50, or ridgeline profile -- python train.py",
         )
-    text = check_label(label, "give it a name, or leave it out")
     if program:
-        _check_of_program(ctx, precision, tool)
-    _check_of_counters(ctx, tier)
-    each = ",".join(dict.fromkeys(name.strip() for name in (precision or "fp32").split(",")))
-    selection = select(
-        list(dict.fromkeys(models or ())), batch_size, mode, input_size, seq_len, config,
-        settings=step.settings(
-            each, backend="cuda", iters=UNWATCHED_STEPS, layers=True, energy=False
-        ),
-        label=text,
+        _check_of_program(ctx, (*OF_SIZES, *step.values), work.precision, tool)
+    if tier == TIME:
+        hint = "leave it out, or --tier time"
+        _refuse(ctx, OF_COUNTERS, "is about counters, and --tier time reads none", hint)
+    selection = work.select(
+        step, default_batch_sizes=(DEFAULT_BATCH,), label=label,
+        backend="cuda", iters=UNWATCHED_STEPS, layers=True, energy=False,
     )  # fmt: skip
-    check_mode(mode)
-    from ridgeline.cli.show_runs import show_log
     from ridgeline.pipeline.profile import Profiler, check_options
     from ridgeline.store import ResultsFolder
 
     options = {"tier": tier, "level": level, "tool": tool, "steps": iters, "warmup": warmup_iters,
                "is_dry": dry_run, "keep": keep}  # fmt: skip
     check_options(options)  # what cannot be requested is said before anything runs
-    store = ResultsFolder(results)
+    store = ResultsFolder(output.results)
     store.check_writable()
-    profiler = Profiler(results=store, options=options, label=text, on_failure_log=show_log(debug))
+    profiler = Profiler(
+        results=store,
+        options=options,
+        label=label or "",
+        on_failure_log=messages.logs_if(output.debug),
+    )
     is_interrupted = False
     try:
-        _profile(profiler, selection, program, precision or "", quiet=quiet)
+        _profile(profiler, selection, program, work.precision or "", quiet=output.quiet)
     except KeyboardInterrupt:
         is_interrupted = True
-    _finish(profiler, as_json=as_json, quiet=quiet, is_interrupted=is_interrupted)
+    _finish(profiler, output, is_interrupted=is_interrupted)
 
 
 def _profile(
@@ -216,65 +154,54 @@ def _profile(
 
 def _print_aside(progress: Progress, text: str) -> None:
     with progress.aside():
-        print(text, file=sys.stderr, flush=True)
+        messages.show_message(text)
 
 
-def _finish(profiler: Profiler, *, as_json: bool, quiet: bool, is_interrupted: bool) -> None:
+def _finish(profiler: Profiler, output: Output, *, is_interrupted: bool) -> None:
     """Show what there is, and end with the code for it."""
-    from ridgeline.cli import show_profiles, show_runs
+    from ridgeline.cli import show_profiles
     from ridgeline.report.views import write_views
 
     profiles, runner = profiler.profiles, profiler.runner
     if runner is not None and runner.runs:
         write_views(profiler.results)
-    if as_json:
+    if output.as_json:
         content = {
-            "profiles": [show_profiles.as_dict(run) for run in profiles],
+            "profiles": [show_profiles.profile_to_json(run) for run in profiles],
             "plans": [{"name": name, **plan.to_dict()} for name, plan in profiler.plans.items()],
         }
-        print(json.dumps(content, indent=2, allow_nan=False))
+        messages.print_json(content)
     elif any(run.result.status == "ok" for run in profiles):
-        show_profiles.show(profiles, profiler.results, quiet=quiet)
-        for run in () if quiet else profiles:
-            print(f"wrote {run.path}", file=sys.stderr)
+        show_profiles.show_profiles(profiles, profiler.results, quiet=output.quiet)
+        for run in () if output.quiet else profiles:
+            messages.show_message(f"wrote {run.path}")
     if is_interrupted:
-        show_runs.end_interrupted(f"; profiles kept: {len(profiles)}")
+        messages.end_interrupted(f"; profiles kept: {len(profiles)}")
     for failure in dict.fromkeys(map(str, profiler.failures)):
-        print(f"ridgeline: {failure}", file=sys.stderr)
-    if runner is not None and runner.errors:
-        show_runs.raise_last(runner.errors)
+        messages.show_problem(failure)
     failed = runner.failed if runner is not None else []
-    show_runs.show_failed(failed)
+    messages.raise_last(runner.errors if runner is not None else [])
+    messages.show_failed(failed)
     if failed or profiler.failures:
-        sys.exit(show_runs.SOME_FAILED)
+        sys.exit(messages.SOME_FAILED)
 
 
-def _is_set(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def _refuse(ctx: typer.Context, names: Collection[str], why: str, hint: str) -> None:
+    """Refuse options that are named on the command line and mean nothing here."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(str(parameter.name))
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            name = next(one for one in parameter.opts if one.startswith("--"))
+            raise RidgelineError(f"{name} {why}", hint=hint)
 
 
-def _check_of_counters(ctx: typer.Context, tier: str) -> None:
-    """Refuse options about counters where none are read."""
-    options = {str(p.name): p.opts[-1] for p in ctx.command.params if _is_set(ctx, str(p.name))}
-    if tier == TIME and (useless := [options[name] for name in OF_COUNTERS if name in options]):
-        raise RidgelineError(
-            f"{useless[0]} is about counters, and --tier time reads none",
-            hint=f"leave out {useless[0]}, or --tier time",
-        )
-
-
-def _check_of_program(ctx: typer.Context, precision: str | None, tool: str) -> None:
+def _check_of_program(
+    ctx: typer.Context, of_models: Collection[str], precision: str | None, tool: str
+) -> None:
     """Refuse options of a step: a program makes its step itself."""
-    for option in ctx.command.params:
-        if option.name in OF_MODELS and _is_set(ctx, str(option.name)):
-            name = next(one for one in option.opts if one.startswith("--"))
-            raise RidgelineError(
-                f"{name} is for models, and says nothing to a program",
-                hint="CUDA_VISIBLE_DEVICES=N in the environment chooses the device"
-                if option.name == "device"
-                else "leave it out, or put what the program understands after its name",
-            )
+    _refuse(ctx, of_models, "is for models, and says nothing to a program",
+            "leave it out, or put what the program understands after its name; "
+            "CUDA_VISIBLE_DEVICES=N in the environment chooses the device")  # fmt: skip
     if tool == CUPTI:
         raise RidgelineError(
             "CUPTI counts models; a program is counted by Nsight Compute",

@@ -20,18 +20,16 @@ class Progress:
     Each call also raises an interrupt again that a library has lost.
     """
 
-    _bars: Any = None  # rich's; None: nothing is shown
-    _live: Any = None
-    _in_seconds = False  # units weigh their seconds, and the bar moves with the clock
-    _follows_parts = False  # the number of units is not known: the bar is that of their parts
-    _finished = _weight = _shown = 0.0  # of the units before, of this one, of the bar
-    _started_s = 0.0
-    _what = ""
-
     def __init__(
         self, bars: Any = None, *, in_seconds: bool = False, follows_parts: bool = False
     ) -> None:
-        self._bars, self._in_seconds, self._follows_parts = bars, in_seconds, follows_parts
+        self._bars = bars  # rich's; None: nothing is shown
+        self._in_seconds = in_seconds  # units weigh their seconds, the bar moves with the clock
+        self._follows_parts = follows_parts  # units are not numbered: the bar is that of parts
+        self._finished = self._weight = self._shown = 0.0  # of units before, of this, of the bar
+        self._started_s = 0.0
+        self._what = ""
+        self._live: Any = None
 
     def start(self, what: str, *, advance: bool = True) -> None:
         """Begin the next unit; without `advance`, something that is none of them."""
@@ -81,14 +79,13 @@ class Progress:
 
     def show(self) -> None:
         """Show the bar, by a new Live: one that was shown before would wipe out later lines."""
-        if self._bars is None:
-            return
-        from rich.live import Live
+        if self._bars is not None:
+            from rich.live import Live
 
-        # stdout is not redirected: rich would send it to stderr, where the bar is
-        self._live = Live(self._bars, console=self._bars.console, refresh_per_second=10,
-                          transient=True, redirect_stdout=False)  # fmt: skip
-        self._live.start(refresh=True)
+            # stdout is not redirected: rich would send it to stderr, where the bar is
+            self._live = Live(self._bars, console=self._bars.console, refresh_per_second=10,
+                              transient=True, redirect_stdout=False)  # fmt: skip
+            self._live.start(refresh=True)
 
     def hide(self) -> None:
         if self._live is not None:
@@ -100,9 +97,9 @@ def progress_bar(
     total: float | None, *, quiet: bool, first: str = "starting", in_seconds: bool = False
 ) -> Iterator[Progress]:
     """Progress over `total` units, or seconds; `first` is shown before the first unit."""
-    is_seen = not quiet and sys.stderr.isatty()
-    with_count = not in_seconds and total is not None
-    bars = _make_bar(total, first, with_count=with_count) if is_seen else None
+    bars = None
+    if not quiet and sys.stderr.isatty():
+        bars = _make_bar(total, first, with_count=not in_seconds and total is not None)
     progress = Progress(bars, in_seconds=in_seconds, follows_parts=total is None)
     progress.show()
     try:
@@ -112,22 +109,15 @@ def progress_bar(
 
 
 def _make_bar(total: float | None, first: str, *, with_count: bool) -> Any:
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bars
 
-    bars = Bars(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        *([MofNCompleteColumn()] if with_count else []),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+    bars = rich.Progress(
+        rich.TextColumn("{task.description}", markup=False),
+        rich.BarColumn(),
+        *([rich.MofNCompleteColumn()] if with_count else []),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
         console=Console(stderr=True),
     )
     bars.add_task(first, total=total)

@@ -50,40 +50,33 @@ class CountView:
     limit_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(str):
     """The title of what follows."""
 
-    text: str
 
-
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(str):
     """Lines whose breaks and indent matter."""
 
-    text: str
 
-
-Block = Heading | Lines | Grid | str
+Block = Grid | str  # a heading, lines, or a paragraph
 
 
 def print_counts(outcome: CountOutcome, view: CountView, form: str) -> None:
     """Print the counts as a table, markdown, csv or json."""
-    if form != "table":
+    if form == "table":
+        _print_blocks(_describe_counts(outcome, view, is_terminal=True), screen())
+    else:
         print(_render(outcome, view, form), end="")
-        return
-    _print_blocks(screen(), _describe_counts(outcome, view, is_terminal=True))
 
 
-def _print_blocks(console: Console, blocks: Iterable[Block]) -> None:
+def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
     for block in blocks:
         if isinstance(block, Grid):
-            print_grid(console, block)
-        elif isinstance(block, str):
-            print_text(console, block)
+            print_grid(block, console)
+        elif isinstance(block, Heading | Lines):
+            print_text(f"\n{block}", console, style="bold" if isinstance(block, Heading) else "")
         else:
-            style = "bold" if isinstance(block, Heading) else ""
-            print_text(console, f"\n{block.text}", style=style)
+            print_text(block, console)
 
 
 def _render(outcome: CountOutcome, view: CountView, form: str) -> str:
@@ -99,8 +92,8 @@ def _block_to_markdown(block: Block) -> str:
     if isinstance(block, Grid):
         return to_markdown(block.header, block.rows)
     if isinstance(block, Heading):
-        return f"## {block.text}"
-    return f"```\n{block.text}\n```" if isinstance(block, Lines) else block
+        return f"## {block}"
+    return f"```\n{block}\n```" if isinstance(block, Lines) else block
 
 
 # ---------------------------------------------------------------- files
@@ -113,26 +106,22 @@ def write_files(
     if not outcome.results:
         return []
     for path in outputs:
-        _write_output(outcome, view, path)
+        form = ENDINGS[path.suffix]
+        if form != "parquet":
+            atomic_write_text(path, _render(outcome, view, form), elsewhere="-o FILE")
+            continue
+        with writing(path.parent, elsewhere="-o FILE"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_parquet(_to_table(outcome, view), path)
     return [*outputs, *(_write_folder(outcome, folder) if folder is not None else [])]
-
-
-def _write_output(outcome: CountOutcome, view: CountView, path: Path) -> None:
-    form = ENDINGS[path.suffix]
-    if form != "parquet":
-        atomic_write_text(path, _render(outcome, view, form), elsewhere="-o FILE")
-        return
-    with writing(path.parent, elsewhere="-o FILE"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_parquet(_to_table(outcome, view), path)
 
 
 def _write_folder(outcome: CountOutcome, folder: Path) -> list[Path]:
     """A text file for each model and batch, and the summary.json that roofline scripts read."""
-    texts = {
-        folder / f"{_to_file_name(r.model)}_bs{r.batch_size}.txt": _describe_all(r)
-        for r in outcome.results
-    }
+    texts = {}
+    for result in outcome.results:
+        name = "".join(c if c.isalnum() or c in "._-" else "_" for c in result.model)
+        texts[folder / f"{name}_bs{result.batch_size}.txt"] = _describe_all(result)
     summary = json.dumps(_summarize_forward(outcome.results), indent=2) + "\n"
     texts[folder / "summary.json"] = summary
     for path, text in texts.items():
@@ -140,23 +129,12 @@ def _write_folder(outcome: CountOutcome, folder: Path) -> list[Path]:
     return list(texts)
 
 
-def _to_file_name(model: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "_" for c in model)
-
-
 def _describe_all(result: CountResult) -> str:
     """Everything about one model in plain text: all layers, shapes and formulas."""
-    blocks: list[Block] = [
-        Heading(_title(result)),
-        Grid(header=SUMMARY_HEADER, rows=summary_rows([result])),
-        Grid(header=PHASE_HEADER, rows=phase_rows(result)),
-        Grid(header=MEMORY_HEADER, rows=memory_rows(result)),
-        Grid(header=[*LAYER_HEADER, FORMULA], rows=layer_rows(result, None, formulas=True),
-             text_columns=4),
-        *note_lines(result),
-    ]  # fmt: skip
+    summary = Grid(header=SUMMARY_HEADER, rows=summary_rows([result]))
+    every = CountView(depth=EVERY_DEPTH, formulas=True)
     file = StringIO()
-    _print_blocks(screen(file), blocks)
+    _print_blocks([summary, *_describe_result(result, every, with_memory=True)], screen(file))
     return file.getvalue()
 
 
@@ -180,22 +158,20 @@ def _summarize_forward(results: Iterable[CountResult]) -> dict[str, dict[str, An
 
 def to_json(outcome: CountOutcome, view: CountView) -> dict[str, Any]:
     """The form that scripts read; see docs/count.md."""
-    content: dict[str, Any] = {
-        "schema": SCHEMA,
-        "models": [{**result.to_dict(), **_json_rows(result, view)} for result in outcome.results],
-    }
-    if outcome.growths:
-        content["growth"] = {model: _growth_dict(g) for model, g in outcome.growths.items()}
-    if outcome.max_batches:
-        content["max_batch"] = outcome.max_batches
-    if outcome.comparisons:
-        content["onnx_comparison"] = [one.to_dict() for one in outcome.comparisons]
-    if outcome.errors:
-        content["errors"] = [
+    optional = {
+        "growth": {model: _growth_to_json(g) for model, g in outcome.growths.items()},
+        "max_batch": outcome.max_batches,
+        "onnx_comparison": [one.to_dict() for one in outcome.comparisons],
+        "errors": [
             {"model": model, "problem": error.problem, "hint": error.hint}
             for model, error in outcome.errors
-        ]
-    return content
+        ],
+    }
+    return {
+        "schema": SCHEMA,
+        "models": [{**result.to_dict(), **_json_rows(result, view)} for result in outcome.results],
+        **{name: content for name, content in optional.items() if content},
+    }
 
 
 def _json_rows(result: CountResult, view: CountView) -> dict[str, Any]:
@@ -207,18 +183,18 @@ def _json_rows(result: CountResult, view: CountView) -> dict[str, Any]:
     return {}
 
 
-def _growth_dict(growth: Growth) -> dict[str, Any]:
+def _growth_to_json(growth: Growth) -> dict[str, Any]:
     """The formulas, null where no polynomial fits."""
     return {
-        "by_batch": _formula_dicts(growth.by_batch),
-        "by_size": _formula_dicts(growth.by_size) if growth.sizes else {},
+        "by_batch": _formulas_to_json(growth.by_batch),
+        "by_size": _formulas_to_json(growth.by_size) if growth.sizes else {},
         "size_name": growth.size_name,
         "sizes": list(growth.sizes),
         "notes": [*growth.notes, *growth.misfits],
     }
 
 
-def _formula_dicts(formulas: dict[str, Polynomial]) -> dict[str, Any]:
+def _formulas_to_json(formulas: dict[str, Polynomial]) -> dict[str, Any]:
     dicts: dict[str, Any] = dict.fromkeys(QUANTITIES)
     for name, p in formulas.items():
         dicts[name] = {"formula": str(p), "coefficients": [float(c) for c in p.coefficients]}
@@ -243,12 +219,11 @@ def _to_table(outcome: CountOutcome, view: CountView) -> pd.DataFrame:
 SUMMARY_HEADER = ["model", "batch", "params", "MACs", "FLOPs", "bytes moved", "bytes, fused",
                   "FLOP/B", "peak memory", "coverage"]  # fmt: skip
 PHASE_HEADER = ["phase", "MACs", "FLOPs", "transcend.", "read", "written", "share of FLOPs"]
-MEMORY_HEADER = ["memory", "bytes"]
 LAYER_HEADER = ["module", "type", "input", "output", "params", "MACs", "FLOPs", "read", "written"]
 OP_HEADER = ["module", "op", "phase", "input", "output", "MACs", "FLOPs", "read", "written"]
-LAYER_SPARE = (("input",), ("output",), ("type",), ("params",), ("read", "written"), ("MACs",))
-OP_SPARE = (("input",), ("output",), ("read", "written"), ("phase",), ("MACs",))
+SPARE = ("input", "output", "type", "params", "read", "written", "phase", "MACs")
 MOST_ROWS = 200  # where no depth is asked for
+EVERY_DEPTH = 10**6
 LONGEST_CELL = 120  # characters of names and shapes
 
 
@@ -290,13 +265,15 @@ def _describe_counts(
 
 
 def _describe_result(result: CountResult, view: CountView, *, with_memory: bool) -> Iterator[Block]:
-    yield Heading(_title(result))
+    optimizer = f", {result.optimizer}" if result.optimizer else ""
+    name = f"{plain_line(result.model)}, batch {result.batch_size}"
+    yield Heading(f"{name}, {result.mode}, {result.precision}{optimizer}")
     if result.mode == "train":
         yield Grid(header=PHASE_HEADER, rows=phase_rows(result), turns=True)
     if with_memory:
-        yield Grid(header=MEMORY_HEADER, rows=memory_rows(result))
+        yield Grid(header=["memory", "bytes"], rows=_memory_rows(result))
     yield from _describe_rows(result, view)
-    yield from note_lines(result)
+    yield from _list_notes(result)
 
 
 def _describe_rows(result: CountResult, view: CountView) -> Iterator[Block]:
@@ -308,12 +285,8 @@ def _describe_rows(result: CountResult, view: CountView) -> Iterator[Block]:
     )
     shown = rows if view.depth is not None and not is_ops else _find_largest(rows)
     header = [*(OP_HEADER if is_ops else LAYER_HEADER), *([FORMULA] if view.formulas else [])]
-    yield Grid(
-        header=header,
-        rows=_format_rows(shown, header),
-        text_columns=5 if is_ops else 4,
-        spare=OP_SPARE if is_ops else LAYER_SPARE,
-    )
+    names = header.index("output") + 1
+    yield Grid(header=header, rows=_format_rows(shown, header), text_columns=names, spare=SPARE)
     if len(shown) < len(rows):
         source = "-o FILE.csv" if is_ops else "--depth 1 or -o FILE.csv"
         others = f"{len(rows) - len(shown):,}"
@@ -343,12 +316,6 @@ def _format_rows(rows: Iterable[dict[str, Any]], header: list[str]) -> Rows:
     return texts
 
 
-def layer_rows(result: CountResult, depth: int | None, *, formulas: bool) -> Rows:
-    """The cells of all modules down to `depth`."""
-    header = [*LAYER_HEADER, *([FORMULA] if formulas else [])]
-    return _format_rows(layers.layer_rows(result, depth), header)
-
-
 def summary_rows(results: Iterable[CountResult]) -> Rows:
     """A row per count."""
     rows = []
@@ -373,7 +340,7 @@ def phase_rows(result: CountResult) -> Rows:
     ]  # fmt: skip
 
 
-def memory_rows(result: CountResult) -> Rows:
+def _memory_rows(result: CountResult) -> Rows:
     m = result.memory
     parts = {
         "parameters": m.parameter_bytes, "buffers": m.buffer_bytes, "inputs": m.input_bytes,
@@ -409,38 +376,28 @@ def _formula_lines(formulas: dict[str, Polynomial]) -> list[str]:
     ]
 
 
-def note_lines(result: CountResult) -> list[str]:
+def _list_notes(result: CountResult) -> Iterator[str]:
     """Notes of the count, and what is not in its numbers."""
-    lines = [f"note: {note}" for note in result.notes]
+    yield from (f"note: {note}" for note in result.notes)
     with_formula = {op.op for op in result.op_costs if op.work is None and op.kind != "unknown"}
     for op, entry in result.unknown.items():
-        if op not in with_formula:
-            lines.append(
-                f"note: {op} has no formula: {int(entry['calls'])} calls,"
-                f" {format_percent(entry['share'])} of the bytes, FLOPs not counted"
-            )
-    shapeless = [entry for op, entry in result.unknown.items() if op in with_formula]
-    if shapeless:
-        lines.append(
-            f"note: {sum(int(entry['calls']) for entry in shapeless)} calls of operators that have"
-            f" a formula, {format_percent(sum(entry['share'] for entry in shapeless))} of the"
-            " bytes, are not counted: their shapes are not known or do not fit"
-        )
-    return lines
-
-
-def _title(result: CountResult) -> str:
-    optimizer = f", {result.optimizer}" if result.optimizer else ""
-    model = plain_line(result.model)
-    return f"{model}, batch {result.batch_size}, {result.mode}, {result.precision}{optimizer}"
+        calls, share = int(entry["calls"]), format_percent(entry["share"])
+        why = "its shapes are not known or do not fit" if op in with_formula else "no formula"
+        yield f"note: {op}: {why}: {calls} calls, {share} of the bytes, FLOPs not counted"
 
 
 # ---------------------------------------------------------------- the comparison with ONNX
 
-CHANGES = ["MACs", "other FLOPs", "transcend.", "read", "written"]
-CAUSES_HEADER = ["cause", "operators", "modules", *CHANGES]
-MODULES_HEADER = ["module", "MACs, PyTorch", "MACs, ONNX", *CHANGES]
-CHANGES_SPARE = (("transcend.",), ("modules",), ("MACs",))  # the verdict has the MACs
+QUANTITIES_COMPARED: dict[str, tuple[str, Callable[[float], str]]] = {
+    "MACs": ("macs", si),
+    "other FLOPs": ("other_flops", si),
+    "transcend.": ("transcendentals", si),
+    "read": ("read_bytes", format_bytes),
+    "written": ("written_bytes", format_bytes),
+}
+CAUSES_HEADER = ["cause", "operators", "modules", *QUANTITIES_COMPARED]
+MODULES_HEADER = ["module", "MACs, PyTorch", "MACs, ONNX", *QUANTITIES_COMPARED]
+CHANGES_SPARE = ("transcend.", "modules", "MACs")  # the verdict has the MACs
 MOST_MODULES = 3  # named in the verdict
 
 
@@ -449,19 +406,22 @@ def _describe_comparison(comparison: OnnxComparison, depth: int | None) -> Itera
     names = f"{comparison.file} compared with {comparison.model}"
     yield Heading(f"{names}, batch {comparison.batch_size}: ONNX less PyTorch")
     yield describe_macs(comparison)
+    change, whole = comparison.change, comparison.pytorch
+    shares = [
+        _format_signed(getattr(change, name) / all_of_it, format_percent) if all_of_it else "–"
+        for name, _ in QUANTITIES_COMPARED.values()
+        for all_of_it in [getattr(whole, name)]
+    ]
     rows = [[row.cause, row.what, str(row.modules), *_format_change(row.change)]
             for row in comparison.differences]  # fmt: skip
-    rows += [
-        ["sum", "", "", *_format_change(comparison.change)],
-        ["share", "", "", *_format_shares(comparison)],
-    ]
+    rows += [["sum", "", "", *_format_change(change)], ["share", "", "", *shares]]
     yield Grid(header=CAUSES_HEADER, rows=rows, text_columns=2, spare=CHANGES_SPARE)
     modules = _module_rows(comparison, 1 if depth is None else depth)
     if modules:
         yield Grid(header=MODULES_HEADER, rows=modules, spare=CHANGES_SPARE)
-    share = {OTHER: f", up to {format_percent(comparison.other_share)} of FLOPs or bytes"}
     for cause in dict.fromkeys(row.cause for row in comparison.differences):
-        yield f"{cause}: {EXPLANATIONS[cause]}{share.get(cause, '')}"
+        share = f", up to {format_percent(comparison.other_share)} of FLOPs or bytes"
+        yield f"{cause}: {EXPLANATIONS[cause]}{share if cause == OTHER else ''}"
 
 
 def describe_macs(comparison: OnnxComparison) -> str:
@@ -499,23 +459,9 @@ def _module_rows(comparison: OnnxComparison, depth: int) -> Rows:
             for name, (ours, theirs) in sums.items()]  # fmt: skip
 
 
-QUANTITY_FORMATS: dict[str, Callable[[float], str]] = {
-    "macs": si,
-    "other_flops": si,
-    "transcendentals": si,
-    "read_bytes": format_bytes,
-    "written_bytes": format_bytes,
-}
-
-
 def _format_change(change: Cost) -> list[str]:
-    return [_format_signed(getattr(change, name), form) for name, form in QUANTITY_FORMATS.items()]
-
-
-def _format_shares(comparison: OnnxComparison) -> list[str]:
-    pairs = [(getattr(comparison.change, name), getattr(comparison.pytorch, name))
-             for name in QUANTITY_FORMATS]  # fmt: skip
-    return [_format_signed(part / whole, format_percent) if whole else "–" for part, whole in pairs]
+    quantities = QUANTITIES_COMPARED.values()
+    return [_format_signed(getattr(change, name), form) for name, form in quantities]
 
 
 def _format_signed(value: float, form: Callable[[float], str]) -> str:

@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from ridgeline.cli.study_options import (
-    CountFiles,
-    Debug,
-    Json,
-    PeakBandwidth,
-    PeakCompute,
-    Peaks,
-    Quiet,
-    Results,
-    Runs,
-    read_study,
-)
+from ridgeline.cli.messages import print_json, show_message, show_notes
+from ridgeline.cli.options import Figures, Notebook, Output, StoredRuns, Title, takes_groups
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -33,23 +16,14 @@ EXAMPLES = """
 """
 
 
+@takes_groups
 def report(
-    runs: Runs = None,
-    title: Annotated[str | None, typer.Option(help="Of the page and of report.md.")] = None,
-    figures: Annotated[
-        bool, typer.Option("--figures/--no-figures", help="Draw figures for report.md.")
-    ] = True,
-    notebook: Annotated[
-        bool, typer.Option("--notebook", help="Also a notebook that reloads the data.")
-    ] = False,
-    peak_compute: PeakCompute = None,
-    peak_bw: PeakBandwidth = None,
-    peaks: Peaks = None,
-    count: CountFiles = False,
-    results: Results = Path("results"),
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    stored: StoredRuns,
+    title: Title = None,
+    figures: Figures = True,
+    notebook: Notebook = False,
+    *,
+    output: Output,
 ) -> None:
     """Write the page, report.md, figures and tables of what is stored; nothing is run.
 
@@ -59,33 +33,29 @@ def report(
     from ridgeline.cli.progress import progress_bar
     from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
 
-    study = read_study(
-        runs, results=results, peak_compute=peak_compute, peak_bw=peak_bw, peaks=peaks,
-        count_files=count, quiet=quiet,
-    )  # fmt: skip
-    outputs = Outputs()
+    study = stored.read(output)
+    made = Outputs()
     if figures:
         import_figures()
-    with progress_bar(4, quiet=quiet, first="points") as progress:
-        write_points(study, outputs)
+    with progress_bar(4, quiet=output.quiet, first="points") as progress:
+        write_points(study, made)
         if figures:
-            write_figures(study, outputs, on_progress=lambda name: stop_if_pressed())
-        write_report(study, outputs, title=title, notebook=notebook, on_progress=progress.start)
-    for note in outputs.notes:
-        print(f"note: {note}", file=sys.stderr)
-    if as_json:
+            write_figures(study, made, on_progress=lambda name: stop_if_pressed())
+        write_report(study, made, title=title, notebook=notebook, on_progress=progress.start)
+    show_notes(made.notes)
+    if output.as_json:
         content = {
-            "report": str(outputs.page),
-            "markdown": str(outputs.markdown),
-            "notebook": str(outputs.notebook) if outputs.notebook else None,
-            "points_csv": str(outputs.points),
-            "figures": [str(figure.path) for figure in outputs.figures],
-            "tables": [str(path) for path in outputs.tables],
+            "report": str(made.page),
+            "markdown": str(made.markdown),
+            "notebook": str(made.notebook) if made.notebook else None,
+            "points_csv": str(made.points),
+            "figures": [str(figure.path) for figure in made.figures],
+            "tables": [str(path) for path in made.tables],
             "problems": list(study.problems),
         }
-        print(json.dumps(content, indent=2))
+        print_json(content)
         return
-    if not quiet:
-        made = f"{len(outputs.figures)} figures, {len(outputs.tables)} tables"
-        print(f"wrote {outputs.markdown}, {outputs.points}, {made}", file=sys.stderr)
-    print(outputs.page)
+    if not output.quiet:
+        counts = f"{len(made.figures)} figures, {len(made.tables)} tables"
+        show_message(f"wrote {made.markdown}, {made.points}, {counts}")
+    print(made.page)

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.interrupts import import_figures, stop_if_pressed
-from ridgeline.cli.study_options import (
-    CountFiles,
-    Debug,
-    Json,
-    PeakBandwidth,
-    PeakCompute,
-    Peaks,
-    Quiet,
-    Results,
-    Runs,
-    read_study,
-)
+from ridgeline.cli.messages import print_json, show_message, show_notes
+from ridgeline.cli.options import Figures, Label, Output, StoredRuns, option, takes_groups
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
@@ -43,42 +29,27 @@ EXAMPLES = """
 """
 
 
+@takes_groups
 def roofline(
-    runs: Runs = None,
-    peak_compute: PeakCompute = None,
-    peak_bw: PeakBandwidth = None,
-    peaks: Peaks = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only runs and captures with this label.")
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(help="Figures to draw: classic, layers, hierarchical, time, training, …"),
-    ] = None,
-    form: Annotated[str, typer.Option("--format", help="png, svg, pdf; one or several.")] = (
-        "png,svg"
+    stored: StoredRuns,
+    label: Label = None,
+    kind: str | None = option(
+        None, "Figures to draw: classic, layers, hierarchical, time, training, …"
     ),
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR|FILE",
-            help="Where figures go: a folder, or a file for one figure. [default: DIR/figures]",
-        ),
-    ] = None,
-    summary: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also a CSV with a row for each step and capture."),
-    ] = None,
-    figures: Annotated[
-        bool, typer.Option("--figures/--no-figures", help="Draw, or only join.")
-    ] = True,
-    layers: Annotated[bool, typer.Option("--layers", help="Show layers, too.")] = False,
-    top: Annotated[int, typer.Option(help="How many layers.", min=1)] = 15,
-    count: CountFiles = False,
-    results: Results = Path("results"),
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    form: str = option("png,svg", "png, svg, pdf; one or several.", "--format"),
+    out: Path | None = option(
+        None,
+        "Where figures go: a folder, or a file for one figure. [default: DIR/figures]",
+        metavar="DIR|FILE",
+    ),
+    summary: Path | None = option(
+        None, "Also a CSV with a row for each step and capture.", metavar="FILE"
+    ),
+    figures: Figures = True,
+    layers: bool = option(False, "Show layers, too.", "--layers"),
+    top: int = option(15, "How many layers.", min=1),
+    *,
+    output: Output,
 ) -> None:
     """Put stored runs under their roofs: floor, what bounds it, efficiency, headroom; and draw it.
 
@@ -87,123 +58,91 @@ def roofline(
     """
     from ridgeline.pipeline.outputs import Outputs, write_points
 
-    formats = _formats(form)
-    study = read_study(
-        runs, results=results, label=label, peak_compute=peak_compute, peak_bw=peak_bw,
-        peaks=peaks, count_files=count, quiet=quiet,
-    )  # fmt: skip
-    outputs = Outputs()
-    write_points(study, outputs)
+    study = stored.read(output, label)
+    made = Outputs()
+    write_points(study, made)
     if summary is not None:
         from ridgeline.report.tables import write_summary
 
         write_summary(study, summary)
-    if figures:
-        kinds = tuple(part.strip() for part in kind.split(",")) if kind else None
-        try:
-            _draw(study, outputs, out, formats, kinds)
-        except RidgelineError:
-            _show_written(outputs, summary, quiet=quiet)  # what does not need a picture is there
-            raise
-        if not outputs.figures and not quiet:
-            print("note: no figure of that kind can be drawn from these runs", file=sys.stderr)
-    if as_json:
-        print(json.dumps(to_json(study, outputs), indent=2, allow_nan=False))
-        return
-    from ridgeline.cli import show_study
+    try:
+        if figures:
+            _draw(study, made, out, _split(form), _split(kind) if kind else None)
+            if not made.figures and not output.quiet:
+                show_notes(["no figure of that kind can be drawn from these runs"])
+        if output.as_json:
+            print_json(to_json(study, made))
+            return
+        from ridgeline.cli import show_study
 
-    show_study.print_steps(study)
-    show_study.print_captures(study)
-    if layers:
-        show_study.print_layers(study, top)
-    show_study.print_flags(study)
-    _show_written(outputs, summary, quiet=quiet)
+        show_study.print_steps(study)
+        show_study.print_captures(study)
+        if layers:
+            show_study.print_layers(study, top)
+        show_study.print_flags(study)
+    finally:  # what does not need a picture is there without one
+        for path in (made.points, *(figure.path for figure in made.figures), summary):
+            if path is not None and not output.quiet and not output.as_json:
+                show_message(f"wrote {path}")
 
 
-def _show_written(outputs: Outputs, summary: Path | None, *, quiet: bool) -> None:
-    figures = [figure.path for figure in outputs.figures]
-    for path in () if quiet else (outputs.points, *figures, summary):
-        if path is not None:
-            print(f"wrote {path}", file=sys.stderr)
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
 
 
 def _draw(
     study: Study,
-    outputs: Outputs,
+    made: Outputs,
     out: Path | None,
     formats: tuple[str, ...],
     kinds: tuple[str, ...] | None,
 ) -> None:
-    """All figures into a folder, or one into a file."""
+    """All figures into a folder, or one into a file: a name with an ending."""
     import_figures()
     from ridgeline.pipeline.outputs import write_figures
-    from ridgeline.report.figures import FORMATS, write_figure
+    from ridgeline.report.figures import write_figure
 
-    ending = out.suffix.lower().removeprefix(".") if out is not None else ""
-    if ending in ("gif", "jpg", "jpeg", "eps", "bmp", "tif", "tiff", "webp"):
-        raise RidgelineError(
-            f"--out {out}: no figure can be written as {ending}",
-            hint=f"name a file that ends in {', '.join(FORMATS)}, or a folder",
-        )
-    if out is None or ending not in FORMATS:
-        write_figures(study, outputs, folder=out, formats=formats, kinds=kinds,
+    if out is None or not out.suffix:
+        write_figures(study, made, folder=out, formats=formats, kinds=kinds,
                       on_progress=lambda name: stop_if_pressed())  # fmt: skip
         return
-    if kinds is not None and len(kinds) > 1:
+    kind, *others = kinds or ("classic",)
+    if others:
         raise RidgelineError(
-            f"--out {out} is one file, and --kind names {len(kinds)} figures",
+            f"--out {out} is one file, and --kind names {1 + len(others)} figures",
             hint="name one kind, or a folder",
         )
-    outputs.figures = [write_figure(study, out, kind=kinds[0] if kinds else "classic")]
+    made.figures = [write_figure(study, out, kind=kind)]
 
 
-def _formats(text: str) -> tuple[str, ...]:
-    from ridgeline.report.figures import FORMATS
-
-    formats = tuple(part.strip().lower() for part in text.split(","))
-    for name in formats:
-        if name not in FORMATS:
-            raise RidgelineError(
-                f"--format {name!r} is not known", hint=f"choose from {', '.join(FORMATS)}"
-            )
-    return formats
-
-
-def to_json(study: Study, outputs: Outputs) -> dict[str, Any]:
+def to_json(study: Study, made: Outputs) -> dict[str, Any]:
     """Points and findings as rows; what is not known is null."""
-    from ridgeline.cli.show_study import rows
+    from ridgeline.cli.tables import to_records
 
-    points = study.every_point
+    points = to_records(study.every_point)
+    for point, note in zip(points, study.notes_on(study.every_point), strict=True):
+        size = point["batch_size"]  # a capture has none, and no precision of its own
+        point["batch_size"] = None if size is None else int(size)
+        point["precision"] = point["precision"] or None
+        point["note"] = note
+    machines = [
+        {
+            "env": m.env,
+            "device": m.roofs.device,
+            "source": m.roofs.source,
+            "flops_per_s": dict(m.roofs.compute),
+            "operations_per_s": dict(m.roofs.integer),
+            "bytes_per_s": dict(m.roofs.bandwidth),
+            "launch_s": dict(m.roofs.launch_s),
+        }
+        for m in study.machines
+    ]
     return {
-        "machines": [
-            {
-                "env": m.env,
-                "device": m.roofs.device,
-                "source": m.roofs.source,
-                "flops_per_s": dict(m.roofs.compute),
-                "operations_per_s": dict(m.roofs.integer),
-                "bytes_per_s": dict(m.roofs.bandwidth),
-                "launch_s": dict(m.roofs.launch_s),
-            }
-            for m in study.machines
-        ],
-        "points": [
-            {**_point(row), "note": note}
-            for row, note in zip(rows(points), study.notes_on(points), strict=True)
-        ],
-        "reconciled": rows(study.reconciled),
-        "findings": rows(study.findings),
-        "points_csv": str(outputs.points),
-        "figures": [str(figure.path) for figure in outputs.figures],
+        "machines": machines,
+        "points": points,
+        "reconciled": to_records(study.reconciled),
+        "findings": to_records(study.findings),
+        "points_csv": str(made.points),
+        "figures": [str(figure.path) for figure in made.figures],
         "problems": [*study.problems, *study.remarks],
-    }
-
-
-def _point(row: dict[str, Any]) -> dict[str, Any]:
-    """A capture has no batch and no precision of its own."""
-    size = row["batch_size"]
-    return {
-        **row,
-        "batch_size": None if size is None else int(size),
-        "precision": row["precision"] or None,
     }

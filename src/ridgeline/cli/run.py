@@ -5,31 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from ridgeline.cli.options import parse_folder
-from ridgeline.cli.step_options import (
-    STEP,
-    Config,
-    Debug,
-    InputSize,
-    Json,
-    Label,
-    Mode,
-    Models,
-    SeqLen,
-    Step,
-    check_label,
-    check_named,
-    in_output,
-    in_work,
-    precision_option,
-    select,
-    takes_step,
-)
+from ridgeline.cli import messages
+from ridgeline.cli.options import Label, Output, option, takes_groups
+from ridgeline.cli.step_options import MEASURED, STEP, InProcess, Repeats, Step, Work
 from ridgeline.errors import RidgelineError
-from ridgeline.settings import DEFAULT_BATCH, check_mode
+from ridgeline.settings import DEFAULT_BATCH
 
 if TYPE_CHECKING:
     from ridgeline.cli.progress import Progress
@@ -51,90 +33,71 @@ EXAMPLES = """
 [bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a run failed (its
 reason is stored with it); 130 interrupted. What was completed is kept in every case.
 """
-EXAMPLE = "ridgeline run resnet50; `ridgeline count --list` shows all names"
-BATCH_SIZE = str(DEFAULT_BATCH)
 
 
-@takes_step()
+@takes_groups
 def run(
-    models: Models = None,
-    batch_size: Annotated[
-        str | None,
-        in_work(
-            "-b",
-            "--batch-size",
-            "--batch-sizes",
-            help="One or several: 1,8,32.",
-            show_default=BATCH_SIZE,
-        ),
-    ] = None,
-    mode: Mode = "train",
-    precision: Annotated[str, precision_option(rich_help_panel=STEP)] = "fp32",
-    input_size: InputSize = None,
-    seq_len: SeqLen = None,
-    config: Config = None,
-    *,
+    work: Work,
     step: Step,
+    uses_compile: bool = option(False, "Use torch.compile.", "--compile", rich_help_panel=STEP),
+    find_max_batch: bool = option(
+        False,
+        "Find the largest batch that fits and run it.",
+        "--find-max-batch",
+        rich_help_panel=MEASURED,
+    ),
+    repeats: Repeats = 1,
+    in_process: InProcess = False,
     label: Label = None,
-    results: Annotated[
-        Path, in_output(metavar="DIR", parser=parse_folder, help="Where runs are kept.")
-    ] = Path("results"),
-    as_json: Json = False,
-    quiet: Annotated[
-        bool, in_output("-q", "--quiet", help="No progress, no places; notes on the numbers stay.")
-    ] = False,
-    debug: Debug = False,
+    *,
+    output: Output,
 ) -> None:
     """Time training or inference steps of models, with energy and layers; every sample is kept.
 
     Each configuration runs in a process of its own and is stored as a run in the results folder,
     which also gets a row in metrics.csv.
     """
-    named = check_named(models, EXAMPLE)
-    text = check_label(label)
-    if step["find_max_batch"] and batch_size is not None:
+    work.check_named("run")
+    if find_max_batch and work.batch_size is not None:
         raise RidgelineError(
             "--batch-size and --find-max-batch exclude each other",
             hint="leave --batch-size out to run the largest batch that fits",
         )
-    settings = step.settings(precision)
-    selection = select(
-        named, batch_size or BATCH_SIZE, mode, input_size, seq_len, config,
-        settings=settings, repeats=step["repeats"], label=text,
-    )  # fmt: skip
-    check_mode(mode)
-    from ridgeline.cli import show_runs
+    fixed = {"compile": "default"} if uses_compile and not step.values["compile"] else {}
+    selection = work.select(
+        step, default_batch_sizes=(DEFAULT_BATCH,), label=label, repeats=repeats, **fixed
+    )
     from ridgeline.cli.interrupts import stopped_at_once
     from ridgeline.cli.progress import progress_bar
     from ridgeline.pipeline.cases import CaseRunner, Executor, run_selection
     from ridgeline.store import ResultsFolder
 
-    store = ResultsFolder(results)
+    store = ResultsFolder(output.results)
     store.check_writable()  # now rather than after minutes of measuring
     runner = CaseRunner(
         results=store,
-        executor=Executor(in_process=step["in_process"]),
-        reraises=debug,
-        on_failure_log=show_runs.show_log(debug),
+        executor=Executor(in_process=in_process),
+        reraises=output.debug,
+        on_failure_log=messages.logs_if(output.debug),
     )
     interrupted = False
     try:
-        if step["in_process"]:
+        if in_process:
             with stopped_at_once():
                 _import_all()
-        with progress_bar(selection.case_count, quiet=quiet) as progress:
+        with progress_bar(selection.case_count, quiet=output.quiet) as progress:
             runner.progress = progress
-            if not as_json:
+            if not output.as_json:
                 runner.on_result = _line_printer(progress)
             run_selection(
                 selection,
                 runner,
-                find_max_batch=step["find_max_batch"],
-                on_message=show_runs.show_message(quiet),
+                find_max_batch=find_max_batch,
+                on_message=messages.messages_unless(output.quiet),
             )
     except KeyboardInterrupt:
         interrupted = True
-    _finish(runner, as_json=as_json, quiet=quiet, interrupted=interrupted)
+    _finish(runner, output, interrupted=interrupted)
 
 
 def _import_all() -> None:
@@ -156,22 +119,20 @@ def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
     return print_line
 
 
-def _finish(runner: CaseRunner, *, as_json: bool, quiet: bool, interrupted: bool) -> None:
+def _finish(runner: CaseRunner, output: Output, *, interrupted: bool) -> None:
     """Views and tables of what there is, and the exit code."""
     from ridgeline.cli import show_runs
     from ridgeline.signals import interrupts_later
 
     try:
         with interrupts_later():  # what is stored is shown
-            written = show_runs.make_views(runner, quiet=quiet)
-            if runner.runs or as_json:
-                show_runs.show(runner.runs, runner.results, written, as_json=as_json, quiet=quiet)
+            written = show_runs.make_views(runner, quiet=output.quiet)
+            if runner.runs or output.as_json:
+                show_runs.show(runner.runs, runner.results, written, output)
     except KeyboardInterrupt:
         interrupted = True
     if interrupted:
-        kept = f"; runs kept: {len(runner.runs)}" if runner.runs else ""
-        show_runs.end_interrupted(kept)
-    if runner.errors:
-        show_runs.raise_last(runner.errors)
+        messages.end_interrupted(f"; runs kept: {len(runner.runs)}" if runner.runs else "")
+    messages.raise_last(runner.errors)
     if runner.failed:
-        sys.exit(show_runs.SOME_FAILED)
+        sys.exit(messages.SOME_FAILED)

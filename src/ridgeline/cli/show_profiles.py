@@ -1,14 +1,14 @@
-"""Profiles as tables in the terminal, and as JSON."""
+"""Profiles and captures as tables in the terminal, and as JSON."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ridgeline.captures.capture import BYTES, FLOPS, sources_of
-from ridgeline.cli.render_captures import MEMORIES, NOT_COLLECTED, flops_title
-from ridgeline.cli.tables import Grid, print_grid, screen
+from ridgeline.captures.capture import BYTES, FLOPS, Capture, sources_of, total
+from ridgeline.cli.messages import show_notes
+from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid
+from ridgeline.pipeline.import_captures import name_files
 from ridgeline.plain import plain_text
 from ridgeline.records import CopyTotals, ProfileRequest, ProfileSummary
 from ridgeline.report.profiled import describe_overlap
@@ -17,16 +17,64 @@ from ridgeline.serialize import to_dict
 from ridgeline.store import ResultsFolder, Run
 from ridgeline.units import format_bytes, format_flops, format_percent, format_time
 
-PHASES = ("forward", "backward", "optimizer")
-
-
+PARTS = ("step", "forward", "backward", "optimizer", "")
 PLAIN = (  # of a profile, as they are stored
     "status", "reason", "tier", "level", "tool", "launches", "kernel_time_s", "busy_time_s",
     "step_time_s", "gap_s", "copies", "attributed_share", "layer_share",
 )  # fmt: skip
+SOURCES = {
+    "ncu-raw": "Nsight Compute, raw page",
+    "ncu-details": "Nsight Compute, details page",
+    "ncu-ui": "Nsight Compute, exported by its UI",
+    "ncu-text": "Nsight Compute, text",
+    "ncu-rep": "Nsight Compute, report",
+    "kineto": "PyTorch trace",
+    "nsys": "Nsight Systems, kernel table",
+}
+MEMORIES = {"DRAM": "dram_bytes", "L2": "l2_bytes", "L1": "l1_bytes"}
+Columns = dict[str, tuple[str, Callable[[float], str]]]  # title: column of a table, its format
 
 
-def as_dict(run: Run) -> dict[str, Any]:
+def _choose_columns(
+    is_known: Callable[[str], bool], *, memories: Sequence[str] = tuple(MEMORIES)
+) -> Columns:
+    """The kinds of FLOPs that are known of any, and levels of memory."""
+    flops = {
+        name.replace("_", " "): (column, format_flops)
+        for name, column in FLOPS.items()
+        if is_known(name)
+    }
+    return {**flops, **{name: (MEMORIES[name], format_bytes) for name in memories}}
+
+
+def _format_known(value: float | None, form: Callable[[float], str]) -> str:
+    return NOT_KNOWN if value is None else form(value)
+
+
+# ---------------------------------------------------------------- captures
+
+
+def print_captures(captures: Sequence[Capture], label: str | None = None) -> None:
+    """A row per capture, by its label; several of one label also have their files' names."""
+    columns = _choose_columns(
+        lambda name: any(total(one.kernels, FLOPS[name]) is not None for one in captures)
+    )
+    rows = []
+    for capture in captures:
+        files = name_files(capture)
+        is_one = len(captures) == 1
+        title = (label if is_one else f"{label} ({files})") if label else files
+        known = [_format_known(total(capture.kernels, c), form) for c, form in columns.values()]
+        time = _format_known(capture.kernel_time_s, format_time)
+        rows.append([title, capture.device or NOT_KNOWN, f"{capture.launches:,}", time, *known])
+    header = ["capture", "device", "kernels", "kernel time", *columns]
+    print_grid(Grid(header=header, rows=rows, text_columns=2, turns=True))
+
+
+# ---------------------------------------------------------------- profiles
+
+
+def profile_to_json(run: Run) -> dict[str, Any]:
     """A profile in short; what was not counted is None."""
     result: ProfileSummary = run.result
     request = run.request if isinstance(run.request, ProfileRequest) else None
@@ -53,21 +101,26 @@ def _precision(run: Run) -> str | None:
     return run.result.precision or (run.request.precision if is_of_run else None)
 
 
-def show(profiles: Sequence[Run], results: ResultsFolder, *, quiet: bool) -> None:
+def show_profiles(profiles: Sequence[Run], results: ResultsFolder, *, quiet: bool) -> None:
     """What the hardware did, phase by phase, and how it compares with what had to be done."""
     done = [run for run in profiles if run.result.status == "ok"]
-    kinds = [name for name in FLOPS if any(_total(run, name) for run in done)]
-    header = ["profile", "part", "kernels", "kernel time", *(flops_title(name) for name in kinds)]
-    memories = [name for name, column in MEMORIES.items() if any(_total(r, column) for r in done)]
-    memories = memories or ["DRAM"]
-    header += [*memories, "executed / model"]
-    ratios = _ratios(done, results)
-    rows: list[list[str]] = []
+
+    def is_known(name: str) -> bool:
+        return any(run.result.totals.get(name) for run in done)
+
+    memories = [name for name, column in MEMORIES.items() if is_known(column)]
+    columns = _choose_columns(is_known, memories=memories or ["DRAM"])
+    ratios = _read_ratios(done, results)
+    rows = [
+        row
+        for run in done
+        for row in _list_parts(run, columns, ratios.get(_parent(run), {}), results)
+    ]
+    header = ["profile", "part", "kernels", "kernel time", *columns, "executed / model"]
+    print_grid(Grid(header=header, rows=rows, text_columns=2))
     for run in done:
-        rows += _rows(run, kinds, memories, ratios.get(_parent(run), {}), results)
-    print_grid(screen(), Grid(header=header, rows=rows, text_columns=2))
-    for run in done:
-        _show_times(run, quiet=quiet)
+        _show_times(run)
+        show_notes(() if quiet else (f"{_name(run)}: {text}" for text in run.result.warnings))
 
 
 def _parent(run: Run) -> str:
@@ -75,61 +128,46 @@ def _parent(run: Run) -> str:
     return run.request.of_run if isinstance(run.request, ProfileRequest) else ""
 
 
-def _rows(
-    run: Run,
-    kinds: Sequence[str],
-    memories: Sequence[str],
-    model: dict[str, str],
-    results: ResultsFolder,
+def _list_parts(
+    run: Run, columns: Columns, ratios: dict[str, str], results: ResultsFolder
 ) -> list[list[str]]:
+    """A row for the step and for each of its phases that has kernels."""
     kernels = results.read_table(run.run_id, "kernels")
     rows = []
-    for part in ("step", *PHASES, ""):
+    for part in PARTS:
         mine = kernels if part == "step" else kernels[kernels["phase"].eq(part)]
-        if not len(mine):
-            continue
-        name = _name(run) if part == "step" else ""
-        rows.append([
-            name,
-            part or "(not attributed)",
-            f"{mine['launches'].sum():,.0f}",
-            format_time(float(mine["time_s"].sum())),
-            *(_amount(mine, FLOPS[kind], format_flops) for kind in kinds),
-            *(_amount(mine, MEMORIES[name], format_bytes) for name in memories),
-            model.get(part or NO_PHASE, NOT_COLLECTED),
-        ])  # fmt: skip
+        if len(mine):
+            rows.append([
+                _name(run) if part == "step" else "",
+                part or "(not attributed)",
+                f"{mine['launches'].sum():,.0f}",
+                format_time(float(mine["time_s"].sum())),
+                *(_format_known(total(mine, column), form) for column, form in columns.values()),
+                ratios.get(part or NO_PHASE, NOT_KNOWN),
+            ])  # fmt: skip
     return rows
 
 
-def _amount(kernels: Any, column: str, form: Any) -> str:
-    if column not in kernels or kernels[column].isna().all():
-        return NOT_COLLECTED
-    return str(form(float(kernels[column].sum())))
-
-
-def _ratios(done: Sequence[Run], results: ResultsFolder) -> dict[str, dict[str, str]]:
+def _read_ratios(done: Sequence[Run], results: ResultsFolder) -> dict[str, dict[str, str]]:
     """Executed over model FLOPs of the step and its phases, where the model was counted."""
     from ridgeline.report.study import read_study
     from ridgeline.report.text import number
 
-    parents = [parent for run in done if (parent := _parent(run))]
-    if not parents:
-        return {}
-    study = read_study(results, run_ids=parents)
     ratios: dict[str, dict[str, str]] = {}
-    if study.reconciled.empty:  # a model that could not be counted
+    parents = [parent for run in done if (parent := _parent(run))]
+    reconciled = read_study(results, run_ids=parents).reconciled if parents else None
+    if reconciled is None or reconciled.empty:  # a model that could not be counted
         return ratios
-    coarse = study.reconciled[study.reconciled["grain"].isin(["step", "phase"])]
-    for run_id, table in coarse.groupby("run_id"):
-        ratios[str(run_id)] = {
-            ("step" if row["grain"] == "step" else str(row["name"])): f"{ratio:.3f}"
-            for row in table.to_dict("records")
-            if (ratio := number(row["flops_ratio"])) is not None
-        }
+    coarse = reconciled[reconciled["grain"].isin(["step", "phase"])]
+    for row in coarse.to_dict("records"):
+        ratio = number(row["flops_ratio"])
+        if ratio is not None:
+            part = "step" if row["grain"] == "step" else str(row["name"])
+            ratios.setdefault(str(row["run_id"]), {})[part] = f"{ratio:.3f}"
     return ratios
 
 
-def _show_times(run: Run, *, quiet: bool) -> None:
+def _show_times(run: Run) -> None:
     """Times, the gap, what is not known and how far the counters can be trusted."""
     result: ProfileSummary = run.result
     kernel_s, step_s, gap_s = result.kernel_time_s or 0.0, result.step_time_s, result.gap_s or 0.0
@@ -146,7 +184,7 @@ def _show_times(run: Run, *, quiet: bool) -> None:
             f" in a step of {format_time(step_s)}; {format_time(gap_s)} "
             f"({format_percent(gap_s / step_s)}) without {nothing}: the host launches, or waits"
         )
-    print(plain_text(text))
+    print(text)
     lost = format_percent(1 - (result.attributed_share or 0.0))
     print(f"  kernel time that no phase is known for: {lost}")
     if result.self_test:
@@ -156,8 +194,6 @@ def _show_times(run: Run, *, quiet: bool) -> None:
         planned, taken = format_time(cost.planned_s), format_time(cost.counted_s)
         whole = format_time(cost.taken_s)
         print(f"  counting took {taken} (planned {planned}), {whole} with getting ready")
-    for warning in () if quiet else result.warnings:
-        print(f"note: {_name(run)}: {plain_text(warning)}", file=sys.stderr)
 
 
 def _name(run: Run) -> str:
@@ -165,7 +201,3 @@ def _name(run: Run) -> str:
     if not isinstance(request, ProfileRequest):
         return plain_text(", ".join(sources_of(run)))
     return plain_text(f"{request.model}, batch {request.batch_size}, {_precision(run)}")
-
-
-def _total(run: Run, name: str) -> float:
-    return float(run.result.totals.get(name) or 0.0)

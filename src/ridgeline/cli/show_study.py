@@ -1,14 +1,17 @@
-"""A study as tables in the terminal."""
+"""A study in the terminal: steps, captures and layers under their roofs, flags and findings."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.tables import Grid, print_grid, print_text, screen
+from ridgeline.cli.messages import show_message, show_notes
+from ridgeline.cli.show_runs import run_to_json
+from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid, print_text, to_records
+from ridgeline.findings import saving, saving_basis
 from ridgeline.report.configurations import describe_differences, read_all_settings
 from ridgeline.report.study import BUSY
-from ridgeline.report.summary import floor_notes
+from ridgeline.report.summary import floor_notes, summary
 from ridgeline.report.text import number
 from ridgeline.roofline.kernel_names import short_kernel
 from ridgeline.units import format_percent, format_time, si
@@ -16,71 +19,90 @@ from ridgeline.units import format_percent, format_time, si
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ridgeline.pipeline.analyze import Analysis
     from ridgeline.report.study import Study
 
 MOST_FLAGS = 5
+MOST_WARNINGS = 2  # of a run
 MARK = "*"
+FINDING_KEYS = (
+    "layer", "bound", "efficiency", "headroom_s", "advice", "meaning", "share", "time_s", "floor_s",
+    "kind", "model", "batch_size", "precision", "run_id",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- tables
+
+Point = dict[Any, Any]
 
 
-def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table for JSON: what is not a number is null."""
-    clean = table.astype(object).where(table.notna(), None)
-    return [{str(k): plain(v) for k, v in row.items()} for row in clean.to_dict("records")]
+def _format_field(name: str, form: Callable[[Any], str] = str) -> Callable[[Point], str]:
+    """The cell of a field; a dash where it is not known."""
+    return lambda p: NOT_KNOWN if p[name] in ("", None) or p[name] != p[name] else form(p[name])
 
 
-def plain(value: Any) -> Any:
-    """numpy's numbers as Python's; what is not finite as null."""
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
-        return None
-    return value
+def _format_intensity(point: Point) -> str:
+    """A range where there is one."""
+    low, high = point["ai"], point.get("ai_high", point["ai"])
+    if low != low:
+        return NOT_KNOWN
+    return f"{low:.3g}" if high != high or high <= low * 1.01 else f"{low:.3g}…{high:.3g}"
+
+
+COLUMNS: dict[str, Callable[[Point], str]] = {
+    "model": _format_field("model"),
+    "batch": _format_field("batch_size"),
+    "precision": lambda p: f"{p['precision']} {p['mode']}",
+    "settings": lambda p: str(p["settings"]),
+    "capture": _format_field("label"),
+    "device": _format_field("device_name"),
+    "kernels": _format_field("launches", "{:.0f}".format),
+    "layer": _format_field("layer"),
+    "kind": _format_field("kind"),
+    "work": _format_field("provenance"),
+    "machine": _format_field("env"),
+    "FLOP/B": _format_intensity,
+    "attained": _format_field("attained_flops_per_s", lambda rate: si(rate, "FLOP/s")),
+    "step": lambda p: COLUMNS["time"](p) + p["mark"],
+    "kernel time": _format_field("time_s", format_time),
+    "time": _format_field("time_s", format_time),
+    "floor": _format_field("floor_s", format_time),
+    "bound": _format_field("bound"),
+    "efficiency": _format_field("efficiency", format_percent),
+    "headroom": _format_field("headroom_s", format_time),
+}
+
+
+def _print_points(
+    points: Iterable[Point], header: list[str], spare: tuple[str, ...], names: int = 1
+) -> None:
+    rows = [[COLUMNS[title](point) for title in header] for point in points]
+    print_grid(Grid(header=header, rows=rows, text_columns=names, spare=spare))
 
 
 def print_steps(study: Study) -> None:
     """A row per run: where its step stands."""
-    steps = study.points[study.points["grain"].eq("step")] if len(study.points) else study.points
-    if steps.empty:
+    points = _select(study.points, "step").to_dict("records")
+    if not points:
         return
-    header = ["model", "batch", "precision", "machine", "FLOP/B", "attained", "step", "floor",
-              "bound", "efficiency", "headroom"]  # fmt: skip
+    words = describe_differences(read_all_settings(study.runs))  # label and threads included
+    settings = dict(zip(map(str, study.runs["run_id"]), words, strict=True))
     busy = study.disturbed
-    body = [_step_row(point, str(point["run_id"]) in busy) for point in steps.to_dict("records")]
-    if steps["provenance"].eq("counter").any():  # else all of it is counted from the graph
-        header.insert(3, "work")
-        for row, source in zip(body, steps["provenance"], strict=True):
-            row.insert(3, str(source))
-    settings = _settings_by_run(study)
-    if any(settings.values()):
-        header.insert(3, "settings")
-        for row, run_id in zip(body, steps["run_id"], strict=True):
-            row.insert(3, settings.get(str(run_id), ""))
-    spare = (("FLOP/B",), ("attained",), ("machine",), ("headroom",), ("precision",))
-    print_grid(screen(), Grid(header=header, rows=body, spare=spare))
-    for reason in dict.fromkeys(busy[run_id] for run_id in steps["run_id"] if run_id in busy):
-        print_text(screen(), f"{MARK} {BUSY}: {reason}")
+    for point in points:
+        point["settings"] = settings.get(str(point["run_id"]), "")
+        point["mark"] = MARK if point["run_id"] in busy else ""
+    header = ["model", "batch", "precision", "settings", "work", "machine", "FLOP/B", "attained",
+              "step", "floor", "bound", "efficiency", "headroom"]  # fmt: skip
+    if not any(settings.values()):
+        header.remove("settings")
+    if all(point["provenance"] != "counter" for point in points):
+        header.remove("work")  # all of it is counted from the graph
+    _print_points(points, header, ("FLOP/B", "attained", "machine", "headroom", "precision"))
+    for reason in dict.fromkeys(busy[p["run_id"]] for p in points if p["mark"]):
+        print_text(f"{MARK} {BUSY}: {reason}")
 
 
-def _settings_by_run(study: Study) -> dict[str, str]:
-    """In which settings each run differs from others, label and threads included."""
-    words = describe_differences(read_all_settings(study.runs))
-    return dict(zip(map(str, study.runs["run_id"]), words, strict=True))
-
-
-def _step_row(point: dict[Any, Any], is_busy: bool) -> list[str]:
-    return [
-        str(point["model"]),
-        str(point["batch_size"]),
-        f"{point['precision']} {point['mode']}",
-        str(point["env"]),
-        intensity(point["ai"], point["ai_high"]),
-        _rate(point["attained_flops_per_s"]),
-        time_text(point["time_s"]) + (MARK if is_busy else ""),
-        time_text(point["floor_s"]),
-        str(point["bound"] or "–"),
-        percent_text(point["efficiency"]),
-        time_text(point["headroom_s"]),
-    ]
+def _select(points: pd.DataFrame, scope: str) -> pd.DataFrame:
+    return points[points["grain"].eq(scope)] if len(points) else points
 
 
 def print_captures(study: Study) -> None:
@@ -89,121 +111,126 @@ def print_captures(study: Study) -> None:
         return
     header = ["capture", "device", "kernels", "machine", "FLOP/B", "attained", "kernel time",
               "floor", "bound", "efficiency"]  # fmt: skip
-    body = [
-        [
-            str(row["label"]),
-            str(row["device_name"] or "–"),
-            f"{row['launches']:.0f}",
-            str(row["env"]),
-            intensity(row["ai"], row["ai"]),
-            _rate(row["attained_flops_per_s"]),
-            time_text(row["time_s"]),
-            time_text(row["floor_s"]),
-            str(row["bound"] or "–"),
-            percent_text(row["efficiency"]),
-        ]
-        for row in study.captures.to_dict("records")
-    ]
-    spare = (("FLOP/B",), ("attained",), ("machine",), ("device",))
-    print_grid(screen(), Grid(header=header, rows=body, text_columns=2, spare=spare))
-    print_text(screen(), "The time of a capture is the sum of its kernels' times.")
+    spare = ("FLOP/B", "attained", "machine", "device")
+    _print_points(study.captures.to_dict("records"), header, spare, names=2)
+    print_text("The time of a capture is the sum of its kernels' times.")
 
 
 def print_layers(study: Study, top: int) -> None:
     """The layers with the largest headroom, of all runs; by counters, where there are any."""
-    points = study.points
-    layers = points[points["grain"].eq("layer") & points["phase"].eq("all")]
-    layers = layers[layers["headroom_s"].notna()]
+    layers = _select(study.points, "layer")
+    if len(layers):
+        layers = layers[layers["phase"].eq("all") & layers["headroom_s"].notna()]
     if layers.empty:
-        print(
-            "note: no run has layers that were timed and counted (ridgeline run --layers)",
-            file=sys.stderr,
-        )
+        show_notes(["no run has layers that were timed and counted (ridgeline run --layers)"])
         return
     best = layers.sort_values("provenance").drop_duplicates(["run_id", "layer"])  # counters first
     shown = best.sort_values("headroom_s", ascending=False).head(top)
+    names = [f"{p['model']}, batch {p['batch_size']}" for p in shown.to_dict("records")]
+    shown = shown.assign(model=names)
     header = ["model", "layer", "kind", "work", "time", "floor", "bound", "efficiency", "headroom"]
-    body = [
-        [
-            f"{p['model']}, batch {p['batch_size']}",
-            str(p["layer"]),
-            str(p["kind"]),
-            str(p["provenance"]),
-            time_text(p["time_s"]),
-            time_text(p["floor_s"]),
-            str(p["bound"] or "–"),
-            percent_text(p["efficiency"]),
-            time_text(p["headroom_s"]),
-        ]
-        for p in shown.to_dict("records")
-    ]
-    print_grid(
-        screen(),
-        Grid(header=header, rows=body, text_columns=4, spare=(("kind",), ("floor",), ("work",))),
-    )
+    _print_points(shown.to_dict("records"), header, ("kind", "floor", "work"), names=4)
     notes = floor_notes(study)
-    for run_id, p in shown.drop_duplicates("run_id").set_index("run_id").iterrows():
+    for run_id, name in shown.drop_duplicates("run_id").set_index("run_id")["model"].items():
         if run_id in notes:
-            print_text(screen(), f"{p['model']}, batch {p['batch_size']}: {notes[str(run_id)]}")
+            print_text(f"{name}: {notes[str(run_id)]}")
+
+
+# ---------------------------------------------------------------- flags
 
 
 def print_flags(study: Study) -> None:
     """What physics forbids, in words."""
     lines = flag_lines(study)
-    console = screen()
     for line in lines[:MOST_FLAGS]:
-        print_text(console, f"flag: {line}")
+        print_text(f"flag: {line}")
     if len(lines) > MOST_FLAGS:
-        print_text(console, f"flag: and {len(lines) - MOST_FLAGS} more, in roofline_points.csv")
+        print_text(f"flag: and {len(lines) - MOST_FLAGS} more, in roofline_points.csv")
 
 
 def flag_lines(study: Study) -> list[str]:
-    """Flags of the same cause as one line; the largest piece stands for them."""
-    groups: dict[tuple[str, str], list[dict[Any, Any]]] = {}
+    """Of flags of the same cause, that of the work that takes longest."""
+    lines: dict[tuple[str, str], str] = {}
     points = study.every_point
-    if len(points):
-        for point in points[points["flag"].ne("")].to_dict("records"):
-            batch = number(point["batch_size"])  # a capture has none
-            what = str(point["model"]) if batch is None else f"{point['model']}, batch {batch:.0f}"
-            cause = str(point["flag"]).partition("likely cause: ")[2]
-            groups.setdefault((what, cause), []).append(point)
-    found = [_flag_line(what, group) for (what, _), group in groups.items()]
-    if len(study.runs):
-        for column in ("flag", "clock_flag"):
-            flagged = study.runs[study.runs[column].ne("")]
-            found += [
-                f"{r['model']}, batch {r['batch_size']}: {r[column]}"
-                for r in flagged.to_dict("records")
-            ]
+    flagged = points[points["flag"].ne("")] if len(points) else points
+    for point in sorted(flagged.to_dict("records"), key=lambda p: -float(p["time_s"])):
+        batch = number(point["batch_size"])  # a capture has none
+        what = str(point["model"]) if batch is None else f"{point['model']}, batch {batch:.0f}"
+        name = str(point["name"])
+        name = short_kernel(name) if point["grain"] == "kernel" else name
+        part = "" if name == what or point["grain"] == "step" else f", {name}"
+        cause = str(point["flag"]).partition("likely cause: ")[2]
+        lines.setdefault((what, cause), f"{what}{part}: {point['flag']}")
+    found = list(lines.values())
+    for run in study.runs.to_dict("records"):
+        name = f"{run['model']}, batch {run['batch_size']}"
+        found += [f"{name}: {run[column]}" for column in ("flag", "clock_flag") if run[column]]
     return list(dict.fromkeys(found))
 
 
-def _flag_line(what: str, group: list[dict[Any, Any]]) -> str:
-    first = max(group, key=lambda point: float(point["time_s"]))
-    names = {str(point["name"]) for point in group}
-    others = f" and {len(names) - 1} more like it" if len(names) > 1 else ""
-    way = "" if first["phase"] in ("", "all", first["name"]) else f", {first['phase']}"
-    name = str(first["name"])
-    if first["grain"] == "kernel":
-        name = short_kernel(name)
-    part = "" if name == what or first["grain"] == "step" else f", {name}"
-    return f"{what}{part}{way}{others}: {first['flag']}"
+# ---------------------------------------------------------------- the end of an analysis
 
 
-def intensity(low: float, high: float) -> str:
-    """A range where there is one."""
-    if low != low:
-        return "–"
-    return f"{low:.3g}" if high != high or high <= low * 1.01 else f"{low:.3g}…{high:.3g}"
+def analysis_to_json(analysis: Analysis) -> dict[str, Any]:
+    """The answer for programs."""
+    study, page, runner = analysis.study, analysis.outputs.page, analysis.runner
+    findings = [] if study is None else to_records(study.findings)
+    return {
+        "report": str(page) if page is not None else None,
+        "machine": analysis.machine,
+        "runs": [run_to_json(run, runner.results) for run in runner.runs],
+        "findings": [{key: row.get(key) for key in FINDING_KEYS} for row in findings],
+        "stages": analysis.stages.to_dict(),
+        "problems": [*analysis.problems, *(study.problems if study is not None else ())],
+    }
 
 
-def _rate(value: float) -> str:
-    return si(value, "FLOP/s") if value == value else "–"
+def show_analysis(analysis: Analysis, study: Study, *, quiet: bool) -> None:
+    """How fast it could be, what holds it back, what to try; the report's path last."""
+    texts = summary(study)
+    for line in (*texts.headline, ""):
+        print_text(line)
+    print_steps(study)
+    if texts.findings:
+        print_text("What to try first:")
+        for line in finding_lines(texts.findings):
+            print_text(line)
+    print_flags(study)
+    if not quiet:
+        _advise(analysis, study)
+    if analysis.outputs.page is not None:
+        print(analysis.outputs.page)
 
 
-def time_text(value: float) -> str:
-    return format_time(value) if value == value else "–"
+def finding_lines(findings: Sequence[dict[str, Any]]) -> list[str]:
+    """A numbered line for each."""
+    lines = []
+    for place, row in enumerate(findings, start=1):
+        where = f"{row['layer']} of {row['model']} (batch {row['batch_size']}, {row['precision']})"
+        estimate = f"An estimate of what it could save: {saving(row)}, {saving_basis(row)}."
+        lines.append(f"{place}. {where} {row['meaning']}. {estimate} Try: {row['advice']}.")
+    return lines
 
 
-def percent_text(value: float) -> str:
-    return format_percent(value) if value == value else "–"
+def warning_lines(study: Study) -> list[str]:
+    """What the measurements themselves warn of, the first few of each run."""
+    lines = []
+    for run in study.raw_runs:
+        warnings, request = run.result.warnings, run.request
+        name = f"{request.model}, batch {request.batch_size}, {run.result.precision}"
+        lines += [f"{name}: {text}" for text in warnings[:MOST_WARNINGS]]
+        if len(warnings) > MOST_WARNINGS:
+            lines.append(f"{name}: and {len(warnings) - MOST_WARNINGS} more, in the report")
+    return lines
+
+
+def _advise(analysis: Analysis, study: Study) -> None:
+    """Beside the answer: what was skipped, what to know, where else to look."""
+    for stage in analysis.stages.done:
+        if stage.status in ("skipped", "failed", "cached") or "busy meanwhile" in stage.reason:
+            show_message(f"{stage.stage}: {stage.status}: {stage.reason}")
+    outputs = analysis.outputs
+    show_notes([*analysis.problems, *outputs.notes, *study.problems, *warning_lines(study)])
+    if outputs.markdown is not None:
+        figures = study.results / "figures"
+        show_message(f"also {outputs.markdown}, {outputs.points}, {figures}")

@@ -11,15 +11,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ridgeline.plain import plain_line, plain_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
 
 Rows = list[list[str]]
 
+NOT_KNOWN = "–"
 TITLE_WIDTH = 16  # a model's name as the title of a record
 UNLIMITED = 100_000  # columns of a file or a pipe
 FORMULA = "formula"
@@ -35,39 +37,40 @@ class Grid:
     rows: Rows
     text_columns: int = 1  # so many names in front; numbers follow
     turns: bool = False  # becomes a list of records rather than lose a column
-    spare: tuple[tuple[str, ...], ...] = ()  # columns that may go, the least important first
-
-
-def terminal_width() -> int:
-    """Columns that stdout has: those of the terminal, and all one wants in a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
+    spare: tuple[str, ...] = ()  # columns that may go, the least important first
 
 
 def screen(file: TextIO | None = None) -> Console:
-    """A console on stdout that is as wide as stdout, or on a file of any width."""
+    """A console on stdout that is as wide as the terminal; a file or a pipe has any width."""
     from rich.console import Console
 
+    is_terminal = file is None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else UNLIMITED
     # with a height too, rich believes the width: it takes any dumb terminal to have 80 columns
-    width = terminal_width() if file is None else UNLIMITED
     return Console(file=file, width=width, height=25, highlight=False)
 
 
-def print_text(console: Console, text: str, *, style: str = "") -> None:
+def print_text(text: str, console: Console | None = None, *, style: str = "") -> None:
     """Print a line; on a narrow screen several, broken between words."""
     from rich.text import Text
 
-    console.print(Text(plain_text(text), style))
+    (console or screen()).print(Text(plain_text(text), style))
 
 
-def print_grid(console: Console, grid: Grid) -> None:
+def print_grid(grid: Grid, console: Console | None = None) -> None:
     """Print a table so that it fits, and say which columns are hidden."""
+    console = console or screen()
     header, *rows = [[plain_text(cell) for cell in row] for row in [grid.header, *grid.rows]]
     grid = replace(grid, header=header, rows=rows)
     if grid.turns and _measure_width(grid) > console.width:
         for record in _split_records(grid):
             console.print(_to_rich(record, console.width), crop=False)
         return
-    grid, hidden = _hide_columns(grid, console.width)
+    hidden = []
+    for name in grid.spare:
+        if name in grid.header and _measure_width(grid, wrapped=(FORMULA,)) > console.width:
+            hidden.append(name)
+            grid = _drop_column(grid, grid.header.index(name))
     console.print(_to_rich(grid, console.width), crop=False)
     if hidden:
         line = f"hidden columns (terminal too narrow): {', '.join(hidden)}"
@@ -79,6 +82,18 @@ def to_markdown(header: Sequence[str], rows: Rows) -> str:
     from ridgeline.report.markup import markdown_table
 
     return markdown_table(header, [[plain_line(cell) for cell in row] for row in rows])
+
+
+def to_records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table for JSON: numpy's values as Python's, null where there is no number."""
+    clean = table.astype(object).where(table.notna(), None)
+    return [{str(k): _to_json(v) for k, v in row.items()} for row in clean.to_dict("records")]
+
+
+def _to_json(value: Any) -> Any:
+    value = value.tolist() if hasattr(value, "tolist") else value
+    is_number = isinstance(value, float)
+    return None if is_number and value in (float("inf"), -float("inf")) else value
 
 
 def _split_records(grid: Grid) -> list[Grid]:
@@ -93,21 +108,10 @@ def _split_records(grid: Grid) -> list[Grid]:
     ]
 
 
-def _hide_columns(grid: Grid, width: int) -> tuple[Grid, list[str]]:
-    """Without the spare columns that it takes to fit, the least important first; their names."""
-    hidden: list[str] = []
-    for names in grid.spare:
-        if _measure_width(grid, wrapped=(FORMULA,)) <= width:
-            break
-        columns = [n for n, name in enumerate(grid.header) if name not in names]
-        hidden += [name for name in names if name in grid.header]
-        grid = replace(
-            grid,
-            header=[grid.header[n] for n in columns],
-            rows=[[row[n] for n in columns] for row in grid.rows],
-            text_columns=sum(n < grid.text_columns for n in columns),
-        )
-    return grid, hidden
+def _drop_column(grid: Grid, place: int) -> Grid:
+    header, *rows = [row[:place] + row[place + 1 :] for row in [grid.header, *grid.rows]]
+    text_columns = grid.text_columns - (place < grid.text_columns)
+    return replace(grid, header=header, rows=rows, text_columns=text_columns)
 
 
 def _measure_width(grid: Grid, wrapped: tuple[str, ...] = ()) -> int:
@@ -133,8 +137,12 @@ def _to_rich(grid: Grid, width: int) -> Any:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, width=width)
     for number, name in enumerate(grid.header):
         is_text = number < grid.text_columns or name in PROSE
-        side: Literal["left", "right"] = "left" if is_text else "right"
-        table.add_column(Text(name), justify=side, no_wrap=name not in wrapped, overflow="fold")
+        table.add_column(
+            Text(name),
+            justify="left" if is_text else "right",
+            no_wrap=name not in wrapped,
+            overflow="fold",
+        )
     for row in grid.rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ridgeline.cli.interrupts import interrupts_too_late, stopped_at_once
+from ridgeline.cli.messages import end_interrupted, messages_unless, print_json
 from ridgeline.cli.options import (
     MODELS,
     Backend,
-    Debug,
     Device,
-    Json,
-    Quiet,
-    Results,
+    Group,
+    Output,
+    argument,
     complete,
-    flag,
     folder,
-    number,
-    real,
+    option,
+    takes_groups,
 )
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.records import PRECISIONS
-from ridgeline.signals import INTERRUPTED
-from ridgeline.store import DEFAULT_RESULTS
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -57,100 +50,82 @@ OTHER_TASKS = (
     "bert", "deeplab", "fasterrcnn", "fcn", "lstm", "maskrcnn", "retinanet", "ssd", "yolo",
 )  # fmt: skip
 CLASSIFIERS = tuple(name for name in MODELS if not name.startswith(OTHER_TASKS))
+SYNTHETIC = "synthetic"
+CLASSIFIER_FORMS = "resnet18, resnet34, a torchvision classifier, file.py:factory"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chosen(Group):
+    """The settings of a training, by the fields of TrainSettings; None: its default."""
+
+    epochs: int | None = option(None, "Passes over the images.", show_default="20")
+    batch_size: int | None = option(
+        None, "Images per step.", "-b", "--batch-size", show_default="128"
+    )
+    lr: float | None = option(None, "Highest learning rate.", show_default="0.1")
+    momentum: float | None = option(None, "Momentum of SGD.", show_default="0.9")
+    weight_decay: float | None = option(None, "Weight decay of SGD.", show_default="0.0005")
+    label_smoothing: float | None = option(None, "Label smoothing, such as 0.1.", show_default="0")
+    warmup: int | None = option(
+        None,
+        "Steps in which the rate rises, before its cosine.",
+        show_default="a tenth of all, up to 500",
+    )
+    augment: bool | None = option(None, "Random crops and mirroring.", "--augment/--no-augment")
+    image_size: int | None = option(None, "Scale images to this side.", show_default="32")
+    channels_last: bool | None = option(None, "Images in NHWC order.", "--channels-last")
+    seed: int | None = option(
+        None, "Random seed of weights, order and augmentation.", show_default="0"
+    )
+    deterministic: bool | None = option(
+        None,
+        "The same bits each time, the default on a CPU, or the fastest algorithms.",
+        "--deterministic/--no-deterministic",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings(Group):
+    """What a training reads and writes, and where it runs, by the fields of TrainOptions."""
+
+    data: str | None = option(
+        None,
+        "Where CIFAR-10 is, or is downloaded to; or small images made here.",
+        metavar="DIR|synthetic",
+        show_default="data",
+    )
+    limit_train: int | None = option(None, "Train on the first N images.", min=1)
+    limit_test: int | None = option(None, "Test on the first N images.", min=1)
+    backend: Backend = "auto"
+    device: Device = 0
+    workers: int = option(0, "Processes that make batches; 0: the device makes them.", min=0)
+    out_dir: Path | None = folder(None, "Where checkpoints go.", show_default="artifacts")
+    resume: Path | None = option(
+        None, "Go on from this checkpoint, with its settings.", metavar="FILE"
+    )
+    save_every: int = option(0, "Also keep a checkpoint every N epochs; 0: none.", min=0)
+    overwrite: bool = option(False, "Begin anew where a training was saved.", "--overwrite")
+
+
+@takes_groups
 def train(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[MODEL]",
-            help="resnet18, resnet34, a torchvision classifier, file.py:factory",
-            autocompletion=complete(CLASSIFIERS),
-            show_default=False,
-        ),
-    ] = None,
-    model_option: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="NAME", help="Same as MODEL.", autocompletion=complete(CLASSIFIERS)
-        ),
-    ] = None,
-    epochs: Annotated[int | None, number("Passes over the images.", "20", 1)] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            "-b", "--batch-size", metavar="N", help="Images per step.", show_default="128", min=1
-        ),
-    ] = None,
-    lr: Annotated[float | None, real("Highest learning rate.", "0.1")] = None,
-    momentum: Annotated[float | None, real("Momentum of SGD.", "0.9")] = None,
-    weight_decay: Annotated[float | None, real("Weight decay of SGD.", "0.0005")] = None,
-    label_smoothing: Annotated[float | None, real("Label smoothing, such as 0.1.", "0")] = None,
-    warmup: Annotated[
-        int | None,
-        number("Steps in which the rate rises, before its cosine.", "a tenth of all, up to 500", 0),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR|synthetic",
-            help="Where CIFAR-10 is, or is downloaded to; or small images made here.",
-            show_default="data",
-        ),
-    ] = None,
-    limit_train: Annotated[int | None, number("Train on the first N images.", least=1)] = None,
-    limit_test: Annotated[int | None, number("Test on the first N images.", least=1)] = None,
-    no_augment: Annotated[bool, flag("--no-augment", "No random crops and mirroring.")] = False,
-    image_size: Annotated[int | None, number("Scale images to this side.", "32", 1)] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="fp32, tf32, amp, bf16 or fp16.",
-            show_default="fp32",
-            autocompletion=complete(PRECISIONS),
-        ),
-    ] = None,
-    amp: Annotated[bool, flag("--amp", "Same as --precision amp.")] = False,
-    backend: Backend = "auto",
-    device: Device = 0,
-    channels_last: Annotated[bool | None, flag("--channels-last", "Images in NHWC order.")] = None,
-    workers: Annotated[
-        int, number("Processes that make batches; 0: the device makes them.", least=0)
-    ] = 0,
-    seed: Annotated[
-        int | None, number("Random seed of weights, order and augmentation.", "0")
-    ] = None,
-    deterministic: Annotated[
-        bool, flag("--deterministic", "The same bits each time, where possible; default on a CPU.")
-    ] = False,
-    not_deterministic: Annotated[
-        bool, flag("--no-deterministic", "The fastest algorithms; default on a GPU.")
-    ] = False,
-    out_dir: Annotated[Path | None, folder("Where checkpoints go.", "artifacts")] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Go on from this checkpoint, with its settings.",
-            show_default=False,
-        ),
-    ] = None,
-    save_every: Annotated[
-        int, number("Also keep a checkpoint every N epochs; 0: none.", least=0)
-    ] = 0,
-    overwrite: Annotated[
-        bool, flag("--overwrite", "Begin anew where a training was saved.")
-    ] = False,
-    profile_one_step: Annotated[
-        bool, flag("--profile-one-step", "Warm up, mark one whole step for a profiler, and exit.")
-    ] = False,
-    warmup_iters: Annotated[int, number("Steps before the marked one.", least=0)] = 20,
-    profile_iter: Annotated[int, number("Which step after these is marked.", least=1)] = 1,
-    results: Results = DEFAULT_RESULTS,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    model: str | None = argument(
+        None, "[MODEL]", CLASSIFIER_FORMS, autocompletion=complete(CLASSIFIERS)
+    ),
+    model_option: str | None = option(None, "Same as MODEL.", "--model", choices=CLASSIFIERS),
+    *,
+    chosen: Chosen,
+    precision: str | None = option(
+        None, "fp32, tf32, amp, bf16 or fp16.", show_default="fp32", choices=PRECISIONS
+    ),
+    amp: bool = option(False, "Same as --precision amp.", "--amp"),
+    surroundings: Surroundings,
+    profile_one_step: bool = option(
+        False, "Warm up, mark one whole step for a profiler, and exit.", "--profile-one-step"
+    ),
+    warmup_iters: int = option(20, "Steps before the marked one.", min=0),
+    profile_iter: int = option(1, "Which step after these is marked.", min=1),
+    output: Output,
 ) -> None:
     """Train a classifier on CIFAR-10: SGD, warm-up and cosine decay; test and save each epoch.
 
@@ -160,101 +135,59 @@ def train(
     with stopped_at_once("interrupted; nothing was trained"):
         from ridgeline.pipeline.train_model import TrainOptions
 
-    settings = {
-        "model": _choose_one("--model", model, model_option),
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "lr": lr,
-        "momentum": momentum,
-        "weight_decay": weight_decay,
-        "label_smoothing": label_smoothing,
-        "warmup": warmup,
-        "seed": seed,
-        "augment": False if no_augment else None,
-        "image_size": image_size,
-        "channels_last": channels_last,
-        "deterministic": _choose_flag(deterministic, not_deterministic),
-    }
+    if (model is not None and model_option is not None) or (amp and precision is not None):
+        both = "--amp and --precision" if amp else "MODEL and --model"
+        raise RidgelineError(f"{both} exclude each other", hint="leave one of them out")
+    settings = {"model": model or model_option, **vars(chosen)}
     options = TrainOptions(
         settings={name: value for name, value in settings.items() if value is not None},
-        data=data,
-        limit_train=limit_train,
-        limit_test=limit_test,
-        precision=_choose_one("--precision", precision, "amp" if amp else None),
-        backend=backend,
-        device=device,
-        workers=workers,
-        out_dir=out_dir,
-        resume=resume,
-        save_every=save_every,
-        overwrite=overwrite,
-        results=results,
+        precision="amp" if amp else precision,
+        results=output.results,
+        **vars(surroundings),
     )
     if profile_one_step:
-        _mark_step(options, warmup_iters, profile_iter, as_json=as_json, quiet=quiet)
+        _mark_step(options, warmup_iters, profile_iter, output)
     else:
-        _train(options, as_json=as_json, quiet=quiet)
+        _train(options, output)
 
 
-def _choose_flag(yes: bool, no: bool) -> bool | None:
-    """One of two opposite flags; None if neither was set."""
-    if yes and no:
-        raise RidgelineError(
-            "--deterministic and --no-deterministic exclude each other", hint="leave one out"
-        )
-    return yes if yes or no else None
-
-
-def _choose_one(option: str, first: str | None, second: str | None) -> str | None:
-    """The value of one of two options; both are fine if they agree."""
-    if first is not None and second is not None and first != second:
-        raise RidgelineError(
-            f"{option} is given twice: {first} and {second}", hint="leave one of them out"
-        )
-    return first if first is not None else second
-
-
-def _train(options: TrainOptions, *, as_json: bool, quiet: bool) -> None:
+def _train(options: TrainOptions, output: Output) -> None:
     from ridgeline.pipeline.train_model import save_training, train_model
 
-    on_message = (lambda text: None) if quiet else _print_message
-    with progress_bar(None, quiet=quiet) as progress:
-        outcome = train_model(options, on_message, progress.update)
+    with progress_bar(None, quiet=output.quiet) as progress:
+        outcome = train_model(options, messages_unless(output.quiet), progress.update)
     if outcome.is_interrupted:
-        _end_interrupted(options, outcome, as_json=as_json)
+        _end_interrupted(options, outcome, as_json=output.as_json)
     training, result = outcome.training, outcome.result
     assert training is not None and result is not None
     with interrupts_too_late():
         path = None if outcome.is_complete else save_training(options, training, result)
-        if as_json:
-            print(json.dumps(_to_json(training, result, path), indent=2))
+        if output.as_json:
+            print_json(_to_json(training, result, path))
         elif path is None:
             print(_describe_complete(result, options))
         else:
             print(_describe_result(result, training, path))
 
 
-def _mark_step(
-    options: TrainOptions, warmup_iters: int, profile_iter: int, *, as_json: bool, quiet: bool
-) -> None:
+def _mark_step(options: TrainOptions, warmup_iters: int, profile_iter: int, output: Output) -> None:
     from ridgeline.measure.profiler_mark import STEP
     from ridgeline.pipeline.train_model import TrainOutcome, mark_training_step
     from ridgeline.train.trainer import made_on
 
-    on_message = (lambda text: None) if quiet else _print_message
     try:
-        with progress_bar(None, quiet=quiet) as progress:
+        with progress_bar(None, quiet=output.quiet) as progress:
             step, training = mark_training_step(
                 options,
-                on_message,
+                messages_unless(output.quiet),
                 progress.update,
                 warmup_iters=warmup_iters,
                 profile_iter=profile_iter,
             )
     except KeyboardInterrupt:
-        _end_interrupted(options, TrainOutcome(), as_json=as_json)
+        _end_interrupted(options, TrainOutcome(), as_json=output.as_json)
     settings = training.settings
-    if as_json:
+    if output.as_json:
         content = {
             "schema": SCHEMA,
             "status": "ok",
@@ -263,7 +196,7 @@ def _mark_step(
             "profiled_step": asdict(step),
             "warnings": list(training.warnings),
         }
-        print(json.dumps(content, indent=2))
+        print_json(content)
         return
     text = f"step {step.step} of {settings.model}, {settings.batch_size} images: "
     if step.is_marked:
@@ -271,10 +204,6 @@ def _mark_step(
     else:
         text += f"done; on {training.backend.kind} there is no profiler to mark it for"
     print(text)
-
-
-def _print_message(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------- text and JSON
@@ -338,13 +267,11 @@ def _end_interrupted(options: TrainOptions, outcome: TrainOutcome, *, as_json: b
     """After Ctrl-C: print what is saved and how to go on, and exit."""
     epochs = [result.to_dict() for result in outcome.history]
     if as_json:
-        content = {"schema": SCHEMA, "status": "interrupted", "history": epochs}
-        print(json.dumps(content, indent=2))
+        print_json({"schema": SCHEMA, "status": "interrupted", "history": epochs})
     text = "no epoch was done, so nothing was saved"
     if epochs and outcome.training is not None:
-        data = ["--data", options.data] if options.data not in (None, "synthetic") else []
+        data = ["--data", options.data] if options.data not in (None, SYNTHETIC) else []
         last = str(outcome.training.files.last)
         command = shlex.join(["ridgeline", "train", "--resume", last, *data])
         text = f"epochs 1 to {len(epochs)} are saved\n  hint: go on with {command}"
-    print(f"ridgeline: interrupted; {text}", file=sys.stderr)
-    sys.exit(INTERRUPTED)
+    end_interrupted(f"; {text}")

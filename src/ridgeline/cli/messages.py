@@ -1,0 +1,69 @@
+"""What commands say on stderr beside their results, JSON on stdout, and how they end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ridgeline.errors import RidgelineError
+from ridgeline.plain import plain_text
+from ridgeline.signals import INTERRUPTED
+
+if TYPE_CHECKING:
+    from ridgeline.store import FailedRun, Run
+
+SOME_FAILED = 3  # the exit code
+OnMessage = Callable[[str], None]
+
+
+def print_json(content: Any) -> None:
+    print(json.dumps(content, indent=2))
+
+
+def show_message(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def messages_unless(quiet: bool) -> OnMessage:
+    return (lambda text: None) if quiet else show_message
+
+
+def logs_if(debug: bool) -> OnMessage:
+    """Prints the log of a case that failed."""
+    return (lambda log: print(log, end="", file=sys.stderr)) if debug else (lambda log: None)
+
+
+def show_notes(texts: Iterable[str]) -> None:
+    for text in texts:
+        show_message(f"note: {plain_text(text)}")
+
+
+def show_problem(problem: object) -> None:
+    show_message(f"ridgeline: {problem}")
+
+
+def name_run(run: Run) -> str:
+    request = run.request
+    return f"{request.model}, batch {request.batch_size}, {request.precision}"
+
+
+def show_failed(runs: Sequence[FailedRun]) -> None:
+    """The reason of every run that failed."""
+    for run in runs:
+        show_problem(f"{name_run(run)}: failed: {run.result.reason}\n  hint: {run.result.hint}")
+
+
+def raise_last(errors: Sequence[RidgelineError]) -> None:
+    """The last error, if there is any, ends the command; those before it are printed."""
+    for error in errors[:-1]:
+        show_problem(error)
+    if errors:
+        raise errors[-1]
+
+
+def end_interrupted(kept: str = "") -> NoReturn:
+    """End the command as one that Ctrl-C ended; `kept` says what there is."""
+    show_problem(f"interrupted{kept}")
+    sys.exit(INTERRUPTED)
