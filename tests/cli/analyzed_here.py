@@ -11,6 +11,8 @@ from ridgeline.machine.describe import describe, machine_name
 from ridgeline.machine.passport import Ceiling, Passport, Passports
 from ridgeline.provenance import collect
 
+Printed = pytest.CaptureFixture[str]  # what a command printed
+
 
 def store_passport(results: Path, *, is_quick: bool = False) -> str:
     """Round roofs for this machine: 1 TFLOP/s, 100 GB/s from DRAM."""

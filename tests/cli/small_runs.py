@@ -1,7 +1,12 @@
 """Models so small that a run takes no time, and `ridgeline run` on them."""
 
 import json
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +56,31 @@ def run_here(*arguments: str) -> int:
     with pytest.raises(SystemExit) as stopped:
         main(["run", *arguments, "--in-process"])
     return int(stopped.value.code or 0)
+
+
+MINUTES_S = 300  # a loaded machine may take long to import torch
+
+
+def allow_interrupts() -> None:
+    """A shell lets its background jobs ignore SIGINT, and so would the command."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def start(folder: Path, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+    """`ridgeline …` in a session of its own, as from a terminal."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ridgeline", *arguments], cwd=folder, text=True,
+        env={**os.environ, **environment}, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=allow_interrupts,
+    )  # fmt: skip
+
+
+def wait_until(is_so: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    deadline_s = time.monotonic() + MINUTES_S
+    while not is_so():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
 
 
 def without_notes(err: str) -> str:

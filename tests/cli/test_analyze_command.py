@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.cli.analyzed_here import analyze_here, store_passport
-from tests.cli.small_runs import folder
+from tests.cli.analyzed_here import Printed, analyze_here, store_passport
+from tests.cli.small_runs import folder, start, wait_until
 
 from ridgeline.store import ResultsFolder
 
@@ -23,7 +19,7 @@ SMALL = ("net.py:make", "--input-size", "4", "-b", "2,8")
 RESULTS = Path("results")
 
 
-def test_one_command_to_one_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_command_to_one_page(folder: Path, capsys: Printed) -> None:
     # given a machine that was measured before, when a model is analyzed
     name = store_passport(RESULTS)
     assert analyze_here(*SMALL) == 0
@@ -57,7 +53,7 @@ def test_points_are_joined_from_count_run_and_passport(folder: Path) -> None:
     assert step["time_s"] == pytest.approx(run.result.step_time_s.median)
 
 
-def test_json_has_what_is_promised(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_what_is_promised(folder: Path, capsys: Printed) -> None:
     name = store_passport(RESULTS)
     assert analyze_here(*SMALL, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
@@ -72,7 +68,7 @@ def test_json_has_what_is_promised(folder: Path, capsys: pytest.CaptureFixture[s
                       "roofline": "done", "report": "done"}  # fmt: skip
 
 
-def test_batch_sizes_are_chosen(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_batch_sizes_are_chosen(folder: Path, capsys: Printed) -> None:
     store_passport(RESULTS)
     assert analyze_here("net.py:make", "--input-size", "4", "--mode", "infer", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
@@ -82,33 +78,7 @@ def test_batch_sizes_are_chosen(folder: Path, capsys: pytest.CaptureFixture[str]
     assert [run["batch_size"] for run in json.loads(capsys.readouterr().out)["runs"]] == [8]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((), "no model was named"),
-        (("resnet5000",), "resnet5000"),
-        (("net.py:make", "--mode", "dream"), "dream"),
-        (("net.py:make", "--precision", "fp3"), "unknown precision 'fp3'"),
-        (("net.py:make", "-b", "0"), "--batch-size"),
-        (("net.py:make", "--label", ""), "--label is empty"),
-        (("net.py:make", "--results", "/proc/x"), "/proc/x"),
-    ],
-)
-def test_bad_input_is_one_error_and_nothing_is_measured(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
-) -> None:
-    assert analyze_here(*arguments, "--input-size", "4") == 2
-    streams = capsys.readouterr()
-    assert says in streams.err
-    assert "Traceback" not in streams.err
-    assert "hint:" in streams.err
-    assert streams.out == ""
-    assert not RESULTS.exists()
-
-
-def test_a_model_that_crashes_is_told_and_the_others_go_on(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_crashes_is_told_and_the_others_go_on(folder: Path, capsys: Printed) -> None:
     # given a model that cannot run
     (folder / "broken.py").write_text(
         "from torch import nn\n"
@@ -134,15 +104,9 @@ def test_a_model_that_crashes_is_told_and_the_others_go_on(
 def test_interrupted_in_the_middle_it_keeps_what_is_done(folder: Path) -> None:
     # given an analysis of several configurations, when it is interrupted after the first run
     store_passport(RESULTS)
-    arguments = ["analyze", "net.py:make", "--input-size", "4", "-b", "1,2,4,8,16,32,64",
-                 "--backend", "cpu", "--iters", "200", "--repeats", "9"]  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ridgeline", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not list(RESULTS.glob("runs/*-run-*/run.json")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    process = start(folder, "analyze", "net.py:make", "--input-size", "4", "-b", "1,2,4,8,16,32,64",
+                    "--backend", "cpu", "--iters", "200", "--repeats", "9")  # fmt: skip
+    wait_until(lambda: bool(list(RESULTS.glob("runs/*-run-*/run.json"))), process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     # then what was done is kept, and the code and the words say so

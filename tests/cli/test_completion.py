@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ridgeline.cli import count, options
+from ridgeline.cli import count, options, profile
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,9 @@ def test_offered_names(typed: str, offered: list[str]) -> None:
 
 def test_the_names_are_those_that_count_takes() -> None:
     from ridgeline.count.counting import CAUSAL
+    from ridgeline.profile.metrics import LEVELS, TIERS, TOOLS
     from ridgeline.workloads import list_models
 
     assert count.CAUSAL == CAUSAL
+    assert (profile.TIERS, profile.LEVELS, profile.TOOLS) == (TIERS, LEVELS, TOOLS)
     assert set(options.MODELS) <= {name for name, _, _ in list_models()}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.cli.analyzed_here import command
+from pytest import MonkeyPatch
+from tests.cli.analyzed_here import Printed, command
 
 from ridgeline.store import ResultsFolder
 
@@ -24,21 +25,21 @@ ridgeline = partial(command, "count")
 
 
 @pytest.fixture
-def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def net(tmp_path: Path, monkeypatch: MonkeyPatch) -> str:
     """A small network in a file, and the folder of the test as the working directory."""
     (tmp_path / "net.py").write_text(NET)
     monkeypatch.chdir(tmp_path)
     return "net.py:make"
 
 
-def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def json_of(capsys: Printed, *arguments: str) -> dict[str, Any]:
     """The JSON of a count that goes well."""
     assert ridgeline(*arguments, "--json") == 0
     content: dict[str, Any] = json.loads(capsys.readouterr().out)
     return content
 
 
-def test_json_has_the_promised_keys(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_promised_keys(net: str, capsys: Printed) -> None:
     # when a network is counted as JSON
     content = json_of(capsys, net, *SIZE, "-b", "2,4")
     # then the interface that scripts rely on is there, by hand:
@@ -75,7 +76,7 @@ def test_json_has_the_promised_keys(net: str, capsys: pytest.CaptureFixture[str]
     ids=["formulas", "phases", "operators", "operators in Markdown"],
 )  # fmt: skip
 def test_printed_tables(
-    net: str, options: tuple[str, ...], expected: list[str], capsys: pytest.CaptureFixture[str]
+    net: str, options: tuple[str, ...], expected: list[str], capsys: Printed
 ) -> None:
     assert ridgeline(net, *SIZE, *options) == 0
     out = capsys.readouterr().out
@@ -121,7 +122,7 @@ def test_results_keeps_a_run_with_provenance(net: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_errors_of_models_are_json_and_keep_what_was_counted(
-    counted: bool, net: str, capsys: pytest.CaptureFixture[str]
+    counted: bool, net: str, capsys: Printed
 ) -> None:
     models = [net, "resnet5"] if counted else ["resnet5"]
     assert ridgeline(*models, *SIZE, "--json") == 2
@@ -162,7 +163,7 @@ BAD_OPTIONS = [  # arguments, problem, beginning of the hint
 
 @pytest.mark.parametrize(("options", "problem", "hint"), BAD_OPTIONS, ids=lambda text: text[:30])
 def test_bad_options_are_refused_in_text_and_json(
-    net: str, options: str, problem: str, hint: str, capsys: pytest.CaptureFixture[str]
+    net: str, options: str, problem: str, hint: str, capsys: Printed
 ) -> None:
     assert ridgeline(*([net] if options else []), *options.split(), "--json") == 2
     streams = capsys.readouterr()
@@ -188,13 +189,13 @@ def test_bad_options_are_refused_in_text_and_json(
     ids=["format", "output-dir", "results", "shape"],
 )  # fmt: skip
 def test_other_refusals(
-    net: str, options: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+    net: str, options: tuple[str, ...], complaint: str, capsys: Printed
 ) -> None:
     assert ridgeline(net, *SIZE, *options) == 2
     assert capsys.readouterr().err.startswith(f"ridgeline: {complaint}")
 
 
-def test_list_takes_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_takes_a_pattern(capsys: Printed) -> None:
     assert ridgeline("--list", "resnet*_cifar") == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert names == ["resnet18_cifar", "resnet34_cifar"]
@@ -202,7 +203,7 @@ def test_list_takes_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "[]\n"
 
 
-def test_growth_and_largest_batch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_growth_and_largest_batch(capsys: Printed) -> None:
     model = "resnet18_cifar"
     content = json_of(capsys, model, "--growth", "--find-max-batch", "100MB")
     macs = content["models"][0]["macs"]
@@ -212,7 +213,7 @@ def test_growth_and_largest_batch(capsys: pytest.CaptureFixture[str]) -> None:
     assert models[0]["memory"]["peak_bytes"] <= 100e6 < models[1]["memory"]["peak_bytes"]
 
 
-def test_growth_says_where_no_polynomial_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_growth_says_where_no_polynomial_fits(capsys: Printed) -> None:
     # vgg16 pools to 7x7 whatever comes in: from sizes that 7 does not divide, windows overlap
     assert ridgeline("vgg16", "--growth", "--depth", "0", "-q") == 0
     assert "\n  FLOPs: no polynomial fits these sizes\n" in capsys.readouterr().out

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from onnx import ModelProto, helper
-from tests.cli.analyzed_here import command
+from tests.cli.analyzed_here import Printed, command
 from tests.onnx.models import model, x
 
 from ridgeline.store import ResultsFolder
@@ -58,17 +58,13 @@ def fan(tmp_path: Path) -> str:
     ],
     ids=["table", "markdown", "largest batch"],
 )  # fmt: skip
-def test_printed(
-    options: list[str], expected: list[str], file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printed(options: list[str], expected: list[str], file: Path, capsys: Printed) -> None:
     assert ridgeline(str(file), *SIZES, *options, "-q") == 0
     out = capsys.readouterr().out
     assert [text for text in expected if text not in out] == []
 
 
-def test_the_largest_rows_are_shown_and_no_cell_is_endless(
-    fan: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_largest_rows_are_shown_and_no_cell_is_endless(fan: str, capsys: Printed) -> None:
     assert ridgeline(fan) == 0
     lines = capsys.readouterr().out.splitlines()
     # then there are the model, 198 of the equal ones, and the sum
@@ -91,9 +87,12 @@ def test_the_largest_rows_are_shown_and_no_cell_is_endless(
     ],
 )
 def test_json_has_the_rows_of_the_options(
-    options: list[str], name: str | None, rows: list[tuple[str, int]] | None, fan: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    options: list[str],
+    name: str | None,
+    rows: list[tuple[str, int]] | None,
+    fan: str,
+    capsys: Printed,
+) -> None:
     assert ridgeline(fan, "--json", *options) == 0
     [content] = json.loads(capsys.readouterr().out)["models"]
     assert {"ops", "layers"} & set(content) == ({name} if name else set())
@@ -125,9 +124,7 @@ def test_json_has_the_rows_of_the_options(
         ),
     ],
 )
-def test_errors(
-    options: list[str], says: str, file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors(options: list[str], says: str, file: Path, capsys: Printed) -> None:
     assert ridgeline(str(file), *options, "-q") == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -135,7 +132,7 @@ def test_errors(
 
 
 def test_the_least_bytes_of_a_row_are_no_more_than_it_moves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Printed
 ) -> None:
     # given relu(reshape(a, shape(b))) of 2x6 numbers
     nodes = [
@@ -191,7 +188,7 @@ def test_counts_beyond_64_bits_are_written(tmp_path: Path) -> None:
     assert run.read_table(run.run_ids()[0], "ops")["macs"][0] == 2.0**70
 
 
-def test_counts_without_end_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_without_end_are_refused(tmp_path: Path, capsys: Printed) -> None:
     # given seven loops inside each other, 2^39 passes each
     proto = model([helper.make_node("Relu", ["a"], ["y"])], {"a": x(4)}, ["y"])
     for depth in range(7):
@@ -230,7 +227,7 @@ def hostile(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
 def test_what_a_terminal_would_obey_is_escaped(
-    form: str, hostile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    form: str, hostile: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     files = [tmp_path / f"out.{ending}" for ending in ("csv", "md", "json")]
     outputs = [part for file in files for part in ("-o", str(file))]
@@ -245,9 +242,7 @@ def test_what_a_terminal_would_obey_is_escaped(
         assert not any(line.startswith("note: fine") for line in told.splitlines())
 
 
-def test_one_note_tells_where_shapes_are_lost_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_note_tells_where_shapes_are_lost_first(tmp_path: Path, capsys: Printed) -> None:
     # given a node of an operator that nobody knows, and three after it
     nodes = [
         helper.make_node("Relu", ["a"], ["b"], name="first"),

@@ -6,7 +6,8 @@ import json
 from functools import partial
 
 import pytest
-from tests.cli.analyzed_here import command
+from pytest import MonkeyPatch
+from tests.cli.analyzed_here import Printed, command
 
 from ridgeline.machine import doctor
 from ridgeline.machine.doctor import Check
@@ -33,9 +34,15 @@ ridgeline = partial(command, "doctor")
     ids=["missing is no failure", "broken is one", "quiet and well"],
 )  # fmt: skip
 def test_printed(
-    checks: list[Check], options: list[str], code: int, shown: list[str], hidden: list[str],
-    err: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    checks: list[Check],
+    options: list[str],
+    code: int,
+    shown: list[str],
+    hidden: list[str],
+    err: str,
+    monkeypatch: MonkeyPatch,
+    capsys: Printed,
+) -> None:
     monkeypatch.setattr(doctor, "diagnose", lambda facts, before: checks)
     assert ridgeline(*options) == code
     printed = capsys.readouterr()
@@ -44,7 +51,7 @@ def test_printed(
     assert printed.err == err
 
 
-def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(monkeypatch: MonkeyPatch, capsys: Printed) -> None:
     monkeypatch.setattr(doctor, "diagnose", lambda facts, before: [FINE, ILL])
     assert ridgeline("--json") == 1
     assert json.loads(capsys.readouterr().out) == {
@@ -54,7 +61,7 @@ def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     }
 
 
-def test_on_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_this_machine(capsys: Printed) -> None:
     code = ridgeline("--json")
     answer = json.loads(capsys.readouterr().out)
     assert code == (0 if answer["healthy"] else 1)

@@ -5,15 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from tests.cli.small_runs import MINUTES_S, allow_interrupts, start, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /dev/full")
 
 COUNT = (sys.executable, "-m", "ridgeline", "count")
-MINUTES_S = 300  # a loaded machine may take long to import torch
 WAITING = """
 import pathlib, time
 
@@ -24,24 +23,12 @@ def make():
 INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(600)\n"
 
 
-def allow_interrupts() -> None:
-    """A shell lets its background jobs ignore SIGINT, and so would the command."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def interrupted_while_counting(folder: Path, *models: str) -> tuple[int, str, str]:
     """Press Ctrl-C when the last of the models is being built; answers code, stdout, stderr."""
     (folder / "waiting.py").write_text(WAITING)
-    process = subprocess.Popen(
-        [*COUNT, *models, "waiting.py:make", "--input-size", "3,32,32", "--json", "-q"],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=allow_interrupts,
-    )  # fmt: skip
-    deadline_s = time.monotonic() + MINUTES_S
-    while not (folder / "counting").exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline_s, "the model was never built"
-        time.sleep(0.05)
+    size = ("--input-size", "3,32,32", "--json", "-q")
+    process = start(folder, "count", *models, "waiting.py:make", *size)
+    wait_until((folder / "counting").exists, process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=MINUTES_S)
     return process.returncode, out, err

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pytest import MonkeyPatch
 from tests.cli.analyzed_here import store_passport
-from tests.cli.small_runs import NET
+from tests.cli.small_runs import NET, allow_interrupts, start
 
 from ridgeline.cli import interrupts
 from ridgeline.cli.interrupts import (
@@ -82,12 +83,9 @@ main()
 
 
 def program(text: str, *, folder: Path) -> subprocess.CompletedProcess[str]:
-    def usual() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
     return subprocess.run(
         [sys.executable, "-c", text], cwd=folder, text=True, capture_output=True, timeout=120,
-        preexec_fn=usual,
+        preexec_fn=allow_interrupts,
     )  # fmt: skip
 
 
@@ -131,7 +129,7 @@ def test_no_library_is_left_half_imported(tmp_path: Path) -> None:
     assert done.stderr == "ridgeline: interrupted\n"
 
 
-def test_when_all_is_shown_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_all_is_shown_it_is_too_late(monkeypatch: MonkeyPatch) -> None:
     # given an interrupt while the result of finished work is shown
     monkeypatch.setattr(interrupts, "_pressed", [])
     before = signal.signal(signal.SIGINT, interrupts._note)
@@ -150,7 +148,7 @@ def test_when_all_is_done_it_is_too_late(tmp_path: Path) -> None:
     assert done.stdout.startswith("ridgeline ")
 
 
-def test_every_unit_of_work_looks_for_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_unit_of_work_looks_for_an_interrupt(monkeypatch: MonkeyPatch) -> None:
     stop_if_pressed()  # nothing was pressed
     monkeypatch.setattr(interrupts, "_pressed", [signal.SIGINT])
     with pytest.raises(KeyboardInterrupt):
@@ -159,7 +157,7 @@ def test_every_unit_of_work_looks_for_an_interrupt(monkeypatch: pytest.MonkeyPat
         Progress().update("steps", 1, 2)
 
 
-def test_handlers_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handlers_are_as_before(monkeypatch: MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
     with stopped_at_once():
         assert signal.getsignal(signal.SIGINT) is not before
@@ -174,12 +172,7 @@ def test_heard_while_the_server_imports(tmp_path: Path) -> None:
         "import sys, time\nif 'forkserver' in ' '.join(sys.orig_argv):\n    time.sleep(60)\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ridgeline", "run", "net.py:make", "--input-size", "4", "-q"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
-    )  # fmt: skip
+    process = start(tmp_path, "run", "net.py:make", "--input-size", "4", "-q", PYTHONPATH=path)
     server: list[psutil.Process] = []
     while not server:
         assert process.poll() is None
@@ -233,7 +226,7 @@ def analyze_until(stage: str, delay_s: float, folder: Path) -> tuple[int, str]:
          "--backend", "cpu", "--iters", "5", "--quick"],
         cwd=folder, text=True, start_new_session=True, bufsize=1,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+        preexec_fn=allow_interrupts,
     )  # fmt: skip
     assert process.stderr is not None
     for line in process.stderr:

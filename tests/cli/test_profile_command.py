@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.analyzed_here import command
+from pytest import MonkeyPatch
+from tests.cli.analyzed_here import Printed, command
 from tests.profile.stand_ins import PROGRAM, use_stand_ins
 
 from ridgeline import provenance
@@ -61,7 +62,7 @@ class FakeRunner(CaseRunner):
 
 
 @pytest.fixture
-def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def h200(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     """A folder on a machine that seems to have an H200 and ncu."""
 
     def isolated(work: Any, task: Any, *_: Any) -> Outcome[Any]:
@@ -81,7 +82,7 @@ def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def has_device(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def has_device(monkeypatch: MonkeyPatch, name: str) -> None:
     """What the driver says of the machine."""
     here = provenance.collect()
     device = provenance.Device(kind="cuda", index=0, name=name, memory_bytes=150 * 10**9)
@@ -90,7 +91,7 @@ def has_device(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 @pytest.fixture
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def nowhere(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     """A folder on a machine without a GPU."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
@@ -105,42 +106,10 @@ def profiles(folder: Path) -> list[Any]:
 # ---------------------------------------------------------------- what is asked
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ((), "no model was named"),
-        (("--",), "no model was named"),
-        (("resnet50", "--", "python", "x.py"), "name models or a program after --, not both"),
-        (("resnet50", "--label", ""), "--label is empty"),
-        (("resnet50", "--precision", "fp12"), "unknown precision 'fp12'"),
-        (("resnet50", "--mode", "dream"), "unknown mode 'dream'"),
-        (("resnet50", "--tier", "all"), "unknown tier 'all'"),
-        (("resnet50", "--level", "l3"), "unknown level 'l3'"),
-        (("resnet50", "--tool", "nsys"), "unknown tool 'nsys'"),
-        (("resnet50", "--tier", "time", "--tool", "ncu"), "--tool is about counters"),
-        (("resnet50", "--tier", "time", "--dry-run"), "--dry-run is about counters"),
-        (("--tool", "cupti", "--", "python", "x.py"), "CUPTI counts models; a program is counted"),
-        (("resnet50", "-b", "many"), "--batch-size 'many' is not valid"),
-        (("-b", "8", "--", "python", "x.py"), "--batch-size is for models"),
-        (("--device", "1", "--", "python", "x.py"), "CUDA_VISIBLE_DEVICES=N in the environment"),
-        (("--channels-last", "--", "python", "x.py"), "--channels-last is for models"),
-    ],
-)
-def test_what_makes_no_sense_is_said_at_once(
-    h200: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], problem: str
-) -> None:
-    assert command("profile", *arguments) == 2
-    streams = capsys.readouterr()
-    assert problem in streams.err
-    assert "hint: " in streams.err
-    assert streams.out == ""
-    assert ResultsFolder(h200 / "results").run_ids() == []  # nothing ran before
-
-
 # ---------------------------------------------------------------- a model
 
 
-def test_a_profile_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_in_the_terminal(h200: Path, capsys: Printed) -> None:
     assert command(*AMP) == 0
     streams = capsys.readouterr()
     # the plan is told before the work
@@ -172,7 +141,7 @@ def test_a_profile_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str
     assert len(kernels) == 631
 
 
-def test_copies_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copies_in_the_terminal(h200: Path, capsys: Printed) -> None:
     # given a step with three copies in two iterations, that ran beside its kernels
     assert command(*AMP) == 0
     [run] = profiles(h200)
@@ -190,42 +159,7 @@ def test_copies_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str]) 
     )
 
 
-@pytest.mark.parametrize(
-    ("driver", "times"),
-    [("NVIDIA H200", 1), ("NVIDIA T4", 2)],
-    ids=["the processes that stood by", "new ones, for another device than the driver named"],
-)
-def test_which_processes_take_the_step(
-    h200: Path, monkeypatch: pytest.MonkeyPatch, driver: str, times: int
-) -> None:
-    # given what the driver says before the run, which is of an H200
-    has_device(monkeypatch, driver)
-    assert command(*AMP, "--keep", "kept") == 0
-    # then processes have been started once or twice, and the step is the same
-    assert len(list((h200 / "kept").iterdir())) == times
-    [profile] = profiles(h200)
-    assert profile.result.totals["tensor_fp16"] == 797_680_599_040
-
-
-@pytest.mark.parametrize("fault", ["dies", "permission"])
-def test_processes_that_cannot_stand_by_fail_after_the_run(
-    h200: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str
-) -> None:
-    monkeypatch.setenv("FAKE_NCU", fault)
-    assert command(*AMP, "--tool", "ncu", "--json") == 3
-    # then the run is kept, and the failed profile, whose reason is told once
-    assert [run.request.command for run in ResultsFolder(h200 / "results").read_runs()] == [
-        "run",
-        "profile",
-    ]
-    streams = capsys.readouterr()
-    [profile] = json.loads(streams.out)["profiles"]
-    assert (profile["status"], list(profile)) == ("failed", PROMISED)
-    assert f"ridgeline: {profile['reason']}" in streams.err
-    assert streams.err.count("hint: ") == 1
-
-
-def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_whole(h200: Path, capsys: Printed) -> None:
     assert command(*AMP, "--json", "--quiet", "--label", "mine") == 0
     streams = capsys.readouterr()
     answer = json.loads(streams.out)
@@ -249,7 +183,7 @@ def test_json_whole(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_cupti_cannot_count_is_told(
-    h200: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    h200: Path, monkeypatch: MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.setenv("FAKE_CUPTI", "graphs")
     assert command(*AMP, "--json") == 0
@@ -263,7 +197,7 @@ def test_what_cupti_cannot_count_is_told(
     ]
 
 
-def test_a_dry_run_stops_at_the_plan(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_stops_at_the_plan(h200: Path, capsys: Printed) -> None:
     assert command(*AMP, "--tool", "ncu", "--dry-run", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["profiles"] == []
@@ -272,9 +206,7 @@ def test_a_dry_run_stops_at_the_plan(h200: Path, capsys: pytest.CaptureFixture[s
     assert profiles(h200) == []
 
 
-def test_times_alone(
-    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_alone(h200: Path, capsys: Printed, monkeypatch: MonkeyPatch) -> None:
     # given no ncu
     monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
     assert command(*AMP, "--tier", "time", "--json") == 0
@@ -295,7 +227,7 @@ def test_times_alone(
 
 
 def test_a_profile_that_fails_is_stored_with_its_reason(
-    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    h200: Path, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_CUPTI", "permission")
     assert command("profile", "resnet50", "vgg16", "--precision", "amp", "--json") == 3
@@ -312,7 +244,7 @@ def test_a_profile_that_fails_is_stored_with_its_reason(
 
 
 def test_a_run_that_fails_is_not_profiled(
-    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    h200: Path, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_RUN", "fails")
     assert command(*AMP) == 3
@@ -328,11 +260,7 @@ def test_a_run_that_fails_is_not_profiled(
     ],
 )
 def test_a_model_that_cannot_be_counted_is_profiled_all_the_same(
-    counting: str,
-    reason: str,
-    h200: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    counting: str, reason: str, h200: Path, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_COUNT", counting)
     assert command(*AMP, "--tier", "time") == 0
@@ -341,9 +269,7 @@ def test_a_model_that_cannot_be_counted_is_profiled_all_the_same(
     assert "backward" in streams.out
 
 
-def test_interrupted(
-    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted(h200: Path, capsys: Printed, monkeypatch: MonkeyPatch) -> None:
     # given Ctrl-C in the second profile
     done = list[int]()
 
@@ -361,7 +287,7 @@ def test_interrupted(
     assert len(profiles(h200)) == 1
 
 
-def test_without_a_gpu_it_says_so(nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gpu_it_says_so(nowhere: Path, capsys: Printed) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -376,7 +302,7 @@ def test_without_a_gpu_it_says_so(nowhere: Path, capsys: pytest.CaptureFixture[s
 # ---------------------------------------------------------------- a program
 
 
-def test_a_program_of_the_users(h200: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_of_the_users(h200: Path, capsys: Printed) -> None:
     assert command("profile", "--json", "--tier", "time", "--", *PROGRAM, "--lr", "0.1") == 0
     [profile] = json.loads(capsys.readouterr().out)["profiles"]
     assert profile["model"] == f"{' '.join(PROGRAM)} --lr 0.1"
@@ -395,18 +321,14 @@ def test_a_program_of_the_users(h200: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("asked", [("--tier", "time"), (), ("--tool", "ncu")])
-def test_a_program_in_the_terminal(
-    h200: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...]
-) -> None:
+def test_a_program_in_the_terminal(h200: Path, capsys: Printed, asked: tuple[str, ...]) -> None:
     assert command("profile", *asked, "--", *PROGRAM) == 0
     out = capsys.readouterr().out
     assert "kernels 6.94 ms in a step of 18.5 ms" in out
     assert ("798 GFLOP" in out) is ("time" not in asked)  # its own products, each counted once
 
 
-def test_an_unmarked_program(
-    h200: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unmarked_program(h200: Path, capsys: Printed, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_PROGRAM", "unmarked")
     # without counters nothing can be told of it
     assert command("profile", "--tier", "time", "--", *PROGRAM) == 2

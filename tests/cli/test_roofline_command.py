@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.cli.analyzed_here import command, store_passport
+from tests.cli.analyzed_here import Printed, command, store_passport
 from tests.cli.small_runs import QUICK, folder, run_here
 from tests.report.profiled import profiled_folder, store_capture, the_run
 
@@ -21,7 +21,7 @@ SEED_000 = ["label", "env", "arch", "backend", "batch_size", "precision", "elaps
 
 
 @pytest.fixture
-def stored(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def stored(folder: Path, capsys: Printed) -> str:
     """Two runs with layers and a passport; its name."""
     name = store_passport(RESULTS)
     for batch in ("2", "4"):
@@ -33,9 +33,7 @@ def stored(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return name
 
 
-def test_files_of_a_results_folder_are_run_only_if_asked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_a_results_folder_are_run_only_if_asked(folder: Path, capsys: Printed) -> None:
     # given a run of a network from a file that nobody counted
     store_passport(RESULTS)
     run_here("net.py:make", "--input-size", "4", "-b", "2", *QUICK)
@@ -51,9 +49,7 @@ def test_files_of_a_results_folder_are_run_only_if_asked(
     assert not Path("was_run").exists()
 
 
-def test_an_uncounted_file_is_counted_if_asked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_uncounted_file_is_counted_if_asked(folder: Path, capsys: Printed) -> None:
     store_passport(RESULTS)
     run_here("net.py:make", "--input-size", "4", "-b", "2", *QUICK)
     capsys.readouterr()
@@ -61,7 +57,7 @@ def test_an_uncounted_file_is_counted_if_asked(
     assert json.loads(capsys.readouterr().out)["points"]
 
 
-def test_runs_are_counted_joined_and_drawn(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_counted_joined_and_drawn(stored: str, capsys: Printed) -> None:
     assert command("roofline", "--layers") == 0
     streams = capsys.readouterr()
     assert stored in streams.out
@@ -74,7 +70,7 @@ def test_runs_are_counted_joined_and_drawn(stored: str, capsys: pytest.CaptureFi
     assert "wrote results/roofline_points.csv" in streams.err
 
 
-def test_user_roofs_replace_measured_ones(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_roofs_replace_measured_ones(stored: str, capsys: Printed) -> None:
     rates = ("--peak-compute", "8.1", "--peak-bw", "300", "--no-figures", "--json")
     assert command("roofline", *rates) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -85,7 +81,7 @@ def test_user_roofs_replace_measured_ones(stored: str, capsys: pytest.CaptureFix
     assert steps[0]["compute_s"] == pytest.approx(steps[0]["flops"] / 8.1e12)
 
 
-def test_a_file_of_peaks(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_peaks(stored: str, capsys: Printed) -> None:
     Path("peaks.json").write_text(
         json.dumps({stored: {"peak_gbps": 50, "peak_gflops": {"fp32": 500}}})
     )
@@ -95,7 +91,7 @@ def test_a_file_of_peaks(stored: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_layer_stands_once_by_counters_where_there_are_any(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Printed
 ) -> None:
     # given a run whose layers are timed, counted from the graph and by counters
     results = profiled_folder(tmp_path)
@@ -113,31 +109,7 @@ def test_a_layer_stands_once_by_counters_where_there_are_any(
     assert " counter " in row
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("nobody",), "no run is called 'nobody'"),
-        (("--format", "gif"), "no format is called 'gif'"),
-        (("--out", "a.gif"), "no format is called 'gif'"),
-        (("--peak-compute", "fp23=5"), "there is no roof called 'fp23'"),
-        (("--peak-compute", "much"), "--peak-compute 'much' is not a rate"),
-        (("--peak-bw", "0"), "is no roof"),
-        (("--peaks", "nosuch.json"), "nosuch.json cannot be read"),
-        (("--peaks", "net.py"), "is not JSON"),
-        (("--kind", "round"), "no kind of figure is called 'round'"),
-        (("--results", "elsewhere"), "there are no completed runs in elsewhere"),
-    ],
-)
-def test_bad_input(
-    stored: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
-) -> None:
-    assert command("roofline", *arguments) == 2
-    errors = capsys.readouterr().err
-    assert says in errors
-    assert "hint:" in errors
-
-
-def test_the_report_is_written_again(stored: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_is_written_again(stored: str, capsys: Printed) -> None:
     assert command("report", "--title", "My study", "--notebook", "--json") == 0
     made = json.loads(capsys.readouterr().out)
     assert made["report"] == "results/report.html"
@@ -150,7 +122,7 @@ def test_the_report_is_written_again(stored: str, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("options", [(), ("-q",)], ids=["", "quiet"])
 def test_a_damaged_run_is_passed_over_and_named(
-    stored: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    stored: str, options: tuple[str, ...], capsys: Printed
 ) -> None:
     first = sorted((RESULTS / "runs").glob("*-mine-*"))
     (first[0] / "run.json").write_text("{")
@@ -160,7 +132,7 @@ def test_a_damaged_run_is_passed_over_and_named(
     assert streams.out == "results/report.html\n"
 
 
-def test_a_capture_under_user_roofs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_capture_under_user_roofs(tmp_path: Path, capsys: Printed) -> None:
     # given a capture that was imported with a label, beside another one
     results = ResultsFolder(tmp_path / "results")
     label = "RN18 FP32 BS128 (one NVTX step)"
@@ -188,17 +160,7 @@ def test_a_capture_under_user_roofs(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert {point["grain"] for point in points} == {"capture", "kernel"}
 
 
-def test_one_file_for_several_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = ResultsFolder(tmp_path)
-    store_capture(results)
-    assert command("roofline", "--results", str(tmp_path), "--out", str(tmp_path / "a.png"),
-                   "--kind", "classic,kernels") == 2  # fmt: skip
-    assert "is one file, and --kind names 2 figures" in capsys.readouterr().err
-    assert command("roofline", "--results", str(tmp_path), "--label", "nobody") == 2
-    assert "no run is called 'nobody'" in capsys.readouterr().err
-
-
-def test_a_summary_needs_no_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_summary_needs_no_picture(tmp_path: Path, capsys: Printed) -> None:
     # given captures of two machines with one label, under roofs of their own
     results = ResultsFolder(tmp_path / "results")
     store_capture(results, "two", {"command": "import", "files": ["a.csv"]})

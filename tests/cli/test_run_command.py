@@ -10,6 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from pytest import MonkeyPatch
+from tests.cli.analyzed_here import Printed
 from tests.cli.small_runs import NET_MAKE, QUICK, folder, json_of, pick, run_here, without_notes
 
 from ridgeline.store import ResultsFolder, ResultsIndex
@@ -39,7 +41,7 @@ def lines_of(text: str) -> list[dict[str, str]]:
 # ---------------------------------------------------------------- what it prints and keeps
 
 
-def test_the_line_agrees_with_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_line_agrees_with_the_run(folder: Path, capsys: Printed) -> None:
     assert run_here(*NET_MAKE, *QUICK) == 0
     streams = capsys.readouterr()
     (line,) = lines_of(streams.out)
@@ -52,12 +54,10 @@ def test_the_line_agrees_with_the_run(folder: Path, capsys: pytest.CaptureFixtur
     assert run.result.samples_per_s == pytest.approx(2 * 5 / run.result.elapsed_s)
     assert len(run.result.step_time_s.samples) == 5
     assert " samples/s " in streams.out
-    assert streams.err.endswith(
-        "runs are in results/runs; views: results/metrics.csv and 1 more file\n"
-    )
+    assert streams.err.endswith("runs are in results/runs, 2 views in results\n")
 
 
-def test_json_has_the_promised_keys(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_promised_keys(folder: Path, capsys: Printed) -> None:
     assert run_here(*NET_MAKE, *QUICK, "--json", "--backend", "cpu") == 0
     (answer,) = json_of(capsys)
     (run,) = ResultsFolder().read_runs()
@@ -75,7 +75,7 @@ def test_json_has_the_promised_keys(folder: Path, capsys: pytest.CaptureFixture[
     }  # fmt: skip
 
 
-def test_json_of_a_run_that_failed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_a_run_that_failed(folder: Path, capsys: Printed) -> None:
     assert run_here("net.py:make", "--input-size", "5", "-b", "2", *QUICK, "--json") == 3
     (answer,) = json_of(capsys)
     assert set(PROMISED) <= set(answer)
@@ -85,9 +85,7 @@ def test_json_of_a_run_that_failed(folder: Path, capsys: pytest.CaptureFixture[s
     assert "mat1 and mat2 shapes cannot be multiplied" in answer["reason"]
 
 
-def test_models_precisions_and_batches_in_one_call(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_precisions_and_batches_in_one_call(folder: Path, capsys: Printed) -> None:
     asked = ("net.py:make", "net.py:images", "--input-size", "3,8,8", "--config", "width=2")
     (folder / "net.py").write_text((folder / "net.py").read_text().replace("Linear(4", "Linear(8"))
     options = ("-b", "1,2", "--precision", "fp32,tf32", "--label", "sweep")
@@ -138,7 +136,7 @@ def test_metrics_have_a_row_per_completed_run_and_are_made_again(folder: Path) -
     assert both["images_per_sec"].tolist() == pytest.approx(rate.tolist())
 
 
-def test_layers_are_printed_and_added_up(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_are_printed_and_added_up(folder: Path, capsys: Printed) -> None:
     assert run_here(*NET_MAKE, *QUICK, "--layers") == 0
     out = capsys.readouterr().out
     assert re.search(r"\nnet.py:make, batch 2: (\d+) of \1 rows, the slowest first\n", out)
@@ -152,7 +150,7 @@ def test_layers_are_printed_and_added_up(folder: Path, capsys: pytest.CaptureFix
     assert {"0", "1", "2"} <= set(ResultsFolder().read_table(run_id, "layers")["layer"])
 
 
-def test_layers_are_in_the_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_are_in_the_json(folder: Path, capsys: Printed) -> None:
     assert run_here(*NET_MAKE, *QUICK, "--layers", "--json") == 0
     (answer,) = json_of(capsys)
     table = ResultsFolder().read_table(answer["run_id"], "layers")
@@ -192,9 +190,7 @@ def test_workers_are_gone_without_a_word(folder: Path, pets: tuple[str, ...]) ->
     assert (done.returncode, without_notes(done.stderr)) == (0, "")
 
 
-def test_images_from_a_folder(
-    folder: Path, pets: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_images_from_a_folder(folder: Path, pets: tuple[str, ...], capsys: Printed) -> None:
     images = (*pets, "--json")
     assert run_here(*images, "-b", "2", "--no-augment") == 0
     (answer,) = json_of(capsys)
@@ -213,7 +209,7 @@ def test_images_from_a_folder(
 @pytest.mark.slow
 @pytest.mark.parametrize("option", [("--compile",), ("--compile-mode", "reduce-overhead")])
 def test_compile_works_or_is_a_failed_run(
-    folder: Path, option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    folder: Path, option: tuple[str, ...], capsys: Printed
 ) -> None:
     code = run_here(*NET_MAKE, *QUICK, *option, "--mode", "infer", "--json")
     (answer,) = json_of(capsys)
@@ -221,9 +217,7 @@ def test_compile_works_or_is_a_failed_run(
     torch.compiler.reset()
 
 
-def test_what_a_model_prints_is_not_in_the_results(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_model_prints_is_not_in_the_results(folder: Path, capfd: Printed) -> None:
     (folder / "loud.py").write_text(
         "import os, warnings\nimport torch\n\nclass Loud(torch.nn.Linear):\n"
         "    def forward(self, x):\n"
@@ -240,9 +234,7 @@ def test_what_a_model_prints_is_not_in_the_results(
     assert ResultsFolder().read_log(answer["run_id"]) == "UserWarning: careful"
 
 
-def test_quiet_prints_results_and_notes_on_them(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quiet_prints_results_and_notes_on_them(folder: Path, capsys: Printed) -> None:
     assert run_here(*NET_MAKE, *QUICK, "--precision", "tf32", "--backend", "cpu", "-q") == 0
     streams = capsys.readouterr()
     assert len(lines_of(streams.out)) == 1
@@ -260,9 +252,7 @@ def test_quiet_prints_results_and_notes_on_them(
 # ---------------------------------------------------------------- surroundings
 
 
-def test_names_with_spaces_and_letters_of_all_kinds(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_with_spaces_and_letters_of_all_kinds(folder: Path, capsys: Printed) -> None:
     (folder / "mes réseaux").mkdir()
     for name in ("été.py", "網.py"):
         (folder / "mes réseaux" / name).write_text((folder / "net.py").read_text())
@@ -275,7 +265,7 @@ def test_names_with_spaces_and_letters_of_all_kinds(
 
 
 def test_two_commands_share_a_folder(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
     # given another command that stores a run after this one has read all runs for its views
     assert run_here(*NET_MAKE, *QUICK, "-q", "--label", "first") == 0

@@ -11,14 +11,24 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from benchmarks import kills
-from tests.cli.small_runs import NET_MAKE, QUICK, folder, run_here, without_notes
+from pytest import MonkeyPatch
+from tests.cli.analyzed_here import Printed
+from tests.cli.small_runs import (
+    MINUTES_S,
+    NET_MAKE,
+    QUICK,
+    folder,
+    run_here,
+    start,
+    wait_until,
+    without_notes,
+)
 
 from ridgeline.store import ResultsFolder
 
@@ -28,7 +38,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
 RUN = (sys.executable, "-m", "ridgeline", "run")
 SMALL = ("--input-size", "4", "--batch-size", "2", *QUICK)
-MINUTES_S = 300  # a loaded machine may take long to import torch
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 CRASHES = """
 import os, pathlib, signal, sys, time, warnings
@@ -154,15 +163,6 @@ def test_every_crash_is_a_failed_run_and_the_next_goes_on(crashes: Path) -> None
     assert len(pd.read_csv(results.path / "metrics.csv")) == 3
 
 
-@pytest.mark.parametrize("name", ["raises", "mute", "stops", "memory"])
-def test_crashes_without_a_process_of_their_own(
-    crashes: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_here(f"bad.py:{name}", "bad.py:good", *SMALL, "--json", "-q") == 3
-    answers = json.loads(capsys.readouterr().out)["runs"]
-    assert [answer["reason"] for answer in answers] == [REASONS[name], None]
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -190,33 +190,12 @@ def test_a_torch_that_cannot_be_imported_is_no_failed_run(
 # ---------------------------------------------------------------- stopped
 
 
-def allow_interrupts() -> None:
-    """A shell lets its background jobs ignore SIGINT, and so would the command."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """`ridgeline run` in a session of its own, as from a terminal."""
-    return subprocess.Popen(
-        [*RUN, *arguments], cwd=folder, env=ENVIRONMENT, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=allow_interrupts,
-    )  # fmt: skip
-
-
-def wait_until(is_so: Any, process: subprocess.Popen[str]) -> None:
-    deadline_s = time.monotonic() + MINUTES_S
-    while not is_so():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
 def test_stopped_in_the_second_of_three_runs(
     crashes: Path, sent: signal.Signals, code: int
 ) -> None:
     models = ("bad.py:good", "bad.py:waits", "bad.py:good")
-    process = start(crashes, *models, *SMALL, "--json", "-q")
+    process = start(crashes, "run", *models, *SMALL, "--json", "-q", OMP_NUM_THREADS="1")
     wait_until((crashes / "measuring").exists, process)
     if sent == signal.SIGINT:
         os.killpg(process.pid, sent)  # as a terminal does for Ctrl-C
@@ -235,7 +214,7 @@ def test_stopped_in_the_second_of_three_runs(
 
 
 def test_interrupted_while_a_run_is_stored(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
     # given an interrupt between the moment that a run is in its folder and the next line of code
     save_run = ResultsFolder.save_run
@@ -270,7 +249,7 @@ def test_killed_writers_lose_nothing(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- nothing can be kept
 
 
-def full_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def full_after(calls: int, monkeypatch: MonkeyPatch) -> None:
     """A disk that is full once so many files were put on it."""
     flush, done = os.fsync, []
 
@@ -302,8 +281,8 @@ def test_a_full_disk_keeps_what_was_stored(
     said: str,
     not_said: str,
     kept: int,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: Printed,
+    monkeypatch: MonkeyPatch,
 ) -> None:
     assert run_here(*NET_MAKE, *QUICK, "-q") == 0
     before = kills.hash_of(ResultsFolder().read_runs()[0].path)
@@ -321,7 +300,7 @@ def test_a_full_disk_keeps_what_was_stored(
 
 
 def test_what_was_measured_is_said_before_it_is_stored(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
     full_after(0, monkeypatch)
     assert run_here(*NET_MAKE, *QUICK) == 2
@@ -334,7 +313,7 @@ def test_what_was_measured_is_said_before_it_is_stored(
 
 
 def test_a_folder_that_takes_nothing_is_refused_before_anything_is_measured(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
     (folder / "net.py").write_text("import pathlib\npathlib.Path('imported').touch()\n")
     (folder / "file").touch()

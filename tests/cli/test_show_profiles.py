@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.cli.analyzed_here import Printed
 from tests.report.profiled import folder, kernels, store_profile
 
 from ridgeline.cli.show_profiles import show_profiles
@@ -19,7 +19,7 @@ def last_column(printed: str) -> dict[str, str]:
     return dict(re.findall(r"(step|forward|backward|optimizer) +\d.* (\S+) *$", printed, re.M))
 
 
-def test_executed_over_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_executed_over_model(tmp_path: Path, capsys: Printed) -> None:
     results = folder(tmp_path)
     profile = store_profile(results, cost=COST, self_test=TESTED)
     show_profiles([profile], results, quiet=True)
@@ -28,7 +28,7 @@ def test_executed_over_model(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (ratios["step"], ratios["forward"]) == ("1.039", "1.057")
 
 
-def test_times_alone_have_no_ratio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_alone_have_no_ratio(tmp_path: Path, capsys: Printed) -> None:
     # given a profile without counters of a model that was counted
     results = folder(tmp_path)
     table = kernels()

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
+from tests.cli.analyzed_here import Printed
 from tests.measure.measured import energy_window, measured, timing_of
 from torch import nn
 
@@ -72,9 +74,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_all_that_is_printed_of_a_run(
-    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_that_is_printed_of_a_run(results: ResultsFolder, capsys: Printed) -> None:
     show(results, stored(results, measured(timing=SPLIT, energy=ENERGY)))
 
     out = capsys.readouterr().out.splitlines()
@@ -97,7 +97,7 @@ def test_the_line_for_scripts() -> None:
     )
 
 
-def test_the_split_is_of_means(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_split_is_of_means(results: ResultsFolder, capsys: Printed) -> None:
     # given steps of 4 s: nine whose forward takes 1 s, and one whose forward takes all of it
     phases: dict[str, tuple[float, ...]] = {
         "forward": (1.0,) * 9 + (4.0,),
@@ -117,10 +117,7 @@ def test_the_split_is_of_means(results: ResultsFolder, capsys: pytest.CaptureFix
     [((1.0, 1.0), "0.0 %"), ((0.75, 1.125), "25.0 %"), ((0.9, 1.5), "50.0 %"), (None, "–")],
 )
 def test_how_far_an_interval_reaches(
-    results: ResultsFolder,
-    capsys: pytest.CaptureFixture[str],
-    interval: tuple[float, float] | None,
-    shown: str,
+    results: ResultsFolder, capsys: Printed, interval: tuple[float, float] | None, shown: str
 ) -> None:
     made = measured()
     made.step_time = replace(made.step_time, interval=interval)
@@ -132,7 +129,7 @@ def test_how_far_an_interval_reaches(
 
 
 def test_where_the_joules_are_from_is_said_once_or_for_each_run(
-    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+    results: ResultsFolder, capsys: Printed
 ) -> None:
     def energy_lines(*runs: Run) -> list[str]:
         show(results, *runs)
@@ -152,7 +149,7 @@ def test_where_the_joules_are_from_is_said_once_or_for_each_run(
 
 
 def test_shares_of_layers_are_of_medians_and_disturbed_times_have_a_mark(
-    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
+    results: ResultsFolder, capsys: Printed
 ) -> None:
     # given a layer of 6 s and one of 2 s that another program held up for a minute in one step
     layers = LayerTimes(
@@ -174,9 +171,7 @@ def test_shares_of_layers_are_of_medians_and_disturbed_times_have_a_mark(
     assert [line.strip() for line in out].count(footnote) == 1
 
 
-def test_a_step_that_was_held_up_has_a_mark(
-    results: ResultsFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_that_was_held_up_has_a_mark(results: ResultsFolder, capsys: Printed) -> None:
     # given nine steps of 1 s and one of 11 s: their median is 1 s, their mean 2 s
     show(results, stored(results, measured(timing=timing_of(*[1.0] * 9, 11.0))))
 
@@ -188,10 +183,7 @@ def test_a_step_that_was_held_up_has_a_mark(
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_it_fits_a_narrow_terminal(
-    results: ResultsFolder,
-    width: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    results: ResultsFolder, width: int, monkeypatch: MonkeyPatch, capsys: Printed
 ) -> None:
     # given two runs with everything, and a terminal of this width
     made = measured(timing=SPLIT, energy=ENERGY, layers=LAYERS)
@@ -213,17 +205,3 @@ def test_it_fits_a_narrow_terminal(
     assert text.count("all layers together 2 s, a step 2 s: 0.0 % less (host, monotonic)") == 2
     assert ("hidden columns (terminal too narrow): input" in text) == (width < 120)
     assert out.count(" 25.0 % ") == len(runs) * len(PATHS)
-
-
-def test_a_pipe_has_every_line_whole(
-    results: ResultsFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    run = stored(results, measured(timing=SPLIT, energy=ENERGY, layers=LAYERS))
-
-    show(results, run)
-
-    out = capsys.readouterr().out
-    assert f"\n{show_runs.split_line(run)}\n" in out
-    assert " 2x3x224x224 " in out
-    assert "left out" not in out

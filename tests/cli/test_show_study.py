@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.cli.analyzed_here import Printed
 from tests.report.hand_study import make_study, run_row, step_row
 
 from ridgeline.cli.show_study import print_steps
@@ -12,9 +12,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_rows_say_in_what_runs_differ_and_which_were_disturbed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_rows_say_in_what_runs_differ_and_which_were_disturbed(capsys: Printed) -> None:
     # given a run with the defaults, and one with one thread while the machine was busy
     one = {"run_id": "b", "label": "one", "threads": 1, "environment": "OMP_NUM_THREADS=1"}
     reason = "other programs had the processor"
@@ -32,7 +30,7 @@ def test_rows_say_in_what_runs_differ_and_which_were_disturbed(
     assert out[-1].strip() == "* the machine was busy: other programs had the processor"
 
 
-def test_repeats_need_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeats_need_no_settings(capsys: Printed) -> None:
     runs = [run_row(), run_row(run_id="b")]
 
     print_steps(make_study(runs, [step_row(), step_row(run_id="b")]))

@@ -4,8 +4,9 @@ import sys
 from io import StringIO
 
 import pytest
+from pytest import MonkeyPatch
 from rich.console import Console
-from tests.cli.analyzed_here import command
+from tests.cli.analyzed_here import Printed, command
 
 from ridgeline.api import count
 from ridgeline.cli.render_count import phase_rows, summary_rows
@@ -59,7 +60,7 @@ def test_markdown_cells_stay_cells() -> None:
 
 @pytest.mark.parametrize("width", [200, 80, 40])
 def test_no_number_is_cut_on_a_terminal(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    width: int, monkeypatch: MonkeyPatch, capsys: Printed
 ) -> None:
     # given a terminal of this width
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -78,9 +79,7 @@ def test_no_number_is_cut_on_a_terminal(
     assert ("hidden columns (terminal too narrow):" in out) == (width < 120)
 
 
-def test_a_pipe_gets_everything(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipe_gets_everything(monkeypatch: MonkeyPatch, capsys: Printed) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert command("count", "resnet18_cifar", "--formulas", "--depth", "2", "-q") == 0
     out = capsys.readouterr().out

@@ -5,14 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.cli.analyzed_here import command
+from pytest import MonkeyPatch
+from tests.cli.analyzed_here import Printed, command
+from tests.cli.small_runs import MINUTES_S, start, wait_until
 from tests.train.small_training import net_file, what_differs
 
 from ridgeline.cli.options import MODELS
@@ -25,7 +26,6 @@ TRAIN = (sys.executable, "-m", "ridgeline", "train")
 SMALL = ("--data", "synthetic", "--limit-train", "70", "--limit-test", "30", "--batch-size", "16",
          "--epochs", "3", "--lr", "0.05", "--seed", "7")  # fmt: skip
 STEPS = 5  # of an epoch
-MINUTES_S = 300  # a loaded machine may take long to import torch
 STALLING = """
 import os, pathlib, time
 from net import Net
@@ -46,7 +46,7 @@ def make():
 
 
 @pytest.fixture
-def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def net(tmp_path: Path, monkeypatch: MonkeyPatch) -> str:
     """A small network in a file, and the folder of the test as the working directory."""
     net_file(tmp_path)
     (tmp_path / "stalling.py").write_text(STALLING)
@@ -64,7 +64,7 @@ def loaded(path: str) -> Any:
 # ---------------------------------------------------------------- what comes of it
 
 
-def test_files_run_and_summary(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_run_and_summary(net: str, capsys: Printed) -> None:
     assert ridgeline(net, *SMALL, "--save-every", "2") == 0
     # then the checkpoints are there
     assert sorted(path.name for path in Path("artifacts").iterdir()) == [
@@ -88,7 +88,7 @@ def test_files_run_and_summary(net: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "artifacts/net_make_final_weights.pt" in printed.out
 
 
-def test_json_and_quiet(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_quiet(net: str, capsys: Printed) -> None:
     assert ridgeline("--model", net, *SMALL, "--json", "-q", "--out-dir", "out") == 0
     printed = capsys.readouterr()
     answer = json.loads(printed.out)  # its keys are in the goldens
@@ -96,7 +96,7 @@ def test_json_and_quiet(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["files"]["best"] == "out/net_make_best.pt"
 
 
-def test_profile_one_step_saves_nothing(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_one_step_saves_nothing(net: str, capsys: Printed) -> None:
     code = ridgeline(
         net, *SMALL, "--profile-one-step", "--warmup-iters", "3", "--profile-iter", "2"
     )
@@ -111,9 +111,7 @@ def test_profile_one_step_saves_nothing(net: str, capsys: pytest.CaptureFixture[
 # ---------------------------------------------------------------- going on
 
 
-def test_resume_takes_the_settings_of_the_checkpoint(
-    net: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_takes_the_settings_of_the_checkpoint(net: str, capsys: Printed) -> None:
     # given a whole training that kept its first epoch
     assert ridgeline(net, *SMALL, "--out-dir", "whole", "--save-every", "1", "-q") == 0
     # when a training goes on from there, with no settings and with agreeing ones
@@ -134,7 +132,7 @@ def test_resume_takes_the_settings_of_the_checkpoint(
         assert what_differs(one, two) == []
 
 
-def test_resume_when_all_is_done(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_when_all_is_done(net: str, capsys: Printed) -> None:
     assert ridgeline(net, *SMALL, "-q") == 0
     before = loaded("artifacts/net_make_final_weights.pt")
     capsys.readouterr()
@@ -158,9 +156,7 @@ def test_resume_when_all_is_done(net: str, capsys: pytest.CaptureFixture[str]) -
     assert answer["files"]["run"] is None
 
 
-def test_resume_with_other_settings_is_refused(
-    net: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_with_other_settings_is_refused(net: str, capsys: Printed) -> None:
     assert ridgeline(net, *SMALL, "-q") == 0
     for options, text in {
         ("--epochs", "9", "--seed", "1"): "epochs: 3 there, 9 asked; seed: 7 there, 1 asked",
@@ -178,31 +174,8 @@ def test_resume_with_other_settings_is_refused(
 # ---------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("resnet18", "--model", "resnet34"), "MODEL and --model exclude each other"),
-        (("--amp", "--precision", "bf16"), "--amp and --precision exclude each other"),
-        (
-            ("--resume", "no_last.pt"),
-            "there is no checkpoint no_last.pt\n  hint: this folder has no .pt files",
-        ),
-        (("--resume", "no/last.pt"), "there is no checkpoint no/last.pt\n  hint: there is no fol"),
-        (("--data", "synthetic", "--momentum", "5"), "--momentum 5.0 is not possible"),
-        (("--data", "synthetic", "--lr", "-1"), "lr -1.0 is not possible"),
-        (("--data", "synthetic", "--out-dir", ""), "the name of a folder is empty"),
-        (("--data", "synthetic", "resnet19"), "unknown model 'resnet19'"),
-    ],
-)
-def test_refusals(
-    net: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
-    assert ridgeline(*arguments) == 2
-    assert f"ridgeline: {said}" in capsys.readouterr().err
-
-
 def test_too_little_memory_at_any_moment_is_one_error(
-    net: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    net: str, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
     # given a training that can go on
     assert ridgeline(net, *SMALL, "-q", "--epochs", "2", "--save-every", "1") == 0
@@ -224,7 +197,7 @@ def test_too_little_memory_at_any_moment_is_one_error(
 
 
 def test_missing_data_names_the_file_and_its_place(
-    net: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    net: str, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
     def refused(url: str, timeout: float) -> None:
         raise OSError(101, "Network is unreachable")
@@ -251,23 +224,16 @@ def test_only_classifiers_are_offered() -> None:
 
 def stalled(folder: Path, *options: str, step: int) -> "subprocess.Popen[str]":
     """A training that has stopped in the forward pass of this step, and waits."""
-    process = subprocess.Popen(
-        [*TRAIN, "stalling.py:make", *SMALL, *options],
-        cwd=folder, env={**os.environ, "STALL_AT": str(step), "PYTHONPATH": str(folder)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
-    deadline_s = time.monotonic() + MINUTES_S
-    while not (folder / "stalled").exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline_s, "the step was never reached"
-        time.sleep(0.05)
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    command = ("train", "stalling.py:make", *SMALL, *options)
+    process = start(folder, *command, STALL_AT=str(step), PYTHONPATH=path)
+    wait_until((folder / "stalled").exists, process)
     return process
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_killed_in_the_middle_of_an_epoch(
-    net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    net: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     # given a training that nothing happened to

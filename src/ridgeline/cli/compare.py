@@ -116,7 +116,7 @@ def _judge(comparison: Comparison | MachineComparison, limit: float, text: str) 
 def parse_percentage(text: str) -> float:
     """`5%` and `5` as 0.05."""
     number = text.strip().removesuffix("%").strip()
-    if not number.replace(".", "", 1).isdigit():
+    if not number.replace(".", "", 1).isdecimal():
         raise RidgelineError(
             f"--fail-above {text!r} is not a percentage", hint="write 5% for five per cent"
         )

@@ -26,13 +26,7 @@ EXAMPLES = """
 """
 
 SCHEMA = 1
-TITLES = {
-    "software": "Software",
-    "gpu": "GPU",
-    "counters": "Counters",
-    "power": "Power",
-    "noise": "Noise",
-}
+GROUPS = ("software", "gpu", "counters", "power", "noise")
 COLOURS = {"ok": "green", "missing": "yellow", "broken": "bold red", "note": "cyan"}
 
 
@@ -74,10 +68,11 @@ def _print_checks(checks: Sequence[Check]) -> None:
 
     console = Console(soft_wrap=False)
     width = max((len(check.name) for check in checks), default=0)
-    for group, title in TITLES.items():
+    for group in GROUPS:
         rows = [check for check in checks if check.group == group]
         if not rows:
             continue
+        title = "GPU" if group == "gpu" else group.capitalize()
         table = Table(title=title, title_justify="left", title_style="bold", box=None,
                       show_header=False, pad_edge=False)  # fmt: skip
         table.add_column(width=len("missing"))

@@ -73,7 +73,7 @@ def import_files(
 def _print_outcome(outcome: ImportOutcome, label: str | None, output: Output) -> None:
     """The captures on stdout; notes on their numbers and, unless quiet, advice on stderr."""
     from ridgeline.captures.capture import totals
-    from ridgeline.cli.show_profiles import SOURCES, print_captures
+    from ridgeline.cli.show_profiles import print_captures
     from ridgeline.pipeline.import_captures import name_files
 
     captures = outcome.captures
@@ -82,7 +82,7 @@ def _print_outcome(outcome: ImportOutcome, label: str | None, output: Output) ->
     elif captures:
         print_captures(captures, label)
     for one in () if output.quiet else captures:
-        messages.show_message(plain_text(f"{name_files(one)}: {SOURCES[one.kind]}"))
+        messages.show_message(plain_text(f"{name_files(one)}: {one.kind}"))
     for one in () if output.as_json else captures:  # which has them
         messages.show_notes(f"{name_files(one)}: {text}" for text in one.warnings)
     if not output.quiet:

@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
 from ridgeline.signals import INTERRUPTED, interrupts_later
@@ -108,18 +109,16 @@ def stopped_at_once(
 
 def import_tables() -> None:
     """pandas and pyarrow, inside of which an interrupt is lost or turns into other errors."""
-    with stopped_at_once(), suppress(ImportError):
-        import pandas
-        import pyarrow  # noqa: F401
-
-        assert pandas
+    _import_at_once("pandas", "pyarrow")
 
 
 def import_figures() -> None:
     """matplotlib; an interrupt inside of its C++ modules lets Python abort at its end."""
-    with stopped_at_once(), suppress(Exception):  # whoever draws says why it cannot
-        import matplotlib.backends.backend_agg
-        import matplotlib.figure
-        import matplotlib.style
+    _import_at_once("matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.style")
 
-        assert matplotlib.style
+
+def _import_at_once(*modules: str) -> None:
+    """What cannot be imported is an error where it is used."""
+    with stopped_at_once(), suppress(Exception):
+        for module in modules:
+            import_module(module)

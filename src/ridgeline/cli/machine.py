@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,12 @@ from ridgeline.cli.options import Debug, Json, Output, Results, option, takes_gr
 from ridgeline.cli.progress import progress_bar
 from ridgeline.cli.tables import Grid, Rows, print_grid
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.passport import Ceiling, Passport, Passports, peaks, read_passport
 from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 from ridgeline.units import format_change, format_percent, si
 
 if TYPE_CHECKING:
     from ridgeline.machine.datasheets import Datasheet
-    from ridgeline.machine.passport import Ceiling, Passport
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -77,8 +78,6 @@ def list_passports(
     results: Results = DEFAULT_RESULTS, as_json: Json = False, debug: Debug = False
 ) -> None:
     """List the passports of the results folder."""
-    from ridgeline.machine.passport import Passports
-
     folder = Passports(results)
     passports = []
     for name in folder.names():
@@ -118,7 +117,6 @@ def show(
 ) -> None:
     """Show a passport: its ceilings, and the roofs drawn in the terminal and as a picture."""
     from ridgeline.machine.datasheets import datasheet_for
-    from ridgeline.machine.passport import Passports
     from ridgeline.pipeline.measure_passport import draw_passport
 
     passports = Passports(results)
@@ -170,7 +168,6 @@ def diff(
 ) -> None:
     """Compare two passports: what differs, by how much, and what may explain it."""
     from ridgeline.machine.compare import another_machine, changed_settings, differences, label
-    from ridgeline.machine.passport import Passports
 
     passports = Passports(results)
     left, right = passports.read(before), passports.read(after)
@@ -207,8 +204,6 @@ def export(
     debug: Debug = False,
 ) -> None:
     """Export a passport as JSON, or as the peaks.json that roofline scripts read."""
-    from ridgeline.machine.passport import Passports, peaks
-
     passport = Passports(results).read(name)
     if peaks_file is not None:
         atomic_write_text(peaks_file, to_json(peaks(passport)))
@@ -226,9 +221,6 @@ def import_passport(
     debug: Debug = False,
 ) -> None:
     """Take a passport from a file into the results folder."""
-    from dataclasses import replace
-
-    from ridgeline.machine.passport import Passports, read_passport
     from ridgeline.pipeline.measure_passport import check_passport_name
 
     passport = read_passport(file)

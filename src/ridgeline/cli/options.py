@@ -156,7 +156,7 @@ Optimizer = Annotated[
     option(..., "In train mode: sgd, momentum, adam, adamw, rmsprop, …", choices=(*OPTIMIZERS,)),
 ]
 Backend = Annotated[str, option(..., "auto, cuda, mps or cpu.", choices=BACKENDS)]
-Device = Annotated[int, option(..., "Which CUDA device.", min=0)]
+Device = Annotated[int, option(..., "Which CUDA device.", metavar="N", min=0)]
 Label = Annotated[
     str | None,
     option(..., "A name for it in tables and reports.", metavar="TEXT", parser=parse_label),

@@ -15,7 +15,6 @@ from ridgeline.cli import messages
 from ridgeline.cli.options import Label, Output, folder, option, takes_groups
 from ridgeline.cli.step_options import Step, Work
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.metrics import AUTO, CUPTI, LEVELS, TIERS, TOOLS
 from ridgeline.settings import DEFAULT_BATCH
 
 if TYPE_CHECKING:
@@ -41,6 +40,10 @@ failed; 3 a run or a profile failed (its reason is stored with it, unless that w
 """
 UNWATCHED_STEPS = 50  # that the time of a step is taken from
 TIME = "time"  # the tier without counters
+TIERS = ("counters", TIME)
+LEVELS = ("dram", "hierarchical")
+AUTO, CUPTI = "auto", "cupti"
+TOOLS = (AUTO, CUPTI, "ncu")
 OF_COUNTERS = ("tool", "level", "dry_run")
 OF_SIZES = ("batch_size", "mode", "input_size", "seq_len", "config")
 

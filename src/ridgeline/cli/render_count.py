@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -300,8 +301,7 @@ def _find_largest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         row = rows[number]
         return row["flops"], row["read_bytes"] + row["written_bytes"]
 
-    by_size = sorted(range(len(rows)), key=size, reverse=True)
-    return [rows[number] for number in sorted(by_size[:MOST_ROWS])]
+    return [rows[number] for number in sorted(nlargest(MOST_ROWS, range(len(rows)), key=size))]
 
 
 def _format_rows(rows: Iterable[dict[str, Any]], header: list[str]) -> Rows:

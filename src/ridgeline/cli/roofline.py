@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.interrupts import import_figures, stop_if_pressed
 from ridgeline.cli.messages import print_json, show_message, show_notes
-from ridgeline.cli.options import Figures, Label, Output, StoredRuns, option, takes_groups
+from ridgeline.cli.options import Figures, Output, StoredRuns, option, takes_groups
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ EXAMPLES = """
 @takes_groups
 def roofline(
     stored: StoredRuns,
-    label: Label = None,
+    label: str | None = option(None, "Only runs and captures with this label.", metavar="TEXT"),
     kind: str | None = option(
         None, "Figures to draw: classic, layers, hierarchical, time, training, …"
     ),

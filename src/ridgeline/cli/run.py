@@ -82,9 +82,9 @@ def run(
     )
     interrupted = False
     try:
-        if in_process:
-            with stopped_at_once():
-                _import_all()
+        if in_process:  # what a measurement needs; where it is missing, the run itself says so
+            with stopped_at_once(), suppress(ImportError, OSError):
+                import ridgeline.measure.preload  # noqa: F401
         with progress_bar(selection.case_count, quiet=output.quiet) as progress:
             runner.progress = progress
             if not output.as_json:
@@ -98,12 +98,6 @@ def run(
     except KeyboardInterrupt:
         interrupted = True
     _finish(runner, output, interrupted=interrupted)
-
-
-def _import_all() -> None:
-    """What a measurement in this process needs; where it is missing, the run itself says so."""
-    with suppress(ImportError, OSError):
-        import ridgeline.measure.preload  # noqa: F401
 
 
 def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:

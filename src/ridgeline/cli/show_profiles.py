@@ -22,15 +22,6 @@ PLAIN = (  # of a profile, as they are stored
     "status", "reason", "tier", "level", "tool", "launches", "kernel_time_s", "busy_time_s",
     "step_time_s", "gap_s", "copies", "attributed_share", "layer_share",
 )  # fmt: skip
-SOURCES = {
-    "ncu-raw": "Nsight Compute, raw page",
-    "ncu-details": "Nsight Compute, details page",
-    "ncu-ui": "Nsight Compute, exported by its UI",
-    "ncu-text": "Nsight Compute, text",
-    "ncu-rep": "Nsight Compute, report",
-    "kineto": "PyTorch trace",
-    "nsys": "Nsight Systems, kernel table",
-}
 MEMORIES = {"DRAM": "dram_bytes", "L2": "l2_bytes", "L1": "l1_bytes"}
 Columns = dict[str, tuple[str, Callable[[float], str]]]  # title: column of a table, its format
 

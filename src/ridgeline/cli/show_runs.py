@@ -50,15 +50,7 @@ def show(runs: Sequence[Run], results: ResultsFolder, written: list[Path], outpu
         show_notes(f"{name_run(run)}: {text}" for text in run.result.warnings)
     show_failed([run for run in runs if not isinstance(run.result, RunResult)])
     if runs and not output.quiet:
-        show_message(f"runs are in {results.runs_path}; {_name_views(written)}")
-
-
-def _name_views(written: list[Path]) -> str:
-    if not written:
-        return "no views"
-    rest = len(written) - 1
-    more = f" and {rest} more file{'s' if rest > 1 else ''}" if rest else ""
-    return f"views: {written[0]}{more}"
+        show_message(f"runs are in {results.runs_path}, {len(written)} views in {results.path}")
 
 
 def make_views(runner: CaseRunner, *, quiet: bool) -> list[Path]:

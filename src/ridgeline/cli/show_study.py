@@ -57,7 +57,7 @@ COLUMNS: dict[str, Callable[[Point], str]] = {
     "device": _format_field("device_name"),
     "kernels": _format_field("launches", "{:.0f}".format),
     "layer": _format_field("layer"),
-    "kind": _format_field("kind"),
+    "kind": lambda p: str(p["kind"]),
     "work": _format_field("provenance"),
     "machine": _format_field("env"),
     "FLOP/B": _format_intensity,

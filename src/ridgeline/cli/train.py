@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -54,27 +55,30 @@ SYNTHETIC = "synthetic"
 CLASSIFIER_FORMS = "resnet18, resnet34, a torchvision classifier, file.py:factory"
 
 
+number = partial(option, metavar="N")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chosen(Group):
     """The settings of a training, by the fields of TrainSettings; None: its default."""
 
-    epochs: int | None = option(None, "Passes over the images.", show_default="20")
-    batch_size: int | None = option(
+    epochs: int | None = number(None, "Passes over the images.", show_default="20")
+    batch_size: int | None = number(
         None, "Images per step.", "-b", "--batch-size", show_default="128"
     )
-    lr: float | None = option(None, "Highest learning rate.", show_default="0.1")
-    momentum: float | None = option(None, "Momentum of SGD.", show_default="0.9")
-    weight_decay: float | None = option(None, "Weight decay of SGD.", show_default="0.0005")
-    label_smoothing: float | None = option(None, "Label smoothing, such as 0.1.", show_default="0")
-    warmup: int | None = option(
+    lr: float | None = number(None, "Highest learning rate.", show_default="0.1")
+    momentum: float | None = number(None, "Momentum of SGD.", show_default="0.9")
+    weight_decay: float | None = number(None, "Weight decay of SGD.", show_default="0.0005")
+    label_smoothing: float | None = number(None, "Label smoothing, such as 0.1.", show_default="0")
+    warmup: int | None = number(
         None,
         "Steps in which the rate rises, before its cosine.",
         show_default="a tenth of all, up to 500",
     )
     augment: bool | None = option(None, "Random crops and mirroring.", "--augment/--no-augment")
-    image_size: int | None = option(None, "Scale images to this side.", show_default="32")
+    image_size: int | None = number(None, "Scale images to this side.", show_default="32")
     channels_last: bool | None = option(None, "Images in NHWC order.", "--channels-last")
-    seed: int | None = option(
+    seed: int | None = number(
         None, "Random seed of weights, order and augmentation.", show_default="0"
     )
     deterministic: bool | None = option(
@@ -94,16 +98,16 @@ class Surroundings(Group):
         metavar="DIR|synthetic",
         show_default="data",
     )
-    limit_train: int | None = option(None, "Train on the first N images.", min=1)
-    limit_test: int | None = option(None, "Test on the first N images.", min=1)
+    limit_train: int | None = number(None, "Train on the first N images.", min=1)
+    limit_test: int | None = number(None, "Test on the first N images.", min=1)
     backend: Backend = "auto"
     device: Device = 0
-    workers: int = option(0, "Processes that make batches; 0: the device makes them.", min=0)
+    workers: int = number(0, "Processes that make batches; 0: the device makes them.", min=0)
     out_dir: Path | None = folder(None, "Where checkpoints go.", show_default="artifacts")
     resume: Path | None = option(
         None, "Go on from this checkpoint, with its settings.", metavar="FILE"
     )
-    save_every: int = option(0, "Also keep a checkpoint every N epochs; 0: none.", min=0)
+    save_every: int = number(0, "Also keep a checkpoint every N epochs; 0: none.", min=0)
     overwrite: bool = option(False, "Begin anew where a training was saved.", "--overwrite")
 
 
@@ -123,8 +127,8 @@ def train(
     profile_one_step: bool = option(
         False, "Warm up, mark one whole step for a profiler, and exit.", "--profile-one-step"
     ),
-    warmup_iters: int = option(20, "Steps before the marked one.", min=0),
-    profile_iter: int = option(1, "Which step after these is marked.", min=1),
+    warmup_iters: int = number(20, "Steps before the marked one.", min=0),
+    profile_iter: int = number(1, "Which step after these is marked.", min=1),
     output: Output,
 ) -> None:
     """Train a classifier on CIFAR-10: SGD, warm-up and cosine decay; test and save each epoch.
