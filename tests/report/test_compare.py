@@ -17,7 +17,6 @@ from ridgeline.report.comparison import (
     MachineComparison,
     as_markdown,
     explanations,
-    sentence,
     summary,
 )
 from ridgeline.store import ResultsFolder, Run
@@ -62,20 +61,6 @@ def test_labels_are_matched_by_configuration(results: ResultsFolder) -> None:
     assert found.slower_by_more_than(0.2 + 1e-9) == []
 
 
-def test_what_differs_throughout_need_not_agree(results: ResultsFolder) -> None:
-    for batch_size in (16, 32):
-        write(results, batch_size=batch_size, label="eager")
-        write(results, times(0.5), batch_size=batch_size, label="quick", compile="default")
-
-    found = of_runs("eager", "quick")
-
-    assert [row.name for row in found.rows] == [
-        "vgg16, batch 16, train, tf32",
-        "vgg16, batch 32, train, tf32",
-    ]
-    assert [str(setting) for setting in found.settings] == ["compile: none → default"]
-
-
 def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
     write(ResultsFolder(Path("one")), model="resnet50")
     write(ResultsFolder(Path("two")), model="resnet101")
@@ -89,18 +74,6 @@ def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
         "two/ has resnet101, batch 128, train, tf32"
     )
     assert len(of_runs("one:resnet50", "two:resnet101").rows) == 1  # named, so it is meant
-
-
-def test_repeats_are_one_configuration(results: ResultsFolder) -> None:
-    for scale in (1.0, 1.01, 1.02):
-        write(results, times(scale), label="before")
-        write(results, times(1.5 * scale), label="after")
-
-    found = of_runs("before", "after")
-
-    assert (found.rows[0].time.runs, found.rows[0].time.test.counts) == ((3, 3), (30, 30))
-    assert rows(found)[0][1:] == ("slower", 1.5)
-    assert found.notes == ()
 
 
 def test_runs_in_another_environment_are_no_repeats(results: ResultsFolder) -> None:
@@ -132,12 +105,10 @@ def test_runs_on_a_busy_machine_are_not_judged(results: ResultsFolder) -> None:
     ]
     assert found.rows[1].others["peak_memory_bytes"].is_judged  # load does not change it
     assert summary(found) == (
-        "2 configurations: 1 slower, 0 faster, 0 with no difference shown, 1 not judged;"
-        " geometric mean +34.2 % time"
+        "2 configurations: 1 slower, 1 not judged; geometric mean +34.2 % time"
     )
     why = "not judged: the machine was busy during B (other programs had the processor)"
     assert f"vgg16, batch 16, train, tf32: {why}" in explanations(found)
-    assert sentence(found.rows[1]) == f"{why}: +50.0 % time per step"
 
 
 def test_steps_that_were_held_up_are_not_judged(results: ResultsFolder) -> None:
@@ -147,9 +118,9 @@ def test_steps_that_were_held_up_are_not_judged(results: ResultsFolder) -> None:
     write(results, held_up, label="after")
     write(results, held_up, label="reads", data="/images")
 
-    assert sentence(of_runs("after", "before").rows[0]).startswith(
-        "not judged: the machine was busy during A"
-        " (some steps were held up: their mean is 1.85 times their median): "
+    assert of_runs("after", "before").rows[0].why_not_judged == (
+        "the machine was busy during A"
+        " (some steps were held up: their mean is 1.85 times their median)"
     )
     # data that is read may come in bursts
     assert of_runs("before", "reads").rows[0].time.verdict == "no difference shown"
@@ -170,10 +141,9 @@ def test_one_process_is_said_to_be_one(results: ResultsFolder) -> None:
     write(results, label="b")
     write(results, label="b")
 
-    assert "one process on one side" in of_runs("a", "b").notes[0]
-    assert "one process on each side" in of_runs("a", "a").notes[1]
+    assert "one process" in of_runs("a", "b").notes[0]
     assert "--repeats 3" in of_runs("a", "b").notes[0]
-    assert "two runs say little" in of_runs("b", "b").notes[1]
+    assert len(of_runs("b", "b").notes) == 1  # that the runs are on both sides
 
 
 def test_few_steps_show_nothing_and_say_so(results: ResultsFolder) -> None:
@@ -235,20 +205,6 @@ def test_machines(results: ResultsFolder) -> None:
 # ---------------------------------------------------------------- in words
 
 
-def test_the_verdict_in_words(results: ResultsFolder) -> None:
-    write(results, label="a")
-    write(results, times(1.5), label="b")
-
-    row = of_runs("a", "b").rows[0]
-
-    assert sentence(row).startswith("B is slower: 50.0 % more time per step (95 % interval +4")
-    assert sentence(row).endswith("p <0.001, Mann–Whitney, normal approximation, "
-                                  "on 10 and 10 steps)")  # fmt: skip
-    assert sentence(of_runs("b", "a").rows[0]).startswith("B is faster: 33.3 % less time")
-    same = sentence(of_runs("a", "a").rows[0])
-    assert same.startswith("no difference shown: 0.0 % time per step")
-
-
 def test_names_in_markdown_stay_names(results: ResultsFolder) -> None:
     name = "<img src=x onerror=alert(1)> [a](b) *c*"
     for label in ("a|1", "b|2"):
@@ -274,7 +230,7 @@ def test_markdown_has_everything(results: ResultsFolder) -> None:
     assert "| 104 ms | 157 ms | +50.0 % |" in text
     assert "| **slower** | 104 ms |" in text
     assert "| a&#124;b | 3.00 ms | 3.00 ms | 0 s | 0 s … 0 s | 0.0 % |" in text
-    assert "- only in A, 3.00 ms together: gone" in text
+    assert "| gone | 3.00 ms | – | −3.00 ms | – |" in text
     assert "- differs: seed: 0 → 1" in text
     assert "> note: the interval is of one process" in text
 
@@ -381,7 +337,7 @@ def test_a_beginning_of_several_runs(results: ResultsFolder) -> None:
 def test_a_name_of_nothing(results: ResultsFolder) -> None:
     assert refusal("x", results) == (
         "there is nothing called 'x' to compare in results\n"
-        "  hint: there are no runs in this folder; name another one with --results DIR"
+        "  hint: there are no completed runs in this folder; name another one with --results DIR"
     )
     run = write(results, label="before")
     assert refusal("x", results).endswith(
@@ -390,8 +346,6 @@ def test_a_name_of_nothing(results: ResultsFolder) -> None:
     assert "names no side" in refusal("", results)
     assert "names no side" in refusal("label:", results)
     assert "there are no completed runs in nowhere/" in refusal("nowhere/", results)
-    Path("empty").mkdir()
-    assert "empty is not a results folder" in refusal("empty", results)
 
 
 def test_runs_without_step_times(results: ResultsFolder) -> None:
@@ -401,8 +355,8 @@ def test_runs_without_step_times(results: ResultsFolder) -> None:
     step = {**MEASURED["found"]["step_time_s"], "samples": [0.0, 1.0]}
     bare = write(results, found={"step_time_s": step})
 
-    assert "failed, so it has no times: out of memory" in refusal(failed.run_id, results)
-    assert "is of `ridgeline count` and has no step times" in refusal(counted.run_id, results)
+    assert "has no step times: out of memory" in refusal(failed.run_id, results)
+    assert f"run {counted.run_id} has no step times" in refusal(counted.run_id, results)
     assert select("vgg16", results).problems == (
         f"run {bare.run_id} is passed over: it has no step times",
     )

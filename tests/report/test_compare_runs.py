@@ -13,7 +13,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.report.compared import MEASURED, layer_table, near, times, write
 
-from ridgeline.report.compare_runs import (
+from ridgeline.report.compare import (
+    compare_runs,
+    find_conditions,
+    find_settings,
+    layer_samples,
+)
+from ridgeline.report.comparison import (
     FASTER,
     NO_DIFFERENCE,
     SLOWER,
@@ -21,14 +27,10 @@ from ridgeline.report.compare_runs import (
     Part,
     RankTest,
     Setting,
-    _draw_medians,
     center,
     compare_groups,
-    compare_runs,
-    difference_interval,
-    find_conditions,
-    find_settings,
-    layer_samples,
+    draw_medians,
+    find_interval,
     rank_test,
 )
 from ridgeline.store import ResultsFolder
@@ -265,7 +267,7 @@ def test_too_few_samples_have_no_interval_and_show_nothing() -> None:
 
 def test_medians_of_three_drawn_from_three() -> None:
     # the median is the least value if 2 or 3 of 3 draws are: (3·2 + 1)/27
-    drawn = _draw_medians(np.array([1.0, 2.0, 3.0]), np.random.default_rng(0), 27_000)
+    drawn = draw_medians(np.array([1.0, 2.0, 3.0]), np.random.default_rng(0), 27_000)
 
     counts = [int((drawn == value).sum()) for value in (1.0, 2.0, 3.0)]
     assert counts == near([7000, 13000, 7000], abs=350)  # four standard deviations
@@ -276,8 +278,8 @@ def test_differences_between_runs_widen_the_interval() -> None:
     steps = rng.lognormal(0, 0.01, (5, 50))
     shifts = np.array([0.9, 0.95, 1.0, 1.05, 1.1])[:, None]
 
-    alike = difference_interval(steps.tolist(), (1.02 * steps).tolist())
-    unlike = difference_interval((steps * shifts).tolist(), (1.02 * steps * shifts).tolist())
+    alike = find_interval(steps.tolist(), (1.02 * steps).tolist())
+    unlike = find_interval((steps * shifts).tolist(), (1.02 * steps * shifts).tolist())
 
     assert alike is not None and unlike is not None
     assert unlike[1] - unlike[0] > 5 * (alike[1] - alike[0])

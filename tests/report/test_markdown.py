@@ -106,14 +106,13 @@ def test_what_stands_in_the_sections(tmp_path: Path) -> None:
     text = report_text(whole_study(), folder=tmp_path)
 
     for line in (
-        "This study holds 1 run of 1 configuration of 1 network (net) on toy (Toy 1). On toy, a"
+        "This study holds 1 run of 1 configuration of 1 network (net) on toy. On toy, a"
         " step reaches 50.0 % of what the roofs allow; the floor is set by arithmetic in the one"
         " configuration. Of the hypotheses below, H4 held and H1, H2, H3 and H5 cannot be decided"
         " here. 1 of 1 run came with warnings, so the limitations at the end belong to the result.",
         "| toy | net | train | fp32 | 8 | 1 |",  # the matrix
         "| net | train | fp32 | 8 | 1.00 | 5.00 | 10.0 | 0.500 | 0.100 | 20.0 | 100 | 0.200 |",
         "| net | train | fp32 | 8 | 3.00 | 3.00 | 3.00 | 2.00 |",  # phases
-        "| net | 8 | conv4 | Conv2d | 4.00 | 40.0 % | 500 | 20.0 |",  # layers
         "| R1 | toy | net, batch 8, fp32 training | 400 | 320 | 500 | 20.0 | 1.00 | 1 |",
         "- R1: step times are unstable",
         "| toy | fp32 matrix | 1.00 TFLOP/s | measured | 2000 |",

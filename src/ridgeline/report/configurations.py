@@ -14,13 +14,13 @@ two, the faster), so that all its numbers belong together.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ridgeline.findings import LAYERS_OFF
 from ridgeline.report.study import Study
-from ridgeline.report.text import number, plain, records
+from ridgeline.report.text import group_by, number, plain, records
 from ridgeline.report.views import STEP_SETTINGS
 from ridgeline.settings import LOADING, SYNTHETIC, SYNTHETIC_HOST, WORDS, Settings
 from ridgeline.store import MeasuredRun
@@ -83,14 +83,6 @@ def number_configurations(every: Iterable[Mapping[str, Any]]) -> list[int]:
     """For each of some settings the number of its configuration, by first appearance."""
     numbers: dict[tuple[Any, ...], int] = {}
     return [numbers.setdefault(key(one), len(numbers)) for one in every]
-
-
-def group_by(items: Iterable[Item], keys: Iterable[Hashable]) -> dict[Any, list[Item]]:
-    """Items by their keys, in the order of first appearance."""
-    groups: dict[Any, list[Item]] = {}
-    for item, same in zip(items, keys, strict=True):
-        groups.setdefault(same, []).append(item)
-    return groups
 
 
 def find_differing(

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ridgeline.report.configurations import NETWORK, Case, cases, group_by
+from ridgeline.report.configurations import NETWORK, Case, cases
 from ridgeline.report.study import BUSY, Study
-from ridgeline.report.text import number, records
+from ridgeline.report.text import group_by, number, records
 from ridgeline.units import format_percent, format_time, si
 
 MOST_SENTENCES = 6
