@@ -171,18 +171,13 @@ def test_a_broken_run_is_passed_over_with_a_word(
     assert said.err.count("cannot read") == 1
 
 
-def test_machines(results: ResultsFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(PASSPORT, PASSPORT, "--fail-above", "5%") == 0
-    assert "bf16 matrix" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("nothing", "after"), "there is nothing called 'nothing' to compare in results"),
         (("before", "after", "--format", "csv"), "--format: 'csv' is not known"),
         (("before", "after", "-o", "x.txt"), "the ending of --output: '.txt' is not known"),
-        (("before", PASSPORT), "is a machine and 'before' is not"),
+        (("before", PASSPORT), "is a machine's passport"),
         (("before", "after", "--results", "nowhere"), "to compare in nowhere"),
         (("before", "after", "--fail-above=five"), "'five' is not a percentage"),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.compare import compare, select
 from ridgeline.report.comparison import (
     Comparison,
-    MachineComparison,
     as_markdown,
     explanations,
     summary,
@@ -59,6 +56,8 @@ def test_labels_are_matched_by_configuration(results: ResultsFolder) -> None:
     assert found.mean_ratio == pytest.approx((1.0 * 1.2 * 0.9) ** (1 / 3))
     assert found.slower_by_more_than(0.1) == ["vgg16, batch 32, train, tf32, +20.0 %"]
     assert found.slower_by_more_than(0.2 + 1e-9) == []
+    assert found.table()["change"].tolist() == [row.time.share for row in found.rows]
+    assert str(found) == as_markdown(found)
 
 
 def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
@@ -136,86 +135,7 @@ def test_one_busy_run_of_three_is_outvoted(results: ResultsFolder) -> None:
     assert of_runs("before", "after").rows[0].time.verdict == "not judged"
 
 
-def test_one_process_is_said_to_be_one(results: ResultsFolder) -> None:
-    write(results, label="a")
-    write(results, label="b")
-    write(results, label="b")
-
-    assert "one process" in of_runs("a", "b").notes[0]
-    assert "--repeats 3" in of_runs("a", "b").notes[0]
-    assert len(of_runs("b", "b").notes) == 1  # that the runs are on both sides
-
-
-def test_few_steps_show_nothing_and_say_so(results: ResultsFolder) -> None:
-    write(results, times()[:3], label="a")
-    write(results, times(2)[:3], label="b")
-
-    found = of_runs("a", "b")
-
-    assert found.slower_by_more_than(0.05) == []
-    assert found.undecided(0.05) == ["vgg16, batch 128, train, tf32, +100.0 %"]
-    assert "too few steps for an interval" in found.notes[0]
-
-
-def test_layers_where_they_are_wanted(results: ResultsFolder) -> None:
-    table = layer_table(fc=([0.001] * 6, [0.002] * 6))
-    write(results, label="a", layers=table)
-    write(results, label="b", layers=table)
-
-    assert [part.name for part in of_runs("a", "b").rows[0].layers] == ["fc"]
-    assert of_runs("a", "b", layers=False).rows[0].layers == ()
-    for label in ("a", "b"):
-        write(results, label=label, batch_size=16)
-    assert all(not row.layers for row in of_runs("a", "b").rows)
-    assert sum(bool(row.layers) for row in of_runs("a", "b", layers=True).rows) == 1
-
-
-def test_a_machine_is_not_compared_with_a_run(results: ResultsFolder) -> None:
-    write(results, label="a")
-
-    with pytest.raises(RidgelineError, match=r"is a machine and 'a' is not"):
-        compare("a", PASSPORT)
-
-
-def scaled_passport(**scales: float) -> str:
-    """A passport like that of the H200, with roofs of these patterns or launches scaled."""
-    content = json.loads(Path(PASSPORT).read_text(encoding="utf-8"))
-    for ceiling in content["ceilings"]:
-        name = ceiling.get("pattern") if ceiling.get("level") == "dram" else ceiling.get("what")
-        ceiling["samples"] = [scales.get(str(name), 1.0) * s for s in ceiling["samples"]]
-    Path("other.json").write_text(json.dumps(content), encoding="utf-8")
-    return "other.json"
-
-
-def test_machines(results: ResultsFolder) -> None:
-    same = compare(PASSPORT, PASSPORT)
-    other = compare(PASSPORT, scaled_passport(copy=0.8, triad=1.1, kernel=2.0, idle=9.0))
-
-    assert isinstance(same, MachineComparison) and isinstance(other, MachineComparison)
-    assert {d["change"] for d in same.to_dict()["differences"]} == {0.0}
-    assert same.slower_by_more_than(0.0) == []
-    assert other.slower_by_more_than(0.05) == [
-        "the kernel launch roof of cuda:0, +100.0 %",
-        "the dram copy roof of cuda:0, −20.0 %",
-    ]
-    assert other.slower_by_more_than(0.5) == ["the kernel launch roof of cuda:0, +100.0 %"]
-    assert "| cuda:0 | dram copy |" in as_markdown(other)
-
-
 # ---------------------------------------------------------------- in words
-
-
-def test_names_in_markdown_stay_names(results: ResultsFolder) -> None:
-    name = "<img src=x onerror=alert(1)> [a](b) *c*"
-    for label in ("a|1", "b|2"):
-        write(results, label=label, model=name, layers=layer_table(**{name: ([0.001], [0.002])}),
-              found={"warnings": [f"{name} was slow"]})  # fmt: skip
-
-    text = as_markdown(compare("a|1", "b|2"), top=1)
-
-    assert "<img" not in text
-    assert "&lt;img src=x onerror=alert(1)&gt; \\[a\\](b) \\*c\\*" in text
-    assert text.splitlines()[0] == "### A: a&#124;1 (label, 1 run), B: b&#124;2 (label, 1 run)"
 
 
 def test_markdown_has_everything(results: ResultsFolder) -> None:
@@ -233,18 +153,6 @@ def test_markdown_has_everything(results: ResultsFolder) -> None:
     assert "| gone | 3.00 ms | – | −3.00 ms | – |" in text
     assert "- differs: seed: 0 → 1" in text
     assert "> note: the interval is of one process" in text
-
-
-def test_a_table_and_a_text_for_notebooks(results: ResultsFolder) -> None:
-    write(results, label="a")
-    write(results, times(2), label="b")
-
-    found = of_runs("a", "b", results="results")
-
-    assert found.table()[["configuration", "verdict", "change"]].values.tolist() == [
-        ["vgg16, batch 128, train, tf32", "slower", pytest.approx(1.0)]
-    ]
-    assert str(found) == as_markdown(found)
 
 
 # ---------------------------------------------------------------- what a name stands for
@@ -302,33 +210,15 @@ def test_other_results_folders(results: ResultsFolder) -> None:
     assert select("other:x", results).text == "other:x"
 
 
-def test_passports_by_name(results: ResultsFolder) -> None:
-    machines = results.path / "machines"
-    machines.mkdir(parents=True)
-    shutil.copy(PASSPORT, machines / "nvidia-h200.json")
-
-    named, file = select("nvidia-h200", results), select(PASSPORT, results)
-
-    assert named.passport == file.passport is not None
-    assert str(named) == "nvidia-h200 (passport of 2026-11-15)"
-    assert select("machine:nvidia-h200", results).kind == "machine"
-
-
 def test_a_name_of_several_things(results: ResultsFolder) -> None:
-    write(results, label="resnet50")
-    write(results, model="resnet50")
+    runs = [write(results, label="resnet50"), write(results, model="resnet50")]
     write(ResultsFolder(Path("resnet50")))
 
     assert refusal("resnet50", results) == (
         "'resnet50' may mean 3 things\n"
         "  hint: write one of label:resnet50, model:resnet50, resnet50/"
     )
-    assert ids("label:resnet50", results)[0] == "label"
-
-
-def test_a_beginning_of_several_runs(results: ResultsFolder) -> None:
-    runs = [write(results), write(results)]
-
+    assert ids("label:resnet50", results) == ("label", of(runs[0]))
     assert refusal("20", results) == (
         f"'20' is the name of 2 runs\n  hint: write more of it: {', '.join(of(*runs))}"
     )

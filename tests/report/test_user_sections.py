@@ -15,7 +15,6 @@ from ridgeline.report.markdown import (
     OLD_TITLE,
     own_section,
     read_words,
-    with_words,
     write_with_own_sections,
 )
 
@@ -74,15 +73,6 @@ def test_words_that_look_like_marks_are_not_lost(path: Path, words: str) -> None
 
     files = [p.read_bytes() for p in path.parent.iterdir()]
     assert (note and edited in files) or words.encode() in files[0]
-
-
-def test_two_old_files_of_one_second_are_both_kept(path: Path) -> None:
-    for text in ("mine 1", "mine 2"):
-        path.write_text(text, encoding="utf-8")
-        write_with_own_sections(path, FIRST, now=NOW)
-
-    kept = sorted(p.name for p in path.parent.iterdir() if p != path)
-    assert kept == ["report.md.bak-20261115T120000Z", "report.md.bak-20261115T120000Z-2"]
 
 
 def test_a_change_outside_of_the_places_keeps_the_old_file_and_the_words(path: Path) -> None:
@@ -147,14 +137,3 @@ def test_a_damaged_file_is_kept_beside(
     assert BACKUP in write_with_own_sections(path, SECOND, now=NOW)
     assert path.with_name(BACKUP).read_bytes() == damaged
     assert ("\ngrößer\n" in path.read_text(encoding="utf-8")) == is_read
-
-
-def test_a_place_that_was_copied_gives_one_with_both(path: Path) -> None:
-    words = {"analysis": "one\n"}
-    path.write_text(
-        with_words(FIRST, words) + with_words(own_section("analysis"), {"analysis": "two\n"})
-    )
-
-    write_with_own_sections(path, SECOND)
-
-    assert "<!-- yours: analysis -->\none\ntwo\n<!-- /yours -->" in path.read_text("utf-8")

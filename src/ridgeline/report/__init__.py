@@ -7,12 +7,11 @@ executed.py             what the hardware did, as tables and sentences
 configurations.py       which runs are repeats of one configuration, and in what two differ
 summary.py              a study in a few sentences, for terminal, page and report.md
 statements.py           sentences that the data supports, hypotheses that it tests
-markdown.py, sections.py   report.md, with sections for the user's own words
+markdown.py, sections.py   report.md, with sections for the user's own words; a notebook
 templates/              the wording of report.md, of its sentences, and of the notebook
 tables.py               the tables as CSV, Markdown and LaTeX
 compare.py              two sides: which runs they are, which configurations match, what differs
 comparison.py           the statistics of two sides, the result as a record, as JSON, as text
-notebook.py             a notebook that reloads the data
 figures/, page/         drawn with matplotlib; one HTML file
 roofs_text.py           the roofs of a machine in characters
 markup.py, text.py      escaping, templates; plurals, rows

@@ -1,4 +1,4 @@
-"""Two sides compared: their runs matched by configuration, each match compared; or two passports.
+"""Two sides compared: their runs matched by configuration, and each match compared.
 
 A side is named by one of
 
@@ -8,7 +8,6 @@ resnet50          all completed runs of that model
 commit:4f2a9c     all runs of that commit, of the working directory or of ridgeline itself
 after/            all runs of another results folder
 after:resnet50    any of these, in another results folder
-nvidia-h200       a machine's passport, also a .json file
 
 A setting that has one value on all of one side and another on all of the other is what is being
 compared (`--compile`, the device, the model), so it need not agree. All others must. The workload
@@ -28,20 +27,17 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.compare import another_machine, changed_settings, differences, drift
-from ridgeline.machine.passport import Passports, read_passport
+from ridgeline.machine.passport import Passports
 from ridgeline.provenance import speed_variables
 from ridgeline.records import Failure
 from ridgeline.report.comparison import (
     COMMIT,
     FOLDER,
     KINDS,
-    MACHINE,
     RUN,
     Change,
     ComparedRuns,
     Comparison,
-    MachineComparison,
     Part,
     Selection,
     Setting,
@@ -69,9 +65,7 @@ ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
 WITHOUT_TITLE = ("model", "mode", "precision", "backend", "device_name")
 MOST_NAMED = 3
 STEP, SAMPLE = "step", "sample"
-CLOCK_DIFFERS = 0.03  # as a share; a clock that moves by less is the same one
-CLOCK_EXPLAINS = 0.03  # the ratio of clocks is that of times, within this
-WARMER_C = 5.0
+CLOCK_DIFFERS = 0.03  # as a share; what differs by less is the same
 BUSIER = 0.05
 NOT_SETTINGS = (  # of the request: names, and what does not change a step
     "command", "label", "repeat", "precision", "backend", "layers", "energy", "energy_time_s",
@@ -96,41 +90,13 @@ def compare(
     *,
     results: str | Path = DEFAULT_RESULTS,
     layers: bool | None = None,
-) -> Comparison | MachineComparison:
-    """Compare two runs, labels, models, commits, results folders or passports.
+) -> Comparison:
+    """Compare two runs, labels, models, commits or results folders.
 
     `layers` says whether layers are compared; None: if each side is one configuration.
     """
     folder = ResultsFolder(Path(results))
-    before, after = select(str(a), folder), select(str(b), folder)
-    if (before.passport is None) != (after.passport is None):
-        machine, runs = (before, after) if before.passport else (after, before)
-        raise RidgelineError(
-            f"{machine.text!r} is a machine and {runs.text!r} is not",
-            hint="compare two passports, or two sides that are runs",
-        )
-    if before.passport is not None:
-        return compare_machines(before, after)
-    return compare_sides(before, after, layers=layers)
-
-
-def compare_machines(before: Selection, after: Selection) -> MachineComparison:
-    """Compare two sides that are passports."""
-    assert before.passport is not None and after.passport is not None
-    changed = differences(before.passport, after.passport)
-    other = another_machine(before.passport.description, after.passport.description)
-    notes = [f"these are two different machines ({other})"] if other else []
-    if not changed:
-        notes.append("the two passports have no ceiling in common")
-    if not other:
-        notes += drift(before.passport, after.passport)
-    return MachineComparison(
-        before=before,
-        after=after,
-        differences=tuple(changed),
-        settings=() if other else tuple(changed_settings(before.passport, after.passport)),
-        notes=tuple(notes),
-    )
+    return compare_sides(select(str(a), folder), select(str(b), folder), layers=layers)
 
 
 def compare_sides(before: Selection, after: Selection, *, layers: bool | None = None) -> Comparison:
@@ -270,13 +236,16 @@ def compare_runs(
 
     times = gather(lambda run: {STEP: run.result.step_time_s.samples})
     time = compare_groups(times[0][STEP], times[1][STEP], is_judged=not busy)
+    phases = gather(
+        lambda run: {name: p.samples or (p.median,) for name, p in run.result.split_s.items()}
+    )
     timed = gather(lambda run: layer_samples(tables[run.run_id]) if run.run_id in tables else {})
     return ComparedRuns(
         name=name,
         per=per,
         time=time,
         others=_compare_quantities(before, after, is_judged=not busy),
-        phases=_compare_parts(*gather(phase_samples)),
+        phases=_compare_parts(*phases),
         layers=_compare_parts(*timed) if all(timed) else (),
         conditions=find_conditions(before, after, time.ratio),
         warnings=tuple(dict.fromkeys(text for run in runs for text in run.result.warnings)),
@@ -299,11 +268,6 @@ def samples_per_step(run: MeasuredRun) -> int:
     return run.result.samples_per_step or run.request.batch_size
 
 
-def _read_throughput(run: MeasuredRun) -> list[float]:
-    """Samples per second of the median step, as everywhere: the mean follows a single slow step."""
-    return [samples_per_step(run) / run.result.step_time_s.median]
-
-
 def _read_energy(run: MeasuredRun) -> list[float]:
     """Joules per sample of every window; of the run as a whole if its windows are not known."""
     energy = run.result.energy
@@ -315,7 +279,8 @@ def _read_energy(run: MeasuredRun) -> list[float]:
 
 
 QUANTITIES: dict[str, tuple[Callable[[MeasuredRun], list[float]], str]] = {  # and of what
-    "samples_per_s": (_read_throughput, "runs"),
+    # of the median step, as everywhere: the mean follows a single slow step
+    "samples_per_s": (lambda run: [samples_per_step(run) / run.result.step_time_s.median], "runs"),
     "energy_j_per_sample": (_read_energy, "windows"),
     "peak_memory_bytes": (lambda run: [run.result.peak_memory_bytes or 0.0], "runs"),
 }
@@ -358,11 +323,6 @@ def _compare_parts(
             interval_s=find_interval(left, right) if left and right else None,
         ))  # fmt: skip
     return tuple(sorted(parts, key=lambda part: (not part.is_on_both, -abs(part.difference_s))))
-
-
-def phase_samples(run: MeasuredRun) -> Parts:
-    """Time of each phase in each step."""
-    return {name: part.samples or (part.median,) for name, part in run.result.split_s.items()}
 
 
 def layer_samples(table: pd.DataFrame) -> Parts:
@@ -448,11 +408,11 @@ def setting_text(value: Any) -> str:
 
 
 def find_conditions(before: Runs, after: Runs, ratio: float) -> tuple[str, ...]:
-    """Clocks, limits, temperature and idle time that differ; `ratio` is that of the times."""
+    """Clocks, limits and idle time that differ; `ratio` is that of the times."""
     lines = []
     clocks = _read_medians(before, after, lambda run: run.result.conditions.during.clock_hz)
     if clocks and all(clocks) and abs(clocks[1] / clocks[0] - 1) > CLOCK_DIFFERS:
-        explains = abs(ratio * clocks[1] / clocks[0] - 1) < CLOCK_EXPLAINS
+        explains = abs(ratio * clocks[1] / clocks[0] - 1) < CLOCK_DIFFERS
         lines.append(f"clock {clocks[0] / 1e6:.0f} → {clocks[1] / 1e6:.0f} MHz"
                      + (" explains it" if explains else ""))  # fmt: skip
     left, right = (
@@ -462,9 +422,6 @@ def find_conditions(before: Runs, after: Runs, ratio: float) -> tuple[str, ...]:
     for when, new in (("before", left - right), ("after", right - left)):
         if new:
             lines.append(f"held down by {', '.join(sorted(new))} only {when}")
-    warm = _read_medians(before, after, lambda run: run.result.conditions.during.temperature_c)
-    if warm and abs(warm[1] - warm[0]) > WARMER_C:
-        lines.append(f"temperature {warm[0]:.0f} → {warm[1]:.0f} °C")
     busy = _read_medians(before, after, lambda run: run.result.busy_fraction)
     if busy and abs(busy[1] - busy[0]) > BUSIER:
         shares = " → ".join(map(format_percent, busy))
@@ -492,12 +449,14 @@ def select(text: str, results: ResultsFolder) -> Selection:
     if not text or (colon and not name):
         raise RidgelineError(
             f"{text!r} names no side of a comparison",
-            hint="name a run, a label, a model, commit:SHA, a results folder or a passport",
+            hint="name a run, a label, a model, commit:SHA or a results folder",
         )
     if colon and kind not in KINDS and is_results(Path(kind)):
         return replace(select(name, ResultsFolder(Path(kind))), text=text)
-    if path.suffix == ".json":
-        return Selection(text=text, kind=MACHINE, passport=read_passport(path))
+    if path.suffix == ".json" or text in Passports(results.path).names():
+        raise RidgelineError(
+            f"{text!r} is a machine's passport", hint="compare two with `ridgeline machine diff`"
+        )
     if (path / "run.json").is_file():
         return replace(select(path.name, ResultsFolder(path.parent.parent)), text=text)
     if text.endswith("/"):
@@ -505,10 +464,10 @@ def select(text: str, results: ResultsFolder) -> Selection:
     is_named = colon and kind in KINDS
     kinds, name = ([kind], name) if is_named else ([k for k in KINDS if k != COMMIT], text)
     index = _read_timed(results)
-    candidates = [_find(kind, name, results, index) for kind in kinds]
+    candidates = [_find(kind, name, index) for kind in kinds]
     if is_results(path):
         candidates.append(_read_folder(text))
-    there = [one for one in candidates if one.runs or one.passport]
+    there = [one for one in candidates if one.runs]
     if not there:
         raise _explain_nothing(text, name, results, index)
     if len(there) > 1:
@@ -526,8 +485,8 @@ def select(text: str, results: ResultsFolder) -> Selection:
 
 
 def is_results(path: Path) -> bool:
-    """Whether there are runs or passports in a folder."""
-    return (path / "runs").is_dir() or (path / "machines").is_dir()
+    """Whether there are runs in a folder."""
+    return (path / "runs").is_dir()
 
 
 def _read_timed(results: ResultsFolder) -> ResultsIndex:
@@ -552,12 +511,8 @@ def _read_folder(text: str) -> Selection:
     return Selection(text=text, kind=FOLDER, runs=index.runs, problems=index.problems)
 
 
-def _find(kind: str, name: str, results: ResultsFolder, index: ResultsIndex) -> Selection:
+def _find(kind: str, name: str, index: ResultsIndex) -> Selection:
     """Everything of this kind that has this name; perhaps nothing."""
-    if kind == MACHINE:
-        passports = Passports(results.path)
-        is_known = name in passports.names()
-        return Selection(text=name, kind=kind, passport=passports.read(name) if is_known else None)
     if kind == RUN:
         runs = tuple(run for run in index.runs if _has_id(run.run_id, name))
     elif kind == COMMIT:
@@ -602,7 +557,6 @@ def _explain_nothing(
         "labels": sorted({run.request.label for run in index.runs if run.request.label}),
         "models": sorted({run.request.model for run in index.runs}),
         "newest runs": [run.run_id for run in reversed(index.runs)],
-        "machines": Passports(results.path).names(),
     }
     listed = [f"{kind}: {some(names, joint=', ')}" for kind, names in choices.items() if names]
     nothing = "there are no completed runs in this folder; name another one with --results DIR"

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ridgeline.machine.compare import Difference, label
-from ridgeline.machine.passport import LOWER_IS_BETTER, UNITS, Passport
 from ridgeline.measure.statistics import CONFIDENCE, LEAST_FOR_INTERVAL, RESAMPLES
 from ridgeline.report.markup import markdown, markdown_line, markdown_table
 from ridgeline.report.text import counted
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
 Array = Any  # of numpy
 Group = Sequence[Sequence[float]]  # samples of each run
 
-RUN, LABEL, MODEL, COMMIT, MACHINE, FOLDER = "run", "label", "model", "commit", "machine", "folder"
-KINDS = (RUN, LABEL, MODEL, COMMIT, MACHINE)  # that may be written in front: `label:before`
+RUN, LABEL, MODEL, COMMIT, FOLDER = "run", "label", "model", "commit", "folder"
+KINDS = (RUN, LABEL, MODEL, COMMIT)  # that may be written in front: `label:before`
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
 NOT_JUDGED = "not judged"
 VERDICTS = (SLOWER, FASTER, NO_DIFFERENCE, NOT_JUDGED)
@@ -53,8 +51,7 @@ OTHERS: dict[str, tuple[str, Callable[[float], str]]] = {  # beside the time: ti
     "energy_j_per_sample": ("J/sample", lambda value: si(value, "J")),
     "peak_memory_bytes": ("peak memory", format_bytes),
 }
-CEILING_UNITS = {"flops_per_s": "FLOP/s", "bytes_per_s": "B/s", "time_s": "s", "power_w": "W"}
-TEXT_COLUMNS = ("configuration", "verdict", "why")
+TEXT_COLUMNS = ("configuration", "verdict")
 
 
 # ---------------------------------------------------------------- statistics
@@ -282,45 +279,28 @@ class ComparedRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """One side of a comparison: runs, or a passport."""
+    """One side of a comparison."""
 
     text: str  # as the user wrote it
     kind: str  # one of KINDS, or FOLDER
     runs: tuple[MeasuredRun, ...] = ()
-    passport: Passport | None = None
     problems: tuple[str, ...] = ()  # why runs of its folder were passed over
 
     def __str__(self) -> str:
-        if self.passport is not None:
-            return f"{self.text} (passport of {self.passport.measured_at[:10]})"
         count = len(self.runs)
         return f"{self.text} ({self.kind}, {count} run{'s' if count > 1 else ''})"
 
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"name": self.text, "kind": self.kind, "runs": [run.run_id for run in self.runs]}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
-    """Two sides that were compared."""
+class Comparison:
+    """Two sides. Rows are sorted: shown differences first, the largest first."""
 
     before: Selection
     after: Selection
-
-    def undecided(self, share: float) -> list[str]:
-        """What changed by more than this share, with too few samples to show it."""
-        return []
-
-    def not_judged(self) -> list[str]:
-        """What cannot be judged, and why: the machine was busy."""
-        return []
-
-    def __str__(self) -> str:
-        assert isinstance(self, Comparison | MachineComparison)
-        return as_markdown(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(Sides):
-    """Two sides with runs. Rows are sorted: shown differences first, the largest first."""
-
     rows: tuple[ComparedRuns, ...]
     only_before: tuple[str, ...]  # configurations that the other side lacks
     only_after: tuple[str, ...]
@@ -341,10 +321,12 @@ class Comparison(Sides):
         return [row.change for row in slower if row.time.share > share]
 
     def undecided(self, share: float) -> list[str]:
+        """Those with a larger change, and too few samples to show it."""
         few = [row for row in self.rows if row.time.is_judged and row.time.interval is None]
         return [row.change for row in few if row.time.share > share]
 
-    def not_judged(self) -> list[str]:  # whatever their change: it may hide another
+    def not_judged(self) -> list[str]:
+        """Those during which the machine was busy, whatever their change: it may hide another."""
         busy = [row for row in self.rows if not row.time.is_judged]
         return [f"{row.change}: {row.why_not_judged}" for row in busy]
 
@@ -362,8 +344,8 @@ class Comparison(Sides):
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; changes are shares."""
         return {
-            "before": _side_dict(self.before) | {"runs": [r.run_id for r in self.before.runs]},
-            "after": _side_dict(self.after) | {"runs": [r.run_id for r in self.after.runs]},
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
             "configurations": [row.to_dict() for row in self.rows],
             "mean_change": self.mean_ratio - 1,
             "verdicts": {name: self.count(name) for name in VERDICTS},
@@ -373,42 +355,8 @@ class Comparison(Sides):
             "notes": list(self.notes),
         }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineComparison(Sides):
-    """Two passports; the largest change first. A roof is compared with its own noise."""
-
-    differences: tuple[Difference, ...]
-    settings: tuple[str, ...]  # drivers, caps and libraries that differ
-    notes: tuple[str, ...]
-
-    def slower_by_more_than(self, share: float) -> list[str]:
-        """The roofs that are worse by more than this share, and by more than their noise."""
-        worse = []
-        for d in self.differences:
-            loss = d.change if d.before.kind in LOWER_IS_BETTER else -d.change
-            if d.before.kind != "power" and loss > max(share, d.before.spread, d.after.spread):
-                change = format_change(d.change)
-                worse.append(f"the {label(d.before)} roof of {d.before.device}, {change}")
-        return worse
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "before": _side_dict(self.before),
-            "after": _side_dict(self.after),
-            "differences": [
-                {"ceiling": label(d.before), "device": d.before.device, "before": d.before.best,
-                 "after": d.after.best, "change": d.change, "explanation": d.explanation}
-                for d in self.differences
-            ],
-            "settings": list(self.settings),
-            "notes": list(self.notes),
-        }  # fmt: skip
-
-
-def _side_dict(side: Selection) -> dict[str, Any]:
-    return {"name": side.text, "kind": side.kind}
+    def __str__(self) -> str:
+        return as_markdown(self)
 
 
 # ---------------------------------------------------------------- in words
@@ -444,10 +392,8 @@ def summary(comparison: Comparison) -> str:
     return f"{number_of}: {', '.join(texts)}; geometric mean {mean} time"
 
 
-def main_table(comparison: Comparison | MachineComparison) -> Table:
-    """A row per configuration, or per roof that both machines have."""
-    if isinstance(comparison, MachineComparison):
-        return _ceilings_table(comparison)
+def main_table(comparison: Comparison) -> Table:
+    """A row per configuration."""
     others = [name for name in OTHERS if any(name in row.others for row in comparison.rows)]
     per = " / ".join(sorted({row.per for row in comparison.rows}, reverse=True))
     titles = ("configuration", "verdict", f"A, {per}", f"B, {per}", "change", "95 % interval", "p")
@@ -462,18 +408,9 @@ def main_table(comparison: Comparison | MachineComparison) -> Table:
     return Table(header=(*titles, *(OTHERS[name][0] for name in others)), rows=rows)
 
 
-def _ceilings_table(comparison: MachineComparison) -> Table:
-    rows = []
-    for d in comparison.differences:
-        unit = "OP/s" if d.before.precision == "int8" else CEILING_UNITS[UNITS[d.before.kind]]
-        rows.append((d.before.device, label(d.before), si(d.before.best, unit),
-                     si(d.after.best, unit), format_change(d.change), d.explanation))  # fmt: skip
-    return Table(header=("device", "ceiling", "A", "B", "change", "why"), rows=tuple(rows))
-
-
-def details(comparison: Comparison | MachineComparison, top: int = TOP) -> Iterable[Table]:
+def details(comparison: Comparison, top: int = TOP) -> Iterable[Table]:
     """What follows the main table: all of a single configuration; of several, their layers."""
-    rows = comparison.rows if isinstance(comparison, Comparison) else ()
+    rows = comparison.rows
     tables = [_parts_table("layer", row.layers, row, top, f"{row.name}: ") for row in rows]
     if len(rows) == 1:
         tables = [
@@ -519,10 +456,8 @@ def signed_time(time_s: float) -> str:
     return sign + format_time(abs(time_s))
 
 
-def explanations(comparison: Comparison | MachineComparison) -> list[str]:
+def explanations(comparison: Comparison) -> list[str]:
     """Other differences between the sides, and what only one of them has."""
-    if isinstance(comparison, MachineComparison):
-        return [f"differs: {text}" for text in comparison.settings]
     rows = comparison.rows
     return [
         *(f"{row.name}: not judged: {row.why_not_judged}" for row in rows if row.why_not_judged),
@@ -533,11 +468,12 @@ def explanations(comparison: Comparison | MachineComparison) -> list[str]:
     ]
 
 
-def as_markdown(comparison: Comparison | MachineComparison, *, top: int = TOP) -> str:
+def as_markdown(comparison: Comparison, *, top: int = TOP) -> str:
     """For a pull request."""
-    parts = [f"### A: {markdown(comparison.before)}, B: {markdown(comparison.after)}"]
-    if isinstance(comparison, Comparison):
-        parts.append(markdown_line(summary(comparison)))
+    parts = [
+        f"### A: {markdown(comparison.before)}, B: {markdown(comparison.after)}",
+        markdown_line(summary(comparison)),
+    ]
     parts += [_markdown(table) for table in (main_table(comparison), *details(comparison, top))]
     if lines := explanations(comparison):
         parts.append("**What else differs**")

@@ -1,4 +1,5 @@
-"""`report.md`: a study written up, with a place for its author's own words in every section.
+"""`report.md`, a study written up, with a place for its author's own words in every section; and a
+notebook that reads the results folder again.
 
 A place is what stands between two lines:
 
@@ -8,6 +9,9 @@ A place is what stands between two lines:
 A file ends in a digest of all that was generated. If an older file does not match its own, or has
 none, somebody changed it outside these places, or it is not ours: it is then kept beside the new
 one, so that nothing is ever lost.
+
+The notebook is plain nbformat 4 JSON. Its cells are the text and the code blocks of
+templates/notebook.md.j2: plain Python, which also runs anywhere else.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +30,8 @@ from ridgeline.report.markup import Markdown, markdown, template_environment
 from ridgeline.report.sections import Material
 from ridgeline.report.statements import TOPICS, analyse, verdicts
 from ridgeline.report.study import Study
-from ridgeline.report.text import listed, some
-from ridgeline.store import atomic_write_text, whole_file, writing
+from ridgeline.report.text import counted, listed, some
+from ridgeline.store import IN_RESULTS, atomic_write_text, to_json, whole_file, writing
 
 if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
@@ -41,6 +46,7 @@ OLD_TITLE = "## From an earlier report"
 _OLD_SECTIONS = re.compile(  # with nothing in it but places that are empty
     rf"^{OLD_TITLE}$(?:\s*^<!-- yours: {NAME} -->\n<!-- /yours -->$)+", re.MULTILINE
 )
+_CELL = re.compile(r"^```python\n(.*?)\n```$", re.DOTALL | re.MULTILINE)  # of code
 _CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.DOTALL | re.MULTILINE)
 
 
@@ -203,3 +209,42 @@ def _back_up(path: Path, content: bytes, now: datetime) -> Path:
     with writing(path.parent), whole_file(backup) as file:
         file.write(content)
     return backup
+
+
+# ---------------------------------------------------------------- the notebook
+
+
+def write_notebook(study: Study, path: Path) -> Path:
+    """Write the notebook; it finds the results folder by its place relative to `path`."""
+    results = Path(relpath(study.results.resolve(), path.resolve().parent)).as_posix()
+    atomic_write_text(path, to_json(notebook(study, results)), elsewhere=IN_RESULTS)
+    return path
+
+
+def notebook(study: Study, results: str) -> dict[str, Any]:
+    """The notebook as JSON; `results` is the path of the results folder as its cells see it."""
+    envs = [machine.env for machine in study.machines]
+    title = counted(len(study.runs), "run") + (f" on {listed(envs)}" if envs else "")
+    template = template_environment().get_template("notebook.md.j2")
+    parts = _CELL.split(template.render(title=title, results=results))  # text, code, text, …
+    cells = [_cell(part.strip("\n"), is_code=n % 2 == 1) for n, part in enumerate(parts)]
+    cells = [cell for cell in cells if cell["source"]]
+    return {
+        "cells": [{"id": f"cell-{n}", **cell} for n, cell in enumerate(cells)],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def _cell(source: str, *, is_code: bool) -> dict[str, Any]:
+    return {
+        "cell_type": "code" if is_code else "markdown",
+        **({"execution_count": None} if is_code else {}),
+        "metadata": {},
+        **({"outputs": []} if is_code else {}),
+        "source": source.splitlines(keepends=True),
+    }

@@ -39,7 +39,7 @@ from ridgeline.report.statements import (
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
-from ridgeline.report.text import capped, counted, listed, number, plain, records, some
+from ridgeline.report.text import capped, counted, listed, number, plain, records
 from ridgeline.report.views import environment_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
@@ -291,12 +291,10 @@ def _join_notes(one: Profiled, more: Sequence[str] = ()) -> str:
 
 def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
     own = programs(study)
-    for row in records(study.captures):
-        one = own.get(str(row["run_id"]))
-        notes = [_join_notes(one)] if one else []
-        notes += ["; ".join(study.notes.get(row["run_id"], ()))]
-        if any(notes):
-            yield str(row["label"]), ". ".join(filter(None, notes))
+    for run_id, label in study.captures.reindex(columns=["run_id", "label"]).to_numpy():
+        notes = [_join_notes(own[run_id])] if run_id in own else []
+        if notes := [*notes, *study.notes.get(run_id, ())]:
+            yield str(label), ". ".join(notes)
 
 
 def _totals_table(material: Material, profiles: Sequence[Profiled]) -> Markdown:
@@ -431,15 +429,11 @@ def _commands(material: Material) -> Iterator[str]:
 
 
 def _versions(material: Material) -> list[tuple[str, tuple[str, ...]]]:
-    """What runs and captures were made with, one row for each set of versions."""
-    runs, captures = defaultdict(list), defaultdict(list)
+    """What runs were made with, one row for each set of versions."""
+    runs = defaultdict(list)
     for run in material.study.raw_runs:
         runs[_list_versions(run.made)].append(run.run_id)
-    labels = {row["run_id"]: str(row["label"]) for row in records(material.study.captures)}
-    for capture in material.study.raw_captures:
-        captures[_list_versions(capture.made)].append(labels[capture.run_id])
     rows = [(material.cite(run_ids), versions) for versions, run_ids in runs.items()]
-    rows += [(some(names, joint=", "), versions) for versions, names in captures.items()]
     return rows if any(any(versions) for _, versions in rows) else []
 
 

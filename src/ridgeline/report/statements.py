@@ -37,17 +37,14 @@ from ridgeline.report.markup import write_sentence
 from ridgeline.report.study import BUSY, Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.text import counted, group_by, number, records, some
-from ridgeline.roofline.causes import AGREE
 
 TOPICS = {
     "bound": "What sets the floor",
     "settings": "What batch size, precision and machine change",
     "gap": "Where the time of a step goes",
-    "executed": "What the hardware did",
-    "energy": "Energy",
     "trust": "What does not fit, and how far the times can be trusted",
 }
-MEASURED, BOTH, COUNTER = "measured", "measured and static", "static and counter"
+MEASURED, BOTH = "measured", "measured and static"
 PLACED = "placed"  # measured times beside work that is static or counted, as the points say
 GAIN = 1.05  # a doubling of the batch that gives less than this gives nothing
 WIDTH = {"fp64": 0, "fp32": 1, "tf32": 2, "amp": 3, "bf16": 3, "fp16": 4, "fp8": 5}
@@ -295,42 +292,7 @@ def _share_time(layers: Iterable[TimedLayer]) -> list[tuple[str, float]]:
     return [(name, time_s / sum(sums.values())) for name, time_s in ranked]
 
 
-# ---------------------------------------------------------------- executed work, energy, trust
-
-
-def find_executed_work(study: Study, mine: Sequence[Case]) -> Evidence:
-    """How far the executed FLOPs and bytes of each profiled step are from the model's."""
-    if study.reconciled.empty:
-        return
-    by_run = {run_id: case for case in mine for run_id in case.run_ids}
-    for row in records(study.reconciled[study.reconciled["grain"].eq("step")]):
-        ratios = {name: number(row[f"{name}_ratio"]) for name in ("flops", "bytes", "products")}
-        if row["run_id"] in by_run and (ratios["flops"] or ratios["bytes"]):
-            yield (
-                [row["run_id"]],
-                {"case": by_run[row["run_id"]], "row": row, "agree": AGREE} | ratios,
-            )
-
-
-def find_energy(_study: Study, mine: Sequence[Case]) -> Evidence:
-    """Joules per sample and per FLOP, at the cheapest batch size of what is otherwise alike."""
-    costs = {case.run_id: number(case.run.get("energy_j_per_sample")) for case in mine}
-    ranked = sorted(mine, key=lambda case: costs[case.run_id] or 0.0)
-    metered = [case for case in ranked if costs[case.run_id]]
-    groups = group_by(
-        metered, (key(case.settings, but=("batch_size", "label")) for case in metered)
-    )
-    cheapest = [same[0] for same in groups.values()]
-    if cheapest:
-        values = {
-            "costs": [(costs[case.run_id], case, _joules_per_flop(case)) for case in cheapest]
-        }
-        yield [case.run_id for case in cheapest], values
-
-
-def _joules_per_flop(case: Case) -> float | None:
-    joules, flops = number(case.run.get("energy_j_per_step")), number(case.run.get("flops"))
-    return joules / flops if joules and flops else None
+# ---------------------------------------------------------------- trust
 
 
 def find_flagged_points(study: Study, mine: Sequence[Case]) -> Evidence:
@@ -370,8 +332,6 @@ RULES = (
     Rule("settings", "machines", find_machines, spans_machines=True),
     Rule("gap", "kernel_gaps", find_kernel_gaps),
     Rule("gap", "layer_times", find_layer_times),
-    Rule("executed", "executed_work", find_executed_work, COUNTER),
-    Rule("energy", "energy", find_energy, BOTH),
     Rule("trust", "flagged_points", find_flagged_points, BOTH),
     Rule("trust", "repeats_apart", find_repeats_apart, MEASURED),
     Rule("trust", "disturbed", find_disturbed, MEASURED),
