@@ -296,6 +296,8 @@ class _Reader:
         roofs = self.machines.of(run).roofs
         if gaps := int((~is_complete(kernels)).sum()):
             note = f"time, FLOPs or DRAM bytes are not known of {gaps} of {len(kernels)} kernels"
+            if gaps < len(kernels):  # else, the point of the whole has what is known of all
+                note += ", which the point of the whole leaves out"
             self.notes[run.run_id] += (note,)
             self.problems.append(f"the capture {name}: {note}")
         return find_capture_floors(run.run_id, name, roofs, kernels)
